@@ -1,0 +1,54 @@
+# `make help` says what there is. Everything runs in .venv, which is made when it is needed.
+#
+#   make test PYTHON=python3.11     another Python (3.11 takes jax 0.10.2, newer ones 0.11.2)
+#   make test JAX=0.12.0.1          another jax of those in requirements/
+#   make test PYTEST_ARGS='-k name' arguments for pytest
+#   make dump VENV=../venv          another place for the virtual environment
+
+PYTHON ?=
+JAX ?=
+VENV ?= .venv
+# XLA compiles in several threads and takes about 1 GB: more workers than this gain nothing.
+PYTEST_ARGS ?= -n auto --maxprocesses 4
+
+# What the user has set for other programs must not change what XLA decides, nor what is imported.
+unexport $(filter JAX_% XLA_% TF_%,$(.VARIABLES))
+unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS PYTHONINSPECT PYTHONSTARTUP
+unexport PYTEST_ADDOPTS PYTEST_PLUGINS
+export PYTHONNOUSERSITE := 1
+
+setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
+bin := "$(VENV)/bin"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup dump test bench lint lock clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+setup: ## make .venv with the pinned requirements (the others do it as needed)
+	@$(setup)
+
+dump: setup ## compile every workload for the H200 into hlo_dumps/, without a GPU
+	@$(bin)/xlapipe dump --all
+
+test: setup ## run the tests, golden comparisons included
+	@$(bin)/python -m pytest $(PYTEST_ARGS)
+
+bench: ## compare speed with a bare compile and with XProf
+	@$(setup) bench
+	@$(bin)/python -m pytest bench
+
+lint: setup ## ruff, mypy, import-linter
+	@$(bin)/ruff check .
+	@$(bin)/ruff format --check .
+	@$(bin)/mypy
+	@$(bin)/lint-imports
+
+lock: ## write requirements/ anew, with the newest versions (needs uv)
+	@.ci/lock
+
+clean: ## remove .venv and caches; hlo_dumps/ stays
+	@if [ -e "$(VENV)/.xlapipe" ]; then rm -rf "$(VENV)"; fi
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks build dist
+	@find xlapipe models tests -name __pycache__ -type d -prune -exec rm -rf {} +

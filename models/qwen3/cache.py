@@ -1,0 +1,64 @@
+"""KV caches, and writing into them in place.
+
+Two forms:
+- contiguous: per layer `{"k": [B, S, K, H], "v": [B, S, K, H]}`; a sequence's token at position p
+  is in slot p. Used by prefill and decode.
+- paged: one array [2, blocks, block size, K, H], keys then values; slot s of the flattened blocks
+  is (s // block size, s % block size). Used by the step of dump 003.
+
+Every write is a scatter of the new rows only. With the cache donated XLA does it in place.
+"""
+
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from models.qwen3.config import Qwen3Config
+
+LayerCache: TypeAlias = dict[str, Array]
+Cache: TypeAlias = list[LayerCache]
+
+
+def init_cache(config: Qwen3Config, *, batch: int, cache_length: int) -> Cache:
+    """A zeroed contiguous cache in the config's dtype."""
+    shape = (batch, cache_length, config.num_key_value_heads, config.head_dim)
+    dtype = jnp.dtype(config.dtype)
+    return [
+        {"k": jnp.zeros(shape, dtype), "v": jnp.zeros(shape, dtype)}
+        for _ in range(config.num_hidden_layers)
+    ]
+
+
+def write_positions(
+    cache: Float[Array, "B S K H"],
+    new: Float[Array, "B T K H"],
+    positions: Int[Array, "B T"],
+) -> Float[Array, "B S K H"]:
+    """Writes each token's row at its position; a position outside [0, S) writes nothing.
+
+    The positions of one sequence that lie inside [0, S) must differ from one another.
+    """
+    batch = jnp.arange(cache.shape[0], dtype=positions.dtype)[:, None]
+    return cache.at[batch, positions].set(
+        new, mode="drop", unique_indices=True, wrap_negative_indices=False
+    )
+
+
+def write_slots(
+    pages: Float[Array, "2 blocks block_size K H"],
+    k: Float[Array, "T K H"],
+    v: Float[Array, "T K H"],
+    slots: Int[Array, " T"],
+) -> Float[Array, "2 blocks block_size K H"]:
+    """Writes k and v of each token at its slot; a slot outside the pages writes nothing.
+
+    Slots inside the pages must differ from one another.
+    """
+    with jax.named_scope("write_slots"):
+        flat = pages.reshape(2, -1, *pages.shape[3:])
+        flat = flat.at[:, slots].set(
+            jnp.stack([k, v]), mode="drop", unique_indices=True, wrap_negative_indices=False
+        )
+        return flat.reshape(pages.shape)

@@ -1,0 +1,84 @@
+"""Sizes of a Qwen3 dense model. Imports no jax, so that expectations can be read without it."""
+
+from dataclasses import dataclass
+
+ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3Config:
+    """Sizes and constants, named as in Hugging Face's `config.json` where it has a name.
+
+    Attributes:
+      dtype: of weights, activations and KV cache; norms, RoPE and softmax are in float32.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 1e6
+    tie_word_embeddings: bool = True
+    dtype: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "head_dim",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_attention_heads ({self.num_attention_heads}) must be a multiple of "
+                f"num_key_value_heads ({self.num_key_value_heads})"
+            )
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim must be even for RoPE, not {self.head_dim}")
+        if self.dtype not in ITEMSIZE:
+            raise ValueError(f"dtype must be one of {', '.join(ITEMSIZE)}, not {self.dtype!r}")
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one weight, activation or cache element."""
+        return ITEMSIZE[self.dtype]
+
+    @property
+    def q_size(self) -> int:
+        """Width of all query heads, N H."""
+        return self.num_attention_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        """Width of all key heads, or of all value heads, K H."""
+        return self.num_key_value_heads * self.head_dim
+
+    @property
+    def qkv_size(self) -> int:
+        """Rows of the fused projection, (N + 2 K) H: queries, then keys, then values."""
+        return self.q_size + 2 * self.kv_size
+
+    @property
+    def queries_per_kv_head(self) -> int:
+        """G, the query heads that read one key/value head."""
+        return self.num_attention_heads // self.num_key_value_heads
+
+
+QWEN3_0_6B = Qwen3Config(
+    vocab_size=151936,
+    hidden_size=1024,
+    intermediate_size=3072,
+    num_hidden_layers=28,
+    num_attention_heads=16,
+    num_key_value_heads=8,
+    head_dim=128,
+)

@@ -1,0 +1,19 @@
+"""A linear map without bias."""
+
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+
+class Projection(nnx.Module):
+    """`y = x Wᵀ`, with W stored as [out, in], as checkpoints and dump 003 have it."""
+
+    def __init__(self, in_features: int, out_features: int, *, dtype: str, rngs: nnx.Rngs) -> None:
+        initializer = nnx.initializers.normal(stddev=0.02)
+        self.weight = nnx.Param(
+            initializer(rngs.params(), (out_features, in_features), jnp.dtype(dtype))
+        )
+
+    def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
+        """Sums in float32 inside the gemm; result in x's dtype."""
+        return jnp.einsum("...I,OI->...O", x, self.weight[...])

@@ -1,0 +1,43 @@
+"""Rotary position embedding, rotate-half form: pairs are (i, i + H/2)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+class Rotation(NamedTuple):
+    """Angles of each token, shared by all layers and heads; h = H / 2."""
+
+    cos: Float[Array, "*B h"]
+    sin: Float[Array, "*B h"]
+
+
+def rotation_of(positions: Int[Array, "*B"], *, head_dim: int, theta: float) -> Rotation:
+    """The rotation at each position, float32, computed rather than looked up.
+
+    Computing costs B T H / 2 sines; a table of every position would be an argument of megabytes.
+    """
+    exponents = jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim
+    angles = positions[..., None].astype(jnp.float32) * (theta**-exponents)
+    return Rotation(jnp.cos(angles), jnp.sin(angles))
+
+
+def rotation_from_table(table: Float[Array, "P H"], positions: Int[Array, "*B"]) -> Rotation:
+    """The rotation at each position from a table whose rows are [cos, sin]."""
+    cos, sin = jnp.split(table[positions], 2, axis=-1)
+    return Rotation(cos, sin)
+
+
+def rotate(x: Float[Array, "*B heads H"], rotation: Rotation) -> Float[Array, "*B heads H"]:
+    """Rotates every head of every token.
+
+    Computed in the wider of x's dtype and the rotation's (float32 from `rotation_of`, the table's
+    from `rotation_from_table`); result in x's dtype.
+    """
+    with jax.named_scope("rope"):
+        cos, sin = rotation.cos[..., None, :], rotation.sin[..., None, :]
+        first, second = jnp.split(x, 2, axis=-1)
+        rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+        return rotated.astype(x.dtype)

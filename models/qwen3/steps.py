@@ -1,0 +1,75 @@
+"""Prefill and decode as functions of plain pytrees, ready for `jax.jit` with the cache donated."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Int
+
+from models.qwen3.cache import Cache
+from models.qwen3.config import Qwen3Config
+from models.qwen3.model import Qwen3
+
+Params: TypeAlias = dict[str, Any]
+Outputs: TypeAlias = dict[str, Any]
+Step: TypeAlias = Callable[[Params, Cache, Array, Array], Outputs]
+
+
+def abstract_model(config: Qwen3Config) -> tuple[nnx.GraphDef[Qwen3], Params]:
+    """The model's structure, and its parameters as nested dicts of `ShapeDtypeStruct`.
+
+    Nothing is allocated. `params["layers"][0]["attention"]["qkv_proj"]["weight"]` is a leaf.
+    """
+    model = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0)))
+    graphdef, state = nnx.split(model)
+    return graphdef, nnx.to_pure_dict(state)
+
+
+def prefill_step(config: Qwen3Config) -> Step:
+    """The step that reads prompts into an empty cache.
+
+    Returns:
+      `fn(params, cache, token_ids, lengths)`: token_ids s32[B, T], prompts padded on the right;
+      lengths s32[B], each in 1..T. T must not exceed the cache's S. Result:
+      `{"logits": f32[B, V] at each prompt's last token, "cache": the cache}`.
+    """
+    graphdef, _ = abstract_model(config)
+
+    def prefill(
+        params: Params, cache: Cache, token_ids: Int[Array, "B T"], lengths: Int[Array, " B"]
+    ) -> Outputs:
+        model = nnx.merge(graphdef, params)
+        length, capacity = token_ids.shape[1], cache[0]["k"].shape[1]
+        if length > capacity:
+            raise ValueError(f"a prompt bucket of {length} tokens exceeds the cache ({capacity})")
+        steps = jnp.arange(length, dtype=lengths.dtype)[None, :]
+        # Padding gets positions past the cache: all different, none of them written.
+        positions = jnp.where(steps < lengths[:, None], steps, steps + capacity)
+        x, cache = model(token_ids, positions, cache, attended_length=length)
+        # Chosen before the head, so that logits of all positions never exist.
+        last = jnp.take_along_axis(x, (lengths - 1)[:, None, None], axis=1, mode="clip")[:, 0]
+        return {"logits": model.logits(last), "cache": cache}
+
+    return prefill
+
+
+def decode_step(config: Qwen3Config) -> Step:
+    """The step that adds one token to each sequence.
+
+    Returns:
+      `fn(params, cache, token_ids, positions)`: token_ids s32[B], the newest token of each
+      sequence; positions s32[B], its place (the number of tokens already in the cache). Result:
+      `{"logits": f32[B, V], "cache": the cache}`. A sequence whose position is S or more
+      writes nothing: one that has ended can be kept in the batch that way.
+    """
+    graphdef, _ = abstract_model(config)
+
+    def decode(
+        params: Params, cache: Cache, token_ids: Int[Array, " B"], positions: Int[Array, " B"]
+    ) -> Outputs:
+        model = nnx.merge(graphdef, params)
+        x, cache = model(token_ids[:, None], positions[:, None], cache)
+        return {"logits": model.logits(x[:, 0]), "cache": cache}
+
+    return decode

@@ -1,0 +1,127 @@
+"""Programs that break on purpose, and small good ones, for tests; compiled as a user's would be."""
+
+import os
+import signal
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import ShapeDtypeStruct
+
+from xlapipe import Workload
+from xlapipe.expect import Aliased, NoCopyAbove
+
+CACHE = ShapeDtypeStruct((64, 1024), jnp.bfloat16)
+ROW = ShapeDtypeStruct((1024,), jnp.bfloat16)
+CACHE_BYTES = 64 * 1024 * 2
+
+
+def write(cache: dict[str, Any], row: jax.Array) -> tuple[dict[str, Any], jax.Array]:
+    updated = cache["k"].at[3].set(row)
+    return {"k": updated}, updated[3] * 2
+
+
+def _workload(name: str, fn: Any = write, **fields: Any) -> Workload:
+    arguments: dict[str, Any] = {
+        "args": ({"k": CACHE}, ROW),
+        "donate_argnums": 0,
+        "expectations": (Aliased("cache"), NoCopyAbove(CACHE_BYTES - 1)),
+    }
+    return Workload(name=name, fn=fn, **(arguments | fields))
+
+
+def good() -> Workload:
+    return _workload("good")
+
+
+a_workload = _workload("attribute")
+
+
+def not_donated() -> Workload:
+    return _workload("not-donated", donate_argnums=())
+
+
+def wrong_dtype() -> Workload:
+    """bf16 is donated, f32 comes back: JAX pairs nothing and says nothing useful."""
+
+    def widen(cache: dict[str, Any], row: jax.Array) -> dict[str, Any]:
+        return {"k": cache["k"].astype(jnp.float32).at[3].set(row.astype(jnp.float32))}
+
+    return _workload("wrong-dtype", widen)
+
+
+def read_after() -> Workload:
+    """The alias is there, and so is a full copy, as the old cache is returned too."""
+
+    def both(cache: dict[str, Any], row: jax.Array) -> tuple[dict[str, Any], jax.Array]:
+        return {"k": cache["k"].at[3].set(row)}, cache["k"]
+
+    return _workload("read-after", both)
+
+
+def does_not_lower() -> Workload:
+    def mismatched(cache: dict[str, Any], row: jax.Array) -> jax.Array:
+        return cache["k"] @ row[:7]
+
+    return _workload("does-not-lower", mismatched)
+
+
+def crashes() -> Workload:
+    def abort(cache: dict[str, Any], row: jax.Array) -> jax.Array:
+        os.kill(os.getpid(), signal.SIGABRT)
+        return row
+
+    return _workload("crashes", abort)
+
+
+def exits() -> Workload:
+    def leave(cache: dict[str, Any], row: jax.Array) -> jax.Array:
+        os._exit(3)
+
+    return _workload("exits", leave)
+
+
+def hangs() -> Workload:
+    def sleep(cache: dict[str, Any], row: jax.Array) -> jax.Array:
+        time.sleep(600)
+        return row
+
+    return _workload("hangs", sleep)
+
+
+def no_such_option() -> Workload:
+    return _workload("no-such-option", options={"xla_gpu_no_such_option": True})
+
+
+def concrete_argument() -> Workload:
+    return _workload("concrete-argument", args=({"k": CACHE}, "row"))
+
+
+def too_many_devices() -> Workload:
+    return _workload("bad-mesh", mesh={"x": 3}, in_specs=jax.sharding.PartitionSpec("y"))
+
+
+def sharded() -> Workload:
+    """Two devices: each gets half of the rows of `x`, and the sum takes an all-reduce."""
+
+    def total(x: jax.Array) -> jax.Array:
+        return jnp.sum(x, axis=0)
+
+    spec = jax.sharding.PartitionSpec("d", None)
+    return Workload(
+        name="sharded",
+        fn=total,
+        args=(CACHE,),
+        mesh={"d": 2},
+        in_specs=(spec,),
+        out_specs=jax.sharding.PartitionSpec(),
+    )
+
+
+def not_a_workload() -> int:
+    return 3
+
+
+def raises() -> Workload:
+    raise RuntimeError("no config found")

@@ -1,0 +1,142 @@
+"""Bad input: exit code 2, one message that says where, what and how to mend it, nothing written."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from xlapipe.cli import main
+
+HERE = Path(__file__).resolve().parent
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], *expected: str, code: int = 2
+) -> str:
+    assert main(arguments) == code
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert said.startswith("xlapipe: error: ") or code != 2
+    for part in expected:
+        assert part in said
+    return said
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's folder is the one of broken.py."""
+    monkeypatch.chdir(HERE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["dump", "qwen3-stp"], ["unknown workload 'qwen3-stp'", "did you mean", "qwen3-step"]),
+        (["dump", "qwen3-step", "--target", "h20"], ["unknown target 'h20'", "h200"]),
+        (["dump", "qwen3-step", "--target", "v100"], ["v100", "not supported", "sm_70"]),
+        (["dump", "qwen3-step", "--target-config", "nowhere.txtpb"], ["nowhere.txtpb"]),
+        (["dump", "qwen3-step", "--timeout", "-1"], ["--timeout", "above 0"]),
+        (["dump"], ["name a workload"]),
+        (["dump", "qwen3-step", "--target", "h200", "--target-config", "x"], ["two targets"]),
+        (["show", "nowhere"], ["nowhere"]),
+        (["check", "nowhere-at-all"], ["unknown workload"]),
+    ],
+)
+def test_refused_before_compiling(
+    arguments: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(arguments, capsys, *expected)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        ("broken_import:x", ["cannot be loaded", "ModuleNotFoundError", "broken_import.py:3"]),
+        ("no_such_module:x", ["cannot be loaded", "no_such_module"]),
+        ("broken:nothing", ["has no attribute 'nothing'"]),
+        ("broken:not_a_workload", ["found int"]),
+        ("broken:raises", ["no config found", "broken.py", "in raises"]),
+        ("broken:does_not_lower", ["lowering failed", "in mismatched", 'cache["k"] @ row[:7]']),
+        ("broken:concrete_argument", ["argument 1", "'row'", "ShapeDtypeStruct"]),
+        ("broken:too_many_devices", ["in_specs", "'y'"]),
+        ("broken:no_such_option", ["xla_gpu_no_such_option"]),
+        ("broken:crashes", ["SIGABRT", "child.log"]),
+        ("broken:exits", ["exit code 3", "child.log"]),
+    ],
+)
+def test_a_workload_that_fails_leaves_goldens_alone(
+    workload: str, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kept").write_text("as it was")
+    before = tree(tmp_path)
+    assert main(["dump", workload, "--out", str(tmp_path), "--json"]) == 2
+    said = capsys.readouterr()
+    (error,) = json.loads(said.out)["errors"]
+    assert "Traceback" not in said.err
+    for part in expected:
+        assert part in error
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.usefixtures("here")
+def test_a_compile_that_hangs_is_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dump", "broken:hangs", "--out", str(tmp_path), "--timeout", "8", "--json"]) == 2
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert "more than 8 s" in error and "--timeout" in error
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.usefixtures("here")
+def test_one_failure_keeps_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["dump", "broken:does_not_lower", "broken:good", "--out", str(tmp_path), "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert code == 2
+    assert [row["workload"] for row in answer["dumps"]] == ["good"]
+    assert len(answer["errors"]) == 1
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/version").exists(), reason="needs /proc")
+def test_an_unwritable_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dump", "broken:good", "--out", "/proc/nowhere", "--json"]) == 2
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert "cannot be written" in error and "--out" in error
+
+
+def test_missing_wheels_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from xlapipe import compile as compiling
+    from xlapipe.doctor import Check
+
+    missing = Check("libdevice", False, "not found", "the wheel nvidia-nvvm", "pip install it")
+    monkeypatch.setattr(compiling, "missing_to_compile", lambda: (missing,))
+    assert main(["dump", "qwen3-step", "--out", str(tmp_path), "--json"]) == 2
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert "libdevice" in error and "pip install it" in error
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\1\2", b"{}", b'{"schema_version": 99}', b"[1]"])
+def test_a_damaged_manifest(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "manifest.json").write_bytes(content)
+    refused(["show", str(tmp_path)], capsys, "manifest.json")
+    refused(["check", str(tmp_path)], capsys, "manifest.json")
+
+
+def test_a_closed_pipe_is_no_error(goldens: Path) -> None:
+    program = f"{sys.executable} -m xlapipe.cli targets | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "0"

@@ -1,0 +1,293 @@
+"""Each expectation holds on a plan as meant, and fails, saying what and where, on one that is not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from xlapipe.errors import DumpError
+from xlapipe.expect import (
+    Aliased,
+    AllocationOf,
+    AllocationsAre,
+    BeyondAtMost,
+    Expectation,
+    FusionCount,
+    GemmCount,
+    Matmul,
+    MatmulsAccounted,
+    NoAllocationAbove,
+    NoCopyAbove,
+    NotAliased,
+    NoValueOfShape,
+    ParameterBytes,
+    TempAtMost,
+    TotalWithin,
+    Violation,
+    check_all,
+    expectation_from_json,
+    expectation_to_json,
+)
+from xlapipe.plan import (
+    AllocationKind,
+    BufferAllocation,
+    Computation,
+    HloModule,
+    InputOutputAlias,
+    Instruction,
+    LogicalBuffer,
+    Plan,
+    SourceLine,
+)
+from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program, RequestedDot, matches
+
+CACHE = "bf16[8,128]{1,0}"
+LINE = SourceLine("step.py", 7)
+TRITON = '{"fusion_backend_config":{"kind":"__triton_nested_gemm_fusion"}}'
+
+
+def allocation(index: int, size: int, *kinds: AllocationKind, **fields: Any) -> BufferAllocation:
+    return BufferAllocation(index, size, kinds, **fields)
+
+
+def module(*entry: Instruction, **fused: tuple[Instruction, ...]) -> HloModule:
+    computations = {
+        name: Computation(name, body, body[-1].name) for name, body in fused.items()
+    }
+    computations["main"] = Computation("main", entry, entry[-1].name)
+    return HloModule("jit_step", computations, "main")
+
+
+def step(*, aliased: bool, copied: bool = False) -> Program:
+    """`step(w, cache)`: a gemm on cuBLASLt, and the cache updated in place, or copied."""
+    live, parameter = AllocationKind.MAYBE_LIVE_OUT, AllocationKind.PARAMETER
+    value = LogicalBuffer("update", 0, 2048, CACHE)
+    cache = LogicalBuffer("cache", 0, 2048, CACHE)
+    allocations = [
+        allocation(0, 4096, parameter, parameter_number=0),
+        allocation(
+            1,
+            2048,
+            *((parameter, live) if aliased else (parameter,)),
+            parameter_number=1,
+            values=(cache, value) if aliased else (cache,),
+        ),
+        allocation(
+            2,
+            1000,
+            AllocationKind.PREALLOCATED_TEMP,
+            values=(LogicalBuffer("gemm{0}", 0, 1000, "f32[1,250]{1,0}"),),
+        ),
+    ]
+    entry = [
+        Instruction("w", "parameter", "bf16[16,128]{1,0}", parameter_number=0),
+        Instruction("cache", "parameter", CACHE, parameter_number=1),
+        Instruction(
+            "gemm",
+            "custom-call",
+            "(f32[1,250]{1,0}, s8[64]{0})",
+            ("w", "cache"),
+            custom_call_target="__cublas$lt$matmul",
+            op_name="jit(step)/layers_0/up/dot_general",
+            source=LINE,
+        ),
+        Instruction("update", "dynamic-update-slice", CACHE, ("cache", "gemm"), source=LINE),
+    ]
+    if copied:
+        entry.insert(3, Instruction("copy.1", "copy", CACHE, ("cache",), source=LINE))
+        entry[4] = replace(entry[4], operands=("copy.1", "gemm"))
+    if copied or not aliased:
+        name = "copy.1" if copied else "update"
+        other = LogicalBuffer(name, 0, 2048, CACHE)
+        allocations.append(allocation(3, 2048, live, values=(other,)))
+    plan = Plan(
+        tuple(allocations),
+        module=module(*entry),
+        header_aliases=(InputOutputAlias(1, ()),) if aliased else (),
+    )
+    return Program(
+        plan,
+        "cublas",
+        (
+            ArgumentLeaf("w", (16, 128), "bfloat16", 4096, False, 0),
+            ArgumentLeaf("cache", (8, 128), "bfloat16", 2048, True, 1),
+            ArgumentLeaf("unused", (3,), "bfloat16", 6, True, None),
+        ),
+        (OutputLeaf("out", (8, 128), "bfloat16", 2048, 0),),
+        (RequestedDot("jit(step)/layers_0/up/dot_general", "f32[1,250]", LINE),),
+    )
+
+
+GOOD, LOST, COPIED = step(aliased=True), step(aliased=False), step(aliased=True, copied=True)
+
+
+def violations(expectation: Expectation, program: Program) -> tuple[Violation, ...]:
+    return expectation.check(program).violations
+
+
+@pytest.mark.parametrize(
+    ("expectation", "broken"),
+    [
+        (AllocationsAre(((4096, ("parameter",)), (2048, ("parameter", "maybe-live-out")))), LOST),
+        (Aliased("cache"), LOST),
+        (NoAllocationAbove(1500, ("w", "cache", "out")), COPIED),
+        (NoCopyAbove(2047), COPIED),
+        (NoCopyAbove(2047), LOST),
+        (BeyondAtMost(1000), LOST),
+        (TotalWithin(4096 + 2048 + 1000, 1e-4), LOST),
+    ],
+)
+def test_holds_as_meant_and_fails_where_not(expectation: Expectation, broken: Program) -> None:
+    assert violations(expectation, GOOD) == ()
+    found = violations(expectation, broken)
+    assert found
+    assert all(violation.expected and violation.found for violation in found)
+
+
+@pytest.mark.parametrize(
+    ("holds", "fails"),
+    [
+        (AllocationOf("w", 4096), AllocationOf("w", 4095)),
+        (AllocationOf("out", 2048), AllocationOf("out", 2)),
+        (ParameterBytes(6144), ParameterBytes(6143)),
+        (TempAtMost(1000), TempAtMost(999)),
+        (BeyondAtMost(1000), BeyondAtMost(999)),
+        (NoValueOfShape((249,)), NoValueOfShape((250,))),
+        (NoAllocationAbove(4096), NoAllocationAbove(4095)),
+        (NotAliased("w"), NotAliased("cache")),
+        (GemmCount(1, ("cublaslt",)), GemmCount(1, ("triton",))),
+        (GemmCount(0, ("reduce",)), GemmCount(2)),
+        (FusionCount(0, "kLoop"), FusionCount(1, "kLoop")),
+        (
+            MatmulsAccounted((Matmul("layers_0/up", backends=("cublaslt",)),)),
+            MatmulsAccounted((Matmul("layers_0/up", backends=("triton",)),)),
+        ),
+        (
+            MatmulsAccounted((Matmul("layers_0/up"),)),
+            MatmulsAccounted((Matmul("layers_0/down"),)),
+        ),
+        (
+            MatmulsAccounted((Matmul("layers_0"),)),
+            MatmulsAccounted((Matmul("layers_0", count=2),)),
+        ),
+    ],
+)
+def test_one_byte_or_one_gemm_off_fails(holds: Expectation, fails: Expectation) -> None:
+    assert violations(holds, GOOD) == ()
+    assert violations(fails, GOOD) != ()
+
+
+def test_lost_donation_names_leaf_bytes_line_and_remedy() -> None:
+    (violation,) = violations(Aliased("cache"), LOST)
+    assert "cache (bfloat16[8, 128], 2,048 B)" in violation.expected
+    assert "XLA aliased nothing" in violation.found
+    assert violation.source == LINE
+    assert "allocation 1" in violation.where
+    assert violation.advice
+
+
+def test_an_argument_that_is_not_donated_is_told_apart() -> None:
+    leaves = tuple(replace(leaf, donated=False) for leaf in LOST.arguments)
+    (violation,) = violations(Aliased("cache"), replace(LOST, arguments=leaves))
+    assert "not donated" in violation.found
+    assert "donate_argnums" in violation.advice
+
+
+def test_a_donor_of_another_dtype_is_told_apart() -> None:
+    outputs = (replace(LOST.outputs[0], dtype="float32", size_bytes=4096),)
+    (violation,) = violations(Aliased("cache"), replace(LOST, outputs=outputs))
+    assert "no output has its shape and dtype" in violation.found
+
+
+def test_an_unused_argument_is_told_apart() -> None:
+    (violation,) = violations(Aliased("unused"), GOOD)
+    assert "does not use it" in violation.found
+
+
+def test_a_name_that_nothing_has_fails() -> None:
+    for expectation in (Aliased("kache"), AllocationOf("kache", 1)):
+        (violation,) = violations(expectation, GOOD)
+        assert "cache" in violation.found
+
+
+def test_policies() -> None:
+    never = GemmCount(99, under="triton")
+    assert check_all((never,), GOOD) == ()
+    assert not check_all((replace(never, under="cublas"),), GOOD)[0].holds
+
+
+def gemv(*, split_k: bool) -> Program:
+    """A dot as multiply and reduce in two fusions; or a split-K gemm, whose partials are summed."""
+    dot = "jit(step)/up/dot_general"
+    product = (
+        Instruction("p0", "parameter", "f32[4,8]{1,0}", parameter_number=0),
+        Instruction("m", "multiply", "f32[4,8]{1,0}", ("p0", "p0"), op_name=dot),
+        Instruction("c", "convert", "bf16[4,8]{1,0}", ("m",)),
+    )
+    gemm = (
+        Instruction("p0", "parameter", "f32[4,8]{1,0}", parameter_number=0),
+        Instruction("d", "dot", "f32[4,8]{1,0}", ("p0", "p0"), op_name=dot),
+    )
+    total = (
+        Instruction("q0", "parameter", "bf16[4,8]{1,0}", parameter_number=0),
+        Instruction("zero", "constant", "f32[]"),
+        Instruction("r", "reduce", "f32[8]{0}", ("q0", "zero"), op_name=dot),
+    )
+    config = TRITON if split_k else ""
+    kind = "kCustom" if split_k else "kLoop"
+    first = Instruction(
+        "f", "fusion", "f32[4,8]{1,0}", ("x",), None, ("first",), kind, backend_config=config
+    )
+    entry = (
+        Instruction("x", "parameter", "f32[4,8]{1,0}", parameter_number=0),
+        first,
+        Instruction("g", "fusion", "f32[8]{0}", ("f",), None, ("total",), "kInput"),
+    )
+    hlo = module(*entry, first=gemm if split_k else product, total=total)
+    return Program(Plan((), module=hlo))
+
+
+def test_a_gemm_that_became_a_reduction_is_counted_once_and_split_k_is_not_one() -> None:
+    assert [(g.instruction, g.backend) for g in gemv(split_k=False).plan.gemms] == [("g", "reduce")]
+    assert [(g.instruction, g.backend) for g in gemv(split_k=True).plan.gemms] == [("f", "triton")]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("cache", "cache", True),
+        ("cache", "cache[0]['k']", True),
+        ("cache", "cached", False),
+        ("cache[*]['k']", "cache[12]['k']", True),
+        ("cache[*]['k']", "cache[12]['v']", False),
+        ("*", "anything", True),
+        ("params.layers", "params.layers.kernel", True),
+        ("out[1]", "out[10]", False),
+    ],
+)
+def test_names(pattern: str, path: str, expected: bool) -> None:
+    assert matches(pattern, path) is expected
+
+
+@pytest.mark.parametrize(
+    "expectation",
+    [
+        Aliased("cache", because="in place"),
+        AllocationsAre(((4096, ("parameter",)),), first=2),
+        MatmulsAccounted((Matmul("up", 2, ("reduce",), 1),), under="cublas"),
+        TotalWithin(10, 1e-4),
+        FusionCount(4, backend_kind="__triton"),
+    ],
+)
+def test_record_round_trip(expectation: Expectation) -> None:
+    data = expectation_to_json(expectation)
+    assert data is not None
+    assert expectation_from_json(data, where="manifest.json") == expectation
+
+
+@pytest.mark.parametrize(
+    "data", [None, 3, "x", [], {}, {"expect": "Nothing"}, {"expect": "Aliased", "size": 1}]
+)
+def test_record_refuses(data: Any) -> None:
+    with pytest.raises(DumpError, match=r"manifest\.json"):
+        expectation_from_json(data, where="manifest.json")

@@ -1,0 +1,140 @@
+"""From XLA's dump files to a Dump that reads the same on every machine.
+
+XLA writes absolute source paths into HLO. A golden must hold none, so they are made relative:
+to the user's folder, to `<site-packages>`, or to `<python>`.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from xlapipe.compile import Compiled, GemmPolicy
+from xlapipe.dump import Dump, Manifest, check_memory_analysis
+from xlapipe.errors import CompileError
+from xlapipe.plan.gemms import requested_dots
+from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, RequestedDot
+from xlapipe.read import read_path
+from xlapipe.read.hlo_proto import HloProto
+from xlapipe.read.proto import read_module
+from xlapipe.target import Target
+
+_PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
+# Name in the dump, and the end of the name of the file that XLA writes.
+_FILES = {
+    "before_optimizations.txt": ".before_optimizations.txt",
+    "after_optimizations.txt": "gpu_after_optimizations.txt",
+    "after_optimizations.hlo.pb": "gpu_after_optimizations.hlo.pb",
+    "buffer-assignment.txt": "gpu_after_optimizations-buffer-assignment.txt",
+    "buffer-assignment-values.txt": "gpu_after_optimizations-buffer-assignment-values.txt",
+    "live-range.txt": "gpu_after_optimizations-live-range.txt",
+    "target_config.txtpb": ".gpu_target_config.pbtxt",
+}
+_BEFORE = ".before_optimizations.hlo.pb"
+_THUNKS = (".thunk_sequence_after_thunk_passes.txt", ".thunk_sequence.txt")
+
+
+def capture(
+    compiled: Compiled, target: Target, policy: GemmPolicy, *, where: str
+) -> tuple[Dump, dict[str, bytes]]:
+    """The Dump of a compile, and the contents of its files by name.
+
+    Raises:
+      CompileError: XLA did not write what is needed.
+      DumpError: what it wrote cannot be read, or breaks an invariant.
+    """
+    relative = _Relative(compiled.folder, Path(compiled.record["prefixes"]["stdlib"]))
+    raw = {name: _only(compiled.dump_folder, ending) for name, ending in _FILES.items()}
+    files = {name: path.read_bytes() for name, path in raw.items()}
+    thunks = [path for ending in _THUNKS for path in compiled.dump_folder.glob(f"*{ending}")]
+    if thunks:
+        files["thunk_sequence.txt"] = thunks[0].read_bytes()
+    before = _only(compiled.dump_folder, _BEFORE).read_bytes()
+
+    for name in ("before_optimizations.txt", "after_optimizations.txt"):
+        files[name] = relative.in_text(files[name])
+    files["buffer-assignment-values.txt"] = relative.in_text(files["buffer-assignment-values.txt"])
+    files["after_optimizations.hlo.pb"] = relative.in_proto(files["after_optimizations.hlo.pb"])
+
+    canonical = compiled.dump_folder.with_name("canonical")
+    canonical.mkdir()
+    for name, content in files.items():
+        (canonical / name).write_bytes(content)
+    plan = read_path(canonical)
+    dots = requested_dots(read_module(relative.in_proto(before), where=where))
+    manifest = _manifest(compiled.record, target, policy, dots)
+    check_memory_analysis(plan, manifest.memory_analysis, where=where)
+    return Dump(Path(where), manifest, plan), files
+
+
+def _manifest(
+    record: Mapping[str, Any], target: Target, policy: GemmPolicy, dots: tuple[Any, ...]
+) -> Manifest:
+    return Manifest(
+        workload=record["workload"],
+        target=target.name,
+        target_description=target.description,
+        target_source=target.source,
+        gemm_policy=policy.value,
+        tuned=False,
+        versions=record["versions"],
+        options={**record["options"], **{k: str(v) for k, v in policy.options.items()}},
+        arguments=tuple(
+            ArgumentLeaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in record["arguments"]
+        ),
+        outputs=tuple(
+            OutputLeaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in record["outputs"]
+        ),
+        requested_dots=tuple(RequestedDot(dot.op_name, dot.shape, dot.source) for dot in dots),
+        expectations=tuple(record["expectations"]),
+        memory_analysis=record["memory_analysis"],
+        mesh=record["mesh"],
+    )
+
+
+def _only(folder: Path, ending: str) -> Path:
+    found = sorted(folder.glob(f"*{ending}")) if folder.is_dir() else []
+    if len(found) != 1:
+        raise CompileError(
+            f"{folder}: expected one file *{ending} of XLA's, found "
+            f"{', '.join(path.name for path in found) or 'none'}; "
+            "is this jaxlib one that xlapipe supports (0.10 to 0.12)?"
+        )
+    return found[0]
+
+
+class _Relative:
+    """Rewrites absolute source paths, the same in text and in proto."""
+
+    def __init__(self, folder: Path, stdlib: Path) -> None:
+        own = Path(__file__).parent.parent
+        self._roots = [(f"{folder}/", ""), (f"{own}/", ""), (f"{stdlib}/", "<python>/")]
+
+    def path(self, path: str) -> str:
+        if not path.startswith("/"):
+            return path
+        if _PACKAGES.match(path):
+            return _PACKAGES.sub("<site-packages>/", path, count=1)
+        for root, replacement in self._roots:
+            if path.startswith(root):
+                return replacement + path.removeprefix(root)
+        return f"<elsewhere>/{PurePosixPath(path).name}"
+
+    def in_text(self, content: bytes) -> bytes:
+        """Paths in the FileNames table, and in the older `source_file="…"`."""
+        return re.sub(
+            rb'(?m)((?:^\d+ |source_file=)")(/[^"\n]*)(?=")',
+            lambda found: found[1] + self.path(found[2].decode(errors="replace")).encode(),
+            content,
+        )
+
+    def in_proto(self, content: bytes) -> bytes:
+        module = HloProto.FromString(content)
+        names = module.hlo_module.stack_frame_index.file_names
+        for index, name in enumerate(names):
+            names[index] = self.path(name)
+        for computation in module.hlo_module.computations:
+            for instruction in computation.instructions:
+                if instruction.metadata.source_file:
+                    instruction.metadata.source_file = self.path(instruction.metadata.source_file)
+        return module.SerializeToString(deterministic=True)

@@ -1,0 +1,310 @@
+"""The command line: the only module that prints or exits.
+
+Exit codes: 0 good, 1 an expectation failed, 2 bad input or a failed compile.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from xlapipe.errors import XlapipeError
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    options = _parser().parse_args(arguments)
+    command: Command = options.command
+    try:
+        code = command(options)
+        sys.stdout.flush()
+    except XlapipeError as error:
+        if getattr(options, "json", False):
+            print(json.dumps({"error": str(error)}))
+        print(f"xlapipe: error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`); leave stdout nothing to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("xlapipe: interrupted", file=sys.stderr)
+        return 130
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="xlapipe",
+        description="Compile a JAX step for an NVIDIA GPU on any machine, and check XLA's plan.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Command, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.add_argument("--json", action="store_true", help="print JSON")
+        added.set_defaults(command=run)
+        return added
+
+    command("list", _list, "List the registered workloads.")
+    command("targets", _targets, "List the GPUs to compile for.")
+    command("doctor", _doctor, "Say what is missing to compile and to run.")
+
+    dump = command("dump", _dump, "Compile workloads and write their dumps.")
+    dump.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=_WORKLOAD_HELP)
+    dump.add_argument("--all", action="store_true", help="every registered workload")
+    _add_compile_options(dump, many_policies=True)
+    dump.add_argument("--out", type=Path, default=Path("hlo_dumps"), help="default: hlo_dumps")
+    dump.add_argument("--jobs", type=_at_least_one, default=None, help="compiles at once")
+
+    show = command("show", _show, "Show the plan of a dump.")
+    show.add_argument("path", type=Path, metavar="PATH", help=_PATH_HELP)
+
+    check = command("check", _check, "Hold plans against their expectations.")
+    check.add_argument(
+        "subjects",
+        nargs="+",
+        metavar="PATH|WORKLOAD",
+        help="a dump as in `show`, or a workload, which is compiled first",
+    )
+    _add_compile_options(check, many_policies=True)
+    return parser
+
+
+_WORKLOAD_HELP = "a registered name (`xlapipe list`), or module:attribute from the current folder"
+_PATH_HELP = "a dump directory, an .hlo.pb, or any *buffer-assignment*.txt of XLA's (gzip too)"
+
+
+def _add_compile_options(parser: argparse.ArgumentParser, *, many_policies: bool) -> None:
+    parser.add_argument(
+        "--target", default=None, help="a name of `xlapipe targets`, or `attached`; default: h200"
+    )
+    parser.add_argument("--target-config", type=Path, help="a GpuTargetConfigProto as text")
+    parser.add_argument(
+        "--gemm",
+        action="append" if many_policies else "store",
+        choices=("auto", "cublas", "triton"),
+        help="which backends matrix products may go to; may be repeated; default: auto",
+    )
+    parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="per compile")
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, found {number}")
+    return number
+
+
+def _print_json(data: Any) -> None:
+    print(json.dumps(data, ensure_ascii=False, indent=1))
+
+
+def _list(options: argparse.Namespace) -> int:
+    from xlapipe.registry import registered_workloads
+
+    found = registered_workloads()
+    if options.json:
+        _print_json([{"name": each.name, "target": each.target} for each in found])
+        return 0
+    width = max((len(each.name) for each in found), default=0)
+    for each in found:
+        print(f"{each.name:<{width}}  {each.target}")
+    if not found:
+        print("no workload is registered; `xlapipe dump module:attribute` takes one of yours")
+    return 0
+
+
+def _targets(options: argparse.Namespace) -> int:
+    from xlapipe.target import catalogue
+
+    if options.json:
+        _print_json(
+            [
+                {
+                    "name": row.name,
+                    "description": row.description,
+                    "compute_capability": row.compute_capability,
+                    "device_memory_bytes": row.device_memory_size,
+                    "supported": row.unsupported is None,
+                    "unsupported": row.unsupported,
+                }
+                for row in catalogue()
+            ]
+        )
+        return 0
+    for row in catalogue():
+        reason = f"  not supported: {row.unsupported}" if row.unsupported else ""
+        print(
+            f"{row.name:<14} {row.compute_capability:>5}  {row.device_memory_size:>15,} B  "
+            f"{row.description}{reason}"
+        )
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from xlapipe.doctor import examine
+
+    report = examine()
+    if options.json:
+        _print_json(asdict(report))
+    else:
+        for check in report.checks:
+            mark = {True: "ok", False: "MISSING", None: "-"}[check.ok]
+            print(f"{mark:<8} {check.name}: {check.found}")
+            if check.ok is False:
+                print(f"         expected {check.expected}; mend it with: {check.remedy}")
+    return 0 if report.can_compile else 2
+
+
+def _jobs(options: argparse.Namespace, names: Sequence[str]) -> list[Any]:
+    """Every workload under every policy, looked up before anything is compiled."""
+    from xlapipe.compile import GemmPolicy
+    from xlapipe.pipeline import Job
+    from xlapipe.registry import find_workload
+    from xlapipe.target import target_from_file, target_named
+
+    if options.target is not None and options.target_config is not None:
+        raise XlapipeError("--target and --target-config name two targets; give one of them")
+    if options.timeout <= 0:
+        raise XlapipeError(f"--timeout {options.timeout:g}: expected seconds above 0")
+    if options.target_config is not None:
+        target = target_from_file(options.target_config)
+    elif options.target == "attached":
+        target = None
+    else:
+        target = target_named(options.target or "h200")
+    policies = [GemmPolicy(name) for name in dict.fromkeys(options.gemm or ["auto"])]
+    return [
+        Job(find_workload(name), target, policy, options.timeout)
+        for name in names
+        for policy in policies
+    ]
+
+
+def _dump(options: argparse.Namespace) -> int:
+    from xlapipe.pipeline import Job, Made, make_dumps
+    from xlapipe.registry import registered_workloads
+    from xlapipe.report.figures import dump_row
+    from xlapipe.report.terminal import DumpTable
+
+    names = list(options.workloads)
+    if options.all:
+        names += [each.name for each in registered_workloads() if each.name not in names]
+    if not names:
+        raise XlapipeError("name a workload, or --all; `xlapipe list` lists them")
+    jobs = _jobs(options, names)
+    rows: list[dict[str, Any]] = []
+    errors: list[XlapipeError] = []
+    with DumpTable(len(jobs), silent=options.json) as table:
+
+        def on_done(job: Job, outcome: Made | XlapipeError) -> None:
+            if isinstance(outcome, XlapipeError):
+                errors.append(outcome)
+                table.add_error(f"{job.reference.name} ({job.policy})", str(outcome))
+            else:
+                rows.append(
+                    dump_row(outcome.dump, changed=outcome.changed, seconds=outcome.seconds)
+                )
+                table.add(rows[-1])
+
+        at_once = options.jobs or min(4, os.cpu_count() or 1)
+        make_dumps(jobs, options.out, at_once=at_once, on_done=on_done)
+    if options.json:
+        _print_json({"dumps": rows, "errors": [str(error) for error in errors]})
+        for error in errors:
+            print(f"xlapipe: error: {error}", file=sys.stderr)
+    return 2 if errors else 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    from xlapipe.dump import is_dump, open_dump
+    from xlapipe.read import read_path
+    from xlapipe.report.figures import dump_figures, plan_figures
+
+    path: Path = options.path
+    if is_dump(path):
+        dump = open_dump(path)
+        figures, plan = dump_figures(dump), dump.plan
+    else:
+        plan = read_path(path)
+        figures = plan_figures(plan)
+    if options.json:
+        _print_json(figures)
+    else:
+        from xlapipe.report.terminal import print_plan
+
+        print_plan(str(path), figures, plan)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from xlapipe.report.figures import failed, finding_figures
+
+    results = []
+    code = 0
+    for name, label, findings, notes in _checked(options):
+        code = max(code, 1 if failed(findings) else 0)
+        if options.json:
+            results.append(
+                {
+                    "subject": name,
+                    "autotuning": label,
+                    "holds": not failed(findings),
+                    "notes": notes,
+                    "findings": [finding_figures(finding) for finding in findings],
+                }
+            )
+        else:
+            from xlapipe.report.terminal import print_findings
+
+            print_findings(name, label, findings, notes)
+    if options.json:
+        _print_json(results)
+    return code
+
+
+def _checked(options: argparse.Namespace) -> Any:
+    """Per subject: name, autotuning label, findings, notes."""
+    import tempfile
+
+    from xlapipe.dump import Dump, is_dump, open_dump
+    from xlapipe.expect import check_all
+    from xlapipe.golden import tuned_label
+    from xlapipe.read import read_path
+
+    def of_dump(name: str, dump: Dump) -> Any:
+        own = sum(item is None for item in dump.manifest.expectations)
+        notes = [f"{own} expectations of the workload's own classes need its code"] if own else []
+        if not dump.expectations:
+            notes.append("no expectations are recorded; the plan's invariants hold")
+        findings = check_all(dump.expectations, dump.program)
+        return name, tuned_label(dump.manifest.tuned), findings, notes
+
+    subjects = [(subject, Path(subject)) for subject in options.subjects]
+    compiled = [name for name, path in subjects if not path.exists()]
+    jobs = {name: _jobs(options, [name]) for name in compiled}
+    for name, path in subjects:
+        if is_dump(path):
+            yield of_dump(name, open_dump(path))
+        elif path.exists():
+            read_path(path)
+            note = "no manifest, so no expectations; the plan's invariants hold"
+            yield name, tuned_label(None), (), [note]
+        for job in jobs.get(name, ()):
+            from xlapipe.pipeline import make_dump
+
+            with tempfile.TemporaryDirectory(prefix="xlapipe-check-") as scratch:
+                made = make_dump(job, Path(scratch))
+                yield of_dump(f"{name} ({made.dump.manifest.target}, {job.policy})", made.dump)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""Compiles one workload for one target in a child process.
+
+XLA's flags are process-wide, it reads the autotune file once per process, and it aborts on a
+failed check: a child of its own makes each of these an error with a log, and nothing more.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from xlapipe.doctor import missing_to_compile
+from xlapipe.errors import CompileError, TargetError, WorkloadError, XlapipeError
+from xlapipe.registry import WorkloadReference
+from xlapipe.target import Target
+
+DEFAULT_TIMEOUT_SECONDS = 600
+_CHILD = Path(__file__).with_name("_child.py")
+
+
+class GemmPolicy(StrEnum):
+    """Which matrix-product backends XLA may choose from.
+
+    `auto` leaves XLA's defaults; `cublas` takes Triton away; `triton` takes cuBLAS away.
+    """
+
+    AUTO = "auto"
+    CUBLAS = "cublas"
+    TRITON = "triton"
+
+    @property
+    def options(self) -> Mapping[str, bool]:
+        """The XLA options that make the policy."""
+        if self is GemmPolicy.CUBLAS:
+            return {"xla_gpu_enable_triton_gemm": False}
+        if self is GemmPolicy.TRITON:
+            return {
+                "xla_gpu_enable_triton_gemm": True,
+                "xla_gpu_triton_gemm_any": True,
+                "xla_gpu_cublas_fallback": False,
+            }
+        return {}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the child left behind; valid until the context of `compile_workload` ends.
+
+    Attributes:
+      dump_folder: XLA's own dump files.
+      record: the child's result: leaves, expectations, versions, memory_analysis.
+      folder: the user's folder, against which source paths are made relative.
+    """
+
+    dump_folder: Path
+    record: Mapping[str, Any]
+    folder: Path
+
+
+@contextmanager
+def compile_workload(
+    reference: WorkloadReference,
+    target: Target | None,
+    policy: GemmPolicy,
+    *,
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    folder: Path | None = None,
+) -> Iterator[Compiled]:
+    """Compiles `reference` for `target` (None: the attached GPU) and yields XLA's dump.
+
+    Raises:
+      WorkloadError: the module does not import, or the function does not lower.
+      TargetError: the target is refused, or no GPU is attached.
+      CompileError: what compiling needs is missing, or XLA failed, crashed or took too long.
+    """
+    for check in missing_to_compile():
+        raise CompileError(
+            f"cannot compile: {check.name}: {check.found}; expected {check.expected}; "
+            f"mend it with: {check.remedy}"
+        )
+    folder = folder or Path.cwd()
+    scratch = Path(tempfile.mkdtemp(prefix="xlapipe-"))
+    keep = False
+    try:
+        record = _run_child(reference, target, policy, timeout_seconds, folder, scratch)
+        yield Compiled(scratch / "dump", record, folder)
+    except CompileError:
+        keep = True  # the message names the log
+        raise
+    finally:
+        if not keep:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _run_child(
+    reference: WorkloadReference,
+    target: Target | None,
+    policy: GemmPolicy,
+    timeout_seconds: float,
+    folder: Path,
+    scratch: Path,
+) -> Mapping[str, Any]:
+    request_path, result_path = scratch / "request.json", scratch / "result.json"
+    log_path = scratch / "child.log"
+    dump_options = {
+        "xla_dump_to": str(scratch / "dump"),
+        "xla_dump_hlo_as_text": True,
+        "xla_dump_hlo_as_proto": True,
+    }
+    request = {
+        "reference": reference.target,
+        "folder": None if reference.registered else str(folder),
+        "target_config": target.config_text if target is not None else None,
+        "options": {**policy.options, **dump_options},
+        "result": str(result_path),
+    }
+    request_path.write_text(json.dumps(request), encoding="utf-8")
+    with log_path.open("wb") as log:
+        child = subprocess.Popen(
+            # -P: a folder `models` or `jax.py` of the user's must not shadow an installed one.
+            [sys.executable, "-P", str(_CHILD), str(request_path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=_environment(target),
+            start_new_session=True,
+        )
+        try:
+            code = child.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise CompileError(
+                f"{reference.name}: compiling took more than {timeout_seconds:g} s and was "
+                f"stopped; the child's log is {log_path}; allow more with --timeout"
+            ) from None
+        finally:
+            _kill_group(child)
+    if code != 0 or not result_path.exists():
+        raise CompileError(
+            f"{reference.name}: the compiling process {_ending(code)}; the child's log is "
+            f"{log_path}{_last_words(log_path)}"
+        )
+    record: Mapping[str, Any] = json.loads(result_path.read_text(encoding="utf-8"))
+    if "error" in record:
+        raise _error(reference, target, record["error"], log_path)
+    return record
+
+
+def _environment(target: Target | None) -> dict[str, str]:
+    """The parent's environment without what would change a plan behind the user's back."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") and not name.startswith("JAX_")
+    }
+    kept["JAX_PLATFORMS"] = "cuda" if target is None else "cpu"
+    if target is None:
+        # Half the memory taken in advance would hide what a step needs.
+        kept["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    return kept
+
+
+def _kill_group(child: "subprocess.Popen[bytes]") -> None:
+    """Ends the child and what it started (ptxas), whichever way the wait ended."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    child.wait()
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code} and no result"
+
+
+def _last_words(log_path: Path) -> str:
+    """The log's last line that says something, behind a colon."""
+    lines = [line.strip() for line in log_path.read_text(errors="replace").splitlines()]
+    fatal = [line for line in lines if "Check failed" in line or line.startswith("F")]
+    said = (fatal or [line for line in lines if line])[-1:]
+    return f": {said[0]:.300}" if said else ""
+
+
+def _error(
+    reference: WorkloadReference, target: Target | None, error: Mapping[str, Any], log_path: Path
+) -> XlapipeError:
+    kind = f"{error['type']}: " if error["type"] else ""
+    text = f"{kind}{error['message']}"
+    at = f"\n  at {error['frame']}" if error["frame"] else ""
+    if error["stage"] == "import":
+        return WorkloadError(
+            f"{reference.name}: {reference.target} cannot be loaded: {text}{at}"
+        )
+    if error["stage"] == "target" and target is None:
+        return TargetError(
+            f"no NVIDIA GPU is attached that jax can use: {text}; "
+            "`xlapipe doctor` says what is missing; for a GPU that is not here, name a --target"
+        )
+    if error["stage"] == "target":
+        return TargetError(
+            f"target {target.name if target else ''}: refused by this jaxlib: {text}; "
+            "was the config written for a newer jaxlib?"
+        )
+    if error["stage"] == "lower":
+        return WorkloadError(f"{reference.name}: lowering failed: {text}{at}")
+    return CompileError(
+        f"{reference.name}: XLA did not compile it: {text}; the child's log is {log_path}"
+    )

@@ -1,0 +1,43 @@
+"""The vocabulary of expectations. All are frozen dataclasses; every field is plain data."""
+
+from xlapipe.expect.base import Expectation, Finding, Violation, check_all
+from xlapipe.expect.kernels import FusionCount, GemmCount, Matmul, MatmulsAccounted, backend_counts
+from xlapipe.expect.memory import (
+    Aliased,
+    AllocationOf,
+    AllocationsAre,
+    BeyondAtMost,
+    NoAllocationAbove,
+    NoCopyAbove,
+    NotAliased,
+    NoValueOfShape,
+    ParameterBytes,
+    TempAtMost,
+    TotalWithin,
+)
+from xlapipe.expect.record import expectation_from_json, expectation_to_json
+
+__all__ = [
+    "Aliased",
+    "AllocationOf",
+    "AllocationsAre",
+    "BeyondAtMost",
+    "Expectation",
+    "Finding",
+    "FusionCount",
+    "GemmCount",
+    "Matmul",
+    "MatmulsAccounted",
+    "NoAllocationAbove",
+    "NoCopyAbove",
+    "NoValueOfShape",
+    "NotAliased",
+    "ParameterBytes",
+    "TempAtMost",
+    "TotalWithin",
+    "Violation",
+    "backend_counts",
+    "check_all",
+    "expectation_from_json",
+    "expectation_to_json",
+]

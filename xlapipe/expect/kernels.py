@@ -1,0 +1,186 @@
+"""Expectations of matrix products, fusions and thunks."""
+
+from dataclasses import dataclass
+
+from xlapipe.expect.base import Expectation, Finding, Violation
+from xlapipe.plan.gemms import Gemm
+from xlapipe.plan.program import Program, RequestedDot
+
+
+@dataclass(frozen=True)
+class GemmCount(Expectation):
+    """Exactly `count` matrix products run on one of `backends` (none named: on any)."""
+
+    count: int
+    backends: tuple[str, ...] = ()
+
+    def check(self, program: Program) -> Finding:
+        found = [
+            gemm for gemm in program.plan.gemms if not self.backends or gemm.backend in self.backends
+        ]
+        measured = backend_counts(program.plan.gemms)
+        if len(found) == self.count:
+            return self.finding(measured)
+        others = [gemm for gemm in program.plan.gemms if gemm not in found]
+        example = (others or found or [None])[0]
+        return self.finding(
+            measured,
+            Violation(
+                f"{self.count} gemms on {' or '.join(self.backends) or 'any backend'}",
+                f"{len(found)} ({measured})",
+                _describe(example) if example else "",
+                example.source if example else None,
+                "set the GEMM policy (`--gemm cublas|triton`), or look for dots that XLA merged, "
+                "split or turned into reductions",
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class FusionCount(Expectation):
+    """Exactly `count` fusions of XLA's `kind` (kLoop, kInput, kOutput, kCustom) and backend kind.
+
+    `backend_kind` is that of a kCustom fusion, in full: `__triton` does not count
+    `__triton_nested_gemm_fusion`.
+    """
+
+    count: int
+    kind: str | None = None
+    backend_kind: str | None = None
+
+    def check(self, program: Program) -> Finding:
+        fusions = [i for i in program.plan.instructions.values() if i.opcode == "fusion"]
+        found = [
+            fusion
+            for fusion in fusions
+            if self.kind in (None, fusion.fusion_kind)
+            and self.backend_kind in (None, fusion.fusion_backend_kind)
+        ]
+        counts: dict[str, int] = {}
+        for fusion in fusions:
+            kind = fusion.fusion_backend_kind or fusion.fusion_kind or "?"
+            counts[kind] = counts.get(kind, 0) + 1
+        measured = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "none"
+        if len(found) == self.count:
+            return self.finding(measured)
+        return self.finding(
+            measured,
+            Violation(
+                f"{self.count} fusions"
+                + (f" of {self.kind}" if self.kind else "")
+                + (f" by {self.backend_kind}" if self.backend_kind else ""),
+                f"{len(found)} ({measured})",
+                f"instruction {found[-1].name}" if found else "",
+                found[-1].source if found else None,
+                "compare with the golden which operations are fused differently",
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """A dot that the model asks for `count` times within the name scope `scope`.
+
+    Attributes:
+      backends: those it may go to; none named: any.
+      merged_into: how many gemms XLA may make of the `count` dots, where it merges some.
+    """
+
+    scope: str
+    count: int = 1
+    backends: tuple[str, ...] = ()
+    merged_into: int | None = None
+
+
+@dataclass(frozen=True)
+class MatmulsAccounted(Expectation):
+    """Every dot of the program is one of `matmuls`, and is found after optimisation."""
+
+    matmuls: tuple[Matmul, ...]
+
+    def check(self, program: Program) -> Finding:
+        violations: list[Violation] = []
+        gemms = list(program.plan.gemms)
+        requested = program.requested_dots
+        for matmul in self.matmuls:
+            inside = [gemm for gemm in gemms if _within(matmul.scope, gemm.op_name)]
+            violations.extend(_account(matmul, inside, requested))
+            gemms = [gemm for gemm in gemms if gemm not in inside]
+        violations.extend(
+            Violation(
+                "every gemm belongs to a matmul of the model",
+                f"{gemm.backend} gemm outside all scopes ({gemm.op_name})",
+                _describe(gemm),
+                gemm.source,
+                "give the matmul a jax.named_scope and list it, or remove it",
+            )
+            for gemm in gemms
+        )
+        scopes = tuple(matmul.scope for matmul in self.matmuls)
+        violations.extend(
+            Violation(
+                "every dot of the program is a matmul of the model",
+                f"dot outside all scopes: {dot.op_name} {dot.shape}",
+                source=dot.source,
+                advice="give the matmul a jax.named_scope and list it, or remove it",
+            )
+            for dot in requested or ()
+            if not any(_within(scope, dot.op_name) for scope in scopes)
+        )
+        return self.finding(backend_counts(program.plan.gemms), *violations)
+
+
+def _account(
+    matmul: Matmul, gemms: list[Gemm], requested: tuple[RequestedDot, ...] | None
+) -> list[Violation]:
+    violations = []
+    if requested is not None:
+        asked = sum(_within(matmul.scope, dot.op_name) for dot in requested)
+        if asked != matmul.count:
+            violations.append(
+                Violation(
+                    f"{matmul.count} dots in {matmul.scope} before optimisation",
+                    f"{asked}",
+                    advice="the model and its expectations disagree: change one of them",
+                )
+            )
+    expected = matmul.count if matmul.merged_into is None else matmul.merged_into
+    if len(gemms) != expected:
+        violations.append(
+            Violation(
+                f"{expected} gemms in {matmul.scope} after optimisation",
+                f"{len(gemms)}: " + (", ".join(map(_describe, gemms)) or "none"),
+                source=gemms[0].source if gemms else None,
+                advice="look in after_optimizations.txt for where the dot went: "
+                "merged, folded into a constant, or rewritten",
+            )
+        )
+    violations.extend(
+        Violation(
+            f"{matmul.scope} on {' or '.join(matmul.backends)}",
+            gemm.backend,
+            _describe(gemm),
+            gemm.source,
+            "set the GEMM policy (`--gemm cublas|triton`), or allow the backend",
+        )
+        for gemm in gemms
+        if matmul.backends and gemm.backend not in matmul.backends
+    )
+    return violations
+
+
+def _within(scope: str, op_name: str | None) -> bool:
+    """Whether `scope` stands in `op_name` as whole path segments."""
+    return op_name is not None and f"/{scope}/" in f"/{op_name}/"
+
+
+def backend_counts(gemms: tuple[Gemm, ...]) -> str:
+    """`6 cublaslt, 1 reduce`."""
+    counts: dict[str, int] = {}
+    for gemm in gemms:
+        counts[gemm.backend] = counts.get(gemm.backend, 0) + 1
+    return ", ".join(f"{count} {backend}" for backend, count in sorted(counts.items())) or "none"
+
+
+def _describe(gemm: Gemm) -> str:
+    return f"{gemm.instruction} on {gemm.backend}: {' × '.join(gemm.shapes)}"

@@ -1,0 +1,402 @@
+"""Expectations of allocations, aliases and copies."""
+
+from dataclasses import dataclass
+
+from xlapipe.expect.base import Expectation, Finding, Violation
+from xlapipe.plan.buffers import AllocationKind, BufferAllocation
+from xlapipe.plan.copies import find_copies
+from xlapipe.plan.hlo import SourceLine
+from xlapipe.plan.plan import Plan
+from xlapipe.plan.program import ArgumentLeaf, Program
+
+
+@dataclass(frozen=True)
+class AllocationsAre(Expectation):
+    """Allocations from index `first` on have exactly these sizes (bytes) and kinds."""
+
+    allocations: tuple[tuple[int, tuple[str, ...]], ...]
+    first: int = 0
+
+    def check(self, program: Program) -> Finding:
+        last = self.first + len(self.allocations) - 1
+        found = {allocation.index: allocation for allocation in program.plan.allocations}
+        violations = []
+        for index, (size, kinds) in enumerate(self.allocations, self.first):
+            expected = f"allocation {index}: {size:,} B, {' and '.join(kinds) or 'no kind'}"
+            allocation = found.get(index)
+            if allocation is None:
+                violations.append(Violation(expected, "no such allocation"))
+            elif allocation.size_bytes != size or set(allocation.kinds) != set(kinds):
+                violations.append(
+                    Violation(
+                        expected,
+                        f"{allocation.size_bytes:,} B, {' and '.join(allocation.kinds)}",
+                        describe(allocation),
+                        source_of(program.plan, allocation),
+                        "compare the arguments' and outputs' shapes, dtypes and donation",
+                    )
+                )
+        return self.finding(f"allocations {self.first} to {last} compared", *violations)
+
+
+@dataclass(frozen=True)
+class AllocationOf(Expectation):
+    """The allocation of each leaf named `name` (argument or output) has `size_bytes`."""
+
+    name: str
+    size_bytes: int
+
+    def check(self, program: Program) -> Finding:
+        allocations = _allocations_named(program, self.name)
+        violations = [
+            Violation(
+                f"{path}: an allocation of {self.size_bytes:,} B",
+                f"{allocation.size_bytes:,} B" if allocation else "no allocation of its own",
+                describe(allocation) if allocation else "",
+                source_of(program.plan, allocation) if allocation else None,
+                "compare the leaf's shape and dtype with the formula",
+            )
+            for path, allocation in allocations
+            if allocation is None or allocation.size_bytes != self.size_bytes
+        ]
+        if not allocations:
+            violations.append(_nothing_named(program, self.name))
+        return self.finding(f"{len(allocations)} × {self.size_bytes:,} B", *violations)
+
+
+@dataclass(frozen=True)
+class Aliased(Expectation):
+    """Every argument leaf named `name` is donated and written over by an output, in place."""
+
+    name: str
+
+    def check(self, program: Program) -> Finding:
+        leaves = program.arguments_named(self.name)
+        violations = [] if leaves else [_nothing_named(program, self.name)]
+        aliased_bytes = 0
+        for leaf in leaves:
+            violation = _why_not_aliased(program, leaf)
+            if violation is None:
+                aliased_bytes += leaf.size_bytes
+            else:
+                violations.append(violation)
+        return self.finding(f"{len(leaves)} leaves, {aliased_bytes:,} B aliased", *violations)
+
+
+@dataclass(frozen=True)
+class NotAliased(Expectation):
+    """No argument leaf named `name` is written over by an output."""
+
+    name: str = "*"
+
+    def check(self, program: Program) -> Finding:
+        aliases = {alias.parameter_number: alias for alias in program.plan.aliases}
+        leaves = {leaf.parameter_number: leaf for leaf in program.arguments_named(self.name)}
+        violations = [
+            Violation(
+                f"{leaves[number].path} is not aliased" if number in leaves else "no alias",
+                f"aliased to {program.output_path(alias.output_index)}",
+                _where_parameter(program.plan, number),
+                advice="remove the argument from donate_argnums",
+            )
+            for number, alias in aliases.items()
+            if number in leaves or self.name == "*"
+        ]
+        return self.finding(f"{len(aliases)} aliases in the module", *violations)
+
+
+@dataclass(frozen=True)
+class NoAllocationAbove(Expectation):
+    """No allocation of more than `limit_bytes`, but those of arguments or outputs excepted."""
+
+    limit_bytes: int
+    except_names: tuple[str, ...] = ()
+
+    def check(self, program: Program) -> Finding:
+        excepted = _indices_named(program, self.except_names)
+        others = [a for a in program.plan.allocations if a.index not in excepted]
+        violations = [
+            Violation(
+                f"no allocation above {self.limit_bytes:,} B{_except(self.except_names)}",
+                f"{allocation.size_bytes:,} B",
+                describe(allocation),
+                source_of(program.plan, allocation),
+                "look for a copy, a lost donation or an intermediate that was not fused",
+            )
+            for allocation in others
+            if allocation.size_bytes > self.limit_bytes
+        ]
+        largest = max((a.size_bytes for a in others), default=0)
+        return self.finding(f"largest {largest:,} B", *violations)
+
+
+@dataclass(frozen=True)
+class NoCopyAbove(Expectation):
+    """No instruction that only moves data writes a value of more than `limit_bytes`."""
+
+    limit_bytes: int
+
+    def check(self, program: Program) -> Finding:
+        copies = find_copies(program.plan)
+        violations = [
+            Violation(
+                f"no copy above {self.limit_bytes:,} B",
+                f"{copy.copied_bytes:,} B copied by {copy.instruction}",
+                f"allocation {copy.allocation}, value {copy.value}"
+                + (f" ({copy.op_name})" if copy.op_name else ""),
+                copy.source,
+                "donate the buffer and update it in place (`x.at[i].set(v)`), "
+                "and read nothing of the old value afterwards",
+            )
+            for copy in copies
+            if copy.copied_bytes > self.limit_bytes
+        ]
+        largest = copies[0].copied_bytes if copies else 0
+        return self.finding(f"{len(copies)} copies, largest {largest:,} B", *violations)
+
+
+@dataclass(frozen=True)
+class NoValueOfShape(Expectation):
+    """No value whose dimensions, ones left out, are `dims`, in whatever dtype or layout."""
+
+    dims: tuple[int, ...]
+
+    def check(self, program: Program) -> Finding:
+        wanted = tuple(sorted(dim for dim in self.dims if dim != 1))
+        violations = [
+            Violation(
+                f"no value of shape {list(self.dims)}",
+                f"{value.shape}, {value.size_bytes:,} B",
+                f"{describe(allocation)}, value {value.name}",
+                program.plan.nearest_source(value.instruction),
+                "select what is needed before computing the rest",
+            )
+            for allocation in program.plan.allocations
+            for value in allocation.values
+            if wanted in _dims_of(value.shape)
+        ]
+        return self.finding("no such value" if not violations else "found", *violations)
+
+
+@dataclass(frozen=True)
+class ParameterBytes(Expectation):
+    """The parameters' allocations come to exactly `total_bytes`."""
+
+    total_bytes: int
+
+    def check(self, program: Program) -> Finding:
+        found = program.plan.totals.parameter_bytes
+        violation = Violation(
+            f"parameters of {self.total_bytes:,} B",
+            f"{found:,} B, {found - self.total_bytes:+,} B",
+            advice="compare shapes and dtypes of the arguments; unused arguments are dropped",
+        )
+        return self.finding(f"{found:,} B", *([violation] if found != self.total_bytes else []))
+
+
+@dataclass(frozen=True)
+class TempAtMost(Expectation):
+    """Temporary memory is at most `limit_bytes`."""
+
+    limit_bytes: int
+
+    def check(self, program: Program) -> Finding:
+        found = program.plan.totals.temp_bytes
+        if found <= self.limit_bytes:
+            return self.finding(f"{found:,} B")
+        return self.finding(
+            f"{found:,} B",
+            Violation(
+                f"temp of at most {self.limit_bytes:,} B",
+                f"{found:,} B, {found - self.limit_bytes:,} B too many",
+                *_largest_temp_value(program.plan),
+                "see `xlapipe show` for what lies in the temp allocation",
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class TotalWithin(Expectation):
+    """All allocations together are within `relative` of `total_bytes`."""
+
+    total_bytes: int
+    relative: float
+
+    def check(self, program: Program) -> Finding:
+        found = program.plan.totals.total_allocation_bytes
+        apart = (found - self.total_bytes) / self.total_bytes
+        violation = Violation(
+            f"a total within {self.relative:.2%} of {self.total_bytes:,} B",
+            f"{found:,} B, {apart:+.3%}",
+            advice="see `xlapipe show` for the largest allocations",
+        )
+        beyond = abs(apart) > self.relative
+        return self.finding(f"{found:,} B, {apart:+.4%}", *([violation] if beyond else []))
+
+
+@dataclass(frozen=True)
+class BeyondAtMost(Expectation):
+    """What is allocated beyond parameters and the named outputs is at most `limit_bytes`."""
+
+    limit_bytes: int
+    names: tuple[str, ...] = ()
+
+    def check(self, program: Program) -> Finding:
+        named = _indices_named(program, self.names)
+        beyond = [
+            allocation
+            for allocation in program.plan.allocations
+            if allocation.index not in named and not allocation.is_a(AllocationKind.PARAMETER)
+        ]
+        found = sum(allocation.size_bytes for allocation in beyond)
+        if found <= self.limit_bytes:
+            return self.finding(f"{found:,} B")
+        largest = max(beyond, key=lambda allocation: allocation.size_bytes)
+        return self.finding(
+            f"{found:,} B",
+            Violation(
+                f"at most {self.limit_bytes:,} B beyond parameters{_except(self.names, ' and ')}",
+                f"{found:,} B, {found - self.limit_bytes:,} B too many",
+                describe(largest),
+                source_of(program.plan, largest),
+                "see `xlapipe show` for what lies in the largest allocations",
+            ),
+        )
+
+
+def describe(allocation: BufferAllocation) -> str:
+    """`allocation 3 (maybe-live-out), largest value fusion.2 bf16[…]`."""
+    kinds = " and ".join(allocation.kinds)
+    text = f"allocation {allocation.index}" + (f" ({kinds})" if kinds else "")
+    largest = _largest_value(allocation)
+    return text if largest is None else f"{text}, value {largest[0]} {largest[1]}"
+
+
+def source_of(plan: Plan, allocation: BufferAllocation) -> SourceLine | None:
+    """Source line of the largest value in `allocation` for which one is known."""
+    for value in sorted(allocation.values, key=lambda value: -value.size_bytes):
+        source = plan.nearest_source(value.instruction)
+        if source is not None:
+            return source
+    return None
+
+
+def _largest_value(allocation: BufferAllocation) -> tuple[str, str] | None:
+    value = max(allocation.values, key=lambda value: value.size_bytes, default=None)
+    return None if value is None else (value.name, value.shape)
+
+
+def _largest_temp_value(plan: Plan) -> tuple[str, SourceLine | None]:
+    temps = [a for a in plan.allocations if a.is_a(AllocationKind.PREALLOCATED_TEMP)]
+    largest = max(temps, key=lambda allocation: allocation.size_bytes, default=None)
+    return ("", None) if largest is None else (describe(largest), source_of(plan, largest))
+
+
+def _allocations_named(
+    program: Program, name: str
+) -> list[tuple[str, BufferAllocation | None]]:
+    """Path and allocation of every argument and output leaf that `name` stands for."""
+    plan = program.plan
+    found: list[tuple[str, BufferAllocation | None]] = [
+        (leaf.path, plan.parameter_allocation(leaf.parameter_number))
+        for leaf in program.arguments_named(name)
+    ]
+    found.extend(
+        (leaf.path, plan.output_allocation(leaf.index, of=len(program.outputs)))
+        for leaf in program.outputs_named(name)
+    )
+    return found
+
+
+def _indices_named(program: Program, names: tuple[str, ...]) -> set[int]:
+    return {
+        allocation.index
+        for name in names
+        for _, allocation in _allocations_named(program, name)
+        if allocation is not None
+    }
+
+
+def _nothing_named(program: Program, name: str) -> Violation:
+    paths = [leaf.path for leaf in program.arguments] + [leaf.path for leaf in program.outputs]
+    listed = ", ".join(paths[:8]) + (f", … {len(paths)} in all" if len(paths) > 8 else "")
+    return Violation(
+        f"an argument or output named {name!r}",
+        f"the program has {listed or 'no recorded names'}",
+        advice="name a leaf by the function's parameter and its path, e.g. cache[0]['k'], out[1]",
+    )
+
+
+def _except(names: tuple[str, ...], joined: str = ", but ") -> str:
+    return f"{joined}{', '.join(names)}" if names else ""
+
+
+def _where_parameter(plan: Plan, number: int | None) -> str:
+    allocation = plan.parameter_allocation(number)
+    return "" if allocation is None else describe(allocation)
+
+
+def _why_not_aliased(program: Program, leaf: ArgumentLeaf) -> Violation | None:
+    """None if `leaf` is aliased; otherwise what became of the donation, and what to try."""
+    plan = program.plan
+    expected = f"{leaf.path} ({leaf.dtype}{list(leaf.shape)}, {leaf.size_bytes:,} B) is aliased"
+    if leaf.parameter_number is None:
+        return Violation(
+            expected,
+            "the program does not use it, so it is no parameter of the module",
+            advice="return a value computed from it, or do not pass it",
+        )
+    if any(alias.parameter_number == leaf.parameter_number for alias in plan.aliases):
+        return None
+    where = _where_parameter(plan, leaf.parameter_number)
+    fitting = [
+        output.path
+        for output in program.outputs
+        if (output.shape, output.dtype) == (leaf.shape, leaf.dtype)
+    ]
+    allocation = plan.parameter_allocation(leaf.parameter_number)
+    source = source_of(plan, allocation) if allocation is not None else None
+    for output in program.outputs:
+        if output.path in fitting:
+            copied = plan.output_allocation(output.index, of=len(program.outputs))
+            if copied is not None:
+                source = source_of(plan, copied) or source
+    if not leaf.donated:
+        return Violation(
+            expected,
+            "it is not donated" + (f"; {fitting[0]} takes memory of its own" if fitting else ""),
+            where,
+            source,
+            f"add the argument {leaf.path.split('[')[0].split('.')[0]!r} to donate_argnums",
+        )
+    if not fitting:
+        same_size = [o.path for o in program.outputs if o.size_bytes == leaf.size_bytes]
+        return Violation(
+            expected,
+            "donated, but no output has its shape and dtype"
+            + (f"; {same_size[0]} has its size alone" if same_size else ""),
+            where,
+            source,
+            "return the updated value with the shape and dtype that came in",
+        )
+    return Violation(
+        expected,
+        f"donated, but XLA aliased nothing to it; {', '.join(fitting)} would fit",
+        where,
+        source,
+        "look for a second leaf that took the output, or a layout or sharding that differs",
+    )
+
+
+def _dims_of(shape: str) -> list[tuple[int, ...]]:
+    """Sorted dimensions, ones left out, of every array in a shape.
+
+    >>> _dims_of("(f32[1,128,4]{2,1,0}, s8[16]{0})")
+    [(4, 128), (16,)]
+    """
+    found = []
+    for part in shape.split("[")[1:]:
+        numbers = part.partition("]")[0]
+        dims = [int(dim.lstrip("<=")) for dim in numbers.split(",") if dim]
+        found.append(tuple(sorted(dim for dim in dims if dim != 1)))
+    return found

@@ -1,0 +1,151 @@
+"""The normal form of a plan: plain text for people, the same on every machine.
+
+Named rules, each of which leaves a real change visible:
+
+- paths: no file names and no source lines; op_name scopes stay.
+- ids: no value ids and no numbers of modules.
+- thread-locals: allocations of scalars inside fusions are counted by shape and size, since their
+  order differs between machines.
+- workspace bytes, offsets, sizes, kinds, operands, tiles and the order of thunks stay as they are.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from difflib import unified_diff
+
+from xlapipe.dump import Dump
+from xlapipe.plan import AllocationKind, BufferAllocation
+from xlapipe.plan.program import Program
+
+_SECTIONS = ("program", "totals", "aliases", "allocations", "gemms", "fusions", "thunks")
+FORM_VERSION = 1
+
+
+def normal_form(dump: Dump) -> str:
+    """The plan as text; equal plans give equal text."""
+    manifest, program = dump.manifest, dump.program
+    head = [
+        f"xlapipe plan {FORM_VERSION}",
+        f"workload: {manifest.workload}",
+        f"target: {manifest.target} ({manifest.target_description}, {manifest.target_source})",
+        f"gemm policy: {manifest.gemm_policy}",
+        f"autotuning: {tuned_label(manifest.tuned)}",
+        f"jaxlib: {manifest.versions['jaxlib']}",
+    ]
+    lines = [*head]
+    for section in _SECTIONS:
+        body = list(_BODIES[section](program))
+        if body:
+            lines += ["", f"[{section}]", *body]
+    return "\n".join(lines) + "\n"
+
+
+def tuned_label(tuned: bool | None) -> str:
+    """How a plan's autotuning is told wherever it is shown."""
+    if tuned is None:
+        return "unknown"
+    return "tuned" if tuned else "untuned (no autotune results: gemm tiles are XLA's defaults)"
+
+
+def differences(golden: str, found: str, *, name: str) -> list[str]:
+    """Lines of a unified diff that begins with the first section in which the two part."""
+    if golden == found:
+        return []
+    diff = list(unified_diff(golden.splitlines(), found.splitlines(), "golden", "found", "", "", 2))
+    return [f"{name}: first apart in [{_first_apart(golden, found)}]", *diff]
+
+
+def _first_apart(golden: str, found: str) -> str:
+    section = "head"
+    for one, other in zip(golden.splitlines(), found.splitlines(), strict=False):
+        if one != other:
+            return section
+        if one.startswith("["):
+            section = one.strip("[]")
+    return section
+
+
+def _program(program: Program) -> Iterator[str]:
+    for leaf in program.arguments:
+        number = "unused" if leaf.parameter_number is None else f"parameter {leaf.parameter_number}"
+        donated = ", donated" if leaf.donated else ""
+        shape = ",".join(map(str, leaf.shape))
+        yield f"{number}: {leaf.path} {leaf.dtype}[{shape}] {leaf.size_bytes:,} B{donated}"
+    for output in program.outputs:
+        shape = ",".join(map(str, output.shape))
+        yield f"{output.path} {output.dtype}[{shape}] {output.size_bytes:,} B"
+
+
+def _totals(program: Program) -> Iterator[str]:
+    for name, value in asdict(program.plan.totals).items():
+        yield f"{name}: {value:,}"
+    if program.plan.live_ranges is not None:
+        yield f"live_range_peak_bytes: {program.plan.live_ranges.live_range_peak_bytes or 0:,}"
+
+
+def _aliases(program: Program) -> Iterator[str]:
+    paths = {leaf.parameter_number: leaf.path for leaf in program.arguments}
+    for alias in sorted(program.plan.aliases, key=lambda alias: alias.parameter_number):
+        path = paths.get(alias.parameter_number, "?")
+        must = "must-alias" if alias.must_alias else "may-alias"
+        output = program.output_path(alias.output_index)
+        yield f"parameter {alias.parameter_number} {path} -> {output} ({must})"
+    for number, _ in program.plan.buffer_donors or ():
+        yield f"parameter {number} {paths.get(number, '?')} donated, without alias"
+
+
+def _allocations(program: Program) -> Iterator[str]:
+    thread_locals: Counter[tuple[int, tuple[str, ...]]] = Counter()
+    for allocation in program.plan.allocations:
+        if allocation.is_a(AllocationKind.THREAD_LOCAL):
+            shapes = tuple(sorted(value.shape for value in allocation.values))
+            thread_locals[allocation.size_bytes, shapes] += 1
+        else:
+            yield from _allocation(allocation)
+    for (size, shapes), count in sorted(thread_locals.items()):
+        yield f"{count} × thread-local: {size:,} B, {', '.join(shapes)}"
+
+
+def _allocation(allocation: BufferAllocation) -> Iterator[str]:
+    kinds = ", ".join(allocation.kinds)
+    number = allocation.parameter_number
+    parameter = "" if number is None else f" {number}"
+    color = f", color {allocation.color}" if allocation.color else ""
+    kinds = kinds.replace("parameter", f"parameter{parameter}", 1)
+    yield f"{allocation.index}: {allocation.size_bytes:,} B, {kinds}{color}"
+    for value in allocation.values:
+        yield f"  @{value.offset_bytes:,} {value.size_bytes:,} B {value.name} {value.shape}"
+
+
+def _gemms(program: Program) -> Iterator[str]:
+    for gemm in program.plan.gemms:
+        shapes = " × ".join(gemm.shapes[:-1]) + f" -> {gemm.shapes[-1]}"
+        yield f"{gemm.instruction}: {gemm.backend}, {shapes}, {gemm.op_name or ''}".rstrip(", ")
+
+
+def _fusions(program: Program) -> Iterator[str]:
+    for instruction in program.plan.instructions.values():
+        if instruction.opcode == "fusion":
+            operands = ", ".join(instruction.operands)
+            config = instruction.fusion_backend_config
+            yield (
+                f"{instruction.name}: {instruction.fusion_kind} {instruction.shape} "
+                f"({operands})" + (f" {config}" if config else "")
+            )
+
+
+def _thunks(program: Program) -> Iterator[str]:
+    for thunk in program.plan.thunks or ():
+        yield f"{'  ' * thunk.depth}{thunk.kind} {thunk.detail}".rstrip()
+
+
+_BODIES = {
+    "program": _program,
+    "totals": _totals,
+    "aliases": _aliases,
+    "allocations": _allocations,
+    "gemms": _gemms,
+    "fusions": _fusions,
+    "thunks": _thunks,
+}

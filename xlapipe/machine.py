@@ -1,0 +1,165 @@
+"""The machine as the doctor sees it: installed packages, CUDA's files, an attached GPU.
+
+The places are those where jaxlib and XLA look, in their order. Nothing here imports jax.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from ctypes.util import find_library
+from dataclasses import dataclass
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+# Where XLA looks for a toolkit that nobody told it of.
+_TOOLKITS = tuple(Path("/") / parent / "cuda" for parent in ("usr/local", "opt"))
+# A driver in a bad state can keep nvidia-smi waiting for minutes.
+_NVIDIA_SMI_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """An attached NVIDIA GPU; None is what nobody tells."""
+
+    name: str
+    driver_version: str | None = None
+    compute_capability: tuple[int, int] | None = None
+
+
+def _run(command: Sequence[str]) -> str | None:
+    """Standard output, or None if the command is missing, fails or hangs."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            text=True,
+            errors="replace",
+            timeout=_NVIDIA_SMI_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def _find_library(file_name: str) -> str | None:
+    """The system's library of exactly that file name, as its loader would find it."""
+    stem, _, _ = file_name.removeprefix("lib").partition(".so")
+    return file_name if find_library(stem) == file_name else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where to look. `Machine.here()` is the real one; tests make others.
+
+    Attributes:
+      site_packages: folders of installed packages, first one first.
+      python_command: what starts this Python in a shell.
+      environ: environment variables.
+      toolkits: folders of CUDA toolkits where XLA looks unasked.
+      devices: the folder of device files.
+      run: starts a command and returns its output, or None if that fails.
+      find_library: finds a library of the system by its file name, or None.
+    """
+
+    python_version: tuple[int, ...]
+    site_packages: Sequence[Path]
+    python_command: str = "python"
+    environ: Mapping[str, str]
+    toolkits: Sequence[Path] = _TOOLKITS
+    devices: Path = Path("/dev")
+    run: Callable[[Sequence[str]], str | None] = _run
+    find_library: Callable[[str], str | None] = _find_library
+
+    @classmethod
+    def here(cls) -> "Machine":
+        """This process's machine and Python."""
+        on_path = shutil.which("python")
+        same = on_path is not None and Path(on_path) == Path(sys.executable)
+        return cls(
+            python_version=tuple(sys.version_info[:3]),
+            site_packages=[Path(entry) for entry in sys.path if entry],
+            python_command="python" if same else shlex.quote(sys.executable),
+            environ=os.environ,
+        )
+
+    def version(self, package: str) -> str | None:
+        """The installed version, or None."""
+        distribution = self._distribution(package)
+        return distribution.version if distribution else None
+
+    def requirements(self, package: str) -> list[str]:
+        """The requirements of an installed package, as its metadata writes them."""
+        distribution = self._distribution(package)
+        return list(distribution.requires or ()) if distribution else []
+
+    def _distribution(self, package: str) -> Distribution | None:
+        path = [str(folder) for folder in self.site_packages]
+        return next(iter(distributions(name=package, path=path)), None)
+
+    def in_site_packages(self, name: str) -> Path | None:
+        """The first file or folder of that relative name."""
+        found = (folder / name for folder in self.site_packages)
+        return next((path for path in found if path.exists()), None)
+
+    def cuda_tool(self, name: str) -> Path | None:
+        """`ptxas` or `nvlink`: where jaxlib says, then PATH, then where XLA looks unasked."""
+        on_path = [Path(entry) for entry in self.environ.get("PATH", "").split(os.pathsep) if entry]
+        candidates = [
+            *(root / "bin" / name for root in self._told_roots()),
+            *(folder / name for folder in on_path),
+            *(root / "bin" / name for root in self._unasked_roots()),
+        ]
+        return next((path for path in candidates if _is_executable(path)), None)
+
+    def libdevice_folder(self) -> Path | None:
+        """The first existing folder `nvvm/libdevice`; XLA asks no further."""
+        roots = [*self._told_roots(), *self._unasked_roots()]
+        folders = (root / "nvvm" / "libdevice" for root in roots)
+        return next((folder for folder in folders if folder.is_dir()), None)
+
+    def library(self, file_name: str) -> Path | str | None:
+        """A CUDA library: among the wheels, on LD_LIBRARY_PATH, in a toolkit, in the system."""
+        for package in ("cu13", "cudnn", "nccl"):
+            if found := self.in_site_packages(f"nvidia/{package}/lib/{file_name}"):
+                return found
+        told = self.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+        folders = [*(Path(entry) for entry in told if entry), *(t / "lib64" for t in self.toolkits)]
+        for folder in folders:
+            if (folder / file_name).exists():
+                return folder / file_name
+        return self.find_library(file_name)
+
+    def gpu(self) -> Gpu | None:
+        """The first attached NVIDIA GPU, without starting CUDA."""
+        answer = self.run(
+            ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader"]
+        )
+        parts = [part.strip() for part in (answer or "").partition("\n")[0].split(",")]
+        if len(parts) == 3:
+            name, driver, capability = parts
+            match = re.fullmatch(r"(\d+)\.(\d+)", capability)
+            return Gpu(name, driver, (int(match[1]), int(match[2])) if match else None)
+        if (self.devices / "nvidia0").exists():
+            return Gpu("an NVIDIA GPU")
+        return None
+
+    def _told_roots(self) -> list[Path]:
+        """The folder that jaxlib passes to XLA: CUDA_ROOT, or the wheels' if it has a ptxas."""
+        if root := self.environ.get("CUDA_ROOT"):
+            return [Path(root)]
+        wheels = self.in_site_packages("nvidia/cu13/bin/ptxas")
+        return [wheels.parent.parent] if wheels else []
+
+    def _unasked_roots(self) -> list[Path]:
+        wheels = self.in_site_packages("nvidia/cu13")
+        return [*self.toolkits, *([wheels] if wheels else [])]
+
+
+def _is_executable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)

@@ -1,0 +1,29 @@
+"""What XLA decided for one module: frozen data, no parsing, no jax."""
+
+from xlapipe.plan.buffers import (
+    AllocationKind,
+    BufferAllocation,
+    InputOutputAlias,
+    LogicalBuffer,
+    Totals,
+)
+from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
+from xlapipe.plan.liveness import LiveRange, LiveRanges
+from xlapipe.plan.plan import Plan
+from xlapipe.plan.thunks import Thunk
+
+__all__ = [
+    "AllocationKind",
+    "BufferAllocation",
+    "Computation",
+    "HloModule",
+    "InputOutputAlias",
+    "Instruction",
+    "LiveRange",
+    "LiveRanges",
+    "LogicalBuffer",
+    "Plan",
+    "SourceLine",
+    "Thunk",
+    "Totals",
+]

@@ -1,0 +1,145 @@
+"""Which library or kernel each matrix product went to.
+
+Thunk names change between versions and tell Triton from nothing else, so products are found in
+the optimised HLO: custom calls by target, fusions by their backend's kind and body, and, at
+batch 1, reductions of a product that XLA wrote in place of a dot.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from xlapipe.plan.dataflow import Dataflow, Site
+from xlapipe.plan.hlo import HloModule, Instruction, SourceLine
+
+
+class GemmBackend(StrEnum):
+    """Who computes a matrix product."""
+
+    CUBLAS = "cublas"
+    CUBLASLT = "cublaslt"
+    CUBLASLT_F8 = "cublaslt_f8"
+    TRITON = "triton"
+    CUDNN = "cudnn"
+    REDUCE = "reduce"
+    OTHER = "other"
+
+
+CUBLAS_FAMILY = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """One matrix product of the optimised module.
+
+    Attributes:
+      instruction: the scheduled instruction that computes it.
+      shapes: of the operands and, last, of the result, as XLA prints them.
+      op_name: of the dot it came from, e.g. `jit(step)/layers_0/mlp/down_proj/dot_general`.
+    """
+
+    instruction: str
+    backend: GemmBackend
+    shapes: tuple[str, ...]
+    op_name: str | None
+    source: SourceLine | None
+
+
+def find_gemms(module: HloModule) -> tuple[Gemm, ...]:
+    """Every matrix product of `module`, in the order of its computations' instructions."""
+    dataflow = Dataflow(module)
+    gemms: list[Gemm] = []
+    for computation, instruction in module.scheduled():
+        site = Site(computation, instruction)
+        gemms.extend(_custom_call(site))
+        if instruction.opcode == "fusion":
+            gemms.extend(_fusion(dataflow, site))
+        elif instruction.opcode in ("dot", "scaled-dot", "ragged-dot"):
+            gemms.append(_gemm(site, site, GemmBackend.OTHER))
+        elif instruction.opcode == "reduce" and _reduces_a_dot(dataflow, site):
+            gemms.append(_gemm(site, site, GemmBackend.REDUCE))
+    return tuple(gemms)
+
+
+def is_dot(op_name: str | None) -> bool:
+    """Whether the metadata's op_name is that of a JAX dot."""
+    return op_name is not None and op_name.rpartition("/")[2] in ("dot_general", "ragged_dot_general")
+
+
+def _backend_of_target(target: str) -> GemmBackend | None:
+    if target == "__cublas$gemm":
+        return GemmBackend.CUBLAS
+    if target == "__cublas$lt$matmul$f8":
+        return GemmBackend.CUBLASLT_F8
+    if target.startswith("__cublas$lt$"):
+        return GemmBackend.CUBLASLT
+    if target.startswith("__cudnn$fmha"):
+        return GemmBackend.CUDNN
+    return None
+
+
+def _custom_call(site: Site, scheduled: Site | None = None) -> Iterator[Gemm]:
+    target = site.instruction.custom_call_target
+    backend = _backend_of_target(target) if target else None
+    if backend is not None:
+        yield _gemm(scheduled or site, site, backend)
+
+
+def _fusion(dataflow: Dataflow, site: Site) -> Iterator[Gemm]:
+    kind = site.instruction.fusion_backend_kind or ""
+    body = list(dataflow.body(site.instruction))
+    dots = [inner for inner in body if inner.instruction.opcode in ("dot", "scaled-dot")]
+    if not body:
+        # A dump of buffer assignment alone does not hold bodies: the kind has to tell.
+        if "gemm" in kind:
+            yield _gemm(site, site, GemmBackend.TRITON)
+        return
+    for inner in body:
+        yield from _custom_call(inner, site)
+        if inner.instruction.opcode == "reduce" and _reduces_a_dot(dataflow, inner):
+            yield _gemm(site, inner, GemmBackend.REDUCE)
+    for dot in dots:
+        if kind.startswith("__triton"):
+            yield _gemm(site, dot, GemmBackend.TRITON)
+        elif kind.startswith("__cudnn"):
+            yield _gemm(site, dot, GemmBackend.CUDNN)
+        elif kind.startswith("__cublas"):
+            yield _gemm(site, dot, GemmBackend.CUBLASLT)
+        else:
+            yield _gemm(site, dot, GemmBackend.OTHER)
+
+
+def _reduces_a_dot(dataflow: Dataflow, site: Site) -> bool:
+    """A dot rewritten to multiply and reduce keeps its op_name on both.
+
+    The sum over split-K partials carries the op_name too; what it sums comes from a gemm, not
+    from a multiply.
+    """
+    op_name = site.instruction.op_name
+    if not is_dot(op_name):
+        return False
+    return any(
+        origin.instruction.opcode == "multiply" and origin.instruction.op_name == op_name
+        for origin in dataflow.origins(site)
+    )
+
+
+def _gemm(scheduled: Site, dot: Site, backend: GemmBackend) -> Gemm:
+    by_name = dot.computation.by_name
+    operands = [by_name[name].shape for name in dot.instruction.operands if name in by_name]
+    return Gemm(
+        instruction=scheduled.instruction.name,
+        backend=backend,
+        shapes=(*operands, dot.instruction.shape),
+        op_name=dot.instruction.op_name or scheduled.instruction.op_name,
+        source=dot.instruction.source or scheduled.instruction.source,
+    )
+
+
+def requested_dots(module: HloModule) -> tuple[Instruction, ...]:
+    """The dots of a module before optimisation."""
+    return tuple(
+        instruction
+        for _, instruction in module.instructions()
+        if instruction.opcode in ("dot", "scaled-dot", "ragged-dot")
+    )

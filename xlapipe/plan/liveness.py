@@ -1,0 +1,30 @@
+"""Live ranges of values, in schedule positions (never time)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRange:
+    """A value is alive from schedule position `start` to `end`, both included."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRanges:
+    """XLA's HloLiveRange.
+
+    Attributes:
+      schedule: instruction names by position, called computations flattened in.
+      ranges: as XLA lists them.
+      live_range_peak_position: where the sum of live values is largest.
+      live_range_peak_bytes: that sum. Some versions count aliases twice in it: it is not the
+        allocation total.
+    """
+
+    schedule: tuple[str, ...]
+    ranges: tuple[LiveRange, ...]
+    live_range_peak_position: int | None
+    live_range_peak_bytes: int | None

@@ -1,0 +1,171 @@
+"""A Plan: everything that one module's dump says about memory and execution."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from xlapipe.plan.buffers import (
+    AllocationKind,
+    BufferAllocation,
+    InputOutputAlias,
+    LogicalBuffer,
+    Totals,
+)
+from xlapipe.plan.gemms import Gemm, find_gemms
+from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
+from xlapipe.plan.liveness import LiveRanges
+from xlapipe.plan.thunks import Thunk
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a reader found. A part that the files do not hold is None, never empty or zero.
+
+    Attributes:
+      total_bytes_used: XLA's own printed total, which `verify` holds the allocations against.
+      header_aliases: input_output_alias of the module header; None without a header.
+      buffer_donors: (parameter number, shape index) of donated parameters left without alias.
+    """
+
+    allocations: tuple[BufferAllocation, ...]
+    total_bytes_used: int | None = None
+    module: HloModule | None = None
+    header_aliases: tuple[InputOutputAlias, ...] | None = None
+    buffer_donors: tuple[tuple[int, tuple[int, ...]], ...] | None = None
+    live_ranges: LiveRanges | None = None
+    thunks: tuple[Thunk, ...] | None = None
+
+    @cached_property
+    def totals(self) -> Totals:
+        return Totals.of(self.allocations)
+
+    @cached_property
+    def aliases(self) -> tuple[InputOutputAlias, ...]:
+        """The header's aliases, or, without a header, parameters whose allocation is live-out."""
+        if self.header_aliases is not None:
+            return self.header_aliases
+        return tuple(
+            InputOutputAlias(allocation.parameter_number, None, allocation.parameter_shape_index)
+            for allocation in self.allocations
+            if allocation.parameter_number is not None
+            and allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
+        )
+
+    @cached_property
+    def gemms(self) -> tuple[Gemm, ...]:
+        """Every matrix product; empty where the dump holds no HLO."""
+        return find_gemms(self.module) if self.module is not None else ()
+
+    @cached_property
+    def instructions(self) -> Mapping[str, Instruction]:
+        """Instructions outside fusion bodies, by name."""
+        if self.module is None:
+            return {}
+        return {instruction.name: instruction for _, instruction in self.module.scheduled()}
+
+    @cached_property
+    def allocation_of_value(self) -> Mapping[str, BufferAllocation]:
+        """The allocation in which a value (`name` or `name{index}`) lies."""
+        return {
+            value.name: allocation for allocation in self.allocations for value in allocation.values
+        }
+
+    @cached_property
+    def thunk_counts(self) -> Mapping[str, int] | None:
+        """Thunks by kind, nested ones included."""
+        if self.thunks is None:
+            return None
+        return dict(sorted(Counter(thunk.kind for thunk in self.thunks).items()))
+
+    def nearest_source(self, name: str) -> SourceLine | None:
+        """Source line of an instruction, or of the nearest one that uses it, or feeds it.
+
+        XLA's own copies, and parameters, have no line of their own.
+        """
+        for neighbours in (self._users, self._operands):
+            pending, seen = [name], {name}
+            while pending:
+                current = pending.pop(0)
+                found = self.instructions.get(current)
+                if found is not None and found.source is not None and found.opcode != "parameter":
+                    return found.source
+                for other in neighbours.get(current, ()):
+                    if other not in seen:
+                        seen.add(other)
+                        pending.append(other)
+        return None
+
+    @cached_property
+    def _operands(self) -> Mapping[str, tuple[str, ...]]:
+        return {name: instruction.operands for name, instruction in self.instructions.items()}
+
+    @cached_property
+    def _users(self) -> Mapping[str, tuple[str, ...]]:
+        users: dict[str, list[str]] = {}
+        for name, operands in self._operands.items():
+            for operand in operands:
+                users.setdefault(operand, []).append(name)
+        return {name: tuple(found) for name, found in users.items()}
+
+    def parameter_allocation(self, number: int | None) -> BufferAllocation | None:
+        """The allocation of entry parameter `number`."""
+        for allocation in self.allocations:
+            if number is not None and allocation.parameter_number == number:
+                return allocation
+        return None
+
+    def output_allocation(self, index: int, *, of: int) -> BufferAllocation | None:
+        """The allocation in which output `index` of `of` lies; None where the HLO cannot tell."""
+        for alias in self.aliases:
+            if alias.output_index == ((index,) if of != 1 or self._root_is_tuple else ()):
+                return self.parameter_allocation(alias.parameter_number)
+        return self._live_out_of(index)
+
+    @cached_property
+    def _entry(self) -> Computation | None:
+        if self.module is None or self.module.entry is None:
+            return None
+        return self.module.computations.get(self.module.entry)
+
+    @property
+    def _root_is_tuple(self) -> bool:
+        entry = self._entry
+        return entry is not None and entry.by_name[entry.root].shape.startswith("(")
+
+    def _live_out_of(self, index: int) -> BufferAllocation | None:
+        """Follows the root tuple's operand to the value that it names.
+
+        A value reached through a tuple-shaped instruction is told by its shape and by lying in a
+        live-out allocation: HLO text gives positions of values to buffer assignment alone.
+        """
+        entry = self._entry
+        if entry is None:
+            return None
+        root = entry.by_name[entry.root]
+        name = root.operands[index] if root.opcode == "tuple" else root.name
+        wanted = entry.by_name[name].shape.partition("{")[0]
+        seen: set[str] = set()
+        while name not in seen:
+            seen.add(name)
+            for allocation, value in self._values_of_instruction.get(name, ()):
+                if value.name == name or (
+                    value.shape.partition("{")[0] == wanted
+                    and allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
+                ):
+                    return allocation
+            instruction = entry.by_name.get(name)
+            if instruction is None or not instruction.operands:
+                return None
+            name = instruction.operands[0]
+        return None
+
+    @cached_property
+    def _values_of_instruction(
+        self,
+    ) -> Mapping[str, list[tuple[BufferAllocation, LogicalBuffer]]]:
+        values: dict[str, list[tuple[BufferAllocation, LogicalBuffer]]] = {}
+        for allocation in self.allocations:
+            for value in allocation.values:
+                values.setdefault(value.instruction, []).append((allocation, value))
+        return values

@@ -1,0 +1,89 @@
+"""The program as its author wrote it: named leaves of arguments and outputs.
+
+XLA knows parameter numbers and output indices; people know pytree paths. This is the map
+between them, recorded when the program is lowered.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from xlapipe.plan.hlo import SourceLine
+from xlapipe.plan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentLeaf:
+    """One leaf of the arguments.
+
+    Attributes:
+      path: parameter name of the function and path in its tree, e.g. `cache[0]['k']`.
+      size_bytes: on one device.
+      donated: requested by the author; whether it was answered, the plan tells.
+      parameter_number: in the compiled module; None if the program does not use the leaf.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    size_bytes: int
+    donated: bool
+    parameter_number: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLeaf:
+    """One leaf of the outputs; `index` is its place in XLA's flat output tuple."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    size_bytes: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedDot:
+    """A dot of the module before optimisation."""
+
+    op_name: str | None
+    shape: str
+    source: SourceLine | None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A plan together with the names of the author.
+
+    Attributes:
+      gemm_policy: `auto`, `cublas` or `triton`.
+      requested_dots: None where the dump does not tell.
+    """
+
+    plan: Plan
+    gemm_policy: str = "auto"
+    arguments: tuple[ArgumentLeaf, ...] = ()
+    outputs: tuple[OutputLeaf, ...] = ()
+    requested_dots: tuple[RequestedDot, ...] | None = field(default=None)
+
+    def arguments_named(self, pattern: str) -> tuple[ArgumentLeaf, ...]:
+        return tuple(leaf for leaf in self.arguments if matches(pattern, leaf.path))
+
+    def outputs_named(self, pattern: str) -> tuple[OutputLeaf, ...]:
+        return tuple(leaf for leaf in self.outputs if matches(pattern, leaf.path))
+
+    def output_path(self, index: tuple[int, ...] | None) -> str:
+        """The author's name of XLA's output index, or the index where there is no name."""
+        for leaf in self.outputs:
+            if index == (leaf.index,) or (index == () and len(self.outputs) == 1):
+                return leaf.path
+        return "an output" if index is None else f"output {{{','.join(map(str, index))}}}"
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Whether `pattern` names `path` or something above it; `*` stands for any characters.
+
+    >>> matches("cache", "cache[0]['k']"), matches("cache[*]['v']", "cache[0]['k']")
+    (True, False)
+    """
+    expression = ".*".join(re.escape(part) for part in pattern.split("*"))
+    return re.fullmatch(f"{expression}($|[\\[.].*)", path) is not None

@@ -1,0 +1,18 @@
+"""Thunks: the runtime steps into which XLA:GPU emits a module."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Thunk:
+    """One step of the thunk sequence, after XLA's thunk passes.
+
+    Attributes:
+      kind: as XLA prints it, e.g. `kCustomKernel`, `kCublasLtMatmul`.
+      depth: nesting inside command buffers, loops and conditionals; 0 is the top level.
+      detail: what XLA prints behind the dependencies: kernel name, grid, threads.
+    """
+
+    kind: str
+    depth: int
+    detail: str = ""

@@ -1,0 +1,147 @@
+"""The `BufferAssignment:` section of a buffer-assignment text, and XLA's total.
+
+One file holds everything up to jaxlib 0.9; from 0.10 on the total stands in a sibling file
+(`-buffer-assignment-values.txt`). 0.11 adds `, page N` to an allocation and, where a buffer of
+one memory space lies in an allocation of another, ` reused by buffers of a different color:`
+with lines that repeat values listed above them.
+"""
+
+import re
+
+from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer
+from xlapipe.read.lines import (
+    UNKNOWN,
+    SourceText,
+    int64,
+    shape_index,
+    shown,
+    without_index_comments,
+)
+
+_HEADING = "BufferAssignment:"
+_REUSED = " reused by buffers of a different color:"
+_ALLOCATION = re.compile(
+    r"allocation (?P<index>\d+): size (?P<size>\d+)"
+    r"(?:, color (?P<color>\d+))?"
+    r"(?:, page \d+)?"
+    r"(?:, parameter (?P<number>\d+), shape \|[^|]*\| at ShapeIndex \{(?P<shape_index>[^{}|]*)\})?"
+    r"(?:, output shape is \|[^|]*\|)?"
+    r"(?P<flags>(?:, (?:constant|thread-local|maybe-live-out|preallocated-temp))*)"
+    r":"
+)
+_VALUE = re.compile(
+    r" value: <\d+ (?P<name>[^\s{}<>@]+(?:\{[\d,]*\})?)(?: \(phi\))? @-?\d+>"
+    r" \(size=(?P<size>\d+),offset=(?P<offset>\d+)\): (?P<shape>\S.*)"
+)
+_REUSING_VALUE = re.compile(r"  value: <\d+ [^<>]+> \(color=-?\d+\)")
+_TOTAL = re.compile(r"^Total bytes used: (\d+)(?: \([^()\n]*\))?$", re.MULTILINE)
+_TOTAL_START = "Total bytes used:"
+
+
+def parse_allocations(source: SourceText) -> tuple[tuple[BufferAllocation, ...], int]:
+    """The allocations, and the number of lines they take from the start of the file.
+
+    Raises:
+      DumpError: for a line of another form, or an allocation out of its place.
+    """
+    lines = source.lines
+    start = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
+    if start == len(lines):
+        source.fail(1, f"`{_HEADING}`", "an empty file", "dump the module again")
+    if lines[start].rstrip() != _HEADING:
+        source.fail(
+            start + 1,
+            f"`{_HEADING}`",
+            shown(lines[start]),
+            "give a *buffer-assignment.txt, an .hlo.pb, or the directory of an XLA dump",
+        )
+    allocations: list[BufferAllocation] = []
+    position = start + 1
+    while position < len(lines) and lines[position]:
+        allocation, position = _parse_allocation(source, position, len(allocations))
+        allocations.append(allocation)
+    return tuple(allocations), position
+
+
+def find_total(source: SourceText) -> int | None:
+    """XLA's own `Total bytes used`, or None where this file has none.
+
+    Raises:
+      DumpError: for a total that is cut, out of bounds, or there twice.
+    """
+    if _TOTAL_START not in source.text:
+        return None
+    found = list(_TOTAL.finditer(source.text))
+    if len(found) != 1:
+        line = source.text.count("\n", 0, source.text.index(_TOTAL_START)) + 1
+        source.fail(
+            line, "one line `Total bytes used: N (…)`", f"{len(found)} of that form", UNKNOWN
+        )
+    line = source.text.count("\n", 0, found[0].start()) + 1
+    return int64(found[0].group(1), source, line, "a total")
+
+
+def _parse_allocation(
+    source: SourceText, position: int, index: int
+) -> tuple[BufferAllocation, int]:
+    """The allocation whose heading is line `position` (from 0), and the position after it."""
+    lines, heading = source.lines, position + 1
+    match = _ALLOCATION.fullmatch(lines[position])
+    if match is None:
+        source.fail_at(heading, "an allocation line `allocation N: size B, …:`")
+    if int64(match["index"], source, heading, "an allocation index") != index:
+        source.fail(
+            heading,
+            f"allocation {index}, as they are numbered in order",
+            f"allocation {match['index']}",
+            "lines are missing or double: dump the module again",
+        )
+    values: list[LogicalBuffer] = []
+    position += 1
+    while position < len(lines) and lines[position].startswith(" value:"):
+        values.append(_parse_value(source, position))
+        position += 1
+    if position < len(lines) and lines[position] == _REUSED:
+        position += 1
+        while position < len(lines) and lines[position].startswith("  value:"):
+            if not _REUSING_VALUE.fullmatch(lines[position]):
+                source.fail_at(position + 1, "a line `  value: <…> (color=N)`")
+            position += 1
+    flags = match["flags"].split(", ")[1:]
+    number = match["number"]
+    kinds = {AllocationKind(flag) for flag in flags}
+    if number is not None:
+        kinds.add(AllocationKind.PARAMETER)
+    if len(kinds) != len(flags) + (number is not None):
+        source.fail_at(heading, "every flag of an allocation once")
+    allocation = BufferAllocation(
+        index=index,
+        size_bytes=int64(match["size"], source, heading, "a size"),
+        kinds=tuple(kind for kind in AllocationKind if kind in kinds),
+        parameter_number=(
+            None if number is None else int64(number, source, heading, "a parameter number")
+        ),
+        parameter_shape_index=shape_index(match["shape_index"] or "", source, heading),
+        color=int64(match["color"] or "0", source, heading, "a color"),
+        values=in_order(values),
+    )
+    return allocation, position
+
+
+def in_order(values: list[LogicalBuffer]) -> tuple[LogicalBuffer, ...]:
+    """Values as a Plan orders them."""
+    values.sort(key=lambda value: (value.offset_bytes, value.size_bytes, value.name))
+    return tuple(values)
+
+
+def _parse_value(source: SourceText, position: int) -> LogicalBuffer:
+    match = _VALUE.fullmatch(source.lines[position])
+    if match is None:
+        source.fail_at(position + 1, "a value line ` value: <id name @color> (size=…): shape`")
+    name, size, offset, shape = match.groups()
+    return LogicalBuffer(
+        name=name,
+        offset_bytes=int64(offset, source, position + 1, "an offset"),
+        size_bytes=int64(size, source, position + 1, "a size"),
+        shape=without_index_comments(shape),
+    )

@@ -1,0 +1,185 @@
+"""One instruction of HLO text.
+
+    ROOT %dot.1 = f32[8,8]{1,0} dot(%a, %b), lhs_contracting_dims={1}, metadata={op_name="…"}
+
+Operands are `%name`, `%name#1` (an element of a tuple, from jaxlib 0.11 on) or, up to 0.4,
+`f32[8,8]{1,0} %name`.
+"""
+
+import re
+from typing import TypedDict
+
+from xlapipe.plan import Instruction, SourceLine
+from xlapipe.read import backend_config
+from xlapipe.read.lines import UNKNOWN, SourceText, int64, shown, without_index_comments
+from xlapipe.read.opcodes import opcode_of
+from xlapipe.read.scan import attribute_values, bracket_end, fields, unquote
+from xlapipe.read.sources import StackFrames
+
+_HEAD = re.compile(r"\s*(ROOT )?%?([^\s=%{}()]+) = ")
+_OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")
+_ANNOTATED_OPERAND = re.compile(r"%([^\s,#%{}()]+)(?:#\d+)*")
+_CALLED = re.compile(r"[^\s,%{}]+")
+_NO_OPERANDS = frozenset({"constant", "parameter"})
+
+# XLA keeps a loop's body before its condition, and prints them the other way round.
+_CALLS = {
+    "body": 0,
+    "condition": 1,
+    "true_computation": 2,
+    "false_computation": 3,
+    "branch_computations": 4,
+    "to_apply": 5,
+    "calls": 6,
+    "called_computations": 7,
+    "select": 8,
+    "scatter": 9,
+}
+
+
+class _Metadata(TypedDict):
+    op_name: str | None
+    source: SourceLine | None
+
+
+class InstructionParser:
+    """Parses instructions of one file; it remembers the configs it has brought into order."""
+
+    def __init__(self, source: SourceText, frames: StackFrames) -> None:
+        self._source = source
+        self._frames = frames
+        self._configs: dict[str, str] = {}
+
+    def parse(self, text: str, number: int) -> tuple[Instruction, bool]:
+        """The instruction in `text`, which stands in line `number`, and whether it is the root.
+
+        Raises:
+          DumpError: for text of another form.
+        """
+        text = without_index_comments(text)
+        head = _HEAD.match(text)
+        if head is None:
+            self._source.fail_at(number, "an instruction `%name = shape opcode(…)`")
+        shape_start = head.end()
+        if text.startswith("(", shape_start):
+            shape_end = bracket_end(text, shape_start)
+        else:
+            shape_end = text.find(" ", shape_start)
+        match = _OPCODE.match(text, shape_end) if shape_end > 0 else None
+        if match is None:
+            self._source.fail_at(number, "an instruction `%name = shape opcode(…)`")
+        operands_start = match.end()
+        end = text.find(")", operands_start) + 1
+        if not end or "(" in (inside := text[operands_start : end - 1]) or '"' in inside:
+            end = bracket_end(text, operands_start - 1)
+        if end < 0:
+            self._source.fail_at(number, "a closing bracket behind the operands")
+        written = text[operands_start : end - 1]
+        opcode = opcode_of(match[1])
+        attributes = self._attributes(text, end, number)
+        instruction = Instruction(
+            name=head[2],
+            opcode=opcode,
+            shape=text[shape_start:shape_end],
+            operands=() if opcode in _NO_OPERANDS else _operands(written),
+            parameter_number=self._parameter(written, number) if opcode == "parameter" else None,
+            called_computations=_called(attributes),
+            fusion_kind=attributes.get("kind") if opcode == "fusion" else None,
+            custom_call_target=(
+                unquote(attributes.get("custom_call_target", ""))
+                if opcode == "custom-call"
+                else None
+            ),
+            backend_config=attributes.get("backend_config", ""),
+            **self._metadata(attributes.get("metadata"), number),
+        )
+        return instruction, head[1] is not None
+
+    def _attributes(self, text: str, end: int, number: int) -> dict[str, str]:
+        found: dict[str, str] = {}
+        config = text.find(", backend_config={", end)
+        if config >= 0:
+            # Nearly always the last attribute, and the same text in many lines.
+            tail = text[config + 17 :]
+            known = self._configs.get(tail)
+            if known is None:
+                decoded = backend_config.decode_at(tail, 0)
+                if decoded is not None and decoded[1] == len(tail):
+                    known = self._configs[tail] = decoded[0]
+            if known is not None and _attributes_end(text, end, config, found):
+                found["backend_config"] = known
+                return found
+            found.clear()
+        for name, start, stop in attribute_values(text, end):
+            found[name] = text[start:stop]
+            end = stop
+        if end != len(text):
+            self._source.fail_at(number, "attributes `, name=value` up to the end of the line")
+        config_text = found.get("backend_config", "")
+        if config_text.startswith('"'):
+            config_text = unquote(config_text) or ""
+        found["backend_config"] = backend_config.canonical(config_text)
+        return found
+
+    def _parameter(self, written: str, number: int) -> int:
+        if not written.isdecimal():
+            self._source.fail(number, "the number of a parameter", shown(written), UNKNOWN)
+        return int64(written, self._source, number, "a parameter number")
+
+    def _metadata(self, text: str | None, number: int) -> _Metadata:
+        if text is None:
+            return {"op_name": None, "source": None}
+        found = fields(text)
+        source: SourceLine | None = None
+        frame = found.get("stack_frame_id", "0")
+        line = found.get("source_line", "0")
+        if not (frame.isdecimal() and line.isdecimal()):
+            self._source.fail_at(number, "numbers for stack_frame_id and source_line")
+        if frame != "0":
+            source = self._frames.source_line(int64(frame, self._source, number, "a frame id"))
+        if source is None and found.get("source_file"):
+            source = SourceLine(
+                found["source_file"], int64(line, self._source, number, "a line number")
+            )
+        return {"op_name": found.get("op_name") or None, "source": source}
+
+
+def _attributes_end(text: str, start: int, stop: int, found: dict[str, str]) -> bool:
+    """Puts the attributes before `stop` into `found`; False where they end elsewhere."""
+    end = start
+    for name, value, value_end in attribute_values(text[:stop], start):
+        found[name] = text[value:value_end]
+        end = value_end
+    return end == stop
+
+
+def _operands(written: str) -> tuple[str, ...]:
+    if "%" in written:
+        return tuple(_ANNOTATED_OPERAND.findall(written))
+    if not written.strip():
+        return ()
+    return tuple(part.split()[-1].partition("#")[0] for part in _split(written) if part.split())
+
+
+def _split(written: str) -> list[str]:
+    """Splits at the commas outside brackets."""
+    parts: list[str] = []
+    start = depth = 0
+    for position, character in enumerate(written):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(written[start:position])
+            start = position + 1
+    parts.append(written[start:])
+    return parts
+
+
+def _called(attributes: dict[str, str]) -> tuple[str, ...]:
+    names = [name for name in attributes if name in _CALLS]
+    if not names:
+        return ()
+    names.sort(key=_CALLS.__getitem__)
+    return tuple(called for name in names for called in _CALLED.findall(attributes[name]))

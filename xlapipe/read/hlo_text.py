@@ -1,0 +1,84 @@
+"""HLO text: `*after_optimizations.txt`, a module as XLA prints it."""
+
+import re
+from dataclasses import dataclass
+
+from xlapipe.plan import Computation, HloModule, InputOutputAlias, Instruction
+from xlapipe.read.hlo_header import Donor, parse_header
+from xlapipe.read.hlo_line import InstructionParser
+from xlapipe.read.lines import CUT, UNKNOWN, SourceText, shown
+from xlapipe.read.opcodes import without_tuple_elements
+
+_COMPUTATION = re.compile(r"(ENTRY )?%?([^\s%{}()]+) ")
+
+
+@dataclass(frozen=True)
+class ParsedModule:
+    """A module, and what its header says of donated parameters."""
+
+    module: HloModule
+    aliases: tuple[InputOutputAlias, ...]
+    buffer_donors: tuple[Donor, ...]
+
+
+def parse_hlo(source: SourceText) -> ParsedModule:
+    """Reads a whole HLO text.
+
+    Raises:
+      DumpError: for text of another form, or that ends before the entry computation does.
+    """
+    header, position = parse_header(source)
+    parser = InstructionParser(source, header.frames)
+    lines = source.lines
+    computations: dict[str, Computation] = {}
+    entry: str | None = None
+    while position < len(lines):
+        line = lines[position]
+        if not line.strip():
+            position += 1
+            continue
+        match = _COMPUTATION.match(line)
+        if match is None or not line.endswith("{"):
+            source.fail_at(position + 1, "a computation `%name (…) -> shape {`")
+        name = match[2]
+        if name in computations:
+            source.fail(position + 1, "a computation once", shown(name), UNKNOWN)
+        if match[1]:
+            if entry is not None:
+                source.fail(position + 1, "one ENTRY", "another", UNKNOWN)
+            entry = name
+        computations[name], position = _parse_computation(source, parser, name, position)
+    if entry is None:
+        source.fail(len(lines), "an ENTRY computation", "none", CUT)
+    return ParsedModule(
+        HloModule(header.name, computations, entry), header.aliases, header.buffer_donors
+    )
+
+
+def _parse_computation(
+    source: SourceText, parser: InstructionParser, name: str, position: int
+) -> tuple[Computation, int]:
+    """The computation whose heading is line `position`, and the position behind it."""
+    lines, heading = source.lines, position + 1
+    instructions: list[Instruction] = []
+    root: str | None = None
+    position += 1
+    while position < len(lines) and not lines[position].startswith("}"):
+        instruction, is_root = parser.parse(lines[position], position + 1)
+        if is_root:
+            if root is not None:
+                source.fail(position + 1, "one ROOT in a computation", "another", UNKNOWN)
+            root = instruction.name
+        instructions.append(instruction)
+        position += 1
+    if position == len(lines):
+        source.fail(position, f"`}}` at the end of computation {name}", "the end", CUT)
+    if root is None:
+        source.fail(heading, f"a ROOT in computation {name}", "none", UNKNOWN)
+    known = {instruction.name for instruction in instructions}
+    if len(known) != len(instructions):
+        source.fail(heading, f"a name once in computation {name}", "one twice", UNKNOWN)
+    for offset, instruction in enumerate(instructions):
+        if not known.issuperset(instruction.operands):
+            source.fail_at(heading + offset + 1, f"operands out of computation {name}")
+    return Computation(name, without_tuple_elements(instructions, root), root), position + 1

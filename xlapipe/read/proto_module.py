@@ -1,0 +1,183 @@
+"""HloModuleProto → HloModule."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from xlapipe.errors import DumpError
+from xlapipe.plan import Computation, HloModule, InputOutputAlias, Instruction, SourceLine
+from xlapipe.read import backend_config
+from xlapipe.read.hlo_header import Donor, sorted_aliases
+from xlapipe.read.hlo_proto import HloModuleProto, OpMetadata
+from xlapipe.read.hlo_proto.xlapipe_hlo_pb2 import HloComputationProto, HloInstructionProto
+from xlapipe.read.opcodes import without_tuple_elements
+from xlapipe.read.shapes import Shapes
+from xlapipe.read.sources import StackFrames
+
+_MUST_ALIAS = 2
+_AGAIN = "the file is damaged: dump the module again"
+
+
+@dataclass(frozen=True)
+class ProtoModule:
+    """A module, and where its instructions are found for the buffer assignment.
+
+    Attributes:
+      defined: (name, shape's wire form) of each instruction by id.
+      defined_by_name: the same by name, for dumps of before 2022, which name instructions.
+    """
+
+    module: HloModule
+    aliases: tuple[InputOutputAlias, ...]
+    buffer_donors: tuple[Donor, ...]
+    defined: Mapping[int, tuple[str, bytes]]
+    defined_by_name: Mapping[str, tuple[str, bytes]]
+
+
+class ModuleReader:
+    """Reads one module; it remembers what many instructions share."""
+
+    def __init__(self, proto: HloModuleProto, shapes: Shapes, where: str) -> None:
+        self._proto = proto
+        self._shapes = shapes
+        self._where = where
+        self._configs: dict[bytes, str] = {b"": ""}
+        self._computations = {
+            computation.id: computation.name for computation in proto.computations
+        }
+        self._frames = self._read_frames()
+
+    def read(self) -> ProtoModule:
+        """Raises DumpError where ids lead nowhere or names are double."""
+        proto = self._proto
+        if len(self._computations) != len(proto.computations):
+            self._fail("an id for each computation", "one id twice")
+        order = proto.schedule.sequences
+        defined: dict[int, tuple[str, bytes]] = {}
+        computations: dict[str, Computation] = {}
+        for computation in proto.computations:
+            for instruction in computation.instructions:
+                defined[instruction.id] = (instruction.name, instruction.shape)
+            scheduled = order[computation.id].instruction_ids if computation.id in order else None
+            if computation.name in computations:
+                self._fail("a computation's name once", f"{computation.name!r} twice")
+            computations[computation.name] = self._computation(computation, scheduled)
+        if sum(len(computation.instructions) for computation in proto.computations) != len(defined):
+            self._fail("an id for each instruction", "one id twice")
+        entry = self._computations.get(proto.entry_computation_id, proto.entry_computation_name)
+        if entry not in computations:
+            self._fail("the entry computation", f"no computation {entry!r}")
+        return ProtoModule(
+            module=HloModule(proto.name, computations, entry),
+            aliases=self._aliases(),
+            buffer_donors=tuple(
+                sorted(
+                    (donor.parameter_number, tuple(donor.parameter_shape_index))
+                    for donor in proto.buffer_donor.entries
+                )
+            ),
+            defined=defined,
+            defined_by_name={name: (name, shape) for name, shape in defined.values()},
+        )
+
+    def _fail(self, expected: str, found: str) -> NoReturn:
+        raise DumpError(f"{self._where}: expected {expected}, found {found}; {_AGAIN}")
+
+    def _computation(
+        self, proto: HloComputationProto, scheduled: Iterable[int] | None
+    ) -> Computation:
+        names = {instruction.id: instruction.name for instruction in proto.instructions}
+        by_id = {
+            instruction.id: self._instruction(instruction, names, proto.name)
+            for instruction in proto.instructions
+        }
+        root = names.get(proto.root_id)
+        if root is None or len(set(names.values())) != len(proto.instructions):
+            self._fail(
+                f"a root and distinct names in computation {proto.name!r}", "none, or one twice"
+            )
+        instructions = tuple(by_id.values())
+        if scheduled is not None:
+            sequence = list(scheduled)
+            if len(sequence) != len(by_id) or set(sequence) != by_id.keys():
+                self._fail(
+                    f"a schedule of the {len(by_id)} instructions of {proto.name!r}",
+                    f"one of {len(sequence)} that differ",
+                )
+            instructions = tuple(by_id[identifier] for identifier in sequence)
+        return Computation(proto.name, without_tuple_elements(instructions, root), root)
+
+    def _instruction(
+        self, proto: HloInstructionProto, names: Mapping[int, str], computation: str
+    ) -> Instruction:
+        opcode, config = proto.opcode, proto.backend_config
+        known_config = self._configs.get(config)
+        if known_config is None:
+            known_config = self._configs[config] = backend_config.canonical(
+                config.decode("utf-8", "replace")
+            )
+        try:
+            operands = tuple([names[operand] for operand in proto.operand_ids])
+            called = tuple([self._computations[c] for c in proto.called_computation_ids])
+        except KeyError as error:
+            raise DumpError(
+                f"{self._where}: expected operands in computation {computation!r} and called "
+                f"computations for instruction {proto.name!r}, found id {error}, which leads "
+                f"nowhere; {_AGAIN}"
+            ) from None
+        op_name: str | None = None
+        source: SourceLine | None = None
+        if proto.HasField("metadata"):
+            metadata = proto.metadata
+            op_name, source = metadata.op_name or None, self._source(metadata)
+        return Instruction(
+            proto.name,
+            opcode,
+            self._shapes.text(proto.shape),
+            operands,
+            proto.parameter_number if opcode == "parameter" else None,
+            called,
+            proto.fusion_kind if opcode == "fusion" else None,
+            proto.custom_call_target if opcode == "custom-call" else None,
+            op_name,
+            source,
+            known_config,
+        )
+
+    def _source(self, metadata: OpMetadata) -> SourceLine | None:
+        frame = metadata.stack_frame_id
+        source = self._frames.source_line(frame) if frame else None
+        if source is None and metadata.source_file:
+            return SourceLine(metadata.source_file, metadata.source_line)
+        return source
+
+    def _aliases(self) -> tuple[InputOutputAlias, ...]:
+        return sorted_aliases(
+            [
+                InputOutputAlias(
+                    entry.parameter_number,
+                    tuple(entry.output_shape_index),
+                    tuple(entry.parameter_shape_index),
+                    entry.kind == _MUST_ALIAS,
+                )
+                for entry in self._proto.input_output_alias.entries
+            ]
+        )
+
+    def _read_frames(self) -> StackFrames:
+        index = self._proto.stack_frame_index
+        names = list(index.file_names)
+        locations = []
+        for location in index.file_locations:
+            if not 0 <= location.file_name_id <= len(names):
+                self._fail(f"at most {len(names)} file names", f"id {location.file_name_id}")
+            name = names[location.file_name_id - 1] if location.file_name_id else ""
+            locations.append((name, location.line))
+        frames = []
+        for frame in index.stack_frames:
+            at, parent = frame.file_location_id, frame.parent_frame_id
+            if not (0 <= at <= len(locations) and 0 <= parent <= len(index.stack_frames)):
+                self._fail("stack frames that name one another", f"location {at}, parent {parent}")
+            name, line = locations[at - 1] if at else ("", 0)
+            frames.append((name, line, parent))
+        return StackFrames(frames)

@@ -1,0 +1,103 @@
+"""Brackets, quoted strings and attributes in a line of HLO text."""
+
+import re
+from collections.abc import Iterator
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}()\[\]]')
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ATTRIBUTE = re.compile(r", ([A-Za-z_][\w\-]*)=")
+_PLAIN = re.compile(r'[^,{}\[\]()"]*')
+_FIELD = re.compile(r'([a-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"{}]+|\{[^{}"]*\})')
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)", re.DOTALL)
+_ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
+_OPENING = "{(["
+
+
+def bracket_end(text: str, start: int) -> int:
+    """Position behind the bracket that closes the one at `start`, or -1.
+
+    Brackets inside quoted strings do not count.
+    """
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        character = text[token.start()]
+        if character == '"':
+            continue
+        if character in _OPENING:
+            depth += 1
+        else:
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    return -1
+
+
+def attribute_values(text: str, start: int) -> Iterator[tuple[str, int, int]]:
+    """Yields (name, start, end) of each `, name=value` from `start` on.
+
+    The caller sees that everything was read by the last `end`: it stops at what it cannot read.
+    """
+    while match := _ATTRIBUTE.match(text, start):
+        value = match.end()
+        end = _value_end(text, value)
+        if end < 0:
+            return
+        yield match[1], value, end
+        start = end
+
+
+def _value_end(text: str, start: int) -> int:
+    """End of an attribute's value, which may hold spaces and brackets, or -1."""
+    position = start
+    while position < len(text):
+        character = text[position]
+        if character == '"':
+            match = _STRING.match(text, position)
+            if match is None:
+                return -1
+            position = match.end()
+        elif character in _OPENING:
+            position = bracket_end(text, position)
+            if position < 0:
+                return -1
+        elif character == ",":
+            if _ATTRIBUTE.match(text, position):
+                return position
+            position += 1
+        elif character in "})]":
+            return -1
+        else:
+            plain = _PLAIN.match(text, position)
+            assert plain is not None  # the pattern matches the empty string
+            position = plain.end()
+    return position
+
+
+def fields(text: str) -> dict[str, str]:
+    """`{a="x" b=1}` of metadata or of the stack frame tables, strings unquoted."""
+    return {
+        name: unescape(value[1:-1]) if value.startswith('"') else value
+        for name, value in _FIELD.findall(text)
+    }
+
+
+def unquote(text: str) -> str | None:
+    """The string that `text` quotes, or None where it is no quoted string."""
+    match = _STRING.fullmatch(text)
+    return None if match is None else unescape(match[1])
+
+
+def unescape(text: str) -> str:
+    """Undoes absl::CEscape, with which XLA prints strings byte by byte."""
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(_unescaped, text.encode()).decode("utf-8", "replace")
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    code = match[1]
+    if code[:1].isdigit():
+        return bytes([int(code, 8) & 0xFF]) if code[:1] < b"8" else code
+    if code[:1] == b"x" and len(code) > 1:
+        return bytes([int(code[1:], 16)])
+    return _ESCAPED.get(code, code)

@@ -1,0 +1,69 @@
+"""`Used values:` of a buffer-assignment text: the instructions that define values.
+
+They are read where there is no HLO text; fusion bodies and instructions without a value of
+their own (bitcasts, get-tuple-elements) are not among them.
+"""
+
+import re
+from collections.abc import Iterable
+
+from xlapipe.plan import BufferAllocation, Computation, HloModule, Instruction
+from xlapipe.read.hlo_line import InstructionParser
+from xlapipe.read.lines import CUT, UNKNOWN, SourceText, shown
+from xlapipe.read.sources import StackFrames
+
+_HEADING = "Used values:"
+_VALUE = re.compile(r"<\d+ ([^\s{}<>@]+(?:\{[\d,]*\})?)(?: \(phi\))? @-?\d+>")
+_FROM = " from instruction: "
+_LIVE_RANGES = "HloLiveRange"
+
+COMPUTATION = "used values"
+"""Name of the one computation in which the instructions stand."""
+
+
+def parse_used_values(
+    source: SourceText, allocations: Iterable[BufferAllocation]
+) -> HloModule | None:
+    """The module that the section tells of, or None where there is no section.
+
+    Raises:
+      DumpError: for a damaged section, or one that misses a value of the allocations.
+    """
+    lines = source.lines
+    try:
+        position = lines.index(_HEADING) + 1
+    except ValueError:
+        return None
+    parser = InstructionParser(source, StackFrames())
+    instructions: dict[str, Instruction] = {}
+    values: set[str] = set()
+    pending: str | None = None
+    while position < len(lines) and not lines[position].startswith(_LIVE_RANGES):
+        line = lines[position]
+        position += 1
+        if line.startswith("<"):
+            match = _VALUE.fullmatch(line)
+            if match is None or pending is not None:
+                source.fail_at(position, "`<id name @color>` after the instruction of another")
+            pending = match[1]
+            values.add(pending)
+        elif line.startswith(_FROM):
+            if pending is None:
+                source.fail_at(position, "`<id name @color>` before its instruction")
+            name = pending.partition("{")[0]
+            if name not in instructions:
+                instruction, _ = parser.parse(line[len(_FROM) :], position)
+                if instruction.name != name:
+                    source.fail(position, f"instruction {name}", shown(instruction.name), UNKNOWN)
+                instructions[name] = instruction
+            pending = None
+        elif line and not (line in (" positions:", " uses:") or line.startswith("  ")):
+            source.fail_at(position, "a line of `Used values:`")
+    if pending is not None:
+        source.fail(position, f"`{_FROM.strip()} …` of {pending}", "the end", CUT)
+    for allocation in allocations:
+        for value in allocation.values:
+            if value.name not in values:
+                source.fail(position, f"value {value.name} among the used values", "none", CUT)
+    computation = Computation(COMPUTATION, tuple(instructions.values()), root="")
+    return HloModule(name="", computations={COMPUTATION: computation}, entry=None, complete=False)

@@ -1,0 +1,1 @@
+"""Plans as JSON and as text: functions from data to data; nothing here prints."""

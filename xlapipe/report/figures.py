@@ -1,0 +1,131 @@
+"""Plans, dumps and findings as plain data for `--json`. What a file does not hold is None."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from xlapipe.dump import Dump
+from xlapipe.expect import Finding
+from xlapipe.golden import tuned_label
+from xlapipe.plan import Plan
+
+
+def plan_figures(plan: Plan) -> dict[str, Any]:
+    """The JSON of `xlapipe show`; bytes are ints, shapes XLA's own."""
+    live = plan.live_ranges
+    return {
+        "totals": asdict(plan.totals),
+        "live_range_peak_bytes": live.live_range_peak_bytes if live is not None else None,
+        "live_range_peak_position": live.live_range_peak_position if live is not None else None,
+        "allocations": [
+            {
+                "index": allocation.index,
+                "size_bytes": allocation.size_bytes,
+                "kinds": [str(kind) for kind in allocation.kinds],
+                "parameter_number": allocation.parameter_number,
+                "color": allocation.color,
+                "values": [
+                    {
+                        "name": value.name,
+                        "offset_bytes": value.offset_bytes,
+                        "size_bytes": value.size_bytes,
+                        "shape": value.shape,
+                    }
+                    for value in allocation.values
+                ],
+            }
+            for allocation in plan.allocations
+        ],
+        "aliases": [
+            {
+                "parameter_number": alias.parameter_number,
+                "output_index": list(alias.output_index)
+                if alias.output_index is not None
+                else None,
+            }
+            for alias in plan.aliases
+        ],
+        "gemms": None
+        if plan.module is None
+        else [
+            {
+                "instruction": gemm.instruction,
+                "backend": str(gemm.backend),
+                "shapes": list(gemm.shapes),
+                "op_name": gemm.op_name,
+                "source": str(gemm.source) if gemm.source is not None else None,
+            }
+            for gemm in plan.gemms
+        ],
+        "thunks": plan.thunk_counts,
+        "target": None,
+        "tuned": None,
+    }
+
+
+def dump_figures(dump: Dump) -> dict[str, Any]:
+    """`plan_figures` with what the manifest knows."""
+    manifest = dump.manifest
+    return {
+        **plan_figures(dump.plan),
+        "target": manifest.target,
+        "tuned": manifest.tuned,
+        "autotuning": tuned_label(manifest.tuned),
+        "workload": manifest.workload,
+        "gemm_policy": manifest.gemm_policy,
+        "versions": dict(manifest.versions),
+        "options": dict(manifest.options),
+        "arguments": [asdict(leaf) for leaf in manifest.arguments],
+        "outputs": [asdict(leaf) for leaf in manifest.outputs],
+    }
+
+
+def finding_figures(finding: Finding) -> dict[str, Any]:
+    """One finding; `violations` is empty where the expectation holds."""
+    return {
+        "expectation": finding.expectation,
+        "because": finding.because,
+        "holds": finding.holds,
+        "measured": finding.measured,
+        "violations": [
+            {
+                "expected": violation.expected,
+                "found": violation.found,
+                "where": violation.where,
+                "source": str(violation.source) if violation.source is not None else None,
+                "advice": violation.advice,
+            }
+            for violation in finding.violations
+        ],
+    }
+
+
+def dump_row(dump: Dump, *, changed: bool, seconds: float) -> dict[str, Any]:
+    """One row of `xlapipe dump`."""
+    manifest, plan = dump.manifest, dump.plan
+    return {
+        "workload": manifest.workload,
+        "target": manifest.target,
+        "gemm_policy": manifest.gemm_policy,
+        "tuned": manifest.tuned,
+        "path": str(dump.path),
+        "changed": changed,
+        "allocations": len(plan.allocations),
+        **asdict(plan.totals),
+        "gemms": gemm_counts(plan),
+        "aliases": len(plan.aliases),
+        "seconds": round(seconds, 2),
+    }
+
+
+def gemm_counts(plan: Plan) -> dict[str, int]:
+    """Number of gemms by backend."""
+    counts: dict[str, int] = {}
+    for gemm in plan.gemms:
+        counts[str(gemm.backend)] = counts.get(str(gemm.backend), 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def failed(findings: Sequence[Finding]) -> int:
+    """How many of `findings` do not hold."""
+    return sum(not finding.holds for finding in findings)

@@ -1,0 +1,205 @@
+"""Plans and findings for a terminal, with rich; readable without colour."""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from xlapipe.expect import Finding
+from xlapipe.plan import AllocationKind, BufferAllocation, Plan
+
+_LARGEST_ROWS = 40
+_COLUMNS = (
+    ("workload", 20),
+    ("target", 10),
+    ("gemm", 6),
+    ("allocs", 6),
+    ("total bytes", 14),
+    ("temp bytes", 12),
+    ("gemms by backend", 24),
+    ("aliases", 7),
+    ("seconds", 7),
+    ("hlo_dumps", 9),
+)
+
+
+class DumpTable:
+    """Rows that appear as compiles end, with a bar of what is left on a terminal."""
+
+    def __init__(self, total: int, *, silent: bool) -> None:
+        self._console = Console(quiet=silent, soft_wrap=True, highlight=False)
+        self._progress = Progress(
+            TextColumn("compiling"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=silent or not self._console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=total)
+        self._untuned = 0
+
+    def __enter__(self) -> "DumpTable":
+        self._progress.start()
+        self._row([name for name, _ in _COLUMNS], style="bold")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+        if self._untuned:
+            self._console.print(
+                f"{self._untuned} plans are untuned: made without a device's autotune results, "
+                "so gemm tiles and split-K are XLA's defaults, not the device's choice"
+            )
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """A row of `dump_row`."""
+        self._untuned += not row["tuned"]
+        gemms = ", ".join(f"{count} {backend}" for backend, count in row["gemms"].items())
+        self._row(
+            [
+                row["workload"],
+                row["target"],
+                row["gemm_policy"],
+                str(row["allocations"]),
+                f"{row['total_allocation_bytes']:,}",
+                f"{row['temp_bytes']:,}",
+                gemms or "none",
+                str(row["aliases"]),
+                f"{row['seconds']:.1f}",
+                "written" if row["changed"] else "same",
+            ]
+        )
+        self._progress.advance(self._task)
+
+    def add_error(self, name: str, message: str) -> None:
+        self._console.print(Text(f"{name}: error: {message}", style="red"))
+        self._progress.advance(self._task)
+
+    def _row(self, cells: Sequence[str], style: str = "") -> None:
+        padded = (
+            cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
+            for cell, (name, width) in zip(cells, _COLUMNS, strict=True)
+        )
+        self._console.print(Text("  ".join(padded).rstrip(), style=style))
+
+
+_NUMBERS = ("allocs", "total bytes", "temp bytes", "aliases", "seconds")
+
+
+def print_plan(name: str, figures: Mapping[str, Any], plan: Plan) -> None:
+    """`xlapipe show`: totals, largest allocations with what lies in them, aliases, gemms."""
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(Text(name, style="bold"))
+    if figures.get("workload"):
+        versions = ", ".join(f"{key} {value}" for key, value in figures["versions"].items())
+        console.print(
+            f"{figures['workload']} for {figures['target']}, gemm policy "
+            f"{figures['gemm_policy']}, {figures['autotuning']}; {versions}"
+        )
+    for key, value in figures["totals"].items():
+        console.print(f"  {key:<24} {value:>18,}")
+    if figures["live_range_peak_bytes"] is not None:
+        console.print(
+            f"  {'live_range_peak_bytes':<24} {figures['live_range_peak_bytes']:>18,}"
+            f"  at position {figures['live_range_peak_position']}"
+        )
+    _print_allocations(console, figures, plan)
+    paths = {leaf["parameter_number"]: leaf["path"] for leaf in figures.get("arguments", ())}
+    outputs = {leaf["index"]: leaf["path"] for leaf in figures.get("outputs", ())}
+    console.print(Text(f"aliases: {len(plan.aliases) or 'none'}", style="bold"))
+    for alias in plan.aliases:
+        index = alias.output_index
+        output = outputs.get(index[0]) if index else None
+        console.print(
+            escape(
+                f"  parameter {alias.parameter_number} {paths.get(alias.parameter_number, '')} -> "
+                f"{output or ('output ' + str(list(index)) if index is not None else 'an output')}"
+            )
+        )
+    if figures["gemms"] is not None:
+        _print_gemms(console, figures["gemms"])
+    if figures["thunks"] is not None:
+        counts = ", ".join(f"{count} {kind}" for kind, count in figures["thunks"].items())
+        console.print(Text("thunks", style="bold"))
+        console.print(f"  {counts or 'none'}")
+
+
+def _print_allocations(console: Console, figures: Mapping[str, Any], plan: Plan) -> None:
+    table = Table(title="allocations, largest first", title_justify="left", box=None)
+    for column in ("index", "bytes"):
+        table.add_column(column, justify="right")
+    for column in ("kinds", "what lies in it"):
+        table.add_column(column, overflow="fold")
+    paths = {leaf["parameter_number"]: leaf["path"] for leaf in figures.get("arguments", ())}
+    ordered = sorted(plan.allocations, key=lambda each: (-each.size_bytes, each.index))
+    for allocation in ordered[:_LARGEST_ROWS]:
+        kinds = ", ".join(allocation.kinds)
+        number = allocation.parameter_number
+        if number is not None:
+            kinds = kinds.replace("parameter", f"parameter {number} {paths.get(number, '')}".strip())
+        table.add_row(
+            str(allocation.index), f"{allocation.size_bytes:,}", escape(kinds), escape(_held(allocation))
+        )
+    console.print(table)
+    if len(ordered) > _LARGEST_ROWS:
+        console.print(f"  … and {len(ordered) - _LARGEST_ROWS} smaller ones (--json has all)")
+
+
+def _held(allocation: BufferAllocation) -> str:
+    if allocation.is_a(AllocationKind.PARAMETER) and len(allocation.values) == 1:
+        return allocation.values[0].shape
+    largest = sorted(allocation.values, key=lambda value: -value.size_bytes)
+    text = "; ".join(f"{value.name} {value.shape}" for value in largest[:3])
+    return text + (f"; … {len(largest)} values" if len(largest) > 3 else "")
+
+
+def _print_gemms(console: Console, gemms: Sequence[Mapping[str, Any]]) -> None:
+    console.print(Text(f"gemms: {len(gemms) or 'none'}", style="bold"))
+    for gemm in gemms:
+        shapes = " × ".join(gemm["shapes"][:-1]) + f" -> {gemm['shapes'][-1]}"
+        console.print(
+            escape(f"  {gemm['backend']:<12} {gemm['instruction']}: {shapes}  {gemm['source'] or ''}")
+        )
+
+
+def print_findings(
+    name: str, label: str, findings: Sequence[Finding], notes: Sequence[str]
+) -> None:
+    """`xlapipe check`: one line for what holds, a paragraph for what does not."""
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(Text(f"{name}: autotuning {label}", style="bold"))
+    for note in notes:
+        console.print(f"  note: {escape(note)}")
+    for finding in findings:
+        if finding.holds:
+            console.print(Text(f"  ok    {finding.expectation}: {finding.measured}"))
+            continue
+        console.print(Text(f"  FAIL  {finding.expectation}", style="red"))
+        if finding.because:
+            console.print(escape(f"        because   {finding.because}"))
+        for violation in finding.violations:
+            for title, text in (
+                ("expected", violation.expected),
+                ("found", violation.found),
+                ("where", violation.where),
+                ("source", str(violation.source or "")),
+                ("try", violation.advice),
+            ):
+                if text:
+                    console.print(escape(f"        {title:<9} {text}"))
+            console.print()
+    held = sum(finding.holds for finding in findings)
+    if findings:
+        console.print(f"  {held} of {len(findings)} expectations hold")

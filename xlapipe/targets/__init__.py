@@ -1,0 +1,1 @@
+"""What is known of GPUs: the catalogue, devices' own configurations, and how to read such text."""

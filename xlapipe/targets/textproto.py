@@ -1,0 +1,165 @@
+"""Protocol buffers in text form, read without their schema: as much as a target config needs."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Value: TypeAlias = "str | int | float | bool | Message"
+# Of a repeated field only the last value is kept.
+Message: TypeAlias = dict[str, Value]
+
+# A GpuTargetConfigProto with autotune results is at most seven deep.
+_MAX_DEPTH = 64
+_TOKEN = re.compile(
+    r"""(?P<space>[\s]+|\#[^\n]*)
+      | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+      | (?P<scalar>-?[A-Za-z0-9_.][A-Za-z0-9_.+\-]*)
+      | (?P<mark>[{}<>:,;\[\]])""",
+    re.VERBOSE,
+)
+_CLOSING = {"{": "}", "<": ">"}
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9A-Fa-f]{1,2}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+class TextProtoError(ValueError):
+    """Text that is no protocol buffer; the message gives the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextProto:
+    """A parsed text.
+
+    Attributes:
+      fields: of the outermost message, messages inside it as dicts.
+      openings: where the body of each message that lies directly in it begins: the character
+        position behind its brace.
+    """
+
+    fields: Message
+    openings: dict[str, int]
+
+
+def parse(text: str) -> TextProto:
+    """Reads the text of a message.
+
+    Raises:
+      TextProtoError: the text does not parse, or is nested too deeply.
+    """
+    tokens = _Tokens(text)
+    outermost: Message = {}
+    openings: dict[str, int] = {}
+    # An explicit stack: the depth of the text is the writer's choice, not ours.
+    stack: list[tuple[Message, str]] = [(outermost, "")]
+    while tokens.kind != "end":
+        message, closing = stack[-1]
+        if tokens.text == closing and tokens.kind == "mark":
+            stack.pop()
+            tokens.advance()
+            tokens.skip(",", ";")
+            continue
+        name = tokens.take("scalar", "a field name")
+        colon = tokens.skip(":")
+        if tokens.kind == "mark" and tokens.text in _CLOSING:
+            inner: Message = {}
+            message[name] = inner
+            if message is outermost:
+                openings[name] = tokens.end
+            stack.append((inner, _CLOSING[tokens.text]))
+            if len(stack) > _MAX_DEPTH:
+                raise tokens.error(f"messages nested more than {_MAX_DEPTH} deep")
+            tokens.advance()
+            continue
+        if not colon:
+            raise tokens.error(f"expected `:` or `{{` after {name[:40]!r}")
+        message[name] = tokens.list() if tokens.text == "[" else tokens.value()
+        tokens.skip(",", ";")
+    if len(stack) > 1:
+        raise tokens.error(f"the text ends before `{stack[-1][1]}`")
+    return TextProto(outermost, openings)
+
+
+class _Tokens:
+    """One token ahead of the parser."""
+
+    def __init__(self, text: str) -> None:
+        self._source = text
+        self._position = 0
+        self._tokens = self._scan()
+        self.kind = ""
+        self.text = ""
+        self.end = 0
+        self.advance()
+
+    def _scan(self) -> Iterator[tuple[str, str, int]]:
+        while self._position < len(self._source):
+            match = _TOKEN.match(self._source, self._position)
+            if match is None:
+                found = self._source[self._position]
+                raise self.error(f"unexpected character {found!r}")
+            if match.lastgroup != "space":
+                yield match.lastgroup or "", match.group(), match.end()
+            self._position = match.end()
+
+    def advance(self) -> None:
+        self.kind, self.text, self.end = next(self._tokens, ("end", "", len(self._source)))
+
+    def error(self, message: str) -> TextProtoError:
+        line = self._source.count("\n", 0, self._position) + 1
+        return TextProtoError(f"line {line}: {message}")
+
+    def take(self, kind: str, what: str) -> str:
+        if self.kind != kind:
+            found = repr(self.text[:40]) if self.kind != "end" else "the end of the text"
+            raise self.error(f"expected {what}, found {found}")
+        text = self.text
+        self.advance()
+        return text
+
+    def skip(self, *marks: str) -> bool:
+        if self.kind == "mark" and self.text in marks:
+            self.advance()
+            return True
+        return False
+
+    def value(self) -> Value:
+        if self.kind != "string":
+            return _scalar(self.take("scalar", "a value"))
+        parts = []
+        while self.kind == "string":  # adjacent strings are one
+            parts.append(_ESCAPE.sub(_unescape, self.text[1:-1]))
+            self.advance()
+        return "".join(parts)
+
+    def list(self) -> Value:
+        """Skips a `[...]` of scalars; returns the last."""
+        self.advance()
+        last: Value = ""
+        while not self.skip("]"):
+            last = self.value()
+            if not self.skip(",") and self.text != "]":
+                raise self.error("expected `,` or `]` in a list")
+        return last
+
+
+def _scalar(text: str) -> Value:
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = match.group(1)
+    if code[0] == "x" and len(code) > 1:
+        return chr(int(code[1:], 16))
+    if code[0] in "01234567":
+        return chr(int(code, 8))
+    return _ESCAPED.get(code, code)
