@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.compile import GemmPolicy
-from xlapipe.pipeline import Job, Made, make_dump
+from xlapipe.compile import GemmPolicy, Job
+from xlapipe.pipeline import Made, make_dump
 from xlapipe.registry import find_workload
 from xlapipe.target import target_named
 
@@ -46,7 +46,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     def compile_once(workload: str, policy: str) -> Made:
         key = (workload, policy)
         if key not in made:
-            job = Job(find_workload(workload), target_named("h200"), GemmPolicy(policy))
+            job = Job(
+                reference=find_workload(workload),
+                target=target_named("h200"),
+                policy=GemmPolicy(policy),
+            )
             made[key] = make_dump(job, out, folder=ROOT)
         return made[key]
 

@@ -9,15 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from xlapipe.compile import Compiled, GemmPolicy
+from xlapipe.compile import Compiled, Job
 from xlapipe.dump import Dump, Manifest, check_memory_analysis
 from xlapipe.errors import CompileError
+from xlapipe.lock import LOCK, AutotuneLock, target_name
+from xlapipe.plan import Instruction
 from xlapipe.plan.gemms import requested_dots
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, RequestedDot
 from xlapipe.read import read_path
 from xlapipe.read.hlo_proto import HloProto
 from xlapipe.read.proto import read_module
-from xlapipe.target import Target
+from xlapipe.target import target_attached
 
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 # Name in the dump, and the end of the name of the file that XLA writes.
@@ -34,9 +36,7 @@ _BEFORE = ".before_optimizations.hlo.pb"
 _THUNKS = (".thunk_sequence_after_thunk_passes.txt", ".thunk_sequence.txt")
 
 
-def capture(
-    compiled: Compiled, target: Target, policy: GemmPolicy, *, where: str
-) -> tuple[Dump, dict[str, bytes]]:
+def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str, bytes]]:
     """The Dump of a compile, and the contents of its files by name.
 
     Raises:
@@ -62,23 +62,52 @@ def capture(
         (canonical / name).write_bytes(content)
     plan = read_path(canonical)
     dots = requested_dots(read_module(relative.in_proto(before), where=where))
-    manifest = _manifest(compiled.record, target, policy, dots)
+    lock = _lock(job, compiled)
+    if lock is not None:
+        files[LOCK] = lock.to_bytes()
+    manifest = _manifest(job, compiled.record, lock, dots)
     check_memory_analysis(plan, manifest.memory_analysis, where=where)
     return Dump(Path(where), manifest, plan), files
 
 
+def _lock(job: Job, compiled: Compiled) -> AutotuneLock | None:
+    """The lock that was used, or the one that tuning made."""
+    record = compiled.record
+    if job.lock is not None:
+        job.lock.refuse_unless(where="given", workload=record["workload"])
+        return job.lock
+    if compiled.autotune_results is None:
+        return None
+    device = target_attached(record["target_config"])
+    return AutotuneLock(
+        workload=record["workload"],
+        gemm_policy=job.policy.value,
+        target=target_name(device),
+        device=device.description,
+        compute_capability=device.compute_capability,
+        device_memory_bytes=device.device_memory_bytes,
+        versions=record["versions"],
+        target_config=device.config_text,
+        results=compiled.autotune_results,
+    )
+
+
 def _manifest(
-    record: Mapping[str, Any], target: Target, policy: GemmPolicy, dots: tuple[Any, ...]
+    job: Job, record: Mapping[str, Any], lock: AutotuneLock | None, dots: tuple[Instruction, ...]
 ) -> Manifest:
+    if lock is not None:
+        target = lock.as_target()
+    else:
+        target = job.target or target_attached(record["target_config"])
     return Manifest(
         workload=record["workload"],
         target=target.name,
         target_description=target.description,
         target_source=target.source,
-        gemm_policy=policy.value,
-        tuned=False,
+        gemm_policy=job.policy.value,
+        tuned=lock is not None,
         versions=record["versions"],
-        options={**record["options"], **{k: str(v) for k, v in policy.options.items()}},
+        options={**record["options"], **{k: str(v) for k, v in job.policy.options.items()}},
         arguments=tuple(
             ArgumentLeaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in record["arguments"]
         ),

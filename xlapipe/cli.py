@@ -60,6 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     dump.add_argument("--all", action="store_true", help="every registered workload")
     _add_compile_options(dump, many_policies=True)
     dump.add_argument("--out", type=Path, default=Path("hlo_dumps"), help="default: hlo_dumps")
+    dump.add_argument("--tune", action="store_true", help="keep the attached GPU's autotuning")
+    dump.add_argument(
+        "--locked", action="store_true", help="with the locks that lie beside the goldens in --out"
+    )
     dump.add_argument("--jobs", type=_at_least_one, default=None, help="compiles at once")
 
     show = command("show", _show, "Show the plan of a dump.")
@@ -90,6 +94,12 @@ def _add_compile_options(parser: argparse.ArgumentParser, *, many_policies: bool
         action="append" if many_policies else "store",
         choices=("auto", "cublas", "triton"),
         help="which backends matrix products may go to; may be repeated; default: auto",
+    )
+    parser.add_argument(
+        "--autotune-lock",
+        type=Path,
+        metavar="FILE",
+        help="a device's autotune results; XLA's own file of them takes --target-config too",
     )
     parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="per compile")
 
@@ -166,8 +176,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _jobs(options: argparse.Namespace, names: Sequence[str]) -> list[Any]:
     """Every workload under every policy, looked up before anything is compiled."""
-    from xlapipe.compile import GemmPolicy
-    from xlapipe.pipeline import Job
+    from xlapipe.compile import GemmPolicy, Job
     from xlapipe.registry import find_workload
     from xlapipe.target import target_from_file, target_named
 
@@ -175,22 +184,77 @@ def _jobs(options: argparse.Namespace, names: Sequence[str]) -> list[Any]:
         raise XlapipeError("--target and --target-config name two targets; give one of them")
     if options.timeout <= 0:
         raise XlapipeError(f"--timeout {options.timeout:g}: expected seconds above 0")
+    tune = getattr(options, "tune", False)
+    if tune and options.target != "attached":
+        raise XlapipeError("--tune needs the GPU itself: add --target attached")
+    if tune and options.autotune_lock is not None:
+        raise XlapipeError("--tune makes what --autotune-lock gives; give one of them")
+    references = [find_workload(name) for name in names]
+    if options.autotune_lock is not None:
+        return [_locked_job(options, reference) for reference in references]
     if options.target_config is not None:
         target = target_from_file(options.target_config)
     elif options.target == "attached":
         target = None
     else:
         target = target_named(options.target or "h200")
-    policies = [GemmPolicy(name) for name in dict.fromkeys(options.gemm or ["auto"])]
     return [
-        Job(find_workload(name), target, policy, options.timeout)
-        for name in names
-        for policy in policies
+        Job(
+            reference=reference,
+            target=target,
+            policy=GemmPolicy(policy),
+            timeout_seconds=options.timeout,
+            tune=tune,
+        )
+        for reference in references
+        for policy in dict.fromkeys(options.gemm or ["auto"])
     ]
 
 
+def _locked_job(options: argparse.Namespace, reference: Any) -> Any:
+    """A compile with the lock of --autotune-lock, which may be XLA's own file of results."""
+    from importlib.metadata import version
+
+    from xlapipe.compile import GemmPolicy, Job
+    from xlapipe.lock import raw_lock, read_lock
+    from xlapipe.target import target_from_file
+
+    path, policies = options.autotune_lock, options.gemm or []
+    if options.target_config is not None:
+        target = target_from_file(options.target_config)
+        policy = policies[0] if policies else "auto"
+        lock = raw_lock(path, target, policy, version("jaxlib"))
+    else:
+        lock = read_lock(path)
+    for policy in policies:
+        lock.refuse_unless(where=str(path), gemm_policy=policy)
+    lock.refuse_unless(where=str(path), target=options.target, jaxlib=version("jaxlib"))
+    return Job(
+        reference=reference,
+        target=lock.as_target(),
+        policy=GemmPolicy(lock.gemm_policy),
+        timeout_seconds=options.timeout,
+        lock=lock,
+    )
+
+
+def _golden_locks(options: argparse.Namespace, names: Sequence[str]) -> list[Any]:
+    """A job for each lock that lies beside a golden of this jaxlib."""
+    from importlib.metadata import version
+
+    from xlapipe.lock import LOCK
+
+    jobs = []
+    for name in names:
+        for path in sorted(options.out.glob(f"{name}/*-tuned-jax{version('jaxlib')}/{LOCK}")):
+            locked = argparse.Namespace(**{**vars(options), "autotune_lock": path})
+            jobs += _jobs(locked, [name])
+    return jobs
+
+
 def _dump(options: argparse.Namespace) -> int:
-    from xlapipe.pipeline import Job, Made, make_dumps
+    from xlapipe.compile import Job
+    from xlapipe.pipeline import Made, make_dumps
     from xlapipe.registry import registered_workloads
     from xlapipe.report.figures import dump_row
     from xlapipe.report.terminal import DumpTable
@@ -200,7 +264,7 @@ def _dump(options: argparse.Namespace) -> int:
         names += [each.name for each in registered_workloads() if each.name not in names]
     if not names:
         raise XlapipeError("name a workload, or --all; `xlapipe list` lists them")
-    jobs = _jobs(options, names)
+    jobs = _golden_locks(options, names) if options.locked else _jobs(options, names)
     rows: list[dict[str, Any]] = []
     errors: list[XlapipeError] = []
     with DumpTable(len(jobs), silent=options.json) as table:
@@ -210,6 +274,8 @@ def _dump(options: argparse.Namespace) -> int:
                 errors.append(outcome)
                 table.add_error(f"{job.reference.name} ({job.policy})", str(outcome))
             else:
+                if job.target is None:
+                    _record_run(outcome)
                 rows.append(
                     dump_row(outcome.dump, changed=outcome.changed, seconds=outcome.seconds)
                 )
@@ -222,6 +288,21 @@ def _dump(options: argparse.Namespace) -> int:
         for error in errors:
             print(f"xlapipe: error: {error}", file=sys.stderr)
     return 2 if errors else 0
+
+
+def _record_run(made: Any) -> None:
+    """Leaves beside a device's golden what device it was, and by which command."""
+    from xlapipe.machine import Machine
+    from xlapipe.run_record import run_record, write_run_record
+
+    manifest, gpu = made.dump.manifest, Machine.here().gpu()
+    record = run_record(
+        device=manifest.target_description,
+        driver=gpu.driver_version if gpu is not None else None,
+        versions=manifest.versions,
+        command=["xlapipe", *sys.argv[1:]],
+    )
+    write_run_record(made.dump.path, record)
 
 
 def _show(options: argparse.Namespace) -> int:

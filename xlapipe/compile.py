@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,10 +20,13 @@ from typing import Any
 
 from xlapipe.doctor import missing_to_compile
 from xlapipe.errors import CompileError, TargetError, WorkloadError, XlapipeError
+from xlapipe.lock import AutotuneLock
 from xlapipe.registry import WorkloadReference
 from xlapipe.target import Target
 
 DEFAULT_TIMEOUT_SECONDS = 600
+# XLA tells text from binary by the ending.
+_LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
 _CHILD = Path(__file__).with_name("_child.py")
 
 
@@ -51,12 +54,31 @@ class GemmPolicy(StrEnum):
         return {}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One compile to do.
+
+    Attributes:
+      target: None stands for the attached GPU.
+      lock: autotune results to be used in place of tuning.
+      tune: keep the results of the attached GPU's autotuning.
+    """
+
+    reference: WorkloadReference
+    target: Target | None
+    policy: GemmPolicy = GemmPolicy.AUTO
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    lock: AutotuneLock | None = None
+    tune: bool = False
+
+
 @dataclass(frozen=True)
 class Compiled:
     """What the child left behind; valid until the context of `compile_workload` ends.
 
     Attributes:
       dump_folder: XLA's own dump files.
+      autotune_results: what tuning on the attached GPU found, as text; None without `tune`.
       record: the child's result: leaves, expectations, versions, memory_analysis.
       folder: the user's folder, against which source paths are made relative.
     """
@@ -64,18 +86,15 @@ class Compiled:
     dump_folder: Path
     record: Mapping[str, Any]
     folder: Path
+    autotune_results: str | None
 
 
 @contextmanager
-def compile_workload(
-    reference: WorkloadReference,
-    target: Target | None,
-    policy: GemmPolicy,
-    *,
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-    folder: Path | None = None,
-) -> Iterator[Compiled]:
-    """Compiles `reference` for `target` (None: the attached GPU) and yields XLA's dump.
+def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compiled]:
+    """Compiles `job` and yields XLA's dump.
+
+    Args:
+      folder: where the user is, the current folder unless said otherwise.
 
     Raises:
       WorkloadError: the module does not import, or the function does not lower.
@@ -91,8 +110,10 @@ def compile_workload(
     scratch = Path(tempfile.mkdtemp(prefix="xlapipe-"))
     keep = False
     try:
-        record = _run_child(reference, target, policy, timeout_seconds, folder, scratch)
-        yield Compiled(scratch / "dump", record, folder)
+        record = _run_child(job, folder, scratch)
+        results = scratch / _TUNED
+        tuned = results.read_text(encoding="utf-8") if results.exists() else None
+        yield Compiled(scratch / "dump", record, folder, tuned)
     except CompileError:
         keep = True  # the message names the log
         raise
@@ -101,14 +122,8 @@ def compile_workload(
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _run_child(
-    reference: WorkloadReference,
-    target: Target | None,
-    policy: GemmPolicy,
-    timeout_seconds: float,
-    folder: Path,
-    scratch: Path,
-) -> Mapping[str, Any]:
+def _run_child(job: Job, folder: Path, scratch: Path) -> Mapping[str, Any]:
+    reference, target = job.reference, job.target
     request_path, result_path = scratch / "request.json", scratch / "result.json"
     log_path = scratch / "child.log"
     dump_options = {
@@ -120,7 +135,7 @@ def _run_child(
         "reference": reference.target,
         "folder": None if reference.registered else str(folder),
         "target_config": target.config_text if target is not None else None,
-        "options": {**policy.options, **dump_options},
+        "options": {**job.policy.options, **dump_options},
         "result": str(result_path),
     }
     request_path.write_text(json.dumps(request), encoding="utf-8")
@@ -132,14 +147,14 @@ def _run_child(
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=folder,
-            env=_environment(target),
+            env=_environment(job, scratch),
             start_new_session=True,
         )
         try:
-            code = child.wait(timeout_seconds)
+            code = child.wait(job.timeout_seconds)
         except subprocess.TimeoutExpired:
             raise CompileError(
-                f"{reference.name}: compiling took more than {timeout_seconds:g} s and was "
+                f"{reference.name}: compiling took more than {job.timeout_seconds:g} s and was "
                 f"stopped; the child's log is {log_path}; allow more with --timeout"
             ) from None
         finally:
@@ -155,26 +170,30 @@ def _run_child(
     return record
 
 
-def _environment(target: Target | None) -> dict[str, str]:
+def _environment(job: Job, scratch: Path) -> dict[str, str]:
     """The parent's environment without what would change a plan behind the user's back."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if name not in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") and not name.startswith("JAX_")
     }
-    kept["JAX_PLATFORMS"] = "cuda" if target is None else "cpu"
-    if target is None:
+    kept["JAX_PLATFORMS"] = "cuda" if job.target is None else "cpu"
+    if job.target is None:
         # Half the memory taken in advance would hide what a step needs.
         kept["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    # Read once per process, so that they are no use among the compiler options.
+    if job.lock is not None:
+        (scratch / _LOADED).write_text(job.lock.results, encoding="utf-8")
+        kept["XLA_FLAGS"] = f"--xla_gpu_load_autotune_results_from={scratch / _LOADED}"
+    elif job.tune:
+        kept["XLA_FLAGS"] = f"--xla_gpu_dump_autotune_results_to={scratch / _TUNED}"
     return kept
 
 
 def _kill_group(child: "subprocess.Popen[bytes]") -> None:
     """Ends the child and what it started (ptxas), whichever way the wait ended."""
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     child.wait()
 
 
@@ -199,9 +218,7 @@ def _error(
     text = f"{kind}{error['message']}"
     at = f"\n  at {error['frame']}" if error["frame"] else ""
     if error["stage"] == "import":
-        return WorkloadError(
-            f"{reference.name}: {reference.target} cannot be loaded: {text}{at}"
-        )
+        return WorkloadError(f"{reference.name}: {reference.target} cannot be loaded: {text}{at}")
     if error["stage"] == "target" and target is None:
         return TargetError(
             f"no NVIDIA GPU is attached that jax can use: {text}; "

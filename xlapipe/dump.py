@@ -23,7 +23,7 @@ from xlapipe.read import read_path
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
-PLAN = "plan.txt"
+PLAN, HLO = "plan.txt", "hlo.txt"
 _COMPRESS_ABOVE_BYTES = 256 * 1024
 _LARGEST_MANIFEST_BYTES = 64 * 1024 * 1024
 

@@ -9,12 +9,15 @@ Named rules, each of which leaves a real change visible:
 - workspace bytes, offsets, sizes, kinds, operands, tiles and the order of thunks stay as they are.
 """
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from difflib import unified_diff
+from pathlib import Path
 
-from xlapipe.dump import Dump
+from xlapipe.dump import HLO, PLAN, Dump, read_file
+from xlapipe.normal_hlo import normal_hlo
 from xlapipe.plan import AllocationKind, BufferAllocation
 from xlapipe.plan.program import Program
 
@@ -22,18 +25,90 @@ _SECTIONS = ("program", "totals", "aliases", "allocations", "gemms", "fusions", 
 FORM_VERSION = 1
 
 
-def normal_form(dump: Dump) -> str:
-    """The plan as text; equal plans give equal text."""
+@dataclass(frozen=True)
+class NormalForm:
+    """A dump's normal form.
+
+    Attributes:
+      plan: `plan.txt`: totals, aliases, allocations, gemms, fusions, thunks.
+      hlo: `hlo.txt`: the optimised module.
+      lowered: the module before optimisation; not kept in git, only its digest.
+    """
+
+    plan: str
+    hlo: str
+    lowered_sha256: str
+
+    def files(self) -> dict[str, bytes]:
+        """The files that stand for it in a dump."""
+        return {PLAN: self.plan.encode(), HLO: self.hlo.encode()}
+
+
+def normal_form(dump: Dump, files: Mapping[str, bytes]) -> NormalForm:
+    """The normal form of a dump with these files; equal plans give equal text."""
+    return NormalForm(
+        plan=_plan_text(dump),
+        hlo=normal_hlo(files["after_optimizations.txt"].decode()),
+        lowered_sha256=_lowered_digest(files["before_optimizations.txt"]),
+    )
+
+
+def read_normal_form(folder: Path) -> NormalForm:
+    """The normal form that a dump directory holds.
+
+    Raises:
+      DumpError: a file of it is missing or damaged.
+    """
+    return NormalForm(
+        plan=read_file(folder, PLAN).decode(errors="replace"),
+        hlo=read_file(folder, HLO).decode(errors="replace"),
+        lowered_sha256=_lowered_digest(read_file(folder, "before_optimizations.txt")),
+    )
+
+
+def _lowered_digest(content: bytes) -> str:
+    return hashlib.sha256(normal_hlo(content.decode(errors="replace")).encode()).hexdigest()
+
+
+def differences(golden: NormalForm, found: NormalForm, *, name: str) -> list[str]:
+    """Empty if the two are equal; else the stage at which they first part, and a unified diff."""
+    stage = None
+    if golden.lowered_sha256 != found.lowered_sha256:
+        stage = "lowering: the program, jax or flax differs, before XLA saw it"
+    elif golden.hlo != found.hlo:
+        stage = "XLA's optimisation: the same program became other HLO"
+    elif golden.plan != found.plan:
+        stage = f"[{_first_apart(golden.plan, found.plan)}] of the plan: the same HLO, other plan"
+    if stage is None:
+        return []
+    lines = [f"{name}: first apart in {stage}"]
+    for file, one, other in ((PLAN, golden.plan, found.plan), (HLO, golden.hlo, found.hlo)):
+        lines += unified_diff(
+            one.splitlines(), other.splitlines(), f"golden {file}", f"found {file}", "", "", 1
+        )
+    return lines
+
+
+def _first_apart(golden: str, found: str) -> str:
+    section = "head"
+    for one, other in zip(golden.splitlines(), found.splitlines(), strict=False):
+        if one != other:
+            return section
+        if one.startswith("["):
+            section = one.strip("[]")
+    return section
+
+
+def _plan_text(dump: Dump) -> str:
     manifest, program = dump.manifest, dump.program
-    head = [
+    lines = [
         f"xlapipe plan {FORM_VERSION}",
         f"workload: {manifest.workload}",
-        f"target: {manifest.target} ({manifest.target_description}, {manifest.target_source})",
+        f"target: {manifest.target} ({manifest.target_description})",
         f"gemm policy: {manifest.gemm_policy}",
         f"autotuning: {tuned_label(manifest.tuned)}",
         f"jaxlib: {manifest.versions['jaxlib']}",
     ]
-    lines = [*head]
     for section in _SECTIONS:
         body = list(_BODIES[section](program))
         if body:
@@ -46,24 +121,6 @@ def tuned_label(tuned: bool | None) -> str:
     if tuned is None:
         return "unknown"
     return "tuned" if tuned else "untuned (no autotune results: gemm tiles are XLA's defaults)"
-
-
-def differences(golden: str, found: str, *, name: str) -> list[str]:
-    """Lines of a unified diff that begins with the first section in which the two part."""
-    if golden == found:
-        return []
-    diff = list(unified_diff(golden.splitlines(), found.splitlines(), "golden", "found", "", "", 2))
-    return [f"{name}: first apart in [{_first_apart(golden, found)}]", *diff]
-
-
-def _first_apart(golden: str, found: str) -> str:
-    section = "head"
-    for one, other in zip(golden.splitlines(), found.splitlines(), strict=False):
-        if one != other:
-            return section
-        if one.startswith("["):
-            section = one.strip("[]")
-    return section
 
 
 def _program(program: Program) -> Iterator[str]:

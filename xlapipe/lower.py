@@ -176,7 +176,7 @@ def _shard_bytes(leaf: Any) -> int:
     """Bytes of the leaf on one device."""
     sharding = getattr(leaf, "sharding", None)
     shape = leaf.shape if sharding is None else sharding.shard_shape(leaf.shape)
-    return prod(shape) * np.dtype(leaf.dtype).itemsize
+    return int(prod(shape)) * int(np.dtype(leaf.dtype).itemsize)
 
 
 def _outputs(lowered: Any) -> tuple[OutputLeaf, ...]:

@@ -7,22 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xlapipe.capture import capture
-from xlapipe.compile import DEFAULT_TIMEOUT_SECONDS, GemmPolicy, compile_workload
-from xlapipe.dump import PLAN, Dump, Manifest, write_dump
+from xlapipe.compile import Job, compile_workload
+from xlapipe.dump import Dump, Manifest, write_dump
 from xlapipe.errors import XlapipeError
-from xlapipe.golden import normal_form
-from xlapipe.registry import WorkloadReference
-from xlapipe.target import Target
-
-
-@dataclass(frozen=True)
-class Job:
-    """One compile to do. `target` None stands for the attached GPU."""
-
-    reference: WorkloadReference
-    target: Target | None
-    policy: GemmPolicy
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+from xlapipe.golden import NormalForm, differences, normal_form, read_normal_form
+from xlapipe.run_record import RUN_RECORD
 
 
 @dataclass(frozen=True)
@@ -30,42 +19,52 @@ class Made:
     """A dump that was made.
 
     Attributes:
-      changed: False if the folder held these very bytes before.
+      path: where it lies.
+      files: contents by name, the normal form among them.
+      changed: False if the folder held this dump before.
       seconds: wall time of the whole job.
     """
 
     dump: Dump
-    plan_text: str
+    normal: NormalForm
+    files: dict[str, bytes]
     changed: bool
     seconds: float
 
 
 def dump_folder(out: Path, manifest: Manifest) -> Path:
-    """`<out>/<workload>/<target>-<gemm policy>-jax<jaxlib version>`."""
-    label = f"{manifest.target}-{manifest.gemm_policy}-jax{manifest.versions['jaxlib']}"
+    """`<out>/<workload>/<target>-<gemm policy>[-tuned]-jax<jaxlib version>`."""
+    tuned = "-tuned" if manifest.tuned else ""
+    label = f"{manifest.target}-{manifest.gemm_policy}{tuned}-jax{manifest.versions['jaxlib']}"
     return out / manifest.workload / label
 
 
 def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> Made:
     """Compiles, and writes the dump below `out`.
 
+    A dump that a device wrote is not written over by a machine without one: there the new dump
+    must have the same normal form.
+
     Raises:
       XlapipeError: nothing was written then.
     """
     started = time.monotonic()
-    with compile_workload(
-        job.reference,
-        job.target,
-        job.policy,
-        timeout_seconds=job.timeout_seconds,
-        folder=folder,
-    ) as compiled:
-        captured, files = capture(compiled, job.target, job.policy, where=job.reference.name)
+    with compile_workload(job, folder=folder) as compiled:
+        captured, files = capture(job, compiled, where=job.reference.name)
     path = dump_folder(out, captured.manifest)
     dump = Dump(path, captured.manifest, captured.plan)
-    text = normal_form(dump)
-    changed = write_dump(path, dump.manifest, {**files, PLAN: text.encode()})
-    return Made(dump, text, changed, time.monotonic() - started)
+    normal = normal_form(dump, files)
+    if job.target is not None and (path / RUN_RECORD).exists():
+        found = differences(read_normal_form(path), normal, name=str(path))
+        if found:
+            raise XlapipeError(
+                "\n".join(found) + f"\n{path}: written on the device itself, and this machine's "
+                "plan differs: make it again there, with --target attached --tune"
+            )
+        changed = False
+    else:
+        changed = write_dump(path, dump.manifest, {**files, **normal.files()})
+    return Made(dump, normal, files, changed, time.monotonic() - started)
 
 
 def make_dumps(

@@ -14,25 +14,27 @@ from models.qwen3.rope import Rotation, rotate
 
 def grouped_query_attention(
     q: Float[Array, "B T N H"],
-    k: Float[Array, "B S K H"],
-    v: Float[Array, "B S K H"],
+    k: Float[Array, "B K S H"],
+    v: Float[Array, "B K S H"],
     positions: Int[Array, "B T"],
 ) -> Float[Array, "B T N H"]:
     """Softmax attention of each token over slots 0 to its position; softmax in float32.
 
     Query head n reads key/value head n // G. A token whose position is S or more sees every slot.
     """
-    kv_heads, head_dim = k.shape[2:]
+    kv_heads, slots, head_dim = k.shape[1:]
     queries = q.reshape(*q.shape[:2], kv_heads, -1, head_dim)
+    # The results keep the axis order of batch, left operand, right operand. For any other order
+    # einsum swaps the operands, and jax 0.10.2 then transposed the whole cache of values.
     with jax.named_scope("scores"):
-        scores = jnp.einsum("BTKGH,BSKH->BKGTS", queries, k, preferred_element_type=jnp.float32)
+        scores = jnp.einsum("BTKGH,BKSH->BKTGS", queries, k, preferred_element_type=jnp.float32)
     with jax.named_scope("softmax"):
-        seen = jnp.arange(k.shape[1])[None, None, :] <= positions[:, :, None]
-        scores = jnp.where(seen[:, None, None], scores * head_dim**-0.5, -jnp.inf)
+        seen = jnp.arange(slots) <= positions[:, :, None]
+        scores = jnp.where(seen[:, None, :, None], scores * head_dim**-0.5, -jnp.inf)
         weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
     with jax.named_scope("values"):
-        attended = jnp.einsum("BKGTS,BSKH->BTKGH", weights, v)
-    return attended.reshape(q.shape)
+        attended = jnp.einsum("BKTGS,BKSH->BKTGH", weights, v)
+    return jnp.swapaxes(attended, 1, 2).reshape(q.shape)
 
 
 class Attention(nnx.Module):
@@ -99,6 +101,6 @@ class Attention(nnx.Module):
                 "v": write_positions(cache["v"], v, positions),
             }
         attended = grouped_query_attention(
-            q, cache["k"][:, :attended_length], cache["v"][:, :attended_length], positions
+            q, cache["k"][:, :, :attended_length], cache["v"][:, :, :attended_length], positions
         )
         return self.output(attended.reshape(*x.shape[:-1], -1)), cache

@@ -1,8 +1,9 @@
 """KV caches, and writing into them in place.
 
 Two forms:
-- contiguous: per layer `{"k": [B, S, K, H], "v": [B, S, K, H]}`; a sequence's token at position p
-  is in slot p. Used by prefill and decode.
+- contiguous: per layer `{"k": [B, K, S, H], "v": [B, K, S, H]}`; a sequence's token at position p
+  is in slot p. Used by prefill and decode. Heads come before slots because that is the order in
+  which batched gemms read them: with [B, S, K, H] jax 0.10.2 transposed whole caches.
 - paged: one array [2, blocks, block size, K, H], keys then values; slot s of the flattened blocks
   is (s // block size, s % block size). Used by the step of dump 003.
 
@@ -23,7 +24,7 @@ Cache: TypeAlias = list[LayerCache]
 
 def init_cache(config: Qwen3Config, *, batch: int, cache_length: int) -> Cache:
     """A zeroed contiguous cache in the config's dtype."""
-    shape = (batch, cache_length, config.num_key_value_heads, config.head_dim)
+    shape = (batch, config.num_key_value_heads, cache_length, config.head_dim)
     dtype = jnp.dtype(config.dtype)
     return [
         {"k": jnp.zeros(shape, dtype), "v": jnp.zeros(shape, dtype)}
@@ -32,17 +33,20 @@ def init_cache(config: Qwen3Config, *, batch: int, cache_length: int) -> Cache:
 
 
 def write_positions(
-    cache: Float[Array, "B S K H"],
+    cache: Float[Array, "B K S H"],
     new: Float[Array, "B T K H"],
     positions: Int[Array, "B T"],
-) -> Float[Array, "B S K H"]:
+) -> Float[Array, "B K S H"]:
     """Writes each token's row at its position; a position outside [0, S) writes nothing.
 
-    The positions of one sequence that lie inside [0, S) must differ from one another.
+    The positions of one sequence must differ from one another.
     """
-    batch = jnp.arange(cache.shape[0], dtype=positions.dtype)[:, None]
-    return cache.at[batch, positions].set(
-        new, mode="drop", unique_indices=True, wrap_negative_indices=False
+    # Every leading axis is indexed. Were heads a window of the scatter instead, XLA would bring
+    # the indexed axes to the front, and transpose the whole cache to do so.
+    batch = jnp.arange(cache.shape[0])[:, None, None]
+    heads = jnp.arange(cache.shape[1])[None, :, None]
+    return cache.at[batch, heads, positions[:, None, :]].set(
+        jnp.swapaxes(new, 1, 2), mode="drop", unique_indices=True, wrap_negative_indices=False
     )
 
 

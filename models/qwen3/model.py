@@ -53,7 +53,7 @@ class Qwen3(nnx.Module):
           The residual stream before the final norm, and the cache.
         """
         if attended_length is None:
-            attended_length = cache[0]["k"].shape[1]
+            attended_length = cache[0]["k"].shape[2]
         with jax.named_scope("embed"):
             x = self.embed(token_ids)
         with jax.named_scope("rope"):

@@ -40,7 +40,7 @@ def prefill_step(config: Qwen3Config) -> Step:
         params: Params, cache: Cache, token_ids: Int[Array, "B T"], lengths: Int[Array, " B"]
     ) -> Outputs:
         model = nnx.merge(graphdef, params)
-        length, capacity = token_ids.shape[1], cache[0]["k"].shape[1]
+        length, capacity = token_ids.shape[1], cache[0]["k"].shape[2]
         if length > capacity:
             raise ValueError(f"a prompt bucket of {length} tokens exceeds the cache ({capacity})")
         steps = jnp.arange(length, dtype=lengths.dtype)[None, :]

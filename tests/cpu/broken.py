@@ -98,8 +98,8 @@ def concrete_argument() -> Workload:
     return _workload("concrete-argument", args=({"k": CACHE}, "row"))
 
 
-def too_many_devices() -> Workload:
-    return _workload("bad-mesh", mesh={"x": 3}, in_specs=jax.sharding.PartitionSpec("y"))
+def unknown_axis() -> Workload:
+    return _workload("unknown-axis", mesh={"x": 3}, in_specs=jax.sharding.PartitionSpec("y"))
 
 
 def sharded() -> Workload:

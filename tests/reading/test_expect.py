@@ -1,4 +1,4 @@
-"""Each expectation holds on a plan as meant, and fails, saying what and where, on one that is not."""
+"""Each expectation holds on a plan as meant, and fails, saying where, on one that is not."""
 
 from dataclasses import replace
 from typing import Any
@@ -51,9 +51,7 @@ def allocation(index: int, size: int, *kinds: AllocationKind, **fields: Any) -> 
 
 
 def module(*entry: Instruction, **fused: tuple[Instruction, ...]) -> HloModule:
-    computations = {
-        name: Computation(name, body, body[-1].name) for name, body in fused.items()
-    }
+    computations = {name: Computation(name, body, body[-1].name) for name, body in fused.items()}
     computations["main"] = Computation("main", entry, entry[-1].name)
     return HloModule("jit_step", computations, "main")
 

@@ -16,20 +16,22 @@ class GemmCount(Expectation):
 
     def check(self, program: Program) -> Finding:
         found = [
-            gemm for gemm in program.plan.gemms if not self.backends or gemm.backend in self.backends
+            gemm
+            for gemm in program.plan.gemms
+            if not self.backends or gemm.backend in self.backends
         ]
         measured = backend_counts(program.plan.gemms)
         if len(found) == self.count:
             return self.finding(measured)
         others = [gemm for gemm in program.plan.gemms if gemm not in found]
-        example = (others or found or [None])[0]
+        example = next(iter(others or found), None)
         return self.finding(
             measured,
             Violation(
                 f"{self.count} gemms on {' or '.join(self.backends) or 'any backend'}",
                 f"{len(found)} ({measured})",
-                _describe(example) if example else "",
-                example.source if example else None,
+                _describe(example) if example is not None else "",
+                example.source if example is not None else None,
                 "set the GEMM policy (`--gemm cublas|triton`), or look for dots that XLA merged, "
                 "split or turned into reductions",
             ),

@@ -292,9 +292,7 @@ def _largest_temp_value(plan: Plan) -> tuple[str, SourceLine | None]:
     return ("", None) if largest is None else (describe(largest), source_of(plan, largest))
 
 
-def _allocations_named(
-    program: Program, name: str
-) -> list[tuple[str, BufferAllocation | None]]:
+def _allocations_named(program: Program, name: str) -> list[tuple[str, BufferAllocation | None]]:
     """Path and allocation of every argument and output leaf that `name` stands for."""
     plan = program.plan
     found: list[tuple[str, BufferAllocation | None]] = [

@@ -63,7 +63,10 @@ def find_gemms(module: HloModule) -> tuple[Gemm, ...]:
 
 def is_dot(op_name: str | None) -> bool:
     """Whether the metadata's op_name is that of a JAX dot."""
-    return op_name is not None and op_name.rpartition("/")[2] in ("dot_general", "ragged_dot_general")
+    return op_name is not None and op_name.rpartition("/")[2] in (
+        "dot_general",
+        "ragged_dot_general",
+    )
 
 
 def _backend_of_target(target: str) -> GemmBackend | None:

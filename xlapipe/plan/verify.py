@@ -5,7 +5,8 @@ What XLA's buffer assignment promises, and what figures shown to people rest on:
 1. allocations are numbered 0, 1, …; sizes and offsets are not negative; a value lies inside its
    allocation and in no other;
 2. the sizes of the allocations add up to XLA's own `Total bytes used`, where the dump has it;
-3. a parameter (or a part of one) has one allocation;
+3. a parameter (or a part of one) has one allocation, and the parameter instruction of that
+   number is defined there;
 4. an input_output_alias of the module's header is an allocation that is both parameter and
    maybe-live-out, and the reverse;
 5. values that are alive at once do not share bytes.
@@ -116,6 +117,16 @@ def _verify_parameters(plan: Plan, where: str) -> None:
                 f"allocations {found[parameter]} and {index}",
             )
         found[parameter] = index
+        if plan.module is not None and all(
+            (defining := plan.instructions.get(value.instruction)) is None
+            or defining.parameter_number != number
+            for value in allocation.values
+        ):
+            _fail(
+                where,
+                f"the instruction parameter({number}) among the values of allocation {index}",
+                "none",
+            )
 
 
 def _verify_aliases(plan: Plan, where: str) -> None:

@@ -11,6 +11,7 @@ Both readers bring what XLA spells in more than one way into one form:
 - the short spelling of an asynchronous operation (`fusion-start`) as its opcode (`async-start`);
 - no `get-tuple-element` but a root: operands name the instruction that makes the tuple (newer
   HLO text prints them so);
+- computations behind those that they call, the entry last;
 - for a loop, the body before the condition among the called computations.
 """
 

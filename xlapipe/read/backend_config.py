@@ -15,9 +15,7 @@ def _number(text: str) -> float | int:
 
 
 _DECODER = json.JSONDecoder(parse_float=_number)
-_ENCODER = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False
-)
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
 
 
 def canonical(text: str) -> str:

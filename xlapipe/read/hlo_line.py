@@ -12,7 +12,7 @@ from typing import TypedDict
 from xlapipe.plan import Instruction, SourceLine
 from xlapipe.read import backend_config
 from xlapipe.read.lines import UNKNOWN, SourceText, int64, shown, without_index_comments
-from xlapipe.read.opcodes import opcode_of
+from xlapipe.read.normal import opcode_of
 from xlapipe.read.scan import attribute_values, bracket_end, fields, unquote
 from xlapipe.read.sources import StackFrames
 

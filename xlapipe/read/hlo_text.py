@@ -7,7 +7,7 @@ from xlapipe.plan import Computation, HloModule, InputOutputAlias, Instruction
 from xlapipe.read.hlo_header import Donor, parse_header
 from xlapipe.read.hlo_line import InstructionParser
 from xlapipe.read.lines import CUT, UNKNOWN, SourceText, shown
-from xlapipe.read.opcodes import without_tuple_elements
+from xlapipe.read.normal import in_call_order, without_tuple_elements
 
 _COMPUTATION = re.compile(r"(ENTRY )?%?([^\s%{}()]+) ")
 
@@ -51,7 +51,7 @@ def parse_hlo(source: SourceText) -> ParsedModule:
     if entry is None:
         source.fail(len(lines), "an ENTRY computation", "none", CUT)
     return ParsedModule(
-        HloModule(header.name, computations, entry), header.aliases, header.buffer_donors
+        HloModule(header.name, in_call_order(computations, entry), entry), header.aliases, header.buffer_donors
     )
 
 

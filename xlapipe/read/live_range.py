@@ -8,12 +8,14 @@
       Live ranges at 1 (peak):
         x.1{}: 16 bytes (cumulative: 16 bytes)
 
-Up to jaxlib 0.9 the peak's lines carry neither `{}` nor the cumulative sum. A breakdown by stack
-trace follows in later versions; it repeats what the peak says and is not read.
+Up to jaxlib 0.9 the peak's lines name and measure the instruction that defines the value instead,
+so that a tuple stands there once for each of its parts alive, with the size of its table. A
+breakdown by stack trace follows in later versions; it repeats the peak and is not read.
 """
 
 import re
-from collections.abc import Container
+from collections import Counter
+from collections.abc import Mapping
 
 from xlapipe.plan import LiveRange, LiveRanges
 from xlapipe.read.lines import CUT, UNKNOWN, SourceText, int64, shown
@@ -40,12 +42,12 @@ def find_live_ranges(source: SourceText) -> int | None:
     return None
 
 
-def parse_live_ranges(source: SourceText, start: int, values: Container[str]) -> LiveRanges:
+def parse_live_ranges(source: SourceText, start: int, values: Mapping[str, int]) -> LiveRanges:
     """Reads the section whose heading is line `start` (from 0).
 
     Args:
-      values: names of the values in the buffer assignment. The live ranges print `x{}` for an
-        array and for the table of a tuple alike; the assignment prints `x` for the array.
+      values: sizes of the values in the buffer assignment by name. The live ranges print `x{}`
+        for an array and for the table of a tuple alike; the assignment prints `x` for the array.
 
     Raises:
       DumpError: for a line of another form, a position out of bounds, or a section cut short.
@@ -92,7 +94,7 @@ def _parse_sequence(source: SourceText, position: int) -> tuple[tuple[str, ...],
 
 
 def _parse_ranges(
-    source: SourceText, position: int, last: int, values: Container[str]
+    source: SourceText, position: int, last: int, values: Mapping[str, int]
 ) -> tuple[tuple[LiveRange, ...], int]:
     lines = source.lines
     position += 1
@@ -111,7 +113,7 @@ def _parse_ranges(
 
 
 def _parse_peak(
-    source: SourceText, position: int, values: Container[str], ranges: tuple[LiveRange, ...]
+    source: SourceText, position: int, values: Mapping[str, int], ranges: tuple[LiveRange, ...]
 ) -> tuple[int, int, int]:
     lines = source.lines
     heading = position + 1
@@ -121,26 +123,38 @@ def _parse_peak(
     peak_position = int64(match[1], source, heading, "a position")
     position += 1
     peak_bytes = 0
-    listed: set[str] = set()
+    listed: Counter[str] = Counter()
+    by_value = True
     while position < len(lines) and (match := _PEAK_VALUE.fullmatch(lines[position])):
         name, index, size, cumulative = match.groups()
-        peak_bytes += int64(size, source, position + 1, "a size")
-        listed.add(_value_name(name, index or "{}", values))
+        by_value = index is not None
+        size_bytes = int64(size, source, position + 1, "a size")
+        peak_bytes += size_bytes
+        if index is not None:
+            name = _value_name(name, index, values)
+            if values.get(name, size_bytes) != size_bytes:
+                source.fail_at(position + 1, f"the {values[name]} bytes of the assignment")
+        listed[name] += 1
         if cumulative is not None and int(cumulative[:20]) != peak_bytes:
             source.fail_at(position + 1, f"a cumulative sum of {peak_bytes}")
         position += 1
-    alive = {live.name for live in ranges if live.start <= peak_position <= live.end}
+    alive = Counter(
+        live.name if by_value else live.name.partition("{")[0]
+        for live in ranges
+        if live.start <= peak_position <= live.end
+    )
     if alive != listed:
+        differing = sorted({*(alive - listed), *(listed - alive)})
         source.fail(
             heading,
-            f"the {len(alive)} values that the live ranges show alive at {peak_position}",
-            f"{len(listed)} of which {shown(', '.join(sorted(alive ^ listed)))} differ",
+            f"the {alive.total()} values that the live ranges show alive at {peak_position}",
+            f"{listed.total()}, different in {shown(', '.join(differing))}",
             CUT,
         )
     return peak_position, peak_bytes, position
 
 
-def _value_name(name: str, index: str, values: Container[str]) -> str:
+def _value_name(name: str, index: str, values: Mapping[str, int]) -> str:
     if index == "{}" and name + index not in values:
         return name
     return name + index

@@ -6,8 +6,12 @@ from xlapipe.errors import DumpError
 from xlapipe.plan import AllocationKind, BufferAllocation, HloModule, LogicalBuffer, Plan
 from xlapipe.plan.verify import verify
 from xlapipe.read.allocations import in_order
-from xlapipe.read.hlo_proto import BufferAssignmentProto, HloProto
-from xlapipe.read.hlo_proto.xlapipe_hlo_pb2 import BufferAllocationProto, LogicalBufferProto
+from xlapipe.read.hlo_proto import (
+    BufferAllocationProto,
+    BufferAssignmentProto,
+    HloProto,
+    LogicalBufferProto,
+)
 from xlapipe.read.proto_module import ModuleReader, ProtoModule
 from xlapipe.read.shapes import Shapes
 

@@ -8,9 +8,13 @@ from xlapipe.errors import DumpError
 from xlapipe.plan import Computation, HloModule, InputOutputAlias, Instruction, SourceLine
 from xlapipe.read import backend_config
 from xlapipe.read.hlo_header import Donor, sorted_aliases
-from xlapipe.read.hlo_proto import HloModuleProto, OpMetadata
-from xlapipe.read.hlo_proto.xlapipe_hlo_pb2 import HloComputationProto, HloInstructionProto
-from xlapipe.read.opcodes import without_tuple_elements
+from xlapipe.read.hlo_proto import (
+    HloComputationProto,
+    HloInstructionProto,
+    HloModuleProto,
+    OpMetadata,
+)
+from xlapipe.read.normal import in_call_order, without_tuple_elements
 from xlapipe.read.shapes import Shapes
 from xlapipe.read.sources import StackFrames
 
@@ -68,7 +72,7 @@ class ModuleReader:
         if entry not in computations:
             self._fail("the entry computation", f"no computation {entry!r}")
         return ProtoModule(
-            module=HloModule(proto.name, computations, entry),
+            module=HloModule(proto.name, in_call_order(computations, entry), entry),
             aliases=self._aliases(),
             buffer_donors=tuple(
                 sorted(

@@ -16,28 +16,39 @@ class StackFrames:
 
     def __init__(self, frames: Sequence[tuple[str, int, int]] = ()) -> None:
         self._frames = frames
-        self._found: dict[int, SourceLine | None] = {}
+        # Nearest own code from each frame outward, itself included; filled when asked for.
+        self._own: dict[int, SourceLine | None] = {}
 
     def source_line(self, frame_id: int) -> SourceLine | None:
         """Innermost frame outside installed libraries; the innermost where all are inside.
 
         None for id 0 and for an id that the dump does not hold.
         """
-        if frame_id not in self._found:
-            self._found[frame_id] = self._find(frame_id)
-        return self._found[frame_id]
+        if not 0 < frame_id <= len(self._frames):
+            return None
+        own = self._own_code(frame_id)
+        if own is not None:
+            return own
+        file, line, _ = self._frames[frame_id - 1]
+        return SourceLine(file, line)
 
-    def _find(self, frame_id: int) -> SourceLine | None:
-        innermost: SourceLine | None = None
-        # A chain longer than the table is a cycle.
-        for _ in range(len(self._frames)):
-            if not 0 < frame_id <= len(self._frames):
+    def _own_code(self, frame_id: int) -> SourceLine | None:
+        passed: list[int] = []
+        found: SourceLine | None = None
+        while 0 < frame_id <= len(self._frames):
+            if frame_id in self._own:
+                found = self._own[frame_id]
                 break
-            file, line, frame_id = self._frames[frame_id - 1]
+            self._own[frame_id] = None  # ends a circle of frames
+            passed.append(frame_id)
+            file, line, parent = self._frames[frame_id - 1]
             if is_own_code(file):
-                return SourceLine(file, line)
-            innermost = innermost or SourceLine(file, line)
-        return innermost
+                found = SourceLine(file, line)
+                break
+            frame_id = parent
+        for frame in passed:
+            self._own[frame] = found
+        return found
 
 
 def is_own_code(file: str) -> bool:

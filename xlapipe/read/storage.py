@@ -6,7 +6,7 @@ from pathlib import Path
 from xlapipe.errors import DumpError
 from xlapipe.read.lines import SourceText
 
-LIMIT_BYTES = 1 << 30
+LIMIT_BYTES = 1 << 29
 """No dump file is read beyond this size, packed or not."""
 
 _GZIP = b"\x1f\x8b"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from xlapipe.errors import DumpError
-from xlapipe.plan import BufferAllocation, HloModule, LiveRanges, Plan
+from xlapipe.plan import BufferAllocation, LiveRanges, Plan
 from xlapipe.plan.verify import verify
 from xlapipe.read.allocations import find_total, parse_allocations
 from xlapipe.read.hlo_text import parse_hlo
@@ -49,11 +49,14 @@ def read_text(texts: DumpTexts) -> Plan:
             "short, or the values file (jaxlib 0.10 and later write it) is missing: copy both"
         )
     parsed = parse_hlo(texts.hlo) if texts.hlo else None
-    module = parsed.module if parsed else _module_of_values(texts, allocations)
+    # The old layout is read in full even where it is not needed, to notice where it is cut.
+    values = parse_used_values(assignment, allocations)
+    if values is None and parsed is None and texts.values is not None:
+        values = parse_used_values(texts.values, allocations)
     plan = Plan(
         allocations=allocations,
         total_bytes_used=total,
-        module=module,
+        module=parsed.module if parsed else values,
         header_aliases=parsed.aliases if parsed else None,
         buffer_donors=parsed.buffer_donors if parsed else None,
         live_ranges=live_ranges_of(allocations, texts.live_range, assignment),
@@ -87,7 +90,9 @@ def live_ranges_of(
     assignment: SourceText | None,
 ) -> LiveRanges | None:
     """Live ranges of the file of their own, or of the end of an old buffer assignment."""
-    values = {value.name for allocation in allocations for value in allocation.values}
+    values = {
+        value.name: value.size_bytes for allocation in allocations for value in allocation.values
+    }
     if live_range is not None:
         start = next((at for at, line in enumerate(live_range.lines) if line.strip()), 0)
         return parse_live_ranges(live_range, start, values)
@@ -97,15 +102,3 @@ def live_ranges_of(
     if start_in_assignment is None:
         return None
     return parse_live_ranges(assignment, start_in_assignment, values)
-
-
-def _module_of_values(
-    texts: DumpTexts, allocations: tuple[BufferAllocation, ...]
-) -> HloModule | None:
-    """The module reduced to the instructions that define values, without an HLO text."""
-    for source in (texts.values, texts.assignment):
-        if source is not None:
-            module = parse_used_values(source, allocations)
-            if module is not None:
-                return module
-    return None

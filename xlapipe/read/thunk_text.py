@@ -50,6 +50,8 @@ def parse_thunks(source: SourceText) -> tuple[Thunk, ...]:
     for reference, number in named.items():
         if reference not in known:
             source.fail(number, f"a thunk {reference}, which this line names", "none", CUT)
+    if source.text and not source.text.endswith("\n"):
+        source.fail(len(source.lines), "a line end behind the last thunk", "none", CUT)
     if not thunks and not source.text.strip():
         source.fail(1, "a thunk sequence", shown(source.text), "dump the module again")
     return tuple(thunks)

@@ -51,12 +51,14 @@ def parse_used_values(
             if pending is None:
                 source.fail_at(position, "`<id name @color>` before its instruction")
             name = pending.partition("{")[0]
+            text, following = _unglued(line[len(_FROM) :])
             if name not in instructions:
-                instruction, _ = parser.parse(line[len(_FROM) :], position)
+                instruction, _ = parser.parse(text, position)
                 if instruction.name != name:
                     source.fail(position, f"instruction {name}", shown(instruction.name), UNKNOWN)
                 instructions[name] = instruction
-            pending = None
+            pending = following
+            values.update([following] if following else [])
         elif line and not (line in (" positions:", " uses:") or line.startswith("  ")):
             source.fail_at(position, "a line of `Used values:`")
     if pending is not None:
@@ -67,3 +69,13 @@ def parse_used_values(
                 source.fail(position, f"value {value.name} among the used values", "none", CUT)
     computation = Computation(COMPUTATION, tuple(instructions.values()), root="")
     return HloModule(name="", computations={COMPUTATION: computation}, entry=None, complete=False)
+
+
+def _unglued(text: str) -> tuple[str, str | None]:
+    """The instruction's text, and the name of the value that follows it in the same line.
+
+    Up to 0.4 no line ends behind the instruction of a phi.
+    """
+    start = text.rfind("<")
+    match = _VALUE.fullmatch(text, start) if start > 0 else None
+    return (text[:start], match[1]) if match else (text, None)

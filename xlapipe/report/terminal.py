@@ -14,6 +14,8 @@ from xlapipe.expect import Finding
 from xlapipe.plan import AllocationKind, BufferAllocation, Plan
 
 _LARGEST_ROWS = 40
+# Where no terminal tells its width, nothing needs to be folded.
+_WIDTH_OF_FILES = 160
 _COLUMNS = (
     ("workload", 20),
     ("target", 10),
@@ -101,6 +103,8 @@ _NUMBERS = ("allocs", "total bytes", "temp bytes", "aliases", "seconds")
 def print_plan(name: str, figures: Mapping[str, Any], plan: Plan) -> None:
     """`xlapipe show`: totals, largest allocations with what lies in them, aliases, gemms."""
     console = Console(soft_wrap=True, highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_FILES
     console.print(Text(name, style="bold"))
     if figures.get("workload"):
         versions = ", ".join(f"{key} {value}" for key, value in figures["versions"].items())
@@ -148,10 +152,10 @@ def _print_allocations(console: Console, figures: Mapping[str, Any], plan: Plan)
         kinds = ", ".join(allocation.kinds)
         number = allocation.parameter_number
         if number is not None:
-            kinds = kinds.replace("parameter", f"parameter {number} {paths.get(number, '')}".strip())
-        table.add_row(
-            str(allocation.index), f"{allocation.size_bytes:,}", escape(kinds), escape(_held(allocation))
-        )
+            name = f"parameter {number} {paths.get(number, '')}".strip()
+            kinds = kinds.replace("parameter", name, 1)
+        row = (str(allocation.index), f"{allocation.size_bytes:,}", kinds, _held(allocation))
+        table.add_row(*map(escape, row))
     console.print(table)
     if len(ordered) > _LARGEST_ROWS:
         console.print(f"  … and {len(ordered) - _LARGEST_ROWS} smaller ones (--json has all)")
@@ -169,9 +173,8 @@ def _print_gemms(console: Console, gemms: Sequence[Mapping[str, Any]]) -> None:
     console.print(Text(f"gemms: {len(gemms) or 'none'}", style="bold"))
     for gemm in gemms:
         shapes = " × ".join(gemm["shapes"][:-1]) + f" -> {gemm['shapes'][-1]}"
-        console.print(
-            escape(f"  {gemm['backend']:<12} {gemm['instruction']}: {shapes}  {gemm['source'] or ''}")
-        )
+        line = f"  {gemm['backend']:<12} {gemm['instruction']}: {shapes}  {gemm['source'] or ''}"
+        console.print(escape(line))
 
 
 def print_findings(

@@ -1,18 +1,32 @@
 """A minimal, private copy of XLA's HloProto and the code generated from it."""
 
-from xlapipe.read.hlo_proto.xlapipe_hlo_pb2 import (
-    BufferAssignmentProto,
-    HloModuleProto,
-    HloProto,
-    OpMetadata,
-    ShapeProto,
-    StackFrameIndexProto,
-)
+import warnings
+
+with warnings.catch_warnings():
+    # The code is generated for protobuf 5.29 so that any later runtime loads it; 6.30 to 6.32
+    # warn of the older major version.
+    warnings.filterwarnings("ignore", "Protobuf gencode version", UserWarning)
+    from xlapipe.read.hlo_proto.xlapipe_hlo_pb2 import (
+        BufferAllocationProto,
+        BufferAssignmentProto,
+        HloComputationProto,
+        HloInstructionProto,
+        HloModuleProto,
+        HloProto,
+        LogicalBufferProto,
+        OpMetadata,
+        ShapeProto,
+        StackFrameIndexProto,
+    )
 
 __all__ = [
+    "BufferAllocationProto",
     "BufferAssignmentProto",
+    "HloComputationProto",
+    "HloInstructionProto",
     "HloModuleProto",
     "HloProto",
+    "LogicalBufferProto",
     "OpMetadata",
     "ShapeProto",
     "StackFrameIndexProto",

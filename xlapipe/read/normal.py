@@ -1,8 +1,8 @@
 """Spellings of HLO that differ between the proto, the HLO text and `from instruction:` lines."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from xlapipe.plan import Instruction
+from xlapipe.plan import Computation, Instruction
 
 # Opcodes that end so without being the short spelling of an async-start, -update or -done.
 _REAL = frozenset(
@@ -55,10 +55,18 @@ def without_tuple_elements(
 
 
 def _resolve(name: str, maker: dict[str, str]) -> str:
-    seen = 0
-    while name in maker and seen <= len(maker):
-        name = maker[name]
-        seen += 1
+    """The end of the chain of get-tuple-elements that begins at `name`.
+
+    Every link is made to lead to the end, so that no chain is followed twice. A circle, which no
+    module has, ends at one of its own links.
+    """
+    chain: list[str] = []
+    while (made_by := maker.get(name)) is not None and made_by != name:
+        chain.append(name)
+        maker[name] = name
+        name = made_by
+    for link in chain:
+        maker[link] = name
     return name
 
 
@@ -78,4 +86,34 @@ def _with_operands(instruction: Instruction, operands: Iterable[str]) -> Instruc
         instruction.op_name,
         instruction.source,
         instruction.backend_config,
+    )
+
+
+def in_call_order(computations: Mapping[str, Computation], entry: str) -> dict[str, Computation]:
+    """Every computation behind those it calls, in the order of the calls; the entry comes last.
+
+    The proto and the text list them in different orders. What the entry does not lead to comes
+    first, by name.
+    """
+    ordered: dict[str, Computation] = {}
+    begun = {entry}
+    path = [(entry, _calls(computations[entry]))]
+    while path:
+        name, calls = path[-1]
+        called = next((c for c in calls if c not in begun and c in computations), None)
+        if called is None:
+            ordered[name] = computations[name]
+            path.pop()
+        else:
+            begun.add(called)
+            path.append((called, _calls(computations[called])))
+    rest = sorted(computations.keys() - begun)
+    return {name: computations[name] for name in rest} | ordered
+
+
+def _calls(computation: Computation) -> Iterator[str]:
+    return (
+        called
+        for instruction in computation.instructions
+        for called in instruction.called_computations
     )

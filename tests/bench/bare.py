@@ -1,0 +1,33 @@
+"""What a user writes by hand: lower and compile for a GPU that is not here, and let XLA dump.
+
+python bare.py TARGET_CONFIG DUMP_FOLDER
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+from jax.sharding import SingleDeviceSharding
+from programs import decode_28
+
+
+def main(config: str, folder: str) -> None:
+    workload = decode_28()
+    topology = topologies.get_topology_desc(
+        platform="cuda", target_config=Path(config).read_text(), topology="1x1x1"
+    )
+    sharding = SingleDeviceSharding(topology.devices[0])
+
+    def placed(leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    arguments = jax.tree.map(placed, tuple(workload.args))
+    lowered = jax.jit(workload.fn, donate_argnums=workload.donated).lower(*arguments)
+    options = {"xla_dump_hlo_as_text": True, "xla_dump_hlo_as_proto": True}
+    lowered.compile(compiler_options={"xla_dump_to": folder, **options})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

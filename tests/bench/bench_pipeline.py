@@ -1,0 +1,134 @@
+"""Speed, as ratios taken in one run; `make bench` runs this, the tests do not.
+
+Each figure is the time of a whole process. Sides that are compared take turns.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from xlapipe.target import target_named
+
+HERE = Path(__file__).resolve().parent
+XLAPIPE = [sys.executable, "-m", "xlapipe.cli"]
+TEXTS = ("buffer-assignment.txt", "buffer-assignment-values.txt", "live-range.txt")
+
+
+def run(*command: str | Path) -> None:
+    """Runs a whole process in this folder; its output only where it fails."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    done = subprocess.run(
+        list(map(str, command)), cwd=HERE, env=environment, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+
+
+def in_turns(rounds: int, *sides: Callable[[], None]) -> list[float]:
+    """Median seconds of each side; they take turns, so that a noisy minute meets all of them."""
+    seconds: list[list[float]] = [[] for _ in sides]
+    for _ in range(rounds):
+        for side, taken in zip(sides, seconds, strict=True):
+            started = time.perf_counter()
+            side()
+            taken.append(time.perf_counter() - started)
+    return [median(taken) for taken in seconds]
+
+
+@pytest.fixture(scope="session")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Dump folders of the decode step, by number of layers."""
+    out = tmp_path_factory.mktemp("dumps")
+    found = {}
+    for layers in (7, 28, 112):
+        run(*XLAPIPE, "dump", f"programs:decode_{layers}", "--out", out / str(layers))
+        (manifest,) = (out / str(layers)).glob("*/*/manifest.json")
+        found[layers] = manifest.parent
+    return found
+
+
+def test_dump_against_a_bare_compile(benchmark: Any, tmp_path: Path) -> None:
+    config = tmp_path / "h200.txtpb"
+    config.write_text(target_named("h200").config_text)
+
+    def ours() -> None:
+        shutil.rmtree(tmp_path / "ours", ignore_errors=True)
+        run(*XLAPIPE, "dump", "programs:decode_28", "--out", tmp_path / "ours")
+
+    def bare() -> None:
+        shutil.rmtree(tmp_path / "bare", ignore_errors=True)
+        run(sys.executable, "bare.py", config, tmp_path / "bare")
+
+    medians: list[float] = []
+    benchmark.pedantic(lambda: medians.extend(in_turns(5, ours, bare)), rounds=1)
+    report(benchmark, "xlapipe dump, 28-layer decode", "a bare compile", *medians, goal=1.25)
+
+
+def test_show_against_xprof(benchmark: Any, dumps: dict[int, Path], tmp_path: Path) -> None:
+    pytest.importorskip("xprof", reason="`make bench` installs xprof")
+    shutil.copy(dumps[28] / "after_optimizations.hlo.pb", tmp_path / "step.hlo_proto.pb")
+    (tmp_path / "host.xplane.pb").touch()
+    medians: list[float] = []
+
+    def both() -> None:
+        medians.extend(
+            in_turns(
+                9,
+                lambda: run(*XLAPIPE, "show", "--json", dumps[28]),
+                lambda: run(sys.executable, "xprof_viewer.py", tmp_path),
+            )
+        )
+
+    benchmark.pedantic(both, rounds=1)
+    report(benchmark, "xlapipe show --json, 28 layers", "xprof", *medians, goal=3)
+
+
+def test_show_from_text(benchmark: Any, dumps: dict[int, Path], tmp_path: Path) -> None:
+    for name in (*TEXTS, "after_optimizations.txt", "thunk_sequence.txt"):
+        for path in dumps[28].glob(f"{name}*"):
+            shutil.copy(path, tmp_path)
+    (text,) = tmp_path.glob("buffer-assignment.txt*")
+    medians: list[float] = []
+    benchmark.pedantic(
+        lambda: medians.extend(in_turns(5, lambda: run(*XLAPIPE, "show", "--json", text))), rounds=1
+    )
+    benchmark.extra_info["seconds"] = medians[0]
+    print(f"\nxlapipe show --json from text, 28 layers: {medians[0]:.3f} s (goal: at most 1 s)")
+
+
+def test_reading_grows_linearly(benchmark: Any, dumps: dict[int, Path]) -> None:
+    medians: list[float] = []
+
+    def all_sizes() -> None:
+        sides = [lambda path=path: run(*XLAPIPE, "show", "--json", path) for path in dumps.values()]
+        medians.extend(in_turns(5, lambda: run(*XLAPIPE, "list"), *sides))
+
+    benchmark.pedantic(all_sizes, rounds=1)
+    start, *shown = medians
+    for layers, seconds in zip(dumps, shown, strict=True):
+        each = (seconds - start) / layers * 1000
+        benchmark.extra_info[f"{layers} layers"] = seconds
+        print(
+            f"\nshow --json, {layers:>3} layers: {seconds:.3f} s, {each:.2f} ms per layer", end=""
+        )
+    print(f"\n(process start, `xlapipe list`: {start:.3f} s)")
+
+
+def report(
+    benchmark: Any, ours_name: str, other_name: str, ours: float, other: float, *, goal: float
+) -> None:
+    """Prints both sides and their ratio, and keeps them with the benchmark's record."""
+    ratio = ours / other
+    benchmark.extra_info.update({"ours": ours, "other": other, "ratio": ratio, "goal": goal})
+    print(
+        f"\n{ours_name}: {ours:.3f} s; {other_name}: {other:.3f} s; ratio {ratio:.2f} "
+        f"(goal: at most {goal})"
+    )

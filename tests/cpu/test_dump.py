@@ -1,0 +1,122 @@
+"""A dump directory: whole or not at all, the same bytes twice, refused when it was touched."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xlapipe.cli import main
+from xlapipe.dump import MANIFEST, open_dump, write_dump
+from xlapipe.errors import DumpError
+
+READING = ("list", "targets", "show {dump}", "check {dump}", "show {dump} --json")
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dump of a small workload of a user's own."""
+    out = tmp_path_factory.mktemp("dump")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(Path(__file__).parent)
+        assert main(["dump", "broken:good", "--out", str(out), "--json"]) == 0
+    (manifest,) = out.glob(f"*/*/{MANIFEST}")
+    return manifest.parent
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_show_json_has_the_keys_that_others_rely_on(
+    dump: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(dump), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    totals = shown["totals"]
+    assert totals["aliased_bytes"] == 131_072
+    assert totals["total_allocation_bytes"] == (
+        sum(allocation["size_bytes"] for allocation in shown["allocations"])
+    )
+    assert totals["total_allocation_bytes"] == (
+        totals["parameter_bytes"]
+        + totals["live_out_bytes"]
+        - totals["aliased_bytes"]
+        + totals["temp_bytes"]
+        + totals["constant_bytes"]
+        + totals["thread_local_bytes"]
+    )
+    assert shown["aliases"] == [{"parameter_number": 0, "output_index": [0]}]
+    assert shown["target"] == "h200"
+    assert shown["tuned"] is False
+    assert shown["live_range_peak_bytes"] > 0
+    assert sum(shown["thunks"].values()) > 0
+    assert shown["gemms"] == []
+    first = shown["allocations"][0]
+    assert {"index", "size_bytes", "kinds", "parameter_number", "values"} <= set(first)
+    assert {"name", "offset_bytes", "size_bytes", "shape"} <= set(first["values"][0])
+
+
+def test_a_proto_alone_leaves_null_what_it_does_not_hold(
+    dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = tmp_path / "step.hlo.pb"
+    alone.write_bytes((dump / "after_optimizations.hlo.pb").read_bytes())
+    assert main(["show", str(alone), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    for key in ("live_range_peak_bytes", "live_range_peak_position", "thunks", "target", "tuned"):
+        assert shown[key] is None
+    assert shown["totals"]["aliased_bytes"] == 131_072
+
+
+def test_a_second_run_changes_no_byte(dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
+    before = {path.name: path.stat().st_mtime_ns for path in dump.iterdir()}
+    assert main(["dump", "broken:good", "--out", str(dump.parent.parent), "--json"]) == 0
+    assert {path.name: path.stat().st_mtime_ns for path in dump.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["after_optimizations.hlo.pb", "buffer-assignment.txt"])
+def test_a_file_that_was_touched_is_refused(dump: Path, tmp_path: Path, name: str) -> None:
+    copied = tmp_path / "copied"
+    copied.mkdir()
+    for file, content in files(dump).items():
+        (copied / file).write_bytes(content)
+    open_dump(copied)
+    (copied / name).write_bytes((copied / name).read_bytes() + b"\n")
+    with pytest.raises(DumpError, match="SHA-256"):
+        open_dump(copied)
+    (copied / name).unlink()
+    with pytest.raises(DumpError, match=name):
+        open_dump(copied)
+
+
+def test_large_files_are_compressed_and_written_once(dump: Path, tmp_path: Path) -> None:
+    manifest = open_dump(dump).manifest
+    content = {"after_optimizations.txt": b"HloModule\n" * 40_000, "plan.txt": b"plan\n"}
+    target = tmp_path / "large"
+    assert write_dump(target, manifest, content) is True
+    packed = target / "after_optimizations.txt.gz"
+    assert gzip.decompress(packed.read_bytes()) == content["after_optimizations.txt"]
+    # Another zlib packs the same content into other bytes: that is no change.
+    packed.write_bytes(gzip.compress(content["after_optimizations.txt"], 1, mtime=0))
+    assert write_dump(target, manifest, content) is False
+    assert write_dump(target, manifest, {**content, "plan.txt": b"other\n"}) is True
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["large"]
+
+
+@pytest.mark.parametrize("command", READING)
+def test_reading_imports_no_jax(command: str, dump: Path) -> None:
+    words = command.format(dump=dump).split()
+    program = (
+        "import sys; from xlapipe.cli import main; code = main(sys.argv[1:]); "
+        "bad = {'jax', 'jaxlib', 'flax', 'numpy'} & set(sys.modules); "
+        "sys.exit(f'imported {bad}' if bad else code)"
+    )
+    done: Any = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

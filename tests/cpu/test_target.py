@@ -1,0 +1,207 @@
+"""Targets: the catalogue, files, refusals, and that each of the catalogue compiles."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xlapipe import target as target_module
+from xlapipe.compile import GemmPolicy, compile_workload
+from xlapipe.errors import TargetError
+from xlapipe.registry import WorkloadReference
+from xlapipe.target import Target, catalogue, target_attached, target_from_file, target_named
+from xlapipe.targets.textproto import TextProtoError, parse
+
+HERE = Path(__file__).resolve().parent
+DEVICE_CONFIG = Path(target_module.__file__).parent / "targets" / "h200_device.txtpb"
+SUPPORTED = [row.name for row in catalogue() if row.unsupported is None]
+UNSUPPORTED = [row.name for row in catalogue() if row.unsupported is not None]
+
+
+def test_catalogue_holds_the_promised_gpus() -> None:
+    assert SUPPORTED == [
+        "a100_pcie_80",
+        "a100_sxm_40",
+        "a100_sxm_80",
+        "a6000",
+        "h100_pcie",
+        "h100_sxm",
+        "h200",
+        "b200",
+        "b300",
+        "gb200",
+        "gb300",
+        "rtx6000pro",
+    ]
+    assert UNSUPPORTED == ["v100", "p100"]
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_small_step_compiles(name: str) -> None:
+    reference = WorkloadReference("small-step", "small_step:small_step", registered=False)
+    with compile_workload(reference, target_named(name), GemmPolicy.AUTO, folder=HERE) as compiled:
+        assert list(compiled.dump_folder.glob("*after_optimizations-buffer-assignment.txt"))
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_gpu_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(TargetError, match=rf"{name}.*ptxas of CUDA 13 no longer.*sm_\d0.*h200"):
+        target_named(name)
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_config_says_what_the_row_says(name: str) -> None:
+    target, row = target_named(name), {row.name: row for row in catalogue()}[name]
+    config = parse(target.config_text).fields
+    device = config["gpu_device_info"]
+    assert isinstance(device, dict)
+    for field in dataclasses.fields(row):
+        if field.name in device:
+            assert device[field.name] == getattr(row, field.name)
+    assert config["runtime_version"] == {"major": 13}
+    assert config["device_description_str"] == target.description
+    assert target.source == "catalogue"
+
+
+@pytest.mark.parametrize(
+    ("asked", "offered"),
+    [
+        ("H200", "h200"),
+        ("h100", "h100_pcie or h100_sxm"),
+        ("a100-sxm-80", "a100_sxm_80"),
+        ("gb20", "gb200"),
+        ("", "known: a100_pcie_80"),
+        ("tpu v5", "known: a100_pcie_80"),
+    ],
+)
+def test_unknown_name_offers_the_nearest(asked: str, offered: str) -> None:
+    with pytest.raises(TargetError, match=f"unknown target '{asked}'.*{offered}"):
+        target_named(asked)
+
+
+def test_file_of_a_device() -> None:
+    target = target_from_file(DEVICE_CONFIG)
+    assert target == Target(
+        name="h200_device",
+        description="NVIDIA H200",
+        config_text=DEVICE_CONFIG.read_text(encoding="utf-8"),
+        compute_capability="9.0",
+        device_memory_bytes=150_109_880_320,
+        source="file",
+    )
+
+
+def test_attached_device_is_named_after_itself() -> None:
+    target = target_attached(DEVICE_CONFIG.read_text(encoding="utf-8"))
+    assert (target.name, target.source) == ("h200_attached", "attached")
+
+
+def test_every_config_of_the_catalogue_is_a_file_that_is_taken(tmp_path: Path) -> None:
+    for name in SUPPORTED:
+        file = tmp_path / f"{name}_copy.txtpb"
+        file.write_text(target_named(name).config_text, encoding="utf-8")
+        target = target_from_file(file)
+        assert target.config_text == target_named(name).config_text
+        assert target.compute_capability == target_named(name).compute_capability
+
+
+def test_missing_grid_limits_are_filled_in(tmp_path: Path) -> None:
+    # Without them XLA divides by zero; the lines are those of a hand-written config.
+    text = target_named("h200").config_text
+    file = tmp_path / "mine.txtpb"
+    file.write_text(
+        "# gpu_device_info { is a comment\n"
+        + "".join(line for line in text.splitlines(True) if "block_dim_limit" not in line),
+        encoding="utf-8",
+    )
+    device = parse(target_from_file(file).config_text).fields["gpu_device_info"]
+    assert isinstance(device, dict)
+    limits = [device[f"block_dim_limit_{axis}"] for axis in "xyz"]
+    assert limits == [2147483647, 65535, 65535]
+
+
+def _edited(old: str, new: str) -> bytes:
+    text = target_named("h200").config_text
+    assert old in text
+    return text.replace(old, new).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "no `gpu_device_info"),
+        (b"\xff\xfe\x00", "not UTF-8 at byte 0"),
+        (b"hello", "line 1: expected `:`"),
+        (b'platform_name: "CUDA"\n', "no `gpu_device_info"),
+        (b"gpu_device_info {\n core_count: 1\n", "line 3: the text ends before `}`"),
+        (b"gpu_device_info: 3", "no `gpu_device_info"),
+        (b"gpu_device_info { core_count: 1 }", "no `cuda_compute_capability"),
+        (b"a {" * 100, "nested more than"),
+        (_edited("major: 9", "major: 7"), r"7\.0 is not supported: the ptxas"),
+        (_edited("major: 9", "major: -9"), "positive whole number for `major`"),
+        (_edited("core_count: 132", "core_count: many"), "number for `core_count`, found 'many'"),
+        (_edited("core_count: 132", ""), "number for `core_count`, found nothing"),
+        (_edited("threads_per_warp: 32", "threads_per_warp: 0"), "number for `threads_per_warp`"),
+        (_edited("device_memory_size", "device_memory_sizes"), "for `device_memory_size`"),
+        (_edited('"CUDA"', '"ROCM"'), "only CUDA"),
+        (_edited("cuda_compute_capability", "rocm_compute_capability"), "only CUDA"),
+    ],
+)
+def test_bad_file_is_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
+    file = tmp_path / "mine.txtpb"
+    file.write_bytes(content)
+    with pytest.raises(TargetError, match=f"(?s)mine.txtpb: .*{complaint}"):
+        target_from_file(file)
+
+
+def test_unreadable_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="cannot be read: No such file"):
+        target_from_file(tmp_path / "absent.txtpb")
+    with pytest.raises(TargetError, match="cannot be read: Is a directory"):
+        target_from_file(tmp_path)
+    with pytest.raises(TargetError, match="cannot be read"):
+        target_from_file("a\0b")
+
+
+def test_endless_file_is_refused(tmp_path: Path) -> None:
+    link = tmp_path / "mine.txtpb"
+    link.symlink_to("/dev/zero")
+    with pytest.raises(TargetError, match="larger than"):
+        target_from_file(link)
+
+
+def test_file_name_must_name_a_folder_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="rename it"):
+        target_from_file(shutil.copy(DEVICE_CONFIG, tmp_path / "my gpu.txtpb"))
+    with pytest.raises(TargetError, match=r"'h200' is a target.*h200_device\.txtpb"):
+        target_from_file(shutil.copy(DEVICE_CONFIG, tmp_path / "h200.txtpb"))
+
+
+def test_textproto_values() -> None:
+    text = """
+    # a comment
+    a: 1, b: -2.5; c: "x\\ty" 'z\\101'
+    d < e: TRUE_ISH f: true > g: [1, 2,
+    3] h: []
+    """
+    parsed = parse(text)
+    assert parsed.fields == {
+        "a": 1,
+        "b": -2.5,
+        "c": "x\tyzA",
+        "d": {"e": "TRUE_ISH", "f": True},
+        "g": 3,
+        "h": "",
+    }
+    assert text[parsed.openings["d"] :].startswith(" e: TRUE_ISH")
+
+
+@given(st.text(alphabet="ab1 .-:{}<>[],;\"'\\\n#x7", max_size=60))
+def test_textproto_parses_or_says_why(text: str) -> None:
+    try:
+        parse(text)
+    except TextProtoError as error:
+        assert str(error).startswith("line ")

@@ -1,0 +1,75 @@
+"""Every registered workload, compiled for an H200 that is not here."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xlapipe.dump import open_dump, read_file
+from xlapipe.expect import check_all
+from xlapipe.golden import differences, read_normal_form
+from xlapipe.pipeline import dump_folder
+from xlapipe.read import read_path
+from xlapipe.registry import registered_workloads
+from xlapipe.report.figures import finding_figures
+
+# The jaxlib that goldens are kept for: there, a missing golden is a failure.
+GOLDEN_JAXLIB = "0.11.2"
+
+CASES = [
+    pytest.param(reference.name, policy, marks=pytest.mark.xdist_group(reference.name + policy))
+    for reference in registered_workloads()
+    for policy in ("cublas", "triton")
+]
+
+
+@pytest.mark.parametrize(("workload", "policy"), CASES)
+def test_expectations_hold(workload: str, policy: str, compiled: Any) -> None:
+    dump = compiled(workload, policy).dump
+    findings = check_all(dump.expectations, dump.program)
+    assert findings
+    assert [finding_figures(finding) for finding in findings if not finding.holds] == []
+
+
+@pytest.mark.parametrize(("workload", "policy"), CASES)
+def test_plan_is_the_golden(
+    workload: str, policy: str, compiled: Any, goldens: Path, jaxlib_version: str
+) -> None:
+    made = compiled(workload, policy)
+    golden = dump_folder(goldens, made.dump.manifest)
+    if jaxlib_version != GOLDEN_JAXLIB and not golden.exists():
+        pytest.skip(
+            f"goldens are kept for jaxlib {GOLDEN_JAXLIB}, this is {jaxlib_version}: "
+            "its plans are held against the expectations alone"
+        )
+    assert golden.exists(), f"{golden} is missing: `make dump` writes it"
+    found = differences(read_normal_form(golden), made.normal, name=workload)
+    assert found == [], "\n".join(found)
+
+
+@pytest.mark.parametrize(("workload", "policy"), CASES)
+def test_both_readers_read_the_same_plan(
+    workload: str, policy: str, compiled: Any, tmp_path: Path
+) -> None:
+    folder = compiled(workload, policy).dump.path
+    from_proto = open_dump(folder).plan
+    for name in ("buffer-assignment.txt", "buffer-assignment-values.txt", "live-range.txt"):
+        (tmp_path / name).write_bytes(read_file(folder, name))
+    for name in ("after_optimizations.txt", "thunk_sequence.txt"):
+        (tmp_path / name).write_bytes(read_file(folder, name))
+    assert read_path(tmp_path / "buffer-assignment.txt") == from_proto
+
+
+@pytest.mark.parametrize(("workload", "policy"), CASES)
+def test_dump_holds_no_machine_path(workload: str, policy: str, compiled: Any) -> None:
+    folder = compiled(workload, policy).dump.path
+    roots = [str(Path.cwd()), os.path.expanduser("~") + "/", "/tmp/", "site-packages/nvidia"]
+    for file in folder.iterdir():
+        content = read_file(folder, file.name.removesuffix(".gz"))
+        assert [root for root in roots if root.encode() in content] == [], file.name
+
+
+def test_goldens_of_no_workload_are_left(goldens: Path) -> None:
+    known = {reference.name for reference in registered_workloads()}
+    assert {folder.name for folder in goldens.iterdir() if folder.is_dir()} <= known

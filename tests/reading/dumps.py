@@ -1,0 +1,65 @@
+"""The dumps that the tests of the readers read: those in data/, and the shared one."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from xlapipe.read import DumpTexts, SourceText
+from xlapipe.read.storage import read_bytes, read_source
+
+DATA = Path(__file__).parent / "data"
+DIRECTORIES = sorted(path.parent for path in DATA.glob("*/*/*.hlo.pb.gz"))
+ROOT = Path(__file__).parents[2]
+SEED_003 = ROOT.parent / "shared" / "seeds" / "003_f6ca195099ee0f7f.txt"
+
+needs_seed_003 = pytest.mark.skipif(
+    not SEED_003.is_file(), reason=f"the reference dump {SEED_003.name} is not beside the repository"
+)
+
+
+def name_of(directory: Path) -> str:
+    """`jaxlib-0.11.2/step`."""
+    return f"{directory.parent.name}/{directory.name}"
+
+
+def one(directory: Path, pattern: str) -> Path:
+    """The one file of a dump that matches."""
+    (path,) = directory.glob(pattern)
+    return path
+
+
+def proto_of(directory: Path) -> bytes:
+    return read_bytes(one(directory, "*.hlo.pb.gz"))
+
+
+def texts_of(directory: Path) -> DumpTexts:
+    """All texts of a dump in memory."""
+
+    def source(pattern: str) -> SourceText | None:
+        paths = sorted(directory.glob(pattern))
+        return read_source(paths[-1]) if paths else None
+
+    assignment = source("*buffer-assignment.txt.gz")
+    assert assignment is not None
+    return DumpTexts(
+        assignment=assignment,
+        values=source("*buffer-assignment-values.txt.gz"),
+        live_range=source("*live-range.txt.gz"),
+        hlo=source("*after_optimizations.txt.gz"),
+        thunks=source("*thunk_sequence*.txt.gz"),
+    )
+
+
+def as_own_layout(directory: Path, target: Path) -> Path:
+    """Copies a dump under the names that xlapipe's own dump directories have."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in sorted(directory.iterdir()):
+        stem, separator, part = path.name.partition("after_optimizations")
+        if separator:
+            name = f"after_optimizations{part}" if part.startswith(".") else part.removeprefix("-")
+        else:
+            name = "thunk_sequence.txt.gz"
+        assert stem
+        shutil.copy(path, target / name)
+    return target

@@ -1,0 +1,37 @@
+"""What only a device can show, kept as data: device, versions, command, date, digests."""
+
+import hashlib
+import json
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+RUN_RECORD = "run_record.json"
+
+
+def run_record(
+    *, device: str, driver: str | None, versions: Mapping[str, str], command: list[str]
+) -> dict[str, Any]:
+    """Provenance of a file that was written on a device."""
+    return {
+        "device": device,
+        "driver": driver,
+        "versions": dict(versions),
+        "command": shlex.join(command),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def write_run_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """Writes the record beside a golden, with the digest of every file of the folder."""
+    digests = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
+        if path.name != RUN_RECORD
+    }
+    text = json.dumps({**record, "sha256": digests}, indent=1, sort_keys=True) + "\n"
+    partial = folder / f".{RUN_RECORD}.partial"
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(folder / RUN_RECORD)
