@@ -6,6 +6,8 @@ input comes back as an error in the result; a crash leaves no result, and the pa
 
 import json
 import os
+import re
+import shutil
 import sys
 import traceback
 from dataclasses import asdict
@@ -56,7 +58,7 @@ def _compile(request: dict[str, Any], stage: list[str]) -> dict[str, Any]:
     program = lower(workload, devices)
     stage[0] = "compile"
     options = {**workload.options, **request["options"]}
-    compiled = program.lowered.compile(compiler_options=options)
+    compiled, without_result = _with_results(program.lowered, options, request["locked"])
     stage[0] = "record"
     memory = compiled.memory_analysis()
     return {
@@ -71,9 +73,26 @@ def _compile(request: dict[str, Any], stage: list[str]) -> dict[str, Any]:
             f"{name}_bytes": getattr(memory, f"{name}_size_in_bytes")
             for name in ("argument", "output", "alias", "temp")
         },
+        "fusion_without_result": without_result,
         "versions": {name: version(name) for name in ("jax", "jaxlib", "jax-cuda13-plugin")},
         "prefixes": {"stdlib": os.path.dirname(os.__file__)},
     }
+
+
+def _with_results(lowered: Any, options: dict[str, Any], locked: bool) -> tuple[Any, str | None]:
+    """The executable, and the first fusion for which the lock holds no autotune result."""
+    if not locked:
+        return lowered.compile(compiler_options=options), None
+    complete = {**options, "xla_gpu_require_complete_aot_autotune_results": True}
+    try:
+        return lowered.compile(compiler_options=complete), None
+    except RuntimeError as error:
+        found = re.search(r"No cached config found for HLO instr: %(\S+) =", str(error))
+        if found is None:
+            raise
+        # The failed attempt has left the first stages of a dump.
+        shutil.rmtree(options["xla_dump_to"], ignore_errors=True)
+        return lowered.compile(compiler_options=options), found[1]
 
 
 def _devices(request: dict[str, Any], count: int) -> tuple[list[Any], str]:

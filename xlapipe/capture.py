@@ -105,7 +105,8 @@ def _manifest(
         target_description=target.description,
         target_source=target.source,
         gemm_policy=job.policy.value,
-        tuned=lock is not None,
+        tuned=lock is not None and record["fusion_without_result"] is None,
+        fusion_without_result=record["fusion_without_result"],
         versions=record["versions"],
         options={**record["options"], **{k: str(v) for k, v in job.policy.options.items()}},
         arguments=tuple(

@@ -358,7 +358,6 @@ def _checked(options: argparse.Namespace) -> Any:
 
     from xlapipe.dump import Dump, is_dump, open_dump
     from xlapipe.expect import check_all
-    from xlapipe.golden import tuned_label
     from xlapipe.read import read_path
 
     def of_dump(name: str, dump: Dump) -> Any:
@@ -367,7 +366,7 @@ def _checked(options: argparse.Namespace) -> Any:
         if not dump.expectations:
             notes.append("no expectations are recorded; the plan's invariants hold")
         findings = check_all(dump.expectations, dump.program)
-        return name, tuned_label(dump.manifest.tuned), findings, notes
+        return name, dump.manifest.autotuning, findings, notes
 
     subjects = [(subject, Path(subject)) for subject in options.subjects]
     compiled = [name for name, path in subjects if not path.exists()]
@@ -378,7 +377,7 @@ def _checked(options: argparse.Namespace) -> Any:
         elif path.exists():
             read_path(path)
             note = "no manifest, so no expectations; the plan's invariants hold"
-            yield name, tuned_label(None), (), [note]
+            yield name, "unknown", (), [note]
         for job in jobs.get(name, ()):
             from xlapipe.pipeline import make_dump
 

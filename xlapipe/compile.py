@@ -136,6 +136,7 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> Mapping[str, Any]:
         "folder": None if reference.registered else str(folder),
         "target_config": target.config_text if target is not None else None,
         "options": {**job.policy.options, **dump_options},
+        "locked": job.lock is not None,
         "result": str(result_path),
     }
     request_path.write_text(json.dumps(request), encoding="utf-8")

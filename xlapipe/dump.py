@@ -35,7 +35,8 @@ class Manifest:
     Attributes:
       target: the target's name; `target_description` is the device's, `target_source` tells a
         catalogue row from a file or an attached GPU.
-      tuned: True if autotune results were used for every gemm, False if for none.
+      tuned: True if a device's autotune results were found for every fusion that wants one.
+      fusion_without_result: the first fusion without, where a lock holds results for others.
       options: XLA options of the workload and of the GEMM policy.
       expectations: as `expectation_to_json` writes them; None stands for one of a user's class.
       memory_analysis: XLA's own totals, in bytes: argument, output, alias, temp.
@@ -56,7 +57,17 @@ class Manifest:
     expectations: tuple[Mapping[str, Any] | None, ...]
     memory_analysis: Mapping[str, int]
     mesh: Mapping[str, int] | None = None
+    fusion_without_result: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def autotuning(self) -> str:
+        """How the plan's autotuning is told wherever it is shown."""
+        if self.tuned:
+            return f"tuned on {self.target_description}"
+        if self.fusion_without_result is not None:
+            return f"partly tuned (the lock holds no result for {self.fusion_without_result})"
+        return "untuned (no autotune results: gemm tiles are XLA's defaults)"
 
     def to_json(self) -> dict[str, Any]:
         return {"schema_version": SCHEMA_VERSION, **asdict(self)}
@@ -97,6 +108,7 @@ class Manifest:
             "tuned": bool,
             **dict.fromkeys(("versions", "options", "memory_analysis", "files"), dict),
             "mesh": (dict, type(None)),
+            "fusion_without_result": (str, type(None)),
         }
         for name, types in expected.items():
             if not isinstance(getattr(self, name), types):

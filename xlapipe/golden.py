@@ -106,7 +106,7 @@ def _plan_text(dump: Dump) -> str:
         f"workload: {manifest.workload}",
         f"target: {manifest.target} ({manifest.target_description})",
         f"gemm policy: {manifest.gemm_policy}",
-        f"autotuning: {tuned_label(manifest.tuned)}",
+        f"autotuning: {manifest.autotuning}",
         f"jaxlib: {manifest.versions['jaxlib']}",
     ]
     for section in _SECTIONS:
@@ -114,13 +114,6 @@ def _plan_text(dump: Dump) -> str:
         if body:
             lines += ["", f"[{section}]", *body]
     return "\n".join(lines) + "\n"
-
-
-def tuned_label(tuned: bool | None) -> str:
-    """How a plan's autotuning is told wherever it is shown."""
-    if tuned is None:
-        return "unknown"
-    return "tuned" if tuned else "untuned (no autotune results: gemm tiles are XLA's defaults)"
 
 
 def _program(program: Program) -> Iterator[str]:

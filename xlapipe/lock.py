@@ -5,7 +5,6 @@ target config, one jaxlib, one workload and one GEMM policy, and is refused else
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from xlapipe.errors import TargetError
 from xlapipe.target import Target, catalogue
+from xlapipe.targets.textproto import TextProtoError, parse
 
 LOCK = "autotune_lock.json"
 SCHEMA_VERSION = 1
@@ -136,10 +136,16 @@ def raw_lock(path: Path, target: Target, policy: str, jaxlib: str) -> AutotuneLo
 
 def check_results(text: str, *, where: str) -> None:
     """Raises TargetError for text that is not XLA's AutotuneResults in text form."""
-    if not re.search(r"^version: \d+$", text, re.MULTILINE):
+    try:
+        fields_found = set(parse(text).fields)
+    except TextProtoError as error:
+        raise TargetError(f"autotune results {where}: {error}; {_AGAIN}") from None
+    # `results` up to jaxlib 0.10, `entries` from 0.11 on.
+    unknown = fields_found - {"version", "results", "entries"}
+    if unknown:
         raise TargetError(
-            f"autotune results {where}: expected XLA's AutotuneResults as text, with a line "
-            f"`version: N`; {_AGAIN}"
+            f"autotune results {where}: expected XLA's AutotuneResults as text, with `entries` or "
+            f"`results`; found {', '.join(sorted(unknown))}; {_AGAIN}"
         )
 
 

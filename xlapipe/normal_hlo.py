@@ -7,14 +7,17 @@ Rules, by name; a test shows for each that a real change still shows:
 - fingerprint: XLA's `fingerprint_before_lhs` in the header is left out.
 - inner names: in computations other than the entry, instructions are numbered in order, since
   `param_1.198` here is `param_1.196` there. Operands are renamed along.
+- parameters: in each computation they come first, by number, since a parameter is there from
+  the start wherever the schedule lists it.
 """
 
 import re
 from collections.abc import Iterator
 
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
-_HEADER = re.compile(r"(?P<entry>ENTRY )?%(?P<name>\S+) \(.*\{$")
+_HEADER = re.compile(r"(?:ENTRY )?%\S+ \(.*\{$")
 _DEFINED = re.compile(r"\s+(?:ROOT )?%(\S+) = ")
+_PARAMETER = re.compile(r" parameter\((\d+)\)")
 _NAME = re.compile(r"%([\w.\-]+)")
 _FINGERPRINT = re.compile(r',? ?(?:frontend_attributes=\{)?fingerprint_before_lhs="[^"]*"\}?')
 
@@ -37,24 +40,30 @@ def _without_tables(lines: list[str]) -> Iterator[str]:
 
 
 def _computations(lines: Iterator[str]) -> Iterator[str]:
-    body: list[str] | None = None
+    body: list[str] = []
     for line in lines:
-        if body is not None:
+        if body:
             body.append(_without_metadata(line))
             if line == "}":
-                yield from _numbered(body)
-                body = None
+                yield from _in_order(body)
+                body = []
         elif line.startswith("HloModule"):
             yield _FINGERPRINT.sub("", line)
-        elif (header := _HEADER.match(line)) is not None and not header["entry"]:
+        elif _HEADER.match(line) is not None:
             body = [line]
         elif line:
             yield _without_metadata(line)
 
 
-def _numbered(body: list[str]) -> Iterator[str]:
-    """The lines of a computation with its instructions numbered in order of definition."""
+def _in_order(body: list[str]) -> Iterator[str]:
+    """A computation with parameters first and, but for the entry, instructions numbered."""
     header, *instructions = body
+    parameters = {line: number[1] for line in instructions if (number := _PARAMETER.search(line))}
+    instructions.sort(key=lambda line: int(parameters.get(line, len(instructions))))
+    if header.startswith("ENTRY"):
+        yield header
+        yield from instructions
+        return
     numbers: dict[str, str] = {}
     for line in instructions:
         if (defined := _DEFINED.match(line)) is not None:

@@ -9,7 +9,7 @@ What XLA's buffer assignment promises, and what figures shown to people rest on:
    number is defined there;
 4. an input_output_alias of the module's header is an allocation that is both parameter and
    maybe-live-out, and the reverse;
-5. values that are alive at once do not share bytes.
+5. a value with a live range has an allocation, and values alive at once do not share bytes.
 
 For 5, XLA's live ranges have both ends included, and two things are no conflict: a value that
 begins at the position where another ends may take over its bytes (it is computed in place, or is
@@ -48,6 +48,9 @@ def verify(plan: Plan, *, where: str) -> None:
     _verify_aliases(plan, where)
     if plan.live_ranges is not None:
         alive = {live.name: live for live in plan.live_ranges.ranges}
+        missing = alive.keys() - plan.allocation_of_value.keys()
+        if missing:
+            _fail(where, f"an allocation for value {min(missing)}, which has a live range", "none")
         for allocation in plan.allocations:
             if not (
                 allocation.is_a(AllocationKind.THREAD_LOCAL)

@@ -6,7 +6,6 @@ from typing import Any
 
 from xlapipe.dump import Dump
 from xlapipe.expect import Finding
-from xlapipe.golden import tuned_label
 from xlapipe.plan import Plan
 
 
@@ -70,7 +69,7 @@ def dump_figures(dump: Dump) -> dict[str, Any]:
         **plan_figures(dump.plan),
         "target": manifest.target,
         "tuned": manifest.tuned,
-        "autotuning": tuned_label(manifest.tuned),
+        "autotuning": manifest.autotuning,
         "workload": manifest.workload,
         "gemm_policy": manifest.gemm_policy,
         "versions": dict(manifest.versions),
@@ -108,6 +107,7 @@ def dump_row(dump: Dump, *, changed: bool, seconds: float) -> dict[str, Any]:
         "target": manifest.target,
         "gemm_policy": manifest.gemm_policy,
         "tuned": manifest.tuned,
+        "autotuning": manifest.autotuning,
         "path": str(dump.path),
         "changed": changed,
         "allocations": len(plan.allocations),
