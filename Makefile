@@ -49,6 +49,9 @@ lock: ## write requirements/ anew, with the newest versions (needs uv)
 	@.ci/lock
 
 clean: ## remove .venv and caches; hlo_dumps/ stays
-	@if [ -e "$(VENV)/.xlapipe" ]; then rm -rf "$(VENV)"; fi
+	@if [ -e "$(VENV)/.xlapipe" ]; then \
+	    find "$(VENV)" -mindepth 1 -maxdepth 1 ! -name .xlapipe -exec rm -rf {} + ; \
+	    rm -rf "$(VENV)"; \
+	fi
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks build dist
 	@find xlapipe models tests -name __pycache__ -type d -prune -exec rm -rf {} +

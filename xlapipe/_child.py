@@ -60,6 +60,10 @@ def _compile(request: dict[str, Any], stage: list[str]) -> dict[str, Any]:
     options = {**workload.options, **request["options"]}
     compiled, without_result = _with_results(program.lowered, options, request["locked"])
     stage[0] = "record"
+    if request["executable"] is not None:
+        # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
+        content = compiled.runtime_executable().serialize()
+        Path(request["executable"]).write_bytes(content)
     memory = compiled.memory_analysis()
     return {
         "workload": workload.name,

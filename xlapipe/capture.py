@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from xlapipe.compile import Compiled, Job
-from xlapipe.dump import Dump, Manifest, check_memory_analysis
+from xlapipe.dump import EXECUTABLE, Dump, Manifest, check_memory_analysis
 from xlapipe.errors import CompileError
 from xlapipe.lock import LOCK, AutotuneLock, target_name
 from xlapipe.plan import Instruction
@@ -65,6 +65,8 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     lock = _lock(job, compiled)
     if lock is not None:
         files[LOCK] = lock.to_bytes()
+    if compiled.executable is not None:
+        files[EXECUTABLE] = compiled.executable
     manifest = _manifest(job, compiled.record, lock, dots)
     check_memory_analysis(plan, manifest.memory_analysis, where=where)
     return Dump(Path(where), manifest, plan), files

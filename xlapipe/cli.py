@@ -45,8 +45,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Command, text: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=text, description=text)
+    def command(
+        name: str, run: Command, text: str, group: Any = commands
+    ) -> argparse.ArgumentParser:
+        added: argparse.ArgumentParser = group.add_parser(name, help=text, description=text)
         added.add_argument("--json", action="store_true", help="print JSON")
         added.set_defaults(command=run)
         return added
@@ -66,6 +68,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     dump.add_argument("--jobs", type=_at_least_one, default=None, help="compiles at once")
 
+    build = command("build", _build, "Compile a workload into an executable for a GPU to load.")
+    build.add_argument("workload", metavar="WORKLOAD", help=_WORKLOAD_HELP)
+    _add_compile_options(build, many_policies=False)
+    build.add_argument("--out", type=Path, required=True, help="the folder to make")
+
+    run = command("run", _run, "Run a built executable on the attached GPU.")
+    run.add_argument("path", type=Path, metavar="DIR", help="a folder that `build` made")
+    run.add_argument("--inputs", default="random:0", help="random:SEED or FILE.npz")
+    run.add_argument("--repeat", type=_at_least_one, default=10, metavar="N", help="timed calls")
+
+    target = commands.add_parser("target", help="Capture the configuration of a GPU.")
+    target_commands = target.add_subparsers(required=True, metavar="COMMAND")
+    capture = command("capture", _target_capture, _CAPTURE_HELP, target_commands)
+    capture.add_argument("--out", type=Path, help="default: print it")
+
     show = command("show", _show, "Show the plan of a dump.")
     show.add_argument("path", type=Path, metavar="PATH", help=_PATH_HELP)
 
@@ -81,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 _WORKLOAD_HELP = "a registered name (`xlapipe list`), or module:attribute from the current folder"
+_CAPTURE_HELP = "Write the attached GPU's target config, with its provenance."
 _PATH_HELP = "a dump directory, an .hlo.pb, or any *buffer-assignment*.txt of XLA's (gzip too)"
 
 
@@ -228,10 +246,12 @@ def _locked_job(options: argparse.Namespace, reference: Any) -> Any:
         lock = read_lock(path)
     for policy in policies:
         lock.refuse_unless(where=str(path), gemm_policy=policy)
-    lock.refuse_unless(where=str(path), target=options.target, jaxlib=version("jaxlib"))
+    attached = options.target == "attached"
+    asked = None if attached else options.target
+    lock.refuse_unless(where=str(path), target=asked, jaxlib=version("jaxlib"))
     return Job(
         reference=reference,
-        target=lock.as_target(),
+        target=None if attached else lock.as_target(),
         policy=GemmPolicy(lock.gemm_policy),
         timeout_seconds=options.timeout,
         lock=lock,
@@ -274,7 +294,7 @@ def _dump(options: argparse.Namespace) -> int:
                 errors.append(outcome)
                 table.add_error(f"{job.reference.name} ({job.policy})", str(outcome))
             else:
-                if job.target is None:
+                if job.tune:
                     _record_run(outcome)
                 rows.append(
                     dump_row(outcome.dump, changed=outcome.changed, seconds=outcome.seconds)
@@ -303,6 +323,68 @@ def _record_run(made: Any) -> None:
         command=["xlapipe", *sys.argv[1:]],
     )
     write_run_record(made.dump.path, record)
+
+
+def _build(options: argparse.Namespace) -> int:
+    from xlapipe.pipeline import build
+    from xlapipe.report.figures import dump_row
+    from xlapipe.report.terminal import DumpTable
+
+    options.gemm = [options.gemm] if options.gemm else None
+    (job,) = _jobs(options, [options.workload])
+    with DumpTable(1, silent=options.json) as table:
+        made = build(job, options.out)
+        row = dump_row(made.dump, changed=made.changed, seconds=made.seconds)
+        table.add(row)
+    if options.json:
+        _print_json(row)
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    from xlapipe.dump import open_dump
+    from xlapipe.run import run
+
+    label = open_dump(options.path).manifest.autotuning
+    result = run(options.path, inputs=options.inputs, repeat=options.repeat)
+    figures = {
+        **asdict(result),
+        "autotuning": label,
+        "median_call_seconds": result.median_call_seconds,
+    }
+    if options.json:
+        _print_json(figures)
+        return 0
+    print(f"{options.path} on {result.device}, {label}")
+    print(f"  loaded in {result.load_seconds:.3f} s")
+    median = result.median_call_seconds
+    if median is not None:
+        print(f"  {median * 1000:.3f} ms per call (median of {len(result.call_seconds)})")
+    for output in result.outputs:
+        print(f"  {output.path} {output.dtype}{list(output.shape)} sha256 {output.sha256}")
+    if result.memory is not None:
+        for name, value in asdict(result.memory).items():
+            print(f"  {name:<22} {value:>18,}")
+        print(f"  unexplained: {result.memory.unexplained_share:.3%} of what was measured")
+    return 0
+
+
+def _target_capture(options: argparse.Namespace) -> int:
+    from xlapipe.capture_target import captured_target, write_target
+
+    captured = captured_target()
+    if options.out is not None:
+        write_target(options.out, captured)
+    if options.json:
+        _print_json(captured.to_json())
+    elif options.out is None:
+        print(captured.text(), end="")
+    else:
+        print(f"{options.out}: {captured.device}, driver {captured.driver or 'unknown'}")
+    return 0
 
 
 def _show(options: argparse.Namespace) -> int:

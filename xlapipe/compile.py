@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.doctor import missing_to_compile
+from xlapipe.dump import EXECUTABLE
 from xlapipe.errors import CompileError, TargetError, WorkloadError, XlapipeError
 from xlapipe.lock import AutotuneLock
 from xlapipe.registry import WorkloadReference
@@ -62,6 +63,7 @@ class Job:
       target: None stands for the attached GPU.
       lock: autotune results to be used in place of tuning.
       tune: keep the results of the attached GPU's autotuning.
+      serialize: keep the executable too.
     """
 
     reference: WorkloadReference
@@ -70,6 +72,7 @@ class Job:
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     lock: AutotuneLock | None = None
     tune: bool = False
+    serialize: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class Compiled:
     Attributes:
       dump_folder: XLA's own dump files.
       autotune_results: what tuning on the attached GPU found, as text; None without `tune`.
+      executable: PJRT's serialisation; None without `serialize`.
       record: the child's result: leaves, expectations, versions, memory_analysis.
       folder: the user's folder, against which source paths are made relative.
     """
@@ -87,6 +91,7 @@ class Compiled:
     record: Mapping[str, Any]
     folder: Path
     autotune_results: str | None
+    executable: bytes | None
 
 
 @contextmanager
@@ -113,7 +118,9 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
         record = _run_child(job, folder, scratch)
         results = scratch / _TUNED
         tuned = results.read_text(encoding="utf-8") if results.exists() else None
-        yield Compiled(scratch / "dump", record, folder, tuned)
+        executable = scratch / EXECUTABLE
+        content = executable.read_bytes() if executable.exists() else None
+        yield Compiled(scratch / "dump", record, folder, tuned, content)
     except CompileError:
         keep = True  # the message names the log
         raise
@@ -137,6 +144,7 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> Mapping[str, Any]:
         "target_config": target.config_text if target is not None else None,
         "options": {**job.policy.options, **dump_options},
         "locked": job.lock is not None,
+        "executable": str(scratch / EXECUTABLE) if job.serialize else None,
         "result": str(result_path),
     }
     request_path.write_text(json.dumps(request), encoding="utf-8")

@@ -23,7 +23,9 @@ from xlapipe.read import read_path
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
-PLAN, HLO = "plan.txt", "hlo.txt"
+PLAN, HLO, EXECUTABLE = "plan.txt", "hlo.txt", "executable.pjrt"
+# Read by people, or where every millisecond counts.
+_NEVER_COMPRESSED = (MANIFEST, PLAN, EXECUTABLE)
 _COMPRESS_ABOVE_BYTES = 256 * 1024
 _LARGEST_MANIFEST_BYTES = 64 * 1024 * 1024
 
@@ -272,7 +274,7 @@ def write_dump(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> bo
 
 
 def _write(folder: Path, name: str, content: bytes) -> None:
-    if len(content) > _COMPRESS_ABOVE_BYTES and name not in (MANIFEST, PLAN):
+    if len(content) > _COMPRESS_ABOVE_BYTES and name not in _NEVER_COMPRESSED:
         packed = gzip.compress(content, compresslevel=9, mtime=0)
         (folder / f"{name}.gz").write_bytes(packed)
     else:

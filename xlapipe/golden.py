@@ -171,7 +171,7 @@ def _allocation(allocation: BufferAllocation) -> Iterator[str]:
 def _gemms(program: Program) -> Iterator[str]:
     for gemm in program.plan.gemms:
         shapes = " × ".join(gemm.shapes[:-1]) + f" -> {gemm.shapes[-1]}"
-        yield f"{gemm.instruction}: {gemm.backend}, {shapes}, {gemm.op_name or ''}".rstrip(", ")
+        yield f"{gemm.instruction}: {gemm.backend}, {shapes}, {gemm.op_name}"
 
 
 def _fusions(program: Program) -> Iterator[str]:

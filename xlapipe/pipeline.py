@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from xlapipe.capture import capture
 from xlapipe.compile import Job, compile_workload
-from xlapipe.dump import Dump, Manifest, write_dump
+from xlapipe.dump import Dump, Manifest, is_dump, write_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.golden import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.run_record import RUN_RECORD
@@ -64,6 +64,23 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> Made:
         changed = False
     else:
         changed = write_dump(path, dump.manifest, {**files, **normal.files()})
+    return Made(dump, normal, files, changed, time.monotonic() - started)
+
+
+def build(job: Job, path: Path, *, folder: Path | None = None) -> Made:
+    """Compiles, and writes dump and executable into the folder `path` itself.
+
+    Raises:
+      XlapipeError: nothing was written then.
+    """
+    started = time.monotonic()
+    with compile_workload(replace(job, serialize=True), folder=folder) as compiled:
+        captured, files = capture(job, compiled, where=job.reference.name)
+    dump = Dump(path, captured.manifest, captured.plan)
+    normal = normal_form(dump, files)
+    if path.exists() and any(path.iterdir()) and not is_dump(path):
+        raise XlapipeError(f"{path}: holds other files; name a new folder with --out")
+    changed = write_dump(path, dump.manifest, {**files, **normal.files()})
     return Made(dump, normal, files, changed, time.monotonic() - started)
 
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float, Int
 
 from models.qwen3.cache import LayerCache, write_positions
@@ -35,6 +36,14 @@ def grouped_query_attention(
     with jax.named_scope("values"):
         attended = jnp.einsum("BKTGS,BKSH->BKTGH", weights, v)
     return jnp.swapaxes(attended, 1, 2).reshape(q.shape)
+
+
+def _row_major(x: Float[Array, "*B"]) -> Float[Array, "*B"]:
+    """x, kept in its own layout: a gemm that would like another must not impose it on the cache.
+
+    jax 0.10.2 otherwise transposed whole caches before and after each write.
+    """
+    return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 
 
 class Attention(nnx.Module):
@@ -100,7 +109,6 @@ class Attention(nnx.Module):
                 "k": write_positions(cache["k"], k, positions),
                 "v": write_positions(cache["v"], v, positions),
             }
-        attended = grouped_query_attention(
-            q, cache["k"][:, :, :attended_length], cache["v"][:, :, :attended_length], positions
-        )
+        k, v = (_row_major(cache[name])[:, :, :attended_length] for name in ("k", "v"))
+        attended = grouped_query_attention(q, k, v, positions)
         return self.output(attended.reshape(*x.shape[:-1], -1)), cache

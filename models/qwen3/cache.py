@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float, Int
 
 from models.qwen3.config import Qwen3Config
@@ -46,10 +45,9 @@ def write_positions(
     # the indexed axes to the front, and transpose the whole cache to do so.
     batch = jnp.arange(cache.shape[0])[:, None, None]
     heads = jnp.arange(cache.shape[1])[None, :, None]
-    written = cache.at[batch, heads, positions[:, None, :]].set(
+    return cache.at[batch, heads, positions[:, None, :]].set(
         jnp.swapaxes(new, 1, 2), mode="drop", unique_indices=True, wrap_negative_indices=False
     )
-    return with_layout_constraint(written, Layout(tuple(range(written.ndim))))
 
 
 def write_slots(

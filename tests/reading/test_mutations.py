@@ -17,7 +17,7 @@ from xlapipe.read.hlo_proto import HloProto
 from xlapipe.read.storage import read_source
 
 NEW = DATA / "jaxlib-0.12.0.1" / "step"
-OLD = DATA / "jaxlib-0.9.2" / "cpu"
+OLD = DATA / "jaxlib-0.9.2" / "step"
 
 
 def _survives(read: Callable[[], Plan]) -> bool:
@@ -123,7 +123,12 @@ def _cut_is_noticed(texts: DumpTexts, whole: Plan) -> None:
     assert plan.total_bytes_used == whole.total_bytes_used
     assert plan.module in (whole.module, None)
     assert plan.live_ranges in (whole.live_ranges, None)
-    assert plan.thunks == whole.thunks
+    # Behind a thunk that nothing depends on, a cut leaves no trace.
+    if plan.thunks != whole.thunks:
+        assert plan.thunks is not None
+        assert whole.thunks is not None
+        assert plan.thunks == whole.thunks[: len(plan.thunks)]
+        assert whole.thunks[len(plan.thunks)].depth <= 1
 
 
 @pytest.mark.parametrize("directory", [OLD, NEW], ids=["one file", "split"])

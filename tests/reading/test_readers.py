@@ -21,7 +21,7 @@ def each(directories: list[Path]) -> pytest.MarkDecorator:
 
 def test_every_layout_is_there() -> None:
     assert {name_of(path) for path in DIRECTORIES} == {
-        *(f"jaxlib-{v}/{p}" for v in ("0.10.2", "0.11.2", "0.12.0.1") for p in ("step", "sharded")),
+        *(f"jaxlib-{v}/{p}" for v in ("0.9.2", "0.10.2", "0.11.2", "0.12.0.1") for p in ("step", "sharded")),
         "jaxlib-0.4.30/cpu",
         "jaxlib-0.9.2/cpu",
     }

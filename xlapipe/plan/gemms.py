@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from xlapipe.plan.dataflow import Dataflow, Site
+from xlapipe.plan.dataflow import PASS_THROUGH, Dataflow, Site
 from xlapipe.plan.hlo import HloModule, Instruction, SourceLine
 
 
@@ -130,13 +130,29 @@ def _reduces_a_dot(dataflow: Dataflow, site: Site) -> bool:
 def _gemm(scheduled: Site, dot: Site, backend: GemmBackend) -> Gemm:
     by_name = dot.computation.by_name
     operands = [by_name[name].shape for name in dot.instruction.operands if name in by_name]
+    named = next(
+        (each for each in (dot.instruction, scheduled.instruction) if is_dot(each.op_name)), None
+    )
+    named = named or _reader_of_a_dot(scheduled) or dot.instruction
     return Gemm(
         instruction=scheduled.instruction.name,
         backend=backend,
         shapes=(*operands, dot.instruction.shape),
-        op_name=dot.instruction.op_name or scheduled.instruction.op_name,
-        source=dot.instruction.source or scheduled.instruction.source,
+        op_name=named.op_name,
+        source=named.source or dot.instruction.source or scheduled.instruction.source,
     )
+
+
+def _reader_of_a_dot(site: Site) -> Instruction | None:
+    """The reader that carries a dot's op_name: XLA drops it from a matrix-vector product."""
+    for instruction in site.computation.instructions:
+        if (
+            site.instruction.name in instruction.operands
+            and instruction.opcode in PASS_THROUGH
+            and is_dot(instruction.op_name)
+        ):
+            return instruction
+    return None
 
 
 def requested_dots(module: HloModule) -> tuple[Instruction, ...]:

@@ -11,7 +11,7 @@ A thunk is nested in the thunk before it that is indented less. Labels (`conditi
 import re
 
 from xlapipe.plan import Thunk
-from xlapipe.read.lines import CUT, SourceText, shown
+from xlapipe.read.lines import CUT, SourceText, int64, shown
 
 _THUNK = re.compile(
     r"(?P<indent> *)(?:(?P<id>\d+): )?(?P<kind>k[A-Z][A-Za-z0-9]*)"
@@ -19,6 +19,9 @@ _THUNK = re.compile(
     r"(?:[ \t]+(?P<detail>\S.*)|[ \t]*)"
 )
 _LABEL = re.compile(r" *[a-z_]+(?:_\d+)?:")
+# These hold others, so that none of them can be the last.
+_HOLDERS = frozenset({"kAsyncStart", "kCommandBuffer", "kConditional", "kDynamicSliceFusion"})
+_ASYNC_ID = re.compile(r"\basync_id=(\d+)")
 _REFERENCE = re.compile(r"(?:prev|next)=(\d+)")
 
 
@@ -50,8 +53,31 @@ def parse_thunks(source: SourceText) -> tuple[Thunk, ...]:
     for reference, number in named.items():
         if reference not in known:
             source.fail(number, f"a thunk {reference}, which this line names", "none", CUT)
+    _check_whole(source, thunks, sorted(int64(known_id, source, 1, "an id") for known_id in known))
     if source.text and not source.text.endswith("\n"):
         source.fail(len(source.lines), "a line end behind the last thunk", "none", CUT)
     if not thunks and not source.text.strip():
         source.fail(1, "a thunk sequence", shown(source.text), "dump the module again")
     return tuple(thunks)
+
+
+def _check_whole(source: SourceText, thunks: list[Thunk], ids: list[int]) -> None:
+    """Notices lines that are missing, as far as the others tell.
+
+    XLA numbers thunks from 1; 0 is every command buffer.
+    """
+    end = len(source.lines)
+    missing = next((at for at, found in enumerate(filter(None, ids), start=1) if at != found), None)
+    if missing is not None:
+        source.fail(end, f"a thunk {missing:03}, as they are numbered", "none", CUT)
+    if thunks and thunks[-1].kind in _HOLDERS:
+        source.fail(end, f"the thunks that {thunks[-1].kind} holds", "the end", CUT)
+    pending: set[str] = set()
+    for thunk in thunks:
+        if match := _ASYNC_ID.search(thunk.detail):
+            if thunk.kind == "kAsyncStart":
+                pending.add(match[1])
+            elif thunk.kind == "kAsyncDone":
+                pending.discard(match[1])
+    if pending:
+        source.fail(end, f"kAsyncDone of async_id={min(pending)}", "the end", CUT)

@@ -1,0 +1,240 @@
+"""Runs a built executable on the attached GPU: load, inputs, calls, memory.
+
+The executable is PJRT's own serialisation, and never a pickle: what is loaded is held against the
+manifest's digest first, and everything else about it is plain data.
+"""
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src.lib import xla_client
+
+from xlapipe.dump import EXECUTABLE, Dump, open_dump, read_file
+from xlapipe.errors import DumpError, TargetError, WorkloadError
+from xlapipe.memory import MemoryAccount, account
+from xlapipe.plan.program import ArgumentLeaf
+from xlapipe.targets.textproto import parse
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output leaf; `sha256` is of its bytes in row-major order."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run showed.
+
+    Attributes:
+      load_seconds: reading and loading the executable, without starting jax.
+      call_seconds: wall time of each call after the first, inputs on the device.
+    """
+
+    device: str
+    load_seconds: float
+    first_call_seconds: float
+    call_seconds: tuple[float, ...]
+    outputs: tuple[Output, ...]
+    memory: MemoryAccount | None
+
+    @property
+    def median_call_seconds(self) -> float | None:
+        return median(self.call_seconds) if self.call_seconds else None
+
+
+def run(folder: Path, *, inputs: str, repeat: int) -> RunResult:
+    """Loads the executable of a dump directory and calls it `repeat` times after a first time.
+
+    Args:
+      inputs: `random:SEED`, or the path of an .npz whose keys are the arguments' paths.
+
+    Raises:
+      TargetError: no GPU, or not the one that the executable was built for.
+      DumpError: no executable, a damaged one, or one of other versions.
+      WorkloadError: inputs that do not fit the arguments.
+    """
+    dump = open_dump(folder)
+    if EXECUTABLE not in dump.manifest.files:
+        raise DumpError(f"{folder}: holds no executable; `xlapipe build` makes one")
+    device = _device(dump)
+    host = read_inputs(inputs, dump.manifest.arguments)
+    before = _stats(device)
+    started = time.perf_counter()
+    executable = _load(dump, device)
+    load_seconds = time.perf_counter() - started
+    loaded = _stats(device)
+    placed = {number: jax.device_put(value, device) for number, value in host.items()}
+    jax.block_until_ready(list(placed.values()))
+    donated = {leaf.parameter_number for leaf in dump.manifest.arguments if leaf.donated}
+    spare = {number: host[number] for number in donated if number in host}
+
+    first_seconds, results = _call(executable, placed)
+    after = _stats(device)
+    outputs = tuple(
+        Output(leaf.path, leaf.shape, leaf.dtype, _digest(result))
+        for leaf, result in zip(dump.manifest.outputs, results, strict=True)
+    )
+    del results
+    seconds = []
+    for _ in range(repeat):
+        # A donated argument is gone after the call: the next one gets a copy of its own.
+        placed |= {number: jax.device_put(value, device) for number, value in spare.items()}
+        jax.block_until_ready(list(placed.values()))
+        seconds.append(_call(executable, placed)[0])
+    return RunResult(
+        device=device.device_kind,
+        load_seconds=load_seconds,
+        first_call_seconds=first_seconds,
+        call_seconds=tuple(seconds),
+        outputs=outputs,
+        memory=account(dump.plan, before=before, loaded=loaded, after=after),
+    )
+
+
+def _device(dump: Dump) -> Any:
+    manifest = dump.manifest
+    for package in ("jaxlib", "jax-cuda13-plugin"):
+        try:
+            installed = version(package)
+        except PackageNotFoundError:
+            installed = "none"
+        if manifest.versions[package] != installed:
+            raise DumpError(
+                f"{dump.path}: built with {package} {manifest.versions[package]}, here is "
+                f"{installed}; build it again with this one, or install that one"
+            )
+    if manifest.mesh is not None:
+        raise DumpError(
+            f"{dump.path}: built for the mesh {dict(manifest.mesh)}; `run` takes one device"
+        )
+    try:
+        device = jax.devices("gpu")[0]
+    except RuntimeError as error:
+        raise TargetError(
+            f"no NVIDIA GPU is attached that jax can use: {error}; `xlapipe doctor` says what is "
+            "missing"
+        ) from None
+    capability = str(device.compute_capability)
+    config = read_file(dump.path, "target_config.txtpb").decode()
+    built_for = compute_capability(config)
+    described = manifest.target_description.startswith(device.device_kind)
+    if not described or built_for != capability:
+        raise TargetError(
+            f"{dump.path}: built for {manifest.target_description} (compute capability "
+            f"{built_for}), attached is {device.device_kind} ({capability}); build it for that"
+        )
+    return device
+
+
+def compute_capability(config_text: str) -> str:
+    """`9.0` of a GpuTargetConfigProto."""
+    info: Any = parse(config_text).fields.get("gpu_device_info", {})
+    found = info.get("cuda_compute_capability", {})
+    return f"{found.get('major', 0)}.{found.get('minor', 0)}"
+
+
+def _load(dump: Dump, device: Any) -> Any:
+    content = read_file(dump.path, EXECUTABLE)
+    # open_dump has held the file against its digest; hold the very bytes that are loaded too.
+    if hashlib.sha256(content).hexdigest() != dump.manifest.files[EXECUTABLE]:
+        raise DumpError(f"{dump.path / EXECUTABLE}: changed while it was read")
+    devices = xla_client.DeviceList((device,))
+    try:
+        return device.client.deserialize_executable(content, executable_devices=devices)
+    except RuntimeError as error:
+        raise DumpError(
+            f"{dump.path / EXECUTABLE}: this jaxlib cannot load it: {error}; build it again"
+        ) from None
+
+
+def _call(executable: Any, placed: Mapping[int, Any]) -> tuple[float, list[Any]]:
+    arguments = [placed[number] for number in sorted(placed)]
+    started = time.perf_counter()
+    shards = executable.execute_sharded(arguments).disassemble_into_single_device_arrays()
+    results = [shard[0] for shard in shards]
+    jax.block_until_ready(results)
+    return time.perf_counter() - started, results
+
+
+def _digest(array: Any) -> str:
+    return hashlib.sha256(np.ascontiguousarray(np.asarray(array)).tobytes()).hexdigest()
+
+
+def _stats(device: Any) -> Mapping[str, int]:
+    return dict(device.memory_stats() or {})
+
+
+def read_inputs(spec: str, arguments: Sequence[ArgumentLeaf]) -> dict[int, np.ndarray[Any, Any]]:
+    """Values of the parameters by number.
+
+    Raises:
+      WorkloadError: an unknown form, or arrays that do not fit the arguments.
+    """
+    used = [leaf for leaf in arguments if leaf.parameter_number is not None]
+    if spec.startswith("random:"):
+        try:
+            seed = int(spec.removeprefix("random:"))
+        except ValueError:
+            raise WorkloadError(f"--inputs {spec}: expected a number behind random:") from None
+        values = {leaf.path: _random(leaf, [seed, number]) for number, leaf in enumerate(used)}
+    else:
+        values = _from_file(Path(spec), used)
+    return {
+        leaf.parameter_number: values[leaf.path]
+        for leaf in used
+        if leaf.parameter_number is not None
+    }
+
+
+def _random(leaf: ArgumentLeaf, seed: list[int]) -> np.ndarray[Any, Any]:
+    """Normal values of scale 0.02 for floats, 0 to 15 for integers: small enough to be indices."""
+    generator = np.random.default_rng(seed)
+    dtype = jax.numpy.dtype(leaf.dtype)
+    if jax.numpy.issubdtype(dtype, np.integer):
+        return generator.integers(0, 16, leaf.shape).astype(dtype)
+    if dtype == np.bool_:
+        return generator.integers(0, 2, leaf.shape).astype(dtype)
+    return (generator.standard_normal(leaf.shape, np.float32) * np.float32(0.02)).astype(dtype)
+
+
+def _from_file(path: Path, used: Sequence[ArgumentLeaf]) -> dict[str, np.ndarray[Any, Any]]:
+    values = {}
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            for leaf in used:
+                if leaf.path not in stored:
+                    raise WorkloadError(
+                        f"--inputs {path}: no array {leaf.path!r}; it has "
+                        f"{', '.join(sorted(stored)[:8])}"
+                    )
+                values[leaf.path] = _fitting(stored[leaf.path], leaf, path)
+    except (OSError, ValueError, EOFError) as error:
+        raise WorkloadError(
+            f"--inputs {path}: expected random:SEED or an .npz file: {error}"
+        ) from None
+    return values
+
+
+def _fitting(value: np.ndarray[Any, Any], leaf: ArgumentLeaf, path: Path) -> np.ndarray[Any, Any]:
+    dtype = jax.numpy.dtype(leaf.dtype)
+    if value.dtype.kind == "V" and value.dtype.itemsize == dtype.itemsize:
+        value = value.view(dtype)  # .npz keeps bfloat16 and float8 as raw bytes
+    if value.shape != leaf.shape or value.dtype != dtype:
+        raise WorkloadError(
+            f"--inputs {path}: {leaf.path} is {value.dtype}{list(value.shape)}, expected "
+            f"{leaf.dtype}{list(leaf.shape)}"
+        )
+    return value
