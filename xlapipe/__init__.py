@@ -4,7 +4,20 @@
 package imports no jax.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from xlapipe.errors import XlapipeError
-from xlapipe.workload import Workload
+
+if TYPE_CHECKING:
+    from xlapipe.workload import Workload
 
 __all__ = ["Workload", "XlapipeError"]
+
+
+def __getattr__(name: str) -> Any:
+    # Commands that read a dump start faster without the vocabulary of expectations.
+    if name == "Workload":
+        from xlapipe.workload import Workload
+
+        return Workload
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,10 +4,12 @@ Exit codes: 0 good, 1 an expectation failed, 2 bad input or a failed compile.
 """
 
 import argparse
+import gc
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     command: Command = options.command
     try:
-        code = command(options)
-        sys.stdout.flush()
+        with _no_garbage_collection():
+            code = command(options)
+            sys.stdout.flush()
     except XlapipeError as error:
         if getattr(options, "json", False):
             print(json.dumps({"error": str(error)}))
@@ -36,6 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("xlapipe: interrupted", file=sys.stderr)
         return 130
     return code
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A plan is some 100,000 small objects that live to the end: collecting finds no garbage."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -130,7 +145,8 @@ def _at_least_one(text: str) -> int:
 
 
 def _print_json(data: Any) -> None:
-    print(json.dumps(data, ensure_ascii=False, indent=1))
+    # Without indentation: json is six times faster so, and `| jq` makes it pretty.
+    print(json.dumps(data, ensure_ascii=False))
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ ALLOCATOR_GRANULE_BYTES = 256
 class MemoryAccount:
     """Planned against measured, and the difference item by item; all in bytes.
 
-    planned + rounding + executable - not_on_device + unexplained = measured.
+    planned + rounding + executable - not_on_device - constant + unexplained = measured.
 
     Attributes:
       planned_bytes: the plan's total.

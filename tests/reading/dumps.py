@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[2]
 SEED_003 = ROOT.parent / "shared" / "seeds" / "003_f6ca195099ee0f7f.txt"
 
 needs_seed_003 = pytest.mark.skipif(
-    not SEED_003.is_file(), reason=f"the reference dump {SEED_003.name} is not beside the repository"
+    not SEED_003.is_file(),
+    reason=f"the reference dump {SEED_003.name} is not beside the repository",
 )
 
 

@@ -7,7 +7,7 @@ _NUMBERS = ("0", "1", "-1", "7", str(2**31), str(2**63 - 1), str(2**63), "9" * 3
 _SNIPPETS = (
     "\0", "{", "}", "((((((((", '"', "\\", "\n", "\r\n", " value: ", "allocation 0: size 4:",
     "Total bytes used: 4 (4B)", ", maybe-live-out", "HloLiveRange (max 3):", "%", "#0", "}}}}",
-    "/*index=5*/", " reused by buffers of a different color:", "𝔁", "\x85", "ROOT ", "ENTRY ",
+    "/*index=5*/", " reused by buffers of a different color:", "é", "\x85", "ROOT ", "ENTRY ",
 )  # fmt: skip
 _NUMBER = re.compile(r"\d+")
 
@@ -131,7 +131,8 @@ def _other(value: object, chance: random.Random) -> object:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return chance.choice((0, 1, -1, value + 1, value - 1, 2**31 - 1, -(2**31)))
+        near = max(min(value, 2**31 - 2), 1 - 2**31)  # within the smallest type of a field
+        return chance.choice((0, 1, -1, near + 1, near - 1, 2**31 - 1, -(2**31)))
     if isinstance(value, bytes):
         return wire(value, chance)
     return chance.choice(("", "x", "{}", "\0", "get-tuple-element", str(value) * 2))

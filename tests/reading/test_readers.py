@@ -21,7 +21,8 @@ def each(directories: list[Path]) -> pytest.MarkDecorator:
 
 def test_every_layout_is_there() -> None:
     assert {name_of(path) for path in DIRECTORIES} == {
-        *(f"jaxlib-{v}/{p}" for v in ("0.9.2", "0.10.2", "0.11.2", "0.12.0.1") for p in ("step", "sharded")),
+        *(f"jaxlib-{version}/step" for version in ("0.9.2", "0.10.2", "0.11.2", "0.12.0.1")),
+        *(f"jaxlib-{version}/sharded" for version in ("0.9.2", "0.10.2", "0.11.2", "0.12.0.1")),
         "jaxlib-0.4.30/cpu",
         "jaxlib-0.9.2/cpu",
     }
@@ -44,9 +45,7 @@ def test_a_directory_is_read_through_its_proto(directory: Path) -> None:
     plan = read_path(directory)
     assert plan == read_path(one(directory, "*.hlo.pb.gz"))
     alone = read_proto(proto_of(directory), where="proto")
-    assert alone == dataclasses.replace(
-        plan, total_bytes_used=None, live_ranges=None, thunks=None
-    )
+    assert alone == dataclasses.replace(plan, total_bytes_used=None, live_ranges=None, thunks=None)
 
 
 @each(DIRECTORIES)
@@ -149,12 +148,13 @@ def test_thunks(directory: Path) -> None:
     plan = read_path(directory)
     assert plan.thunks is not None
     assert plan.thunk_counts is not None
-    assert plan.thunk_counts["kCustomKernel"] >= 8
+    kernel = "kKernel" if "0.9.2" in name_of(directory) else "kCustomKernel"
+    assert plan.thunk_counts[kernel] >= 8
     if directory.name == "step":
         assert plan.thunk_counts["kWhile"] == plan.thunk_counts["kConditional"] == 1
         loop = next(at for at, thunk in enumerate(plan.thunks) if thunk.kind == "kWhile")
         assert plan.thunks[loop + 1].depth == plan.thunks[loop].depth + 1
-        assert "grid: [" in plan.thunks[loop + 1].detail
+        assert "compare" in plan.thunks[loop + 1].detail
     else:
         assert any("ReduceScatter" in kind for kind in plan.thunk_counts)
 

@@ -189,7 +189,8 @@ def _verify_disjoint(allocation: BufferAllocation, alive: dict[str, LiveRange], 
             while ends and ends[0][0] <= now:
                 ended, offset = heappop(ends)
                 at = bisect_left(offsets, offset)
-                if present[at][1] == ended:
+                # Another may have taken its place, or it was in place twice.
+                if offsets[at : at + 1] == [offset] and present[at][1] == ended:
                     del offsets[at], present[at]
         at = bisect_left(offsets, value.offset_bytes)
         heappush(ends, (end, value.offset_bytes))

@@ -34,7 +34,7 @@ _VALUE = re.compile(
     r" \(size=(?P<size>\d+),offset=(?P<offset>\d+)\): (?P<shape>\S.*)"
 )
 _REUSING_VALUE = re.compile(r"  value: <\d+ [^<>]+> \(color=-?\d+\)")
-_TOTAL = re.compile(r"^Total bytes used: (\d+)(?: \([^()\n]*\))?$", re.MULTILINE)
+_TOTAL = re.compile(r"^Total bytes used: (\d+)(?: \([^()\n]*\))?\r?$", re.MULTILINE)
 _TOTAL_START = "Total bytes used:"
 
 

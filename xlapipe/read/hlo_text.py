@@ -51,7 +51,9 @@ def parse_hlo(source: SourceText) -> ParsedModule:
     if entry is None:
         source.fail(len(lines), "an ENTRY computation", "none", CUT)
     return ParsedModule(
-        HloModule(header.name, in_call_order(computations, entry), entry), header.aliases, header.buffer_donors
+        HloModule(header.name, in_call_order(computations, entry), entry),
+        header.aliases,
+        header.buffer_donors,
     )
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xlapipe.dump import Dump
-from xlapipe.expect import Finding
 from xlapipe.plan import Plan
+
+if TYPE_CHECKING:
+    from xlapipe.expect import Finding
 
 
 def plan_figures(plan: Plan) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def dump_figures(dump: Dump) -> dict[str, Any]:
     }
 
 
-def finding_figures(finding: Finding) -> dict[str, Any]:
+def finding_figures(finding: "Finding") -> dict[str, Any]:
     """One finding; `violations` is empty where the expectation holds."""
     return {
         "expectation": finding.expectation,
@@ -126,6 +128,6 @@ def gemm_counts(plan: Plan) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def failed(findings: Sequence[Finding]) -> int:
+def failed(findings: "Sequence[Finding]") -> int:
     """How many of `findings` do not hold."""
     return sum(not finding.holds for finding in findings)

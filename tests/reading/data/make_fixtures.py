@@ -91,18 +91,25 @@ def lowered(name):
     return jax.jit(sharded, donate_argnums=0, out_shardings=out).lower(weights, x)
 
 
-def scrubbed_proto(data, names):
-    """`data` with other names of files; read by the package, so run this from the repository."""
+def scrubbed(text):
+    """`text` without the folders of this machine."""
+    here = re.escape(str(Path(__file__).parent)).encode() + rb"/[a-z_]+\.py"
+    return re.sub(rb'/[^"\s]*/(?=site-packages/)', b"/", re.sub(here, b"model.py", text))
+
+
+def scrubbed_proto(data):
+    """An HloProto without the folders of this machine."""
     sys.path.insert(0, str(Path(__file__).parents[3]))
     from xlapipe.read.hlo_proto import HloProto
 
     proto = HloProto.FromString(data)
     index = proto.hlo_module.stack_frame_index
-    index.file_names[:] = [names(file) for file in index.file_names]
+    index.file_names[:] = [scrubbed(file.encode()).decode() for file in index.file_names]
     for computation in proto.hlo_module.computations:
         for instruction in computation.instructions:
-            if instruction.metadata.source_file:
-                instruction.metadata.source_file = names(instruction.metadata.source_file)
+            metadata = instruction.metadata
+            if metadata.source_file:
+                metadata.source_file = scrubbed(metadata.source_file.encode()).decode()
     return proto.SerializeToString(deterministic=True)
 
 
@@ -120,20 +127,11 @@ def main():
             lowered(part).compile(compiler_options=options)
             target = out / part
             target.mkdir(parents=True, exist_ok=True)
-            here = re.escape(str(Path(__file__).parent)).encode() + rb"/[a-z_]+\.py"
-            library = rb'/[^"\s]*/(?=site-packages/)'
             for path in sorted(Path(folder).iterdir()):
                 if not KEPT.fullmatch(path.name):
                     continue
                 data = path.read_bytes()
-
-                def scrub(text):
-                    return re.sub(library, b"/", re.sub(here, b"model.py", text))
-
-                if path.suffix == ".pb":
-                    data = scrubbed_proto(data, lambda file: scrub(file.encode()).decode())
-                else:
-                    data = scrub(data)
+                data = scrubbed_proto(data) if path.suffix == ".pb" else scrubbed(data)
                 kept = target / (path.name + ".gz")
                 kept.write_bytes(gzip.compress(data, 9, mtime=0))
 

@@ -1,0 +1,99 @@
+"""Autotune locks: refused with the reason where they are of another, or are none."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from xlapipe.errors import TargetError
+from xlapipe.lock import AutotuneLock, check_results, raw_lock, read_lock, target_name
+from xlapipe.target import target_named
+
+LOCK = AutotuneLock(
+    workload="step",
+    gemm_policy="auto",
+    target="h200",
+    device="NVIDIA H200",
+    compute_capability="9.0",
+    device_memory_bytes=150_109_880_320,
+    versions={"jaxlib": "0.11.2"},
+    target_config="gpu_device_info { core_count: 132 }",
+    results='entries { key { target { device: "x" } } }',
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "autotune_lock.json"
+    path.write_bytes(LOCK.to_bytes())
+    return path
+
+
+def test_round_trip(path: Path) -> None:
+    assert read_lock(path) == LOCK
+    target = LOCK.as_target()
+    assert (target.name, target.config_text) == ("h200", LOCK.target_config)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"workload": "other"}, "made for workload 'step', asked for 'other'"),
+        ({"gemm_policy": "cublas"}, "made for gemm policy 'auto'"),
+        ({"target": "b200"}, "made for target 'h200', asked for 'b200'"),
+        ({"jaxlib": "0.12.0.1"}, "made for jaxlib '0.11.2', asked for '0.12.0.1'"),
+    ],
+)
+def test_a_lock_of_another_is_refused(asked: dict[str, str], said: str) -> None:
+    with pytest.raises(TargetError, match=said):
+        LOCK.refuse_unless(where="lock", **asked)
+
+
+def test_a_lock_of_the_same_is_not_refused() -> None:
+    LOCK.refuse_unless(
+        where="lock", workload="step", gemm_policy="auto", target="h200", jaxlib="0.11.2"
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0",
+        b"[]",
+        b"{}",
+        b'{"schema_version": 2}',
+        json.dumps({**json.loads(LOCK.to_bytes()), "results": 3}).encode(),
+        json.dumps({**json.loads(LOCK.to_bytes()), "results": "entries {"}).encode(),
+        json.dumps({**json.loads(LOCK.to_bytes()), "results": "gpu_device_info {}"}).encode(),
+        json.dumps({**json.loads(LOCK.to_bytes()), "versions": "0.11.2"}).encode(),
+        LOCK.to_bytes()[:-20],
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_lock_is_refused(content: bytes, path: Path) -> None:
+    path.write_bytes(content)
+    with pytest.raises(TargetError, match=r"autotune_lock\.json"):
+        read_lock(path)
+
+
+def test_raw_results_take_any_workload(tmp_path: Path) -> None:
+    raw = tmp_path / "results.pbtxt"
+    raw.write_text(LOCK.results)
+    lock = raw_lock(raw, target_named("h200"), "auto", "0.11.2")
+    lock.refuse_unless(where="raw", workload="anything", jaxlib="0.11.2")
+    raw.write_text("gpu_device_info {}")
+    with pytest.raises(TargetError, match="AutotuneResults"):
+        raw_lock(raw, target_named("h200"), "auto", "0.11.2")
+
+
+@pytest.mark.parametrize("text", ["version: 3\n", "", "results { device: 'a' }", LOCK.results])
+def test_results_of_every_jaxlib(text: str) -> None:
+    check_results(text, where="results")
+
+
+def test_the_device_has_the_catalogues_name_where_one_row_fits() -> None:
+    assert target_name(LOCK.as_target()) == "h200"
+    unknown = replace(target_named("h200"), name="own", description="NVIDIA X1")
+    assert target_name(unknown) == "own"

@@ -1,0 +1,178 @@
+"""The rules of the normal form: each absorbs what machines differ in, and shows a real change."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from xlapipe.dump import Dump, Manifest
+from xlapipe.golden import NormalForm, differences, normal_form
+from xlapipe.normal_hlo import normal_hlo
+from xlapipe.plan import (
+    AllocationKind,
+    BufferAllocation,
+    Computation,
+    HloModule,
+    Instruction,
+    LogicalBuffer,
+    Plan,
+    Thunk,
+)
+
+HLO = """\
+HloModule jit_f, is_scheduled=true, input_output_alias={ {0}: (1, {}, may-alias) }, \
+frontend_attributes={fingerprint_before_lhs="d45f"}
+
+FileNames
+1 "/home/a/step.py"
+
+FunctionNames
+1 "step"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=16 end_line=16 column=4 end_column=108}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+
+%fused_add (param_0.5: f32[8], param_1.198: f32[8]) -> f32[8] {
+  %param_0.5 = f32[8]{0} parameter(0), metadata={scheduling_name="param_0.5"}
+  %param_1.198 = f32[8]{0} parameter(1)
+  %slice.1 = f32[4]{0} slice(%param_1.198), slice={[0:4]}
+  ROOT %add.7 = f32[8]{0} add(%param_0.5, %param_1.198), metadata={op_name="{\\"}" stack_frame_id=1}
+}
+
+ENTRY %main.2 (x.1: f32[8], c.1: f32[8]) -> f32[8] {
+  %x.1 = f32[8]{0} parameter(0)
+  %dot = f32[8]{0} fusion(%x.1), kind=kCustom, backend_config={"sizes":["16"]}
+  %c.1 = f32[8]{0} parameter(1)
+  ROOT %loop_add = f32[8]{0} fusion(%dot, %c.1), kind=kLoop, calls=%fused_add
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "before", "after"),
+    [
+        ("tables", "/home/a/step.py", "/elsewhere/step.py"),
+        ("tables", "line=16 end_line=16", "line=17 end_line=17"),
+        ("metadata", " stack_frame_id=1}", " stack_frame_id=9}"),
+        ("metadata", 'metadata={scheduling_name="param_0.5"}', 'metadata={scheduling_name="p"}'),
+        ("fingerprint", "d45f", "77aa"),
+        ("inner names", "param_1.198", "param_1.196"),
+        ("inner names", "add.7", "add.12"),
+        (
+            "parameters",
+            "  %x.1 = f32[8]{0} parameter(0)\n"
+            '  %dot = f32[8]{0} fusion(%x.1), kind=kCustom, backend_config={"sizes":["16"]}\n'
+            "  %c.1 = f32[8]{0} parameter(1)\n",
+            "  %c.1 = f32[8]{0} parameter(1)\n"
+            "  %x.1 = f32[8]{0} parameter(0)\n"
+            '  %dot = f32[8]{0} fusion(%x.1), kind=kCustom, backend_config={"sizes":["16"]}\n',
+        ),
+    ],
+)
+def test_rule_absorbs(rule: str, before: str, after: str) -> None:
+    assert before in HLO, rule
+    assert normal_hlo(HLO.replace(before, after)) == normal_hlo(HLO), rule
+
+
+@pytest.mark.parametrize(
+    ("what", "before", "after"),
+    [
+        ("an operand inside", "add(%param_0.5, %param_1.198)", "add(%param_0.5, %param_0.5)"),
+        ("the order of operands", "add(%param_0.5, %param_1.198)", "add(%param_1.198, %param_0.5)"),
+        ("an opcode", " add(", " subtract("),
+        ("a shape", "%slice.1 = f32[4]{0}", "%slice.1 = f32[2]{0}"),
+        ("bounds", "slice={[0:4]}", "slice={[4:8]}"),
+        ("a tile", '"sizes":["16"]', '"sizes":["32"]'),
+        ("an operand of the entry", "fusion(%dot, %c.1)", "fusion(%x.1, %c.1)"),
+        ("an alias", "{0}: (1, {}, may-alias)", "{0}: (0, {}, may-alias)"),
+        ("a fusion's kind", "kind=kLoop", "kind=kInput"),
+        ("which parameter", "%c.1 = f32[8]{0} parameter(1)", "%c.1 = f32[8]{0} parameter(2)"),
+        ("a name of the entry", "%loop_add", "%loop_subtract"),
+    ],
+)
+def test_a_real_change_shows(what: str, before: str, after: str) -> None:
+    assert before in HLO, what
+    assert normal_hlo(HLO.replace(before, after)) != normal_hlo(HLO), what
+
+
+MANIFEST = Manifest(
+    workload="step",
+    target="h200",
+    target_description="NVIDIA H200",
+    target_source="attached",
+    gemm_policy="auto",
+    tuned=True,
+    versions={"jaxlib": "0.11.2"},
+    options={},
+    arguments=(),
+    outputs=(),
+    requested_dots=(),
+    expectations=(),
+    memory_analysis={},
+)
+
+
+def scalar(index: int, name: str, shape: str = "f32[]", size: int = 4) -> BufferAllocation:
+    value = LogicalBuffer(name, 0, size, shape)
+    return BufferAllocation(index, size, (AllocationKind.THREAD_LOCAL,), values=(value,))
+
+
+TEMP = BufferAllocation(
+    0,
+    96,
+    (AllocationKind.PREALLOCATED_TEMP,),
+    values=(LogicalBuffer("a", 0, 32, "f32[8]{0}"), LogicalBuffer("b", 64, 32, "f32[8]{0}")),
+)
+FUSION = Instruction("b", "fusion", "f32[8]{0}", ("a",), fusion_kind="kLoop")
+MODULE = HloModule("m", {"main": Computation("main", (FUSION,), "b")}, "main")
+PLAN = Plan(
+    (TEMP, scalar(1, "lhs.1"), scalar(2, "rhs.1", "s32[]")),
+    module=MODULE,
+    thunks=(Thunk("kCustomKernel", 0, "a grid: [1]"), Thunk("kCustomKernel", 0, "b grid: [1]")),
+)
+
+
+def form(plan: Plan, hlo: str = HLO, before: str = HLO) -> NormalForm:
+    files = {"after_optimizations.txt": hlo, "before_optimizations.txt": before}
+    encoded = {name: text.encode() for name, text in files.items()}
+    return normal_form(Dump(Path("dump"), MANIFEST, plan), encoded)
+
+
+def test_order_and_names_of_thread_locals_are_absorbed() -> None:
+    swapped = (TEMP, scalar(1, "x.9", "s32[]"), scalar(2, "y.3"))
+    assert differences(form(PLAN), form(replace(PLAN, allocations=swapped)), name="step") == []
+
+
+@pytest.mark.parametrize(
+    "allocations",
+    [
+        (replace(TEMP, size_bytes=97), *PLAN.allocations[1:]),
+        (
+            replace(TEMP, values=(TEMP.values[0], replace(TEMP.values[1], offset_bytes=32))),
+            *PLAN.allocations[1:],
+        ),
+        (replace(TEMP, kinds=(AllocationKind.MAYBE_LIVE_OUT,)), *PLAN.allocations[1:]),
+        (*PLAN.allocations, scalar(3, "z.1")),
+        (TEMP, scalar(1, "lhs.1", "f64[]", 8), PLAN.allocations[2]),
+    ],
+    ids=["size", "offset", "kind", "one more thread-local", "a larger thread-local"],
+)
+def test_a_real_change_of_allocations_shows(allocations: tuple[BufferAllocation, ...]) -> None:
+    found = differences(form(PLAN), form(replace(PLAN, allocations=allocations)), name="step")
+    assert "the same HLO, other plan" in found[0]
+
+
+def test_order_of_thunks_shows() -> None:
+    thunks = tuple(reversed(PLAN.thunks or ()))
+    found = differences(form(PLAN), form(replace(PLAN, thunks=thunks)), name="step")
+    assert "[thunks]" in found[0]
+
+
+def test_the_stage_at_which_two_part_is_named() -> None:
+    other = HLO.replace('"sizes":["16"]', '"sizes":["32"]')
+    assert "XLA's optimisation" in differences(form(PLAN), form(PLAN, other), name="step")[0]
+    assert "lowering" in differences(form(PLAN), form(PLAN, other, other), name="step")[0]
