@@ -9,7 +9,9 @@ PYTHON ?=
 JAX ?=
 VENV ?= .venv
 # XLA compiles in several threads and takes about 1 GB: more workers than this gain nothing.
-PYTEST_ARGS ?= -n auto --maxprocesses 4
+# loadgroup keeps the tests of one compile on one worker.
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadgroup
+BENCH_ARGS ?= -p no:xdist
 
 # What the user has set for other programs must not change what XLA decides, nor what is imported.
 unexport $(filter JAX_% XLA_% TF_%,$(.VARIABLES))
@@ -30,14 +32,15 @@ setup: ## make .venv with the pinned requirements (the others do it as needed)
 	@$(setup)
 
 dump: setup ## compile every workload for the H200 into hlo_dumps/, without a GPU
-	@$(bin)/xlapipe dump --all
+	@$(bin)/xlapipe dump --all --gemm cublas --gemm triton
+	@$(bin)/xlapipe dump --all --locked
 
 test: setup ## run the tests, golden comparisons included
 	@$(bin)/python -m pytest $(PYTEST_ARGS)
 
 bench: ## compare speed with a bare compile and with XProf
 	@$(setup) bench
-	@$(bin)/python -m pytest bench
+	@$(bin)/python -m pytest tests/bench/bench_*.py -s $(BENCH_ARGS)
 
 lint: setup ## ruff, mypy, import-linter
 	@$(bin)/ruff check .

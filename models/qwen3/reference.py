@@ -6,7 +6,7 @@ they are here too.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import jax
@@ -15,9 +15,10 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from models.qwen3.cache import write_slots
-from models.qwen3.config import QWEN3_0_6B, Qwen3Config
+from models.qwen3.config import Qwen3Config
 from models.qwen3.model import Qwen3
 from models.qwen3.rope import rotation_from_table
+from models.qwen3.sizes import ReferenceSizes
 from models.qwen3.steps import Params, abstract_model
 
 Keys: TypeAlias = Float[Array, "T K H"]
@@ -40,25 +41,6 @@ WEIGHTS: Mapping[int, Path] = {
     12: ("layers", 1, "mlp", "gate_up_proj", "weight"),
     13: ("layers", 1, "post_attention_norm", "scale"),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReferenceSizes:
-    """Sizes of the step; the defaults are those of dump 003.
-
-    Attributes:
-      config: the model; the step takes three layers of it, however many it has.
-      tokens: tokens of the step, of any sequences (T).
-      blocks: pages of the KV cache.
-      block_size: slots in a page.
-      positions: rows of the RoPE table (P).
-    """
-
-    config: Qwen3Config = QWEN3_0_6B
-    tokens: int = 128
-    blocks: int = 4233
-    block_size: int = 16
-    positions: int = 40960
 
 
 def _three_layers(config: Qwen3Config) -> Qwen3Config:

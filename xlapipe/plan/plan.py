@@ -17,6 +17,9 @@ from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.liveness import LiveRanges
 from xlapipe.plan.thunks import Thunk
 
+# Opcodes whose result is a value of their operand, at the same place.
+_NAMES_ANOTHER = ("bitcast", "get-tuple-element", "async-done", "async-start", "copy-done")
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -136,28 +139,28 @@ class Plan:
     def _live_out_of(self, index: int) -> BufferAllocation | None:
         """Follows the root tuple's operand to the value that it names.
 
-        A value reached through a tuple-shaped instruction is told by its shape and by lying in a
-        live-out allocation: HLO text gives positions of values to buffer assignment alone.
+        A value reached through a tuple-shaped instruction is told by its dimensions and by lying
+        in a live-out allocation: neither HLO text nor proto gives positions of values.
         """
         entry = self._entry
         if entry is None:
             return None
         root = entry.by_name[entry.root]
-        name = root.operands[index] if root.opcode == "tuple" else root.name
-        wanted = entry.by_name[name].shape.partition("{")[0]
+        if root.opcode == "tuple" and index >= len(root.operands):
+            return None
+        instruction = entry.by_name[root.operands[index] if root.opcode == "tuple" else root.name]
+        wanted = _dims(instruction.shape)
         seen: set[str] = set()
-        while name not in seen:
-            seen.add(name)
-            for allocation, value in self._values_of_instruction.get(name, ()):
-                if value.name == name or (
-                    value.shape.partition("{")[0] == wanted
-                    and allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
+        while instruction.name not in seen:
+            seen.add(instruction.name)
+            for allocation, value in self._values_of_instruction.get(instruction.name, ()):
+                if value.name == instruction.name or (
+                    _dims(value.shape) == wanted and allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
                 ):
                     return allocation
-            instruction = entry.by_name.get(name)
-            if instruction is None or not instruction.operands:
+            if instruction.opcode not in _NAMES_ANOTHER or not instruction.operands:
                 return None
-            name = instruction.operands[0]
+            instruction = entry.by_name[instruction.operands[0]]
         return None
 
     @cached_property
@@ -169,3 +172,12 @@ class Plan:
             for value in allocation.values:
                 values.setdefault(value.instruction, []).append((allocation, value))
         return values
+
+
+def _dims(shape: str) -> list[str]:
+    """Dimensions of an array shape, ones left out: a bitcast may add or drop them.
+
+    >>> _dims("f32[1,8,128]{2,1,0}")
+    ['8', '128']
+    """
+    return [dim for dim in shape.partition("[")[2].partition("]")[0].split(",") if dim != "1"]

@@ -34,7 +34,7 @@ _VALUE = re.compile(
     r" \(size=(?P<size>\d+),offset=(?P<offset>\d+)\): (?P<shape>\S.*)"
 )
 _REUSING_VALUE = re.compile(r"  value: <\d+ [^<>]+> \(color=-?\d+\)")
-_TOTAL = re.compile(r"^Total bytes used: (\d+)(?: \([^()\n]*\))?\r?$", re.MULTILINE)
+_TOTAL = re.compile(r"Total bytes used: (\d+)(?: \([^()\n]*\))?\r?$", re.MULTILINE)
 _TOTAL_START = "Total bytes used:"
 
 
@@ -69,16 +69,22 @@ def find_total(source: SourceText) -> int | None:
     Raises:
       DumpError: for a total that is cut, out of bounds, or there twice.
     """
-    if _TOTAL_START not in source.text:
+    text = source.text
+    starts = [0] if text.startswith(_TOTAL_START) else []
+    position = text.find(_TOTAL_START, 1)
+    while position >= 0:
+        if text[position - 1] == "\n":
+            starts.append(position)
+        position = text.find(_TOTAL_START, position + 1)
+    if not starts:
         return None
-    found = list(_TOTAL.finditer(source.text))
-    if len(found) != 1:
-        line = source.text.count("\n", 0, source.text.index(_TOTAL_START)) + 1
+    line = text.count("\n", 0, starts[0]) + 1
+    match = _TOTAL.match(text, starts[0])
+    if match is None or len(starts) > 1:
         source.fail(
-            line, "one line `Total bytes used: N (…)`", f"{len(found)} of that form", UNKNOWN
+            line, "one line `Total bytes used: N (…)`", f"{len(starts)} that begin so", UNKNOWN
         )
-    line = source.text.count("\n", 0, found[0].start()) + 1
-    return int64(found[0].group(1), source, line, "a total")
+    return int64(match[1], source, line, "a total")
 
 
 def _parse_allocation(

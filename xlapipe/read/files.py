@@ -7,7 +7,7 @@ XLA names them `module_0001.jit_f.sm_9.0a_gpu_after_optimizations` and then `.hl
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,8 @@ _MODULE = re.compile(r"(?P<stem>.*after_optimizations)\.(?P<part>hlo\.pb|txt)")
 _THUNKS = re.compile(r"(?P<stem>.*?)thunk_sequence(?P<after>_after_thunk_passes)?[^/]*\.txt")
 # The stem of xlapipe's own names.
 _OWN = "after_optimizations"
+# Modules that a message lists.
+_LISTED = 20
 _MODULE_ID = re.compile(r"module_\d+")
 
 
@@ -46,12 +48,14 @@ def in_directory(directory: Path) -> DumpFiles:
     Raises:
       DumpError: if it holds none, or several.
     """
+    names = _names(directory)
     modules = [
         files
-        for files in _modules(_names(directory)).values()
+        for files in _modules(names).values()
         if files.proto is not None or files.assignment is not None
     ]
     if len(modules) == 1:
+        modules[0].thunks = _thunks_of(modules[0].stem, names)
         return modules[0]
     if not modules:
         raise DumpError(
@@ -59,7 +63,9 @@ def in_directory(directory: Path) -> DumpFiles:
             "*buffer-assignment.txt, found neither; XLA dumps nothing where a compile comes out "
             "of the persistent cache: switch that off, or give the right directory"
         )
-    listed = "".join(f"\n  {files.proto or files.assignment}" for files in modules)
+    listed = "".join(f"\n  {files.proto or files.assignment}" for files in modules[:_LISTED])
+    if len(modules) > _LISTED:
+        listed += f"\n  and {len(modules) - _LISTED} more"
     raise DumpError(
         f"{directory}: expected one optimised module, found {len(modules)}; name one of:{listed}"
     )
@@ -77,14 +83,13 @@ def beside(path: Path) -> DumpFiles:
     name = _plain(path.name)
     if name.endswith(".pb"):
         wanted = _MODULE.fullmatch(name)
-        files = _modules(_names(path.parent)).get(wanted["stem"]) if wanted else None
-        files = files or DumpFiles(name)
+        files = _module_beside(path, wanted["stem"]) if wanted else DumpFiles(name)
         files.proto = path
         return files
     match = _BUFFERS.fullmatch(name) or _MODULE.fullmatch(name)
     if match is None:
         return DumpFiles(name, assignment=path)
-    files = _modules(_names(path.parent)).get(match["stem"] or _OWN) or DumpFiles(name)
+    files = _module_beside(path, match["stem"] or _OWN)
     if match["part"] == "buffer-assignment":
         files.assignment = path
     if files.assignment is not None:
@@ -94,6 +99,13 @@ def beside(path: Path) -> DumpFiles:
             f"{path}: expected {match['stem']}-buffer-assignment.txt or .hlo.pb beside this "
             "file, found neither; copy the whole dump directory"
         )
+    return files
+
+
+def _module_beside(path: Path, stem: str) -> DumpFiles:
+    names = _names(path.parent)
+    files = _modules(names).get(stem) or DumpFiles(stem)
+    files.thunks = _thunks_of(stem, names)
     return files
 
 
@@ -114,7 +126,7 @@ def _plain(name: str) -> str:
 
 
 def _modules(names: Mapping[str, Path]) -> dict[str, DumpFiles]:
-    """The files of every module, by stem."""
+    """The files of every module but its thunks, by stem."""
     modules: dict[str, DumpFiles] = {}
     for name, path in names.items():
         match = _BUFFERS.fullmatch(name) or _MODULE.fullmatch(name)
@@ -133,15 +145,13 @@ def _modules(names: Mapping[str, Path]) -> dict[str, DumpFiles]:
                 files.values = path
             case "live-range":
                 files.live_range = path
-    for files in modules.values():
-        files.thunks = _thunks_of(files.stem, names.items())
     return modules
 
 
-def _thunks_of(stem: str, names: Iterable[tuple[str, Path]]) -> Path | None:
+def _thunks_of(stem: str, names: Mapping[str, Path]) -> Path | None:
     """The thunk sequence of a module, after the thunk passes where there are both."""
     found: tuple[int, bool, Path] | None = None
-    for name, path in names:
+    for name, path in names.items():
         match = _THUNKS.fullmatch(name)
         if match is None:
             continue

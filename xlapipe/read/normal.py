@@ -1,4 +1,4 @@
-"""Spellings of HLO that differ between the proto, the HLO text and `from instruction:` lines."""
+"""One form for what the proto, the HLO text and `from instruction:` lines spell differently."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

@@ -1,0 +1,267 @@
+"""What must hold of the plans, in closed form from the config. Imports no jax.
+
+Sizes are bytes. Temporary memory is bounded by the sum of what one layer needs at most: XLA
+overlays most of it, so that a plan stays well below, and a copy of a cache, of a weight or of a
+table does not fit.
+"""
+
+from models.qwen3.config import Qwen3Config
+from models.qwen3.sizes import (
+    FLOAT32,
+    INT32,
+    POINTER,
+    ReferenceSizes,
+    cache_bytes,
+    cache_leaf_bytes,
+    weight_bytes,
+)
+from xlapipe.expect import (
+    Aliased,
+    AllocationOf,
+    AllocationsAre,
+    BeyondAtMost,
+    Expectation,
+    FusionCount,
+    GemmCount,
+    Matmul,
+    MatmulsAccounted,
+    NoAllocationAbove,
+    NoCopyAbove,
+    NotAliased,
+    NoValueOfShape,
+    ParameterBytes,
+    TempAtMost,
+    TotalWithin,
+)
+
+CUBLAS = ("cublas", "cublaslt")
+# What dump 003 itself came to ("Total bytes used").
+DUMP_003_TOTAL_BYTES = 932_847_568
+# XLA asks for at most this much for cuBLASLt on Hopper: 4 MiB where its autotuner has run, and,
+# up to jaxlib 0.11, 32 MiB where it has not. The gemms of a step share one.
+WORKSPACE_BYTES = 32 * 2**20
+# Triton gemms that are short of blocks sum slices of the contracted axis apart, in float32.
+MAX_SPLIT_K = 8
+# Tables of pointers to tuples' leaves, scalars, and padding of each value to 128 bytes.
+SMALL_BYTES = 16 * 1024
+# cuBLAS is given rows in multiples of this.
+ROWS = 8
+
+
+def reference_step(sizes: ReferenceSizes) -> tuple[Expectation, ...]:
+    """The undonated step: dump 003, allocation by allocation."""
+    config = sizes.config
+    # XLA numbers allocations by falling size. Parameter 1, a scalar, comes after the constants.
+    parameters = [n for n in sizes.parameter_bytes if n > FLOAT32]
+    outputs = [sizes.half_cache_bytes] * 2 + [sizes.new_rows_bytes] * 2
+    table = len(outputs) * POINTER
+    allocations = [(n, ("parameter",)) for n in parameters]
+    allocations += [(n, ("maybe-live-out",)) for n in (*outputs, table)]
+    allocations.sort(key=lambda allocation: -allocation[0])
+    activations = sizes.tokens * (2 * config.hidden_size + config.intermediate_size)
+    return (
+        AllocationsAre(
+            tuple(allocations), because="allocations 0 to 20 of dump 003, from the config"
+        ),
+        ParameterBytes(sum(sizes.parameter_bytes), because="p0 to p16"),
+        NotAliased(because="nothing is donated"),
+        AllocationOf("p16", 2 * sizes.half_cache_bytes, because="2 blocks block_size K H itemsize"),
+        AllocationOf("out[2]", sizes.half_cache_bytes, because="the cache's keys are copied out"),
+        AllocationOf("out[3]", sizes.half_cache_bytes, because="the cache's values are copied out"),
+        TotalWithin(DUMP_003_TOTAL_BYTES, 1e-4, because="total of dump 003", under="cublas"),
+        TempAtMost(
+            activations * config.itemsize + SMALL_BYTES,
+            because="both o_proj outputs T 2D and one SwiGLU output T F; gemm outputs and "
+            "workspaces lie in the cache outputs, which are written last",
+        ),
+        *_reference_kernels(),
+    )
+
+
+def reference_step_donated(sizes: ReferenceSizes) -> tuple[Expectation, ...]:
+    """The same with the cache donated: it is updated where it is."""
+    config = sizes.config
+    half = sizes.half_cache_bytes
+    tokens, itemsize = sizes.tokens, config.itemsize
+    both_o_proj = 2 * config.hidden_size
+    constant_dot = (
+        both_o_proj * config.q_size  # the two weights, side by side
+        + tokens * config.q_size  # the constant
+        + tokens * both_o_proj  # the product
+    ) * itemsize
+    layer = tokens * (2 * config.hidden_size + 3 * config.intermediate_size) * itemsize
+    on_cublas = WORKSPACE_BYTES + constant_dot + layer
+    # The sums of o_proj's slices are left to their readers, in both layers.
+    on_triton = _partials(tokens, both_o_proj) + _partials(tokens, 2 * config.intermediate_size)
+    on_triton += layer
+    bounds = {
+        "cublas": (on_cublas, "workspace, the merged dot on a constant, activations"),
+        "triton": (on_triton, "split-K partials of o_proj and gate_up, activations"),
+        "auto": (on_cublas + on_triton, "as on cuBLAS and as on Triton"),
+    }
+    outputs = ("out[0]", "out[1]")
+    return (
+        ParameterBytes(
+            sum(sizes.parameter_bytes) + tokens * INT32, because="p0 to p16, and the slots p17"
+        ),
+        Aliased("p16", because="the cache is donated and written in place"),
+        AllocationOf("p16", 2 * half, because="2 blocks block_size K H itemsize"),
+        AllocationOf("out[0]", sizes.new_rows_bytes, because="k: T K H itemsize"),
+        AllocationOf("out[1]", sizes.new_rows_bytes, because="v: T K H itemsize"),
+        NoAllocationAbove(half - 1, ("p16", "p5"), because="no second half of the cache"),
+        NoCopyAbove(half - 1, because="no copy of half the cache"),
+        *(
+            BeyondAtMost(bound + SMALL_BYTES, outputs, because=because, under=policy)
+            for policy, (bound, because) in bounds.items()
+        ),
+        *_reference_kernels(),
+    )
+
+
+def prefill(
+    config: Qwen3Config, *, batch: int, length: int, cache_length: int
+) -> tuple[Expectation, ...]:
+    """Prompts of up to `length` tokens into a cache of `cache_length` slots."""
+    # Logits of one position of each sequence are wanted, and may have such a shape themselves.
+    shapes = {(batch, length), (batch * length,)} if length > 1 and batch > 1 else {(length,)}
+    return (
+        *_model(config, batch=batch, tokens=length, attended=length, cache_length=cache_length),
+        *(
+            NoValueOfShape((*dims, config.vocab_size), because="logits of last positions only")
+            for dims in sorted(shapes - {(batch,)})
+        ),
+    )
+
+
+def decode(config: Qwen3Config, *, batch: int, cache_length: int) -> tuple[Expectation, ...]:
+    """One token for each sequence."""
+    return _model(
+        config, batch=batch, tokens=1, attended=cache_length, cache_length=cache_length
+    )
+
+
+def _model(
+    config: Qwen3Config, *, batch: int, tokens: int, attended: int, cache_length: int
+) -> tuple[Expectation, ...]:
+    """What holds of every step of the whole model.
+
+    Args:
+      tokens: new tokens of each sequence (T).
+      attended: cache slots that attention reads.
+    """
+    leaf = cache_leaf_bytes(config, batch=batch, cache_length=cache_length)
+    # Queries are brought into the order of the cache: a copy that belongs to the step.
+    queries = batch * tokens * config.q_size * config.itemsize
+    inputs = (batch * tokens + batch) * INT32
+    return (
+        ParameterBytes(
+            weight_bytes(config)
+            + cache_bytes(config, batch=batch, cache_length=cache_length)
+            + inputs,
+            because="weights, cache, token ids, lengths or positions",
+        ),
+        Aliased("cache", because="every leaf of the cache is donated and written in place"),
+        AllocationOf("cache", leaf, because="B K S H itemsize"),
+        AllocationOf(
+            "out['logits']", batch * config.vocab_size * FLOAT32, because="B V in float32"
+        ),
+        NoCopyAbove(max(leaf - 1, queries), because="no copy of a cache leaf"),
+        *_temp(config, batch=batch, tokens=tokens, attended=attended),
+        *_matmuls(config, batch=batch, tokens=tokens),
+    )
+
+
+def _temp(
+    config: Qwen3Config, *, batch: int, tokens: int, attended: int
+) -> tuple[Expectation, ...]:
+    """Bounds on temporary memory: all values of one layer, and what each policy adds."""
+    n = batch * tokens
+    d, f = config.hidden_size, config.intermediate_size
+    # Each value once as it is computed and, of those that attention reorders, once reordered.
+    values = n * (4 * d + config.qkv_size + 4 * config.q_size + 4 * config.kv_size + 3 * f)
+    # All queries that read one key/value head are the rows of one gemm. Scores and weights, in
+    # float32, and weights in the model's dtype.
+    rows = _up(tokens * config.queries_per_kv_head)
+    scores = batch * config.num_key_value_heads * rows * attended
+    layer = values * config.itemsize + scores * (2 * FLOAT32 + config.itemsize)
+    layer += n * config.head_dim * FLOAT32 + SMALL_BYTES  # and RoPE's cosines and sines
+    on_cublas = WORKSPACE_BYTES
+    if batch % ROWS and batch > 1:
+        on_cublas += _up(batch) * config.vocab_size * FLOAT32
+    on_triton = _partials(n, config.qkv_size) + _partials(n, 2 * f)
+    bounds = {
+        "cublas": (on_cublas, "values of one layer, workspace, logits of rows added"),
+        "triton": (on_triton, "values of one layer, split-K partials of qkv and gate_up"),
+        "auto": (on_cublas + on_triton, "values of one layer, as on cuBLAS and as on Triton"),
+    }
+    return tuple(
+        TempAtMost(layer + bound, because=because, under=policy)
+        for policy, (bound, because) in bounds.items()
+    )
+
+
+def _matmuls(config: Qwen3Config, *, batch: int, tokens: int) -> tuple[Expectation, ...]:
+    """Seven matmuls, six of them in each layer.
+
+    A product with one row is a matrix-vector product, which XLA may make a reduction.
+    """
+    rows = {
+        "attention/qkv_proj": batch * tokens,
+        "attention/scores": tokens * config.queries_per_kv_head,
+        "attention/values": tokens * config.queries_per_kv_head,
+        "attention/o_proj": batch * tokens,
+        "mlp/gate_up_proj": batch * tokens,
+        "mlp/down_proj": batch * tokens,
+    }
+    scopes = {
+        f"layers_{layer}/{scope}": count
+        for layer in range(config.num_hidden_layers)
+        for scope, count in rows.items()
+    }
+    scopes["lm_head"] = batch
+    because = "every matmul of the model is found after optimisation"
+    backends = {"cublas": CUBLAS, "triton": ("triton",), "auto": (*CUBLAS, "triton")}
+    return tuple(
+        MatmulsAccounted(
+            tuple(
+                Matmul(scope, backends=(*allowed, "reduce") if count == 1 else allowed)
+                for scope, count in scopes.items()
+            ),
+            because=because,
+            under=policy,
+        )
+        for policy, allowed in backends.items()
+    )
+
+
+def _reference_kernels() -> tuple[Expectation, ...]:
+    """Gemms and norms of the step of dump 003, donated or not."""
+    six = "gate_up and down of two layers, qkv, and one for both o_proj dots on a constant"
+    return (
+        GemmCount(6, CUBLAS, because=six, under="cublas"),
+        GemmCount(6, ("triton",), because=six, under="triton"),
+        GemmCount(6, (*CUBLAS, "triton"), because=six, under="auto"),
+        FusionCount(4, "kCustom", "__triton", because="two post-attention norms, input, key norm"),
+        MatmulsAccounted(
+            (
+                Matmul("attention/o_proj", count=2, merged_into=1),
+                *(
+                    Matmul(f"layers_{layer}/mlp/{projection}")
+                    for layer in (0, 1)
+                    for projection in ("gate_up_proj", "down_proj")
+                ),
+                Matmul("layers_2/attention/qkv_proj"),
+            ),
+            because="the two o_proj dots on one constant become one gemm",
+        ),
+    )
+
+
+def _partials(rows: int, columns: int) -> int:
+    """Partial sums of one split-K gemm."""
+    return MAX_SPLIT_K * rows * columns * FLOAT32
+
+
+def _up(rows: int) -> int:
+    """Rows, as cuBLAS is given them."""
+    return -(-rows // ROWS) * ROWS

@@ -1,0 +1,82 @@
+"""Bytes of the workloads' arguments, in closed form. Imports no jax."""
+
+from dataclasses import dataclass
+
+from models.qwen3.config import QWEN3_0_6B, Qwen3Config
+
+FLOAT32 = 4
+INT32 = 4
+POINTER = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceSizes:
+    """Sizes of the step of dump 003, which are the defaults.
+
+    Attributes:
+      config: the model; the step takes three layers of it, however many it has.
+      tokens: tokens of the step, of any sequences (T).
+      blocks: pages of the KV cache.
+      block_size: slots in a page.
+      positions: rows of the RoPE table (P).
+    """
+
+    config: Qwen3Config = QWEN3_0_6B
+    tokens: int = 128
+    blocks: int = 4233
+    block_size: int = 16
+    positions: int = 40960
+
+    @property
+    def half_cache_bytes(self) -> int:
+        """All keys of the paged cache, or all values."""
+        return self.blocks * self.block_size * self.config.kv_size * self.config.itemsize
+
+    @property
+    def new_rows_bytes(self) -> int:
+        """The step's keys, or its values: [T, K, H]."""
+        return self.tokens * self.config.kv_size * self.config.itemsize
+
+    @property
+    def parameter_bytes(self) -> tuple[int, ...]:
+        """Of p0 to p16, in order."""
+        config = self.config
+        i, d = config.itemsize, config.hidden_size
+        norm = d * i
+        o_proj = d * config.q_size * i
+        gate_up = 2 * config.intermediate_size * d * i
+        down = d * config.intermediate_size * i
+        return (
+            config.head_dim * i,  # p0, key norm
+            FLOAT32,  # p1, epsilon
+            config.qkv_size * d * i,  # p2
+            norm,  # p3
+            self.tokens * INT32,  # p4, token ids
+            config.vocab_size * d * i,  # p5, embedding
+            *(o_proj, down, gate_up, norm),  # p6 to p9, layer 0
+            *(o_proj, down, gate_up, norm),  # p10 to p13, layer 1
+            self.tokens * INT32,  # p14, positions
+            self.positions * config.head_dim * i,  # p15, RoPE table
+            2 * self.half_cache_bytes,  # p16
+        )
+
+
+def weight_bytes(config: Qwen3Config) -> int:
+    """All weights of the model."""
+    d, f = config.hidden_size, config.intermediate_size
+    projections = config.qkv_size * d + d * config.q_size + 2 * f * d + d * f
+    norms = 2 * d + 2 * config.head_dim
+    tables = config.vocab_size * d * (1 if config.tie_word_embeddings else 2)
+    elements = config.num_hidden_layers * (projections + norms) + tables + d
+    return elements * config.itemsize
+
+
+def cache_leaf_bytes(config: Qwen3Config, *, batch: int, cache_length: int) -> int:
+    """One layer's keys, or its values: [B, K, S, H]."""
+    return batch * cache_length * config.kv_size * config.itemsize
+
+
+def cache_bytes(config: Qwen3Config, *, batch: int, cache_length: int) -> int:
+    """The contiguous cache of all layers."""
+    leaf = cache_leaf_bytes(config, batch=batch, cache_length=cache_length)
+    return 2 * config.num_hidden_layers * leaf

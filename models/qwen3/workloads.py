@@ -1,0 +1,101 @@
+"""The workloads that xlapipe compiles. Building one allocates nothing."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+
+from models.qwen3 import expectations
+from models.qwen3.cache import Cache, init_cache
+from models.qwen3.config import QWEN3_0_6B, Qwen3Config
+from models.qwen3.reference import reference_args, reference_step
+from models.qwen3.sizes import ReferenceSizes
+from models.qwen3.steps import abstract_model, decode_step, prefill_step
+from xlapipe.workload import Workload
+
+
+def qwen3_step() -> Workload:
+    """The step of dump 003: the cache comes in, and out again as copies of its halves."""
+    sizes = ReferenceSizes()
+    return Workload(
+        name="qwen3-step",
+        fn=reference_step(sizes),
+        args=reference_args(sizes, with_slots=False),
+        expectations=expectations.reference_step(sizes),
+    )
+
+
+def qwen3_step_donated() -> Workload:
+    """The same step with the cache donated, and its keys and values written in place."""
+    sizes = ReferenceSizes()
+    return Workload(
+        name="qwen3-step-donated",
+        fn=reference_step(sizes),
+        args=reference_args(sizes, with_slots=True),
+        donate_argnums=16,
+        expectations=expectations.reference_step_donated(sizes),
+    )
+
+
+def qwen3_prefill(
+    layers: int = 2,
+    batch: int = 1,
+    length: int = 128,
+    cache_length: int = 2048,
+    config: Qwen3Config = QWEN3_0_6B,
+) -> Workload:
+    """Prompts of up to `length` tokens each into an empty cache."""
+    config = replace(config, num_hidden_layers=layers)
+    name = f"qwen3-prefill{_beyond_default(layers=(layers, 2), batch=(batch, 1))}"
+    name += _beyond_default(length=(length, 128), cache=(cache_length, 2048))
+    return Workload(
+        name=name,
+        fn=prefill_step(config),
+        args=(
+            abstract_model(config)[1],
+            _abstract_cache(config, batch, cache_length),
+            jax.ShapeDtypeStruct((batch, length), jnp.int32),
+            jax.ShapeDtypeStruct((batch,), jnp.int32),
+        ),
+        donate_argnums=1,
+        expectations=expectations.prefill(
+            config, batch=batch, length=length, cache_length=cache_length
+        ),
+    )
+
+
+def qwen3_decode(
+    layers: int = 2,
+    batch: int = 1,
+    cache_length: int = 2048,
+    config: Qwen3Config = QWEN3_0_6B,
+) -> Workload:
+    """One token for each sequence, with attention over the whole cache."""
+    config = replace(config, num_hidden_layers=layers)
+    name = f"qwen3-decode{_beyond_default(layers=(layers, 2), batch=(batch, 1))}"
+    name += _beyond_default(cache=(cache_length, 2048))
+    per_sequence = jax.ShapeDtypeStruct((batch,), jnp.int32)
+    return Workload(
+        name=name,
+        fn=decode_step(config),
+        args=(
+            abstract_model(config)[1],
+            _abstract_cache(config, batch, cache_length),
+            per_sequence,
+            per_sequence,
+        ),
+        donate_argnums=1,
+        expectations=expectations.decode(config, batch=batch, cache_length=cache_length),
+    )
+
+
+def _abstract_cache(config: Qwen3Config, batch: int, cache_length: int) -> Cache:
+    cache: Cache = jax.eval_shape(
+        lambda: init_cache(config, batch=batch, cache_length=cache_length)
+    )
+    return cache
+
+
+def _beyond_default(**values: tuple[int, int]) -> str:
+    """`-layers28` for each value that is not its default: a folder of its own for the dump."""
+    return "".join(f"-{key}{value}" for key, (value, default) in values.items() if value != default)
