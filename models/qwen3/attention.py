@@ -43,7 +43,8 @@ def _row_major(x: Float[Array, "*B"]) -> Float[Array, "*B"]:
 
     jax 0.10.2 otherwise transposed whole caches before and after each write.
     """
-    return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
+    constrained: Array = with_layout_constraint(x, Layout(tuple(range(x.ndim))))
+    return constrained
 
 
 class Attention(nnx.Module):

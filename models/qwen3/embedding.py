@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+
 class Embedding(nnx.Module):
     """The table [V, D]."""
 
@@ -16,7 +17,7 @@ class Embedding(nnx.Module):
 
     def __call__(self, token_ids: Int[Array, "*B"]) -> Float[Array, "*B D"]:
         """The row of each token. Ids must lie in [0, V); others are clamped."""
-        return self.weight[...].at[token_ids].get(mode="clip")
+        return self.weight[...].at[token_ids].get(mode="clip", wrap_negative_indices=False)
 
     def attend(self, x: Float[Array, "B D"]) -> Float[Array, "B V"]:
         """Logits against every row, float32."""

@@ -1,8 +1,8 @@
 """What must hold of the plans, in closed form from the config. Imports no jax.
 
-Sizes are bytes. Temporary memory is bounded by the sum of what one layer needs at most: XLA
-overlays most of it, so that a plan stays well below, and a copy of a cache, of a weight or of a
-table does not fit.
+Sizes are bytes. Temporary memory is bounded by the sum of what one layer computes and of what the
+GEMM policy adds. XLA overlays most of it, so that plans stay well below; what a bound is for is
+anything that grows with the number of layers, with the vocabulary or with the cache.
 """
 
 from models.qwen3.config import Qwen3Config
@@ -135,9 +135,7 @@ def prefill(
 
 def decode(config: Qwen3Config, *, batch: int, cache_length: int) -> tuple[Expectation, ...]:
     """One token for each sequence."""
-    return _model(
-        config, batch=batch, tokens=1, attended=cache_length, cache_length=cache_length
-    )
+    return _model(config, batch=batch, tokens=1, attended=cache_length, cache_length=cache_length)
 
 
 def _model(

@@ -20,12 +20,8 @@ class Qwen3(nnx.Module):
     def __init__(self, config: Qwen3Config, *, rngs: nnx.Rngs) -> None:
         self.head_dim = config.head_dim
         self.rope_theta = config.rope_theta
-        self.embed = Embedding(
-            config.vocab_size, config.hidden_size, dtype=config.dtype, rngs=rngs
-        )
-        self.layers = nnx.List(
-            [Block(config, rngs=rngs) for _ in range(config.num_hidden_layers)]
-        )
+        self.embed = Embedding(config.vocab_size, config.hidden_size, dtype=config.dtype, rngs=rngs)
+        self.layers = nnx.List([Block(config, rngs=rngs) for _ in range(config.num_hidden_layers)])
         self.final_norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps, dtype=config.dtype)
         self.lm_head = (
             None
@@ -61,8 +57,8 @@ class Qwen3(nnx.Module):
         written: Cache = []
         for index, (layer, layer_cache) in enumerate(zip(self.layers, cache, strict=True)):
             with jax.named_scope(f"layers_{index}"):
-                x, layer_cache = layer(x, rotation, layer_cache, positions, attended_length)
-            written.append(layer_cache)
+                x, new_cache = layer(x, rotation, layer_cache, positions, attended_length)
+            written.append(new_cache)
         return x, written
 
     def logits(self, x: Float[Array, "B D"]) -> Float[Array, "B V"]:

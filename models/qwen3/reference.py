@@ -95,7 +95,7 @@ def reference_step(sizes: ReferenceSizes) -> Callable[..., tuple[Array, ...]]:
     def step(
         p0: Float[Array, " H"],  # key norm, layer 2
         p1: Float[Array, ""],  # epsilon of every norm
-        p2: Float[Array, "CH D"],  # qkv, layer 2
+        p2: Float[Array, "qkv D"],  # qkv, layer 2
         p3: Float[Array, " D"],  # input norm, layer 2
         p4: Int[Array, " T"],  # token ids
         p5: Float[Array, "V D"],  # embedding

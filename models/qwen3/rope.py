@@ -25,8 +25,12 @@ def rotation_of(positions: Int[Array, "*B"], *, head_dim: int, theta: float) -> 
 
 
 def rotation_from_table(table: Float[Array, "P H"], positions: Int[Array, "*B"]) -> Rotation:
-    """The rotation at each position from a table whose rows are [cos, sin]."""
-    cos, sin = jnp.split(table[positions], 2, axis=-1)
+    """The rotation at each position from a table whose rows are [cos, sin].
+
+    Positions must lie in [0, P); others are clamped.
+    """
+    rows = table.at[positions].get(mode="clip", wrap_negative_indices=False)
+    cos, sin = jnp.split(rows, 2, axis=-1)
     return Rotation(cos, sin)
 
 
