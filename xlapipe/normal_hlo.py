@@ -1,30 +1,54 @@
-"""The normal form of optimised HLO text: what is left when machines' differences are taken out.
+"""The normal form of HLO text: what is left when machines' differences are taken out.
 
 Rules, by name; a test shows for each that a real change still shows:
 
 - tables: FileNames, FunctionNames, FileLocations and StackFrames are left out.
 - metadata: `metadata={…}` is left out; it holds numbers of stack frames.
 - fingerprint: XLA's `fingerprint_before_lhs` in the header is left out.
+- computations: they are numbered in the order in which the entry comes to call them, and stand in
+  that order; `%region_0.1.clone` here is `%region_0.1.clone.1` there.
 - inner names: in computations other than the entry, instructions are numbered in order, since
   `param_1.198` here is `param_1.196` there. Operands are renamed along.
 - parameters: in each computation they come first, by number, since a parameter is there from
   the start wherever the schedule lists it.
+- bitcasts: each stands before its first reader, since it costs nothing wherever the schedule
+  lists it.
 """
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
-_HEADER = re.compile(r"(?:ENTRY )?%\S+ \(.*\{$")
-_DEFINED = re.compile(r"\s+(?:ROOT )?%(\S+) = ")
+_HEADER = re.compile(r"(?P<entry>ENTRY )?%(?P<name>\S+) (?P<signature>\(.*)\{$")
+_DEFINED = re.compile(r"  (?P<root>ROOT )?%(?P<name>[\w.\-]+) = ")
 _PARAMETER = re.compile(r" parameter\((\d+)\)")
+_BITCAST = re.compile(r"^[^(]*[\]})] bitcast\(")
+_CALLED = re.compile(
+    r"\b((?:calls|to_apply|body|condition|select|scatter|comparator|\w+_computations?)=)"
+    r"(%[\w.\-]+|\{[^{}]*\})"
+)
 _NAME = re.compile(r"%([\w.\-]+)")
 _FINGERPRINT = re.compile(r',? ?(?:frontend_attributes=\{)?fingerprint_before_lhs="[^"]*"\}?')
+_PARAMETER_NAME = re.compile(r"(?<=[(\s])[\w.\-]+: ")
+
+
+@dataclass(frozen=True)
+class _Computation:
+    name: str
+    is_entry: bool
+    signature: str
+    lines: list[str]
 
 
 def normal_hlo(text: str) -> str:
-    """`after_optimizations.txt` in normal form."""
-    return "\n".join(_computations(_without_tables(text.splitlines()))) + "\n"
+    """The text of a module, before or after optimisation, in normal form."""
+    header, computations = _parse(_without_tables(text.splitlines()))
+    numbers = _called_in_order(computations)
+    lines = [_FINGERPRINT.sub("", header)]
+    for name in numbers:
+        lines += _normal(computations[name], numbers)
+    return "\n".join(lines) + "\n"
 
 
 def _without_tables(lines: list[str]) -> Iterator[str]:
@@ -39,39 +63,90 @@ def _without_tables(lines: list[str]) -> Iterator[str]:
             yield line
 
 
-def _computations(lines: Iterator[str]) -> Iterator[str]:
-    body: list[str] = []
+def _parse(lines: Iterator[str]) -> tuple[str, dict[str, _Computation]]:
+    header = ""
+    computations: dict[str, _Computation] = {}
+    current: _Computation | None = None
     for line in lines:
-        if body:
-            body.append(_without_metadata(line))
-            if line == "}":
-                yield from _in_order(body)
-                body = []
-        elif line.startswith("HloModule"):
-            yield _FINGERPRINT.sub("", line)
-        elif _HEADER.match(line) is not None:
-            body = [line]
-        elif line:
-            yield _without_metadata(line)
+        if line.startswith("HloModule"):
+            header = line
+        elif (found := _HEADER.match(line)) is not None:
+            current = _Computation(found["name"], bool(found["entry"]), found["signature"], [])
+            computations[current.name] = current
+        elif current is not None and line.startswith("  "):
+            current.lines.append(_without_metadata(line))
+    return header, computations
 
 
-def _in_order(body: list[str]) -> Iterator[str]:
-    """A computation with parameters first and, but for the entry, instructions numbered."""
-    header, *instructions = body
-    parameters = {line: number[1] for line in instructions if (number := _PARAMETER.search(line))}
-    instructions.sort(key=lambda line: int(parameters.get(line, len(instructions))))
-    if header.startswith("ENTRY"):
-        yield header
-        yield from instructions
-        return
+def _called_in_order(computations: dict[str, _Computation]) -> dict[str, str]:
+    """New names of the computations, the entry first, callees behind who first calls them."""
     numbers: dict[str, str] = {}
-    for line in instructions:
-        if (defined := _DEFINED.match(line)) is not None:
-            numbers[defined[1]] = f"%{len(numbers)}"
-    # Names in the header's signature are those of the parameters; their shapes stay.
-    yield re.sub(r"([(,] ?)[\w.\-]+: ", r"\1", header)
-    for line in instructions:
-        yield _NAME.sub(lambda found: numbers.get(found[1], found[0]), line)
+    pending = [each.name for each in computations.values() if each.is_entry]
+    while pending:
+        name = pending.pop(0)
+        if name in numbers or name not in computations:
+            continue
+        numbers[name] = "entry" if computations[name].is_entry else f"computation_{len(numbers)}"
+        for line in _in_order(computations[name].lines):
+            for _, called in _CALLED.findall(line):
+                pending += _NAME.findall(called)
+    return numbers
+
+
+def _normal(computation: _Computation, numbers: dict[str, str]) -> Iterator[str]:
+    lines = _in_order(computation.lines)
+    if computation.is_entry:
+        yield f"ENTRY {_PARAMETER_NAME.sub('', computation.signature)}{{"
+        names: dict[str, str] = {}
+    else:
+        yield f"{numbers[computation.name]} {_PARAMETER_NAME.sub('', computation.signature)}{{"
+        names = {
+            found["name"]: str(number)
+            for number, line in enumerate(lines)
+            if (found := _DEFINED.match(line)) is not None
+        }
+
+    def instruction_name(found: re.Match[str]) -> str:
+        return f"%{names.get(found[1], found[1])}"
+
+    def computation_names(found: re.Match[str]) -> str:
+        return found[1] + _NAME.sub(lambda name: numbers.get(name[1], name[1]), found[2])
+
+    for line in lines:
+        # Called computations lose their %, so that they are no longer taken for instructions.
+        yield _NAME.sub(instruction_name, _CALLED.sub(computation_names, line))
+    yield "}"
+
+
+def _in_order(lines: list[str]) -> list[str]:
+    """Parameters by number, then the rest, each bitcast before its first reader."""
+    parameters = {int(found[1]): line for line in lines if (found := _PARAMETER.search(line))}
+    ordered = [parameters[number] for number in sorted(parameters)]
+    taken = set(ordered)
+    bitcasts = {
+        found["name"]: line
+        for line in lines
+        if _BITCAST.match(line)
+        and (found := _DEFINED.match(line)) is not None
+        and not found["root"]
+    }
+
+    def take(line: str) -> None:
+        if line in taken:
+            return
+        taken.add(line)
+        for name in _NAME.findall(line):
+            if name in bitcasts:
+                take(bitcasts[name])
+        ordered.append(line)
+
+    moved = set(bitcasts.values())
+    for line in lines:
+        if line not in moved:
+            take(line)
+    for line in bitcasts.values():  # those that nobody reads
+        take(line)
+    return ordered
 
 
 def _without_metadata(line: str) -> str:

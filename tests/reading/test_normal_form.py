@@ -43,11 +43,18 @@ StackFrames
   ROOT %add.7 = f32[8]{0} add(%param_0.5, %param_1.198), metadata={op_name="{\\"}" stack_frame_id=1}
 }
 
+%fused_subtract (param_0.6: f32[8]) -> f32[8] {
+  %param_0.6 = f32[8]{0} parameter(0)
+  ROOT %subtract.1 = f32[8]{0} subtract(%param_0.6, %param_0.6)
+}
+
 ENTRY %main.2 (x.1: f32[8], c.1: f32[8]) -> f32[8] {
   %x.1 = f32[8]{0} parameter(0)
   %dot = f32[8]{0} fusion(%x.1), kind=kCustom, backend_config={"sizes":["16"]}
   %c.1 = f32[8]{0} parameter(1)
-  ROOT %loop_add = f32[8]{0} fusion(%dot, %c.1), kind=kLoop, calls=%fused_add
+  %bitcast.4 = f32[2,4]{1,0} bitcast(%c.1)
+  %loop_add = f32[8]{0} fusion(%dot, %c.1), kind=kLoop, calls=%fused_add
+  ROOT %last = f32[8]{0} fusion(%loop_add, %bitcast.4), kind=kLoop, calls=%fused_subtract
 }
 """
 
@@ -62,6 +69,15 @@ ENTRY %main.2 (x.1: f32[8], c.1: f32[8]) -> f32[8] {
         ("fingerprint", "d45f", "77aa"),
         ("inner names", "param_1.198", "param_1.196"),
         ("inner names", "add.7", "add.12"),
+        ("computations", "fused_add", "fused_add.clone.1"),
+        ("computations", "fused_subtract", "a_fused_subtract"),
+        (
+            "bitcasts",
+            "  %bitcast.4 = f32[2,4]{1,0} bitcast(%c.1)\n"
+            "  %loop_add = f32[8]{0} fusion(%dot, %c.1), kind=kLoop, calls=%fused_add\n",
+            "  %loop_add = f32[8]{0} fusion(%dot, %c.1), kind=kLoop, calls=%fused_add\n"
+            "  %bitcast.4 = f32[2,4]{1,0} bitcast(%c.1)\n",
+        ),
         (
             "parameters",
             "  %x.1 = f32[8]{0} parameter(0)\n"
@@ -88,6 +104,9 @@ def test_rule_absorbs(rule: str, before: str, after: str) -> None:
         ("bounds", "slice={[0:4]}", "slice={[4:8]}"),
         ("a tile", '"sizes":["16"]', '"sizes":["32"]'),
         ("an operand of the entry", "fusion(%dot, %c.1)", "fusion(%x.1, %c.1)"),
+        ("an operand of a bitcast", "bitcast(%c.1)", "bitcast(%x.1)"),
+        ("a bitcast's shape", "f32[2,4]{1,0} bitcast", "f32[4,2]{1,0} bitcast"),
+        ("which computation is called", "kLoop, calls=%fused_add", "kLoop, calls=%fused_subtract"),
         ("an alias", "{0}: (1, {}, may-alias)", "{0}: (0, {}, may-alias)"),
         ("a fusion's kind", "kind=kLoop", "kind=kInput"),
         ("which parameter", "%c.1 = f32[8]{0} parameter(1)", "%c.1 = f32[8]{0} parameter(2)"),
@@ -176,3 +195,17 @@ def test_the_stage_at_which_two_part_is_named() -> None:
     other = HLO.replace('"sizes":["16"]', '"sizes":["32"]')
     assert "XLA's optimisation" in differences(form(PLAN), form(PLAN, other), name="step")[0]
     assert "lowering" in differences(form(PLAN), form(PLAN, other, other), name="step")[0]
+
+
+def test_the_order_in_which_computations_stand_is_absorbed() -> None:
+    start, middle, end = HLO.index("%fused_add ("), HLO.index("%fused_sub"), HLO.index("ENTRY")
+    swapped = HLO[:start] + HLO[middle:end] + HLO[start:middle] + HLO[end:]
+    assert normal_hlo(swapped) == normal_hlo(HLO)
+
+
+def test_the_order_of_the_schedule_shows() -> None:
+    lines = HLO.splitlines()
+    first = next(number for number, line in enumerate(lines) if "%dot =" in line)
+    other = next(number for number, line in enumerate(lines) if "%loop_add =" in line)
+    lines[first], lines[other] = lines[other], lines[first]
+    assert normal_hlo("\n".join(lines)) != normal_hlo(HLO)
