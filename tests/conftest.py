@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from xlapipe.compile import GemmPolicy, Job
+from xlapipe.lock import LOCK, AutotuneLock, read_lock
 from xlapipe.pipeline import Made, make_dump
 from xlapipe.registry import find_workload
 from xlapipe.target import target_named
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# The jaxlib that goldens are kept for: there, a missing golden is a failure.
+GOLDEN_JAXLIB = "0.11.2"
 
 Compile = Callable[[str, str], Made]
 
@@ -29,6 +33,11 @@ def jaxlib_version() -> str:
 
 
 @pytest.fixture(scope="session")
+def golden_jaxlib() -> str:
+    return GOLDEN_JAXLIB
+
+
+@pytest.fixture(scope="session")
 def seeds() -> Path:
     """The reference dumps, which are not part of the repository."""
     folder = ROOT.parent / "shared" / "seeds"
@@ -38,23 +47,40 @@ def seeds() -> Path:
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
-    """Compiles a workload for the H200 under a GEMM policy, once per test process."""
+def compiled(tmp_path_factory: pytest.TempPathFactory, goldens: Path) -> Compile:
+    """Compiles a workload for the H200 under a GEMM policy, once per test process.
+
+    The policy `tuned` is `auto` with the autotune lock that lies beside the device's golden.
+    """
     out = tmp_path_factory.mktemp("dumps")
     made: dict[tuple[str, str], Made] = {}
 
     def compile_once(workload: str, policy: str) -> Made:
         key = (workload, policy)
         if key not in made:
-            job = Job(
-                reference=find_workload(workload),
-                target=target_named("h200"),
-                policy=GemmPolicy(policy),
-            )
+            reference = find_workload(workload)
+            if policy == "tuned":
+                lock = device_lock(goldens, workload)
+                job = Job(reference=reference, target=lock.as_target(), lock=lock)
+            else:
+                target = target_named("h200")
+                job = Job(reference=reference, target=target, policy=GemmPolicy(policy))
             made[key] = make_dump(job, out, folder=ROOT)
         return made[key]
 
     return compile_once
+
+
+def device_lock(goldens: Path, workload: str) -> AutotuneLock:
+    """The lock beside the golden that the H200 wrote; skips on jaxlibs that have none."""
+    jaxlib = version("jaxlib")
+    path = goldens / workload / f"h200-auto-tuned-jax{jaxlib}" / LOCK
+    if jaxlib != GOLDEN_JAXLIB and not path.exists():
+        pytest.skip(
+            f"the H200's goldens were written with jaxlib {GOLDEN_JAXLIB}, this is {jaxlib}: "
+            "plans of this version are held against the expectations alone"
+        )
+    return read_lock(path)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,5 +1,7 @@
 """Every registered workload, compiled for an H200 that is not here."""
 
+import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,12 @@ from xlapipe.pipeline import dump_folder
 from xlapipe.read import read_path
 from xlapipe.registry import registered_workloads
 from xlapipe.report.figures import finding_figures
-
-# The jaxlib that goldens are kept for: there, a missing golden is a failure.
-GOLDEN_JAXLIB = "0.11.2"
+from xlapipe.run_record import RUN_RECORD
 
 CASES = [
     pytest.param(reference.name, policy, marks=pytest.mark.xdist_group(reference.name + policy))
     for reference in registered_workloads()
-    for policy in ("cublas", "triton")
+    for policy in ("cublas", "triton", "tuned")
 ]
 
 
@@ -34,13 +34,18 @@ def test_expectations_hold(workload: str, policy: str, compiled: Any) -> None:
 
 @pytest.mark.parametrize(("workload", "policy"), CASES)
 def test_plan_is_the_golden(
-    workload: str, policy: str, compiled: Any, goldens: Path, jaxlib_version: str
+    workload: str,
+    policy: str,
+    compiled: Any,
+    goldens: Path,
+    jaxlib_version: str,
+    golden_jaxlib: str,
 ) -> None:
     made = compiled(workload, policy)
     golden = dump_folder(goldens, made.dump.manifest)
-    if jaxlib_version != GOLDEN_JAXLIB and not golden.exists():
+    if jaxlib_version != golden_jaxlib and not golden.exists():
         pytest.skip(
-            f"goldens are kept for jaxlib {GOLDEN_JAXLIB}, this is {jaxlib_version}: "
+            f"goldens are kept for jaxlib {golden_jaxlib}, this is {jaxlib_version}: "
             "its plans are held against the expectations alone"
         )
     assert golden.exists(), f"{golden} is missing: `make dump` writes it"
@@ -73,3 +78,29 @@ def test_dump_holds_no_machine_path(workload: str, policy: str, compiled: Any) -
 def test_goldens_of_no_workload_are_left(goldens: Path) -> None:
     known = {reference.name for reference in registered_workloads()}
     assert {folder.name for folder in goldens.iterdir() if folder.is_dir()} <= known
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        pytest.param(each.name, marks=pytest.mark.xdist_group(f"{each.name}tuned"))
+        for each in registered_workloads()
+    ],
+)
+def test_a_plan_with_the_devices_lock_is_labelled_tuned(workload: str, compiled: Any) -> None:
+    made = compiled(workload, "tuned")
+    assert made.dump.manifest.tuned is True
+    assert "autotuning: tuned on NVIDIA H200" in made.normal.plan
+    untuned = compiled(workload, "cublas")
+    assert "autotuning: untuned" in untuned.normal.plan
+
+
+def test_run_records_hold_the_digests_of_the_devices_goldens(goldens: Path) -> None:
+    records = sorted(goldens.glob(f"*/*/{RUN_RECORD}"))
+    assert len(records) == len(registered_workloads())
+    for path in records:
+        record = json.loads(path.read_text())
+        assert record["device"] == "NVIDIA H200"
+        assert {"jax", "jaxlib"} <= set(record["versions"])
+        for name, digest in record["sha256"].items():
+            assert hashlib.sha256((path.parent / name).read_bytes()).hexdigest() == digest, name
