@@ -9,8 +9,8 @@ PYTHON ?=
 JAX ?=
 VENV ?= .venv
 # XLA compiles in several threads and takes about 1 GB: more workers than this gain nothing.
-# loadgroup keeps the tests of one compile on one worker.
-PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadgroup
+# loadfile keeps the tests that share a compile on one worker.
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
 BENCH_ARGS ?= -p no:xdist
 
 # What the user has set for other programs must not change what XLA decides, nor what is imported.

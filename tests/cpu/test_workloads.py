@@ -18,7 +18,7 @@ from xlapipe.report.figures import finding_figures
 from xlapipe.run_record import RUN_RECORD
 
 CASES = [
-    pytest.param(reference.name, policy, marks=pytest.mark.xdist_group(reference.name + policy))
+    (reference.name, policy)
     for reference in registered_workloads()
     for policy in ("cublas", "triton", "tuned")
 ]
@@ -80,13 +80,7 @@ def test_goldens_of_no_workload_are_left(goldens: Path) -> None:
     assert {folder.name for folder in goldens.iterdir() if folder.is_dir()} <= known
 
 
-@pytest.mark.parametrize(
-    "workload",
-    [
-        pytest.param(each.name, marks=pytest.mark.xdist_group(f"{each.name}tuned"))
-        for each in registered_workloads()
-    ],
-)
+@pytest.mark.parametrize("workload", [each.name for each in registered_workloads()])
 def test_a_plan_with_the_devices_lock_is_labelled_tuned(workload: str, compiled: Any) -> None:
     made = compiled(workload, "tuned")
     assert made.dump.manifest.tuned is True
