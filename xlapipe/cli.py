@@ -360,7 +360,6 @@ def _build(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     from xlapipe.dump import open_dump
     from xlapipe.run import run
 

@@ -78,6 +78,7 @@ def run(folder: Path, *, inputs: str, repeat: int) -> RunResult:
     loaded = _stats(device)
     placed = {number: jax.device_put(value, device) for number, value in host.items()}
     jax.block_until_ready(list(placed.values()))
+    with_inputs = _stats(device)
     donated = {leaf.parameter_number for leaf in dump.manifest.arguments if leaf.donated}
     spare = {number: host[number] for number in donated if number in host}
 
@@ -100,7 +101,9 @@ def run(folder: Path, *, inputs: str, repeat: int) -> RunResult:
         first_call_seconds=first_seconds,
         call_seconds=tuple(seconds),
         outputs=outputs,
-        memory=account(dump.plan, before=before, loaded=loaded, after=after),
+        memory=account(
+            dump.plan, before=before, loaded=loaded, with_inputs=with_inputs, after=after
+        ),
     )
 
 
@@ -200,11 +203,16 @@ def read_inputs(spec: str, arguments: Sequence[ArgumentLeaf]) -> dict[int, np.nd
 
 
 def _random(leaf: ArgumentLeaf, seed: list[int]) -> np.ndarray[Any, Any]:
-    """Normal values of scale 0.02 for floats, 0 to 15 for integers: small enough to be indices."""
+    """Normal values of scale 0.02; for integers small indices, no two alike in an array.
+
+    Equal indices would make a scatter depend on the order of its threads.
+    """
     generator = np.random.default_rng(seed)
     dtype = jax.numpy.dtype(leaf.dtype)
     if jax.numpy.issubdtype(dtype, np.integer):
-        return generator.integers(0, 16, leaf.shape).astype(dtype)
+        count = int(np.prod(leaf.shape))
+        values = generator.permutation(count) if count > 1 else generator.integers(0, 16, count)
+        return values.reshape(leaf.shape).astype(dtype)
     if dtype == np.bool_:
         return generator.integers(0, 2, leaf.shape).astype(dtype)
     return (generator.standard_normal(leaf.shape, np.float32) * np.float32(0.02)).astype(dtype)

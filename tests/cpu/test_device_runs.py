@@ -1,0 +1,43 @@
+"""What an H200 showed (tests/gpu/h200_runs.json), held against the goldens that CI makes again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xlapipe.dump import open_dump
+from xlapipe.registry import registered_workloads
+
+RECORD: Any = json.loads(
+    (Path(__file__).parent.parent / "gpu" / "h200_runs.json").read_text(encoding="utf-8")
+)
+NAMES = [reference.name for reference in registered_workloads()]
+
+
+def test_every_workload_was_run_and_the_record_says_where() -> None:
+    assert set(NAMES) <= set(RECORD["workloads"])
+    assert RECORD["device"] == "NVIDIA H200"
+    assert RECORD["driver"]
+    assert {"jax", "jaxlib", "jax-cuda13-plugin"} <= set(RECORD["versions"])
+    assert RECORD["command"]
+    assert RECORD["date"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_device_measured_what_the_golden_plans(name: str, goldens: Path) -> None:
+    run, jaxlib = RECORD["workloads"][name], RECORD["versions"]["jaxlib"]
+    plan = open_dump(goldens / name / f"h200-auto-tuned-jax{jaxlib}").plan
+    memory = run["memory"]
+    assert memory["planned_bytes"] == plan.totals.total_allocation_bytes
+    assert abs(memory["unexplained_bytes"]) <= 0.01 * memory["measured_bytes"]
+    assert run["thunks"] == len(plan.thunks or ())
+
+
+@pytest.mark.parametrize("name", sorted(RECORD["workloads"]))
+def test_an_executable_built_without_a_gpu_computes_the_same(name: str) -> None:
+    run = RECORD["workloads"][name]
+    assert run["outputs_bit_identical"] is True
+    assert run["plan_identical"] is True
+    assert run["autotuning"] == "tuned on NVIDIA H200"
+    assert run["load_seconds"] < 0.5 < run["build_on_device_seconds"]

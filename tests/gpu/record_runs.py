@@ -1,0 +1,78 @@
+"""Runs executables that were built without a GPU, beside fresh compiles on the GPU, and records it.
+
+    python tests/gpu/record_runs.py BUILDS OUT.json
+
+BUILDS holds a folder of `xlapipe build … --autotune-lock …` per workload, made on a machine
+without a GPU, and named as the workload's reference with `:` for `=`, e.g.
+`models.qwen3.workloads=qwen3_step`. Each step is a process of its own, as a user would run it.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from xlapipe.dump import open_dump
+from xlapipe.machine import Machine
+from xlapipe.run_record import run_record
+
+INPUTS = ["--inputs", "random:7", "--repeat", "30"]
+
+
+def xlapipe(*arguments: str | Path) -> Any:
+    """The JSON that a command prints."""
+    command = [sys.executable, "-m", "xlapipe.cli", *map(str, arguments), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def record_of(build: Path, scratch: Path) -> dict[str, Any]:
+    """One workload: the build from elsewhere against a build of the same lock on this GPU."""
+    reference = build.name.replace("=", ":")
+    lock = build / "autotune_lock.json"
+    fresh_folder = scratch / build.name
+    elsewhere = xlapipe("run", build, *INPUTS)
+    made = xlapipe(
+        "build", reference, "--target", "attached", "--autotune-lock", lock, "--out", fresh_folder
+    )
+    fresh = xlapipe("run", fresh_folder, *INPUTS)
+    plans = [(folder / "plan.txt").read_text() for folder in (build, fresh_folder)]
+    modules = [open_dump(folder).plan for folder in (build, fresh_folder)]
+    return {
+        "outputs_bit_identical": elsewhere["outputs"] == fresh["outputs"],
+        "plan_identical": plans[0] == plans[1],
+        "outputs": len(elsewhere["outputs"]),
+        "thunks": len(modules[0].thunks or ()),
+        "load_seconds": elsewhere["load_seconds"],
+        "build_on_device_seconds": made["seconds"],
+        "median_call_seconds": elsewhere["median_call_seconds"],
+        "fresh_median_call_seconds": fresh["median_call_seconds"],
+        "memory": elsewhere["memory"],
+        "autotuning": elsewhere["autotuning"],
+    }
+
+
+def main(builds: str, out: str) -> None:
+    found = {}
+    for build in sorted(Path(builds).iterdir()):
+        with tempfile.TemporaryDirectory() as scratch:
+            manifest = open_dump(build).manifest
+            found[manifest.workload] = record_of(build, Path(scratch))
+            print(manifest.workload, json.dumps(found[manifest.workload]), flush=True)
+    gpu = Machine.here().gpu()
+    provenance = run_record(
+        device=gpu.name if gpu is not None else "unknown",
+        driver=gpu.driver_version if gpu is not None else None,
+        versions=manifest.versions,
+        command=["python", *(Path(argument).name for argument in sys.argv)],
+    )
+    text = json.dumps({**provenance, "workloads": found}, indent=1, sort_keys=True)
+    Path(out).write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
