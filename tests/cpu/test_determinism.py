@@ -1,0 +1,29 @@
+"""One program, one golden: other processes, folders and hash seeds change nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xlapipe.compile import GemmPolicy, Job
+from xlapipe.golden import differences
+from xlapipe.pipeline import make_dump
+from xlapipe.registry import WorkloadReference
+from xlapipe.target import target_named
+
+# Under tests/, so that the file is found from any folder.
+REFERENCE = WorkloadReference("decode", "models.qwen3.workloads:qwen3_decode", registered=True)
+
+
+@pytest.mark.parametrize("seed", ["0", "1234567"])
+def test_process_folder_and_hash_seed(
+    seed: str, compiled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = compiled("qwen3-decode", "triton")
+    monkeypatch.setenv("PYTHONHASHSEED", seed)
+    monkeypatch.chdir(tmp_path)
+    job = Job(reference=REFERENCE, target=target_named("h200"), policy=GemmPolicy.TRITON)
+    found = make_dump(job, tmp_path / "out")
+    assert differences(expected.normal, found.normal, name=seed) == []
+    raw = {name for name in expected.files if expected.files[name] != found.files[name]}
+    assert raw == set(), "XLA's own files differ too"
