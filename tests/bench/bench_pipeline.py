@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from xlapipe.dump import read_file
 from xlapipe.target import target_named
 
 HERE = Path(__file__).resolve().parent
@@ -74,7 +75,8 @@ def test_dump_against_a_bare_compile(benchmark: Any, tmp_path: Path) -> None:
 
 def test_show_against_xprof(benchmark: Any, dumps: dict[int, Path], tmp_path: Path) -> None:
     pytest.importorskip("xprof", reason="`make bench` installs xprof")
-    shutil.copy(dumps[28] / "after_optimizations.hlo.pb", tmp_path / "step.hlo_proto.pb")
+    proto = read_file(dumps[28], "after_optimizations.hlo.pb")
+    (tmp_path / "step.hlo_proto.pb").write_bytes(proto)
     (tmp_path / "host.xplane.pb").touch()
     medians: list[float] = []
 
