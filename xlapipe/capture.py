@@ -76,7 +76,7 @@ def _lock(job: Job, compiled: Compiled) -> AutotuneLock | None:
     """The lock that was used, or the one that tuning made."""
     record = compiled.record
     if job.lock is not None:
-        job.lock.refuse_unless(where="given", workload=record["workload"])
+        job.lock.refuse_unless(where="of --autotune-lock", workload=record["workload"])
         return job.lock
     if compiled.autotune_results is None:
         return None

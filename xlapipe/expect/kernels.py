@@ -93,6 +93,9 @@ class Matmul:
     backends: tuple[str, ...] = ()
     merged_into: int | None = None
 
+    def __str__(self) -> str:
+        return f"Matmul({self.scope!r})"
+
 
 @dataclass(frozen=True)
 class MatmulsAccounted(Expectation):

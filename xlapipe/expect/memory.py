@@ -1,6 +1,7 @@
 """Expectations of allocations, aliases and copies."""
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 from xlapipe.expect.base import Expectation, Finding, Violation
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation
@@ -347,22 +348,22 @@ def _why_not_aliased(program: Program, leaf: ArgumentLeaf) -> Violation | None:
     if any(alias.parameter_number == leaf.parameter_number for alias in plan.aliases):
         return None
     where = _where_parameter(plan, leaf.parameter_number)
-    fitting = [
-        output.path
-        for output in program.outputs
-        if (output.shape, output.dtype) == (leaf.shape, leaf.dtype)
-    ]
+    # The most likely partner first: cache[0]['v'] is meant for out['cache'][0]['v'].
+    fitting = sorted(
+        (o for o in program.outputs if (o.shape, o.dtype) == (leaf.shape, leaf.dtype)),
+        key=lambda output: -_shared_ending(output.path, leaf.path),
+    )
     allocation = plan.parameter_allocation(leaf.parameter_number)
     source = source_of(plan, allocation) if allocation is not None else None
-    for output in program.outputs:
-        if output.path in fitting:
-            copied = plan.output_allocation(output.index, of=len(program.outputs))
-            if copied is not None:
-                source = source_of(plan, copied) or source
+    if fitting:
+        copied = plan.output_allocation(fitting[0].index, of=len(program.outputs))
+        if copied is not None:
+            source = source_of(plan, copied) or source
     if not leaf.donated:
         return Violation(
             expected,
-            "it is not donated" + (f"; {fitting[0]} takes memory of its own" if fitting else ""),
+            "it is not donated"
+            + (f"; {fitting[0].path} takes memory of its own" if fitting else ""),
             where,
             source,
             f"add the argument {leaf.path.split('[')[0].split('.')[0]!r} to donate_argnums",
@@ -379,11 +380,17 @@ def _why_not_aliased(program: Program, leaf: ArgumentLeaf) -> Violation | None:
         )
     return Violation(
         expected,
-        f"donated, but XLA aliased nothing to it; {', '.join(fitting)} would fit",
+        f"donated, but XLA aliased nothing to it; {fitting[0].path} would fit",
         where,
         source,
         "look for a second leaf that took the output, or a layout or sharding that differs",
     )
+
+
+def _shared_ending(one: str, other: str) -> int:
+    """How many characters two paths have in common at their ends."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _dims_of(shape: str) -> list[tuple[int, ...]]:
