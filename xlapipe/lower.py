@@ -82,7 +82,11 @@ def lower(workload: Workload, devices: Sequence[Any]) -> LoweredProgram:
         donate_argnums=workload.donated,
         **({} if out_shardings is None else {"out_shardings": out_shardings}),
     )
-    lowered = jitted.lower(*args)
+    # Pallas asks the mesh in use for the kind of device; by itself it would look for a real GPU.
+    # A mesh of no axes tells it without sharding anything.
+    in_use = mesh if mesh is not None else Mesh(np.array(devices[0]), ())
+    with jax.sharding.use_abstract_mesh(in_use.abstract_mesh):
+        lowered = jitted.lower(*args)
     return LoweredProgram(lowered, _arguments(workload, args, lowered), _outputs(lowered))
 
 

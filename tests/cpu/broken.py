@@ -125,3 +125,25 @@ def not_a_workload() -> int:
 
 def raises() -> Workload:
     raise RuntimeError("no config found")
+
+
+def pallas() -> Workload:
+    """A Pallas kernel, which asks for the kind of GPU when it is traced."""
+    from jax.experimental import pallas as pl
+
+    def double_and_add(x: Any, y: Any, out: Any) -> None:
+        out[...] = x[...] * 2 + y[...]
+
+    def step(x: jax.Array, y: jax.Array) -> jax.Array:
+        block = pl.BlockSpec((64, 128), lambda i: (i, 0))
+        call = pl.pallas_call(
+            double_and_add,
+            out_shape=ShapeDtypeStruct(x.shape, x.dtype),
+            grid=(8,),
+            in_specs=[block, block],
+            out_specs=block,
+        )
+        return jnp.tanh(call(x, y))
+
+    argument = ShapeDtypeStruct((512, 128), jnp.float32)
+    return Workload(name="pallas", fn=step, args=(argument, argument))

@@ -1,0 +1,44 @@
+"""Programs of other kinds than the models': sharded over two GPUs, with a Pallas kernel."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xlapipe.cli import main
+from xlapipe.dump import open_dump
+
+
+@pytest.fixture
+def dump(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    """Compiles a program of broken.py for GPUs that are not here."""
+
+    def compile_one(name: str) -> Any:
+        monkeypatch.chdir(Path(__file__).parent)
+        assert main(["dump", f"broken:{name}", "--out", str(tmp_path), "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["dumps"]
+        return open_dump(Path(row["path"]))
+
+    return compile_one
+
+
+def test_two_devices(dump: Any) -> None:
+    found = dump("sharded")
+    # Half of bf16[64, 1024] on each device, and an all-reduce of the sum.
+    assert found.plan.totals.parameter_bytes == 64 * 1024 * 2 // 2
+    assert [leaf.size_bytes for leaf in found.manifest.arguments] == [64 * 1024 * 2 // 2]
+    opcodes = {instruction.opcode for instruction in found.plan.instructions.values()}
+    assert opcodes & {"all-reduce", "all-reduce-start"}
+    assert found.manifest.mesh == {"d": 2}
+
+
+def test_a_pallas_kernel(dump: Any) -> None:
+    found = dump("pallas")
+    assert found.plan.totals.total_allocation_bytes == 3 * 512 * 128 * 4
+    calls = [i for i in found.plan.instructions.values() if i.custom_call_target]
+    assert [call.custom_call_target for call in calls] == ["__gpu$xla.gpu.triton"]
+    # One kernel in one place: XLA's own tanh works on the kernel's output where it lies.
+    assert len(found.plan.aliases) == 0
