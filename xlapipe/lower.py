@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from xlapipe.errors import WorkloadError
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
@@ -82,10 +82,7 @@ def lower(workload: Workload, devices: Sequence[Any]) -> LoweredProgram:
         donate_argnums=workload.donated,
         **({} if out_shardings is None else {"out_shardings": out_shardings}),
     )
-    # Pallas asks the mesh in use for the kind of device; by itself it would look for a real GPU.
-    # A mesh of no axes tells it without sharding anything.
-    in_use = mesh if mesh is not None else Mesh(np.array(devices[0]), ())
-    with jax.sharding.use_abstract_mesh(in_use.abstract_mesh):
+    with jax.sharding.use_abstract_mesh(_mesh_in_use(mesh, devices[0])):
         lowered = jitted.lower(*args)
     return LoweredProgram(lowered, _arguments(workload, args, lowered), _outputs(lowered))
 
@@ -99,6 +96,18 @@ def _mesh(workload: Workload, devices: Sequence[Any]) -> Mesh | None:
         return None
     grid = np.array(devices[: workload.device_count]).reshape(tuple(workload.mesh.values()))
     return Mesh(grid, tuple(workload.mesh))
+
+
+def _mesh_in_use(mesh: Mesh | None, device: Any) -> AbstractMesh:
+    """What Pallas asks for the kind of device; by itself it would look for an attached GPU.
+
+    For one device it has no axes, so that it tells the device and shards nothing.
+    """
+    concrete = mesh if mesh is not None else Mesh(np.array([device]), ("device",))
+    in_use: AbstractMesh = concrete.abstract_mesh
+    if mesh is None:
+        in_use = AbstractMesh((), (), abstract_device=in_use.abstract_device)
+    return in_use
 
 
 def _with_shardings(workload: Workload, mesh: Mesh | None, device: Any) -> tuple[Any, ...]:

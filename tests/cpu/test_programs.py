@@ -39,6 +39,7 @@ def test_a_pallas_kernel(dump: Any) -> None:
     found = dump("pallas")
     assert found.plan.totals.total_allocation_bytes == 3 * 512 * 128 * 4
     calls = [i for i in found.plan.instructions.values() if i.custom_call_target]
-    assert [call.custom_call_target for call in calls] == ["__gpu$xla.gpu.triton"]
-    # One kernel in one place: XLA's own tanh works on the kernel's output where it lies.
-    assert len(found.plan.aliases) == 0
+    # Through Triton from jax 0.11 on; 0.10 takes Mosaic GPU where nothing else is asked for.
+    (target,) = (call.custom_call_target for call in calls)
+    assert target in ("__gpu$xla.gpu.triton", "mosaic_gpu_v2")
+    assert any("pallas" in (call.op_name or "") for call in calls)
