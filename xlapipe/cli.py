@@ -11,9 +11,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xlapipe.errors import XlapipeError
+
+if TYPE_CHECKING:
+    from xlapipe.jobs import Asked
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -75,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     dump = command("dump", _dump, "Compile workloads and write their dumps.")
     dump.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=_WORKLOAD_HELP)
     dump.add_argument("--all", action="store_true", help="every registered workload")
-    _add_compile_options(dump, many_policies=True)
+    _add_compile_options(dump)
     dump.add_argument("--out", type=Path, default=Path("hlo_dumps"), help="default: hlo_dumps")
     dump.add_argument("--tune", action="store_true", help="keep the attached GPU's autotuning")
     dump.add_argument(
@@ -85,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
 
     build = command("build", _build, "Compile a workload into an executable for a GPU to load.")
     build.add_argument("workload", metavar="WORKLOAD", help=_WORKLOAD_HELP)
-    _add_compile_options(build, many_policies=False)
+    _add_compile_options(build)
     build.add_argument("--out", type=Path, required=True, help="the folder to make")
 
     run = command("run", _run, "Run a built executable on the attached GPU.")
@@ -108,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH|WORKLOAD",
         help="a dump as in `show`, or a workload, which is compiled first",
     )
-    _add_compile_options(check, many_policies=True)
+    _add_compile_options(check)
     return parser
 
 
@@ -117,14 +120,14 @@ _CAPTURE_HELP = "Write the attached GPU's target config, with its provenance."
 _PATH_HELP = "a dump directory, an .hlo.pb, or any *buffer-assignment*.txt of XLA's (gzip too)"
 
 
-def _add_compile_options(parser: argparse.ArgumentParser, *, many_policies: bool) -> None:
+def _add_compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", default=None, help="a name of `xlapipe targets`, or `attached`; default: h200"
     )
     parser.add_argument("--target-config", type=Path, help="a GpuTargetConfigProto as text")
     parser.add_argument(
         "--gemm",
-        action="append" if many_policies else "store",
+        action="append",
         choices=("auto", "cublas", "triton"),
         help="which backends matrix products may go to; may be repeated; default: auto",
     )
@@ -208,88 +211,22 @@ def _doctor(options: argparse.Namespace) -> int:
     return 0 if report.can_compile else 2
 
 
-def _jobs(options: argparse.Namespace, names: Sequence[str]) -> list[Any]:
-    """Every workload under every policy, looked up before anything is compiled."""
-    from xlapipe.compile import GemmPolicy, Job
-    from xlapipe.registry import find_workload
-    from xlapipe.target import target_from_file, target_named
+def _asked(options: argparse.Namespace) -> "Asked":
+    from xlapipe.jobs import Asked
 
-    if options.target is not None and options.target_config is not None:
-        raise XlapipeError("--target and --target-config name two targets; give one of them")
-    if options.timeout <= 0:
-        raise XlapipeError(f"--timeout {options.timeout:g}: expected seconds above 0")
-    tune = getattr(options, "tune", False)
-    if tune and options.target != "attached":
-        raise XlapipeError("--tune needs the GPU itself: add --target attached")
-    if tune and options.autotune_lock is not None:
-        raise XlapipeError("--tune makes what --autotune-lock gives; give one of them")
-    references = [find_workload(name) for name in names]
-    if options.autotune_lock is not None:
-        return [_locked_job(options, reference) for reference in references]
-    if options.target_config is not None:
-        target = target_from_file(options.target_config)
-    elif options.target == "attached":
-        target = None
-    else:
-        target = target_named(options.target or "h200")
-    return [
-        Job(
-            reference=reference,
-            target=target,
-            policy=GemmPolicy(policy),
-            timeout_seconds=options.timeout,
-            tune=tune,
-        )
-        for reference in references
-        for policy in dict.fromkeys(options.gemm or ["auto"])
-    ]
-
-
-def _locked_job(options: argparse.Namespace, reference: Any) -> Any:
-    """A compile with the lock of --autotune-lock, which may be XLA's own file of results."""
-    from importlib.metadata import version
-
-    from xlapipe.compile import GemmPolicy, Job
-    from xlapipe.lock import raw_lock, read_lock
-    from xlapipe.target import target_from_file
-
-    path, policies = options.autotune_lock, options.gemm or []
-    if options.target_config is not None:
-        target = target_from_file(options.target_config)
-        policy = policies[0] if policies else "auto"
-        lock = raw_lock(path, target, policy, version("jaxlib"))
-    else:
-        lock = read_lock(path)
-    for policy in policies:
-        lock.refuse_unless(where=str(path), gemm_policy=policy)
-    attached = options.target == "attached"
-    asked = None if attached else options.target
-    lock.refuse_unless(where=str(path), target=asked, jaxlib=version("jaxlib"))
-    return Job(
-        reference=reference,
-        target=None if attached else lock.as_target(),
-        policy=GemmPolicy(lock.gemm_policy),
+    return Asked(
+        target=options.target,
+        target_config=options.target_config,
+        policies=tuple(options.gemm or ()),
+        autotune_lock=options.autotune_lock,
         timeout_seconds=options.timeout,
-        lock=lock,
+        tune=getattr(options, "tune", False),
     )
-
-
-def _golden_locks(options: argparse.Namespace, names: Sequence[str]) -> list[Any]:
-    """A job for each lock that lies beside a golden of this jaxlib."""
-    from importlib.metadata import version
-
-    from xlapipe.lock import LOCK
-
-    jobs = []
-    for name in names:
-        for path in sorted(options.out.glob(f"{name}/*-tuned-jax{version('jaxlib')}/{LOCK}")):
-            locked = argparse.Namespace(**{**vars(options), "autotune_lock": path})
-            jobs += _jobs(locked, [name])
-    return jobs
 
 
 def _dump(options: argparse.Namespace) -> int:
     from xlapipe.compile import Job
+    from xlapipe.jobs import jobs_of, locked_jobs
     from xlapipe.pipeline import Made, make_dumps
     from xlapipe.registry import registered_workloads
     from xlapipe.report.figures import dump_row
@@ -300,7 +237,8 @@ def _dump(options: argparse.Namespace) -> int:
         names += [each.name for each in registered_workloads() if each.name not in names]
     if not names:
         raise XlapipeError("name a workload, or --all; `xlapipe list` lists them")
-    jobs = _golden_locks(options, names) if options.locked else _jobs(options, names)
+    asked = _asked(options)
+    jobs = locked_jobs(names, options.out, asked) if options.locked else jobs_of(names, asked)
     rows: list[dict[str, Any]] = []
     errors: list[XlapipeError] = []
     with DumpTable(len(jobs), silent=options.json) as table:
@@ -342,12 +280,15 @@ def _record_run(made: Any) -> None:
 
 
 def _build(options: argparse.Namespace) -> int:
+    from xlapipe.jobs import jobs_of
     from xlapipe.pipeline import build
     from xlapipe.report.figures import dump_row
     from xlapipe.report.terminal import DumpTable
 
-    options.gemm = [options.gemm] if options.gemm else None
-    (job,) = _jobs(options, [options.workload])
+    asked = _asked(options)
+    if len(asked.policies) > 1:
+        raise XlapipeError("build makes one executable: give one --gemm")
+    (job,) = jobs_of([options.workload], asked)
     with DumpTable(1, silent=options.json) as table:
         made = build(job, options.out)
         row = dump_row(made.dump, changed=made.changed, seconds=made.seconds)
@@ -467,7 +408,11 @@ def _checked(options: argparse.Namespace) -> Any:
 
     subjects = [(subject, Path(subject)) for subject in options.subjects]
     compiled = [name for name, path in subjects if not path.exists()]
-    jobs = {name: _jobs(options, [name]) for name in compiled}
+    jobs = {}
+    if compiled:
+        from xlapipe.jobs import jobs_of
+
+        jobs = {name: jobs_of([name], _asked(options)) for name in compiled}
     for name, path in subjects:
         if is_dump(path):
             yield of_dump(name, open_dump(path))

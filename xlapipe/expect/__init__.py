@@ -1,15 +1,14 @@
 """The vocabulary of expectations. All are frozen dataclasses; every field is plain data."""
 
 from xlapipe.expect.base import Expectation, Finding, Violation, check_all
+from xlapipe.expect.donation import Aliased, NotAliased
 from xlapipe.expect.kernels import FusionCount, GemmCount, Matmul, MatmulsAccounted, backend_counts
 from xlapipe.expect.memory import (
-    Aliased,
     AllocationOf,
     AllocationsAre,
     BeyondAtMost,
     NoAllocationAbove,
     NoCopyAbove,
-    NotAliased,
     NoValueOfShape,
     ParameterBytes,
     TempAtMost,
