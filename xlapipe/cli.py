@@ -241,12 +241,15 @@ def _dump(options: argparse.Namespace) -> int:
     jobs = locked_jobs(names, options.out, asked) if options.locked else jobs_of(names, asked)
     rows: list[dict[str, Any]] = []
     errors: list[XlapipeError] = []
+    if not jobs and not options.json:
+        print(f"no autotune lock of this jaxlib lies in {options.out}: nothing to compile")
+        return 0
     with DumpTable(len(jobs), silent=options.json) as table:
 
         def on_done(job: Job, outcome: Made | XlapipeError) -> None:
             if isinstance(outcome, XlapipeError):
                 errors.append(outcome)
-                table.add_error(f"{job.reference.name} ({job.policy})", str(outcome))
+                table.add_failure(job.reference.name, job.policy)
             else:
                 if job.tune:
                     _record_run(outcome)
@@ -259,8 +262,8 @@ def _dump(options: argparse.Namespace) -> int:
         make_dumps(jobs, options.out, at_once=at_once, on_done=on_done)
     if options.json:
         _print_json({"dumps": rows, "errors": [str(error) for error in errors]})
-        for error in errors:
-            print(f"xlapipe: error: {error}", file=sys.stderr)
+    for error in errors:
+        print(f"xlapipe: error: {error}", file=sys.stderr)
     return 2 if errors else 0
 
 

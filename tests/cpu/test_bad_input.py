@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from xlapipe.cli import main
+from xlapipe.lock import AutotuneLock
+from xlapipe.target import target_named
 
 HERE = Path(__file__).resolve().parent
 
@@ -144,3 +147,68 @@ def test_a_closed_pipe_is_no_error(goldens: Path) -> None:
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert done.stdout.splitlines()[-1] == "0"
+
+
+@pytest.mark.usefixtures("here")
+def test_a_failed_compile_is_one_message_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dump", "broken:does_not_lower", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("xlapipe: error: ") == 1
+    assert "lowering failed" in said.err
+    assert "FAILED" in said.out
+
+
+def test_no_lock_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dump", "--all", "--locked", "--out", str(tmp_path)]) == 0
+    assert "no autotune lock" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--tune"], "--target attached"),
+        (["--tune", "--target", "attached", "--autotune-lock", "x"], "give one of them"),
+        (["--autotune-lock", "nowhere.json"], "cannot be read"),
+        (["--autotune-lock", "{golden}", "--target", "b200"], "asked for 'b200'"),
+        (["--autotune-lock", "{golden}", "--gemm", "cublas"], "asked for 'cublas'"),
+    ],
+)
+def test_locks_are_refused_before_compiling(
+    options: list[str], expected: str, goldens: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = goldens / "qwen3-step" / "h200-auto-tuned-jax0.11.2" / "autotune_lock.json"
+    refused(["dump", "qwen3-step", *(o.format(golden=lock) for o in options)], capsys, expected)
+
+
+def test_a_lock_of_another_workload_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = target_named("h200")
+    lock = AutotuneLock(
+        workload="other",
+        gemm_policy="auto",
+        target=target.name,
+        device=target.description,
+        compute_capability=target.compute_capability,
+        device_memory_bytes=target.device_memory_bytes,
+        versions={"jaxlib": version("jaxlib")},
+        target_config=target.config_text,
+        results="version: 3",
+    )
+    path = tmp_path / "lock.json"
+    path.write_bytes(lock.to_bytes())
+    before = tree(tmp_path)
+    arguments = ["dump", "qwen3-step", "--autotune-lock", str(path), "--out", str(tmp_path)]
+    refused(arguments, capsys, "made for workload 'other', asked for 'qwen3-step'")
+    assert tree(tmp_path) == before
+
+
+def test_a_lock_of_another_jaxlib_is_refused(
+    goldens: Path, golden_jaxlib: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = goldens / "qwen3-step" / f"h200-auto-tuned-jax{golden_jaxlib}" / "autotune_lock.json"
+    other = tmp_path / "lock.json"
+    other.write_text(path.read_text().replace(f'"jaxlib": "{golden_jaxlib}"', '"jaxlib": "0.9"'))
+    refused(["dump", "qwen3-step", "--autotune-lock", str(other)], capsys, "jaxlib '0.9'")

@@ -85,8 +85,9 @@ class DumpTable:
         )
         self._progress.advance(self._task)
 
-    def add_error(self, name: str, message: str) -> None:
-        self._console.print(Text(f"{name}: error: {message}", style="red"))
+    def add_failure(self, name: str, policy: str) -> None:
+        """A row for a compile that failed; the message is the command line's to give."""
+        self._row([name, "", policy, *[""] * (len(_COLUMNS) - 4), "FAILED"], style="red")
         self._progress.advance(self._task)
 
     def _row(self, cells: Sequence[str], style: str = "") -> None:
