@@ -20,6 +20,7 @@ _COLUMNS = (
     ("workload", 20),
     ("target", 10),
     ("gemm", 6),
+    ("tuned", 7),
     ("allocs", 6),
     ("total bytes", 14),
     ("temp bytes", 12),
@@ -61,8 +62,8 @@ class DumpTable:
         self._progress.stop()
         if self._untuned:
             self._console.print(
-                f"{self._untuned} plans are untuned: made without a device's autotune results, "
-                "so gemm tiles and split-K are XLA's defaults, not the device's choice"
+                f"untuned: {self._untuned}, made without a device's autotune results, so that "
+                "gemm tiles and split-K are XLA's defaults, not the device's choice"
             )
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -74,6 +75,7 @@ class DumpTable:
                 row["workload"],
                 row["target"],
                 row["gemm_policy"],
+                row["autotuning"].partition(" ")[0],
                 str(row["allocations"]),
                 f"{row['total_allocation_bytes']:,}",
                 f"{row['temp_bytes']:,}",
