@@ -93,7 +93,7 @@ def step(*, aliased: bool, copied: bool = False) -> Program:
     ]
     if copied:
         entry.insert(3, Instruction("copy.1", "copy", CACHE, ("cache",), source=LINE))
-        entry[4] = replace(entry[4], operands=("copy.1", "gemm"))
+        entry[4] = entry[4]._replace(operands=("copy.1", "gemm"))
     if copied or not aliased:
         name = "copy.1" if copied else "update"
         other = LogicalBuffer(name, 0, 2048, CACHE)

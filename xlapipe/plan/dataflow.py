@@ -100,6 +100,14 @@ class Dataflow:
             else:
                 yield origin
 
+    def body_has_any(self, instruction: Instruction, opcodes: frozenset[str]) -> bool:
+        """Whether a computation that `instruction` calls has one of `opcodes`, or is not known."""
+        known = self.module.computations
+        return any(
+            name not in known or not known[name].opcodes.isdisjoint(opcodes)
+            for name in instruction.called_computations
+        )
+
     def body(self, instruction: Instruction) -> Iterator[Site]:
         """Every instruction of the computations that `instruction` calls, nested ones included."""
         pending, seen = list(instruction.called_computations), set[str]()

@@ -25,6 +25,7 @@ class GemmBackend(StrEnum):
     OTHER = "other"
 
 
+_MAY_BE_A_GEMM = frozenset({"custom-call", "dot", "fusion", "reduce", "scaled-dot"})
 CUBLAS_FAMILY = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
 
 
@@ -89,6 +90,8 @@ def _custom_call(site: Site, scheduled: Site | None = None) -> Iterator[Gemm]:
 
 
 def _fusion(dataflow: Dataflow, site: Site) -> Iterator[Gemm]:
+    if not dataflow.body_has_any(site.instruction, _MAY_BE_A_GEMM):
+        return
     kind = site.instruction.fusion_backend_kind or ""
     body = list(dataflow.body(site.instruction))
     dots = [inner for inner in body if inner.instruction.opcode in ("dot", "scaled-dot")]

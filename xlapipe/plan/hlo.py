@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 _FUSION_BACKEND_KIND = re.compile(r'"kind"\s*:\s*"([^"]+)"')
 
@@ -20,9 +21,8 @@ class SourceLine:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """One HLO instruction.
+class Instruction(NamedTuple):
+    """One HLO instruction; a tuple, since a module has ten thousands of them.
 
     Attributes:
       name: without the leading `%`.
@@ -74,6 +74,10 @@ class Computation:
     name: str
     instructions: tuple[Instruction, ...]
     root: str
+
+    @cached_property
+    def opcodes(self) -> frozenset[str]:
+        return frozenset([instruction.opcode for instruction in self.instructions])
 
     @cached_property
     def by_name(self) -> Mapping[str, Instruction]:

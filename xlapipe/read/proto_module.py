@@ -59,14 +59,23 @@ class ModuleReader:
         order = proto.schedule.sequences
         defined: dict[int, tuple[str, bytes]] = {}
         computations: dict[str, Computation] = {}
+        count = 0
         for computation in proto.computations:
-            for instruction in computation.instructions:
-                defined[instruction.id] = (instruction.name, instruction.shape)
+            # Once into a list: protobuf makes a new object for each look at an element.
+            instructions = list(computation.instructions)
+            count += len(instructions)
+            names: dict[int, str] = {}
+            for instruction in instructions:
+                identifier, name = instruction.id, instruction.name
+                names[identifier] = name
+                defined[identifier] = (name, instruction.shape)
             scheduled = order[computation.id].instruction_ids if computation.id in order else None
             if computation.name in computations:
                 self._fail("a computation's name once", f"{computation.name!r} twice")
-            computations[computation.name] = self._computation(computation, scheduled)
-        if sum(len(computation.instructions) for computation in proto.computations) != len(defined):
+            computations[computation.name] = self._computation(
+                computation, instructions, names, scheduled
+            )
+        if count != len(defined):
             self._fail("an id for each instruction", "one id twice")
         entry = self._computations.get(proto.entry_computation_id, proto.entry_computation_name)
         if entry not in computations:
@@ -88,15 +97,19 @@ class ModuleReader:
         raise DumpError(f"{self._where}: expected {expected}, found {found}; {_AGAIN}")
 
     def _computation(
-        self, proto: HloComputationProto, scheduled: Iterable[int] | None
+        self,
+        proto: HloComputationProto,
+        protos: list[HloInstructionProto],
+        names: Mapping[int, str],
+        scheduled: Iterable[int] | None,
     ) -> Computation:
-        names = {instruction.id: instruction.name for instruction in proto.instructions}
+        computation = proto.name
         by_id = {
-            instruction.id: self._instruction(instruction, names, proto.name)
-            for instruction in proto.instructions
+            identifier: self._instruction(instruction, names, computation)
+            for identifier, instruction in zip(names, protos, strict=False)
         }
         root = names.get(proto.root_id)
-        if root is None or len(set(names.values())) != len(proto.instructions):
+        if root is None or len(set(names.values())) != len(protos):
             self._fail(
                 f"a root and distinct names in computation {proto.name!r}", "none, or one twice"
             )
@@ -115,7 +128,7 @@ class ModuleReader:
         self, proto: HloInstructionProto, names: Mapping[int, str], computation: str
     ) -> Instruction:
         opcode, config = proto.opcode, proto.backend_config
-        known_config = self._configs.get(config)
+        known_config = self._configs.get(config) if config else ""
         if known_config is None:
             known_config = self._configs[config] = backend_config.canonical(
                 config.decode("utf-8", "replace")
@@ -129,11 +142,7 @@ class ModuleReader:
                 f"computations for instruction {proto.name!r}, found id {error}, which leads "
                 f"nowhere; {_AGAIN}"
             ) from None
-        op_name: str | None = None
-        source: SourceLine | None = None
-        if proto.HasField("metadata"):
-            metadata = proto.metadata
-            op_name, source = metadata.op_name or None, self._source(metadata)
+        metadata = proto.metadata
         return Instruction(
             proto.name,
             opcode,
@@ -143,8 +152,8 @@ class ModuleReader:
             called,
             proto.fusion_kind if opcode == "fusion" else None,
             proto.custom_call_target if opcode == "custom-call" else None,
-            op_name,
-            source,
+            metadata.op_name or None,
+            self._source(metadata),
             known_config,
         )
 
