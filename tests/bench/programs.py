@@ -1,7 +1,6 @@
 """The programs that the benchmarks compile: Qwen3's decode step at several depths."""
 
 from models.qwen3.workloads import qwen3_decode
-
 from xlapipe import Workload
 
 
