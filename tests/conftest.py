@@ -1,6 +1,5 @@
-"""What the tests share: folders, compiled dumps of the registered workloads, marks by hardware."""
+"""What the tests share: folders, and compiled dumps of the registered workloads."""
 
-import shutil
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -81,10 +80,3 @@ def device_lock(goldens: Path, workload: str) -> AutotuneLock:
             "plans of this version are held against the expectations alone"
         )
     return read_lock(path)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if shutil.which("nvidia-smi") is None:
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here (no nvidia-smi)"))

@@ -76,7 +76,13 @@ def _lock(job: Job, compiled: Compiled) -> AutotuneLock | None:
     """The lock that was used, or the one that tuning made."""
     record = compiled.record
     if job.lock is not None:
-        job.lock.refuse_unless(where="of --autotune-lock", workload=record["workload"])
+        # The attached GPU's config is known only now; a lock may be of another device.
+        device = target_attached(record["target_config"]) if job.target is None else None
+        job.lock.refuse_unless(
+            where="of --autotune-lock",
+            workload=record["workload"],
+            device=device.description if device is not None else None,
+        )
         return job.lock
     if compiled.autotune_results is None:
         return None

@@ -251,7 +251,7 @@ def _dump(options: argparse.Namespace) -> int:
                 errors.append(outcome)
                 table.add_failure(job.reference.name, job.policy)
             else:
-                if job.tune:
+                if job.target is None:
                     _record_run(outcome)
                 rows.append(
                     dump_row(outcome.dump, changed=outcome.changed, seconds=outcome.seconds)
@@ -304,20 +304,17 @@ def _build(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from xlapipe.dump import open_dump
     from xlapipe.run import run
 
-    label = open_dump(options.path).manifest.autotuning
     result = run(options.path, inputs=options.inputs, repeat=options.repeat)
     figures = {
         **asdict(result),
-        "autotuning": label,
         "median_call_seconds": result.median_call_seconds,
     }
     if options.json:
         _print_json(figures)
         return 0
-    print(f"{options.path} on {result.device}, {label}")
+    print(f"{options.path} on {result.device}, {result.autotuning}")
     print(f"  loaded in {result.load_seconds:.3f} s")
     median = result.median_call_seconds
     if median is not None:

@@ -32,7 +32,7 @@ class NormalForm:
     Attributes:
       plan: `plan.txt`: totals, aliases, allocations, gemms, fusions, thunks.
       hlo: `hlo.txt`: the optimised module.
-      lowered: the module before optimisation; not kept in git, only its digest.
+      lowered_sha256: of the module before optimisation, in normal form.
     """
 
     plan: str

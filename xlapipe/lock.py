@@ -63,7 +63,7 @@ class AutotuneLock:
         """Holds the lock against what is to be compiled.
 
         Args:
-          expected: `workload`, `gemm_policy`, `target` or `jaxlib`; None is not held.
+          expected: `workload`, `gemm_policy`, `target`, `device` or `jaxlib`; None is not held.
 
         Raises:
           TargetError: the lock is of another.

@@ -49,11 +49,8 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> Made:
       XlapipeError: nothing was written then.
     """
     started = time.monotonic()
-    with compile_workload(job, folder=folder) as compiled:
-        captured, files = capture(job, compiled, where=job.reference.name)
-    path = dump_folder(out, captured.manifest)
-    dump = Dump(path, captured.manifest, captured.plan)
-    normal = normal_form(dump, files)
+    dump, normal, files = _compile(job, folder)
+    path = dump_folder(out, dump.manifest)
     if job.target is not None and (path / RUN_RECORD).exists():
         found = differences(read_normal_form(path), normal, name=str(path))
         if found:
@@ -63,8 +60,8 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> Made:
             )
         changed = False
     else:
-        changed = write_dump(path, dump.manifest, {**files, **normal.files()})
-    return Made(dump, normal, files, changed, time.monotonic() - started)
+        changed = write_dump(path, dump.manifest, files)
+    return Made(replace(dump, path=path), normal, files, changed, time.monotonic() - started)
 
 
 def build(job: Job, path: Path, *, folder: Path | None = None) -> Made:
@@ -74,14 +71,19 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> Made:
       XlapipeError: nothing was written then.
     """
     started = time.monotonic()
-    with compile_workload(replace(job, serialize=True), folder=folder) as compiled:
-        captured, files = capture(job, compiled, where=job.reference.name)
-    dump = Dump(path, captured.manifest, captured.plan)
+    if path.exists() and not is_dump(path) and (path.is_file() or any(path.iterdir())):
+        raise XlapipeError(f"{path}: holds something else; name a new folder with --out")
+    dump, normal, files = _compile(replace(job, serialize=True), folder)
+    changed = write_dump(path, dump.manifest, files)
+    return Made(replace(dump, path=path), normal, files, changed, time.monotonic() - started)
+
+
+def _compile(job: Job, folder: Path | None) -> tuple[Dump, NormalForm, dict[str, bytes]]:
+    """The dump of a job, its normal form, and the contents of its files, the normal form's too."""
+    with compile_workload(job, folder=folder) as compiled:
+        dump, files = capture(job, compiled, where=job.reference.name)
     normal = normal_form(dump, files)
-    if path.exists() and any(path.iterdir()) and not is_dump(path):
-        raise XlapipeError(f"{path}: holds other files; name a new folder with --out")
-    changed = write_dump(path, dump.manifest, {**files, **normal.files()})
-    return Made(dump, normal, files, changed, time.monotonic() - started)
+    return dump, normal, {**files, **normal.files()}
 
 
 def make_dumps(

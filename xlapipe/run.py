@@ -44,6 +44,7 @@ class RunResult:
     """
 
     device: str
+    autotuning: str
     load_seconds: float
     first_call_seconds: float
     call_seconds: tuple[float, ...]
@@ -97,6 +98,7 @@ def run(folder: Path, *, inputs: str, repeat: int) -> RunResult:
         seconds.append(_call(executable, placed)[0])
     return RunResult(
         device=device.device_kind,
+        autotuning=dump.manifest.autotuning,
         load_seconds=load_seconds,
         first_call_seconds=first_seconds,
         call_seconds=tuple(seconds),

@@ -191,3 +191,16 @@ def test_another_gpu_is_refused(built: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(jax, "devices", lambda platform: [Other()])
     with pytest.raises(TargetError, match=r"built for NVIDIA H200 .* attached is NVIDIA A100"):
         running.run(built, inputs="random:0", repeat=1)
+
+
+def test_a_folder_of_something_else_is_refused_before_compiling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(HERE)
+    (tmp_path / "mine").write_text("kept")
+    # A compile of this workload would fail with another message.
+    for out in (tmp_path, tmp_path / "mine"):
+        assert "holds something else" in said(
+            ["build", "broken:does_not_lower", "--out", str(out)], capsys
+        )
+    assert (tmp_path / "mine").read_text() == "kept"

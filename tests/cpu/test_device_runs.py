@@ -30,7 +30,9 @@ def test_the_device_measured_what_the_golden_plans(name: str, goldens: Path) -> 
     plan = open_dump(goldens / name / f"h200-auto-tuned-jax{jaxlib}").plan
     memory = run["memory"]
     assert memory["planned_bytes"] == plan.totals.total_allocation_bytes
-    assert abs(memory["unexplained_bytes"]) <= 0.01 * memory["measured_bytes"]
+    # What the allocator adds is measured too, and must not be where a wrong plan hides.
+    beyond = ("unexplained_bytes", "input_chunk_bytes", "output_chunk_bytes", "executable_bytes")
+    assert sum(abs(memory[item]) for item in beyond) <= 0.01 * memory["measured_bytes"]
     assert run["thunks"] == len(plan.thunks or ())
 
 

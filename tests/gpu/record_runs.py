@@ -3,7 +3,7 @@
     python tests/gpu/record_runs.py BUILDS OUT.json
 
 BUILDS holds a folder of `xlapipe build … --autotune-lock …` per workload, made on a machine
-without a GPU, and named as the workload's reference with `:` for `=`, e.g.
+without a GPU, and named as the workload's reference with `=` for `:`, e.g.
 `models.qwen3.workloads=qwen3_step`. Each step is a process of its own, as a user would run it.
 """
 

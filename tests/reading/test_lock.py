@@ -42,6 +42,7 @@ def test_round_trip(path: Path) -> None:
         ({"workload": "other"}, "made for workload 'step', asked for 'other'"),
         ({"gemm_policy": "cublas"}, "made for gemm policy 'auto'"),
         ({"target": "b200"}, "made for target 'h200', asked for 'b200'"),
+        ({"device": "NVIDIA B200"}, "made for device 'NVIDIA H200'"),
         ({"jaxlib": "0.12.0.1"}, "made for jaxlib '0.11.2', asked for '0.12.0.1'"),
     ],
 )

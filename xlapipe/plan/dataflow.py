@@ -51,16 +51,6 @@ class Dataflow:
             for called in instruction.called_computations
         }
 
-    def scheduled_site(self, site: Site) -> Site:
-        """The instruction outside all fusions within which `site` runs."""
-        seen: set[str] = set()
-        while (fusion := self._fusion_of.get(site.computation.name)) is not None:
-            if site.computation.name in seen:
-                break
-            seen.add(site.computation.name)
-            site = fusion
-        return site
-
     def operands(self, site: Site) -> Iterator[Site]:
         """What `site` reads: operands, and through the borders of fusions."""
         instruction, computation = site.instruction, site.computation

@@ -26,7 +26,6 @@ class GemmBackend(StrEnum):
 
 
 _MAY_BE_A_GEMM = frozenset({"custom-call", "dot", "fusion", "reduce", "scaled-dot"})
-CUBLAS_FAMILY = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
 
 
 @dataclass(frozen=True, slots=True)
