@@ -1,0 +1,257 @@
+"""Makes references with transformers' Qwen3ForCausalLM, from weights that follow from a seed.
+
+    python tests/gpu/qwen3_reference.py float32 OUT_FOLDER
+    python tests/gpu/qwen3_reference.py bfloat16 OUT_FOLDER
+
+Needs torch and transformers, which xlapipe does not. `float32` runs small models on the CPU; its
+OUT_FOLDER is what `tests/cpu/test_qwen3_transformers.py` compares with. `bfloat16` needs a GPU: it
+runs transformers in bfloat16 and in float32, and the model here in bfloat16, over the same weights
+of the 0.6B model, and writes how far their logits are apart. Both write the command, the machine
+and the versions beside.
+"""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch needs some memory too
+
+import numpy as np
+import torch
+from transformers import Qwen3ForCausalLM
+
+from models.qwen3.config import QWEN3_0_6B
+from models.qwen3.random_checkpoint import SMALL, tensors_sha256, write_random_checkpoint
+
+NEW_TOKENS = 128
+TIED = replace(SMALL, dtype="float32")
+CASES = {
+    "tied": (TIED, 1),
+    "untied": (
+        replace(TIED, tie_word_embeddings=False, num_key_value_heads=1, rope_theta=1e4),
+        2,
+    ),
+}
+BATCH_LENGTHS = (5, 1, 12, 31)
+
+FORCED_TOKENS = 16
+LONG_PROMPTS = (8, 256)
+
+
+def provenance() -> dict[str, Any]:
+    """What it takes to make the figures again."""
+    return {
+        "command": " ".join(["python", "tests/gpu/qwen3_reference.py", sys.argv[1], "OUT_FOLDER"]),
+        "date": date.today().isoformat(),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("numpy", "torch", "transformers")},
+        },
+    }
+
+
+def transformers_model(folder: Path, dtype: torch.dtype, attention: str, device: str) -> Any:
+    """The checkpoint, as transformers reads it."""
+    model = Qwen3ForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention)
+    return model.to(device).eval()
+
+
+def greedy(model: Any, prompts: list[list[int]]) -> tuple[list[list[int]], np.ndarray]:
+    """New tokens [B][NEW_TOKENS], and logits of each step [NEW_TOKENS, B, V].
+
+    Prompts are padded on the left; generate() derives positions from the attention mask.
+    """
+    longest = max(map(len, prompts))
+    ids = [[0] * (longest - len(prompt)) + prompt for prompt in prompts]
+    mask = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    model.generation_config.eos_token_id = None
+    out = model.generate(
+        input_ids=torch.tensor(ids),
+        attention_mask=torch.tensor(mask),
+        do_sample=False,
+        temperature=None,
+        top_k=None,
+        top_p=None,
+        max_new_tokens=NEW_TOKENS,
+        pad_token_id=0,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    return out.sequences[:, longest:].tolist(), torch.stack(out.logits).numpy()
+
+
+def float32(out: Path) -> None:
+    """reference.json: prompts and tokens. reference.npz: logits of the first and last step."""
+    record: dict[str, Any] = {
+        "what": "float32 on the CPU, eager attention, greedy by generate(), padded on the left",
+        **provenance(),
+        "device": f"CPU ({platform.machine()})",
+        "cases": {},
+    }
+    logits = {}
+    rng = np.random.default_rng(0)
+    for name, (config, seed) in CASES.items():
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = write_random_checkpoint(Path(scratch) / "model", config, seed=seed)
+            model = transformers_model(folder, torch.float32, "eager", "cpu")
+        batch = [rng.integers(0, config.vocab_size, n).tolist() for n in BATCH_LENGTHS]
+        runs = {}
+        for run, prompts in (("one", batch[:1]), ("batch", batch)):
+            tokens, steps = greedy(model, prompts)
+            top = np.sort(steps, axis=-1)
+            runs[run] = {
+                "prompts": prompts,
+                "tokens": tokens,
+                "different_tokens": [len(set(row)) for row in tokens],
+                # Of the largest logit over the next, in a row of the largest magnitude 1.
+                "smallest_margin": float(
+                    ((top[..., -1] - top[..., -2]) / np.abs(steps).max(-1)).min()
+                ),
+            }
+            logits[f"{name}_{run}"] = steps[[0, -1]]
+        record["cases"][name] = {
+            "config": asdict(config),
+            "seed": seed,
+            "tensors_sha256": tensors_sha256(config, seed),
+            "runs": runs,
+        }
+    out.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(out / "reference.npz", **logits)
+    write_json(out / "reference.json", record)
+
+
+def our_logits(folder: Path, ids: np.ndarray, record: dict[str, Any]) -> np.ndarray:
+    """Logits [B, FORCED_TOKENS + 1, V]: of the prompts' last token, then of forced tokens."""
+    import jax
+    import jax.numpy as jnp
+
+    from models.qwen3.cache import init_cache
+    from models.qwen3.checkpoint import checkpoint_bytes, load_params
+    from models.qwen3.huggingface import read_config
+    from models.qwen3.steps import decode_step, prefill_step
+
+    config = read_config(folder)
+    jax.block_until_ready(jnp.zeros(1))
+    with AnonymousMemory() as memory:
+        began = time.perf_counter()
+        params = jax.block_until_ready(load_params(folder, config))
+        seconds = time.perf_counter() - began
+    record["load"] = {
+        "seconds": round(seconds, 3),
+        "bytes": checkpoint_bytes(folder),
+        "largest_tensor_bytes": config.vocab_size * config.hidden_size * config.itemsize,
+        "anonymous_growth_bytes": memory.growth_bytes,
+        "device": jax.devices()[0].device_kind,
+        "jax": jax.__version__,
+    }
+    batch, length = ids.shape
+    start = length - FORCED_TOKENS
+    cache = init_cache(config, batch=batch, cache_length=length)
+    prefill = jax.jit(prefill_step(config), donate_argnums=1)
+    decode = jax.jit(decode_step(config), donate_argnums=1)
+    out = prefill(params, cache, jnp.asarray(ids[:, :start]), jnp.full((batch,), start))
+    found = [np.asarray(out["logits"])]
+    for position in range(start, length):
+        token = jnp.asarray(ids[:, position])
+        out = decode(params, out["cache"], token, jnp.full((batch,), position))
+        found.append(np.asarray(out["logits"]))
+    return np.stack(found, axis=1)
+
+
+def their_logits(model: Any, ids: np.ndarray) -> np.ndarray:
+    """The same logits from transformers, in one pass over the whole sequences."""
+    with torch.no_grad():
+        tokens = torch.tensor(ids, device="cuda")
+        logits = model(tokens, logits_to_keep=FORCED_TOKENS + 1, use_cache=False).logits
+    return logits.float().cpu().numpy()
+
+
+def bfloat16(out: Path) -> None:
+    """bfloat16.json: relative errors ‖a - b‖ / ‖b‖ of logits."""
+    seed = 3
+    record: dict[str, Any] = {
+        "what": "relative errors of logits, 0.6B config, all layers; float32 by transformers",
+        **provenance(),
+        "device": torch.cuda.get_device_name(),
+        "config": asdict(QWEN3_0_6B),
+        "seed": seed,
+        "prompts": LONG_PROMPTS,
+        "forced_tokens": FORCED_TOKENS,
+    }
+    ids = np.random.default_rng(0).integers(0, QWEN3_0_6B.vocab_size, LONG_PROMPTS, np.int32)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = write_random_checkpoint(Path(scratch) / "model", QWEN3_0_6B, seed=seed)
+        logits = {}
+        for attention in ("eager", "sdpa"):
+            for dtype in (torch.float32, torch.bfloat16):
+                model = transformers_model(folder, dtype, attention, "cuda")
+                logits[f"transformers {dtype} {attention}"] = their_logits(model, ids)
+                del model
+                torch.cuda.empty_cache()
+        logits["xlapipe bfloat16"] = our_logits(folder, ids, record)
+    exact = logits["transformers torch.float32 eager"]
+    for name, found in logits.items():
+        rows = np.linalg.norm(found - exact, axis=-1) / np.linalg.norm(exact, axis=-1)
+        record[name] = {
+            "relative_error": float(np.linalg.norm(found - exact) / np.linalg.norm(exact)),
+            "of_prefill": float(rows[:, 0].mean()),
+            "of_decode": float(rows[:, 1:].mean()),
+            "largest_of_a_row": float(rows.max()),
+            "same_token": float((found.argmax(-1) == exact.argmax(-1)).mean()),
+        }
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "bfloat16.json", record)
+
+
+class AnonymousMemory:
+    """Growth of this process's anonymous memory while it is entered, sampled."""
+
+    growth_bytes = 0
+
+    def __enter__(self) -> "AnonymousMemory":
+        self._start, self._stop = anonymous_bytes(), threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._stop.wait(0.002):
+            self.growth_bytes = max(self.growth_bytes, anonymous_bytes() - self._start)
+
+
+def anonymous_bytes() -> int:
+    """Resident memory that no file lies behind, pinned buffers included."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    figures = dict(line.split(":", 1) for line in lines if line.startswith("Rss"))
+    return sum(1024 * int(figures[name].split()[0]) for name in ("RssAnon", "RssShmem"))
+
+
+def write_json(path: Path, data: Any) -> None:
+    text = json.dumps(data, indent=1)
+    path.write_text(text + "\n")
+    print(text[:6000])
+
+
+def main(arguments: list[str]) -> None:
+    modes: dict[str, Callable[[Path], None]] = {"float32": float32, "bfloat16": bfloat16}
+    if len(arguments) != 2 or arguments[0] not in modes:
+        sys.exit(__doc__)
+    modes[arguments[0]](Path(arguments[1]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
