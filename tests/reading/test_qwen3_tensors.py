@@ -1,0 +1,496 @@
+"""Where the tensors of a checkpoint lie: safetensors headers, indexes, and what is refused."""
+
+import json
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+
+from models.qwen3.config import QWEN3_0_6B, Qwen3Config
+from models.qwen3.huggingface import read_config, read_generation_config
+from models.qwen3.json_file import CheckpointError
+from models.qwen3.random_checkpoint import (
+    SMALL,
+    random_tensors,
+    small_tokenizer,
+    write_random_checkpoint,
+)
+from models.qwen3.safetensors_files import INDEX, SINGLE, read_header, read_tensors
+from models.qwen3.sizes import weight_bytes
+from models.qwen3.weights import LM_HEAD, leaves, mapped, stored_leaves
+
+UNTIED = replace(SMALL, tie_word_embeddings=False, num_hidden_layers=2)
+
+# Hidden, intermediate, layers, query heads, key/value heads, tied; and the parameters that their
+# authors publish (safetensors metadata, and `total_size` / 2 of the index files).
+PUBLIC = {
+    "0.6B": (1024, 3072, 28, 16, 8, True, 596_049_920),
+    "1.7B": (2048, 6144, 28, 16, 8, True, 1_720_574_976),
+    "4B": (2560, 9728, 36, 32, 8, True, 4_022_468_096),
+    "8B": (4096, 12288, 36, 32, 8, False, 8_190_735_360),
+    "14B": (5120, 17408, 40, 40, 8, False, 14_768_307_200),
+    "32B": (5120, 25600, 64, 64, 8, False, 32_762_123_264),
+}
+
+
+def public(name: str) -> Qwen3Config:
+    hidden, intermediate, layers, heads, kv_heads, tied, _ = PUBLIC[name]
+    return Qwen3Config(
+        vocab_size=151936,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=128,
+        tie_word_embeddings=tied,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_random_checkpoint(tmp_path_factory.mktemp("whole") / "model", UNTIED, seed=5)
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sharded") / "model"
+    return write_random_checkpoint(folder, UNTIED, seed=5, shards=3)
+
+
+def write_file(path: Path, header: Any, data: bytes = b"", *, length: int | None = None) -> Path:
+    """A safetensors file, made byte by byte."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + data)
+    return path
+
+
+def entry(shape: list[int], begin: int, end: int, dtype: str = "F32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def change(folder: Path, tensors: Callable[[dict[str, Any]], Any]) -> None:
+    """Writes model.safetensors again, after a change."""
+    with safe_open(folder / SINGLE, "np") as file:
+        held = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dict
+    tensors(held)
+    save_file(held, folder / SINGLE)
+
+
+# --- what is read --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_leaves_of_the_public_models_have_the_published_parameters(name: str) -> None:
+    config = public(name)
+    parameters = sum(int(np.prod(leaf.shape, dtype=np.int64)) for leaf in leaves(config))
+    assert parameters == PUBLIC[name][-1]
+    assert parameters * 2 == weight_bytes(config)
+    if name == "0.6B":
+        assert config == QWEN3_0_6B
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_tensors_are_where_the_safetensors_library_finds_them(tmp_path: Path, dtype: str) -> None:
+    config = replace(SMALL, num_hidden_layers=1, dtype=dtype)
+    write_random_checkpoint(tmp_path / "model", config, seed=1)
+    tensors = read_tensors(tmp_path / "model")
+    with safe_open(tmp_path / "model" / SINGLE, "np") as file:
+        assert set(file.keys()) == tensors.keys()
+        for name, tensor in tensors.items():
+            expected = file.get_tensor(name)
+            bits = np.dtype(f"u{expected.itemsize}")
+            assert tensor.stored_bytes == expected.nbytes
+            assert (mapped(tensor) == expected.view(bits)).all()
+
+
+def test_shards_hold_the_same_as_one_file(whole: Path, sharded: Path) -> None:
+    one, several = (stored_leaves(folder, UNTIED) for folder in (whole, sharded))
+    assert len({tensor.path for tensors in several.values() for tensor in tensors}) == 3
+    assert one.keys() == several.keys()
+    for path, tensors in one.items():
+        for a, b in zip(tensors, several[path], strict=True):
+            assert (a.name, a.shape, a.dtype) == (b.name, b.shape, b.dtype)
+            assert (mapped(a) == mapped(b)).all()
+
+
+def test_one_file_is_read_rather_than_an_index(whole: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole, tmp_path / "model")
+    (folder / INDEX).write_text("{")
+    assert read_tensors(folder).keys() == read_tensors(whole).keys()
+
+
+def test_buffers_that_follow_from_the_config_are_left_out(whole: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole, tmp_path / "model")
+    name = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    change(folder, lambda tensors: tensors.update({name: np.ones(16)}))
+    assert name in read_tensors(folder)
+    stored = stored_leaves(folder, UNTIED)
+    assert all(tensor.name != name for tensors in stored.values() for tensor in tensors)
+
+
+def test_a_tied_model_with_a_head_of_its_own_is_refused(whole: Path) -> None:
+    tied = replace(UNTIED, tie_word_embeddings=True)
+    with pytest.raises(CheckpointError, match="their rows 0 differ"):
+        stored_leaves(whole, tied)
+
+
+def test_a_tied_head_that_is_the_embedding_bit_by_bit_is_left_out(
+    whole: Path, tmp_path: Path
+) -> None:
+    """-0.0 is not 0.0, and a NaN equals itself."""
+    tied = replace(UNTIED, tie_word_embeddings=True)
+    folder = shutil.copytree(whole, tmp_path / "model")
+
+    def equal(tensors: dict[str, Any]) -> None:
+        tensors["model.embed_tokens.weight"][300, 5] = np.nan
+        tensors["model.embed_tokens.weight"][301, 5] = 0.0
+        tensors[LM_HEAD] = tensors["model.embed_tokens.weight"].copy()
+
+    def signed_zero(tensors: dict[str, Any]) -> None:
+        tensors[LM_HEAD][301, 5] = -0.0
+
+    def wider(tensors: dict[str, Any]) -> None:
+        tensors[LM_HEAD] = tensors[LM_HEAD].astype(np.float32)
+
+    change(folder, equal)
+    assert "lm_head.weight" not in stored_leaves(folder, tied)
+    change(folder, signed_zero)
+    with pytest.raises(CheckpointError, match=r"rows 301 differ.*tie_word_embeddings"):
+        stored_leaves(folder, tied)
+    change(folder, wider)
+    with pytest.raises(CheckpointError, match="it is F32, and the embedding BF16"):
+        stored_leaves(folder, tied)
+
+
+# --- random checkpoints --------------------------------------------------------------------
+
+
+def test_a_random_checkpoint_is_complete(whole: Path) -> None:
+    assert read_config(whole) == UNTIED
+    tokenizer = Tokenizer.from_file(str(whole / "tokenizer.json"))
+    special = [tokenizer.token_to_id(t) for t in ("<|im_end|>", "<|endoftext|>")]
+    assert read_generation_config(whole).eos_token_ids == tuple(special)
+    assert tokenizer.get_vocab_size() <= UNTIED.vocab_size
+    assert (
+        "<|im_start|>" in json.loads((whole / "tokenizer_config.json").read_text())["chat_template"]
+    )
+    assert [path.name for path in whole.parent.iterdir()] == ["model"]
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    one, same, other = (dict(random_tensors(UNTIED, seed)) for seed in (1, 1, 2))
+    assert list(one) == sorted(one)
+    assert all((one[name] == same[name]).all() for name in one)
+    assert not any((one[name] == other[name]).all() for name in one)
+    assert {values.dtype for values in one.values()} == {np.dtype(ml_dtypes.bfloat16)}
+
+
+TOKENIZER = small_tokenizer(512)
+
+
+@given(st.text())
+def test_the_small_tokenizer_reads_any_text(text: str) -> None:
+    ids = TOKENIZER.encode(text).ids
+    assert TOKENIZER.decode(ids) == TOKENIZER.normalizer.normalize_str(text)
+
+
+def test_special_tokens_are_one_token_each_and_text_is_shortened() -> None:
+    assert len(TOKENIZER.encode("<|im_start|><|im_end|><|endoftext|>").ids) == 3
+    assert len(TOKENIZER.encode("the compiler reads the step").ids) < 20
+    assert small_tokenizer(259).get_vocab_size() == 259
+
+
+def test_a_random_checkpoint_overwrites_nothing(whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="expected an empty folder or none"):
+        write_random_checkpoint(whole)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="expected an empty folder or none"):
+        write_random_checkpoint(tmp_path / "file")
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        write_random_checkpoint(tmp_path / "file" / "model")
+    with pytest.raises(ValueError, match="at least 259"):
+        write_random_checkpoint(tmp_path / "model", replace(SMALL, vocab_size=258))
+    (tmp_path / "empty").mkdir()
+    assert read_config(write_random_checkpoint(tmp_path / "empty")) == SMALL
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
+
+
+# --- a model that is not the config's ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("alter", "expected"),
+    [
+        (lambda t: t.pop("model.norm.weight"), r"tensor model\.norm\.weight is missing"),
+        (
+            lambda t: [t.pop(name) for name in list(t) if ".layers.1." in name],
+            r"11 tensors \(model\.layers\.1\.[^)]*, …\) are missing",
+        ),
+        (
+            lambda t: t.update({"model.layers.0.self_attn.q_proj.bias": np.zeros(4)}),
+            r"tensor model\.layers\.0\.self_attn\.q_proj\.bias is in the checkpoint, but not in",
+        ),
+        (
+            lambda t: t.update({"model.layers.0.mlp.experts.0.gate_proj.weight": np.zeros(4)}),
+            r"experts\.0\.gate_proj\.weight is in the checkpoint",
+        ),
+        (
+            lambda t: t.update({"model.norm.weight": np.zeros((1, 64), np.float32)}),
+            r"safetensors: tensor model\.norm\.weight: expected shape \[64\] .*found \[1, 64\]",
+        ),
+        (
+            lambda t: t.update({"model.norm.weight": np.zeros(64, np.int8)}),
+            r"tensor model\.norm\.weight: expected one of BF16, F16, F32, found I8",
+        ),
+        (
+            lambda t: t.update({"model.norm.weight": np.zeros(64, np.float64)}),
+            r"tensor model\.norm\.weight: expected one of BF16, F16, F32, found F64",
+        ),
+    ],
+)
+def test_tensors_that_are_not_the_models_are_named(
+    whole: Path, tmp_path: Path, alter: Callable[[dict[str, Any]], Any], expected: str
+) -> None:
+    folder = shutil.copytree(whole, tmp_path / "model")
+    change(folder, alter)
+    with pytest.raises(CheckpointError, match=expected):
+        stored_leaves(folder, UNTIED)
+
+
+def test_a_config_of_other_sizes_is_refused(whole: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"q_proj\.weight: expected shape \[192, 64\] .*128"):
+        stored_leaves(whole, replace(UNTIED, num_attention_heads=6))
+    with pytest.raises(CheckpointError, match=r"11 tensors .*layers\.1.*of 1 layers"):
+        stored_leaves(whole, replace(UNTIED, num_hidden_layers=1))
+
+
+# --- files that lie ------------------------------------------------------------------------
+
+ONE = {"a": entry([2], 0, 8)}
+
+
+@pytest.mark.parametrize(
+    ("header", "data", "expected"),
+    [
+        (ONE, bytes(7), "truncated: tensor a ends at 8 of the data, .*holds 7 bytes"),
+        (ONE, bytes(9), "1 bytes after tensor a belong to no tensor"),
+        ({}, bytes(1), "1 bytes after the header belong to no tensor"),
+        ({"a": entry([3], 0, 8)}, bytes(8), r"tensor a: .*span 8 bytes, but F32\[3\] takes 12"),
+        ({"a": entry([2], 8, 0)}, bytes(8), r"tensor a: expected data_offsets .*\[8, 0\]"),
+        ({"a": entry([2], -8, 0)}, bytes(8), r"tensor a: expected data_offsets .*\[-8, 0\]"),
+        ({"a": entry([2], 4, 12)}, bytes(12), "tensor a leaves a hole after the header"),
+        (
+            {"a": entry([2], 0, 8), "b": entry([2], 4, 12)},
+            bytes(12),
+            "tensor b overlaps tensor a: it should begin at 8 of the data, and begins at 4",
+        ),
+        (
+            {"a": entry([2], 0, 8), "b": entry([2], 0, 8)},
+            bytes(8),
+            "tensor b overlaps tensor a",
+        ),
+        (
+            {"a": entry([2], 0, 8), "b": entry([2**40], 8, 8 + 2**42)},
+            bytes(16),
+            "truncated: tensor b ends at 4398046511112",
+        ),
+        ({"a": entry([2**40, 2**40], 0, 8)}, bytes(8), "tensor a: expected a shape"),
+        ({"a": entry([-2], 0, 8)}, bytes(8), r"tensor a: expected a shape, found \[-2\]"),
+        ({"a": entry([True], 0, 4)}, bytes(4), "tensor a: expected a shape"),
+        ({"a": entry([2], 0, 8, "Q4")}, bytes(8), "tensor a: dtype 'Q4' is not supported"),
+        ({"a": entry([2], 0, 8, ["F32"])}, bytes(8), "tensor a: dtype .* is not supported"),
+        ({"a": {"dtype": "F32"}}, b"", "tensor a: expected an object with data_offsets, dtype"),
+        ({"a": 3}, b"", "tensor a: expected an object"),
+        ({"a": {**ONE["a"], "data_offsets": [0]}}, bytes(8), "expected data_offsets"),
+        ({"a": {**ONE["a"], "data_offsets": [0, 8, 8]}}, bytes(8), "expected data_offsets"),
+        ({"a": {**ONE["a"], "data_offsets": [0, 8.0]}}, bytes(8), "expected data_offsets"),
+        (b'{"a":1,"a":2}', b"", "the key 'a' is there twice"),
+        (b"{", b"", "not valid JSON"),
+        (b"[]", b"", "the header is no JSON object"),
+        (b"\xff\xfe", b"", "the header is no JSON object"),
+        (b'{"\xff": 1}', b"", "not valid JSON"),
+    ],
+)
+def test_a_header_that_lies_is_refused(
+    tmp_path: Path, header: Any, data: bytes, expected: str
+) -> None:
+    path = write_file(tmp_path / SINGLE, header, data)
+    with pytest.raises(CheckpointError, match=f"^{re.escape(str(path))}: .*{expected}"):
+        read_tensors(tmp_path)
+
+
+@pytest.mark.parametrize("length", [3, 2**32, 2**63, 2**64 - 1])
+def test_a_header_length_beyond_the_file_is_refused_unread(tmp_path: Path, length: int) -> None:
+    path = write_file(tmp_path / SINGLE, b"{}", length=length)
+    with pytest.raises(CheckpointError, match=f"header should have {length} bytes, and at most 2"):
+        read_header(path)
+
+
+def test_a_huge_header_is_refused_unread(tmp_path: Path) -> None:
+    path = write_file(tmp_path / SINGLE, b"{}", length=10**8 + 1)
+    with path.open("r+b") as file:
+        file.truncate(10**9)  # a hole: no such bytes are on the disk
+    with pytest.raises(CheckpointError, match="at most 100000000 can be"):
+        read_header(path)
+
+
+@pytest.mark.parametrize("size", range(8))
+def test_a_file_of_a_few_bytes_is_truncated(tmp_path: Path, size: int) -> None:
+    (tmp_path / SINGLE).write_bytes(bytes(size))
+    with pytest.raises(CheckpointError, match=f"truncated: .*8 bytes, found {size}"):
+        read_tensors(tmp_path)
+
+
+def test_a_git_lfs_pointer_is_named(tmp_path: Path) -> None:
+    (tmp_path / SINGLE).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    with pytest.raises(CheckpointError, match="Git LFS pointer"):
+        read_tensors(tmp_path)
+
+
+def test_an_empty_shape_is_a_scalar_and_a_tensor_may_be_empty(tmp_path: Path) -> None:
+    header = {
+        "__metadata__": {"format": "pt"},
+        "b": entry([], 0, 4),
+        "a": entry([0, 3], 4, 4),
+        "c": entry([2], 4, 6, "U8"),
+    }
+    tensors = read_header(write_file(tmp_path / SINGLE, header, bytes(6)))
+    assert {name: tensor.stored_bytes for name, tensor in tensors.items()} == {
+        "a": 0,
+        "b": 4,
+        "c": 2,
+    }
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small file."""
+    folder = tmp_path_factory.mktemp("plain")
+    save_file({"a": np.ones((2, 3)), "b": np.ones(4, np.uint8)}, folder / SINGLE)
+    return folder
+
+
+@given(data=st.data())
+def test_damaged_bytes_are_read_right_or_refused(plain: Path, data: st.DataObject) -> None:
+    """Any one byte of the header changed, or the file cut: never another kind of error."""
+    good = (plain / SINGLE).read_bytes()
+    header_bytes = 8 + struct.unpack("<Q", good[:8])[0]
+    if data.draw(st.booleans()):
+        bad = good[: data.draw(st.integers(0, len(good) - 1))]
+    else:
+        at = data.draw(st.integers(0, header_bytes - 1))
+        bad = good[:at] + bytes([data.draw(st.integers(0, 255))]) + good[at + 1 :]
+    path = plain / "damaged.safetensors"
+    path.write_bytes(bad)
+    try:
+        tensors = read_header(path)
+    except CheckpointError as error:
+        assert str(path) in str(error)
+    else:
+        data_bytes = sum(tensor.stored_bytes for tensor in tensors.values())
+        assert max(t.offset + t.stored_bytes for t in tensors.values()) == len(bad)
+        assert data_bytes == len(bad) - header_bytes
+
+
+# --- folders -------------------------------------------------------------------------------
+
+
+def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=f"expected {SINGLE} or {INDEX}, found neither"):
+        read_tensors(tmp_path)
+    with pytest.raises(CheckpointError, match="nowhere: no such folder"):
+        read_tensors(tmp_path / "nowhere")
+    (tmp_path / SINGLE).mkdir()
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_tensors(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-2.bin", "a.pth"])
+def test_pickles_are_named_as_not_supported(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(CheckpointError, match=rf"pickles \({name}\).*not supported.*safetensors"):
+        read_tensors(tmp_path)
+
+
+SHARD = "model-00002-of-00003.safetensors"
+
+
+def retarget(shard: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda index: index["weight_map"].update({"model.norm.weight": shard})
+
+
+@pytest.mark.parametrize(
+    ("alter", "expected"),
+    [
+        (retarget("model-9.safetensors"), "names the shard model-9.safetensors, which is not"),
+        (retarget("../model.safetensors"), r"shard '\.\./model\.safetensors' is not a file name"),
+        (retarget("/etc/passwd"), "shard '/etc/passwd' is not a file name"),
+        (retarget(".."), r"shard '\.\.' is not a file name"),
+        (retarget("a\0b"), "is not a file name"),
+        (retarget(3), "weight_map: expected an object of file names"),
+        (retarget(SHARD), f"tensor model.norm.weight should be in {SHARD}, and is not"),
+        (
+            lambda index: index["weight_map"].pop("model.norm.weight"),
+            "holds tensor model.norm.weight, which model.safetensors.index.json places in no shard",
+        ),
+        (lambda index: index.pop("weight_map"), "weight_map: .*found nothing"),
+    ],
+)
+def test_an_index_that_contradicts_the_shards_is_refused(
+    sharded: Path, tmp_path: Path, alter: Callable[[dict[str, Any]], Any], expected: str
+) -> None:
+    folder = shutil.copytree(sharded, tmp_path / "model")
+    index = json.loads((folder / INDEX).read_text())
+    alter(index)
+    (folder / INDEX).write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=expected):
+        read_tensors(folder)
+
+
+def test_a_truncated_shard_is_named(sharded: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(sharded, tmp_path / "model")
+    with (folder / SHARD).open("r+b") as file:
+        file.truncate((folder / SHARD).stat().st_size - 1)
+    with pytest.raises(CheckpointError, match=f"{SHARD}: truncated: tensor "):
+        read_tensors(folder)
+
+
+def test_a_tensor_in_two_shards_is_refused(sharded: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(sharded, tmp_path / "model")
+    save_file(
+        {"model.norm.weight": np.ones(64, np.float32)}, folder / "model-00000-of-00003.safetensors"
+    )
+    index = json.loads((folder / INDEX).read_text())
+    index["weight_map"]["model.norm.weight"] = "model-00000-of-00003.safetensors"
+    (folder / INDEX).write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=r"holds tensor model\.norm\.weight, which .*00000"):
+        read_tensors(folder)
+
+
+def test_shards_may_be_links_as_in_the_hubs_cache(sharded: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "snapshot"
+    folder.mkdir()
+    for path in sharded.iterdir():
+        (folder / path.name).symlink_to(path)
+    assert stored_leaves(folder, UNTIED)
+
+
+def test_none_of_this_takes_jax() -> None:
+    modules = "huggingface, safetensors_files, weights, random_checkpoint"
+    code = f"from models.qwen3 import {modules}; import sys; sys.exit('jax' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
