@@ -3,6 +3,7 @@
 #   make test PYTHON=python3.11     another Python (3.11 takes jax 0.10.2, newer ones 0.11.2)
 #   make test JAX=0.12.0.1          another jax of those in requirements/
 #   make test PYTEST_ARGS='-k name' arguments for pytest
+#   make infer ARGS='--checkpoint DIR --prompt "Hello"'
 #   make dump VENV=../venv          another place for the virtual environment
 
 PYTHON ?=
@@ -12,6 +13,7 @@ VENV ?= .venv
 # loadfile keeps the tests that share a compile on one worker.
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
 BENCH_ARGS ?= -p no:xdist
+ARGS ?=
 
 # What the user has set for other programs must not change what XLA decides, nor what is imported.
 unexport $(filter JAX_% XLA_% TF_%,$(.VARIABLES))
@@ -23,7 +25,7 @@ setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dump test bench lint lock clean
+.PHONY: help setup dump test bench infer lint lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -41,6 +43,9 @@ test: setup ## run the tests, golden comparisons included
 bench: ## compare speed with a bare compile and with XProf
 	@$(setup) bench
 	@$(bin)/python -m pytest tests/bench/bench_*.py -s $(BENCH_ARGS)
+
+infer: setup ## generate text with Qwen3: ARGS='--checkpoint DIR --prompt TEXT', or nothing
+	@$(bin)/python -m models.qwen3.generate $(ARGS)
 
 lint: setup ## ruff, mypy, import-linter
 	@$(bin)/ruff check .

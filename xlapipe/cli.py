@@ -115,7 +115,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_WORKLOAD_HELP = "a registered name (`xlapipe list`), or module:attribute from the current folder"
+_WORKLOAD_HELP = (
+    "a registered name (`xlapipe list`), or module:attribute from the current folder; arguments "
+    "may follow: 'qwen3-decode(layers=28)'"
+)
 _CAPTURE_HELP = "Write the attached GPU's target config, with its provenance."
 _PATH_HELP = "a dump directory, an .hlo.pb, or any *buffer-assignment*.txt of XLA's (gzip too)"
 

@@ -44,13 +44,16 @@ class Asked:
             raise XlapipeError("--tune makes what --autotune-lock gives; give one of them")
 
 
-def jobs_of(names: Sequence[str], asked: Asked) -> list[Job]:
+def jobs_of(names: Sequence[str | WorkloadReference], asked: Asked) -> list[Job]:
     """Every workload under every policy.
+
+    Args:
+      names: as users write them, or references that are found already.
 
     Raises:
       XlapipeError: an unknown workload or target, or a lock that is of another.
     """
-    references = [find_workload(name) for name in names]
+    references = [find_workload(name) if isinstance(name, str) else name for name in names]
     if asked.autotune_lock is not None:
         return [_locked_job(reference, asked, asked.autotune_lock) for reference in references]
     if asked.target_config is not None:

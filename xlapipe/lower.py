@@ -18,6 +18,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Singl
 
 from xlapipe.errors import WorkloadError
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
+from xlapipe.registry import workload_arguments
 from xlapipe.workload import Workload
 
 
@@ -33,11 +34,15 @@ class LoweredProgram:
 def load_workload(reference: str, *, folder: str | None) -> Workload:
     """Imports `module:attribute`; `folder` goes first on the path, for modules of the user's.
 
+    Args:
+      reference: arguments for the attribute may follow, see `xlapipe.registry`.
+
     Raises:
-      WorkloadError: the attribute is missing or is no Workload. What the user's code raises
-        passes through.
+      WorkloadError: the attribute is missing or is no Workload, or takes no arguments. What the
+        user's code raises passes through.
     """
-    module_name, _, attribute = reference.partition(":")
+    arguments = workload_arguments(reference)
+    module_name, _, attribute = reference.partition("(")[0].partition(":")
     if folder is not None:
         sys.path.insert(0, folder)
     found: Any = importlib.import_module(module_name)
@@ -49,7 +54,9 @@ def load_workload(reference: str, *, folder: str | None) -> Workload:
             )
         found = getattr(found, part)
     if callable(found) and not isinstance(found, Workload):
-        found = found()
+        found = found(**(arguments or {}))
+    elif arguments is not None:
+        raise WorkloadError(f"{reference}: {attribute} is no function, and takes no arguments")
     if not isinstance(found, Workload):
         raise WorkloadError(
             f"{reference}: expected a xlapipe.Workload or a function that returns one, "

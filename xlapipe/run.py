@@ -1,27 +1,20 @@
-"""Runs a built executable on the attached GPU: load, inputs, calls, memory.
-
-The executable is PJRT's own serialisation, and never a pickle: what is loaded is held against the
-manifest's digest first, and everything else about it is plain data.
-"""
+"""Runs a built executable on the attached GPU: load, inputs, calls, memory."""
 
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import jax
 import numpy as np
-from jax._src.lib import xla_client
 
-from xlapipe.dump import EXECUTABLE, Dump, open_dump, read_file
-from xlapipe.errors import DumpError, TargetError, WorkloadError
+from xlapipe.errors import WorkloadError
+from xlapipe.executable import LoadedExecutable, device_for, load_executable, open_built
 from xlapipe.memory import MemoryAccount, account
 from xlapipe.plan.program import ArgumentLeaf
-from xlapipe.targets.textproto import parse
 
 
 @dataclass(frozen=True)
@@ -67,14 +60,12 @@ def run(folder: Path, *, inputs: str, repeat: int) -> RunResult:
       DumpError: no executable, a damaged one, or one of other versions.
       WorkloadError: inputs that do not fit the arguments.
     """
-    dump = open_dump(folder)
-    if EXECUTABLE not in dump.manifest.files:
-        raise DumpError(f"{folder}: holds no executable; `xlapipe build` makes one")
-    device = _device(dump)
+    dump = open_built(folder)
+    device = device_for(dump)
     host = read_inputs(inputs, dump.manifest.arguments)
     before = _stats(device)
     started = time.perf_counter()
-    executable = _load(dump, device)
+    executable = load_executable(dump, device)
     load_seconds = time.perf_counter() - started
     loaded = _stats(device)
     placed = {number: jax.device_put(value, device) for number, value in host.items()}
@@ -109,67 +100,9 @@ def run(folder: Path, *, inputs: str, repeat: int) -> RunResult:
     )
 
 
-def _device(dump: Dump) -> Any:
-    manifest = dump.manifest
-    for package in ("jaxlib", "jax-cuda13-plugin"):
-        try:
-            installed = version(package)
-        except PackageNotFoundError:
-            installed = "none"
-        if manifest.versions[package] != installed:
-            raise DumpError(
-                f"{dump.path}: built with {package} {manifest.versions[package]}, here is "
-                f"{installed}; build it again with this one, or install that one"
-            )
-    if manifest.mesh is not None:
-        raise DumpError(
-            f"{dump.path}: built for the mesh {dict(manifest.mesh)}; `run` takes one device"
-        )
-    try:
-        device = jax.devices("gpu")[0]
-    except RuntimeError as error:
-        raise TargetError(
-            f"no NVIDIA GPU is attached that jax can use: {error}; `xlapipe doctor` says what is "
-            "missing"
-        ) from None
-    capability = str(device.compute_capability)
-    config = read_file(dump.path, "target_config.txtpb").decode()
-    built_for = compute_capability(config)
-    described = manifest.target_description.startswith(device.device_kind)
-    if not described or built_for != capability:
-        raise TargetError(
-            f"{dump.path}: built for {manifest.target_description} (compute capability "
-            f"{built_for}), attached is {device.device_kind} ({capability}); build it for that"
-        )
-    return device
-
-
-def compute_capability(config_text: str) -> str:
-    """`9.0` of a GpuTargetConfigProto."""
-    info: Any = parse(config_text).fields.get("gpu_device_info", {})
-    found = info.get("cuda_compute_capability", {})
-    return f"{found.get('major', 0)}.{found.get('minor', 0)}"
-
-
-def _load(dump: Dump, device: Any) -> Any:
-    content = read_file(dump.path, EXECUTABLE)
-    # open_dump has held the file against its digest; hold the very bytes that are loaded too.
-    if hashlib.sha256(content).hexdigest() != dump.manifest.files[EXECUTABLE]:
-        raise DumpError(f"{dump.path / EXECUTABLE}: changed while it was read")
-    devices = xla_client.DeviceList((device,))
-    try:
-        return device.client.deserialize_executable(content, executable_devices=devices)
-    except RuntimeError as error:
-        raise DumpError(
-            f"{dump.path / EXECUTABLE}: this jaxlib cannot load it: {error}; build it again"
-        ) from None
-
-
-def _call(executable: Any, placed: Mapping[int, Any]) -> tuple[float, list[Any]]:
-    arguments = [placed[number] for number in sorted(placed)]
+def _call(executable: LoadedExecutable, placed: Mapping[int, Any]) -> tuple[float, list[Any]]:
     started = time.perf_counter()
-    shards = executable.execute_sharded(arguments).disassemble_into_single_device_arrays()
-    results = [shard[0] for shard in shards]
+    results = executable.call_numbered(placed)
     jax.block_until_ready(results)
     return time.perf_counter() - started, results
 

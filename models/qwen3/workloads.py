@@ -1,6 +1,7 @@
 """The workloads that xlapipe compiles. Building one allocates nothing."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,8 @@ import jax.numpy as jnp
 from models.qwen3 import expectations
 from models.qwen3.cache import Cache, init_cache
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
+from models.qwen3.decode_loop import abstract_state, decode_loop, prompt_step
+from models.qwen3.huggingface import read_config
 from models.qwen3.reference import reference_args, reference_step
 from models.qwen3.sizes import ReferenceSizes
 from models.qwen3.steps import abstract_model, decode_step, prefill_step
@@ -99,3 +102,79 @@ def _abstract_cache(config: Qwen3Config, batch: int, cache_length: int) -> Cache
 def _beyond_default(**values: tuple[int, int]) -> str:
     """`-layers28` for each value that is not its default: a folder of its own for the dump."""
     return "".join(f"-{key}{value}" for key, (value, default) in values.items() if value != default)
+
+
+def qwen3_generate(
+    layers: int | None = 2,
+    batch: int = 1,
+    cache_length: int = 2048,
+    steps: int = 16,
+    candidates: int | None = 1,
+    config: Qwen3Config | str = QWEN3_0_6B,
+    dtype: str | None = None,
+) -> Workload:
+    """A loop of `steps` tokens for each sequence, each drawn on the device.
+
+    Args:
+      layers: None for all of the config's.
+      candidates: of `sampling`; 1 is greedy.
+      config: or the folder of a checkpoint, whose config.json is read.
+    """
+    config = _config_of(config, layers, dtype)
+    name = f"qwen3-generate{_beyond_default(layers=(config.num_hidden_layers, 2))}"
+    name += _beyond_default(batch=(batch, 1), cache=(cache_length, 2048), steps=(steps, 16))
+    return Workload(
+        name=name + _drawn(candidates),
+        fn=decode_loop(config, steps=steps, candidates=candidates),
+        args=(
+            abstract_model(config)[1],
+            _abstract_cache(config, batch, cache_length),
+            abstract_state(batch=batch, candidates=candidates, whole=True),
+        ),
+        donate_argnums=(1, 2),
+        expectations=expectations.generate(
+            config, batch=batch, cache_length=cache_length, steps=steps, candidates=candidates
+        ),
+    )
+
+
+def qwen3_prompts(
+    layers: int | None = 2,
+    batch: int = 1,
+    length: int = 128,
+    cache_length: int = 2048,
+    candidates: int | None = 1,
+    config: Qwen3Config | str = QWEN3_0_6B,
+    dtype: str | None = None,
+) -> Workload:
+    """Prompts into an empty cache, and the first token behind each; arguments as above."""
+    config = _config_of(config, layers, dtype)
+    name = f"qwen3-prompts{_beyond_default(layers=(config.num_hidden_layers, 2))}"
+    name += _beyond_default(batch=(batch, 1), length=(length, 128), cache=(cache_length, 2048))
+    return Workload(
+        name=name + _drawn(candidates),
+        fn=prompt_step(config, candidates=candidates),
+        args=(
+            abstract_model(config)[1],
+            _abstract_cache(config, batch, cache_length),
+            abstract_state(batch=batch, candidates=candidates, whole=False),
+            jax.ShapeDtypeStruct((batch, length), jnp.int32),
+            jax.ShapeDtypeStruct((batch,), jnp.int32),
+        ),
+        donate_argnums=(1, 2),
+        expectations=expectations.prompts(
+            config, batch=batch, length=length, cache_length=cache_length, candidates=candidates
+        ),
+    )
+
+
+def _config_of(config: Qwen3Config | str, layers: int | None, dtype: str | None) -> Qwen3Config:
+    if isinstance(config, str):
+        config = read_config(Path(config), dtype=dtype)
+    elif dtype is not None:
+        config = replace(config, dtype=dtype)
+    return config if layers is None else replace(config, num_hidden_layers=layers)
+
+
+def _drawn(candidates: int | None) -> str:
+    return {1: "", None: "-sampled"}.get(candidates, f"-sampled{candidates}")

@@ -1,5 +1,6 @@
 """Programs that break on purpose, and small good ones, for tests; compiled as a user's would be."""
 
+import dataclasses
 import os
 import signal
 import time
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 from jax import ShapeDtypeStruct
 
 from xlapipe import Workload
-from xlapipe.expect import Aliased, NoCopyAbove
+from xlapipe.expect import Aliased, LoopOfTrips, NoCopyAbove, NoCopyInLoopAbove
 
 CACHE = ShapeDtypeStruct((64, 1024), jnp.bfloat16)
 ROW = ShapeDtypeStruct((1024,), jnp.bfloat16)
@@ -147,3 +148,69 @@ def pallas() -> Workload:
 
     argument = ShapeDtypeStruct((512, 128), jnp.float32)
     return Workload(name="pallas", fn=step, args=(argument, argument))
+
+
+def _loop(name: str, body: Any, carried: int = 1) -> Workload:
+    """Four trips over caches that are donated; `body(index, caches, row)` gives the next ones."""
+
+    def loop(caches: tuple[jax.Array, ...], row: jax.Array) -> Any:
+        return jax.lax.fori_loop(0, 4, lambda index, carry: body(index, carry, row), caches)
+
+    return Workload(
+        name=name,
+        fn=loop,
+        args=((CACHE,) * carried, ROW),
+        donate_argnums=0,
+        expectations=(
+            Aliased("caches"),
+            NoCopyInLoopAbove(CACHE_BYTES - 1),
+            LoopOfTrips(4),
+        ),
+    )
+
+
+def loop_in_place() -> Workload:
+    def body(index: jax.Array, caches: Any, row: jax.Array) -> Any:
+        return (caches[0].at[index].set(row + caches[0][index]),)
+
+    return _loop("loop-in-place", body)
+
+
+def loop_copies_carry() -> Workload:
+    """The cache of the trip before is kept beside the updated one: a full copy at each trip."""
+
+    def body(index: jax.Array, caches: Any, row: jax.Array) -> Any:
+        return caches[0].at[index].set(row + caches[1][index]), caches[0]
+
+    return _loop("loop-copies-carry", body, 2)
+
+
+def loop_hands_on() -> Workload:
+    """Each cache moves on to the other's place in the carry: of two copies one looks in place."""
+
+    def body(index: jax.Array, caches: Any, row: jax.Array) -> Any:
+        return caches[1], caches[0] + row
+
+    return _loop("loop-hands-on", body, 2)
+
+
+def loop_of_unknown_trips() -> Workload:
+    def loop(caches: tuple[jax.Array, ...], row: jax.Array) -> Any:
+        def body(carry: Any) -> Any:
+            cache, index = carry
+            return cache.at[index].set(row), index + 1 + (cache[index, 0] > 0)
+
+        return jax.lax.while_loop(lambda carry: carry[1] < 4, body, (caches[0], 0))
+
+    return dataclasses.replace(
+        _loop("loop-of-unknown-trips", None), fn=loop, expectations=(LoopOfTrips(4),)
+    )
+
+
+def copies_beside_work() -> Workload:
+    """Arithmetic on the cache and a reversed copy of it, which XLA makes in one fusion."""
+
+    def both(cache: dict[str, Any], row: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.tanh(cache["k"]) * row, jnp.flip(cache["k"])
+
+    return _workload("copies-beside-work", both, donate_argnums=())

@@ -3,6 +3,7 @@
 from xlapipe.expect.base import Expectation, Finding, Violation, check_all
 from xlapipe.expect.donation import Aliased, NotAliased
 from xlapipe.expect.kernels import FusionCount, GemmCount, Matmul, MatmulsAccounted, backend_counts
+from xlapipe.expect.loops import LoopOfTrips, NoCopyInLoopAbove
 from xlapipe.expect.memory import (
     AllocationOf,
     AllocationsAre,
@@ -25,10 +26,12 @@ __all__ = [
     "Finding",
     "FusionCount",
     "GemmCount",
+    "LoopOfTrips",
     "Matmul",
     "MatmulsAccounted",
     "NoAllocationAbove",
     "NoCopyAbove",
+    "NoCopyInLoopAbove",
     "NoValueOfShape",
     "NotAliased",
     "ParameterBytes",

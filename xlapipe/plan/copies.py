@@ -5,7 +5,7 @@ tell. A dynamic-update-slice whose result lies where its operand lay is an updat
 no copy.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from xlapipe.plan.buffers import BufferAllocation, LogicalBuffer
@@ -59,52 +59,108 @@ def find_copies(plan: Plan) -> tuple[Copy, ...]:
     dataflow = Dataflow(plan.module)
     found: list[Copy] = []
     for computation, instruction in plan.module.scheduled():
-        if not _only_moves(dataflow, instruction):
+        whole = _only_moves(dataflow, instruction)
+        moved = frozenset[str]() if whole else _moved_outputs(dataflow, instruction)
+        if not whole and not moved:
             continue
         read = list(_operand_slices(computation, instruction, values))
-        for allocation, value in values.get(instruction.name, ()):
-            in_place = any(
-                (allocation.index, value.offset_bytes) == (other.index, source.offset_bytes)
-                for other, source in read
-            ) or (not read and _updates(dataflow, instruction))
-            if not in_place and not value.shape.startswith("("):
-                found.append(
-                    Copy(
-                        instruction.name,
-                        value.size_bytes,
-                        value.name,
-                        allocation.index,
-                        instruction.op_name,
-                        plan.nearest_source(instruction.name),
-                    )
-                )
+        updates = _updates(dataflow, instruction)
+        found.extend(
+            Copy(
+                instruction.name,
+                value.size_bytes,
+                value.name,
+                allocation.index,
+                instruction.op_name,
+                plan.nearest_source(instruction.name),
+            )
+            for allocation, value in values.get(instruction.name, ())
+            if (whole or value.name in moved)
+            and not value.shape.startswith("(")
+            and not _in_place((allocation, value), read, updates=updates)
+        )
     return tuple(sorted(found, key=lambda copy: (-copy.copied_bytes, copy.value)))
 
 
 def _only_moves(dataflow: Dataflow, instruction: Instruction) -> bool:
     if instruction.opcode in _MOVES:
         return True
-    if instruction.opcode != "fusion":
-        return False
+    return instruction.opcode == "fusion" and _moves_alone(
+        site.instruction for site in dataflow.body(instruction)
+    )
+
+
+def _moves_alone(instructions: Iterable[Instruction]) -> bool:
+    """Whether there is a move among them, and nothing that works on the data."""
     moves = False
-    for site in dataflow.body(instruction):
-        inner = site.instruction
-        if inner.opcode in _MOVES:
+    for instruction in instructions:
+        if instruction.opcode in _MOVES:
             moves = True
-        elif inner.opcode in _INDEX_ARITHMETIC and _is_integer(inner.shape):
+        elif instruction.opcode in _INDEX_ARITHMETIC and _is_integer(instruction.shape):
             continue
-        elif inner.opcode not in _WITHOUT_WORK:
+        elif instruction.opcode not in _WITHOUT_WORK:
             return False
     return moves
 
 
-def _updates(dataflow: Dataflow, instruction: Instruction) -> bool:
-    """Whether the root is an update of a loop-carried buffer, which lies at one place."""
-    body = {site.instruction.opcode for site in dataflow.body(instruction)}
-    return bool(body & {"dynamic-update-slice", "scatter"}) or instruction.opcode in (
-        "dynamic-update-slice",
-        "scatter",
+def _moved_outputs(dataflow: Dataflow, fusion: Instruction) -> frozenset[str]:
+    """Values of a fusion of several outputs that are moved only, beside others that are computed.
+
+    XLA fuses a copy with arithmetic that reads the same operand.
+    """
+    bodies = [dataflow.module.computations.get(name) for name in fusion.called_computations]
+    if fusion.opcode != "fusion" or len(bodies) != 1 or bodies[0] is None:
+        return frozenset()
+    body = bodies[0]
+    root = body.by_name[body.root]
+    if root.opcode != "tuple":
+        return frozenset()
+    return frozenset(
+        f"{fusion.name}{{{index}}}"
+        for index, name in enumerate(root.operands)
+        if _moves_alone(_feeding(body, name))
     )
+
+
+def _feeding(body: Computation, name: str) -> Iterator[Instruction]:
+    """The instruction `name` and all of `body` that it is computed from."""
+    pending, seen = [name], set[str]()
+    while pending:
+        current = pending.pop()
+        if current in seen or current not in body.by_name:
+            continue
+        seen.add(current)
+        yield body.by_name[current]
+        pending.extend(body.by_name[current].operands)
+
+
+def _updates(dataflow: Dataflow, instruction: Instruction) -> bool:
+    """Whether the instruction updates rows of an operand, which XLA then lets it write over."""
+    opcodes = {site.instruction.opcode for site in dataflow.body(instruction)}
+    return bool((opcodes | {instruction.opcode}) & {"dynamic-update-slice", "scatter"})
+
+
+def _in_place(written: "_Slice", read: list["_Slice"], *, updates: bool) -> bool:
+    """Whether what is written is an operand, where it lies.
+
+    Which element of a tuple is read is not kept: the text of jaxlib 0.11 names no
+    get-tuple-element. An update lies at its operand, so that one fitting element is enough. What
+    only copies may as well come from another element of the same shape, as in a loop that hands
+    a cache on from one place of its carry to the next.
+    """
+    if updates and not read:
+        return True
+    elements = [source for source in read if "{" in source[1].name]
+    whole = [source for source in read if "{" not in source[1].name]
+    alike = [source for source in elements if source[1].shape == written[1].shape]
+    if any(_place(written) == _place(source) for source in (*whole, *(alike if updates else ()))):
+        return True
+    return bool(alike) and all(_place(written) == _place(source) for source in alike)
+
+
+def _place(slice_: "_Slice") -> tuple[int, int]:
+    allocation, value = slice_
+    return allocation.index, value.offset_bytes
 
 
 def _is_integer(shape: str) -> bool:
