@@ -84,10 +84,12 @@ def _refuse_unless_as_expected(name: str, findings: tuple[Finding, ...]) -> None
     broken = [finding for finding in findings if not finding.holds]
     if not broken:
         return
-    violation = broken[0].violations[0]
-    at = f" at {violation.source}" if violation.source is not None else ""
+    told = [
+        f"{finding.expectation}: expected {violation.expected}, found {violation.found}"
+        + (f" ({violation.source})" if violation.source is not None else "")
+        for finding in broken
+        for violation in finding.violations
+    ]
     raise XlapipeError(
-        f"{name}: the executable is not as expected: {broken[0].expectation}: expected "
-        f"{violation.expected}, found {violation.found}{at} ({len(broken)} of {len(findings)} "
-        "expectations do not hold; `xlapipe check` tells of all)"
+        f"{name}: the executable is not as expected, and is not kept: " + "; ".join(told[:4])
     )

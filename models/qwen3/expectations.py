@@ -320,7 +320,8 @@ def _drawing(
     temp = logits * {1: 1, None: 2}.get(candidates, 6) + SMALL_BYTES
     # Ids that end a sequence; seed, temperature, top-k, top-p, and the sequences' indices.
     state = (MAX_EOS + (0 if candidates == 1 else 4 + batch)) * INT32
-    copied = 0 if candidates == 1 else logits
+    # Sorted arrays, and rows that cuBLAS was given on top, are cut off by copying.
+    copied = 0 if candidates == 1 and (batch == 1 or batch % ROWS == 0) else logits
     changed: list[Expectation] = []
     for each in held:
         match each:

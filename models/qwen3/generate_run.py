@@ -169,7 +169,7 @@ def _programs(request: _Request) -> tuple[Any, Any]:
 
 
 def _device() -> Any:
-    """jax's first device. Where there is no GPU, its CUDA plugin is not asked: it would complain."""
+    """jax's first device; its CUDA plugin, which would complain, is asked where there is a GPU."""
     import jax
 
     if not (Path("/dev/nvidia0").exists() or Machine.here().gpu() or "JAX_PLATFORMS" in os.environ):

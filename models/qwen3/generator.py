@@ -96,13 +96,13 @@ class Generator:
                     on_tokens(index, new)
             if all(sequence.finish for sequence in sequences):
                 break
-        seconds = time.perf_counter() - started - (prefill_seconds or 0)
+        seconds = time.perf_counter() - started - (prefill_seconds or 0.0)
         decoded = sum(len(sequence.token_ids) - 1 for sequence in sequences)
         return Generated(
             [sequence.token_ids for sequence in sequences],
             [sequence.finish or "cache" for sequence in sequences],
-            prefill_seconds or 0,
-            seconds if decoded else 0,
+            prefill_seconds or 0.0,
+            seconds if decoded else 0.0,
             decoded,
         )
 

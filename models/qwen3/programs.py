@@ -4,9 +4,10 @@ Both kinds are called alike, with pytrees on the device, and tell what memory th
 anything is put there.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 
@@ -22,16 +23,15 @@ from xlapipe.executable import LoadedExecutable
 DONATED = (1, 2)
 
 
-class Program(Protocol):
-    """A compiled step.
-
-    Attributes:
-      needed_bytes: arguments, outputs and temporary memory of a call, by XLA's own account.
-    """
+class Program(ABC):
+    """A compiled step."""
 
     @property
-    def needed_bytes(self) -> int: ...
+    @abstractmethod
+    def needed_bytes(self) -> int:
+        """Arguments, outputs and temporary memory of a call, by XLA's own account."""
 
+    @abstractmethod
     def __call__(self, *arguments: Any) -> Any:
         """The outputs, on the device and not waited for; donated arguments are gone."""
 
@@ -90,7 +90,7 @@ def _compile(fn: Callable[..., Any], arguments: tuple[Any, ...], device: jax.Dev
 
 
 @dataclass(frozen=True)
-class _CompiledHere:
+class _CompiledHere(Program):
     compiled: jax.stages.Compiled
 
     @property
@@ -132,7 +132,7 @@ def loaded(executable: LoadedExecutable, arguments: Sequence[Any]) -> Program:
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _Loaded(Program):
     executable: LoadedExecutable
     outputs: Any
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jaxtyping import Array, Float, Int, Integer
 
 from models.qwen3.settings import Settings
@@ -19,7 +20,7 @@ from models.qwen3.settings import Settings
 Draw: TypeAlias = Mapping[str, Any]
 
 
-def draw_of(settings: Settings, *, batch: int) -> dict[str, np.ndarray[Any, Any]]:
+def draw_of(settings: Settings, *, batch: int) -> dict[str, npt.NDArray[Any]]:
     """The arrays that `next_tokens` draws by, on the host; sequence i of the batch has index i.
 
     Returns:
@@ -57,12 +58,12 @@ def next_tokens(
       candidates: static; see above. Top-k must not exceed it.
     """
     with jax.named_scope("sample"):
-        if candidates == 1:
-            return jnp.argmax(logits, axis=-1).astype(jnp.int32)
-        keys = jax.vmap(_key, in_axes=(None, 0, 0))(draw["seed"], draw["sequences"], positions)
         # For one sequence XLA would pull the head's gemm into the drawing, as a product of vectors
         # that has lost its name scope.
         logits = jax.lax.optimization_barrier(logits)
+        if candidates == 1:
+            return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        keys = jax.vmap(_key, in_axes=(None, 0, 0))(draw["seed"], draw["sequences"], positions)
         if candidates is None:
             return _drawn(keys, logits / draw["temperature"])
         kept, token_ids = likeliest(logits, draw, candidates=candidates)

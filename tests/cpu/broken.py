@@ -205,12 +205,3 @@ def loop_of_unknown_trips() -> Workload:
     return dataclasses.replace(
         _loop("loop-of-unknown-trips", None), fn=loop, expectations=(LoopOfTrips(4),)
     )
-
-
-def copies_beside_work() -> Workload:
-    """Arithmetic on the cache and a reversed copy of it, which XLA makes in one fusion."""
-
-    def both(cache: dict[str, Any], row: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jnp.tanh(cache["k"]) * row, jnp.flip(cache["k"])
-
-    return _workload("copies-beside-work", both, donate_argnums=())

@@ -22,15 +22,16 @@ class NoCopyInLoopAbove(Expectation):
         loops = _loops(program)
         if not loops:
             return self.finding("no loop", _no_loop(program))
-        inside = frozenset[str]().union(*(loop.instructions for loop in loops))
-        copies = [copy for copy in find_copies(program.plan) if copy.instruction in inside]
+        loop_of = {name: loop.instruction.name for loop in loops for name in loop.instructions}
+        copies = [copy for copy in find_copies(program.plan) if copy.instruction in loop_of]
         violations = [
             Violation(
                 f"no copy above {self.limit_bytes:,} B in a while loop",
                 f"{copy.copied_bytes:,} B copied by {copy.instruction} at each trip",
                 f"allocation {copy.allocation}, value {copy.value}"
                 + (f" ({copy.op_name})" if copy.op_name else ""),
-                copy.source,
+                # What XLA itself adds has no line; the loop does.
+                copy.source or program.plan.nearest_source(loop_of[copy.instruction]),
                 "let each leaf of the carry be updated in place, stay at its place in the carry, "
                 "and be read before the update alone",
             )

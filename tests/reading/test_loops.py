@@ -1,0 +1,199 @@
+"""While loops: their trips, and copies that every trip pays for, on modules made by hand."""
+
+import json
+
+import pytest
+
+from xlapipe.expect import (
+    Expectation,
+    LoopOfTrips,
+    NoCopyAbove,
+    NoCopyInLoopAbove,
+    expectation_from_json,
+    expectation_to_json,
+)
+from xlapipe.plan import (
+    AllocationKind,
+    BufferAllocation,
+    Computation,
+    HloModule,
+    Instruction,
+    LogicalBuffer,
+    Plan,
+    SourceLine,
+)
+from xlapipe.plan.copies import find_copies
+from xlapipe.plan.loops import find_loops
+from xlapipe.plan.program import Program
+
+LEAF = "bf16[8,128]{1,0}"
+LEAF_BYTES = 2048
+CARRY = f"(s32[], {LEAF}, {LEAF})"
+LINE = SourceLine("step.py", 7)
+FOUR_TRIPS = '{"known_trip_count":{"n":"4"}}'
+
+
+def value(name: str, shape: str = LEAF) -> LogicalBuffer:
+    return LogicalBuffer(name, 0, LEAF_BYTES, shape)
+
+
+def allocation(index: int, *values: LogicalBuffer) -> BufferAllocation:
+    return BufferAllocation(index, LEAF_BYTES, (AllocationKind.PREALLOCATED_TEMP,), values=values)
+
+
+def looping(
+    *body: Instruction,
+    allocations: tuple[BufferAllocation, ...] = (),
+    config: str = FOUR_TRIPS,
+    behind: tuple[Instruction, ...] = (),
+    **others: tuple[Instruction, ...],
+) -> Program:
+    """A loop of `body` over two leaves, which lie in allocations 0 and 1."""
+    in_body = (
+        Instruction("carry", "parameter", CARRY, parameter_number=0),
+        *body,
+        Instruction("next", "tuple", CARRY, ("carry", *(each.name for each in body))),
+    )
+    condition = (Instruction("less", "constant", "pred[]"),)
+    entry = (
+        Instruction("start", "parameter", CARRY, parameter_number=0),
+        Instruction(
+            "while",
+            "while",
+            CARRY,
+            ("start",),
+            called_computations=("condition", "body"),
+            backend_config=config,
+            source=LINE,
+        ),
+        *behind,
+    )
+    bodies = {"condition": condition, "body": in_body, **others, "main": entry}
+    module = HloModule(
+        "jit_step",
+        {name: Computation(name, each, each[-1].name) for name, each in bodies.items()},
+        "main",
+    )
+    carried = (
+        allocation(0, value("carry{1}"), value("while{1}")),
+        allocation(1, value("carry{2}"), value("while{2}")),
+    )
+    return Program(Plan((*carried, *allocations), module=module))
+
+
+def copy(name: str, operand: str = "carry") -> Instruction:
+    return Instruction(name, "copy", LEAF, (operand,), source=LINE)
+
+
+UPDATE = Instruction("update", "dynamic-update-slice", LEAF, ("carry", "row"), source=LINE)
+IN_PLACE = looping(UPDATE, allocations=(allocation(2, value("other")),))
+COPIED = looping(copy("copy.1"), allocations=(allocation(2, value("copy.1")),))
+
+
+def handed_on() -> Program:
+    """A leaf moves on to the other's place: it lies where one element of the carry lay."""
+    program = looping(copy("copy.1"))
+    first, second = program.plan.allocations
+    moved = allocation(0, *first.values, value("copy.1"))
+    return Program(Plan((moved, second), module=program.plan.module))
+
+
+def updated() -> Program:
+    program = looping(UPDATE)
+    first, second = program.plan.allocations
+    written = allocation(0, *first.values, value("update"))
+    return Program(Plan((written, second), module=program.plan.module))
+
+
+@pytest.mark.parametrize("program", [COPIED, handed_on()], ids=["copied", "handed on"])
+def test_a_copy_in_a_loop_is_told_with_instruction_bytes_and_line(program: Program) -> None:
+    (violation,) = NoCopyInLoopAbove(LEAF_BYTES - 1).check(program).violations
+    assert violation.found == "2,048 B copied by copy.1 at each trip"
+    assert "value copy.1" in violation.where
+    assert violation.source == LINE
+    assert NoCopyInLoopAbove(LEAF_BYTES).check(program).holds
+
+
+def test_an_update_at_its_place_is_none() -> None:
+    assert find_copies(updated().plan) == ()
+    assert NoCopyInLoopAbove(0).check(updated()).holds
+
+
+def test_a_copy_behind_the_loop_is_paid_once() -> None:
+    behind = Instruction("copy.9", "copy", LEAF, ("while",), source=LINE)
+    program = looping(UPDATE, behind=(behind,), allocations=(allocation(2, value("copy.9")),))
+    assert NoCopyInLoopAbove(LEAF_BYTES - 1).check(program).holds
+    assert not NoCopyAbove(LEAF_BYTES - 1).check(program).holds
+
+
+@pytest.mark.parametrize("opcode", ["call", "conditional", "while", "async-start"])
+def test_what_a_trip_calls_is_part_of_it(opcode: str) -> None:
+    call = Instruction("call", opcode, LEAF, ("carry",), called_computations=("called",))
+    program = looping(
+        call,
+        called=(Instruction("given", "parameter", LEAF), copy("copy.1", "given")),
+        allocations=(allocation(2, value("copy.1")),),
+    )
+    assert not NoCopyInLoopAbove(LEAF_BYTES - 1).check(program).holds
+
+
+@pytest.mark.parametrize(
+    ("moved", "found"),
+    [("reverse", ["fusion.1{1}"]), ("tanh", [])],
+)
+def test_a_copy_fused_with_arithmetic_is_told(moved: str, found: list[str]) -> None:
+    fused = (
+        Instruction("given", "parameter", LEAF, parameter_number=0),
+        Instruction("worked", "tanh", LEAF, ("given",)),
+        Instruction("moved", moved, LEAF, ("given",)),
+        Instruction("both", "tuple", f"({LEAF}, {LEAF})", ("worked", "moved")),
+    )
+    fusion = Instruction(
+        "fusion.1", "fusion", f"({LEAF}, {LEAF})", ("carry",), called_computations=("fused",)
+    )
+    outputs = (allocation(2, value("fusion.1{0}")), allocation(3, value("fusion.1{1}")))
+    program = looping(fusion, fused=fused, allocations=outputs)
+    assert [each.value for each in find_copies(program.plan)] == found
+
+
+@pytest.mark.parametrize(
+    ("config", "trips"),
+    [(FOUR_TRIPS, 4), ('{"known_trip_count":{"n":4}}', 4), ("", None), ("{}", None)],
+)
+def test_trips_are_those_that_xla_knows(config: str, trips: int | None) -> None:
+    program = looping(UPDATE, config=config)
+    assert program.plan.module is not None
+    (loop,) = find_loops(program.plan.module)
+    assert loop.trips == trips
+    assert LoopOfTrips(4).check(program).holds == (trips == 4)
+    assert not LoopOfTrips(5).check(program).holds
+
+
+def test_two_loops_of_as_many_trips_are_not_one() -> None:
+    again = Instruction(
+        "while.2",
+        "while",
+        CARRY,
+        ("while",),
+        called_computations=("condition", "body"),
+        backend_config=FOUR_TRIPS,
+    )
+    (violation,) = LoopOfTrips(4).check(looping(UPDATE, behind=(again,))).violations
+    assert violation.found == "trips: 4, 4"
+
+
+@pytest.mark.parametrize("expectation", [NoCopyInLoopAbove(2048), LoopOfTrips(4)])
+def test_a_dump_that_cannot_tell_does_not_pass(expectation: Expectation) -> None:
+    entry = (Instruction("x", "parameter", LEAF, parameter_number=0),)
+    computations = {"main": Computation("main", entry, "x")}
+    straight = Program(Plan((), module=HloModule("jit_step", computations, "main")))
+    partial = Program(Plan((), module=HloModule("m", computations, None, complete=False)))
+    assert expectation.check(straight).violations[0].found == "none"
+    for program in (partial, Program(Plan(()))):
+        assert "no whole HLO module" in expectation.check(program).violations[0].found
+
+
+@pytest.mark.parametrize("expectation", [NoCopyInLoopAbove(2048, because="x"), LoopOfTrips(4)])
+def test_record_round_trip(expectation: Expectation) -> None:
+    data = json.loads(json.dumps(expectation_to_json(expectation)))
+    assert expectation_from_json(data, where="manifest.json") == expectation
