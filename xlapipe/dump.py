@@ -176,6 +176,18 @@ def open_dump(path: Path) -> Dump:
       DumpError: a missing, damaged or contradictory file.
       PlanMismatchError: totals that are not XLA's own.
     """
+    manifest = read_manifest(path)
+    plan = read_path(path)
+    check_memory_analysis(plan, manifest.memory_analysis, where=str(path))
+    return Dump(path, manifest, plan)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a dump directory, whose files are held against it; the plan is not read.
+
+    Raises:
+      DumpError: a missing or damaged file.
+    """
     where = path / MANIFEST
     try:
         if where.stat().st_size > _LARGEST_MANIFEST_BYTES:
@@ -194,9 +206,7 @@ def open_dump(path: Path) -> Dump:
                 f"{path / name}: content differs from the SHA-256 in {MANIFEST}: damaged or "
                 "edited; make the dump again"
             )
-    plan = read_path(path)
-    check_memory_analysis(plan, manifest.memory_analysis, where=str(path))
-    return Dump(path, manifest, plan)
+    return manifest
 
 
 def check_memory_analysis(plan: Plan, analysis: Mapping[str, int], *, where: str) -> None:

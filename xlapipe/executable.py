@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax._src.lib import xla_client
 
-from xlapipe.dump import EXECUTABLE, Dump, open_dump, read_file
+from xlapipe.dump import EXECUTABLE, Manifest, read_file, read_manifest
 from xlapipe.errors import DumpError, TargetError
 from xlapipe.targets.textproto import parse
 
@@ -24,10 +24,12 @@ class LoadedExecutable:
     """An executable on its device.
 
     Attributes:
-      dump: what it was built as; `dump.manifest` has the leaves of its arguments and outputs.
+      path: of the folder that it was built into.
+      manifest: of that folder, with the leaves of arguments and outputs.
     """
 
-    dump: Dump
+    path: Path
+    manifest: Manifest
     device: Any
     _executable: Any
 
@@ -38,7 +40,7 @@ class LoadedExecutable:
           leaves: arrays on the device, one for each of `manifest.arguments`. Donated ones are
             gone afterwards.
         """
-        numbered = zip(self.dump.manifest.arguments, leaves, strict=True)
+        numbered = zip(self.manifest.arguments, leaves, strict=True)
         used = {leaf.parameter_number: value for leaf, value in numbered}
         used.pop(None, None)
         return self.call_numbered(used)
@@ -50,50 +52,51 @@ class LoadedExecutable:
         return [shard[0] for shard in shards.disassemble_into_single_device_arrays()]
 
 
-def open_built(folder: Path) -> Dump:
-    """The dump of a folder that `xlapipe build` made.
-
-    Raises:
-      DumpError: it is damaged, or holds no executable.
-    """
-    dump = open_dump(folder)
-    if EXECUTABLE not in dump.manifest.files:
-        raise DumpError(f"{folder}: holds no executable; `xlapipe build` makes one")
-    return dump
-
-
-def load_executable(dump: Dump, device: Any) -> LoadedExecutable:
-    """Loads the executable of a dump.
+def load_executable(path: Path, device: Any = None) -> LoadedExecutable:
+    """Loads the executable of a folder that `xlapipe build` made.
 
     Args:
-      dump: of `open_built`.
-      device: of `device_for(dump)`.
+      device: of `device_for`, which is asked by default.
 
     Raises:
-      DumpError: it is not what the manifest says, or this jaxlib cannot load it.
+      DumpError: it is damaged, or holds no executable, or this jaxlib cannot load it.
+      TargetError: as `device_for` does.
     """
-    content = read_file(dump.path, EXECUTABLE)
-    # open_dump has held the file against its digest; hold the very bytes that are loaded too.
-    if hashlib.sha256(content).hexdigest() != dump.manifest.files[EXECUTABLE]:
-        raise DumpError(f"{dump.path / EXECUTABLE}: changed while it was read")
+    manifest = built_manifest(path)
+    device = device_for(path, manifest) if device is None else device
+    content = read_file(path, EXECUTABLE)
+    # The file was held against its digest; hold the very bytes that are loaded too.
+    if hashlib.sha256(content).hexdigest() != manifest.files[EXECUTABLE]:
+        raise DumpError(f"{path / EXECUTABLE}: changed while it was read")
     devices = xla_client.DeviceList((device,))
     try:
         executable = device.client.deserialize_executable(content, executable_devices=devices)
     except RuntimeError as error:
         raise DumpError(
-            f"{dump.path / EXECUTABLE}: this jaxlib cannot load it: {error}; build it again"
+            f"{path / EXECUTABLE}: this jaxlib cannot load it: {error}; build it again"
         ) from None
-    return LoadedExecutable(dump, device, executable)
+    return LoadedExecutable(path, manifest, device, executable)
 
 
-def device_for(dump: Dump) -> Any:
+def built_manifest(path: Path) -> Manifest:
+    """The manifest of a folder that `xlapipe build` made, its files held against it.
+
+    Raises:
+      DumpError: it is damaged, or holds no executable.
+    """
+    manifest = read_manifest(path)
+    if EXECUTABLE not in manifest.files:
+        raise DumpError(f"{path}: holds no executable; `xlapipe build` makes one")
+    return manifest
+
+
+def device_for(path: Path, manifest: Manifest) -> Any:
     """The attached GPU, which is the one that the executable was built for.
 
     Raises:
       DumpError: it was built by other versions, or for several devices.
       TargetError: no GPU, or another one.
     """
-    manifest = dump.manifest
     for package in ("jaxlib", "jax-cuda13-plugin"):
         try:
             installed = version(package)
@@ -101,12 +104,12 @@ def device_for(dump: Dump) -> Any:
             installed = "none"
         if manifest.versions[package] != installed:
             raise DumpError(
-                f"{dump.path}: built with {package} {manifest.versions[package]}, here is "
+                f"{path}: built with {package} {manifest.versions[package]}, here is "
                 f"{installed}; build it again with this one, or install that one"
             )
     if manifest.mesh is not None:
         raise DumpError(
-            f"{dump.path}: built for the mesh {dict(manifest.mesh)}; `run` takes one device"
+            f"{path}: built for the mesh {dict(manifest.mesh)}; one device is all that is loaded onto"
         )
     try:
         device = jax.devices("gpu")[0]
@@ -116,12 +119,12 @@ def device_for(dump: Dump) -> Any:
             "missing"
         ) from None
     capability = str(device.compute_capability)
-    config = read_file(dump.path, "target_config.txtpb").decode()
+    config = read_file(path, "target_config.txtpb").decode()
     built_for = compute_capability(config)
     described = manifest.target_description.startswith(device.device_kind)
     if not described or built_for != capability:
         raise TargetError(
-            f"{dump.path}: built for {manifest.target_description} (compute capability "
+            f"{path}: built for {manifest.target_description} (compute capability "
             f"{built_for}), attached is {device.device_kind} ({capability}); build it for that"
         )
     return device

@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from xlapipe.dump import open_dump
 from xlapipe.errors import WorkloadError
-from xlapipe.executable import LoadedExecutable, device_for, load_executable, open_built
+from xlapipe.executable import LoadedExecutable, built_manifest, device_for, load_executable
 from xlapipe.memory import MemoryAccount, account
 from xlapipe.plan.program import ArgumentLeaf
 
@@ -60,25 +61,26 @@ def run(folder: Path, *, inputs: str, repeat: int) -> RunResult:
       DumpError: no executable, a damaged one, or one of other versions.
       WorkloadError: inputs that do not fit the arguments.
     """
-    dump = open_built(folder)
-    device = device_for(dump)
-    host = read_inputs(inputs, dump.manifest.arguments)
+    manifest = built_manifest(folder)
+    device = device_for(folder, manifest)
+    plan = open_dump(folder).plan
+    host = read_inputs(inputs, manifest.arguments)
     before = _stats(device)
     started = time.perf_counter()
-    executable = load_executable(dump, device)
+    executable = load_executable(folder, device)
     load_seconds = time.perf_counter() - started
     loaded = _stats(device)
     placed = {number: jax.device_put(value, device) for number, value in host.items()}
     jax.block_until_ready(list(placed.values()))
     with_inputs = _stats(device)
-    donated = {leaf.parameter_number for leaf in dump.manifest.arguments if leaf.donated}
+    donated = {leaf.parameter_number for leaf in manifest.arguments if leaf.donated}
     spare = {number: host[number] for number in donated if number in host}
 
     first_seconds, results = _call(executable, placed)
     after = _stats(device)
     outputs = tuple(
         Output(leaf.path, leaf.shape, leaf.dtype, _digest(result))
-        for leaf, result in zip(dump.manifest.outputs, results, strict=True)
+        for leaf, result in zip(manifest.outputs, results, strict=True)
     )
     del results
     seconds = []
@@ -89,14 +91,12 @@ def run(folder: Path, *, inputs: str, repeat: int) -> RunResult:
         seconds.append(_call(executable, placed)[0])
     return RunResult(
         device=device.device_kind,
-        autotuning=dump.manifest.autotuning,
+        autotuning=manifest.autotuning,
         load_seconds=load_seconds,
         first_call_seconds=first_seconds,
         call_seconds=tuple(seconds),
         outputs=outputs,
-        memory=account(
-            dump.plan, before=before, loaded=loaded, with_inputs=with_inputs, after=after
-        ),
+        memory=account(plan, before=before, loaded=loaded, with_inputs=with_inputs, after=after),
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from models.qwen3.executables import DECODE, Executables, prompts_folder
 from models.qwen3.programs import Programs, abstract_arguments, loaded
-from xlapipe.executable import device_for, load_executable, open_built
+from xlapipe.executable import load_executable
 
 
 def load_programs(executables: Executables, longest: int) -> tuple[Programs, Any]:
@@ -15,10 +15,7 @@ def load_programs(executables: Executables, longest: int) -> tuple[Programs, Any
     """
     sizes = executables.sizes_for(longest)
     arguments = abstract_arguments(executables.config, sizes)
-    dumps = [open_built(executables.path / name) for name in (prompts_folder(sizes.bucket), DECODE)]
-    device, _ = (device_for(dump) for dump in dumps)
-    prompts, decode = (
-        loaded(load_executable(dump, device), each)
-        for dump, each in zip(dumps, arguments, strict=True)
-    )
-    return Programs(sizes, prompts, decode), device
+    executable = load_executable(executables.path / prompts_folder(sizes.bucket))
+    prompts = loaded(executable, arguments[0])
+    decode = loaded(load_executable(executables.path / DECODE), arguments[1])
+    return Programs(sizes, prompts, decode), executable.device

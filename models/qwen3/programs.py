@@ -113,17 +113,17 @@ def loaded(executable: LoadedExecutable, arguments: Sequence[Any]) -> Program:
     Raises:
       XlapipeError: it was built for other shapes or dtypes.
     """
-    dump = executable.dump
+    manifest = executable.manifest
     given = [(tuple(x.shape), str(x.dtype)) for x in jax.tree.leaves(arguments)]
-    built = [(leaf.shape, leaf.dtype) for leaf in dump.manifest.arguments]
+    built = [(leaf.shape, leaf.dtype) for leaf in manifest.arguments]
     if given != built:
         differing = [
             leaf.path
-            for leaf, one in zip(dump.manifest.arguments, given, strict=False)
+            for leaf, one in zip(manifest.arguments, given, strict=False)
             if (leaf.shape, leaf.dtype) != one
         ]
         raise XlapipeError(
-            f"{dump.path}: built for {len(built)} arrays, here are {len(given)}, and "
+            f"{executable.path}: built for {len(built)} arrays, here are {len(given)}, and "
             f"{', '.join(differing[:3]) or 'none'} differ; build it again for this model"
         )
     _, cache, state, *_ = arguments
@@ -138,7 +138,7 @@ class _Loaded(Program):
 
     @property
     def needed_bytes(self) -> int:
-        analysis = self.executable.dump.manifest.memory_analysis
+        analysis = self.executable.manifest.memory_analysis
         total = analysis["argument_bytes"] + analysis["output_bytes"] + analysis["temp_bytes"]
         return total - analysis["alias_bytes"]
 

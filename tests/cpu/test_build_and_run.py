@@ -37,7 +37,7 @@ def copy(built: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def cpu_in_place_of_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that loading is reached on a machine without a GPU."""
-    monkeypatch.setattr(running, "device_for", lambda dump: jax.devices("cpu")[0])
+    monkeypatch.setattr(running, "device_for", lambda path, manifest: jax.devices("cpu")[0])
 
 
 def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
