@@ -109,7 +109,7 @@ def device_for(path: Path, manifest: Manifest) -> Any:
             )
     if manifest.mesh is not None:
         raise DumpError(
-            f"{path}: built for the mesh {dict(manifest.mesh)}; one device is all that is loaded onto"
+            f"{path}: built for the mesh {dict(manifest.mesh)}; only one device is loaded onto"
         )
     try:
         device = jax.devices("gpu")[0]

@@ -81,8 +81,8 @@ def workload_arguments(reference: str) -> Mapping[str, Any] | None:
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             raise ValueError("not `keyword=value, …`")
         given = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
-        if None in given:
-            raise ValueError("`**` gives no literals")
+        if None in given or len(given) < len(call.keywords):
+            raise ValueError("`**`, or a keyword twice")
         return {str(name): value for name, value in given.items()}
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise WorkloadError(
