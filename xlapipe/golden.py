@@ -114,6 +114,9 @@ def _plan_text(dump: Dump) -> str:
         f"autotuning: {manifest.autotuning}",
         f"jaxlib: {manifest.versions['jaxlib']}",
     ]
+    if manifest.extra_options:
+        given = ", ".join(f"{key}={value}" for key, value in sorted(manifest.extra_options.items()))
+        lines.append(f"extra options: {given}")
     for section in _SECTIONS:
         body = list(_BODIES[section](program))
         if body:

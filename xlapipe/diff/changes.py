@@ -256,6 +256,11 @@ class Difference:
     first_stage: str | None = None
 
     @property
+    def delta_bytes(self) -> int:
+        """Total of B less total of A; what the lines of `account` add up to."""
+        return self.b_totals.total_allocation_bytes - self.a_totals.total_allocation_bytes
+
+    @property
     def same(self) -> bool:
         """Whether the plans are the same, whatever they were made with."""
         return not (self.programs or self.account or self.changes)

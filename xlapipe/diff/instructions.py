@@ -115,7 +115,7 @@ def instruction_changes(
         aspects = _aspects(matching, a, b, node, other)
         if aspects:
             yield InstructionChange(
-                what=b.what(other) if other.gemm is not None else a.what(node),
+                what=a.what(node) if node.gemm is not None else b.what(other),
                 action=Action.CHANGED,
                 subject=b.subject(other_name) if node.gemm is None else a.subject(name),
                 shape=other.instruction.shape,

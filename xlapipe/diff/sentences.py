@@ -141,9 +141,9 @@ def _room(line: BytesChange, room: Room, name: _Name) -> str:
         )
     smaller, larger = ("A", "B") if line.a_bytes > line.b_bytes else ("B", "A")
     at = "" if line.moment is None else f" at {_subject(line.moment, name)}"
-    then = "elsewhere" if line.fullest is None else f"at {_subject(line.fullest, name)}"
-    largest = f" (most of it {_short(line.fullest_value)})" if line.fullest_value else ""
-    return f"{larger} is compared where it is fullest,{at}; {smaller} holds more {then}{largest}"
+    then = "" if line.fullest is None else f", at {_subject(line.fullest, name)}"
+    largest = f", most of it {_short(line.fullest_value)}" if line.fullest_value else ""
+    return f"{smaller} holds more elsewhere{then}{largest}; {larger} is fullest{at}"
 
 
 def _value(line: BytesChange, name: _Name) -> str:
@@ -152,7 +152,9 @@ def _value(line: BytesChange, name: _Name) -> str:
     value = b or a
     assert value is not None  # a value line is of A's value, of B's, or of both
     if value.shape.startswith("("):
-        what = f"the table of {what}"
+        what = f"the table of pointers of {what}"
+        if (a is None) != (b is None):
+            return f"{'gone' if b is None else 'new'}: {what}"
     elif _is_workspace(value):
         what = f"the workspace of {what}"
     if a is None:
