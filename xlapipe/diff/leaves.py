@@ -2,8 +2,10 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
-from xlapipe.plan import AllocationKind, BufferAllocation, Plan
+from xlapipe.diff.identity import FREE
+from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer, Plan
 from xlapipe.plan.program import Program
 
 
@@ -79,16 +81,81 @@ def output_leaves(program: Program) -> tuple[Leaf, ...]:
         else [root.shape]
     )
     labels = {leaf.index: leaf.path for leaf in program.outputs}
+    homes = _output_allocations(program, shapes)
     return tuple(
         Leaf(
             label=labels.get(index, f"output {index}"),
             shape=dims_of(shape),
             number=(index,),
             donated=None,
-            allocation=plan.output_allocation(index, of=len(shapes) if is_tuple else 1),
+            allocation=homes.get(index),
         )
         for index, shape in enumerate(shapes)
     )
+
+
+def _output_allocations(program: Program, shapes: Sequence[str]) -> dict[int, BufferAllocation]:
+    """Where each output lies; an output is left out where the HLO cannot tell.
+
+    Of an instruction with several results a plan does not tell which is which output: those of
+    one type and size are taken in order, each once, so that the answer depends on no number.
+    """
+    plan = program.plan
+    found: dict[int, BufferAllocation] = {}
+    for alias in plan.aliases:
+        parameter = plan.parameter_allocation(alias.parameter_number)
+        if alias.output_index is not None and parameter is not None:
+            found[(alias.output_index or (0,))[0]] = parameter
+    results: dict[str, list[tuple[LogicalBuffer, BufferAllocation]]] = {}
+    for allocation in plan.allocations:
+        if is_live_out(allocation) and not allocation.is_a(AllocationKind.PARAMETER):
+            for value in allocation.values:
+                results.setdefault(value.instruction, []).append((value, allocation))
+    taken: set[int] = set()
+    for index, maker in makers(program).items():
+        if index in found or index >= len(shapes):
+            continue
+        for value, allocation in sorted(results.get(maker, ()), key=lambda each: _part(each[0])):
+            if allocation.index not in taken and _extent(value.shape) == _extent(shapes[index]):
+                found[index] = allocation
+                taken.add(allocation.index)
+                break
+    return found
+
+
+def _part(value: LogicalBuffer) -> tuple[int, ...]:
+    """
+    >>> _part(LogicalBuffer("fusion.1{10}", 0, 4, "f32[]"))
+    (10,)
+    """
+    index = value.name.partition("{")[2].rstrip("}")
+    return tuple(int(number) for number in index.split(",") if number.isdecimal())
+
+
+def _extent(shape: str) -> tuple[str, int]:
+    """Type and number of elements: a bitcast may stand between a value and the output."""
+    dtype, _, dims = dims_of(shape).partition("[")
+    return dtype, prod(int(dim) for dim in dims.rstrip("]").split(",") if dim.isdecimal())
+
+
+def makers(program: Program) -> dict[int, str]:
+    """The instruction that computes each output, past bitcasts and the like."""
+    module = program.plan.module
+    if module is None or module.entry is None:
+        return {}
+    entry = module.computations[module.entry]
+    root = entry.by_name[entry.root]
+    found = {}
+    for index, output in enumerate(root.operands if root.opcode == "tuple" else (root.name,)):
+        name, seen = output, set[str]()
+        while name in entry.by_name and name not in seen:
+            seen.add(name)
+            instruction = entry.by_name[name]
+            if instruction.opcode not in FREE or not instruction.operands:
+                break
+            name = instruction.operands[0]
+        found[index] = name
+    return found
 
 
 def dims_of(shape: str) -> str:

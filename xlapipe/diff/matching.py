@@ -4,7 +4,8 @@ Instructions are paired by what they compute and where they come from, never by 
 in passes from the strictest likeness to the loosest. Each pass puts what is left into buckets by
 a key and pairs within a bucket in schedule order, so that a pass takes linear time:
 
-1. the same computation of the same arguments (`identity`), with and without its scope;
+1. the same computation of the same arguments (`identity`); first those that are used alike,
+   since a plan does not tell two slices of one value apart, then those of one scope;
 2. the same operation (`local`) at the same scope;
 3. products of the same dot;
 4. the same scope, opcode and dimensions; the same scope and opcode, where both have as many
@@ -22,7 +23,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from xlapipe.diff.identity import Identities, Node, Terms
-from xlapipe.diff.leaves import Leaf, anchors, argument_leaves, dims_of, output_leaves, pair_leaves
+from xlapipe.diff.leaves import (
+    Leaf,
+    anchors,
+    argument_leaves,
+    dims_of,
+    makers,
+    output_leaves,
+    pair_leaves,
+)
 from xlapipe.plan.program import Program
 
 # An op_name that more instructions carry tells nothing about any of them.
@@ -82,13 +91,22 @@ def match(a: Program, b: Program) -> Matching:
         for at, other in pairs.items()
         if arguments_a[at].instruction and arguments_b[other].instruction
     }
-    return Matching(
-        side_a,
-        side_b,
-        pairs,
-        pair_leaves(side_a.outputs, side_b.outputs),
-        parameters | _Passes(side_a.nodes, side_b.nodes, parameters).run(),
-    )
+    outputs = pair_leaves(side_a.outputs, side_b.outputs)
+    used_a = _uses(side_a, {at: at for at in outputs})
+    used_b = _uses(side_b, {other: at for at, other in outputs.items()})
+    passes = _Passes(side_a.nodes, side_b.nodes, parameters)
+    return Matching(side_a, side_b, pairs, outputs, parameters | passes.run(used_a, used_b))
+
+
+def _uses(side: Side, outputs: dict[int, int]) -> dict[str, Hashable]:
+    """By which instructions each is read, and as which outputs it leaves the program."""
+    uses: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    for node in side.nodes.values():
+        for name in node.operands:
+            uses[name].append((node.local, node.scope))
+    for index, name in makers(side.program).items():
+        uses[name].append((-1, str(outputs.get(index))))
+    return {name: tuple(sorted(found)) for name, found in uses.items()}
 
 
 def _operation(node: Node) -> Hashable | None:
@@ -116,7 +134,11 @@ class _Passes:
         self._parameters = len(parameters)
         self._pairs: dict[str, str] = {}
 
-    def run(self) -> dict[str, str]:
+    def run(self, used_a: dict[str, Hashable], used_b: dict[str, Hashable]) -> dict[str, str]:
+        self._pair(
+            lambda node: (node.identity, node.scope, used_a.get(node.name)),
+            lambda node: (node.identity, node.scope, used_b.get(node.name)),
+        )
         self._pair(lambda node: (node.identity, node.scope))
         self._pair(lambda node: node.identity)
         for key in (_operation, _dot, _form):

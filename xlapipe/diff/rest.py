@@ -15,9 +15,8 @@ from xlapipe.diff.changes import (
     PlacementChange,
     ThunkChange,
 )
-from xlapipe.diff.identity import FREE
 from xlapipe.diff.instructions import Described
-from xlapipe.diff.leaves import Leaf
+from xlapipe.diff.leaves import Leaf, makers
 from xlapipe.diff.matching import Matching, Side
 from xlapipe.plan import LogicalBuffer, Thunk
 
@@ -85,7 +84,7 @@ def _is_donor(side: Side, leaf: Leaf) -> bool:
 
 def output_changes(matching: Matching, a: Described, b: Described) -> Iterator[OutputChange]:
     """Outputs that are computed by an instruction that is not the pair of the former one."""
-    makers_a, makers_b = _makers(matching.a), _makers(matching.b)
+    makers_a, makers_b = makers(matching.a.program), makers(matching.b.program)
     for at, other in matching.outputs.items():
         one, two = makers_a.get(at), makers_b.get(other)
         if one is None or two is None:
@@ -94,26 +93,6 @@ def output_changes(matching: Matching, a: Described, b: Described) -> Iterator[O
         if paired != two and paired is not None and two in matching.reverse:
             label = matching.b.outputs[other].label
             yield OutputChange(label, a.subject(one), b.subject(two))
-
-
-def _makers(side: Side) -> dict[int, str]:
-    """The instruction that computes each output, past bitcasts and the like."""
-    module = side.program.plan.module
-    if module is None or module.entry is None:
-        return {}
-    entry = module.computations[module.entry]
-    root = entry.by_name[entry.root]
-    found = {}
-    for index, output in enumerate(root.operands if root.opcode == "tuple" else (root.name,)):
-        name, seen = output, set[str]()
-        while name in entry.by_name and name not in seen:
-            seen.add(name)
-            instruction = entry.by_name[name]
-            if instruction.opcode not in FREE or not instruction.operands:
-                break
-            name = instruction.operands[0]
-        found[index] = name
-    return found
 
 
 def placement_changes(matching: Matching) -> Iterator[PlacementChange]:

@@ -265,7 +265,9 @@ def _aspect(aspect: Aspect, is_gemm: bool) -> str:
             a, b = _result(a), _result(b)
             if aspect.name == "shape" and a.partition("{")[0] == b.partition("{")[0]:
                 return ""
-            return f"{_short(a)} → {_short(b)}"
+            return f"{_short(a)} → {_short(b)}" if aspect.name == "shape" else f"layout {a} → {b}"
+        case "layout":
+            return f"layout {a} → {b}"
         case "body":
             more = f"now also does {b}" if b else ""
             less = f"no longer does {a}" if a else ""

@@ -31,11 +31,11 @@ class StageTexts:
     plan: str | None
 
     def normal_form(self) -> NormalForm:
-        """For comparison between versions: without shardings, whose spelling changes."""
-        before = _without_shardings(normal_hlo(self.before or ""))
+        """For comparison between versions: without names, and shardings, whose spelling changes."""
+        before = _without_shardings(normal_hlo(self.before or "", entry_names=False))
         return NormalForm(
             plan=self.plan or "",
-            hlo=_without_shardings(normal_hlo(self.after or "")),
+            hlo=_without_shardings(normal_hlo(self.after or "", entry_names=False)),
             lowered_sha256=hashlib.sha256(before.encode()).hexdigest(),
         )
 

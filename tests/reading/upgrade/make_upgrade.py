@@ -17,12 +17,12 @@ from pathlib import Path
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-import jax  # noqa: E402
-from jax.experimental import topologies  # noqa: E402
-from jax.sharding import SingleDeviceSharding  # noqa: E402
+import jax
+from jax.experimental import topologies
+from jax.sharding import SingleDeviceSharding
 
-from models.qwen3.workloads import qwen3_prefill  # noqa: E402
-from xlapipe.target import target_named  # noqa: E402
+from models.qwen3.workloads import qwen3_prefill
+from xlapipe.target import target_named
 
 ROOT = str(Path(__file__).parents[3])
 KEPT = re.compile(
