@@ -432,7 +432,7 @@ def _difference(options: argparse.Namespace) -> "Difference":
         raise XlapipeError("diff takes two paths or --workload, not both")
 
     import tempfile
-    from contextlib import nullcontext
+    from contextlib import ExitStack
 
     from xlapipe.jobs import Asked
     from xlapipe.pairs import compare_pair, pair
@@ -454,8 +454,11 @@ def _difference(options: argparse.Namespace) -> "Difference":
             say=steps.say,
         )
         steps.say(f"compiling {options.workload} with {' and with '.join(jobs)}")
-        scratch = tempfile.TemporaryDirectory(prefix="xlapipe-diff-")
-        with scratch if options.out is None else nullcontext(options.out) as out:
+        with ExitStack() as stack:
+            out = options.out
+            if out is None:
+                scratch = tempfile.TemporaryDirectory(prefix="xlapipe-diff-")
+                out = stack.enter_context(scratch)
             return compare_pair(
                 jobs, Path(out), on_done=lambda name: steps.say(f"compiled with {name}")
             )

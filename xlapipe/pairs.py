@@ -126,8 +126,12 @@ def compare_pair(
     """Compiles both, at once, writes their dumps below `out`, and compares them.
 
     Raises:
-      XlapipeError: of the first compile that failed.
+      XlapipeError: `out` cannot be written, or of the first compile that failed.
     """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise XlapipeError(f"{out}: cannot be written: {error.strerror}") from None
     made: dict[str, Made] = {}
     errors: list[XlapipeError] = []
     names = {id(job): name for name, job in jobs.items()}

@@ -23,14 +23,14 @@ XLAPIPE = [sys.executable, "-m", "xlapipe.cli"]
 TEXTS = ("buffer-assignment.txt", "buffer-assignment-values.txt", "live-range.txt")
 
 
-def run(*command: str | Path) -> None:
-    """Runs a whole process in this folder; its output only where it fails."""
+def run(*command: str | Path, code: int = 0) -> None:
+    """Runs a whole process in this folder; its output only where it does not end with `code`."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         list(map(str, command)), cwd=HERE, env=environment, capture_output=True, check=False
     )
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    assert done.returncode == code, done.stderr.decode()[-2000:]
 
 
 def in_turns(rounds: int, *sides: Callable[[], None]) -> list[float]:
@@ -122,6 +122,31 @@ def test_reading_grows_linearly(benchmark: Any, dumps: dict[int, Path]) -> None:
             f"\nshow --json, {layers:>3} layers: {seconds:.3f} s, {each:.2f} ms per layer", end=""
         )
     print(f"\n(process start, `xlapipe list`: {start:.3f} s)")
+
+
+def test_diff_grows_linearly(benchmark: Any, dumps: dict[int, Path], tmp_path: Path) -> None:
+    """Two dumps in which every layer differs: Triton's products against cuBLAS's."""
+    pairs = {}
+    for layers, path in dumps.items():
+        out = tmp_path / str(layers)
+        run(*XLAPIPE, "dump", f"programs:decode_{layers}", "--gemm", "cublas", "--out", out)
+        (manifest,) = out.glob("*/*/manifest.json")
+        pairs[layers] = (path, manifest.parent)
+    medians: list[float] = []
+
+    def all_sizes() -> None:
+        sides = [
+            lambda pair=pair: run(*XLAPIPE, "diff", "--json", *pair, code=1)
+            for pair in pairs.values()
+        ]
+        medians.extend(in_turns(5, *sides))
+
+    benchmark.pedantic(all_sizes, rounds=1)
+    for layers, seconds in zip(pairs, medians, strict=True):
+        benchmark.extra_info[f"{layers} layers"] = seconds
+        goal = " (goal: at most 2 s)" if layers == 28 else ""
+        print(f"\nxlapipe diff --json, {layers:>3} layers: {seconds:.3f} s{goal}", end="")
+    print()
 
 
 def report(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from xlapipe.diff.changes import Difference
+from xlapipe.diff.changes import Difference, InstructionChange
 from xlapipe.diff.compare import compare
 from xlapipe.diff.stages import (
     StageTexts,
@@ -70,7 +70,8 @@ def compare_opened(a: Opened, b: Opened, *, names: tuple[str, str] | None = None
     if difference.same:
         hidden = None if "jaxlib" in difference.context else hidden_change(a.texts(), b.texts())
         return difference if hidden is None else replace(difference, changes=(hidden,))
-    return replace(difference, first_stage=first_stage(a.texts(), b.texts()))
+    other_hlo = any(isinstance(change, InstructionChange) for change in difference.changes)
+    return replace(difference, first_stage=first_stage(a.texts(), b.texts(), other_hlo=other_hlo))
 
 
 def _context(a: Dump | None, b: Dump | None) -> Mapping[str, tuple[str, str]]:

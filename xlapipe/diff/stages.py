@@ -1,6 +1,5 @@
 """The compiler stage at which two compiles first part, and what a plan does not hold of the HLO."""
 
-import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,15 +29,6 @@ class StageTexts:
     after: str | None
     plan: str | None
 
-    def normal_form(self) -> NormalForm:
-        """For comparison between versions: without names, and shardings, whose spelling changes."""
-        before = _without_shardings(normal_hlo(self.before or "", entry_names=False))
-        return NormalForm(
-            plan=self.plan or "",
-            hlo=_without_shardings(normal_hlo(self.after or "", entry_names=False)),
-            lowered_sha256=hashlib.sha256(before.encode()).hexdigest(),
-        )
-
 
 def texts_of_dump(dump: Dump) -> StageTexts:
     """The texts of a dump of xlapipe's.
@@ -67,15 +57,29 @@ def texts_beside(path: Path) -> StageTexts:
     return StageTexts(only("before_optimizations.txt"), only("after_optimizations.txt"), None)
 
 
-def first_stage(a: StageTexts, b: StageTexts) -> str | None:
-    """The first stage at which two compiles part, in words; None where that is not to be told."""
+def first_stage(a: StageTexts, b: StageTexts, *, other_hlo: bool) -> str | None:
+    """The first stage at which two compiles part, in words; None where that is not to be told.
+
+    Args:
+      other_hlo: the optimised modules are known to differ, so that they need not be compared.
+    """
     if a.before is None or b.before is None:
         return None
-    if a.after is None or b.after is None:
-        a, b = StageTexts(a.before, None, None), StageTexts(b.before, None, None)
-    if a.plan is None or b.plan is None:
-        a, b = StageTexts(a.before, a.after, None), StageTexts(b.before, b.after, None)
-    return first_stage_apart(a.normal_form(), b.normal_form())
+    before = _apart(a.before, b.before)
+    after = ("A", "B") if other_hlo else _apart(a.after, b.after)
+    plan = (a.plan, b.plan) if a.plan is not None and b.plan is not None else ("", "")
+    forms = (
+        NormalForm(plan=plan[side], hlo=after[side], lowered_sha256=before[side]) for side in (0, 1)
+    )
+    return first_stage_apart(*forms)
+
+
+def _apart(a: str | None, b: str | None) -> tuple[str, str]:
+    """Two equal texts where the modules are the same, but for names and shardings' spelling."""
+    if a is None or b is None or a == b:
+        return "", ""
+    one, other = (_without_shardings(normal_hlo(text, entry_names=False)) for text in (a, b))
+    return one, other
 
 
 def hidden_change(a: StageTexts, b: StageTexts) -> HiddenChange | None:
