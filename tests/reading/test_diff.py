@@ -37,6 +37,7 @@ from xlapipe.diff import (
     opened,
     program_sentences,
 )
+from xlapipe.diff.aspects import split_k
 from xlapipe.diff.changes import (
     Action,
     AliasChange,
@@ -47,7 +48,6 @@ from xlapipe.diff.changes import (
     Room,
     What,
 )
-from xlapipe.diff.instructions import split_k
 from xlapipe.plan import AllocationKind, Instruction
 from xlapipe.plan.program import Program
 

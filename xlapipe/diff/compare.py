@@ -8,7 +8,8 @@ from xlapipe.diff.changes import (
     Difference,
     InstructionChange,
 )
-from xlapipe.diff.instructions import Described, instruction_changes
+from xlapipe.diff.described import Described
+from xlapipe.diff.instructions import instruction_changes
 from xlapipe.diff.matching import match
 from xlapipe.diff.rest import (
     alias_changes,

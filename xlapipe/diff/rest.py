@@ -5,7 +5,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 
-from xlapipe.diff.account import aliased_to, place_labels
 from xlapipe.diff.changes import (
     AliasChange,
     LaunchChange,
@@ -15,9 +14,10 @@ from xlapipe.diff.changes import (
     PlacementChange,
     ThunkChange,
 )
-from xlapipe.diff.instructions import Described
+from xlapipe.diff.described import Described
 from xlapipe.diff.leaves import Leaf, makers
 from xlapipe.diff.matching import Matching, Side
+from xlapipe.diff.places import aliased_to, place_labels
 from xlapipe.plan import LogicalBuffer, Thunk
 
 _LAUNCH = re.compile(r"grid: .*")
