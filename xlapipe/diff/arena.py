@@ -87,7 +87,7 @@ class Arena:
 
     @cached_property
     def fullest(self) -> int | None:
-        """The first position at which the most bytes are in use; None without live ranges.
+        """A position at which the most bytes are in use; None without live ranges.
 
         The sum over values alive is cheap to sweep and never below the bytes in use, which it
         counts twice where one value takes another's place: positions are tried by falling sum
@@ -106,10 +106,10 @@ class Arena:
             sums.append((running, position))
         best: tuple[int, int] | None = None
         for most, position in sorted(sums, key=lambda entry: (-entry[0], entry[1])):
-            if best is not None and most < best[0]:
+            if best is not None and most <= best[0]:
                 break
             used = self.used_bytes(position)
-            if best is None or (used, -position) > (best[0], -best[1]):
+            if best is None or used > best[0]:
                 best = (used, position)
         return best[1] if best is not None else 0
 

@@ -1,4 +1,4 @@
-"""One change in words."""
+"""One change in words; `name` says how labels and scopes are shown."""
 
 import re
 from collections.abc import Callable
@@ -30,6 +30,7 @@ _Name = Callable[[str], str]
 
 
 def bytes_in_words(line: BytesChange, name: _Name) -> str:
+    """A line of the account, without its bytes."""
     match line.place:
         case Place.ARGUMENT:
             return f"{line.place} {name(line.label)}: {_from_to(line)}"
@@ -134,6 +135,7 @@ def _subject(subject: Subject, name: _Name) -> str:
 
 
 def change_in_words(change: Change, name: _Name) -> str:
+    """What changed besides the bytes."""
     match change:
         case InstructionChange():
             return _instruction(change, name)
@@ -239,6 +241,7 @@ def _alias(change: AliasChange, name: _Name) -> str:
 
 
 def leaf_in_words(change: LeafChange, name: _Name) -> str:
+    """An argument or an output that the two programs do not share."""
     if change.a is None:
         return f"{change.kind} {name(change.b or '')}: in B alone"
     if change.b is None:
