@@ -79,7 +79,7 @@ class Job:
     lock: AutotuneLock | None = None
     tune: bool = False
     serialize: bool = False
-    options: Mapping[str, XlaOption] = field(default_factory=dict)
+    options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     python: Path | None = None
 
 

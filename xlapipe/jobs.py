@@ -34,7 +34,7 @@ class Asked:
     autotune_lock: Path | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     tune: bool = False
-    options: Mapping[str, XlaOption] = field(default_factory=dict)
+    options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     python: Path | None = None
 
     def __post_init__(self) -> None:

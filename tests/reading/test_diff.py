@@ -279,6 +279,27 @@ def test_a_dropped_alias_shows_once_with_its_bytes() -> None:
     assert AliasChange("cache[1]['v']", "out['cache'][1]['v']", None) in difference.changes
 
 
+def test_an_alias_that_became_a_must_shows() -> None:
+    original = program(golden("qwen3-decode", "triton"))
+    assert original.plan.header_aliases is not None
+    first, *others = original.plan.header_aliases
+    must = replace(original.plan, header_aliases=(replace(first, must_alias=True), *others))
+    (text,) = said(compare(original, replace(original, plan=must)))
+    assert text == (
+        "alias: cache[0]['k'] is written over by out['cache'][0]['k'] (must-alias), "
+        "by out['cache'][0]['k'] (may-alias) in A"
+    )
+
+
+def test_a_donation_left_without_alias_shows() -> None:
+    original = program(golden("qwen3-decode", "triton"))
+    number = next(leaf.parameter_number for leaf in original.arguments if leaf.path == "token_ids")
+    assert number is not None
+    donor = replace(original.plan, buffer_donors=((number, ()),))
+    (text,) = said(compare(original, replace(original, plan=donor)))
+    assert text == "donation: token_ids is donated, and left without an alias"
+
+
 def test_an_added_copy_shows() -> None:
     original = program(golden("qwen3-step", "triton"))
     reader = entry_of(original.plan).by_name["loop_add_fusion.1"]

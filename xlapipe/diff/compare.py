@@ -10,15 +10,9 @@ from xlapipe.diff.changes import (
 )
 from xlapipe.diff.described import Described
 from xlapipe.diff.instructions import instruction_changes
+from xlapipe.diff.interface import alias_changes, leaf_changes, output_changes
 from xlapipe.diff.matching import match
-from xlapipe.diff.rest import (
-    alias_changes,
-    leaf_changes,
-    order_change,
-    output_changes,
-    placement_changes,
-    thunk_changes,
-)
+from xlapipe.diff.schedule import order_change, placement_changes, thunk_changes
 from xlapipe.plan.program import Program
 
 
