@@ -107,6 +107,7 @@ def _manifest(
         target = lock.as_target()
     else:
         target = job.target or target_attached(record["target_config"])
+    extra = {name: str(value) for name, value in job.options.items()}
     return Manifest(
         workload=record["workload"],
         target=target.name,
@@ -116,7 +117,12 @@ def _manifest(
         tuned=lock is not None and record["fusion_without_result"] is None,
         fusion_without_result=record["fusion_without_result"],
         versions=record["versions"],
-        options={**record["options"], **{k: str(v) for k, v in job.policy.options.items()}},
+        options={
+            **record["options"],
+            **{name: str(value) for name, value in job.policy.options.items()},
+            **extra,
+        },
+        extra_options=extra,
         arguments=tuple(
             ArgumentLeaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in record["arguments"]
         ),

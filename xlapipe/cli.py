@@ -1,6 +1,6 @@
 """The command line: the only module that prints or exits.
 
-Exit codes: 0 good, 1 an expectation failed, 2 bad input or a failed compile.
+Exit codes: 0 good, 1 an expectation failed or plans differ, 2 bad input or a failed compile.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
+    from xlapipe.diff import Difference
     from xlapipe.jobs import Asked
 
 Command = Callable[[argparse.Namespace], int]
@@ -112,6 +113,15 @@ def _parser() -> argparse.ArgumentParser:
         help="a dump as in `show`, or a workload, which is compiled first",
     )
     _add_compile_options(check)
+
+    diff = command("diff", _diff, "Say what is different between two plans, and what it costs.")
+    diff.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=f"two: {_PATH_HELP}")
+    diff.add_argument("--workload", help=f"compile it twice instead: {_WORKLOAD_HELP}")
+    diff.add_argument("--versions", metavar="X,Y", help="with two versions of jax")
+    diff.add_argument("--options", metavar="K=V,…", help="without and with these XLA options")
+    diff.add_argument("--gemm", metavar="X[,Y]", help="with two policies; or one, for both")
+    _add_target_options(diff)
+    diff.add_argument("--out", type=Path, help="keep the two dumps there")
     return parser
 
 
@@ -124,16 +134,20 @@ _PATH_HELP = "a dump directory, an .hlo.pb, or any *buffer-assignment*.txt of XL
 
 
 def _add_compile_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--target", default=None, help="a name of `xlapipe targets`, or `attached`; default: h200"
-    )
-    parser.add_argument("--target-config", type=Path, help="a GpuTargetConfigProto as text")
+    _add_target_options(parser)
     parser.add_argument(
         "--gemm",
         action="append",
         choices=("auto", "cublas", "triton"),
         help="which backends matrix products may go to; may be repeated; default: auto",
     )
+
+
+def _add_target_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--target", default=None, help="a name of `xlapipe targets`, or `attached`; default: h200"
+    )
+    parser.add_argument("--target-config", type=Path, help="a GpuTargetConfigProto as text")
     parser.add_argument(
         "--autotune-lock",
         type=Path,
@@ -391,6 +405,66 @@ def _check(options: argparse.Namespace) -> int:
     if options.json:
         _print_json(results)
     return code
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from xlapipe.report.figures import difference_figures
+
+    difference = _difference(options)
+    if options.json:
+        _print_json(difference_figures(difference))
+    else:
+        from xlapipe.report.difference import print_difference
+
+        print_difference(difference)
+    return 0 if difference.same else 1
+
+
+def _difference(options: argparse.Namespace) -> "Difference":
+    if options.workload is None:
+        from xlapipe.diff import compare_paths
+
+        given = [options.versions, options.options, options.gemm, options.out]
+        if len(options.paths) != 2 or any(value is not None for value in given):
+            raise XlapipeError(
+                "diff takes two paths, or --workload with --versions, --options or --gemm; "
+                f"found {len(options.paths)} paths and no --workload"
+            )
+        return compare_paths(*options.paths)
+    if options.paths:
+        raise XlapipeError("diff takes two paths or --workload, not both")
+
+    import tempfile
+    from contextlib import ExitStack
+
+    from xlapipe.jobs import Asked
+    from xlapipe.pairs import compare_pair, pair
+    from xlapipe.report.difference import Steps
+
+    asked = Asked(
+        target=options.target,
+        target_config=options.target_config,
+        autotune_lock=options.autotune_lock,
+        timeout_seconds=options.timeout,
+    )
+    with Steps().shown() as steps:
+        jobs = pair(
+            options.workload,
+            asked,
+            versions=options.versions,
+            options=options.options,
+            gemm=options.gemm,
+            say=steps.say,
+        )
+        steps.say(f"compiling {options.workload} with {' and with '.join(jobs)}")
+        with ExitStack() as stack:
+            out = options.out
+            if out is None:
+                scratch = tempfile.TemporaryDirectory(prefix="xlapipe-diff-")
+                out = stack.enter_context(scratch)
+            return compare_pair(
+                jobs, Path(out), on_done=lambda name: steps.say(f"compiled with {name}")
+            )
 
 
 def _checked(options: argparse.Namespace) -> Any:

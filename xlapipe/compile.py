@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,9 @@ DEFAULT_TIMEOUT_SECONDS = 600
 # XLA tells text from binary by the ending.
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
 _CHILD = Path(__file__).with_name("_child.py")
+
+
+XlaOption = str | bool | int | float
 
 
 class GemmPolicy(StrEnum):
@@ -64,6 +67,9 @@ class Job:
       lock: autotune results to be used in place of tuning.
       tune: keep the results of the attached GPU's autotuning.
       serialize: keep the executable too.
+      options: XLA options beyond those of the workload and of the policy, which they override.
+      python: the interpreter to compile with, of an environment that holds another jax; None
+        for this one.
     """
 
     reference: WorkloadReference
@@ -73,6 +79,8 @@ class Job:
     lock: AutotuneLock | None = None
     tune: bool = False
     serialize: bool = False
+    options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
+    python: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,7 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
       TargetError: the target is refused, or no GPU is attached.
       CompileError: what compiling needs is missing, or XLA failed, crashed or took too long.
     """
-    for check in missing_to_compile():
+    for check in missing_to_compile() if job.python is None else ():
         raise CompileError(
             f"cannot compile: {check.name}: {check.found}; expected {check.expected}; "
             f"mend it with: {check.remedy}"
@@ -142,7 +150,7 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> Mapping[str, Any]:
         "reference": reference.target,
         "folder": None if reference.registered else str(folder),
         "target_config": target.config_text if target is not None else None,
-        "options": {**job.policy.options, **dump_options},
+        "options": {**job.policy.options, **job.options, **dump_options},
         "locked": job.lock is not None,
         "executable": str(scratch / EXECUTABLE) if job.serialize else None,
         "result": str(result_path),
@@ -151,7 +159,7 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> Mapping[str, Any]:
     with log_path.open("wb") as log:
         child = subprocess.Popen(
             # -P: a folder `models` or `jax.py` of the user's must not shadow an installed one.
-            [sys.executable, "-P", str(_CHILD), str(request_path)],
+            [str(job.python or sys.executable), "-P", str(_CHILD), str(request_path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -186,6 +194,10 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
         for name, value in os.environ.items()
         if name not in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") and not name.startswith("JAX_")
     }
+    if job.python is not None:
+        # What leads this interpreter to its packages must not lead the other one there.
+        kept = {name: value for name, value in kept.items() if not name.startswith("PYTHON")}
+        kept["PYTHONNOUSERSITE"] = "1"
     kept["JAX_PLATFORMS"] = "cuda" if job.target is None else "cpu"
     if job.target is None:
         # Half the memory taken in advance would hide what a step needs.

@@ -43,7 +43,8 @@ class Manifest:
         catalogue row from a file or an attached GPU.
       tuned: True if a device's autotune results were found for every fusion that wants one.
       fusion_without_result: the first fusion without, where a lock holds results for others.
-      options: XLA options of the workload and of the GEMM policy.
+      options: XLA options of the workload, of the GEMM policy, and the extra ones.
+      extra_options: XLA options that neither the workload nor the policy asks for.
       expectations: as `expectation_to_json` writes them; None stands for one of a user's class.
       memory_analysis: XLA's own totals, in bytes: argument, output, alias, temp.
       files: SHA-256 of each file's content before compression, by name without `.gz`.
@@ -64,6 +65,7 @@ class Manifest:
     memory_analysis: Mapping[str, int]
     mesh: Mapping[str, int] | None = None
     fusion_without_result: str | None = None
+    extra_options: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -76,7 +78,10 @@ class Manifest:
         return "untuned (no autotune results: gemm tiles are XLA's defaults)"
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        data = {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        if not self.extra_options:
+            del data["extra_options"]  # as in dumps that were made before there were any
+        return data
 
     @classmethod
     def from_json(cls, data: Any, *, where: str) -> "Manifest":
@@ -113,6 +118,7 @@ class Manifest:
             "gemm_policy": str,
             "tuned": bool,
             **dict.fromkeys(("versions", "options", "memory_analysis", "files"), dict),
+            "extra_options": dict,
             "mesh": (dict, type(None)),
             "fusion_without_result": (str, type(None)),
         }

@@ -72,13 +72,7 @@ def _lowered_digest(content: bytes) -> str:
 
 def differences(golden: NormalForm, found: NormalForm, *, name: str) -> list[str]:
     """Empty if the two are equal; else the stage at which they first part, and a unified diff."""
-    stage = None
-    if golden.lowered_sha256 != found.lowered_sha256:
-        stage = "lowering: the program, jax or flax differs, before XLA saw it"
-    elif golden.hlo != found.hlo:
-        stage = "XLA's optimisation: the same program became other HLO"
-    elif golden.plan != found.plan:
-        stage = f"[{_first_apart(golden.plan, found.plan)}] of the plan: the same HLO, other plan"
+    stage = first_stage_apart(golden, found)
     if stage is None:
         return []
     lines = [f"{name}: first apart in {stage}"]
@@ -87,6 +81,17 @@ def differences(golden: NormalForm, found: NormalForm, *, name: str) -> list[str
             one.splitlines(), other.splitlines(), f"golden {file}", f"found {file}", "", "", 1
         )
     return lines
+
+
+def first_stage_apart(golden: NormalForm, found: NormalForm) -> str | None:
+    """The stage at which two normal forms first part, in words; None where they are equal."""
+    if golden.lowered_sha256 != found.lowered_sha256:
+        return "lowering: the program, jax or flax differs, before XLA saw it"
+    if golden.hlo != found.hlo:
+        return "XLA's optimisation: the same program became other HLO"
+    if golden.plan != found.plan:
+        return f"[{_first_apart(golden.plan, found.plan)}] of the plan: the same HLO, other plan"
+    return None
 
 
 def _first_apart(golden: str, found: str) -> str:
@@ -109,6 +114,9 @@ def _plan_text(dump: Dump) -> str:
         f"autotuning: {manifest.autotuning}",
         f"jaxlib: {manifest.versions['jaxlib']}",
     ]
+    if manifest.extra_options:
+        given = ", ".join(f"{key}={value}" for key, value in sorted(manifest.extra_options.items()))
+        lines.append(f"extra options: {given}")
     for section in _SECTIONS:
         body = list(_BODIES[section](program))
         if body:

@@ -1,11 +1,11 @@
 """From what a user asks for to compiles to do, refused before anything is compiled."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from xlapipe.compile import DEFAULT_TIMEOUT_SECONDS, GemmPolicy, Job
+from xlapipe.compile import DEFAULT_TIMEOUT_SECONDS, GemmPolicy, Job, XlaOption
 from xlapipe.errors import XlapipeError
 from xlapipe.lock import LOCK, raw_lock, read_lock
 from xlapipe.registry import WorkloadReference, find_workload
@@ -24,6 +24,8 @@ class Asked:
       target_config: a file in its place.
       policies: GEMM policies, each of which is a compile of its own.
       autotune_lock: a lock, or, with `target_config`, XLA's own file of autotune results.
+      options: extra XLA options.
+      python: the interpreter of another environment; see `Job`.
     """
 
     target: str | None = None
@@ -32,6 +34,8 @@ class Asked:
     autotune_lock: Path | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     tune: bool = False
+    options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
+    python: Path | None = None
 
     def __post_init__(self) -> None:
         if self.target is not None and self.target_config is not None:
@@ -69,6 +73,8 @@ def jobs_of(names: Sequence[str | WorkloadReference], asked: Asked) -> list[Job]
             policy=GemmPolicy(policy),
             timeout_seconds=asked.timeout_seconds,
             tune=asked.tune,
+            options=asked.options,
+            python=asked.python,
         )
         for reference in references
         for policy in dict.fromkeys(asked.policies or (GemmPolicy.AUTO.value,))
@@ -104,4 +110,5 @@ def _locked_job(reference: WorkloadReference, asked: Asked, path: Path) -> Job:
         policy=GemmPolicy(lock.gemm_policy),
         timeout_seconds=asked.timeout_seconds,
         lock=lock,
+        options=asked.options,
     )

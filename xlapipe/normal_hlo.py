@@ -41,13 +41,17 @@ class _Computation:
     lines: list[str]
 
 
-def normal_hlo(text: str) -> str:
-    """The text of a module, before or after optimisation, in normal form."""
+def normal_hlo(text: str, *, entry_names: bool = True) -> str:
+    """The text of a module, before or after optimisation, in normal form.
+
+    Args:
+      entry_names: keep the entry's names; without them, they are numbers as everywhere else.
+    """
     header, computations = _parse(_without_tables(text.splitlines()))
     numbers = _called_in_order(computations)
     lines = [_FINGERPRINT.sub("", header)]
     for name in numbers:
-        lines += _normal(computations[name], numbers)
+        lines += _normal(computations[name], numbers, entry_names)
     return "\n".join(lines) + "\n"
 
 
@@ -93,13 +97,12 @@ def _called_in_order(computations: dict[str, _Computation]) -> dict[str, str]:
     return numbers
 
 
-def _normal(computation: _Computation, numbers: dict[str, str]) -> Iterator[str]:
+def _normal(computation: _Computation, numbers: dict[str, str], entry_names: bool) -> Iterator[str]:
     lines = _in_order(computation.lines)
-    if computation.is_entry:
-        yield f"ENTRY {_PARAMETER_NAME.sub('', computation.signature)}{{"
-        names: dict[str, str] = {}
-    else:
-        yield f"{numbers[computation.name]} {_PARAMETER_NAME.sub('', computation.signature)}{{"
+    name = "ENTRY" if computation.is_entry else numbers[computation.name]
+    yield f"{name} {_PARAMETER_NAME.sub('', computation.signature)}{{"
+    names: dict[str, str] = {}
+    if not (computation.is_entry and entry_names):
         names = {
             found["name"]: str(number)
             for number, line in enumerate(lines)

@@ -1,5 +1,7 @@
 """Workload to Dump, start to finish: compile, capture, normal form, write."""
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -33,9 +35,15 @@ class Made:
 
 
 def dump_folder(out: Path, manifest: Manifest) -> Path:
-    """`<out>/<workload>/<target>-<gemm policy>[-tuned]-jax<jaxlib version>`."""
+    """`<out>/<workload>/<target>-<gemm policy>[-tuned]-jax<jaxlib version>[-options-<digest>]`.
+
+    With extra options a dump never lies where one without them would.
+    """
     tuned = "-tuned" if manifest.tuned else ""
     label = f"{manifest.target}-{manifest.gemm_policy}{tuned}-jax{manifest.versions['jaxlib']}"
+    if manifest.extra_options:
+        text = json.dumps(dict(manifest.extra_options), sort_keys=True)
+        label += f"-options-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     return out / manifest.workload / label
 
 

@@ -23,14 +23,14 @@ XLAPIPE = [sys.executable, "-m", "xlapipe.cli"]
 TEXTS = ("buffer-assignment.txt", "buffer-assignment-values.txt", "live-range.txt")
 
 
-def run(*command: str | Path) -> None:
-    """Runs a whole process in this folder; its output only where it fails."""
+def run(*command: str | Path, code: int = 0) -> None:
+    """Runs a whole process in this folder; its output only where it does not end with `code`."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         list(map(str, command)), cwd=HERE, env=environment, capture_output=True, check=False
     )
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    assert done.returncode == code, done.stderr.decode()[-2000:]
 
 
 def in_turns(rounds: int, *sides: Callable[[], None]) -> list[float]:
@@ -122,6 +122,26 @@ def test_reading_grows_linearly(benchmark: Any, dumps: dict[int, Path]) -> None:
             f"\nshow --json, {layers:>3} layers: {seconds:.3f} s, {each:.2f} ms per layer", end=""
         )
     print(f"\n(process start, `xlapipe list`: {start:.3f} s)")
+
+
+def test_diff(benchmark: Any, dumps: dict[int, Path], tmp_path: Path) -> None:
+    """Dumps against themselves, and 28 layers of which each differs: cuBLAS against Triton."""
+    run(*XLAPIPE, "dump", "programs:decode_28", "--gemm", "cublas", "--out", tmp_path)
+    (manifest,) = tmp_path.glob("*/*/manifest.json")
+    medians: list[float] = []
+
+    def all_pairs() -> None:
+        same = [lambda path=path: run(*XLAPIPE, "diff", path, path) for path in dumps.values()]
+        apart = [*XLAPIPE, "diff", "--json", manifest.parent, dumps[28]]
+        medians.extend(in_turns(5, lambda: run(*apart, code=1), *same))
+
+    benchmark.pedantic(all_pairs, rounds=1)
+    different, *equal = medians
+    benchmark.extra_info["28 layers, different"] = different
+    print(f"\nxlapipe diff --json, 28 layers, all different: {different:.3f} s (goal: at most 2 s)")
+    for layers, seconds in zip(dumps, equal, strict=True):
+        benchmark.extra_info[f"{layers} layers, the same"] = seconds
+        print(f"xlapipe diff, {layers:>3} layers, the same: {seconds:.3f} s")
 
 
 def report(

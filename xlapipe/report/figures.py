@@ -8,6 +8,7 @@ from xlapipe.dump import Dump
 from xlapipe.plan import Plan
 
 if TYPE_CHECKING:
+    from xlapipe.diff import Difference, Sentence
     from xlapipe.expect import Finding
 
 
@@ -131,3 +132,32 @@ def gemm_counts(plan: Plan) -> dict[str, int]:
 def failed(findings: "Sequence[Finding]") -> int:
     """How many of `findings` do not hold."""
     return sum(not finding.holds for finding in findings)
+
+
+def difference_figures(difference: "Difference") -> dict[str, Any]:
+    """The JSON of `xlapipe diff`: data of every change, and the sentences that say them."""
+    from xlapipe.diff import account_sentences, change_sentences, program_sentences
+
+    def said(sentences: "Sequence[Sentence]") -> list[dict[str, Any]]:
+        return [asdict(sentence) for sentence in sentences]
+
+    return {
+        "same": difference.same,
+        "a": {"name": difference.a_name, "totals": asdict(difference.a_totals)},
+        "b": {"name": difference.b_name, "totals": asdict(difference.b_totals)},
+        "context": {name: list(values) for name, values in difference.context.items()},
+        "first_stage": difference.first_stage,
+        "delta_bytes": difference.delta_bytes,
+        "programs": [asdict(change) for change in difference.programs],
+        "account": [
+            {"delta_bytes": line.delta_bytes, **asdict(line)} for line in difference.account
+        ],
+        "changes": [
+            {"change": type(change).__name__, **asdict(change)} for change in difference.changes
+        ],
+        "sentences": {
+            "programs": said(program_sentences(difference)),
+            "account": said(account_sentences(difference)),
+            "changes": said(change_sentences(difference)),
+        },
+    }

@@ -1,0 +1,85 @@
+"""xlapipe diff of compiles: by XLA option, by GEMM policy, and of another batch size."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Compile
+from xlapipe.cli import main
+from xlapipe.compile import Job
+from xlapipe.diff import Opened, account_sentences, compare_opened
+from xlapipe.dump import open_dump
+from xlapipe.pairs import parsed_options
+from xlapipe.pipeline import dump_folder, make_dump
+from xlapipe.registry import WorkloadReference
+from xlapipe.target import target_named
+
+HERE = Path(__file__).resolve().parent
+
+
+def test_an_option_is_compared_with_the_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(HERE)
+    options = "xla_gpu_enable_command_buffer=,xla_gpu_enable_triton_gemm=false"
+    arguments = ["diff", "--workload", "small_step:small_step", "--options", options]
+    assert main([*arguments, "--json", "--out", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    data = json.loads(captured.out)
+    assert "compiling small_step:small_step" in captured.err
+    assert data["b"]["name"] == options
+    assert data["context"]["option xla_gpu_enable_triton_gemm"] == ["none", "False"]
+    assert any(
+        change["change"] == "ThunkChange" and change["kind"] == "kCublasLtMatmul"
+        for change in data["changes"]
+    )
+    assert sum(line["delta_bytes"] for line in data["account"]) == data["delta_bytes"]
+
+    # A dump with options never poses as one without.
+    plain, other = sorted(each.parent for each in tmp_path.rglob("manifest.json"))
+    assert other.name.startswith(f"{plain.name}-options-")
+    assert open_dump(plain).manifest.extra_options == {}
+    assert "extra_options" not in (plain / "manifest.json").read_text()
+    manifest = open_dump(other).manifest
+    assert manifest.extra_options == {
+        "xla_gpu_enable_command_buffer": "",
+        "xla_gpu_enable_triton_gemm": "False",
+    }
+    assert dict(manifest.options) == manifest.extra_options
+    assert "extra options: xla_gpu_enable_command_buffer=, " in (other / "plan.txt").read_text()
+    assert dump_folder(tmp_path, manifest) == other
+    assert dump_folder(tmp_path, open_dump(plain).manifest) == plain
+
+
+def test_a_folder_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(HERE)
+    (tmp_path / "file").write_text("no folder")
+    arguments = ["diff", "--workload", "small_step:small_step", "--gemm", "cublas,triton"]
+    assert main([*arguments, "--out", str(tmp_path / "file")]) == 2
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_a_larger_batch_is_accounted_for(compiled: Compile, tmp_path: Path) -> None:
+    reference = WorkloadReference("test", "batches:decode_of_four", False)
+    job = Job(reference=reference, target=target_named("h200"))
+    four = make_dump(job, tmp_path, folder=HERE).dump
+    one = compiled("qwen3-decode", "auto").dump
+    difference = compare_opened(
+        Opened(one.path, one.program, one), Opened(four.path, four.program, four)
+    )
+    assert len(difference.programs) == 11
+    assert sum(line.delta_bytes for line in difference.account) == difference.delta_bytes
+    texts = [sentence.text for sentence in account_sentences(difference)]
+    assert "2 × argument cache[*]['k']: 4,194,304 B → 16,777,216 B" in texts
+    assert not any("split-K" in text for text in texts)
+
+
+def test_options_are_typed() -> None:
+    assert parsed_options("xla_a=TRUE, xla_b=1.5,xla_c=a,b") == {
+        "xla_a": True,
+        "xla_b": 1.5,
+        "xla_c": "a,b",
+    }

@@ -1,0 +1,576 @@
+"""xlapipe diff: the same plan is the same under any name, and what differs is said and paid for."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.reading.dumps import DATA, DIRECTORIES, ROOT, name_of
+from tests.reading.replan import (
+    entry_of,
+    renamed,
+    value,
+    with_allocation,
+    with_inserted,
+    with_instruction,
+    with_instructions,
+    with_new_allocation,
+)
+from xlapipe.cli import main
+from xlapipe.diff import (
+    Difference,
+    account_sentences,
+    change_sentences,
+    compare,
+    compare_paths,
+    opened,
+    program_sentences,
+)
+from xlapipe.diff.aspects import split_k
+from xlapipe.diff.changes import (
+    Action,
+    AliasChange,
+    HiddenChange,
+    InstructionChange,
+    OutputChange,
+    Place,
+    Room,
+    What,
+)
+from xlapipe.plan import AllocationKind, Instruction
+from xlapipe.plan.program import Program
+
+GOLDENS = sorted(path.parent for path in (ROOT / "hlo_dumps").glob("*/*/manifest.json"))
+UPGRADE = Path(__file__).parent / "upgrade"
+STEP = DATA / "jaxlib-0.11.2" / "step"
+
+
+@cache
+def program(path: Path) -> Program:
+    return opened(path).program
+
+
+def golden(workload: str, policy: str) -> Path:
+    (path,) = (ROOT / "hlo_dumps" / workload).glob(f"h200-{policy}-jax*")
+    return path
+
+
+def golden_id(path: Path) -> str:
+    return "/".join(path.parts[-2:])
+
+
+def said(difference: Difference) -> list[str]:
+    """Every sentence, the account's with their bytes."""
+    return [
+        *(sentence.text for sentence in program_sentences(difference)),
+        *(f"{each.delta_bytes:+,} B {each.text}" for each in account_sentences(difference)),
+        *(sentence.text for sentence in change_sentences(difference)),
+    ]
+
+
+def assert_accounted(difference: Difference) -> None:
+    """Every byte of the difference, in the data and in the sentences."""
+    assert sum(line.delta_bytes for line in difference.account) == difference.delta_bytes
+    sentences = account_sentences(difference)
+    assert sum(each.delta_bytes or 0 for each in sentences) == difference.delta_bytes
+    sizes = [abs(each.delta_bytes or 0) for each in sentences]
+    assert sizes == sorted(sizes, reverse=True)
+    assert 0 not in sizes
+
+
+# The same plan.
+
+
+@pytest.mark.parametrize("path", GOLDENS, ids=golden_id)
+def test_a_golden_does_not_differ_from_itself(path: Path) -> None:
+    difference = compare(program(path), program(path))
+    assert difference.same
+    assert said(difference) == []
+
+
+@pytest.mark.parametrize("path", DIRECTORIES, ids=name_of)
+def test_a_dump_of_xla_does_not_differ_from_itself(path: Path) -> None:
+    assert said(compare(program(path), program(path))) == []
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    path=st.sampled_from(
+        [*DIRECTORIES, golden("qwen3-prefill", "triton"), golden("qwen3-decode", "cublas")]
+    ),
+    seed=st.integers(0, 2**32),
+)
+def test_names_and_numbers_are_no_difference(path: Path, seed: int) -> None:
+    original = program(path)
+    other = replace(original, plan=renamed(original.plan, random.Random(seed)))
+    for one, two in ((original, other), (other, original)):
+        assert said(compare(one, two)) == []
+
+
+def test_a_dump_renamed_in_its_text_is_the_same(tmp_path: Path) -> None:
+    source, copy = golden("qwen3-step", "cublas"), tmp_path / "copy"
+    copy.mkdir()
+    for name in ("after_optimizations.txt", "buffer-assignment.txt", "live-range.txt"):
+        text = (source / name).read_text()
+        text = re.sub(r"(?<![\w.])(loop_\w*fusion|custom-call|fusion)(?=[.\d]*\b)", r"q_\1", text)
+        (copy / name).write_text(
+            text.replace("q_fusion(", "fusion(").replace("q_custom-call(", "custom-call(")
+        )
+    shutil.copy(source / "buffer-assignment-values.txt", copy)
+    assert "%q_custom-call" in (copy / "after_optimizations.txt").read_text()
+    difference = compare_paths(source / "buffer-assignment.txt", copy / "buffer-assignment.txt")
+    assert said(difference) == []
+
+
+# Real pairs: every byte is accounted for.
+
+
+def pairs() -> Iterator[tuple[Path, Path]]:
+    for workload in ("qwen3-decode", "qwen3-prefill", "qwen3-step", "qwen3-step-donated"):
+        yield from combinations([golden(workload, p) for p in ("cublas", "triton")], 2)
+    for policy in ("cublas", "triton"):
+        yield golden("qwen3-step", policy), golden("qwen3-step-donated", policy)
+        yield golden("qwen3-prefill", policy), golden("qwen3-decode", policy)
+    for name in ("step", "sharded"):
+        yield from combinations(sorted(DATA.glob(f"*/{name}")), 2)
+    yield DATA / "jaxlib-0.4.30" / "cpu", DATA / "jaxlib-0.9.2" / "cpu"
+    yield DATA / "jaxlib-0.9.2" / "cpu", DATA / "jaxlib-0.9.2" / "step"
+    yield UPGRADE / "jaxlib-0.9.2", UPGRADE / "jaxlib-0.10.2"
+
+
+@pytest.mark.parametrize(("a", "b"), list(pairs()), ids=lambda path: "/".join(path.parts[-2:]))
+def test_every_byte_is_accounted_for(a: Path, b: Path) -> None:
+    there, back = compare(program(a), program(b)), compare(program(b), program(a))
+    assert not there.same
+    assert_accounted(there)
+    assert_accounted(back)
+    assert there.delta_bytes == -back.delta_bytes
+
+
+def test_without_live_ranges_the_account_says_what_it_cannot_tell() -> None:
+    a, b = (program(golden("qwen3-step", policy)) for policy in ("cublas", "triton"))
+    blind = replace(b, plan=replace(b.plan, live_ranges=None))
+    difference = compare(a, blind)
+    assert_accounted(difference)
+    (line,) = [each for each in difference.account if each.place is Place.TEMP]
+    assert line.room is Room.UNKNOWN
+    assert line.delta_bytes == 786_432 - 1_312_016
+    assert any("without live ranges" in text for text in said(difference))
+
+
+# The known case: an upgrade of jaxlib that made temporary memory four times as large.
+
+
+def test_the_upgrade_that_quadrupled_temp_is_explained() -> None:
+    difference = compare_paths(UPGRADE / "jaxlib-0.9.2", UPGRADE / "jaxlib-0.10.2")
+    assert difference.a_totals.temp_bytes == 2_621_440
+    assert difference.b_totals.temp_bytes == 10_747_904
+    assert difference.first_stage is not None
+    assert difference.first_stage.startswith("lowering")
+    assert said(difference)[:2] == [
+        "+4,718,592 B temp: dot at models/qwen3/projection.py:19 (layers_0/mlp/gate_up_proj) "
+        "became split-K 2, bf16[128,6144] → f32[2,128,6144], tiles [16,8] → [1,16,8]",
+        "+3,932,160 B temp: dot at models/qwen3/projection.py:19 (layers_0/attention/o_proj) "
+        "became split-K 8, bf16[128,1024] → f32[8,128,1024], tiles [16,8] → [1,16,8]",
+    ]
+    assert "-256 B constant f32[64]: 256 B, not in B" in said(difference)
+    assert (
+        "2 × dot at models/qwen3/projection.py:19 (layers_*/attention/qkv_proj) became split-K 4, "
+        "bf16[128,4096] → f32[4,128,4096], tiles [16,8] → [1,16,8]"
+    ) in said(difference)
+
+
+def test_a_gemm_that_went_to_another_backend_is_said_with_its_cost() -> None:
+    a, b = (program(golden("qwen3-prefill", policy)) for policy in ("cublas", "triton"))
+    difference = compare(a, b)
+    gemms = [
+        each
+        for each in difference.changes
+        if isinstance(each, InstructionChange) and each.what is What.GEMM
+    ]
+    assert len(gemms) == 13
+    assert all(each.action is Action.CHANGED for each in gemms)
+    assert all(_aspect(each, "backend") == ("backend", "cublaslt", "triton") for each in gemms)
+    lines = [each for each in difference.account if each.room is Room.PACKING]
+    assert [each.delta_bytes for each in lines] == [16 - 789_504]
+    assert any("padding/overlay: values share the arena differently" in s for s in said(difference))
+
+
+def _aspect(change: InstructionChange, name: str) -> tuple[str, str, str]:
+    return next((each.name, each.a, each.b) for each in change.aspects if each.name == name)
+
+
+def test_tuned_tiles_are_said() -> None:
+    a, b = (program(golden("qwen3-decode", policy)) for policy in ("triton", "auto-tuned"))
+    texts = said(compare(a, b))
+    assert (
+        "2 × dot at models/qwen3/attention.py:31 (layers_*/attention/scores) "
+        "num_warps 2 → 4, tiles [1,8,16] → [1,8,64]"
+    ) in texts
+
+
+# Real changes show.
+
+
+def test_a_larger_argument_shows() -> None:
+    original = program(STEP)
+    index = next(a.index for a in original.plan.allocations if a.parameter_number == 0)
+    size = original.plan.allocations[index].size_bytes
+    other = with_allocation(
+        original.plan, index, lambda each: replace(each, size_bytes=size + 4096)
+    )
+    difference = compare(original, replace(original, plan=other))
+    assert_accounted(difference)
+    assert said(difference) == [f"+4,096 B argument weights: {size:,} B → {size + 4096:,} B"]
+
+
+def test_a_larger_arena_shows_as_packing() -> None:
+    original = program(golden("qwen3-prefill", "triton"))
+    index = next(
+        a.index for a in original.plan.allocations if a.is_a(AllocationKind.PREALLOCATED_TEMP)
+    )
+    other = with_allocation(
+        original.plan, index, lambda each: replace(each, size_bytes=each.size_bytes + 512)
+    )
+    difference = compare(original, replace(original, plan=other))
+    assert_accounted(difference)
+    (text,) = said(difference)
+    assert text.startswith("+512 B temp: padding/overlay")
+
+
+def test_a_dropped_alias_shows_once_with_its_bytes() -> None:
+    original = program(golden("qwen3-decode", "triton"))
+    plan, out = original.plan, original.outputs_named("out['cache'][1]['v']")[0]
+    alias = next(each for each in plan.aliases if each.output_index == (out.index,))
+    index = plan.parameter_allocation(alias.parameter_number).index  # type: ignore[union-attr]
+    written = [v for v in plan.allocations[index].values if "scatter" in v.name]
+    other = with_allocation(
+        plan,
+        index,
+        lambda each: replace(
+            each,
+            kinds=(AllocationKind.PARAMETER,),
+            values=tuple(v for v in each.values if v not in written),
+        ),
+    )
+    other = with_new_allocation(other, out.size_bytes, (AllocationKind.MAYBE_LIVE_OUT,), *written)
+    assert plan.header_aliases is not None
+    kept = tuple(each for each in plan.header_aliases if each != alias)
+    difference = compare(original, replace(original, plan=replace(other, header_aliases=kept)))
+    assert_accounted(difference)
+    assert said(difference)[0] == (
+        "+4,194,304 B output out['cache'][1]['v'] takes memory of its own: "
+        "no longer in cache[1]['v']'s"
+    )
+    assert ("alias lost: cache[1]['v'] is no longer written over by out['cache'][1]['v']") in said(
+        difference
+    )
+    assert AliasChange("cache[1]['v']", "out['cache'][1]['v']", None) in difference.changes
+
+
+def test_an_alias_that_became_a_must_shows() -> None:
+    original = program(golden("qwen3-decode", "triton"))
+    assert original.plan.header_aliases is not None
+    first, *others = original.plan.header_aliases
+    must = replace(original.plan, header_aliases=(replace(first, must_alias=True), *others))
+    (text,) = said(compare(original, replace(original, plan=must)))
+    assert text == (
+        "alias: cache[0]['k'] is written over by out['cache'][0]['k'] (must-alias), "
+        "by out['cache'][0]['k'] (may-alias) in A"
+    )
+
+
+def test_a_donation_left_without_alias_shows() -> None:
+    original = program(golden("qwen3-decode", "triton"))
+    number = next(leaf.parameter_number for leaf in original.arguments if leaf.path == "token_ids")
+    assert number is not None
+    donor = replace(original.plan, buffer_donors=((number, ()),))
+    (text,) = said(compare(original, replace(original, plan=donor)))
+    assert text == "donation: token_ids is donated, and left without an alias"
+
+
+def test_an_added_copy_shows() -> None:
+    original = program(golden("qwen3-step", "triton"))
+    reader = entry_of(original.plan).by_name["loop_add_fusion.1"]
+    read = entry_of(original.plan).by_name[reader.operands[0]]
+    copy = Instruction("copy.99", "copy", read.shape, (read.name,), source=read.source)
+    other = with_inserted(original.plan, copy, before=reader.name)
+    other = with_new_allocation(other, 262_144, (), value("copy.99", read.shape, 262_144))
+    difference = compare(original, replace(original, plan=other))
+    assert_accounted(difference)
+    assert any(
+        text.startswith("added: copy: copy at models/qwen3/") and "262,144 B" in text
+        for text in said(difference)
+    )
+    (change,) = [each for each in difference.changes if isinstance(each, InstructionChange)]
+    assert (change.what, change.action, change.b_bytes) == (What.COPY, Action.ADDED, 262_144)
+
+
+def test_an_extra_fusion_shows_and_a_missing_one() -> None:
+    original = program(golden("qwen3-step", "triton"))
+    entry = entry_of(original.plan)
+    fusion = entry.by_name["loop_convert_fusion"]
+    extra = fusion._replace(name="extra", shape="bf16[7,7]{1,0}", op_name="jit(step)/new/mul")
+    other = with_instructions(original.plan, entry.name, (extra, *entry.instructions))
+    there = compare(original, replace(original, plan=other))
+    back = compare(replace(original, plan=other), original)
+    assert [text.split(" writes ")[0].split(" at ")[0] for text in said(there)] == [
+        "added: fusion mul"
+    ]
+    assert [text.split(" writes ")[0].split(" at ")[0] for text in said(back)] == [
+        "removed: fusion mul"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"fusion_kind": "kInput"}, "fusion kind kLoop → kInput"),
+        ({"shape": "bf16[128,3072]{0,1}"}, "layout bf16[128,3072]{1,0} → bf16[128,3072]{0,1}"),
+        ({"shape": "f32[128,3072]{1,0}"}, "shape bf16[128,3072] → f32[128,3072]"),
+        ({"called_computations": ()}, "no longer does"),
+        ({"backend_config": '{"a":{"unroll_factor":4}}'}, "unroll_factor 0 → 4"),
+        ({"operands": ("gemm_fusion_dot.1",)}, "reads other values"),
+    ],
+)
+def test_a_fusion_done_otherwise_shows(change: dict[str, object], expected: str) -> None:
+    original = program(golden("qwen3-step", "triton"))
+    other = with_instruction(
+        original.plan, "loop_convert_fusion", lambda each: each._replace(**change)
+    )
+    difference = compare(original, replace(original, plan=other))
+    assert any(expected in text for text in said(difference)), said(difference)
+    assert all("loop_convert" not in text for text in said(difference))  # people's names, not XLA's
+
+
+def test_a_gemm_on_another_backend_shows() -> None:
+    original = program(golden("qwen3-prefill", "cublas"))
+    other = with_instruction(
+        original.plan,
+        "custom-call.13",
+        lambda each: each._replace(custom_call_target="__cublas$gemm"),
+    )
+    assert said(compare(original, replace(original, plan=other))) == [
+        "dot at models/qwen3/projection.py:19 (layers_0/attention/qkv_proj) went from cublaslt "
+        "to cublas"
+    ]
+
+
+def test_outputs_that_changed_places_show() -> None:
+    original = program(golden("qwen3-step", "triton"))
+    root = entry_of(original.plan).root
+    other = with_instruction(
+        original.plan,
+        root,
+        lambda each: each._replace(
+            operands=(each.operands[1], each.operands[0], *each.operands[2:])
+        ),
+    )
+    changes = compare(original, replace(original, plan=other)).changes
+    assert [each.label for each in changes if isinstance(each, OutputChange)] == [
+        "out[0]",
+        "out[1]",
+    ]
+
+
+def test_another_collective_shows() -> None:
+    original = program(DATA / "jaxlib-0.11.2" / "sharded")
+    entry = entry_of(original.plan)
+    name = next(
+        each.name for each in entry.instructions if each.opcode.startswith(("all-", "reduce-sc"))
+    )
+    gone = with_instructions(
+        original.plan, entry.name, (each for each in entry.instructions if each.name != name)
+    )
+    changes = compare(original, replace(original, plan=gone)).changes
+    assert [
+        (each.what, each.action)
+        for each in changes
+        if isinstance(each, InstructionChange) and each.a == name
+    ] == [(What.COLLECTIVE, Action.REMOVED)]
+
+
+def test_a_loop_body_is_compared_inside() -> None:
+    original = program(STEP)
+    assert original.plan.module is not None
+    body = next(
+        original.plan.module.computations[each.called_computations[0]]
+        for each in entry_of(original.plan).instructions
+        if each.opcode == "while"
+    )
+    fusion = next(each for each in body.instructions if each.opcode == "fusion")
+    other = with_instructions(
+        original.plan,
+        body.name,
+        (
+            each._replace(fusion_kind="kCustom") if each.name == fusion.name else each
+            for each in body.instructions
+        ),
+    )
+    changes = compare(original, replace(original, plan=other)).changes
+    assert [each.a for each in changes if isinstance(each, InstructionChange)] == [fusion.name]
+
+
+def test_another_order_and_other_offsets_show() -> None:
+    original = program(golden("qwen3-step", "triton"))
+    entry = entry_of(original.plan)
+    moved = [each for each in entry.instructions if each.name != "wrapped_slice.1"]
+    moved.append(entry.by_name["wrapped_slice.1"])
+    other = with_instructions(original.plan, entry.name, moved)
+    texts = said(compare(original, replace(original, plan=other)))
+    assert texts == ["schedule: 1 of 18 instructions run in another order"]
+
+    index = next(
+        a.index for a in original.plan.allocations if a.is_a(AllocationKind.MAYBE_LIVE_OUT)
+    )
+    other = with_allocation(
+        original.plan,
+        index,
+        lambda each: replace(
+            each,
+            values=tuple(
+                replace(v, offset_bytes=512) if v.name == "fusion.39" else v for v in each.values
+            ),
+        ),
+    )
+    texts = said(compare(original, replace(original, plan=other)))
+    assert texts == ["places: 1 value at another offset of out[2], the largest 262,144 B"]
+
+
+def test_a_changed_literal_shows_though_no_plan_holds_it(tmp_path: Path) -> None:
+    source, copy = UPGRADE / "jaxlib-0.10.2", tmp_path / "copy"
+    shutil.copytree(source, copy)
+    (packed,) = copy.glob("*gpu_after_optimizations.txt.gz")
+    import gzip
+
+    text = gzip.decompress(packed.read_bytes()).decode()
+    assert "constant(1e-06)" in text
+    packed.write_bytes(gzip.compress(text.replace("constant(1e-06)", "constant(1e-05)").encode()))
+    difference = compare_paths(source, copy)
+    (change,) = difference.changes
+    assert isinstance(change, HiddenChange)
+    assert ("1e-06" in change.a, "1e-05" in change.b) == (True, True)
+
+
+def test_split_k_is_told_from_a_larger_batch() -> None:
+    whole = ("bf16[8,64]{1,0}", "bf16[64,32]{1,0}", "bf16[8,32]{1,0}")
+    split = ("bf16[8,4,16]{2,1,0}", "bf16[4,16,32]{2,1,0}", "f32[4,8,32]{2,1,0}")
+    assert split_k(whole, split) == ("1", "4")
+    assert split_k(split, whole) == ("4", "1")
+    finer = ("bf16[8,8,8]{2,1,0}", "bf16[8,8,32]{2,1,0}", "f32[8,8,32]{2,1,0}")
+    assert split_k(split, finer) == ("4", "8")
+    assert split_k(whole, whole) is None
+    padded = ("bf16[32,64]{1,0}", "bf16[64,32]{1,0}", "bf16[32,32]{1,0}")
+    assert split_k(whole, padded) is None
+
+
+# Different programs.
+
+
+def test_different_programs_are_said_to_be_so_first(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(golden(workload, "triton")) for workload in ("qwen3-step", "qwen3-step-donated")]
+    assert main(["diff", *paths]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    at = next(at for at, line in enumerate(lines) if "different programs" in line)
+    assert at < next(at for at, line in enumerate(lines) if line.startswith("total "))
+    shown = "\n".join(lines)
+    assert "argument p17 s32[128]: in B alone" in shown
+    assert "p16 bf16[2,4233,16,8,128] → p16 bf16[2,4233,16,8,128], donated" in shown
+    assert "-138,706,944 B  output out[3]: 138,706,944 B, not in B" in shown
+
+
+# The command.
+
+
+def test_exit_codes_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    cublas, triton = (str(golden("qwen3-step", policy)) for policy in ("cublas", "triton"))
+    assert main(["diff", cublas, cublas]) == 0
+    assert "the plans are the same" in capsys.readouterr().out
+    assert main(["diff", "--json", cublas, triton]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["same"] is False
+    assert data["context"]["gemm policy"] == ["cublas", "triton"]
+    assert data["first_stage"].startswith("XLA's optimisation")
+    assert sum(line["delta_bytes"] for line in data["account"]) == data["delta_bytes"]
+    assert data["delta_bytes"] == (
+        data["b"]["totals"]["total_allocation_bytes"]
+        - data["a"]["totals"]["total_allocation_bytes"]
+    )
+    assert len(data["changes"]) == sum(each["count"] for each in data["sentences"]["changes"])
+    assert {each["change"] for each in data["changes"]} >= {"InstructionChange", "ThunkChange"}
+
+
+def test_any_dump_of_xla_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    (text,) = (UPGRADE / "jaxlib-0.9.2").glob("*buffer-assignment.txt.gz")
+    assert main(["diff", str(text), str(UPGRADE / "jaxlib-0.10.2")]) == 1
+    assert "became split-K 8" in capsys.readouterr().out
+
+
+def test_a_dump_of_a_newer_schema_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, copy = golden("qwen3-step", "cublas"), tmp_path / "newer"
+    shutil.copytree(source, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "schema_version": 99}))
+    assert main(["diff", str(source), str(copy)]) == 2
+    said_there = capsys.readouterr().err
+    assert "made by a newer xlapipe; update xlapipe" in said_there
+    assert str(copy) in said_there
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "two paths"),
+        (["one"], "found 1 paths"),
+        (["one", "two", "three"], "found 3 paths"),
+        (["nowhere", "nowhere"], "nowhere"),
+        (["a", "b", "--workload", "qwen3-step"], "not both"),
+        (["a", "b", "--versions", "0.10.2,0.11.2"], "--workload"),
+        (["--workload", "qwen3-step"], "found none"),
+        (["--workload", "qwen3-step", "--gemm", "cublas"], "found none"),
+        (["--workload", "qwen3-step", "--gemm", "cublas,tritn"], "--gemm cublas,tritn"),
+        (["--workload", "qwen3-step", "--gemm", "cublas,cublas"], "different ones"),
+        (["--workload", "qwen3-stp", "--gemm", "cublas,triton"], "unknown workload"),
+        (["--workload", "qwen3-step", "--options", "enable_triton=1"], "xla_name=value"),
+        (["--workload", "qwen3-step", "--options", "xla_dump_to=x"], "xla_dump_to"),
+        (["--workload", "qwen3-step", "--versions", "0.10.2"], "two versions"),
+        (["--workload", "qwen3-step", "--versions", "0.10.2,new"], "'new' is no version"),
+        (["--workload", "qwen3-step", "--versions", "0.9.2,0.10.2"], "too old"),
+        (
+            ["--workload", "qwen3-step", "--versions", "0.10.2,0.11.2", "--options", "xla_a=1"],
+            "found 2",
+        ),
+    ],
+)
+def test_bad_input_is_refused(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diff", *arguments]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("xlapipe: error: ")
+    assert expected in message
+
+
+def test_reading_two_dumps_imports_no_jax() -> None:
+    path = str(golden("qwen3-step", "cublas"))
+    code = (
+        "import sys; from xlapipe.cli import main; "
+        f"code = main(['diff', {path!r}, {path!r}]); "
+        "bad = {'jax', 'jaxlib', 'flax', 'numpy'} & set(sys.modules); "
+        "sys.exit(f'imported {bad}' if bad else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,135 @@
+"""Environments of other jax versions: made once, complete or made again, one clear error."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from xlapipe.cli import main
+from xlapipe.diff import versions
+from xlapipe.diff.versions import python_with_jax
+from xlapipe.errors import XlapipeError
+
+# Stands for uv: it makes what uv makes, and writes down what it was asked for.
+UV = """#!/bin/sh
+[ "$1" = --version ] || echo "$@" >>"$UV_LOG"
+case $1 in
+venv) for last; do :; done; mkdir -p "$last/bin"; ln -s "$REAL_PYTHON" "$last/bin/python" ;;
+pip) [ -z "$UV_FAILS" ] || { echo "resolving" >&2; echo "$UV_FAILS" >&2; exit 2; } ;;
+esac
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The log of a uv that installs nothing; the cache is an empty folder."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    (commands / "uv").write_text(UV)
+    (commands / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("UV_FAILS", "")
+    monkeypatch.setenv("REAL_PYTHON", sys.executable)
+    return tmp_path / "log"
+
+
+def asked(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def quiet(_: str) -> None:
+    """Says nothing."""
+
+
+def test_an_environment_is_made_once_from_the_pins(log: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    python = python_with_jax("0.10.2", say=told.append)
+    assert python.exists()
+    assert python.is_relative_to(tmp_path / "cache" / "xlapipe" / "environments")
+    assert [line.split()[0] for line in asked(log)] == ["venv", "pip"]
+    assert "--no-python-downloads" in asked(log)[0]
+    install = asked(log)[1].split()
+    assert {"jax==0.10.2", "jaxlib==0.10.2", "jax-cuda13-plugin==0.10.2"} <= set(install)
+    assert install[install.index("--constraint") + 1].endswith("requirements/jax-0.10.2.txt")
+    assert [text.split(" into ")[0] for text in told] == ["installing jax 0.10.2"]
+
+    assert python_with_jax("0.10.2", say=told.append) == python
+    assert len(asked(log)) == 2
+    assert len(told) == 1
+
+
+def test_a_version_without_pins_is_installed_by_its_number(log: Path) -> None:
+    python_with_jax("0.10.99", say=quiet)
+    assert "--constraint" not in asked(log)[1]
+    assert "jax==0.10.99" in asked(log)[1]
+
+
+def test_an_incomplete_environment_is_made_again(log: Path) -> None:
+    python = python_with_jax("0.10.2", say=quiet)
+    folder = python.parent.parent
+    (folder / ".complete").unlink()
+    (folder / "half").write_text("an interrupted installation")
+    assert python_with_jax("0.10.2", say=quiet) == python
+    assert not (folder / "half").exists()
+    assert (folder / ".complete").is_file()
+    assert len(asked(log)) == 4
+
+
+def test_a_failed_installation_is_one_error_and_leaves_no_stamp(
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("UV_FAILS", "error: dns error: no such host")
+    arguments = ["diff", "--workload", "qwen3-step", "--versions", "0.10.99,0.10.98"]
+    assert main(arguments) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith("xlapipe: error: jax 0.10.99 cannot be installed: uv failed")
+    assert "dns error: no such host" in message
+    assert "package index" in message
+    assert not list(tmp_path.rglob(".complete"))
+    monkeypatch.setenv("UV_FAILS", "")
+    assert python_with_jax("0.10.99", say=quiet).exists()
+
+
+def test_without_uv_pip_installs(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin" / "uv").unlink()
+    made: list[list[str]] = []
+    monkeypatch.setattr(versions, "_run", lambda command, version: made.append(command))
+    # Nothing makes the folder for the stamp here.
+    with pytest.raises(XlapipeError):
+        python_with_jax("0.10.2", say=quiet)
+    assert made[0][1:4] == ["-I", "-m", "venv"]
+    assert made[1][1:4] == ["-m", "pip", "install"]
+    assert asked(log) == []
+
+
+def test_a_cache_that_cannot_be_written_is_refused(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(XlapipeError, match=r"file/xlapipe/environments.*set XDG_CACHE_HOME"):
+        python_with_jax("0.10.2", say=quiet)
+    assert asked(log) == []
+
+
+def test_a_python_that_is_too_old_for_a_jax_is_replaced_or_refused(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions.sys, "version_info", (3, 11, 7, "final", 0))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(XlapipeError, match=r"jax 0\.11\.2 needs Python 3\.12 or newer"):
+        python_with_jax("0.11.2", say=quiet)
+    newer = tmp_path / "bin" / "python3.12"
+    newer.write_text("#!/bin/sh\nexit 0\n")
+    newer.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    python_with_jax("0.11.2", say=quiet)
+    assert str(newer) in asked(log)[0]

@@ -1,0 +1,195 @@
+"""What is not the same about two instructions that belong together."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from xlapipe.diff.changes import Aspect
+from xlapipe.diff.described import Described
+from xlapipe.diff.identity import Node
+from xlapipe.diff.leaves import dims_of
+from xlapipe.diff.matching import Matching
+from xlapipe.plan import Instruction
+from xlapipe.plan.gemms import Gemm
+
+# Fields of a backend config that follow from the shapes, and those whose names tell little.
+_FROM_SHAPES = frozenset(
+    {"lhs_batch_dimensions", "lhs_contracting_dimensions", "lhs_stride"}
+    | {"rhs_batch_dimensions", "rhs_contracting_dimensions", "rhs_stride"}
+)
+_NAMES = {"sizes": "tiles", "selected_algorithm": "algorithm"}
+
+
+def aspects_of(
+    matching: Matching, a: Described, b: Described, node: Node, other: Node
+) -> tuple[Aspect, ...]:
+    """What is not the same about a pair; empty where only what it reads is computed otherwise."""
+    one, two = node.instruction, other.instruction
+    if node.local == other.local:
+        if _reads_the_same(matching, node, other):
+            return ()
+        return (Aspect("operands", ", ".join(node.operands), ", ".join(other.operands)),)
+    found: list[Aspect] = []
+    if node.gemm is not None and other.gemm is not None:
+        found += _gemm_aspects(node.gemm, other.gemm)
+    if not found:
+        found += _kind_aspects(a, b, node, other)
+    found += _form_aspects(one, two)
+    if one.opcode == two.opcode and node.gemm is None and node.body != other.body:
+        found.append(Aspect("body", *_bodies(matching, one, two)))
+    found += _config_aspects(one, two)
+    if not found and (one.shape, node.body) != (two.shape, other.body):
+        found.append(Aspect("body", "", ""))
+    return tuple(found)
+
+
+def _gemm_aspects(one: Gemm, two: Gemm) -> Iterator[Aspect]:
+    if one.backend != two.backend:
+        yield Aspect("backend", str(one.backend), str(two.backend))
+    split = split_k(one.shapes, two.shapes)
+    if split is not None:
+        yield Aspect("split-K", *split)
+
+
+def split_k(one: Sequence[str], two: Sequence[str]) -> tuple[str, str] | None:
+    """Split-K of two products of one dot, where it is not the same.
+
+    XLA splits the contracted dimension of both operands, so that they keep their number of
+    elements, and writes the partial sums into a result with one more leading dimension. A result
+    that grew because an operand did (a padded or larger batch) is no split.
+
+    Args:
+      one, two: shapes of left and right operand, perhaps more, and, last, of the result.
+
+    >>> whole = ("bf16[8,64]", "bf16[64,32]", "bf16[8,32]")
+    >>> split_k(whole, ("bf16[8,4,16]", "bf16[4,16,32]", "f32[4,8,32]"))
+    ('1', '4')
+    """
+    operands = [sorted(_product(_dims(shape)) for shape in shapes[:2]) for shapes in (one, two)]
+    first, second = _dims(_first(one[-1])), _dims(_first(two[-1]))
+    if min(len(one), len(two)) < 3 or operands[0] != operands[1]:
+        return None
+    sizes = _product(first), _product(second)
+    if sizes[0] == sizes[1] or 0 in sizes:
+        return None
+    if first[1:] == second[1:] and len(first) > 2:
+        return (str(first[0]), str(second[0]))
+    if second[:1] == [sizes[1] // sizes[0]] and second[0] * sizes[0] == sizes[1]:
+        return ("1", str(second[0]))
+    if first[:1] == [sizes[0] // sizes[1]] and first[0] * sizes[1] == sizes[0]:
+        return (str(first[0]), "1")
+    return None
+
+
+def _kind_aspects(a: Described, b: Described, node: Node, other: Node) -> Iterator[Aspect]:
+    if (node.gemm is None) != (other.gemm is None):
+        yield Aspect("kind", str(a.what(node)), str(b.what(other)))
+    for name in ("opcode", "fusion_kind", "custom_call_target"):
+        one, two = getattr(node.instruction, name), getattr(other.instruction, name)
+        if one != two:
+            yield Aspect(name.replace("_", " "), str(one or "none"), str(two or "none"))
+
+
+def _form_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
+    if one.shape != two.shape:
+        same = _without_layouts(one.shape) == _without_layouts(two.shape)
+        yield Aspect("layout" if same else "shape", one.shape, two.shape)
+
+
+def _config_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
+    """What the backend was told; the fields that differ, where both are of one kind."""
+    if one.backend_config == two.backend_config:
+        return
+    kinds = [(each.opcode, each.fusion_kind, each.custom_call_target) for each in (one, two)]
+    if kinds[0] != kinds[1]:
+        return
+    emitters = [each.fusion_backend_kind or "XLA's own" for each in (one, two)]
+    if emitters[0] != emitters[1]:
+        yield Aspect("emitter", *emitters)
+        return
+    fields = [_fields(each.backend_config) for each in (one, two)]
+    for name in sorted(fields[0] | fields[1]):
+        values = [each.get(name) for each in fields]
+        if None in values and _is_default(values[0] or values[1] or ""):
+            continue
+        if values[0] != values[1] and not (one.shape != two.shape and name in _FROM_SHAPES):
+            yield Aspect(_NAMES.get(name, name), values[0] or "none", values[1] or "none")
+
+
+def _is_default(value: str) -> bool:
+    """What a field of a proto is where it is not written: another version may write it."""
+    return value in ("0", "False", "", "[]") or value.endswith(("_INVALID", "_UNSET", "_UNKNOWN"))
+
+
+def _fields(config: str) -> dict[str, str]:
+    """Fields of a backend config by their own name; several of one name are told together."""
+    found: dict[str, list[str]] = {}
+
+    def walk(name: str, value: object) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(key, inner)
+        elif isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+            for inner in value:
+                walk(name, inner)
+        else:
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            found.setdefault(name, []).append(f"[{text}]" if isinstance(value, list) else text)
+
+    try:
+        walk("", json.loads(config) if config else {})
+    except (ValueError, RecursionError):
+        return {}
+    return {name: " ".join(texts) for name, texts in found.items()}
+
+
+def _bodies(matching: Matching, one: Instruction, two: Instruction) -> tuple[str, str]:
+    """What only the one and only the other body does, by opcode."""
+    ours, theirs = (
+        Counter(
+            inner.opcode
+            for called in instruction.called_computations
+            if (module := side.program.plan.module) is not None and called in module.computations
+            for inner in module.computations[called].instructions
+            if inner.opcode not in ("parameter", "constant", "bitcast")
+        )
+        for side, instruction in ((matching.a, one), (matching.b, two))
+    )
+    return _counted(ours - theirs), _counted(theirs - ours)
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(
+        f"{count} {opcode}" if count > 1 else opcode for opcode, count in sorted(counts.items())
+    )
+
+
+def _reads_the_same(matching: Matching, node: Node, other: Node) -> bool:
+    """False only where all operands are known on both sides: a new operand is told by itself."""
+    pairs, reverse = matching.instructions, matching.reverse
+    if not all(name in pairs for name in node.operands):
+        return True
+    if not all(name in reverse for name in other.operands):
+        return True
+    return tuple(pairs[name] for name in node.operands) == other.operands
+
+
+def _without_layouts(shape: str) -> str:
+    return ",".join(part.partition("{")[0] for part in shape.split("},"))
+
+
+def _first(shape: str) -> str:
+    """The result among a tuple of result and workspace."""
+    return shape.removeprefix("(").partition("}")[0]
+
+
+def _dims(shape: str) -> list[int]:
+    digits = dims_of(shape).partition("[")[2].rstrip("]")
+    return [int(dim) for dim in digits.split(",") if dim.isdecimal()]
+
+
+def _product(dims: list[int]) -> int:
+    product = 1
+    for dim in dims:
+        product *= dim
+    return product

@@ -1,0 +1,57 @@
+"""What memory is for, and whose it is."""
+
+from collections.abc import Callable
+
+from xlapipe.diff.changes import Place
+from xlapipe.diff.matching import Side
+from xlapipe.plan import AllocationKind, BufferAllocation
+
+
+def place_of(allocation: BufferAllocation) -> Place:
+    """As `Totals` divides the total."""
+    for kind, place in (
+        (AllocationKind.THREAD_LOCAL, Place.THREAD_LOCAL),
+        (AllocationKind.PARAMETER, Place.ARGUMENT),
+        (AllocationKind.CONSTANT, Place.CONSTANT),
+        (AllocationKind.MAYBE_LIVE_OUT, Place.OUTPUT),
+    ):
+        if allocation.is_a(kind):
+            return place
+    return Place.TEMP
+
+
+def unnamed(allocation: BufferAllocation) -> str:
+    if allocation.values and all(value.shape.startswith("(") for value in allocation.values):
+        return "the table of outputs"
+    return "outputs that the HLO does not name"
+
+
+def aliased_to(side: Side) -> dict[str, str]:
+    """Label of an output to that of the argument in whose memory it lies."""
+    labels = {leaf.number: leaf.label for leaf in side.arguments}
+    outputs = {leaf.number: leaf.label for leaf in side.outputs}
+    return {
+        outputs[alias.output_index or (0,)]: labels[alias.parameter_number, *alias.parameter_index]
+        for alias in side.program.plan.aliases
+        if alias.output_index is not None
+        and (alias.output_index or (0,)) in outputs
+        and (alias.parameter_number, *alias.parameter_index) in labels
+    }
+
+
+def place_labels(side: Side) -> Callable[[str], str]:
+    """Where a value lies, by its name: a leaf's label, `temp`, `constant` or `thread-local`."""
+    labels: dict[int, str] = {}
+    for leaf in (*reversed(side.outputs), *reversed(side.arguments)):
+        if leaf.allocation is not None:
+            labels[leaf.allocation.index] = leaf.label
+    homes = side.program.plan.allocation_of_value
+
+    def place(name: str) -> str:
+        allocation = homes[name]
+        kind = place_of(allocation)
+        if kind is Place.TEMP and allocation.color:
+            return f"temp of color {allocation.color}"
+        return labels.get(allocation.index, unnamed(allocation) if kind is Place.OUTPUT else kind)
+
+    return place
