@@ -14,3 +14,7 @@ def decode_28() -> Workload:
 
 def decode_112() -> Workload:
     return qwen3_decode(layers=112)
+
+
+def decode_150() -> Workload:
+    return qwen3_decode(layers=150)

@@ -1,0 +1,152 @@
+"""The report's map in Chromium: what pointer and keyboard find on it."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("selenium", reason="selenium is not installed: pip install xlapipe[browser]")
+
+from selenium.webdriver import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.chromium import SCREENSHOTS, missing, screenshot
+from tests.browser.driving import Open, choose, details, element, in_page, to_map
+from tests.reading.dumps import SEED_003, needs_seed_003
+
+ROOT = Path(__file__).parents[2]
+PREFILL = "qwen3-prefill/h200-cublas-jax0.11.2"
+DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+def test_pointer(opened: Open, goldens: Path) -> None:
+    driver = opened(goldens / PREFILL)
+    area = to_map(driver)
+    choose(driver, "#map-0 select", "all allocations")
+    # Most of the height is the embedding, which is alive throughout.
+    move = ActionChains(driver, duration=0).move_to_element_with_offset(area, 40, -30)
+    move.perform()
+    found = details(driver)
+    assert found["title"] == "params['embed']['weight']"
+    assert found["size"] == "296.8 MiB (311,164,928 B)"
+    assert found["shape"] == "bf16[151936,1024]{1,0}"
+    assert found["source"] == "models/qwen3/embedding.py:20"
+    assert found["role"] == "parameter"
+    assert found["alive"].startswith("positions 0 (")
+    move.click().perform()
+    ActionChains(driver, duration=0).move_to_element(element(driver, "h2")).perform()
+    assert details(driver)["title"] == "params['embed']['weight']", "a click pins"
+    assert "Pinned" in element(driver, "#map-0 .details .pin").text
+
+
+def test_every_value_is_found_where_it_is_drawn(opened: Open, goldens: Path) -> None:
+    """The middle of each rectangle hits its value, by the page's own index and by brute force."""
+    wrong, placed, values = in_page(
+        opened(goldens / PREFILL),
+        """
+        let wrong = 0;
+        for (const buffer of layout.placed) {
+          if (!buffer.bytes) continue;
+          const position = (buffer.start + buffer.end) / 2;
+          const address = topOf(layout, buffer) + buffer.bytes / 2;
+          const holding = layout.placed.filter((each) => {
+            const top = topOf(layout, each);
+            return each.start <= position && position < each.end
+              && top <= address && address < top + each.bytes;
+          });
+          const last = Math.max(...holding.map((each) => each.start));
+          const found = hit(layout, position, address);
+          const right = holding.includes(buffer) && holding.includes(found) && found.start === last;
+          if (!right) wrong += 1;
+        }
+        const all = plan.allocations.flatMap((each) => each.values);
+        return [wrong, layout.placed.length, all.length];
+        """,
+    )
+    assert values == placed > 100
+    assert wrong == 0
+
+
+def test_keys_reach_every_value(opened: Open, goldens: Path) -> None:
+    """PgDn and PgUp go through all; the arrows lead from value to value, and back."""
+    reached, by_arrows, placed = in_page(
+        opened(goldens / DECODE),
+        """
+        const map = Object.assign(Object.create(MemoryMap.prototype), { layout });
+        const arrows = [[1, 0], [-1, 0], [0, 1], [0, -1]];
+        const reach = (moves) => {
+          const pending = [map.largest()];
+          const seen = new Set(pending);
+          while (pending.length) {
+            const from = pending.pop();
+            for (const to of moves(from)) {
+              if (to && !seen.has(to)) { seen.add(to); pending.push(to); }
+            }
+          }
+          return seen.size;
+        };
+        return [
+          reach((from) => [map.inTurn(from, 1), map.inTurn(from, -1)]),
+          reach((from) => arrows.map((by) => map.neighbour(from, ...by))),
+          layout.placed.filter((each) => each.bytes > 0).length,
+        ];
+        """,
+    )
+    assert reached == placed > 100
+    assert by_arrows > 0.9 * placed
+
+
+def test_keyboard_alone(opened: Open, goldens: Path) -> None:
+    driver = opened(goldens / PREFILL)
+    for _ in range(200):
+        driver.switch_to.active_element.send_keys(Keys.TAB)
+        if driver.execute_script("return document.activeElement.classList.contains('canvas')"):
+            break
+    else:
+        raise AssertionError("Tab never reaches the map")
+    active = driver.switch_to.active_element
+    assert active.get_attribute("aria-label").startswith("Map of temp and outputs")
+    outline = driver.execute_script("return getComputedStyle(arguments[0]).outlineStyle", active)
+    assert outline != "none", "focus is visible"
+
+    active.send_keys(Keys.HOME)
+    first = details(driver)
+    assert first["size"].startswith("4.00 MiB")
+    said = element(driver, "#map-0 [role=status]").text
+    assert first["title"] in said
+    assert "4,194,304 B" in said
+    seen = {first["value"]}
+    for key in (Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_DOWN, Keys.ARROW_DOWN):
+        active.send_keys(key)
+        seen.add(details(driver)["value"])
+    assert len(seen) == 5, "each arrow goes to another value"
+    active.send_keys(Keys.ARROW_UP)
+    back = details(driver)
+    active.send_keys(Keys.ENTER)
+    assert "Pinned" in element(driver, "#map-0 .details .pin").text
+    assert details(driver) == back
+    active.send_keys("+", "+", "0", Keys.ESCAPE)
+    assert element(driver, "#map-0 .details h3").text == "No value chosen"
+
+
+def test_a_dump_without_live_ranges(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> None:
+    (proto,) = (ROOT / "tests/reading/data/jaxlib-0.11.2/step").glob("*.hlo.pb.gz")
+    alone = tmp_path_factory.mktemp("proto") / proto.name
+    alone.write_bytes(proto.read_bytes())
+    driver = opened(alone)
+    assert "has no live ranges" in element(driver, "#map-0 .note").text
+    area = to_map(driver)
+    area.send_keys(Keys.HOME)
+    assert details(driver)["size"] == "32.0 KiB (32,768 B)"
+    assert details(driver)["alive"] == "throughout, or not told by this dump"
+
+
+@needs_seed_003
+def test_reference_dump(opened: Open) -> None:
+    driver = opened(SEED_003)
+    assert "932,847,568 B" in element(driver, "#peak-0").text
+    area = to_map(driver)
+    area.send_keys(Keys.HOME)
+    assert details(driver)["size"] == "296.8 MiB (311,164,928 B)"
+    screenshot(driver, SCREENSHOTS / "reference-light.png")

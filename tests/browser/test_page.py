@@ -1,0 +1,223 @@
+"""The HTML report in Chromium: no network, hostile names, tables, stages, contrast, themes.
+
+Screenshots go to build/screenshots, in light and dark.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.reading.reports import HOSTILE, hostile_dump
+from xlapipe.cli import main
+from xlapipe.dump import read_file
+
+pytest.importorskip("selenium", reason="selenium is not installed: pip install xlapipe[browser]")
+
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+
+from tests.browser.chromium import SCREENSHOTS, missing, screenshot
+from tests.browser.driving import Open, choose, details, element, eventually, to_map, to_stages
+
+PREFILL = "qwen3-prefill/h200-cublas-jax0.11.2"
+DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+def test_nothing_is_asked_of_the_network(opened: Open, goldens: Path) -> None:
+    driver = opened(goldens / DECODE, goldens / PREFILL)
+    to_map(driver)
+    to_stages(driver)
+    messages = [json.loads(each["message"])["message"] for each in driver.get_log("performance")]
+    asked = [
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    ]
+    assert asked, "the log of requests is empty: the page itself should be in it"
+    assert {url.partition(":")[0] for url in asked} <= {"file", "data"}
+    assert sum(url.startswith("file:") for url in asked) == 1
+
+
+def test_the_page_holds_what_show_prints(
+    opened: Open, goldens: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    driver = opened(goldens / PREFILL)
+    capsys.readouterr()
+    main(["show", "--json", str(goldens / PREFILL)])
+    held = driver.execute_script("return document.getElementById('figures-0').textContent")
+    assert json.loads(held) == json.loads(capsys.readouterr().out)
+
+
+def test_names_stay_text(
+    opened: Open, goldens: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    driver = opened(hostile_dump(goldens / DECODE, tmp_path_factory.mktemp("hostile") / "dump"))
+    area = to_map(driver)
+    choose(driver, "#map-0 select", "all allocations")
+    area.send_keys(Keys.HOME, Keys.ENTER)
+    assert HOSTILE in details(driver)["title"]
+    assert any(HOSTILE in pane.text for pane in to_stages(driver))
+    assert HOSTILE in element(driver, "h1").text
+    assert driver.execute_script("return window.pwned") is None
+    assert driver.find_elements(By.TAG_NAME, "img") == []
+
+
+def test_scripts_of_others_do_not_run(opened: Open, goldens: Path, driver: Chrome) -> None:
+    opened(goldens / DECODE)
+    refused = driver.execute_script(
+        """
+        const script = document.createElement("script");
+        try {
+          script.text = "window.pwned = 3";
+          document.body.append(script);
+        } catch (error) {
+          return error.name;
+        }
+        return window.pwned ?? "not run";
+        """
+    )
+    assert refused == "TypeError"  # the page allows no Trusted Type
+    driver.get_log("browser")  # Chromium says that it refused
+
+
+def test_tables_sort(opened: Open, goldens: Path) -> None:
+    driver = opened(goldens / PREFILL)
+    table = element(driver, "#fusions-0 table")
+    (heading,) = (h for h in table.find_elements(By.TAG_NAME, "th") if h.text.startswith("bytes"))
+    button = heading.find_element(By.TAG_NAME, "button")
+
+    def column() -> list[int]:
+        script = (
+            "return [...arguments[0].tBodies[0].rows].map(r => Number(r.cells[4].dataset.value))"
+        )
+        return driver.execute_script(script, table)
+
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+    button.send_keys(Keys.ENTER)
+    assert heading.get_attribute("aria-sort") == "descending"
+    assert column() == sorted(column(), reverse=True)
+    button.send_keys(Keys.SPACE)
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert column() == sorted(column())
+    assert len(set(column())) > 3
+
+
+def test_stages(opened: Open, goldens: Path) -> None:
+    driver = opened(goldens / PREFILL)
+    panes = to_stages(driver)
+
+    def text(pane: WebElement) -> str:
+        script = (
+            "return [...arguments[0].querySelectorAll('pre')].map(p => p.textContent).join('\\n')"
+        )
+        return driver.execute_script(script, pane)
+
+    for pane, name in zip(
+        panes, ("before_optimizations.txt", "after_optimizations.txt"), strict=True
+    ):
+        assert text(pane) == read_file(goldens / PREFILL, name).decode()
+    area = to_map(driver)
+    area.send_keys(Keys.HOME, Keys.ENTER)
+    name = details(driver)["value"].partition("{")[0]
+    element(driver, "#map-0 .details button").click()
+    selected = eventually(lambda: driver.execute_script("return getSelection().toString()"))
+    assert selected == f"{name} = "
+    top = driver.execute_script("return arguments[0].scrollTop", panes[1])
+    line = text(panes[1]).split(f"{name} = ")[0].count("\n")
+    assert 0 <= line * 16 - top < 500, "the line found is in sight"
+
+
+def test_two_dumps(opened: Open, goldens: Path) -> None:
+    driver = opened(goldens / DECODE, goldens / DECODE.replace("cublas", "triton"))
+    difference = element(driver, "#difference").text
+    assert "-4,148,216 B" in difference
+    assert element(driver, "#subject-1").is_displayed() is False
+    element(driver, "button[data-subject='1']").click()
+    assert element(driver, "#subject-0").is_displayed() is False
+    assert "391,545,684 B" in element(driver, "#peak-1").text
+    assert element(driver, "#map-1 .canvas").is_displayed()
+    assert element(driver, "a[data-section=gemms]").get_attribute("href").endswith("#gemms-1")
+    screenshot(driver, SCREENSHOTS / "difference-light.png")
+
+
+def test_without_javascript(opened: Open, goldens: Path, driver: Chrome) -> None:
+    opened(goldens / DECODE)
+    driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        driver.refresh()
+        assert "395,693,900 B" in element(driver, "#peak-0").text
+        assert "Drawing the map takes JavaScript" in element(driver, "#map-0").text
+        assert "cublaslt" in element(driver, "#gemms-0").text
+    finally:
+        driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+CONTRAST = """
+const parse = (color) => color.match(/[\\d.]+/g).map(Number);
+const linear = (part) => {
+  const share = part / 255;
+  return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+};
+const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+const ground = (element) => {
+  for (let at = element; at; at = at.parentElement) {
+    const color = parse(getComputedStyle(at).backgroundColor);
+    if (color.length === 3 || color[3] > 0) return color;
+  }
+  return [255, 255, 255];
+};
+const hasText = (node) => node.nodeType === 3 && node.textContent.trim();
+const poor = new Set();
+let seen = 0;
+for (const element of document.querySelectorAll("body *")) {
+  if (element.closest("script") || ![...element.childNodes].some(hasText)) continue;
+  if (!element.checkVisibility({ visibilityProperty: true })) continue;
+  seen += 1;
+  const [a, b] = [light(parse(getComputedStyle(element).color)), light(ground(element))];
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  if (ratio >= 4.5) continue;
+  poor.add(`${element.tagName}.${element.className} ${ratio.toFixed(2)} ${element.textContent}`);
+}
+return [seen, [...poor]];
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_is_legible(opened: Open, goldens: Path, theme: str) -> None:
+    driver = opened(goldens / PREFILL, goldens / DECODE, theme=theme)
+    seen, poor = driver.execute_script(CONTRAST)
+    assert seen > 300
+    assert poor == [], "WCAG asks for a contrast of 4.5"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_screenshots(opened: Open, goldens: Path, theme: str) -> None:
+    driver = opened(goldens / PREFILL, theme=theme)
+    background = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(246, 247, 249)", "dark": "rgb(18, 21, 27)"}[theme]
+    screenshot(driver, SCREENSHOTS / f"first-screen-{theme}.png")
+    area = to_map(driver)
+    area.send_keys(Keys.HOME, Keys.ENTER)
+    screenshot(driver, SCREENSHOTS / f"map-{theme}.png")
+    painted = "return new Set(arguments[0].getContext('2d').getImageData(0, 0, 800, 400).data).size"
+    assert driver.execute_script(painted, element(driver, "#map-0 canvas")) > 20
+    for name in ("arenas", "aliasing", "gemms"):
+        driver.execute_script(
+            f"document.getElementById('{name}-0').scrollIntoView({{behavior: 'instant'}})"
+        )
+        screenshot(driver, SCREENSHOTS / f"{name}-{theme}.png")
+
+
+def test_the_theme_can_be_chosen(opened: Open, goldens: Path) -> None:
+    driver = opened(goldens / DECODE, theme="light")
+    button = element(driver, "#theme")
+    assert button.text == "Dark"
+    button.click()
+    background = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert background == "rgb(18, 21, 27)"
+    assert button.text == "Light"

@@ -1,0 +1,139 @@
+"""The HTML report taken apart: what it holds, what it lets run, and that names stay text."""
+
+import base64
+import gzip
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
+from tests.reading.reports import HOSTILE, Page, hostile_dump
+from xlapipe.cli import main
+from xlapipe.dump import read_file
+from xlapipe.report.page import breakable, json_script, render_page
+from xlapipe.report.subject import read_subject
+
+DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
+TRITON = "qwen3-decode/h200-triton-jax0.11.2"
+
+
+def page_of(*paths: Path) -> Page:
+    return Page(render_page([read_subject(path) for path in paths]))
+
+
+def shown(path: Path, capsys: pytest.CaptureFixture[str]) -> object:
+    """What `xlapipe show --json` prints."""
+    capsys.readouterr()
+    assert main(["show", "--json", str(path)]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_figures_are_those_of_show(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in sorted(path.parent for path in goldens.glob("*/*/manifest.json")):
+        assert page_of(path).data("figures-0") == shown(path, capsys), path
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=name_of)
+def test_figures_of_other_dumps(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = page_of(directory)
+    assert page.data("figures-0") == shown(directory, capsys)
+    columns = page.data("picture-0")["values"]
+    values = sum(len(each["values"]) for each in page.data("figures-0")["allocations"])
+    assert {len(column) for column in columns.values()} == {values}
+
+
+@needs_seed_003
+def test_reference_dump(capsys: pytest.CaptureFixture[str]) -> None:
+    page = page_of(SEED_003)
+    assert page.data("figures-0") == shown(SEED_003, capsys)
+    assert "932,847,568 B" in page.text
+    assert "931,536,164 B hold a live value at schedule position 58 of 66" in page.text
+
+
+def test_the_figures_for_people_are_exact(goldens: Path) -> None:
+    page = page_of(goldens / DECODE)
+    totals = page.data("figures-0")["totals"]
+    for name in ("total_allocation_bytes", "temp_bytes", "aliased_bytes"):
+        assert f"{totals[name]:,} B" in page.text, name
+    assert f"{totals['parameter_bytes'] - totals['aliased_bytes']:,} B" in page.text
+
+
+def test_the_policy_lets_only_the_pages_own_script_and_style_work(goldens: Path) -> None:
+    page = page_of(goldens / DECODE)
+    policy = page.policy()
+    assert policy["default-src"] == "'none'"
+    assert "connect-src" not in policy  # so that default-src rules it
+    code = [text for attrs, text in page.scripts if attrs.get("type") == "module"]
+    assert policy["script-src"] == f"'sha256-{_digest(*code)}'"
+    assert policy["style-src"] == f"'sha256-{_digest(*page.styles)}'"
+    kinds = {attrs.get("type") for attrs, _ in page.scripts}
+    assert kinds == {"module", "application/json"}
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def test_nothing_is_fetched(goldens: Path) -> None:
+    for tag, attributes in page_of(goldens / DECODE, goldens / TRITON).tags:
+        assert not any(name.startswith("on") for name in attributes), (tag, attributes)
+        assert "style" not in attributes, (tag, attributes)
+        for name in ("src", "href", "srcset", "action", "data"):
+            target = attributes.get(name)
+            assert target is None or target.startswith("#") or target == "data:,", (tag, target)
+
+
+def test_names_stay_text(goldens: Path, tmp_path: Path) -> None:
+    plain = page_of(goldens / DECODE)
+    path = hostile_dump(goldens / DECODE, tmp_path / "dump")
+    page = page_of(path)
+    assert len(page.scripts) == len(plain.scripts)
+    assert [tag for tag, _ in page.tags].count("img") == 0
+    assert page.text.count(HOSTILE) > 20
+    assert page.data("figures-0")["workload"] == HOSTILE
+    packed = page.data("stages-0")["stages"][0]["gzip"]
+    assert HOSTILE in gzip.decompress(base64.b64decode(packed)).decode()
+
+
+def test_json_cannot_end_its_element() -> None:
+    assert "<" not in json_script({"</script>": ["<!--", "\u2028"]})
+    assert json.loads(json_script({"a<": "<b>"})) == {"a<": "<b>"}
+
+
+def test_breaks_do_not_change_text() -> None:
+    text = "params['a']/<b>&,x[1,2]"
+    assert Page(breakable(text)).text == text
+    assert "<wbr>" in breakable("params['a']")
+    assert "<wbr>" not in breakable("bf16[8,128]{1,0}")
+
+
+def test_stages_are_the_dumps_texts(goldens: Path) -> None:
+    path = goldens / DECODE
+    stages = {each["name"]: each["gzip"] for each in page_of(path).data("stages-0")["stages"]}
+    assert list(stages) == [
+        "HLO before optimizations",
+        "HLO after optimizations",
+        "HLO after optimizations, in normal form",
+        "thunk sequence",
+        "buffer assignment",
+    ]
+    packed = base64.b64decode(stages["HLO after optimizations"])
+    assert gzip.decompress(packed) == read_file(path, "after_optimizations.txt")
+
+
+def test_a_page_is_the_same_each_time(goldens: Path) -> None:
+    paths = [goldens / DECODE, goldens / TRITON]
+    assert render_page([read_subject(path) for path in paths]) == render_page(
+        [read_subject(path) for path in paths]
+    )
+
+
+def test_tables_have_headings(goldens: Path) -> None:
+    page = page_of(goldens / DECODE)
+    tags = [tag for tag, _ in page.tags]
+    assert tags.count("table") == tags.count("thead") == tags.count("tbody") > 5
+    assert all(attrs.get("scope") for tag, attrs in page.tags if tag == "th")
+    assert next(tag for tag in tags if tag in ("h1", "h2", "h3")) == "h1"
+    assert tags.count("h1") == 1

@@ -1,0 +1,137 @@
+"""The report as Markdown: the page's figures, whatever the folder, and names that stay text."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.reading.dumps import SEED_003, needs_seed_003
+from tests.reading.reports import HOSTILE, Page, hostile_dump
+from xlapipe.cli import main
+from xlapipe.report.comparison import Sentence, compare
+from xlapipe.report.markdown import render_text
+from xlapipe.report.marks import code, plain, table
+from xlapipe.report.page import render_page
+from xlapipe.report.subject import read_subject
+
+DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
+
+
+def text_of(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main(["report", "--text", str(path)]) == 0
+    return capsys.readouterr().out
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """Cells of the first table below a heading that starts so."""
+    _, _, after = text.partition(f"\n## {heading}")
+    lines = [line for line in after.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines[2:]]
+
+
+def test_what_it_says(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = text_of(goldens / DECODE, capsys)
+    assert text.startswith("# qwen3-decode on h200\n")
+    assert "untuned" in text
+    assert "395,693,900 B" in text
+    first = rows(text, "In use at the peak")[0]
+    assert first[:4] == ["`params['embed']['weight']`", "parameter", "311,164,928 B", "296.8 MiB"]
+    aliases = rows(text, "Arguments and the outputs")
+    assert aliases[0][:3] == ["`cache[*]['k']` × 2", "aliased", "`out['cache'][*]['k']`"]
+    assert sum(int(row[0]) for row in rows(text, "Matrix products")) == 13
+
+
+def test_it_is_the_same_in_another_folder(
+    goldens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(goldens / DECODE, tmp_path / "elsewhere")
+    assert text_of(tmp_path / "elsewhere", capsys) == text_of(goldens / DECODE, capsys)
+
+
+def test_names_stay_text(goldens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = text_of(hostile_dump(goldens / DECODE, tmp_path / "dump"), capsys)
+    outside_code = []
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            outside_code.append(line)
+        else:  # as many cells as its table has
+            assert line.replace("\\|", "").count("|") in (4, 5, 6, 7, 9), line
+    assert not any("<script" in line.replace("\\<", "") for line in outside_code if "`" not in line)
+    assert HOSTILE.replace("|", "\\|") in text
+
+
+def test_reports_of_dumps_that_know_less(capsys: pytest.CaptureFixture[str]) -> None:
+    data = Path(__file__).parent / "data"
+    (proto,) = (data / "jaxlib-0.9.2/step").glob("*.hlo.pb.gz")
+    assert "# " in text_of(proto.parent, capsys)
+
+
+def test_no_live_ranges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = Path(__file__).parent / "data"
+    (proto,) = (data / "jaxlib-0.11.2/step").glob("*.hlo.pb.gz")
+    shutil.copy(proto, tmp_path)
+    text = text_of(tmp_path / proto.name, capsys)
+    assert "## What takes the memory\n\nNo live ranges in this dump" in text
+    assert "unknown" in text
+
+
+@needs_seed_003
+def test_reference_dump(capsys: pytest.CaptureFixture[str]) -> None:
+    text = text_of(SEED_003, capsys)
+    assert "932,847,568 B" in text
+    assert "## In use at the peak: 931,536,164 B" in text
+    assert "Unknown: this dump has no bodies of fusions." in text
+
+
+def test_difference(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    paths = [str(goldens / DECODE), str(goldens / DECODE.replace("cublas", "triton"))]
+    assert main(["report", "--text", *paths]) == 0
+    text = capsys.readouterr().out
+    total = next(line for line in text.splitlines() if "total_allocation_bytes" in line)
+    cells = [cell.strip() for cell in total.strip("|").split("|")]
+    assert cells[1:] == ["395,693,900 B", "391,545,684 B", "-4,148,216 B"]
+
+
+def test_sentences_and_notes(goldens: Path) -> None:
+    names = (DECODE, DECODE.replace("cublas", "triton"))
+    before, after = (read_subject(goldens / name) for name in names)
+    sentences = (Sentence("temp: <b>dot</b> at a.py:1", 7_340_032), Sentence("a thunk moved", None))
+    comparison = replace(compare(before, after), notes=("other *programs*",), sentences=sentences)
+    text = render_text([before, after], comparison)
+    assert "other \\*programs\\*\n" in text
+    assert "- **+7,340,032 B** temp: \\<b>dot\\</b> at a.py:1\n- a thunk moved\n" in text
+    page = Page(render_page([before, after], comparison))
+    assert "other *programs*" in page.text
+    assert "+7,340,032 B temp: <b>dot</b> at a.py:1" in page.text
+
+
+def test_code_spans() -> None:
+    assert code("a") == "`a`"
+    assert code("a`b``c") == "``` a`b``c ```"
+    assert code("a|b\n\x1b[31m") == "`a\\|b\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}[31m`"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("bf16[8,8] of o_proj -> out", "bf16[8,8] of o_proj -> out"),
+        ("<b> *a* _b_ `c` a|b &lt; ~~d~~", "\\<b> \\*a\\* \\_b\\_ \\`c\\` a\\|b \\&lt; \\~~d\\~~"),
+        ("[a](http://b)", "\\[a]\\(http://b)"),
+        ("# one\n> two", "\\# one > two"),
+    ],
+)
+def test_marks_are_escaped_only_where_markdown_reads_them(text: str, expected: str) -> None:
+    assert plain(text) == expected
+
+
+def test_tables_are_padded() -> None:
+    assert table(("what", "bytes"), [("a", "1"), ("bcdef", "22")], right=frozenset({1})) == [
+        "| what  | bytes |",
+        "| ----- | ----: |",
+        "| a     |     1 |",
+        "| bcdef |    22 |",
+        "",
+    ]

@@ -1,0 +1,221 @@
+"""Which bytes hold a live value at each schedule position, and which lie idle.
+
+XLA reserves every allocation for the whole run; live ranges tell what of it is in use when. Bytes
+are counted once however many values share them, so that these sums, other than XLA's
+`live_range_peak_bytes`, never exceed the allocations.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
+from xlapipe.plan.liveness import LiveRange
+from xlapipe.plan.plan import Plan
+
+
+class Role(StrEnum):
+    """What a value is to the program; one for each value."""
+
+    PARAMETER = "parameter"
+    ALIAS = "alias"
+    OUTPUT = "output"
+    TEMP = "temp"
+    CONSTANT = "constant"
+    THREAD_LOCAL = "thread-local"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value in its allocation, as counted at one position.
+
+    Attributes:
+      counted_bytes: its bytes less those that are counted with a value at the same place.
+    """
+
+    allocation: BufferAllocation
+    value: LogicalBuffer
+    role: Role
+    counted_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bytes of an allocation in which no value is alive."""
+
+    offset_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Questions about a plan's memory over its schedule.
+
+    Constants are in use throughout. Thread-local allocations lie in registers, not in device
+    memory, and are never counted here. Without live ranges (`plan.live_ranges` is None) there
+    are no positions: every value then counts as alive.
+    """
+
+    plan: Plan
+
+    @cached_property
+    def alive(self) -> dict[str, LiveRange]:
+        """Live ranges by the value's name."""
+        live = self.plan.live_ranges
+        return {each.name: each for each in live.ranges} if live is not None else {}
+
+    @property
+    def last_position(self) -> int | None:
+        """The position behind the last instruction, to which outputs are alive."""
+        live = self.plan.live_ranges
+        return len(live.schedule) if live is not None else None
+
+    @cached_property
+    def occupied_bytes(self) -> tuple[int, ...]:
+        """Bytes in use at each position, from 0 to `last_position`; empty without live ranges."""
+        last = self.last_position
+        if last is None:
+            return ()
+        changes = [0] * (last + 2)
+        for allocation in self.plan.allocations:
+            if allocation.is_a(AllocationKind.CONSTANT):
+                changes[0] += sum(held.counted_bytes for held in self._held(allocation, None))
+            elif not allocation.is_a(AllocationKind.THREAD_LOCAL):
+                for position, difference in self._changes(allocation):
+                    changes[position] += difference
+        occupied, now = [], 0
+        for difference in changes[:-1]:
+            now += difference
+            occupied.append(now)
+        return tuple(occupied)
+
+    @cached_property
+    def peak_position(self) -> int | None:
+        """The first position at which most bytes are in use."""
+        occupied = self.occupied_bytes
+        return occupied.index(max(occupied)) if occupied else None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Bytes in use at `peak_position`."""
+        return max(self.occupied_bytes, default=None)
+
+    def contents(self, position: int | None) -> tuple[Held, ...]:
+        """Values alive at `position`, most bytes first; None stands for any position."""
+        return _ranked(
+            held
+            for allocation in self.plan.allocations
+            for held in self._held(allocation, position)
+        )
+
+    def contents_of(self, allocation: BufferAllocation, position: int | None) -> tuple[Held, ...]:
+        """The same for one allocation."""
+        return _ranked(self._held(allocation, position))
+
+    def fullest(self, allocation: BufferAllocation) -> tuple[int, int] | None:
+        """The first position at which most bytes of `allocation` are in use, and those bytes.
+
+        None for an allocation without live ranges.
+        """
+        changes: dict[int, int] = {}
+        for position, difference in self._changes(allocation):
+            changes[position] = changes.get(position, 0) + difference
+        now, best = 0, None
+        for position in sorted(changes):
+            now += changes[position]
+            if best is None or now > best[1]:
+                best = position, now
+        return best
+
+    def gaps(self, allocation: BufferAllocation, position: int | None) -> tuple[Gap, ...]:
+        """Bytes of `allocation` idle at `position`; None: those idle at every position."""
+        values = (v for v in allocation.values if self._is_alive(allocation, v, position))
+        gaps, end = [], 0
+        for value in sorted(values, key=lambda each: each.offset_bytes):
+            if value.offset_bytes > end and value.size_bytes:
+                gaps.append(Gap(end, value.offset_bytes - end))
+            end = max(end, value.offset_bytes + value.size_bytes) if value.size_bytes else end
+        if end < allocation.size_bytes:
+            gaps.append(Gap(end, allocation.size_bytes - end))
+        return tuple(gaps)
+
+    def role(self, allocation: BufferAllocation, value: LogicalBuffer) -> Role:
+        """The role of a value; one that only borrows an output's or argument's memory is temp."""
+        if allocation.is_a(AllocationKind.THREAD_LOCAL):
+            return Role.THREAD_LOCAL
+        if allocation.is_a(AllocationKind.CONSTANT):
+            return Role.CONSTANT
+        live = self.alive.get(value.name)
+        leaves = live is None or live.end == self.last_position
+        if allocation.is_a(AllocationKind.PARAMETER):
+            if not (leaves or value.size_bytes == allocation.size_bytes):
+                return Role.TEMP
+            is_alias = allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
+            return Role.ALIAS if is_alias else Role.PARAMETER
+        if allocation.is_a(AllocationKind.MAYBE_LIVE_OUT) and leaves:
+            return Role.OUTPUT
+        return Role.TEMP
+
+    def _is_alive(
+        self, allocation: BufferAllocation, value: LogicalBuffer, position: int | None
+    ) -> bool:
+        if position is None or allocation.is_a(AllocationKind.CONSTANT):
+            return True
+        live = self.alive.get(value.name)
+        return live is not None and live.start <= position <= live.end
+
+    def _held(self, allocation: BufferAllocation, position: int | None) -> Iterator[Held]:
+        if allocation.is_a(AllocationKind.THREAD_LOCAL):
+            return
+        values = [v for v in allocation.values if self._is_alive(allocation, v, position)]
+        counted: list[tuple[int, int]] = []
+        # The largest first, of equals the one that was there before.
+        values.sort(key=lambda v: (-v.size_bytes, self._start(v), v.offset_bytes, v.name))
+        for value in values:
+            begin, end = value.offset_bytes, value.offset_bytes + value.size_bytes
+            before = _covered(counted)
+            counted.append((begin, end))
+            yield Held(allocation, value, self.role(allocation, value), _covered(counted) - before)
+
+    def _start(self, value: LogicalBuffer) -> int:
+        live = self.alive.get(value.name)
+        return live.start if live is not None else 0
+
+    def _changes(self, allocation: BufferAllocation) -> Iterator[tuple[int, int]]:
+        """(position, difference of the bytes in use) of one allocation."""
+        placed = [
+            (live.start, live.end, value.offset_bytes, value.offset_bytes + value.size_bytes)
+            for value in allocation.values
+            if value.size_bytes and (live := self.alive.get(value.name)) is not None
+        ]
+        if len(placed) == 1:
+            ((start, end, begin, stop),) = placed
+            yield start, stop - begin
+            yield end + 1, begin - stop
+            return
+        edges = sorted({edge for _, _, begin, stop in placed for edge in (begin, stop)})
+        holders = [0] * len(edges)
+        events = [(start, 1, begin, stop) for start, _, begin, stop in placed]
+        events += [(end + 1, -1, begin, stop) for _, end, begin, stop in placed]
+        for position, step, begin, stop in sorted(events):
+            difference = 0
+            for segment in range(bisect_left(edges, begin), bisect_left(edges, stop)):
+                holders[segment] += step
+                if holders[segment] == (step > 0):
+                    difference += step * (edges[segment + 1] - edges[segment])
+            yield position, difference
+
+
+def _ranked(held: Iterable[Held]) -> tuple[Held, ...]:
+    return tuple(sorted(held, key=lambda each: (-each.counted_bytes, -each.value.size_bytes)))
+
+
+def _covered(intervals: Iterable[tuple[int, int]]) -> int:
+    """Bytes in the union of (begin, end) intervals."""
+    covered, reached = 0, 0
+    for begin, end in sorted(intervals):
+        covered += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return covered

@@ -1,0 +1,112 @@
+// A plan's values as rectangles: address (from the top of the scope shown) x schedule positions.
+
+// One record per value, in the order of the figures.
+function readBuffers(figures, picture) {
+  const { values, strings, roles } = picture;
+  const last = picture.last_position;
+  const allocations = [];
+  const buffers = [];
+  for (const allocation of figures.allocations) {
+    const own = { ...allocation, buffers: [] };
+    for (const value of allocation.values) {
+      const at = buffers.length;
+      const known = values.start[at] >= 0;
+      const always = !known || allocation.kinds.includes("constant");
+      const buffer = {
+        id: at,
+        allocation: own,
+        name: value.name,
+        shape: value.shape,
+        bytes: value.size_bytes,
+        offset: value.offset_bytes,
+        role: roles[values.role[at]],
+        known,
+        start: always ? 0 : values.start[at],
+        // Both ends of a live range are included.
+        end: (always ? (last ?? 0) : values.end[at]) + 1,
+        label: strings[values.label[at]],
+        opcode: strings[values.opcode[at]],
+        opName: strings[values.op_name[at]],
+        source: strings[values.source[at]],
+      };
+      own.buffers.push(buffer);
+      buffers.push(buffer);
+    }
+    own.role = roleOfAllocation(allocation.kinds);
+    allocations.push(own);
+  }
+  return { allocations, buffers, last: last ?? 0 };
+}
+
+function roleOfAllocation(kinds) {
+  if (kinds.includes("thread-local")) return "thread-local";
+  if (kinds.includes("parameter")) return kinds.includes("maybe-live-out") ? "alias" : "parameter";
+  if (kinds.includes("constant")) return "constant";
+  return kinds.includes("maybe-live-out") ? "output" : "temp";
+}
+
+// What can be looked at: all memory, the part that changes hands, or one allocation.
+const STACKED = ["temp", "output", "alias", "parameter", "constant", "thread-local"];
+const LARGEST_SCOPES = 40;
+
+function scopesOf(plan) {
+  const order = (a, b) =>
+    STACKED.indexOf(a.role) - STACKED.indexOf(b.role) || b.size_bytes - a.size_bytes || a.index - b.index;
+  const all = plan.allocations.filter((each) => each.size_bytes > 0).sort(order);
+  const changing = all.filter((each) => each.role === "temp" || each.role === "output");
+  const bytes = (some) => some.reduce((sum, each) => sum + each.size_bytes, 0);
+  const scopes = [{ name: `all allocations, ${rounded(bytes(all))}`, allocations: all }];
+  if (changing.length && changing.length < all.length) {
+    scopes.push({ name: `temp and outputs, ${rounded(bytes(changing))}`, allocations: changing });
+  }
+  const several = all.filter((each) => each.buffers.length > 1);
+  several.sort((a, b) => b.size_bytes - a.size_bytes);
+  for (const each of several.slice(0, LARGEST_SCOPES)) {
+    const name = `allocation ${each.index}: ${each.role}, ${rounded(each.size_bytes)}`;
+    scopes.push({ name, allocations: [each] });
+  }
+  // Parameters are there throughout: where they leave no room to see the rest, start with the rest.
+  const start = scopes.length > 1 && bytes(changing) < 0.1 * bytes(all) && changing.length ? 1 : 0;
+  return { scopes, start };
+}
+
+const startOf = (buffer) => buffer.start;
+const endOf = (buffer) => buffer.end;
+
+// Stacks the scope's allocations, and indexes their values by time.
+function layOut(scope) {
+  let top = 0;
+  const rows = scope.allocations.map((allocation) => {
+    allocation.byLife ??= new Intervals(allocation.buffers, startOf, endOf);
+    const row = { allocation, top, bottom: top + allocation.size_bytes, byLife: allocation.byLife };
+    top = row.bottom;
+    return row;
+  });
+  const rowOf = new Map(rows.map((row) => [row.allocation, row]));
+  const placed = rows.flatMap((row) => row.allocation.buffers);
+  return { rows, rowOf, placed, height: top };
+}
+
+function topOf(layout, buffer) {
+  return layout.rowOf.get(buffer.allocation).top + buffer.offset;
+}
+
+// The value at a position and an address; of several, the one that came last.
+function hit(layout, position, address) {
+  let low = 0;
+  let high = layout.rows.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (layout.rows[middle].bottom <= address) low = middle + 1;
+    else high = middle;
+  }
+  const row = layout.rows[low];
+  if (!row || address < row.top || address >= row.bottom) return null;
+  const offset = address - row.top;
+  let found = null;
+  for (const buffer of row.byLife.touching(position, position + 1e-9)) {
+    if (buffer.start > position || offset < buffer.offset || offset >= buffer.offset + buffer.bytes) continue;
+    if (!found || buffer.start > found.start || (buffer.start === found.start && buffer.bytes < found.bytes)) found = buffer;
+  }
+  return found;
+}

@@ -1,0 +1,56 @@
+// The panel beside the map: everything known of one value.
+function showDetails(panel, plan, picture, buffer, pinned, onFind) {
+  if (!buffer) {
+    panel.replaceChildren(
+      el("h3", {}, "No value chosen"),
+      el("p", { class: "dim" }, "Point at a rectangle, or move to the map with Tab and between values with the arrow keys."),
+      el("p", { class: "legend" }, ...ROLES.map((role) => el("span", { class: "role" }, key(role), role))),
+    );
+    return;
+  }
+  const entries = [
+    ["role", el("span", {}, key(buffer.role), buffer.role)],
+    ["size", `${rounded(buffer.bytes)} (${exact(buffer.bytes)})`],
+    ["shape", code(buffer.shape)],
+    ["value", code(buffer.name)],
+    ["opcode", buffer.opcode && code(buffer.opcode)],
+    ["op_name", buffer.opName && code(buffer.opName)],
+    ["source", buffer.source && code(buffer.source)],
+    ["allocation", `${buffer.allocation.index} (${buffer.allocation.kinds.join(", ")}), ${exact(buffer.allocation.size_bytes)}`],
+    ["bytes", `${grouped.format(buffer.offset)} to ${grouped.format(buffer.offset + buffer.bytes)} of it`],
+    ["alive", lifeOf(buffer, picture)],
+  ];
+  panel.replaceChildren(
+    el("h3", {}, buffer.label),
+    el("dl", {}, ...entries.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
+    el("p", { class: "pin" }, pinned ? "Pinned. Esc lets go." : ""),
+    el("button", { type: "button", onclick: () => onFind(buffer) }, "Find in the HLO"),
+  );
+}
+
+// The colour of a role, as in the tables.
+function key(role) {
+  const svg = (tag, attributes) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    return element;
+  };
+  const box = svg("svg", { class: "key", width: 12, height: 12, "aria-hidden": "true" });
+  box.append(svg("rect", { class: `role-${role}`, width: 12, height: 12, rx: 3 }));
+  return box;
+}
+
+const code = (text) => el("code", {}, text);
+
+function lifeOf(buffer, picture) {
+  if (!buffer.known) return "throughout, or not told by this dump";
+  const last = buffer.end - 1;
+  const until = last >= picture.last_position ? "the end" : `${last} (${picture.schedule[last]})`;
+  return `positions ${buffer.start} (${picture.schedule[buffer.start]}) to ${until}`;
+}
+
+// What a screen reader says as the keyboard moves from value to value.
+function spoken(buffer) {
+  const life = buffer.known ? `, alive from ${buffer.start} to ${buffer.end - 1}` : "";
+  return `${buffer.label}, ${buffer.role}, ${exact(buffer.bytes)}, ${buffer.shape}${life}`;
+}

@@ -1,0 +1,233 @@
+// The map of one subject: canvas, pointer and keyboard.
+const CLICK_PIXELS = 4;
+
+const byTime = (a, b) => a.start - b.start || a.end - b.end || a.id - b.id;
+
+class MemoryMap {
+  constructor(host, plan, picture, onFind) {
+    Object.assign(this, { host, plan, picture, onFind });
+    this.current = this.pinned = this.drag = null;
+    const { scopes, start } = scopesOf(plan);
+    this.scopes = scopes;
+    this.build(start);
+    this.choose(start);
+    // The largest view is laid out before anybody asks for it.
+    requestIdleCallback?.(() => (scopes[0].layout ??= layOut(scopes[0])));
+    new ResizeObserver(() => this.resize()).observe(this.area);
+  }
+
+  build(start) {
+    const options = this.scopes.map((scope, at) => el("option", { value: at, selected: at === start }, scope.name));
+    this.select = el("select", { onchange: () => this.choose(Number(this.select.value)) }, ...options);
+    const button = (text, label, run) => el("button", { type: "button", "aria-label": label, title: label, onclick: run }, text);
+    this.note = el("span", { class: "note" });
+    this.base = el("canvas", { "aria-hidden": "true" });
+    this.over = el("canvas", { class: "over", "aria-hidden": "true" });
+    this.area = el(
+      "div",
+      { class: "canvas", tabindex: 0, role: "application", "aria-roledescription": "memory map" },
+      this.base,
+      this.over,
+    );
+    this.panel = el("aside", { class: "details", "aria-label": "Value chosen" });
+    this.live = el("p", { class: "keys", "aria-live": "polite", role: "status" });
+    this.host.replaceChildren(
+      el(
+        "div",
+        { class: "tools" },
+        el("label", {}, "show ", this.select),
+        button("+", "Zoom in", () => this.zoom(0.5)),
+        button("−", "Zoom out", () => this.zoom(2)),
+        button("Reset", "Show all of it", () => this.zoom(Infinity)),
+        this.note,
+      ),
+      el("div", { class: "body" }, this.area, this.panel),
+      this.live,
+      el(
+        "p",
+        { class: "keys" },
+        "Drag to zoom into an area, double-click for its allocation. Keys: ",
+        ...["← →", " earlier, later  ", "↑ ↓", " lower, higher address  ", "Home", " the largest  ", "PgUp PgDn", " each in turn  ", "Enter", " pin  ", "Esc", " let go  ", "+ − 0", " zoom"].map(
+          (text, at) => (at % 2 ? text : el("kbd", {}, text)),
+        ),
+      ),
+    );
+    this.listen();
+  }
+
+  choose(at) {
+    const scope = this.scopes[at];
+    this.layout = scope.layout ??= layOut(scope);
+    this.view = new View(this.plan.last + 1, this.layout.height);
+    this.resize();
+    const hidden = this.plan.allocations.length - scope.allocations.length;
+    const several = (count) => `${grouped.format(count)} allocation${count === 1 ? "" : "s"}`;
+    this.note.textContent =
+      `${several(scope.allocations.length)}, ${grouped.format(this.layout.placed.length)} values` +
+      (hidden ? `; ${several(hidden)} not shown` : "") +
+      (this.picture.last_position === null
+        ? ". This dump has no live ranges: nothing tells what is alive when."
+        : ". Hatched: reserved, and idle at that position.");
+    this.area.setAttribute(
+      "aria-label",
+      `Map of ${scope.name}: ${grouped.format(this.layout.placed.length)} values by address and schedule position. The tables of this page hold the same figures.`,
+    );
+    this.set(this.layout.rowOf.has(this.current?.allocation) ? this.current : null);
+  }
+
+  resize() {
+    const box = this.area.getBoundingClientRect();
+    if (!box.width) return;
+    this.view.width = box.width;
+    this.view.tall = box.height;
+    this.draw();
+  }
+
+  recolor() {
+    this.colors = readColors();
+    this.draw();
+  }
+
+  draw() {
+    this.colors ??= readColors();
+    paint(this.base, this.view, this.layout, this.picture, this.colors);
+    this.drawOver();
+  }
+
+  drawOver() {
+    paintOver(this.over, this.view, this.layout, this.colors, this);
+  }
+
+  set(buffer) {
+    this.current = buffer;
+    showDetails(this.panel, this.plan, this.picture, buffer ?? this.pinned, this.pinned !== null && (buffer ?? this.pinned) === this.pinned, this.onFind);
+    if (this.view.width > 1) this.drawOver();
+  }
+
+  pin(buffer) {
+    this.pinned = buffer;
+    this.set(buffer);
+  }
+
+  zoom(factor, x, y) {
+    if (factor === Infinity) this.view.reset();
+    else this.view.zoom(factor, x, y);
+    this.draw();
+  }
+
+  listen() {
+    const at = (event) => {
+      const box = this.area.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    };
+    const under = (x, y) => (this.view.inside(x, y) ? hit(this.layout, this.view.position(x), this.view.address(y)) : null);
+    this.area.addEventListener("pointerdown", (event) => {
+      const [x, y] = at(event);
+      if (event.button === 0 && event.pointerType !== "touch" && this.view.inside(x, y)) this.drag = { x, y, toX: x, toY: y };
+    });
+    this.area.addEventListener("pointermove", (event) => {
+      const [x, y] = at(event);
+      if (this.drag) {
+        Object.assign(this.drag, { toX: x, toY: y });
+        this.drawOver();
+      } else if (!this.pinned) {
+        const found = under(x, y);
+        if (found !== this.current) this.set(found);
+      }
+    });
+    this.area.addEventListener("pointerup", (event) => {
+      const [x, y] = at(event);
+      const drag = this.drag;
+      this.drag = null;
+      if (drag && Math.hypot(drag.toX - drag.x, drag.toY - drag.y) > CLICK_PIXELS) this.zoomInto(drag);
+      else this.pin(under(x, y));
+    });
+    this.area.addEventListener("pointerleave", () => {
+      this.drag = null;
+      if (!this.pinned) this.set(null);
+    });
+    this.area.addEventListener("dblclick", (event) => {
+      const found = under(...at(event));
+      if (found) this.zoomToAllocation(found);
+    });
+    this.area.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey) return; // the page scrolls
+      event.preventDefault();
+      this.zoom(event.deltaY > 0 ? 1.25 : 0.8, ...at(event));
+    }, { passive: false });
+    this.area.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  zoomInto({ x, y, toX, toY }) {
+    const [x0, x1] = [this.view.position(Math.min(x, toX)), this.view.position(Math.max(x, toX))];
+    const [y0, y1] = [this.view.address(Math.min(y, toY)), this.view.address(Math.max(y, toY))];
+    this.view.show(x0, x1, y0, y1);
+    this.draw();
+  }
+
+  zoomToAllocation(buffer) {
+    const row = this.layout.rowOf.get(buffer.allocation);
+    this.view.show(this.view.x0, this.view.x1, row.top, row.bottom);
+    this.draw();
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const moves = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
+    const from = this.current ?? this.pinned;
+    if (event.key in moves) this.moveTo(from ? this.neighbour(from, ...moves[event.key]) : this.largest());
+    else if (event.key === "PageDown" || event.key === "PageUp") {
+      this.moveTo(from ? this.inTurn(from, event.key === "PageDown" ? 1 : -1) : this.largest());
+    } else if (event.key === "Home") this.moveTo(this.largest());
+    else if (event.key === "Enter" || event.key === " ") this.pin(this.current);
+    else if (event.key === "Escape") this.pin(null);
+    else if (event.key === "+" || event.key === "=") this.zoomAt(from, 0.5);
+    else if (event.key === "-") this.zoomAt(from, 2);
+    else if (event.key === "0") this.zoom(Infinity);
+    else return;
+    event.preventDefault();
+  }
+
+  zoomAt(buffer, factor) {
+    if (!buffer) return this.zoom(factor);
+    const top = topOf(this.layout, buffer);
+    return this.zoom(factor, this.view.x((buffer.start + buffer.end) / 2), this.view.y(top + buffer.bytes / 2));
+  }
+
+  moveTo(buffer) {
+    if (!buffer) return;
+    this.pinned = null;
+    const top = topOf(this.layout, buffer);
+    if (this.view.reveal(buffer.start, buffer.end, top, top + buffer.bytes)) this.draw();
+    this.set(buffer);
+    this.live.textContent = spoken(buffer);
+  }
+
+  largest() {
+    return this.layout.placed.reduce((best, each) => (best && best.bytes >= each.bytes ? best : each), null);
+  }
+
+  // The next value in time over some of the same bytes (dx), or in address at the same time (dy).
+  neighbour(from, dx, dy) {
+    const top = topOf(this.layout, from);
+    if (dy) {
+      const order = this.layout.rows
+        .flatMap((row) => row.byLife.touching(from.start, from.start + 1e-9))
+        .filter((each) => each.bytes > 0)
+        .sort((a, b) => topOf(this.layout, a) - topOf(this.layout, b) || a.id - b.id);
+      return order[order.indexOf(from) + dy];
+    }
+    const shares = (each) => {
+      const other = topOf(this.layout, each);
+      return each.bytes > 0 && other < top + from.bytes && top < other + each.bytes;
+    };
+    const row = this.layout.placed.filter((each) => each === from || shares(each)).sort(byTime);
+    return row[row.indexOf(from) + dx] ?? this.inTurn(from, dx);
+  }
+
+  // The next of all values, wherever it lies: so that every one can be reached.
+  inTurn(from, step) {
+    this.layout.byTime ??= this.layout.placed.filter((each) => each.bytes > 0).sort(byTime);
+    return this.layout.byTime[this.layout.byTime.indexOf(from) + step];
+  }
+}

@@ -1,0 +1,253 @@
+"""The report as Markdown: the page's twin for terminals and pull requests.
+
+The same for the same plan, whatever the machine, the folder or the terminal's width.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from xlapipe.report.comparison import Comparison
+from xlapipe.report.data import subject_data
+from xlapipe.report.marks import Row, code, plain, table
+from xlapipe.report.subject import Subject
+from xlapipe.report.units import exact, rounded, share, signed
+
+_LARGEST_ROWS = 30
+_LARGEST_GAPS = 4
+
+
+def render_text(subjects: Sequence[Subject], comparison: Comparison | None = None) -> str:
+    """The whole report."""
+    lines: list[str] = []
+    if comparison is not None:
+        lines += _difference(comparison)
+    for subject in subjects:
+        lines += _subject(subject)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _subject(subject: Subject) -> Iterator[str]:
+    data = subject_data(subject)
+    yield f"# {plain(subject.title)}"
+    yield ""
+    figures = data["figures"]
+    if "workload" in figures:
+        versions = ", ".join(f"{key} {value}" for key, value in sorted(figures["versions"].items()))
+        yield f"gemm policy {figures['gemm_policy']}; {figures['autotuning']}; {plain(versions)}"
+        yield ""
+    yield from table(
+        ("figure", "bytes", ""),
+        [(name, exact(value), rounded(value)) for name, value in figures["totals"].items()],
+        right=frozenset({1, 2}),
+    )
+    yield from _peak(data)
+    yield from _arenas(data["arenas"])
+    yield from _aliasing(data)
+    yield from _copies(data["copies"])
+    yield from _gemms(figures["gemms"])
+
+
+def _peak(data: dict[str, Any]) -> Iterator[str]:
+    peak, total = data["peak"], data["figures"]["totals"]["total_allocation_bytes"]
+    if peak["position"] is None:
+        yield "## What takes the memory"
+        yield ""
+        yield "No live ranges in this dump: nothing tells what is alive when."
+    else:
+        at = code(peak["instruction"]) if peak["instruction"] else "the end of the program"
+        yield f"## In use at the peak: {exact(peak['occupied_bytes'])}"
+        yield ""
+        yield (
+            f"Schedule position {peak['position']} ({at}); "
+            f"{exact(peak['idle_bytes'])} more are reserved and idle there."
+        )
+    yield ""
+    yield from _groups(peak["groups"], total)
+    yield "By source line that reads (arguments) or makes (all else):"
+    yield ""
+    yield from _shortened(
+        ("source line", "bytes", "", "share"),
+        [
+            (
+                code(row["source"]),
+                exact(row["total_bytes"]),
+                rounded(row["total_bytes"]),
+                share(row["total_bytes"], total),
+            )
+            for row in peak["by_source"]
+        ],
+        frozenset({1, 2, 3}),
+    )
+
+
+def _groups(groups: Sequence[dict[str, Any]], whole: int) -> Iterator[str]:
+    yield from _shortened(
+        ("what", "role", "bytes", "", "share", "read or made at"),
+        [
+            (
+                code(group["label"]) + (f" × {n}" if (n := len(group["values"])) > 1 else ""),
+                str(group["role"]),
+                exact(group["counted_bytes"]),
+                rounded(group["counted_bytes"]),
+                share(group["counted_bytes"], whole),
+                ", ".join(map(code, group["sources"][:2])) or "–",
+            )
+            for group in groups
+        ],
+        frozenset({2, 3, 4}),
+    )
+
+
+def _arenas(arenas: Sequence[dict[str, Any]]) -> Iterator[str]:
+    yield "## Arenas and their gaps"
+    yield ""
+    if not arenas:
+        yield "None: every allocation holds one value."
+        yield ""
+        return
+    yield from _shortened(
+        (
+            "allocation",
+            "kind",
+            "size",
+            "values",
+            "at the peak",
+            "fullest",
+            "never used",
+            "gaps at the peak",
+        ),
+        [
+            (
+                str(arena["allocation"]),
+                ", ".join(arena["kinds"]),
+                exact(arena["size_bytes"]),
+                str(arena["values"]),
+                _known(arena["occupied_at_peak_bytes"]),
+                _known(arena["fullest_bytes"]),
+                exact(arena["never_used_bytes"]),
+                _gaps(arena),
+            )
+            for arena in arenas
+        ],
+        frozenset({0, 2, 3, 4, 5, 6}),
+    )
+    for arena in arenas:
+        if "preallocated-temp" in arena["kinds"] and arena["fullest_position"] is not None:
+            yield (
+                f"What makes allocation {arena['allocation']} this large: its contents at position "
+                f"{arena['fullest_position']}, where it is fullest."
+            )
+            yield ""
+            yield from _groups(arena["groups_at_fullest"], arena["size_bytes"])
+
+
+def _gaps(arena: dict[str, Any]) -> str:
+    if arena["occupied_at_peak_bytes"] is None:
+        return "unknown"
+    gaps = arena["gaps_at_peak"]
+    shown = [f"{exact(gap['size_bytes'])} at {gap['offset_bytes']:,}" for gap in gaps]
+    more = len(gaps) - _LARGEST_GAPS
+    return "; ".join(shown[:_LARGEST_GAPS]) + (f"; … {more} more" if more > 0 else "") or "none"
+
+
+def _aliasing(data: dict[str, Any]) -> Iterator[str]:
+    yield "## Arguments and the outputs written over them"
+    yield ""
+    yield from _shortened(
+        ("argument", "answer", "output", "bytes", ""),
+        [
+            (
+                code(group["argument"]) + (f" × {n}" if (n := len(group["arguments"])) > 1 else ""),
+                group["answer"],
+                code(group["output"]) if group["output"] else "–",
+                exact(group["size_bytes"]),
+                rounded(group["size_bytes"]),
+            )
+            for group in data["aliasing"]
+        ],
+        frozenset({3, 4}),
+    )
+    for output in data["outputs_of_their_own"]:
+        yield f"- {code(output['output'])} has memory of its own: {exact(output['size_bytes'])}"
+    if data["outputs_of_their_own"]:
+        yield ""
+
+
+def _copies(copies: Sequence[dict[str, Any]] | None) -> Iterator[str]:
+    yield "## Copies"
+    yield ""
+    if not copies:
+        known = "None: no instruction only moves data."
+        yield known if copies is not None else "Unknown: this dump has no bodies of fusions."
+        yield ""
+        return
+    yield from _shortened(
+        ("value", "bytes", "", "operation", "source line"),
+        [
+            (
+                code(copy["value"]),
+                exact(copy["copied_bytes"]),
+                rounded(copy["copied_bytes"]),
+                code(copy["op_name"]) if copy["op_name"] else "–",
+                code(copy["source"]) if copy["source"] else "–",
+            )
+            for copy in copies
+        ],
+        frozenset({1, 2}),
+    )
+
+
+def _gemms(gemms: Sequence[dict[str, Any]] | None) -> Iterator[str]:
+    yield "## Matrix products"
+    yield ""
+    if not gemms:
+        yield "None." if gemms is not None else "Unknown: this dump holds no HLO."
+        yield ""
+        return
+    counts: dict[tuple[str, str, str], int] = {}
+    for gemm in gemms:
+        shapes = " × ".join(gemm["shapes"][:-1]) + " → " + gemm["shapes"][-1]
+        key = (gemm["backend"], shapes, gemm["source"] or "")
+        counts[key] = counts.get(key, 0) + 1
+    yield from table(
+        ("count", "backend", "operands → result", "source line"),
+        [
+            (str(count), backend, code(shapes), code(source) if source else "–")
+            for (backend, shapes, source), count in sorted(
+                counts.items(), key=lambda item: (-item[1], item[0])
+            )
+        ],
+        right=frozenset({0}),
+    )
+
+
+def _difference(comparison: Comparison) -> Iterator[str]:
+    yield f"# Difference: A {code(comparison.before)} → B {code(comparison.after)}"
+    yield ""
+    if comparison.notes:
+        yield "; ".join(map(plain, comparison.notes))
+        yield ""
+    yield from table(
+        ("figure", "A", "B", "difference"),
+        [
+            (row.name, exact(row.before), exact(row.after), signed(row.delta_bytes))
+            for row in comparison.totals
+        ],
+        right=frozenset({1, 2, 3}),
+    )
+    for sentence in comparison.sentences:
+        delta = f"**{signed(sentence.delta_bytes)}** " if sentence.delta_bytes is not None else ""
+        yield f"- {delta}{plain(sentence.text)}"
+    if comparison.sentences:
+        yield ""
+
+
+def _shortened(headings: Row, rows: Sequence[Row], right: frozenset[int]) -> Iterator[str]:
+    yield from table(headings, rows[:_LARGEST_ROWS], right=right)
+    if len(rows) > _LARGEST_ROWS:
+        yield f"… and {len(rows) - _LARGEST_ROWS} smaller rows (`--json` has all)."
+        yield ""
+
+
+def _known(size_bytes: int | None) -> str:
+    return exact(size_bytes) if size_bytes is not None else "unknown"

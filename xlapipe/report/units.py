@@ -1,0 +1,36 @@
+"""Bytes for people. Everywhere else bytes are ints."""
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def exact(size_bytes: int) -> str:
+    """Every digit, e.g. `4,194,304 B`."""
+    return f"{size_bytes:,} B"
+
+
+def rounded(size_bytes: int) -> str:
+    """Four digits at most, in binary units.
+
+    >>> rounded(4_194_304), rounded(391_545_684), rounded(40), rounded(-607_744)
+    ('4.00 MiB', '373.4 MiB', '40 B', '-593.5 KiB')
+    """
+    size, unit = float(abs(size_bytes)), 0
+    # What would round to 1024 is shown in the next unit.
+    while size >= 1023.95 and unit < len(_UNITS) - 1:
+        size /= 1024
+        unit += 1
+    digits = 0 if unit == 0 else 2 if size < 10 else 1
+    return f"{'-' if size_bytes < 0 else ''}{size:,.{digits}f} {_UNITS[unit]}"
+
+
+def signed(size_bytes: int) -> str:
+    """A difference, exact, e.g. `+7,340,032 B`."""
+    return f"{size_bytes:+,} B"
+
+
+def share(part: int, whole: int) -> str:
+    """A share in percent; `<0.1 %` for what would round to nothing."""
+    if not part or not whole:
+        return "0 %"
+    percent = 100 * part / whole
+    return "<0.1 %" if percent < 0.05 else f"{percent:.1f} %"
