@@ -95,6 +95,21 @@ def test_difference(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cells[1:] == ["395,693,900 B", "391,545,684 B", "-4,148,216 B"]
 
 
+def test_the_difference_is_that_of_diff(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = (DECODE, DECODE.replace("cublas", "triton"))
+    before, after = (read_subject(goldens / name) for name in names)
+    comparison = compare(before, after)
+    deltas = [each.delta_bytes for each in comparison.sentences if each.delta_bytes is not None]
+    assert sum(deltas) == comparison.totals[0].delta_bytes == -4_148_216
+    capsys.readouterr()
+    assert main(["diff", *(str(goldens / name) for name in names)]) == 1
+    printed = capsys.readouterr().out
+    assert all(each.text in printed for each in comparison.sentences[:10])
+    same = compare(before, before)
+    assert same.sentences == ()
+    assert same.notes == ("The plans are the same.",)
+
+
 def test_sentences_and_notes(goldens: Path) -> None:
     names = (DECODE, DECODE.replace("cublas", "triton"))
     before, after = (read_subject(goldens / name) for name in names)

@@ -1,11 +1,17 @@
 """Two dumps side by side: their totals, and sentences on what changed.
 
-The totals are each plan's own. The sentences come from whoever compares the plans; this module
-only says what form they have.
+The totals are each plan's own, the sentences those of `xlapipe diff`.
 """
 
 from dataclasses import asdict, dataclass
 
+from xlapipe.diff import (
+    Opened,
+    account_sentences,
+    change_sentences,
+    compare_opened,
+    program_sentences,
+)
 from xlapipe.plan import Plan
 from xlapipe.report.subject import Subject
 
@@ -52,8 +58,31 @@ class Comparison:
 
 
 def compare(before: Subject, after: Subject) -> Comparison:
-    """The difference of two dumps."""
-    return Comparison(before.name, after.name, compare_totals(before.plan, after.plan))
+    """The difference of two dumps, in the words of `xlapipe diff`.
+
+    Raises:
+      DumpError: a text of a dump is damaged.
+    """
+    difference = compare_opened(
+        Opened(before.path, before.program, before.dump),
+        Opened(after.path, after.program, after.dump),
+    )
+    programs = program_sentences(difference)
+    notes = [f"{name}: {one} → {other}" for name, (one, other) in difference.context.items()]
+    if difference.same:
+        notes.append("The plans are the same.")
+    if programs:
+        notes.append("These are different programs; what follows is a best effort.")
+    if difference.first_stage is not None:
+        notes.append(f"First apart in {difference.first_stage}.")
+    said = [*programs, *account_sentences(difference), *change_sentences(difference)]
+    return Comparison(
+        before.name,
+        after.name,
+        compare_totals(before.plan, after.plan),
+        tuple(notes),
+        tuple(Sentence(each.text, each.delta_bytes) for each in said),
+    )
 
 
 def compare_totals(before: Plan, after: Plan) -> tuple[TotalRow, ...]:

@@ -11,7 +11,7 @@ from xlapipe.dump import MANIFEST, Dump, is_dump, open_dump, read_file
 from xlapipe.errors import DumpError
 from xlapipe.plan import Plan
 from xlapipe.plan.occupancy import Occupancy
-from xlapipe.plan.program import ArgumentLeaf
+from xlapipe.plan.program import ArgumentLeaf, Program
 from xlapipe.read import read_path
 from xlapipe.read.files import beside, in_directory
 from xlapipe.read.storage import read_bytes, read_source
@@ -63,6 +63,10 @@ class Subject:
     @property
     def arguments(self) -> tuple[ArgumentLeaf, ...]:
         return self.dump.manifest.arguments if self.dump is not None else ()
+
+    @property
+    def program(self) -> Program:
+        return self.dump.program if self.dump is not None else Program(self.plan)
 
     @cached_property
     def labels(self) -> Labels:
