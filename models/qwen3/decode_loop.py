@@ -18,7 +18,7 @@ from models.qwen3.cache import Cache
 from models.qwen3.config import Qwen3Config
 from models.qwen3.sampling import draw_of, next_tokens
 from models.qwen3.settings import MAX_EOS, Settings
-from models.qwen3.steps import Params, decode_step, prefill_step
+from models.qwen3.steps import Implementation, Params, decode_step, prefill_step
 from xlapipe.errors import XlapipeError
 
 State: TypeAlias = dict[str, Any]
@@ -28,7 +28,7 @@ ENDED = -1
 
 
 def prompt_step(
-    config: Qwen3Config, *, candidates: int | None = 1
+    config: Qwen3Config, *, candidates: int | None = 1, implementation: Implementation = "xla"
 ) -> Callable[[Params, Cache, State, Array, Array], Outputs]:
     """The step that reads prompts into an empty cache, and draws the token behind each.
 
@@ -37,7 +37,7 @@ def prompt_step(
       lengths as in `prefill_step`, but that a length of 0 stands for no sequence. Result:
       `{"tokens": s32[B, 1], "state": the whole state, "cache": the cache}`.
     """
-    step = prefill_step(config)
+    step = prefill_step(config, implementation=implementation)
 
     def prefill(
         params: Params,
@@ -59,7 +59,11 @@ def prompt_step(
 
 
 def decode_loop(
-    config: Qwen3Config, *, steps: int, candidates: int | None = 1
+    config: Qwen3Config,
+    *,
+    steps: int,
+    candidates: int | None = 1,
+    implementation: Implementation = "xla",
 ) -> Callable[[Params, Cache, State], Outputs]:
     """A loop of `steps` decode steps, each of which draws the token that the next one reads.
 
@@ -69,7 +73,7 @@ def decode_loop(
       `fn(params, cache, state)`, with cache and state to be donated. Result:
       `{"tokens": s32[B, steps], "state": the state, "cache": the cache}`.
     """
-    step = decode_step(config)
+    step = decode_step(config, implementation=implementation)
 
     def generate(params: Params, cache: Cache, state: State) -> Outputs:
         capacity = cache[0]["k"].shape[2]

@@ -8,6 +8,7 @@ anything that grows with the number of layers, with the vocabulary or with the c
 from dataclasses import replace
 
 from models.qwen3.config import Qwen3Config
+from models.qwen3.kernels.tiling import splits_of
 from models.qwen3.settings import MAX_EOS
 from models.qwen3.sizes import (
     FLOAT32,
@@ -26,6 +27,7 @@ from xlapipe.expect import (
     Expectation,
     FusionCount,
     GemmCount,
+    KernelCount,
     LoopOfTrips,
     Matmul,
     MatmulsAccounted,
@@ -124,13 +126,23 @@ def reference_step_donated(sizes: ReferenceSizes) -> tuple[Expectation, ...]:
 
 
 def prefill(
-    config: Qwen3Config, *, batch: int, length: int, cache_length: int
+    config: Qwen3Config, *, batch: int, length: int, cache_length: int, kernels: bool = False
 ) -> tuple[Expectation, ...]:
-    """Prompts of up to `length` tokens into a cache of `cache_length` slots."""
+    """Prompts of up to `length` tokens into a cache of `cache_length` slots.
+
+    Args:
+      kernels: of the step that has them (`implementation="triton"`).
+    """
+    computed = (
+        _with_prompt_kernels(config, batch=batch, tokens=length)
+        if kernels
+        else _by_xla(config, batch=batch, tokens=length, attended=length)
+    )
     # Logits of one position of each sequence are wanted, and may have such a shape themselves.
     shapes = {(batch, length), (batch * length,)} if length > 1 and batch > 1 else {(length,)}
     return (
-        *_model(config, batch=batch, tokens=length, attended=length, cache_length=cache_length),
+        *_model(config, batch=batch, tokens=length, cache_length=cache_length),
+        *computed,
         *(
             NoValueOfShape((*dims, config.vocab_size), because="logits of last positions only")
             for dims in sorted(shapes - {(batch,)})
@@ -138,20 +150,24 @@ def prefill(
     )
 
 
-def decode(config: Qwen3Config, *, batch: int, cache_length: int) -> tuple[Expectation, ...]:
-    """One token for each sequence."""
-    return _model(config, batch=batch, tokens=1, attended=cache_length, cache_length=cache_length)
+def decode(
+    config: Qwen3Config, *, batch: int, cache_length: int, kernels: bool = False
+) -> tuple[Expectation, ...]:
+    """One token for each sequence; `kernels` as in `prefill`, and for one sequence."""
+    return (
+        *_model(config, batch=batch, tokens=1, cache_length=cache_length),
+        *(
+            _with_decode_kernels(config, cache_length=cache_length)
+            if kernels
+            else _by_xla(config, batch=batch, tokens=1, attended=cache_length)
+        ),
+    )
 
 
 def _model(
-    config: Qwen3Config, *, batch: int, tokens: int, attended: int, cache_length: int
+    config: Qwen3Config, *, batch: int, tokens: int, cache_length: int
 ) -> tuple[Expectation, ...]:
-    """What holds of every step of the whole model.
-
-    Args:
-      tokens: new tokens of each sequence (T).
-      attended: cache slots that attention reads.
-    """
+    """What holds of every step of the whole model, `tokens` new ones of each sequence (T)."""
     leaf = cache_leaf_bytes(config, batch=batch, cache_length=cache_length)
     # Queries are brought into the order of the cache: a copy that belongs to the step.
     queries = batch * tokens * config.q_size * config.itemsize
@@ -169,8 +185,55 @@ def _model(
             "out['logits']", batch * config.vocab_size * FLOAT32, because="B V in float32"
         ),
         NoCopyAbove(max(leaf - 1, queries), because="no copy of a cache leaf"),
+    )
+
+
+def _by_xla(
+    config: Qwen3Config, *, batch: int, tokens: int, attended: int
+) -> tuple[Expectation, ...]:
+    """Memory and products where XLA computes all; `attended` slots are read by attention."""
+    return (
         *_temp(config, batch=batch, tokens=tokens, attended=attended),
         *_matmuls(config, batch=batch, tokens=tokens, attended=attended),
+    )
+
+
+def _with_decode_kernels(config: Qwen3Config, *, cache_length: int) -> tuple[Expectation, ...]:
+    """Memory and kernels of a step of one sequence: five kernels a layer, and the head's."""
+    heads, layers = config.num_attention_heads, config.num_hidden_layers
+    parts = heads * splits_of(heads, cache_length) * (config.head_dim + 1)
+    vectors = 3 * config.hidden_size + config.qkv_size + config.q_size + config.intermediate_size
+    return (
+        TempAtMost(
+            (parts + vectors) * FLOAT32 + SMALL_BYTES,
+            because="float32 vectors of one layer, and what each part of attention comes to",
+        ),
+        GemmCount(0, because="every product with a weight is a kernel's"),
+        *_kernel_counts(
+            norm_matvec=layers + 1,
+            decode_attention=layers,
+            matvec_add=2 * layers,
+            norm_swiglu=layers,
+        ),
+    )
+
+
+def _with_prompt_kernels(
+    config: Qwen3Config, *, batch: int, tokens: int
+) -> tuple[Expectation, ...]:
+    """Memory and kernels of prompts: two kernels a layer for attention, products are XLA's."""
+    layers = config.num_hidden_layers
+    return (
+        *_temp(config, batch=batch, tokens=tokens, attended=0),
+        *_matmuls(config, batch=batch, tokens=tokens, attended=None),
+        *_kernel_counts(split_heads=layers, prefill_attention=layers),
+    )
+
+
+def _kernel_counts(**counts: int) -> tuple[Expectation, ...]:
+    return tuple(
+        KernelCount(name, count, because="the same kernels in every layer")
+        for name, count in counts.items()
     )
 
 
@@ -204,21 +267,23 @@ def _temp(
 
 
 def _matmuls(
-    config: Qwen3Config, *, batch: int, tokens: int, attended: int
+    config: Qwen3Config, *, batch: int, tokens: int, attended: int | None
 ) -> tuple[Expectation, ...]:
-    """Seven matmuls, six of them in each layer.
+    """Seven matmuls, six of them in each layer; two fewer where attention is a kernel's (None).
 
     A product with one row is a matrix-vector product, which XLA may make a reduction; a sum over
     the one slot that a prompt of one token attends to is no product of matrices at all.
     """
     rows = {
         "attention/qkv_proj": batch * tokens,
-        "attention/scores": tokens * config.queries_per_kv_head if attended > 1 else 1,
-        "attention/values": tokens * config.queries_per_kv_head,
         "attention/o_proj": batch * tokens,
         "mlp/gate_up_proj": batch * tokens,
         "mlp/down_proj": batch * tokens,
     }
+    if attended is not None:
+        queries = tokens * config.queries_per_kv_head
+        rows["attention/scores"] = queries if attended > 1 else 1
+        rows["attention/values"] = queries
     scopes = {
         f"layers_{layer}/{scope}": count
         for layer in range(config.num_hidden_layers)
@@ -287,10 +352,16 @@ def _up(rows: int) -> int:
 
 
 def generate(
-    config: Qwen3Config, *, batch: int, cache_length: int, steps: int, candidates: int | None
+    config: Qwen3Config,
+    *,
+    batch: int,
+    cache_length: int,
+    steps: int,
+    candidates: int | None,
+    kernels: bool = False,
 ) -> tuple[Expectation, ...]:
     """A loop of `steps` decode steps that draws their tokens: each is as `decode` expects."""
-    held = decode(config, batch=batch, cache_length=cache_length)
+    held = decode(config, batch=batch, cache_length=cache_length, kernels=kernels)
     held = _drawing(held, config, batch=batch, candidates=candidates)
     in_loop = tuple(
         NoCopyInLoopAbove(each.limit_bytes, because="no trip copies a cache leaf")
@@ -303,10 +374,16 @@ def generate(
 
 
 def prompts(
-    config: Qwen3Config, *, batch: int, length: int, cache_length: int, candidates: int | None
+    config: Qwen3Config,
+    *,
+    batch: int,
+    length: int,
+    cache_length: int,
+    candidates: int | None,
+    kernels: bool = False,
 ) -> tuple[Expectation, ...]:
     """Prompts of up to `length` tokens, and the first token behind each: as `prefill` expects."""
-    held = prefill(config, batch=batch, length=length, cache_length=cache_length)
+    held = prefill(config, batch=batch, length=length, cache_length=cache_length, kernels=kernels)
     return _drawing(held, config, batch=batch, candidates=candidates)
 
 

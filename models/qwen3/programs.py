@@ -15,7 +15,7 @@ from models.qwen3.cache import init_cache
 from models.qwen3.config import Qwen3Config
 from models.qwen3.decode_loop import abstract_state, decode_loop, prompt_step
 from models.qwen3.generation_sizes import GenerationSizes
-from models.qwen3.steps import abstract_model
+from models.qwen3.steps import Implementation, abstract_model, implementation_for
 from xlapipe.errors import XlapipeError
 from xlapipe.executable import LoadedExecutable
 
@@ -70,14 +70,26 @@ def abstract_arguments(
 def compiled_here(config: Qwen3Config, sizes: GenerationSizes, device: jax.Device) -> Programs:
     """Compiles both programs for `device`; nothing is allocated."""
     prompt_arguments, decode_arguments = abstract_arguments(config, sizes)
+
+    def implementation(length: int) -> Implementation:
+        return implementation_for(
+            config,
+            platform=device.platform,
+            batch=sizes.batch,
+            length=length,
+            cache_length=sizes.cache_length,
+        )
+
+    prompts = prompt_step(
+        config, candidates=sizes.candidates, implementation=implementation(sizes.bucket)
+    )
+    decode = decode_loop(
+        config, steps=sizes.steps, candidates=sizes.candidates, implementation=implementation(1)
+    )
     return Programs(
         sizes,
-        _compile(prompt_step(config, candidates=sizes.candidates), prompt_arguments, device),
-        _compile(
-            decode_loop(config, steps=sizes.steps, candidates=sizes.candidates),
-            decode_arguments,
-            device,
-        ),
+        _compile(prompts, prompt_arguments, device),
+        _compile(decode, decode_arguments, device),
     )
 
 

@@ -1,7 +1,7 @@
 """Prefill and decode as functions of plain pytrees, ready for `jax.jit` with the cache donated."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import jax.numpy as jnp
 from flax import nnx
@@ -9,11 +9,17 @@ from jaxtyping import Array, Int
 
 from models.qwen3.cache import Cache
 from models.qwen3.config import Qwen3Config
+from models.qwen3.kernels.decode import decode_with_kernels
+from models.qwen3.kernels.prefill import prefill_with_kernels
+from models.qwen3.kernels.tiling import decode_fits, prompt_fits
 from models.qwen3.model import Qwen3
 
 Params: TypeAlias = dict[str, Any]
 Outputs: TypeAlias = dict[str, Any]
 Step: TypeAlias = Callable[[Params, Cache, Array, Array], Outputs]
+# XLA computes all of a step, or the kernels of `kernels/` what they are for: through Triton on a
+# GPU, or in Pallas's interpreter, anywhere.
+Implementation: TypeAlias = Literal["xla", "triton", "interpret"]
 
 
 def abstract_model(config: Qwen3Config) -> tuple[nnx.GraphDef[Qwen3], Params]:
@@ -26,7 +32,24 @@ def abstract_model(config: Qwen3Config) -> tuple[nnx.GraphDef[Qwen3], Params]:
     return graphdef, nnx.to_pure_dict(state)
 
 
-def prefill_step(config: Qwen3Config) -> Step:
+def implementation_for(
+    config: Qwen3Config, *, platform: str, batch: int, length: int, cache_length: int
+) -> Implementation:
+    """The faster one: kernels in 16 bits on a GPU, for shapes that they take.
+
+    Args:
+      platform: of the device, as jax names it.
+      length: new tokens of each sequence. One is a decode step, whose kernels are for a single
+        sequence; XLA's own products are the better ones for several.
+    """
+    if platform not in ("gpu", "cuda") or config.itemsize != 2:
+        return "xla"
+    if length == 1:
+        return "triton" if batch == 1 and decode_fits(cache_length) else "xla"
+    return "triton" if prompt_fits(length) else "xla"
+
+
+def prefill_step(config: Qwen3Config, *, implementation: Implementation = "xla") -> Step:
     """The step that reads prompts into an empty cache.
 
     Returns:
@@ -43,10 +66,14 @@ def prefill_step(config: Qwen3Config) -> Step:
         length, capacity = token_ids.shape[1], cache[0]["k"].shape[2]
         if length > capacity:
             raise ValueError(f"a prompt bucket of {length} tokens exceeds the cache ({capacity})")
-        steps = jnp.arange(length, dtype=lengths.dtype)[None, :]
-        # Padding gets positions past the cache: all different, none of them written.
-        positions = jnp.where(steps < lengths[:, None], steps, steps + capacity)
-        x, cache = model(token_ids, positions, cache, attended_length=length)
+        if implementation == "xla":
+            steps = jnp.arange(length, dtype=lengths.dtype)[None, :]
+            # Padding gets positions past the cache: all different, none of them written.
+            positions = jnp.where(steps < lengths[:, None], steps, steps + capacity)
+            x, cache = model(token_ids, positions, cache, attended_length=length)
+        else:
+            interpret = implementation == "interpret"
+            x, cache = prefill_with_kernels(model, cache, token_ids, lengths, interpret=interpret)
         # Chosen before the head, so that logits of all positions never exist.
         last = jnp.take_along_axis(x, (lengths - 1)[:, None, None], axis=1, mode="clip")[:, 0]
         return {"logits": model.logits(last), "cache": cache}
@@ -54,7 +81,7 @@ def prefill_step(config: Qwen3Config) -> Step:
     return prefill
 
 
-def decode_step(config: Qwen3Config) -> Step:
+def decode_step(config: Qwen3Config, *, implementation: Implementation = "xla") -> Step:
     """The step that adds one token to each sequence.
 
     Returns:
@@ -69,7 +96,11 @@ def decode_step(config: Qwen3Config) -> Step:
         params: Params, cache: Cache, token_ids: Int[Array, " B"], positions: Int[Array, " B"]
     ) -> Outputs:
         model = nnx.merge(graphdef, params)
-        x, cache = model(token_ids[:, None], positions[:, None], cache)
-        return {"logits": model.logits(x[:, 0]), "cache": cache}
+        if implementation == "xla":
+            x, cache = model(token_ids[:, None], positions[:, None], cache)
+            return {"logits": model.logits(x[:, 0]), "cache": cache}
+        interpret = implementation == "interpret"
+        logits, cache = decode_with_kernels(model, cache, token_ids, positions, interpret=interpret)
+        return {"logits": logits, "cache": cache}
 
     return decode

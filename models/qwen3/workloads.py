@@ -13,7 +13,13 @@ from models.qwen3.decode_loop import abstract_state, decode_loop, prompt_step
 from models.qwen3.huggingface import read_config
 from models.qwen3.reference import reference_args, reference_step
 from models.qwen3.sizes import ReferenceSizes
-from models.qwen3.steps import abstract_model, decode_step, prefill_step
+from models.qwen3.steps import (
+    Implementation,
+    abstract_model,
+    decode_step,
+    implementation_for,
+    prefill_step,
+)
 from xlapipe.workload import Workload
 
 
@@ -112,6 +118,7 @@ def qwen3_generate(
     candidates: int | None = 1,
     config: Qwen3Config | str = QWEN3_0_6B,
     dtype: str | None = None,
+    implementation: Implementation | None = None,
 ) -> Workload:
     """A loop of `steps` tokens for each sequence, each drawn on the device.
 
@@ -119,13 +126,18 @@ def qwen3_generate(
       layers: None for all of the config's.
       candidates: of `sampling`; 1 is greedy.
       config: or the folder of a checkpoint, whose config.json is read.
+      implementation: that of `steps.implementation_for` a GPU, unless given.
     """
     config = _config_of(config, layers, dtype)
+    given = f"-{implementation}" if implementation else ""
+    implementation = implementation or implementation_for(
+        config, platform="gpu", batch=batch, length=1, cache_length=cache_length
+    )
     name = f"qwen3-generate{_beyond_default(layers=(config.num_hidden_layers, 2))}"
     name += _beyond_default(batch=(batch, 1), cache=(cache_length, 2048), steps=(steps, 16))
     return Workload(
-        name=name + _drawn(candidates),
-        fn=decode_loop(config, steps=steps, candidates=candidates),
+        name=name + _drawn(candidates) + given,
+        fn=decode_loop(config, steps=steps, candidates=candidates, implementation=implementation),
         args=(
             abstract_model(config)[1],
             _abstract_cache(config, batch, cache_length),
@@ -133,7 +145,12 @@ def qwen3_generate(
         ),
         donate_argnums=(1, 2),
         expectations=expectations.generate(
-            config, batch=batch, cache_length=cache_length, steps=steps, candidates=candidates
+            config,
+            batch=batch,
+            cache_length=cache_length,
+            steps=steps,
+            candidates=candidates,
+            kernels=implementation == "triton",
         ),
     )
 
@@ -146,14 +163,19 @@ def qwen3_prompts(
     candidates: int | None = 1,
     config: Qwen3Config | str = QWEN3_0_6B,
     dtype: str | None = None,
+    implementation: Implementation | None = None,
 ) -> Workload:
     """Prompts into an empty cache, and the first token behind each; arguments as above."""
     config = _config_of(config, layers, dtype)
+    given = f"-{implementation}" if implementation else ""
+    implementation = implementation or implementation_for(
+        config, platform="gpu", batch=batch, length=length, cache_length=cache_length
+    )
     name = f"qwen3-prompts{_beyond_default(layers=(config.num_hidden_layers, 2))}"
     name += _beyond_default(batch=(batch, 1), length=(length, 128), cache=(cache_length, 2048))
     return Workload(
-        name=name + _drawn(candidates),
-        fn=prompt_step(config, candidates=candidates),
+        name=name + _drawn(candidates) + given,
+        fn=prompt_step(config, candidates=candidates, implementation=implementation),
         args=(
             abstract_model(config)[1],
             _abstract_cache(config, batch, cache_length),
@@ -163,7 +185,12 @@ def qwen3_prompts(
         ),
         donate_argnums=(1, 2),
         expectations=expectations.prompts(
-            config, batch=batch, length=length, cache_length=cache_length, candidates=candidates
+            config,
+            batch=batch,
+            length=length,
+            cache_length=cache_length,
+            candidates=candidates,
+            kernels=implementation == "triton",
         ),
     )
 

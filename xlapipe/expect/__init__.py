@@ -2,7 +2,14 @@
 
 from xlapipe.expect.base import Expectation, Finding, Violation, check_all
 from xlapipe.expect.donation import Aliased, NotAliased
-from xlapipe.expect.kernels import FusionCount, GemmCount, Matmul, MatmulsAccounted, backend_counts
+from xlapipe.expect.kernels import (
+    FusionCount,
+    GemmCount,
+    KernelCount,
+    Matmul,
+    MatmulsAccounted,
+    backend_counts,
+)
 from xlapipe.expect.loops import LoopOfTrips, NoCopyInLoopAbove
 from xlapipe.expect.memory import (
     AllocationOf,
@@ -26,6 +33,7 @@ __all__ = [
     "Finding",
     "FusionCount",
     "GemmCount",
+    "KernelCount",
     "LoopOfTrips",
     "Matmul",
     "MatmulsAccounted",

@@ -80,6 +80,34 @@ class FusionCount(Expectation):
 
 
 @dataclass(frozen=True)
+class KernelCount(Expectation):
+    """Exactly `count` calls of the Pallas kernel `name` (its `pallas_call(name=…)`, by Triton)."""
+
+    name: str
+    count: int
+
+    def check(self, program: Program) -> Finding:
+        counts: dict[str, int] = {}
+        module = program.plan.module
+        for _, instruction in module.scheduled() if module is not None else ():
+            if (kernel := instruction.kernel_name) is not None:
+                counts[kernel] = counts.get(kernel, 0) + 1
+        measured = ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
+        found = counts.get(self.name, 0)
+        if found == self.count:
+            return self.finding(measured)
+        return self.finding(
+            measured,
+            Violation(
+                f"{self.count} calls of kernel {self.name}",
+                f"{found} (kernels: {measured})",
+                advice="look whether the step still takes the path with the kernel, and whether "
+                "XLA dropped calls whose results nothing reads",
+            ),
+        )
+
+
+@dataclass(frozen=True)
 class Matmul:
     """A dot that the model asks for `count` times within the name scope `scope`.
 

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+# Where a Pallas kernel goes to be compiled by Triton.
+TRITON_CALL = "__gpu$xla.gpu.triton"
+# Quotes within the kernel's own text are escaped otherwise.
+_KERNEL_NAME = re.compile(r'\bname = "([^"]*)"')
 _FUSION_BACKEND_KIND = re.compile(r'"kind"\s*:\s*"([^"]+)"')
 
 
@@ -56,6 +60,14 @@ class Instruction(NamedTuple):
         if self.opcode != "fusion" or "fusion_backend_config" not in self.backend_config:
             return None
         found = _FUSION_BACKEND_KIND.search(self.backend_config)
+        return found.group(1) if found else None
+
+    @property
+    def kernel_name(self) -> str | None:
+        """The name that a Pallas kernel for Triton was given, for a call of one."""
+        if self.custom_call_target != TRITON_CALL:
+            return None
+        found = _KERNEL_NAME.search(self.backend_config)
         return found.group(1) if found else None
 
     @property

@@ -1,0 +1,77 @@
+"""One token of one sequence, with the kernels: the model's own weights, cache and result."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from models.qwen3.block import Block
+from models.qwen3.cache import Cache, LayerCache
+from models.qwen3.kernels.decode_attention import decode_attention
+from models.qwen3.kernels.matvec import matvec_add, norm_matvec, norm_swiglu
+from models.qwen3.kernels.rotation import Rows, rows_of
+from models.qwen3.model import Qwen3
+
+
+def decode_with_kernels(
+    model: Qwen3,
+    cache: Cache,
+    token_ids: Int[Array, "1"],
+    positions: Int[Array, "1"],
+    *,
+    interpret: bool = False,
+) -> tuple[Float[Array, "1 V"], Cache]:
+    """Logits of the next token, float32, and the cache, written in place.
+
+    Five kernels make a layer. The residual stream, and all that is between kernels, is float32.
+    """
+    with jax.named_scope("embed"):
+        x = model.embed(token_ids)[0].astype(jnp.float32)
+    with jax.named_scope("rope"):
+        rotation = rows_of(positions, head_dim=model.head_dim, theta=model.rope_theta)
+    arrived = jnp.zeros((model.layers[0].attention.num_heads,), jnp.int32)
+    written: Cache = []
+    for index, (layer, layer_cache) in enumerate(zip(model.layers, cache, strict=True)):
+        with jax.named_scope(f"layers_{index}"):
+            x, new, arrived = _layer(layer, x, rotation, positions, layer_cache, arrived, interpret)
+        written.append(new)
+    head = model.embed if model.lm_head is None else model.lm_head
+    norm = model.final_norm
+    with jax.named_scope("lm_head"):
+        logits = norm_matvec(
+            x, norm.scale[...], head.weight[...], eps=norm.eps, interpret=interpret
+        )
+    return logits[None], written
+
+
+def _layer(
+    layer: Block,
+    x: Float[Array, " D"],
+    rotation: Rows,
+    position: Int[Array, "1"],
+    cache: LayerCache,
+    arrived: Int[Array, " N"],
+    interpret: bool,
+) -> tuple[Float[Array, " D"], LayerCache, Int[Array, " N"]]:
+    attention, mlp = layer.attention, layer.mlp
+    before, after = layer.input_norm, layer.post_attention_norm
+    with jax.named_scope("attention"):
+        weight = attention.qkv_proj.weight[...]
+        qkv = norm_matvec(x, before.scale[...], weight, eps=before.eps, interpret=interpret)
+        attended, k_cache, v_cache, arrived = decode_attention(
+            qkv,
+            attention.q_norm.scale[...],
+            attention.k_norm.scale[...],
+            rotation,
+            position,
+            cache["k"],
+            cache["v"],
+            arrived,
+            eps=attention.q_norm.eps,
+            interpret=interpret,
+        )
+        x = matvec_add(attended, attention.o_proj.weight[...], x, interpret=interpret)
+    with jax.named_scope("mlp"):
+        weight = mlp.gate_up_proj.weight[...]
+        activated = norm_swiglu(x, after.scale[...], weight, eps=after.eps, interpret=interpret)
+        x = matvec_add(activated, mlp.down_proj.weight[...], x, interpret=interpret)
+    return x, {"k": k_cache, "v": v_cache}, arrived

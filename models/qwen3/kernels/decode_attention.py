@@ -1,0 +1,208 @@
+"""Attention of one new token of each sequence, over a cache that is written in place.
+
+Flash decoding (Dao et al., 2023, https://crfm.stanford.edu/2023/10/12/flashdecoding.html): the
+slots of a sequence are split among programs, each attends to its own with a running softmax, and
+the last of a head to finish puts the parts together. Norms of queries and keys, RoPE and the write
+into the cache are done on the way, so that a layer's attention is one kernel.
+
+The twin in plain JAX is `Attention` without its projections.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+from jaxtyping import Array, Float, Int
+
+from models.qwen3.kernels.call import synchronize_threads, triton_call
+from models.qwen3.kernels.rotation import Rows, partner_of
+from models.qwen3.kernels.tiling import SLOTS, decode_fits, splits_of
+
+NUM_WARPS = 2
+# Where a running maximum starts; less would make differences of it NaN.
+LOWEST = -1e30
+
+
+def decode_attention(
+    qkv: Float[Array, " (N+2*K)*H"],
+    q_scale: Float[Array, " H"],
+    k_scale: Float[Array, " H"],
+    rotation: Rows,
+    position: Int[Array, "1"],
+    k_cache: Float[Array, "1 K S H"],
+    v_cache: Float[Array, "1 K S H"],
+    arrived: Int[Array, " N"],
+    *,
+    eps: float,
+    interpret: bool = False,
+) -> tuple[
+    Float[Array, " N*H"], Float[Array, "1 K S H"], Float[Array, "1 K S H"], Int[Array, " N"]
+]:
+    """Writes the new key and value at `position`, then attends to slots 0 to there.
+
+    A position of S or more writes nothing and sees every slot, as in the plain model. A program
+    has one query head: those that share keys and values find them in L2.
+
+    Args:
+      qkv: what the projection gave, not normed, float32.
+      arrived: zeros; come back as zeros, so that the next layer can have them.
+
+    Returns:
+      What was attended to, float32; both caches, in place; `arrived`.
+
+    Raises:
+      ValueError: S is neither a multiple of SLOTS nor a smaller power of two.
+    """
+    _, kv_heads, slots, head_dim = k_cache.shape
+    heads = qkv.shape[0] // head_dim - 2 * kv_heads
+    group = heads // kv_heads
+    if not decode_fits(slots):
+        raise ValueError(
+            f"the cache has {slots} slots; expected a multiple of {SLOTS}, or a smaller power of 2"
+        )
+    chunk = min(SLOTS, slots)
+    splits = splits_of(heads, slots)
+    dtype = k_cache.dtype
+    scale = head_dim**-0.5
+
+    def kernel(
+        qkv_ref: Any,
+        q_scale_ref: Any,
+        k_scale_ref: Any,
+        cos_ref: Any,
+        sin_ref: Any,
+        position_ref: Any,
+        _k_in: Any,
+        _v_in: Any,
+        _arrived_in: Any,
+        out_ref: Any,
+        k_ref: Any,
+        v_ref: Any,
+        arrived_ref: Any,
+        part_ref: Any,
+        log_weight_ref: Any,
+    ) -> None:
+        head, split = pl.program_id(0), pl.program_id(1)
+        kv_head = head // group
+        # Pallas's interpreter takes no Python integers beside slices.
+        zero = split * 0
+        position = position_ref[0]
+        lanes = jnp.arange(head_dim)[None, :]
+        partner = partner_of(lanes, head_dim)
+
+        # Everything is asked for before anything is waited for. Rows are [1, H], so that each
+        # warp holds all of one and sums over it need no other.
+        def row_of(number: Any) -> tuple[Array, Array]:
+            base = number * head_dim
+            return plgpu.load(qkv_ref.at[base + lanes]), plgpu.load(qkv_ref.at[base + partner])
+
+        def scale_of(ref: Any) -> tuple[Array, Array]:
+            own, swapped = plgpu.load(ref.at[lanes]), plgpu.load(ref.at[partner])
+            return own.astype(jnp.float32), swapped.astype(jnp.float32)
+
+        q_row, k_row = row_of(head), row_of(heads + kv_head)
+        new_v = row_of(heads + kv_heads + kv_head)[0].astype(dtype)
+        q_scales, k_scales = scale_of(q_scale_ref), scale_of(k_scale_ref)
+        cos, sin = plgpu.load(cos_ref.at[zero, lanes]), plgpu.load(sin_ref.at[zero, lanes])
+
+        last = jnp.minimum(position, slots - 1)
+        # Chunks in use, how many of them a program takes, and how many programs that occupies.
+        used = last // chunk + 1
+        each = (used + splits - 1) // splits
+        occupied = (used + each - 1) // each
+        first = split * each
+        behind = jnp.minimum(first + each, used)
+
+        def read(number: Any) -> tuple[Array, Array]:
+            at = (zero, kv_head, pl.ds(number * chunk, chunk), slice(None))
+            return plgpu.load(k_ref.at[at]), plgpu.load(v_ref.at[at])
+
+        @pl.when(split < occupied)
+        def _attend() -> None:
+            old = read(first)
+
+            def rotated(row: tuple[Array, Array], scales: tuple[Array, Array]) -> Array:
+                x, swapped = row
+                inverse = lax.rsqrt(jnp.sum(x * x, axis=1, keepdims=True) / head_dim + eps)
+                return ((x * scales[0] * cos + swapped * scales[1] * sin) * inverse).astype(dtype)
+
+            query = rotated(q_row, q_scales).astype(jnp.float32) * scale
+            new_k = rotated(k_row, k_scales)
+
+            def attend(number: Any, running: Any, old: tuple[Array, Array]) -> Any:
+                sums, top, total = running
+                slot = number * chunk + jnp.arange(chunk)[:, None]
+                # From registers, not from the cache: nobody has to wait for the write.
+                keys = jnp.where(slot == position, new_k, old[0]).astype(jnp.float32)
+                values = jnp.where(slot == position, new_v, old[1]).astype(jnp.float32)
+                scores = jnp.sum(keys * query, axis=1, keepdims=True)
+                scores = jnp.where(slot <= last, scores, LOWEST)
+                new_top = jnp.maximum(top, jnp.max(scores, axis=0, keepdims=True))
+                weights = jnp.exp(scores - new_top)
+                kept = jnp.exp(top - new_top)
+                sums = sums * kept + jnp.sum(values * weights, axis=0, keepdims=True)
+                total = total * kept + jnp.sum(weights, axis=0, keepdims=True)
+                return sums, new_top, total
+
+            running: Any = (
+                jnp.zeros((1, head_dim), jnp.float32),
+                jnp.full((1, 1), LOWEST, jnp.float32),
+                jnp.zeros((1, 1), jnp.float32),
+            )
+            running = attend(first, running, old)
+            if splits * chunk < slots:
+
+                def next_chunk(number: Any, running: Any) -> Any:
+                    return attend(number, running, read(number))
+
+                running = lax.fori_loop(first + 1, behind, next_chunk, running)
+            sums, top, total = running
+
+            owner = position // chunk
+
+            @pl.when((head % group == 0) & (first <= owner) & (owner < behind))
+            def _write() -> None:
+                at = (zero, kv_head, pl.ds(position, 1), slice(None))
+                plgpu.store(k_ref.at[at], new_k)
+                plgpu.store(v_ref.at[at], new_v)
+
+            here = pl.ds(split, 1)
+            plgpu.store(part_ref.at[head, here, :], sums / total)
+            plgpu.store(log_weight_ref.at[head, here], (top + jnp.log(total)).reshape(1))
+            synchronize_threads(interpret)
+            before = plgpu.atomic_add(arrived_ref, (head,), zero + 1)
+
+            @pl.when(before == occupied - 1)
+            def _combine() -> None:
+                arrived_ref[head] = zero
+                every = jnp.arange(splits)
+                there = every < occupied
+                logs = plgpu.load(log_weight_ref.at[head, every], mask=there, other=LOWEST)
+                mask = jnp.broadcast_to(there[:, None], (splits, head_dim))
+                parts = plgpu.load(part_ref.at[head, :, :], mask=mask, other=0.0)
+                weights = jnp.exp(logs - jnp.max(logs))
+                whole = jnp.sum(parts * weights[:, None], axis=0) / jnp.sum(weights)
+                out_ref[pl.ds(head * head_dim, head_dim)] = whole
+
+    outputs = triton_call(
+        kernel,
+        (
+            jax.ShapeDtypeStruct((heads * head_dim,), jnp.float32),
+            jax.ShapeDtypeStruct(k_cache.shape, dtype),
+            jax.ShapeDtypeStruct(v_cache.shape, dtype),
+            jax.ShapeDtypeStruct(arrived.shape, arrived.dtype),
+            jax.ShapeDtypeStruct((heads, splits, head_dim), jnp.float32),
+            jax.ShapeDtypeStruct((heads, splits), jnp.float32),
+        ),
+        *(qkv, q_scale, k_scale, rotation.cos, rotation.sin, position, k_cache, v_cache, arrived),
+        grid=(heads, splits),
+        num_warps=NUM_WARPS,
+        name="decode_attention",
+        interpret=interpret,
+        aliases={6: 1, 7: 2, 8: 3},
+    )
+    attended, k_cache, v_cache, arrived = outputs[:4]
+    return attended, k_cache, v_cache, arrived

@@ -1,0 +1,164 @@
+"""Matrix-vector products for one token: each weight is read once, and nothing of its size written.
+
+XLA turns such a product into a multiplication that writes as much as the weight holds and a sum
+that reads it back. Here a program takes a few rows, has all of them in flight at once, and does
+the norm before and the activation or the addition behind in the same pass. Vectors between the
+kernels are float32, sums too.
+
+Each function has its twin in plain JAX among the modules: `rms_norm`, `Projection`, `MLP`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+from jaxtyping import Array, Float
+
+from models.qwen3.kernels.call import triton_call
+
+# Of one row in one load.
+MAX_COLUMNS = 1024
+# Weights of one program, in elements: what a program has in flight.
+TILE_ELEMENTS = 4096
+NUM_WARPS = 2
+
+
+def norm_matvec(
+    x: Float[Array, " I"],
+    scale: Float[Array, " I"],
+    weight: Float[Array, "O I"],
+    *,
+    eps: float,
+    interpret: bool = False,
+) -> Float[Array, " O"]:
+    """`weight @ rms_norm(x, scale, eps)`, float32."""
+    outputs, inputs = weight.shape
+    tiling = _Tiling(outputs, inputs)
+
+    def kernel(x_ref: Any, scale_ref: Any, weight_ref: Any, y_ref: Any) -> None:
+        rows = tiling.rows_of(weight_ref, 0)
+        normed, inverse = _normed(tiling, x_ref, scale_ref, eps)
+        plgpu.store(y_ref.at[tiling.here()], _dot(rows, normed) * inverse)
+
+    return tiling.call(kernel, "norm_matvec", interpret)(x, scale, weight)
+
+
+def norm_swiglu(
+    x: Float[Array, " I"],
+    scale: Float[Array, " I"],
+    gate_up: Float[Array, "2*F I"],
+    *,
+    eps: float,
+    interpret: bool = False,
+) -> Float[Array, " F"]:
+    """`silu(gate @ n) * (up @ n)`, float32, where `n = rms_norm(x, scale, eps)`; gate first."""
+    outputs, inputs = gate_up.shape[0] // 2, gate_up.shape[1]
+    tiling = _Tiling(outputs, inputs, matrices=2)
+
+    def kernel(x_ref: Any, scale_ref: Any, weight_ref: Any, y_ref: Any) -> None:
+        gate_rows = tiling.rows_of(weight_ref, 0)
+        up_rows = tiling.rows_of(weight_ref, outputs)
+        normed, inverse = _normed(tiling, x_ref, scale_ref, eps)
+        gate, up = _dot(gate_rows, normed) * inverse, _dot(up_rows, normed) * inverse
+        plgpu.store(y_ref.at[tiling.here()], gate / (1 + jnp.exp(-gate)) * up)
+
+    return tiling.call(kernel, "norm_swiglu", interpret)(x, scale, gate_up)
+
+
+def matvec_add(
+    x: Float[Array, " I"],
+    weight: Float[Array, "O I"],
+    residual: Float[Array, " O"],
+    *,
+    interpret: bool = False,
+) -> Float[Array, " O"]:
+    """`residual + weight @ x`, float32."""
+    outputs, inputs = weight.shape
+    tiling = _Tiling(outputs, inputs)
+
+    def kernel(x_ref: Any, weight_ref: Any, residual_ref: Any, y_ref: Any) -> None:
+        rows = tiling.rows_of(weight_ref, 0)
+        added = plgpu.load(residual_ref.at[tiling.here()]).astype(jnp.float32)
+        plgpu.store(y_ref.at[tiling.here()], added + _dot(rows, tiling.blocks_of(x_ref)))
+
+    return tiling.call(kernel, "matvec_add", interpret)(x, weight, residual)
+
+
+class _Tiling:
+    """Which rows a program takes, and in which column blocks it reads them.
+
+    Triton wants powers of two: columns are the largest one that divides the inputs, rows the
+    largest that divides the outputs and keeps the tile within its size.
+    """
+
+    def __init__(self, outputs: int, inputs: int, matrices: int = 1) -> None:
+        self.outputs, self.inputs = outputs, inputs
+        self.columns = _power_of_two(inputs, MAX_COLUMNS)
+        self.rows = _power_of_two(outputs, max(1, TILE_ELEMENTS // (inputs * matrices)))
+
+    def here(self) -> Any:
+        """The rows of this program."""
+        return pl.ds(pl.program_id(0) * self.rows, self.rows)
+
+    def rows_of(self, ref: Any, first: int) -> list[Array]:
+        """This program's rows of a matrix that starts at row `first`, by column block."""
+        start = first + pl.program_id(0) * self.rows
+        return [
+            # Weights are read once a step: they need not push the cache of keys out of L2.
+            plgpu.load(
+                ref.at[pl.ds(start, self.rows), pl.ds(column, self.columns)],
+                eviction_policy="evict_first",
+            )
+            for column in range(0, self.inputs, self.columns)
+        ]
+
+    def blocks_of(self, ref: Any) -> list[Array]:
+        """A whole vector in float32, by column block, [1, columns] each."""
+        return [
+            plgpu.load(ref.at[column + jnp.arange(self.columns)[None, :]]).astype(jnp.float32)
+            for column in range(0, self.inputs, self.columns)
+        ]
+
+    def call(
+        self, kernel: Callable[..., None], name: str, interpret: bool
+    ) -> Callable[..., Float[Array, " O"]]:
+        return partial(
+            triton_call,
+            kernel,
+            jax.ShapeDtypeStruct((self.outputs,), jnp.float32),
+            grid=(self.outputs // self.rows,),
+            num_warps=NUM_WARPS,
+            name=name,
+            interpret=interpret,
+        )
+
+
+def _power_of_two(number: int, limit: int) -> int:
+    """The largest power of two that divides `number` and is at most `limit`."""
+    power = number & -number
+    while power > limit:
+        power //= 2
+    return power
+
+
+def _normed(
+    tiling: _Tiling, x_ref: Any, scale_ref: Any, eps: float
+) -> tuple[list[Array], Float[Array, ""]]:
+    """x times scale, by column block, and what the product is still to be multiplied by.
+
+    The root mean square is a sum over all of x: taken behind the product, it is in no one's way.
+    """
+    x, scale = tiling.blocks_of(x_ref), tiling.blocks_of(scale_ref)
+    squares = sum(jnp.sum(block * block, axis=1, keepdims=True) for block in x)
+    inverse = jax.lax.rsqrt(squares / tiling.inputs + eps).reshape(1)
+    return [a * b for a, b in zip(x, scale, strict=True)], inverse
+
+
+def _dot(rows: list[Array], x: list[Array]) -> Float[Array, " R"]:
+    """Rows times x, float32. The blocks are added up before the one sum over columns."""
+    products = [w.astype(jnp.float32) * b for w, b in zip(rows, x, strict=True)]
+    return jnp.sum(sum(products[1:], products[0]), axis=1)

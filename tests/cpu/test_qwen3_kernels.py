@@ -1,0 +1,155 @@
+"""The kernels against their twins in plain JAX, in Pallas's interpreter, float32."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.qwen3.config import Qwen3Config
+from models.qwen3.kernels import tiling
+from models.qwen3.kernels.matvec import matvec_add, norm_matvec, norm_swiglu
+from models.qwen3.norm import rms_norm
+from models.qwen3.steps import abstract_model, decode_step, implementation_for, prefill_step
+
+CONFIG = Qwen3Config(
+    vocab_size=96,
+    hidden_size=96,
+    intermediate_size=192,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=32,
+    dtype="float32",
+)
+TOLERANCE = 5e-6
+
+
+def _random(seed: int, *shape: int) -> jax.Array:
+    return jax.random.normal(jax.random.key(seed), shape)
+
+
+def _params(config: Qwen3Config) -> Any:
+    leaves, structure = jax.tree.flatten(abstract_model(config)[1])
+    made = [
+        _random(n, *leaf.shape) * (0.1 if leaf.ndim > 1 else 1) for n, leaf in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(structure, made)
+
+
+def _cache(batch: int, slots: int) -> Any:
+    shape = (batch, CONFIG.num_key_value_heads, slots, CONFIG.head_dim)
+    return [{"k": _random(100, *shape), "v": _random(101, *shape)}]
+
+
+def _error(found: Any, expected: Any) -> float:
+    """Largest relative error of any leaf."""
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+    return max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in pairs)
+
+
+@pytest.mark.parametrize("inputs", [96, 256, 3072])
+def test_products_are_those_of_the_modules(inputs: int) -> None:
+    """96 and 3,072 are no powers of two: several column blocks make a row."""
+    x, scale, weight = _random(0, inputs), _random(1, inputs), _random(2, 24, inputs)
+    normed = rms_norm(x, scale, 1e-6)
+    found = norm_matvec(x, scale, weight, eps=1e-6, interpret=True)
+    assert _error(found, weight @ normed) < TOLERANCE
+    gate, up = weight[:12] @ normed, weight[12:] @ normed
+    found = norm_swiglu(x, scale, weight, eps=1e-6, interpret=True)
+    assert _error(found, jax.nn.silu(gate) * up) < TOLERANCE
+    residual = _random(3, 24)
+    found = matvec_add(x, weight, residual, interpret=True)
+    assert _error(found, residual + weight @ x) < TOLERANCE
+
+
+@pytest.fixture(scope="module", params=["a chunk each", "several chunks each", "one small chunk"])
+def decoded(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any, int]]:
+    """A decode step by XLA and by the kernels, and the cache's length."""
+    slots = 16 if request.param == "one small chunk" else 256
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "several chunks each":
+            patch.setattr(tiling, "PROGRAMS", CONFIG.num_attention_heads * 2)
+        config = replace(CONFIG, tie_word_embeddings=slots == 256)
+        params, cache = _params(config), _cache(1, slots)
+        steps = [jax.jit(decode_step(config, implementation=each)) for each in ("xla", "interpret")]
+
+        def both(position: int) -> tuple[Any, Any]:
+            token, at = jnp.array([7], jnp.int32), jnp.array([position], jnp.int32)
+            expected, found = (step(params, cache, token, at) for step in steps)
+            return expected, found
+
+        both(0)  # compiles while the patch holds
+        yield both, cache, slots
+
+
+@pytest.mark.parametrize("share", [0.0, 0.125, 0.3, 0.5, 0.75, 1.0])
+def test_a_decode_step_is_that_of_the_plain_model(
+    decoded: tuple[Any, Any, int], share: float
+) -> None:
+    """At the first slot, at borders of chunks and of programs, within one, and at the last slot."""
+    both, _, slots = decoded
+    for position in {round(share * (slots - 1)), max(0, round(share * slots) - 1)}:
+        expected, found = both(position)
+        assert _error(found, expected) < TOLERANCE, position
+
+
+def test_a_position_beyond_the_cache_writes_nothing(decoded: tuple[Any, Any, int]) -> None:
+    both, cache, slots = decoded
+    expected, found = both(slots + 3)
+    assert _error(found["logits"], expected["logits"]) < TOLERANCE
+    assert all(
+        (a == b).all()
+        for a, b in zip(jax.tree.leaves(found["cache"]), jax.tree.leaves(cache), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("length", "lengths"), [(256, [256, 129]), (64, [40, 1]), (16, [16, 5])], ids=str
+)
+def test_prompts_are_as_in_the_plain_model(length: int, lengths: list[int]) -> None:
+    """Several blocks of queries and of keys, one, and the smallest; padding is not written."""
+    params, cache = _params(CONFIG), _cache(2, 512)
+    ids = jax.random.randint(jax.random.key(5), (2, length), 0, CONFIG.vocab_size, jnp.int32)
+    arguments = (params, cache, ids, jnp.array(lengths, jnp.int32))
+    expected, found = (
+        jax.jit(prefill_step(CONFIG, implementation=each))(*arguments)
+        for each in ("xla", "interpret")
+    )
+    assert _error(found, expected) < TOLERANCE
+    for name in ("k", "v"):
+        for sequence, tokens in enumerate(lengths):
+            kept = found["cache"][0][name][sequence, :, tokens:]
+            assert (kept == cache[0][name][sequence, :, tokens:]).all()
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    step = decode_step(CONFIG, implementation="interpret")
+    one = jnp.zeros(1, jnp.int32)
+    with pytest.raises(ValueError, match="the cache has 40 slots; expected a multiple of 32"):
+        jax.eval_shape(step, _params(CONFIG), _cache(1, 40), one, one)
+    prompt = prefill_step(CONFIG, implementation="interpret")
+    with pytest.raises(ValueError, match="24 tokens; expected a multiple of"):
+        jax.eval_shape(prompt, _params(CONFIG), _cache(1, 64), jnp.zeros((1, 24), jnp.int32), one)
+
+
+@pytest.mark.parametrize(
+    ("expected", "changes"),
+    [
+        ("triton", {}),
+        ("xla", {"platform": "cpu"}),
+        ("xla", {"dtype": "float32"}),
+        ("xla", {"batch": 2}),
+        ("xla", {"cache_length": 40}),
+        ("triton", {"length": 128, "batch": 2, "cache_length": 40}),
+        ("xla", {"length": 24}),
+    ],
+    ids=str,
+)
+def test_kernels_are_taken_where_they_are_for(expected: str, changes: dict[str, Any]) -> None:
+    asked = {"platform": "gpu", "batch": 1, "length": 1, "cache_length": 64, **changes}
+    config = replace(CONFIG, dtype=asked.pop("dtype", "bfloat16"))
+    assert implementation_for(config, **asked) == expected
