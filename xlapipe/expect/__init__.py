@@ -1,7 +1,7 @@
 """The vocabulary of expectations. All are frozen dataclasses; every field is plain data."""
 
 from xlapipe.expect.base import Expectation, Finding, Violation, check_all
-from xlapipe.expect.donation import Aliased, NotAliased
+from xlapipe.expect.donation import Aliased, Donated, NotAliased
 from xlapipe.expect.kernels import FusionCount, GemmCount, Matmul, MatmulsAccounted, backend_counts
 from xlapipe.expect.loops import LoopOfTrips, NoCopyInLoopAbove
 from xlapipe.expect.memory import (
@@ -22,6 +22,7 @@ __all__ = [
     "AllocationOf",
     "AllocationsAre",
     "BeyondAtMost",
+    "Donated",
     "Expectation",
     "Finding",
     "FusionCount",

@@ -41,6 +41,7 @@ class Copy:
     Attributes:
       copied_bytes: size of the value written.
       value: name of that value.
+      read_from: indices of the allocations in which operands lie.
     """
 
     instruction: str
@@ -49,6 +50,7 @@ class Copy:
     allocation: int
     op_name: str | None
     source: SourceLine | None
+    read_from: tuple[int, ...] = ()
 
 
 def find_copies(plan: Plan) -> tuple[Copy, ...]:
@@ -73,6 +75,7 @@ def find_copies(plan: Plan) -> tuple[Copy, ...]:
                 allocation.index,
                 instruction.op_name,
                 plan.nearest_source(instruction.name),
+                tuple(sorted({other.index for other, _ in read})),
             )
             for allocation, value in values.get(instruction.name, ())
             if (whole or value.name in moved)

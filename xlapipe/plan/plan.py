@@ -99,6 +99,14 @@ class Plan:
                         pending.append(other)
         return None
 
+    def source_in(self, allocation: BufferAllocation) -> SourceLine | None:
+        """Source line of the largest value in `allocation` for which one is known."""
+        for value in sorted(allocation.values, key=lambda value: -value.size_bytes):
+            source = self.nearest_source(value.instruction)
+            if source is not None:
+                return source
+        return None
+
     @cached_property
     def _operands(self) -> Mapping[str, tuple[str, ...]]:
         return {name: instruction.operands for name, instruction in self.instructions.items()}
