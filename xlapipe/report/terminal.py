@@ -12,6 +12,8 @@ from rich.text import Text
 
 from xlapipe.expect import Finding
 from xlapipe.plan import AllocationKind, BufferAllocation, Plan
+from xlapipe.plan.donation import Donation
+from xlapipe.report.donation import donation_lines
 
 _LARGEST_ROWS = 40
 # Where no terminal tells its width, nothing needs to be folded.
@@ -103,8 +105,10 @@ class DumpTable:
 _NUMBERS = ("allocs", "total bytes", "temp bytes", "aliases", "seconds")
 
 
-def print_plan(name: str, figures: Mapping[str, Any], plan: Plan) -> None:
-    """`xlapipe show`: totals, largest allocations with what lies in them, aliases, gemms."""
+def print_plan(
+    name: str, figures: Mapping[str, Any], plan: Plan, donated: Sequence[Donation]
+) -> None:
+    """`xlapipe show`: totals, allocations and what lies in them, aliases, donation, gemms."""
     console = Console(soft_wrap=True, highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH_OF_FILES
@@ -135,6 +139,8 @@ def print_plan(name: str, figures: Mapping[str, Any], plan: Plan) -> None:
                 f"{output or ('output ' + str(list(index)) if index is not None else 'an output')}"
             )
         )
+    for line in donation_lines(donated):
+        console.print(Text(line))
     if figures["gemms"] is not None:
         _print_gemms(console, figures["gemms"])
     if figures["thunks"] is not None:
@@ -181,9 +187,13 @@ def _print_gemms(console: Console, gemms: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_findings(
-    name: str, label: str, findings: Sequence[Finding], notes: Sequence[str]
+    name: str,
+    label: str,
+    findings: Sequence[Finding],
+    notes: Sequence[str],
+    donated: Sequence[Donation],
 ) -> None:
-    """`xlapipe check`: one line for what holds, a paragraph for what does not."""
+    """`xlapipe check`: one line for what holds, a paragraph for what does not, the donations."""
     console = Console(soft_wrap=True, highlight=False)
     console.print(Text(f"{name}: autotuning {label}", style="bold"))
     for note in notes:
@@ -207,5 +217,7 @@ def print_findings(
                     console.print(escape(f"        {title:<9} {text}"))
             console.print()
     held = sum(finding.holds for finding in findings)
+    for line in donation_lines(donated):
+        console.print(Text(f"  {line}"))
     if findings:
         console.print(f"  {held} of {len(findings)} expectations hold")
