@@ -38,7 +38,7 @@ class Donation:
       output: path of the output that is written over it; None without an alias.
       reason: why the donation came to nothing, or to less than it should; empty if aliased.
       advice: what to try, where there is a reason.
-      copies: the copies of the whole leaf beside the alias, largest first.
+      copies: of half of the leaf or more, beside the alias, largest first.
       source: line of the first copy, or of the output that was meant.
     """
 
@@ -107,7 +107,7 @@ def _donation(program: Program, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> D
         return row(
             DonationOutcome.COPIED,
             output=output,
-            reason=f"{copied[0].instruction} copies {copied[0].copied_bytes:,} B of it",
+            reason=_copied(program, leaf, copied[0]),
             advice="read nothing of the old value after the update, and return the new one once",
             copies=copied,
             source=copied[0].source,
@@ -122,14 +122,32 @@ def _aliased_output(program: Program, leaf: ArgumentLeaf) -> str | None:
     return None
 
 
+def _copied(program: Program, leaf: ArgumentLeaf, copy: Copy) -> str:
+    """Which copy it is; and what else it may be of, where tuples do not tell."""
+    others = [
+        other.path
+        for other in program.arguments
+        if other is not leaf
+        and (allocation := program.plan.parameter_allocation(other.parameter_number)) is not None
+        and allocation.index in copy.read_from
+        and 2 * copy.copied_bytes >= other.size_bytes
+        and (other.shape, other.dtype) == (leaf.shape, leaf.dtype)
+    ]
+    of = f" or of {', '.join(others)}" if others else ""
+    return f"{copy.instruction} copies {copy.copied_bytes:,} B of it{of}"
+
+
 def _copies_of(plan: Plan, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> Iterator[Copy]:
-    """Copies of the whole leaf: out of its allocation, or from temporary memory into it."""
+    """Copies of half of the leaf or more: out of its allocation, or from temporary memory into it.
+
+    A step may well read a row of its cache; whoever moves half of it pays for it as for a copy.
+    """
     allocation = plan.parameter_allocation(leaf.parameter_number)
     if allocation is None:
         return
     temps = {a.index for a in plan.allocations if a.is_a(AllocationKind.PREALLOCATED_TEMP)}
     for copy in copies:
-        if copy.copied_bytes < leaf.size_bytes:
+        if 2 * copy.copied_bytes < leaf.size_bytes:
             continue
         out_of = copy.allocation != allocation.index and allocation.index in copy.read_from
         into = copy.allocation == allocation.index and temps.intersection(copy.read_from)

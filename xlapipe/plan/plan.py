@@ -93,6 +93,8 @@ class Plan:
                 found = self.instructions.get(current)
                 if found is not None and found.source is not None and found.opcode != "parameter":
                     return found.source
+                if neighbours is self._operands and found is not None and found.opcode == "tuple":
+                    continue  # what else lies in the tuple is none of its doing
                 for other in neighbours.get(current, ()):
                     if other not in seen:
                         seen.add(other)
