@@ -14,6 +14,7 @@ from xlapipe.expect import Finding
 from xlapipe.plan import AllocationKind, BufferAllocation, Plan
 from xlapipe.plan.donation import Donation
 from xlapipe.report.donation import donation_lines
+from xlapipe.report.findings import finding_lines
 
 _LARGEST_ROWS = 40
 # Where no terminal tells its width, nothing needs to be folded.
@@ -130,7 +131,7 @@ def print_plan(
     paths = {leaf["parameter_number"]: leaf["path"] for leaf in figures.get("arguments", ())}
     outputs = {leaf["index"]: leaf["path"] for leaf in figures.get("outputs", ())}
     console.print(Text(f"aliases: {len(plan.aliases) or 'none'}", style="bold"))
-    for alias in plan.aliases:
+    for alias in () if donated else plan.aliases:  # the donations name each of them
         index = alias.output_index
         output = outputs.get(index[0]) if index else None
         console.print(
@@ -203,19 +204,8 @@ def print_findings(
             console.print(Text(f"  ok    {finding.expectation}: {finding.measured}"))
             continue
         console.print(Text(f"  FAIL  {finding.expectation}", style="red"))
-        if finding.because:
-            console.print(escape(f"        because   {finding.because}"))
-        for violation in finding.violations:
-            for title, text in (
-                ("expected", violation.expected),
-                ("found", violation.found),
-                ("where", violation.where),
-                ("source", str(violation.source or "")),
-                ("try", violation.advice),
-            ):
-                if text:
-                    console.print(escape(f"        {title:<9} {text}"))
-            console.print()
+        for line in finding_lines(finding):
+            console.print(Text(f"        {line}".rstrip()))
     held = sum(finding.holds for finding in findings)
     for line in donation_lines(donated):
         console.print(Text(f"  {line}"))
