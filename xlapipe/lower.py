@@ -191,7 +191,7 @@ def _abstract(workload: Workload, number: int, path: Any, leaf: Any, sharding: A
     )
 
 
-def _argument_names(workload: Workload) -> list[str]:
+def argument_names(workload: Workload) -> list[str]:
     """Names of the function's parameters; `args[i]` for those behind `*args`."""
     try:
         parameters = list(inspect.signature(workload.fn).parameters.values())
@@ -212,7 +212,7 @@ def _arguments(workload: Workload, args: tuple[Any, ...], lowered: Any) -> tuple
     donated = [info.donated for info in jax.tree.leaves(lowered.args_info)]
     named = [
         (f"{name}{jax.tree_util.keystr(path)}", leaf)
-        for name, arg in zip(_argument_names(workload), args, strict=True)
+        for name, arg in zip(argument_names(workload), args, strict=True)
         for path, leaf in jax.tree_util.tree_flatten_with_path(arg)[0]
     ]
     leaves = [(*each, flag) for each, flag in zip(named, donated, strict=True)]
