@@ -18,16 +18,14 @@ class Config:
 
 
 class Classifier(nnx.Module):
-    """Two residual MLP blocks and a head."""
+    """A residual MLP block and a head."""
 
     def __init__(self, config: Config, *, rngs: nnx.Rngs) -> None:
-        self.blocks = nnx.List([Block(config, rngs=rngs) for _ in range(2)])
+        self.block = Block(config, rngs=rngs)
         self.head = nnx.Linear(config.width, config.classes, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x)
+        return self.head(self.block(x))
 
 
 class Block(nnx.Module):

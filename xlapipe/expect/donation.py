@@ -1,5 +1,6 @@
 """Expectations of donation: which arguments are written over, and why others are not."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from xlapipe.expect.base import Expectation, Finding, Violation
@@ -11,12 +12,22 @@ from xlapipe.plan.program import ArgumentLeaf, Program
 
 @dataclass(frozen=True)
 class Donated(Expectation):
-    """Every argument leaf named `name` is donated, aliased, and copied in full nowhere."""
+    """Every argument leaf named `name` is donated, aliased, and copied nowhere.
+
+    Copies of half of a leaf or more count, if they are of more than `copies_up_to_bytes`: XLA
+    may well copy a small weight, so as to compute its gradient in the donated buffer.
+    """
 
     name: str
+    copies_up_to_bytes: int = 0
 
     def check(self, program: Program) -> Finding:
-        return _check_leaves(self, program, self.name, frozenset({DonationOutcome.ALIASED}))
+        def holds(row: Donation) -> bool:
+            return row.outcome in _ALIASED and all(
+                copy.copied_bytes <= self.copies_up_to_bytes for copy in row.copies
+            )
+
+        return _check_leaves(self, program, self.name, holds)
 
 
 @dataclass(frozen=True)
@@ -26,14 +37,14 @@ class Aliased(Expectation):
     name: str
 
     def check(self, program: Program) -> Finding:
-        return _check_leaves(self, program, self.name, _ALIASED)
+        return _check_leaves(self, program, self.name, lambda row: row.outcome in _ALIASED)
 
 
 _ALIASED = frozenset({DonationOutcome.ALIASED, DonationOutcome.COPIED})
 
 
 def _check_leaves(
-    expectation: Expectation, program: Program, name: str, good: frozenset[DonationOutcome]
+    expectation: Expectation, program: Program, name: str, holds: Callable[[Donation], bool]
 ) -> Finding:
     leaves = program.arguments_named(name)
     rows = {row.path: row for row in donations(program)}
@@ -41,7 +52,7 @@ def _check_leaves(
     aliased_bytes = 0
     for leaf in leaves:
         row = rows.get(leaf.path)
-        if row is not None and row.outcome in good:
+        if row is not None and holds(row):
             aliased_bytes += leaf.size_bytes
         else:
             violations.append(

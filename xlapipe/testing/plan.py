@@ -69,9 +69,9 @@ class PlanUnderTest:
         """Whether every argument leaf named `name` is donated and aliased; `Aliased`."""
         return self._answer(Aliased(name))
 
-    def donated(self, name: str) -> Answer:
-        """Whether, besides, nothing copies half of a leaf or more; `Donated`."""
-        return self._answer(Donated(name))
+    def donated(self, name: str, *, copies_up_to_bytes: int = 0) -> Answer:
+        """Whether, besides, nothing larger copies half of a leaf or more; `Donated`."""
+        return self._answer(Donated(name, copies_up_to_bytes))
 
     def check(self, *expectations: Expectation) -> Answer:
         """Whether all of `expectations` hold; without any, those of the workload.
