@@ -33,7 +33,6 @@ LEAVES = {
     "one_of_two": ShapeDtypeStruct((72, 1024), F32),
     "other_of_two": ShapeDtypeStruct((72, 1024), F32),
     "shifted": ShapeDtypeStruct((73 * 1024,), F32),
-    "read_by_loop": ShapeDtypeStruct((74, 1024), F32),
 }
 
 
@@ -52,7 +51,6 @@ def step(state: dict[str, jax.Array], row: jax.Array) -> dict[str, Any]:
     out["returned_twice"] = (updated, updated)
     out["one_of_two"] = state["one_of_two"] + state["other_of_two"]
     out["shifted"] = _shift(state["shifted"])
-    out["read_by_loop"] = _read_by_loop(state["read_by_loop"])
     return out
 
 
@@ -66,14 +64,22 @@ def _shift(carry: jax.Array) -> jax.Array:
     return lax.scan(pop, carry, jnp.arange(16))[0]
 
 
-def _read_by_loop(initial: jax.Array) -> jax.Array:
-    """The intermediate is read by a loop before the last update, which could all be in place."""
-    intermediate = jnp.exp(initial)
-    total = lax.fori_loop(0, 8, lambda i, s: s + intermediate[i * 9, 0], jnp.zeros((), F32))
-    return intermediate + total
-
-
 def cases() -> Workload:
     """Every case in one program."""
     row = ShapeDtypeStruct((1024,), BF16)
     return Workload(name="donation-cases", fn=step, args=(LEAVES, row), donate_argnums=0)
+
+
+LENGTH = 1 << 20
+
+
+def read_by_loop() -> Workload:
+    """A loop reads an intermediate before the last update; all of it could be in place."""
+
+    def step(initial: jax.Array) -> jax.Array:
+        intermediate = jnp.exp(initial)
+        total = lax.fori_loop(0, 8, lambda i, s: s + intermediate[i * (LENGTH // 8)], jnp.zeros(()))
+        return intermediate * total
+
+    argument = ShapeDtypeStruct((LENGTH,), F32)
+    return Workload(name="read-by-loop", fn=step, args=(argument,), donate_argnums=0)
