@@ -77,7 +77,7 @@ class DumpCache:
             if found is None:
                 dump, _, files = compile_dump(job, folder)
                 write_dump(path, dump.manifest, files, remedy=self.remedy)
-                return Kept(replace(dump, path=path), key, True)
+                return Kept(open_dump(path), key, True)
         return Kept(_as_asked(found, program), key, False)
 
     @contextmanager

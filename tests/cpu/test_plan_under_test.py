@@ -22,7 +22,7 @@ from jax._src.lib.mlir import ir
 from tests.cpu import broken
 from xlapipe import Workload, cache
 from xlapipe.cache import DumpCache, cache_key
-from xlapipe.dump import MANIFEST
+from xlapipe.dump import MANIFEST, open_dump
 from xlapipe.errors import DumpError, TargetError, WorkloadError, XlapipeError
 from xlapipe.expect import NoCopyAbove, TempAtMost
 from xlapipe.lowered import LoweredProgram
@@ -312,7 +312,8 @@ def compiled(good: PlanUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def slow(*_: Any) -> Any:
         calls.append(1)
         time.sleep(0.2)
-        return good.dump, None, files
+        # As after a compile: the digests come with the writing.
+        return replace(good.dump, manifest=replace(good.dump.manifest, files={})), None, files
 
     monkeypatch.setattr(cache, "compile_dump", slow)
     return calls
@@ -364,6 +365,18 @@ def golden(good: PlanUnderTest, cache_folder: Path, tmp_path: Path, told: list[A
     (manifest,) = tmp_path.glob(f"hlo_dumps/good/*/{MANIFEST}")
     assert told == [False, (str(manifest.parent.relative_to(tmp_path)), ["new"])]
     return manifest.parent
+
+
+def test_a_golden_of_a_plan_that_was_just_compiled_is_whole(
+    tmp_path: Path, compiled: list[int], good: PlanUnderTest
+) -> None:
+    fresh = plans_of(tmp_path, tmp_path / "cache", [], update=True)(broken.good())
+    assert compiled == [1]
+    assert fresh.matches_golden()
+    (manifest,) = tmp_path.glob(f"hlo_dumps/good/*/{MANIFEST}")
+    golden, kept = manifest.parent, good.dump.path
+    assert {path.name for path in golden.iterdir()} == {path.name for path in kept.iterdir()}
+    assert open_dump(golden).plan == good.plan
 
 
 def test_a_golden_is_matched_and_left_alone(
