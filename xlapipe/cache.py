@@ -8,8 +8,10 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,6 +33,8 @@ _PACKAGES = (
     "nvidia-cuda-nvcc",
     "nvidia-nvvm",
 )
+
+_KEPT_SECONDS = 30 * 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,24 @@ class DumpCache:
         path = self.folder / key
         found = _read(path)
         if found is not None:
+            with suppress(OSError):  # a cache that may only be read serves as well
+                os.utime(path)
             return Kept(_as_asked(found, program), key, False)
         with self._locked(key):
             found = _read(path)
             if found is None:
                 dump, _, files = compile_dump(job, folder)
                 write_dump(path, dump.manifest, files, remedy=self.remedy)
+                self._forget()
                 return Kept(open_dump(path), key, True)
         return Kept(_as_asked(found, program), key, False)
+
+    def _forget(self) -> None:
+        """Removes what nobody has asked for lately, so that the folder does not grow for ever."""
+        oldest = time.time() - _KEPT_SECONDS
+        for path in self.folder.iterdir():
+            if is_dump(path) and path.stat().st_mtime < oldest:
+                shutil.rmtree(path, ignore_errors=True)
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:

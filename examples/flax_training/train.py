@@ -37,11 +37,10 @@ class Block(nnx.Module):
         return x + self.down(nnx.relu(self.up(x)))
 
 
-def init(config: Config) -> tuple[Any, Any, dict[str, Any]]:
-    """The model's definition, its parameters, and an optimiser state of zeros."""
-    graphdef, params = nnx.split(Classifier(config, rngs=nnx.Rngs(0)))
+def init_optimizer(params: Any) -> dict[str, Any]:
+    """Adam's first and second moments, and the number of steps."""
     zeros = partial(jax.tree.map, jnp.zeros_like)
-    return graphdef, params, {"m": zeros(params), "v": zeros(params), "t": jnp.zeros((), jnp.int32)}
+    return {"m": zeros(params), "v": zeros(params), "t": jnp.zeros((), jnp.int32)}
 
 
 def train_step(config: Config, graphdef: Any) -> Any:

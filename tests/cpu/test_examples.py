@@ -34,19 +34,25 @@ def without_golden(jaxlib: str, golden_jaxlib: str) -> list[str]:
     return [] if jaxlib == golden_jaxlib else ["-k", "not golden"]
 
 
-@pytest.mark.parametrize(("example", "uses"), [("plain_jax", 3), ("flax_training", 3)])
-def test_it_passes_and_a_second_run_compiles_nothing(
-    example: str, uses: int, projects: Path, jaxlib_version: str, golden_jaxlib: str
+def test_flax_training_passes(projects: Path) -> None:
+    done = run(projects / "flax_training")
+    assert done.returncode == 0, done.stdout
+    assert plans(done.stdout) == (1, 2)
+
+
+def test_a_second_run_compiles_nothing(
+    projects: Path, jaxlib_version: str, golden_jaxlib: str
 ) -> None:
+    project = projects / "plain_jax"
     chosen = without_golden(jaxlib_version, golden_jaxlib)
-    uses -= bool(chosen) and example == "plain_jax"
-    first = run(projects / example, *chosen)
+    uses = 2 if chosen else 3
+    first = run(project, *chosen)
     assert first.returncode == 0, first.stdout
     assert plans(first.stdout) == (1, uses - 1)
-    # In other processes, in another order, and with lines moved in the test file.
-    file = next((projects / example).glob("test_*.py"))
+    # In other processes, and with lines moved in the test file.
+    file = project / "test_decode.py"
     file.write_text("# A line more.\n" + file.read_text())
-    second = run(projects / example, *chosen, "-n", "2", "-p", "xdist")
+    second = run(project, *chosen, "-n", "2")
     assert second.returncode == 0, second.stdout
     assert plans(second.stdout) == (0, uses)
 
@@ -59,12 +65,12 @@ def test_a_donation_that_is_broken_is_explained_first(
     kept = file.read_text()
     file.write_text(kept.replace(', donate="cache"', ""))
     try:
-        done = run(project, "-n", "2", "-p", "xdist")
+        done = run(project, "-n", "2", "-k", "place or golden")
     finally:
         file.write_text(kept)
     assert done.returncode == 1
     # Several workers ask for one plan, and one of them compiles it.
-    assert plans(done.stdout) == (1, 2)
+    assert plans(done.stdout) == (1, 1)
     told = done.stdout.splitlines()
     first = next(n for n, line in enumerate(told) if "Donated(name='cache') does not hold" in line)
     assert "E       AssertionError: Donated(name='cache')" in told[first]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -328,6 +329,17 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, compiled: list[int]) -> N
     plans(broken.good())
     assert told == [True, True, False]
     assert sorted(each.name for each in path.parent.iterdir()) == sorted([path.name, "locks"])
+
+
+def test_what_nobody_asked_for_in_a_month_is_removed(tmp_path: Path, compiled: list[int]) -> None:
+    plans = plans_of(tmp_path, tmp_path / "cache", [])
+    used, unused = plans(broken.good()).dump.path, plans(broken.good(), gemm="triton").dump.path
+    for path in (used, unused):
+        os.utime(path, (0, 0))
+    plans(broken.good())  # which is a use
+    plans(broken.good(), gemm="cublas")
+    assert used.exists() and not unused.exists()
+    assert len(compiled) == 3
 
 
 def test_two_at_once_compile_once(tmp_path: Path, compiled: list[int]) -> None:
