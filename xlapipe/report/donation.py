@@ -42,10 +42,11 @@ def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
     yield f"donation: {len(held)} of {len(rows)} leaves in place, {aliased_bytes:,} B"
     ordered = sorted(rows, key=lambda row: row.holds)
     width = max(len(row.path) for row in ordered[:_MOST_LINES])
+    digits = max(len(f"{row.size_bytes:,}") for row in ordered[:_MOST_LINES])
     for row in ordered[:_MOST_LINES]:
-        yield f"  {row.path:<{width}}  {row.size_bytes:>14,} B  {_answer(row)}"
+        yield f"  {row.path:<{width}}  {row.size_bytes:>{digits},} B  {_answer(row)}"
         for detail in _details(row):
-            yield f"  {'':<{width}}  {'':>14}    {detail}"
+            yield f"  {'':<{width}}  {'':>{digits}}    {detail}"
     if len(ordered) > _MOST_LINES:
         yield f"  … and {len(ordered) - _MOST_LINES} more (--json has all)"
 
