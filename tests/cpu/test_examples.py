@@ -80,6 +80,5 @@ def test_a_donation_that_is_broken_is_explained_first(
     assert "add the argument 'cache' to donate_argnums" in after
     if jaxlib_version == golden_jaxlib:
         assert "cache['key'] is no longer donated" in done.stdout
-        assert "total_allocation_bytes +1,048,576 B" in done.stdout
     else:
         assert "there is no golden hlo_dumps/decode/" in done.stdout
