@@ -33,4 +33,5 @@ def changes(golden: Dump, found: Dump) -> Iterator[str]:
         yield f"{name}: {one} → {other}"
     said = [*program_sentences(difference), *account_sentences(difference)]
     for sentence in [*said, *change_sentences(difference)]:
-        yield sentence.text
+        cost = f"{sentence.delta_bytes:+,} B: " if sentence.delta_bytes else ""
+        yield f"{cost}{sentence.text}"
