@@ -1,7 +1,8 @@
 """The compiling child: `python _child.py REQUEST.json`. Never imported.
 
-It reads a request, lowers and compiles, lets XLA write its dump, and writes RESULT.json. Bad
-input comes back as an error in the result; a crash leaves no result, and the parent says so.
+It reads a request, lowers what it names, compiles, lets XLA write its dump, and writes
+RESULT.json. Bad input comes back as an error in the result; a crash leaves no result, and the
+parent says so.
 """
 
 import json
@@ -13,7 +14,10 @@ import traceback
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xlapipe.lowered import LoweredProgram
 
 
 def main(request_path: str) -> int:
@@ -49,36 +53,25 @@ def _compile(request: dict[str, Any], stage: list[str]) -> dict[str, Any]:
     jax.config.update("jax_enable_compilation_cache", False)
     from jax._src import source_info_util
 
-    from xlapipe import lower as lowering
-    from xlapipe.expect import expectation_to_json
-    from xlapipe.lower import load_workload, lower
+    # As in xlapipe.lower, for the frames of this file.
+    source_info_util.register_exclusion(__file__)
 
-    # Frames of xlapipe's own in HLO would change every dump with each line that is added here.
-    for file in (__file__, lowering.__file__):
-        source_info_util.register_exclusion(file)
-
-    stage[0] = "import"
-    workload = load_workload(request["reference"], folder=request["folder"])
-    stage[0] = "target"
-    devices, config_text = _devices(request, workload.device_count)
-    stage[0] = "lower"
-    program = lower(workload, devices)
+    program, devices, config_text = _lowered(request, stage)
     stage[0] = "compile"
-    options = {**workload.options, **request["options"]}
-    compiled, without_result = _with_results(program.lowered, options, request["locked"])
+    options = {**program.options, **request["options"]}
+    executable, without_result = _with_results(program, devices, options, request["locked"])
     stage[0] = "record"
     if request["executable"] is not None:
         # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
-        content = compiled.runtime_executable().serialize()
-        Path(request["executable"]).write_bytes(content)
-    memory = compiled.memory_analysis()
+        Path(request["executable"]).write_bytes(executable.serialize())
+    memory = executable.get_compiled_memory_stats()
     return {
-        "workload": workload.name,
+        "workload": program.workload,
         "arguments": [asdict(leaf) for leaf in program.arguments],
         "outputs": [asdict(leaf) for leaf in program.outputs],
-        "expectations": [expectation_to_json(item) for item in workload.expectations],
-        "options": {key: str(value) for key, value in workload.options.items()},
-        "mesh": dict(workload.mesh) if workload.mesh is not None else None,
+        "expectations": list(program.expectations),
+        "options": {key: str(value) for key, value in program.options.items()},
+        "mesh": program.mesh,
         "target_config": config_text,
         "memory_analysis": {
             f"{name}_bytes": getattr(memory, f"{name}_size_in_bytes")
@@ -90,31 +83,84 @@ def _compile(request: dict[str, Any], stage: list[str]) -> dict[str, Any]:
     }
 
 
-def _with_results(lowered: Any, options: dict[str, Any], locked: bool) -> tuple[Any, str | None]:
+def _lowered(request: dict[str, Any], stage: list[str]) -> tuple["LoweredProgram", list[Any], str]:
+    """The program, lowered here or by who asks; devices for it; their target config."""
+    from xlapipe.lowered import LoweredProgram
+
+    if request["program"] is not None:
+        text = Path(request["program"]).read_text(encoding="utf-8")
+        program = LoweredProgram.from_json(json.loads(text))
+        stage[0] = "target"
+        return program, *_devices(request, program.workload, program.device_count)
+    from xlapipe.lower import load_workload, lower
+
+    stage[0] = "import"
+    workload = load_workload(request["reference"], folder=request["folder"])
+    stage[0] = "target"
+    devices, config_text = _devices(request, workload.name, workload.device_count)
+    stage[0] = "lower"
+    return lower(workload, config_text), devices, config_text
+
+
+def _with_results(
+    program: "LoweredProgram", devices: list[Any], options: dict[str, Any], locked: bool
+) -> tuple[Any, str | None]:
     """The executable, and the first fusion for which the lock holds no autotune result."""
     if not locked:
-        return lowered.compile(compiler_options=options), None
+        return _executable(program, devices, options), None
     complete = {**options, "xla_gpu_require_complete_aot_autotune_results": True}
     try:
-        return lowered.compile(compiler_options=complete), None
+        return _executable(program, devices, complete), None
     except RuntimeError as error:
         found = re.search(r"No cached config found for HLO instr: %(\S+) =", str(error))
         if found is None:
             raise
         # The failed attempt has left the first stages of a dump.
         shutil.rmtree(options["xla_dump_to"], ignore_errors=True)
-        return lowered.compile(compiler_options=options), found[1]
+        return _executable(program, devices, options), found[1]
 
 
-def _devices(request: dict[str, Any], count: int) -> tuple[list[Any], str]:
+def _executable(program: "LoweredProgram", devices: list[Any], options: dict[str, Any]) -> Any:
+    """Compiles as `jax.stages.Lowered.compile` does, but from a module alone."""
+    import numpy as np
+    from jax._src import compiler
+    from jax._src.interpreters import mlir, pxla
+    from jax._src.lib import xla_client
+    from jax._src.lib.mlir import ir
+
+    with mlir.make_ir_context():
+        module = ir.Module.parse(program.stablehlo)
+        client = devices[0].client
+        compile_options = pxla.create_compile_options(
+            module,
+            False,
+            program.propagate_to_parameters,
+            program.propagate_to_outputs,
+            client,
+            np.array(devices),
+            dict(options),
+        )
+        return compiler.backend_compile_and_load(
+            client, module, xla_client.DeviceList(tuple(devices)), compile_options, []
+        )
+
+
+def _devices(request: dict[str, Any], name: str, count: int) -> tuple[list[Any], str]:
     """Devices to compile for, and the target config that they stand for."""
     import jax
 
     if request["target_config"] is None:
         from jax._src.lib import xla_client
 
+        from xlapipe.errors import WorkloadError
+
         devices = jax.devices("gpu")
-        return devices, str(xla_client.get_topology_for_devices(devices).target_config)
+        if count > len(devices):
+            raise WorkloadError(
+                f"workload {name}: its mesh asks for {count} devices, {len(devices)} are attached"
+            )
+        config = str(xla_client.get_topology_for_devices(devices).target_config)
+        return devices[:count], config
     from jax.experimental import topologies
 
     topology = topologies.get_topology_desc(

@@ -370,22 +370,24 @@ def _target_capture(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     from xlapipe.dump import is_dump, open_dump
+    from xlapipe.plan.donation import donations
+    from xlapipe.plan.program import Program
     from xlapipe.read import read_path
     from xlapipe.report.figures import dump_figures, plan_figures
 
     path: Path = options.path
     if is_dump(path):
         dump = open_dump(path)
-        figures, plan = dump_figures(dump), dump.plan
+        figures, plan, program = dump_figures(dump), dump.plan, dump.program
     else:
         plan = read_path(path)
-        figures = plan_figures(plan)
+        figures, program = plan_figures(plan), Program(plan)
     if options.json:
         _print_json(figures)
     else:
         from xlapipe.report.terminal import print_plan
 
-        print_plan(str(path), figures, plan)
+        print_plan(str(path), figures, plan, donations(program))
     return 0
 
 
@@ -427,11 +429,12 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from xlapipe.report.donation import donation_figures
     from xlapipe.report.figures import failed, finding_figures
 
     results = []
     code = 0
-    for name, label, findings, notes in _checked(options):
+    for name, label, findings, notes, donated in _checked(options):
         code = max(code, 1 if failed(findings) else 0)
         if options.json:
             results.append(
@@ -441,12 +444,13 @@ def _check(options: argparse.Namespace) -> int:
                     "holds": not failed(findings),
                     "notes": notes,
                     "findings": [finding_figures(finding) for finding in findings],
+                    "donations": [donation_figures(row) for row in donated],
                 }
             )
         else:
             from xlapipe.report.terminal import print_findings
 
-            print_findings(name, label, findings, notes)
+            print_findings(name, label, findings, notes, donated)
     if options.json:
         _print_json(results)
     return code
@@ -513,11 +517,12 @@ def _difference(options: argparse.Namespace) -> "Difference":
 
 
 def _checked(options: argparse.Namespace) -> Any:
-    """Per subject: name, autotuning label, findings, notes."""
+    """Per subject: name, autotuning label, findings, notes, donations."""
     import tempfile
 
     from xlapipe.dump import Dump, is_dump, open_dump
     from xlapipe.expect import check_all
+    from xlapipe.plan.donation import donations
     from xlapipe.read import read_path
 
     def of_dump(name: str, dump: Dump) -> Any:
@@ -526,7 +531,7 @@ def _checked(options: argparse.Namespace) -> Any:
         if not dump.expectations:
             notes.append("no expectations are recorded; the plan's invariants hold")
         findings = check_all(dump.expectations, dump.program)
-        return name, dump.manifest.autotuning, findings, notes
+        return name, dump.manifest.autotuning, findings, notes, donations(dump.program)
 
     subjects = [(subject, Path(subject)) for subject in options.subjects]
     compiled = [name for name, path in subjects if not path.exists()]
@@ -541,7 +546,7 @@ def _checked(options: argparse.Namespace) -> Any:
         elif path.exists():
             read_path(path)
             note = "no manifest, so no expectations; the plan's invariants hold"
-            yield name, "unknown", (), [note]
+            yield name, "unknown", (), [note], ()
         for job in jobs.get(name, ()):
             from xlapipe.pipeline import make_dump
 

@@ -22,6 +22,7 @@ from xlapipe.doctor import missing_to_compile
 from xlapipe.dump import EXECUTABLE
 from xlapipe.errors import CompileError, TargetError, WorkloadError, XlapipeError
 from xlapipe.lock import AutotuneLock
+from xlapipe.lowered import LoweredProgram
 from xlapipe.registry import WorkloadReference
 from xlapipe.target import Target
 
@@ -63,6 +64,8 @@ class Job:
     """One compile to do.
 
     Attributes:
+      reference: where the workload is defined; names it in messages.
+      program: the workload as lowered elsewhere; None where the child imports and lowers it.
       target: None stands for the attached GPU.
       lock: autotune results to be used in place of tuning.
       tune: keep the results of the attached GPU's autotuning.
@@ -74,6 +77,7 @@ class Job:
 
     reference: WorkloadReference
     target: Target | None
+    program: LoweredProgram | None = None
     policy: GemmPolicy = GemmPolicy.AUTO
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     lock: AutotuneLock | None = None
@@ -140,7 +144,7 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
 def _run_child(job: Job, folder: Path, scratch: Path) -> Mapping[str, Any]:
     reference, target = job.reference, job.target
     request_path, result_path = scratch / "request.json", scratch / "result.json"
-    log_path = scratch / "child.log"
+    log_path, program_path = scratch / "child.log", scratch / "program.json"
     dump_options = {
         "xla_dump_to": str(scratch / "dump"),
         "xla_dump_hlo_as_text": True,
@@ -148,6 +152,7 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> Mapping[str, Any]:
     }
     request = {
         "reference": reference.target,
+        "program": str(program_path) if job.program is not None else None,
         "folder": None if reference.registered else str(folder),
         "target_config": target.config_text if target is not None else None,
         "options": {**job.policy.options, **job.options, **dump_options},
@@ -156,6 +161,8 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> Mapping[str, Any]:
         "result": str(result_path),
     }
     request_path.write_text(json.dumps(request), encoding="utf-8")
+    if job.program is not None:
+        program_path.write_text(json.dumps(job.program.to_json()), encoding="utf-8")
     with log_path.open("wb") as log:
         child = subprocess.Popen(
             # -P: a folder `models` or `jax.py` of the user's must not shadow an installed one.

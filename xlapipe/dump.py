@@ -264,8 +264,17 @@ def with_digests(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:
     return replace(manifest, files=digests)
 
 
-def write_dump(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> bool:
+def write_dump(
+    path: Path,
+    manifest: Manifest,
+    files: Mapping[str, bytes],
+    *,
+    remedy: str = "choose another folder with --out",
+) -> bool:
     """Writes a dump directory whole or not at all; returns whether a byte changed.
+
+    Args:
+      remedy: what to do where the folder cannot be written, for the message.
 
     Raises:
       XlapipeError: the folder cannot be written.
@@ -288,9 +297,7 @@ def write_dump(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> bo
     except OSError as error:
         if former.exists() and not path.exists():
             former.rename(path)
-        raise XlapipeError(
-            f"{path}: cannot be written: {error.strerror}; choose another folder with --out"
-        ) from None
+        raise XlapipeError(f"{path}: cannot be written: {error.strerror}; {remedy}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(former, ignore_errors=True)

@@ -78,7 +78,12 @@ def differences(golden: NormalForm, found: NormalForm, *, name: str) -> list[str
     lines = [f"{name}: first apart in {stage}"]
     for file, one, other in ((PLAN, golden.plan, found.plan), (HLO, golden.hlo, found.hlo)):
         lines += unified_diff(
-            one.splitlines(), other.splitlines(), f"golden {file}", f"found {file}", "", "", 1
+            one.splitlines(),
+            other.splitlines(),
+            f"golden {file}",
+            f"found {file}",
+            n=1,
+            lineterm="",
         )
     return lines
 

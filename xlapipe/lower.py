@@ -1,34 +1,35 @@
-"""From a reference to a lowered program: the only code here that knows jax's stages.
+"""From a Workload to a lowered program: the only code here that knows jax's stages.
 
-It runs in the compiling child alone, so that the flags and failures of one compile stay there.
+Lowering asks for no GPU and no CUDA plugin: StableHLO for CUDA is made anywhere. It runs in the
+compiling child, and, for functions that only a test knows, in the test's own process.
 """
 
 import importlib
 import inspect
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
 import jax
-import numpy as np
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax._src import source_info_util
+from jax._src.interpreters import mlir, pxla
+from jax._src.mesh import AbstractDevice
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from xlapipe.errors import WorkloadError
+from xlapipe.expect import expectation_to_json
+from xlapipe.lowered import LoweredProgram
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.registry import workload_arguments
+from xlapipe.targets.textproto import parse
 from xlapipe.workload import Workload
 
-
-@dataclass(frozen=True)
-class LoweredProgram:
-    """A lowered workload and the names of its leaves."""
-
-    lowered: Any
-    arguments: tuple[ArgumentLeaf, ...]
-    outputs: tuple[OutputLeaf, ...]
+# Frames of xlapipe's own in HLO would change every dump with each line that is added here.
+source_info_util.register_exclusion(__file__)
 
 
 def load_workload(reference: str, *, folder: str | None) -> Workload:
@@ -65,61 +66,90 @@ def load_workload(reference: str, *, folder: str | None) -> Workload:
     return found
 
 
-def lower(workload: Workload, devices: Sequence[Any]) -> LoweredProgram:
-    """Traces and lowers `workload` for `devices`, of which the mesh takes the first ones.
+def lower(workload: Workload, config_text: str) -> LoweredProgram:
+    """Traces and lowers `workload` for the GPU of a GpuTargetConfigProto in text form.
 
     Raises:
-      WorkloadError: fewer devices than the mesh asks for, arguments that are not abstract
-        arrays, or specs that do not fit. What the user's function raises passes through.
+      WorkloadError: arguments that are no arrays, or specs that do not fit. What the user's
+        function raises passes through.
     """
-    if workload.device_count > len(devices):
-        raise WorkloadError(
-            f"workload {workload.name}: mesh {dict(workload.mesh or {})} asks for "
-            f"{workload.device_count} devices, the target has {len(devices)}"
-        )
-    mesh = _mesh(workload, devices)
-    args = _with_shardings(workload, mesh, devices[0])
-    out_shardings = None
-    if mesh is not None and workload.out_specs is not None:
-        out_shardings = jax.tree.map(
+    mesh = _mesh_in_use(workload, config_text)
+    args = _with_shardings(workload, mesh)
+    jitted = _jitted(workload, mesh)
+    with jax.sharding.use_abstract_mesh(mesh), _without_donation_warnings():
+        lowered = jitted.trace(*args).lower(lowering_platforms=("cuda",))
+    # jit drops leaves that the program does not use; only these private fields tell which.
+    details = lowered._lowering.compile_args
+    to_parameters, to_outputs = pxla.get_prop_to_input_output(
+        details["in_shardings"], details["out_shardings"], len(details["ordered_effects"])
+    )
+    return LoweredProgram(
+        workload=workload.name,
+        stablehlo=mlir.module_to_bytecode(lowered._lowering.stablehlo()),
+        arguments=_arguments(workload, args, lowered),
+        outputs=_outputs(lowered),
+        device_count=workload.device_count,
+        propagate_to_parameters=tuple(to_parameters),
+        propagate_to_outputs=tuple(to_outputs),
+        options=dict(workload.options),
+        mesh=dict(workload.mesh) if workload.mesh is not None else None,
+        expectations=tuple(expectation_to_json(item) for item in workload.expectations),
+    )
+
+
+def _jitted(workload: Workload, mesh: AbstractMesh) -> Any:
+    """The step under jit; one that is jitted already keeps its own donation."""
+    if isinstance(workload.fn, type(jax.jit(len))):
+        if workload.donated or workload.mesh is not None:
+            raise WorkloadError(
+                f"workload {workload.name}: fn is jitted already, and keeps its own donation and "
+                "sharding: leave donate_argnums and mesh out, or give the function before jit"
+            )
+        return workload.fn
+    shardings = {}
+    if workload.out_specs is not None:
+        shardings["out_shardings"] = jax.tree.map(
             lambda spec: NamedSharding(mesh, spec), workload.out_specs, is_leaf=_is_spec
         )
-    jitted = jax.jit(
-        workload.fn,
-        donate_argnums=workload.donated,
-        **({} if out_shardings is None else {"out_shardings": out_shardings}),
-    )
-    with jax.sharding.use_abstract_mesh(_mesh_in_use(mesh, devices[0])):
-        lowered = jitted.lower(*args)
-    return LoweredProgram(lowered, _arguments(workload, args, lowered), _outputs(lowered))
+    return jax.jit(workload.fn, donate_argnums=workload.donated, **shardings)
+
+
+@contextmanager
+def _without_donation_warnings() -> Iterator[None]:
+    """jax warns of some donations that fail; the plan tells of every one, and why."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        yield
 
 
 def _is_spec(value: Any) -> bool:
     return value is None or isinstance(value, PartitionSpec)
 
 
-def _mesh(workload: Workload, devices: Sequence[Any]) -> Mesh | None:
-    if workload.mesh is None:
-        return None
-    grid = np.array(devices[: workload.device_count]).reshape(tuple(workload.mesh.values()))
-    return Mesh(grid, tuple(workload.mesh))
-
-
-def _mesh_in_use(mesh: Mesh | None, device: Any) -> AbstractMesh:
-    """What Pallas asks for the kind of device; by itself it would look for an attached GPU.
+def _mesh_in_use(workload: Workload, config_text: str) -> AbstractMesh:
+    """The workload's mesh over a GPU that need not be there; Pallas asks it for the device.
 
     For one device it has no axes, so that it tells the device and shards nothing.
     """
-    concrete = mesh if mesh is not None else Mesh(np.array([device]), ("device",))
-    in_use: AbstractMesh = concrete.abstract_mesh
-    if mesh is None:
-        in_use = AbstractMesh((), (), abstract_device=in_use.abstract_device)
-    return in_use
+    axes = dict(workload.mesh or {})
+    config: Any = parse(config_text).fields
+    device = config.get("gpu_device_info", {})
+    return AbstractMesh(
+        tuple(axes.values()),
+        tuple(axes),
+        axis_types=(AxisType.Auto,) * len(axes),
+        abstract_device=AbstractDevice(
+            device_kind=str(config.get("device_description_str") or device.get("name") or ""),
+            num_cores=int(device.get("core_count", 0)),
+            platform="gpu",
+        ),
+    )
 
 
-def _with_shardings(workload: Workload, mesh: Mesh | None, device: Any) -> tuple[Any, ...]:
-    if mesh is None:
-        single = SingleDeviceSharding(device)
+def _with_shardings(workload: Workload, mesh: AbstractMesh) -> tuple[Any, ...]:
+    if workload.mesh is None:
+        # Any device will do: it says that there is one, and is named in no module.
+        single = SingleDeviceSharding(jax.local_devices()[0])
         return tuple(
             jax.tree_util.tree_map_with_path(
                 lambda path, leaf, number=number: _abstract(workload, number, path, leaf, single),
@@ -150,12 +180,18 @@ def _abstract(workload: Workload, number: int, path: Any, leaf: Any, sharding: A
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         raise WorkloadError(
             f"workload {workload.name}: argument {number}{jax.tree_util.keystr(path)} is "
-            f"{leaf!r:.60}, expected a jax.ShapeDtypeStruct"
+            f"{leaf!r:.60}, expected an array or a jax.ShapeDtypeStruct; bind constants to the "
+            "function with functools.partial"
         )
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+    return jax.ShapeDtypeStruct(
+        leaf.shape,
+        jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True),
+        sharding=sharding,
+        weak_type=getattr(leaf, "weak_type", False),
+    )
 
 
-def _argument_names(workload: Workload) -> list[str]:
+def argument_names(workload: Workload) -> list[str]:
     """Names of the function's parameters; `args[i]` for those behind `*args`."""
     try:
         parameters = list(inspect.signature(workload.fn).parameters.values())
@@ -171,14 +207,15 @@ def _argument_names(workload: Workload) -> list[str]:
 
 
 def _arguments(workload: Workload, args: tuple[Any, ...], lowered: Any) -> tuple[ArgumentLeaf, ...]:
-    # jit drops leaves that the program does not use; only this private field tells which.
     kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
     number_of = {leaf: number for number, leaf in enumerate(kept)}
-    leaves = [
-        (f"{name}{jax.tree_util.keystr(path)}", leaf, argument in workload.donated)
-        for argument, (name, arg) in enumerate(zip(_argument_names(workload), args, strict=True))
+    donated = [info.donated for info in jax.tree.leaves(lowered.args_info)]
+    named = [
+        (f"{name}{jax.tree_util.keystr(path)}", leaf)
+        for name, arg in zip(argument_names(workload), args, strict=True)
         for path, leaf in jax.tree_util.tree_flatten_with_path(arg)[0]
     ]
+    leaves = [(*each, flag) for each, flag in zip(named, donated, strict=True)]
     return tuple(
         ArgumentLeaf(
             path=path,
@@ -196,7 +233,7 @@ def _shard_bytes(leaf: Any) -> int:
     """Bytes of the leaf on one device."""
     sharding = getattr(leaf, "sharding", None)
     shape = leaf.shape if sharding is None else sharding.shard_shape(leaf.shape)
-    return int(prod(shape)) * int(np.dtype(leaf.dtype).itemsize)
+    return int(prod(shape)) * int(leaf.dtype.itemsize)
 
 
 def _outputs(lowered: Any) -> tuple[OutputLeaf, ...]:

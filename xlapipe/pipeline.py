@@ -57,7 +57,7 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> Made:
       XlapipeError: nothing was written then.
     """
     started = time.monotonic()
-    dump, normal, files = _compile(job, folder)
+    dump, normal, files = compile_dump(job, folder)
     path = dump_folder(out, dump.manifest)
     if job.target is not None and (path / RUN_RECORD).exists():
         found = differences(read_normal_form(path), normal, name=str(path))
@@ -81,12 +81,12 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> Made:
     started = time.monotonic()
     if path.exists() and not is_dump(path) and (path.is_file() or any(path.iterdir())):
         raise XlapipeError(f"{path}: holds something else; name a new folder with --out")
-    dump, normal, files = _compile(replace(job, serialize=True), folder)
+    dump, normal, files = compile_dump(replace(job, serialize=True), folder)
     changed = write_dump(path, dump.manifest, files)
     return Made(replace(dump, path=path), normal, files, changed, time.monotonic() - started)
 
 
-def _compile(job: Job, folder: Path | None) -> tuple[Dump, NormalForm, dict[str, bytes]]:
+def compile_dump(job: Job, folder: Path | None) -> tuple[Dump, NormalForm, dict[str, bytes]]:
     """The dump of a job, its normal form, and the contents of its files, the normal form's too."""
     with compile_workload(job, folder=folder) as compiled:
         dump, files = capture(job, compiled, where=job.reference.name)

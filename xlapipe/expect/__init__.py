@@ -1,7 +1,7 @@
 """The vocabulary of expectations. All are frozen dataclasses; every field is plain data."""
 
 from xlapipe.expect.base import Expectation, Finding, Violation, check_all
-from xlapipe.expect.donation import Aliased, NotAliased
+from xlapipe.expect.donation import Aliased, Donated, NotAliased
 from xlapipe.expect.kernels import (
     FusionCount,
     GemmCount,
@@ -29,6 +29,7 @@ __all__ = [
     "AllocationOf",
     "AllocationsAre",
     "BeyondAtMost",
+    "Donated",
     "Expectation",
     "Finding",
     "FusionCount",

@@ -1,31 +1,64 @@
 """Expectations of donation: which arguments are written over, and why others are not."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import takewhile
 
 from xlapipe.expect.base import Expectation, Finding, Violation
-from xlapipe.expect.memory import describe, nothing_named, source_of
+from xlapipe.expect.memory import describe, nothing_named
+from xlapipe.plan.donation import Donation, DonationOutcome, donations, partner_of
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.program import ArgumentLeaf, Program
 
 
 @dataclass(frozen=True)
+class Donated(Expectation):
+    """Every argument leaf named `name` is donated, aliased, and copied nowhere.
+
+    Copies of half of a leaf or more count, if they are of more than `copies_up_to_bytes`: XLA
+    may well copy a small weight, so as to compute its gradient in the donated buffer.
+    """
+
+    name: str
+    copies_up_to_bytes: int = 0
+
+    def check(self, program: Program) -> Finding:
+        def holds(row: Donation) -> bool:
+            return row.outcome in _ALIASED and all(
+                copy.copied_bytes <= self.copies_up_to_bytes for copy in row.copies
+            )
+
+        return _check_leaves(self, program, self.name, holds)
+
+
+@dataclass(frozen=True)
 class Aliased(Expectation):
-    """Every argument leaf named `name` is donated and written over by an output, in place."""
+    """Every argument leaf named `name` is donated and aliased to an output, copies or not."""
 
     name: str
 
     def check(self, program: Program) -> Finding:
-        leaves = program.arguments_named(self.name)
-        violations = [] if leaves else [nothing_named(program, self.name)]
-        aliased_bytes = 0
-        for leaf in leaves:
-            violation = _why_not_aliased(program, leaf)
-            if violation is None:
-                aliased_bytes += leaf.size_bytes
-            else:
-                violations.append(violation)
-        return self.finding(f"{len(leaves)} leaves, {aliased_bytes:,} B aliased", *violations)
+        return _check_leaves(self, program, self.name, lambda row: row.outcome in _ALIASED)
+
+
+_ALIASED = frozenset({DonationOutcome.ALIASED, DonationOutcome.COPIED})
+
+
+def _check_leaves(
+    expectation: Expectation, program: Program, name: str, holds: Callable[[Donation], bool]
+) -> Finding:
+    leaves = program.arguments_named(name)
+    rows = {row.path: row for row in donations(program)}
+    violations = [] if leaves else [nothing_named(program, name)]
+    aliased_bytes = 0
+    for leaf in leaves:
+        row = rows.get(leaf.path)
+        if row is not None and holds(row):
+            aliased_bytes += leaf.size_bytes
+        else:
+            violations.append(
+                _not_donated(program, leaf) if row is None else _came_to_nothing(program, leaf, row)
+            )
+    return expectation.finding(f"{len(leaves)} leaves, {aliased_bytes:,} B aliased", *violations)
 
 
 @dataclass(frozen=True)
@@ -55,59 +88,28 @@ def _where_parameter(plan: Plan, number: int | None) -> str:
     return "" if allocation is None else describe(allocation)
 
 
-def _why_not_aliased(program: Program, leaf: ArgumentLeaf) -> Violation | None:
-    """None if `leaf` is aliased; otherwise what became of the donation, and what to try."""
-    plan = program.plan
-    expected = f"{leaf.path} ({leaf.dtype}{list(leaf.shape)}, {leaf.size_bytes:,} B) is aliased"
-    if leaf.parameter_number is None:
-        return Violation(
-            expected,
-            "the program does not use it, so it is no parameter of the module",
-            advice="return a value computed from it, or do not pass it",
-        )
-    if any(alias.parameter_number == leaf.parameter_number for alias in plan.aliases):
-        return None
-    where = _where_parameter(plan, leaf.parameter_number)
-    # The most likely partner first: cache[0]['v'] is meant for out['cache'][0]['v'].
-    fitting = sorted(
-        (o for o in program.outputs if (o.shape, o.dtype) == (leaf.shape, leaf.dtype)),
-        key=lambda output: -_shared_ending(output.path, leaf.path),
-    )
-    allocation = plan.parameter_allocation(leaf.parameter_number)
-    source = source_of(plan, allocation) if allocation is not None else None
-    if fitting:
-        copied = plan.output_allocation(fitting[0].index, of=len(program.outputs))
-        if copied is not None:
-            source = source_of(plan, copied) or source
-    if not leaf.donated:
-        return Violation(
-            expected,
-            "it is not donated"
-            + (f"; {fitting[0].path} takes memory of its own" if fitting else ""),
-            where,
-            source,
-            f"add the argument {leaf.path.split('[')[0].split('.')[0]!r} to donate_argnums",
-        )
-    if not fitting:
-        same_size = [o.path for o in program.outputs if o.size_bytes == leaf.size_bytes]
-        return Violation(
-            expected,
-            "donated, but no output has its shape and dtype"
-            + (f"; {same_size[0]} has its size alone" if same_size else ""),
-            where,
-            source,
-            "return the updated value with the shape and dtype that came in",
-        )
+def _expected(leaf: ArgumentLeaf) -> str:
+    return f"{leaf.path} ({leaf.dtype}{list(leaf.shape)}, {leaf.size_bytes:,} B) is aliased"
+
+
+def _came_to_nothing(program: Program, leaf: ArgumentLeaf, row: Donation) -> Violation:
+    aliased = f"donated and aliased to {row.output}, but" if row.output else "donated, but"
     return Violation(
-        expected,
-        f"donated, but XLA aliased nothing to it; {fitting[0].path} would fit",
-        where,
-        source,
-        "look for a second leaf that took the output, or a layout or sharding that differs",
+        _expected(leaf) + (" and not copied" if row.copies else ""),
+        f"{aliased} {row.reason}",
+        _where_parameter(program.plan, leaf.parameter_number),
+        row.source,
+        row.advice,
     )
 
 
-def _shared_ending(one: str, other: str) -> int:
-    """How many characters two paths have in common at their ends."""
-    pairs = zip(reversed(one), reversed(other), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+def _not_donated(program: Program, leaf: ArgumentLeaf) -> Violation:
+    plan = program.plan
+    partner, source = partner_of(program, leaf)
+    return Violation(
+        _expected(leaf),
+        "it is not donated" + (f"; {partner.path} takes memory of its own" if partner else ""),
+        _where_parameter(plan, leaf.parameter_number),
+        source,
+        f"add the argument {leaf.path.split('[')[0].split('.')[0]!r} to donate_argnums",
+    )

@@ -32,7 +32,7 @@ class AllocationsAre(Expectation):
                         expected,
                         f"{allocation.size_bytes:,} B, {' and '.join(allocation.kinds)}",
                         describe(allocation),
-                        source_of(program.plan, allocation),
+                        program.plan.source_in(allocation),
                         "compare the arguments' and outputs' shapes, dtypes and donation",
                     )
                 )
@@ -53,7 +53,7 @@ class AllocationOf(Expectation):
                 f"{path}: an allocation of {self.size_bytes:,} B",
                 f"{allocation.size_bytes:,} B" if allocation else "no allocation of its own",
                 describe(allocation) if allocation else "",
-                source_of(program.plan, allocation) if allocation else None,
+                program.plan.source_in(allocation) if allocation else None,
                 "compare the leaf's shape and dtype with the formula",
             )
             for path, allocation in allocations
@@ -79,7 +79,7 @@ class NoAllocationAbove(Expectation):
                 f"no allocation above {self.limit_bytes:,} B{_except(self.except_names)}",
                 f"{allocation.size_bytes:,} B",
                 describe(allocation),
-                source_of(program.plan, allocation),
+                program.plan.source_in(allocation),
                 "look for a copy, a lost donation or an intermediate that was not fused",
             )
             for allocation in others
@@ -217,7 +217,7 @@ class BeyondAtMost(Expectation):
                 f"at most {self.limit_bytes:,} B beyond parameters{_except(self.names, ' and ')}",
                 f"{found:,} B, {found - self.limit_bytes:,} B too many",
                 describe(largest),
-                source_of(program.plan, largest),
+                program.plan.source_in(largest),
                 "see `xlapipe show` for what lies in the largest allocations",
             ),
         )
@@ -231,15 +231,6 @@ def describe(allocation: BufferAllocation) -> str:
     return text if largest is None else f"{text}, value {largest[0]} {largest[1]}"
 
 
-def source_of(plan: Plan, allocation: BufferAllocation) -> SourceLine | None:
-    """Source line of the largest value in `allocation` for which one is known."""
-    for value in sorted(allocation.values, key=lambda value: -value.size_bytes):
-        source = plan.nearest_source(value.instruction)
-        if source is not None:
-            return source
-    return None
-
-
 def _largest_value(allocation: BufferAllocation) -> tuple[str, str] | None:
     value = max(allocation.values, key=lambda value: value.size_bytes, default=None)
     return None if value is None else (value.name, value.shape)
@@ -248,7 +239,7 @@ def _largest_value(allocation: BufferAllocation) -> tuple[str, str] | None:
 def _largest_temp_value(plan: Plan) -> tuple[str, SourceLine | None]:
     temps = [a for a in plan.allocations if a.is_a(AllocationKind.PREALLOCATED_TEMP)]
     largest = max(temps, key=lambda allocation: allocation.size_bytes, default=None)
-    return ("", None) if largest is None else (describe(largest), source_of(plan, largest))
+    return ("", None) if largest is None else (describe(largest), plan.source_in(largest))
 
 
 def _allocations_named(program: Program, name: str) -> list[tuple[str, BufferAllocation | None]]:

@@ -41,6 +41,8 @@ class Copy:
     Attributes:
       copied_bytes: size of the value written.
       value: name of that value.
+      read_from: indices of the allocations in which operands lie. Where an operand is an
+        element of a tuple, all elements of its shape count, since HLO text may not tell which.
     """
 
     instruction: str
@@ -49,6 +51,7 @@ class Copy:
     allocation: int
     op_name: str | None
     source: SourceLine | None
+    read_from: tuple[int, ...] = ()
 
 
 def find_copies(plan: Plan) -> tuple[Copy, ...]:
@@ -65,6 +68,7 @@ def find_copies(plan: Plan) -> tuple[Copy, ...]:
             continue
         read = list(_operand_slices(computation, instruction, values))
         updates = _updates(dataflow, instruction)
+        origins = list(_read_from(dataflow, computation, instruction, values))
         found.extend(
             Copy(
                 instruction.name,
@@ -72,7 +76,8 @@ def find_copies(plan: Plan) -> tuple[Copy, ...]:
                 value.name,
                 allocation.index,
                 instruction.op_name,
-                plan.nearest_source(instruction.name),
+                plan.nearest_source(instruction.name) or _source(plan, origins),
+                tuple(sorted({index for index, _ in origins})),
             )
             for allocation, value in values.get(instruction.name, ())
             if (whole or value.name in moved)
@@ -80,6 +85,69 @@ def find_copies(plan: Plan) -> tuple[Copy, ...]:
             and not _in_place((allocation, value), read, updates=updates)
         )
     return tuple(sorted(found, key=lambda copy: (-copy.copied_bytes, copy.value)))
+
+
+def _read_from(
+    dataflow: Dataflow,
+    computation: Computation,
+    instruction: Instruction,
+    values: dict[str, list["_Slice"]],
+) -> Iterator[tuple[int, str]]:
+    """Allocation and instruction of each operand's value, found by its name and shape."""
+    shapes: dict[int, str] = {}
+    if instruction.opcode == "copy":
+        shapes[0] = _array(instruction.shape)
+    for called in instruction.called_computations:
+        body = dataflow.module.computations.get(called)
+        for inner in body.instructions if body is not None else ():
+            if inner.parameter_number is not None:
+                shapes[inner.parameter_number] = _array(inner.shape)
+    for number, operand in enumerate(instruction.operands):
+        pending, seen = [(computation, operand, shapes.get(number))], set[tuple[str, str]]()
+        while pending:
+            scope, name, shape = pending.pop()
+            if (scope.name, name) in seen:
+                continue
+            seen.add((scope.name, name))
+            found = [
+                (allocation.index, value.instruction)
+                for allocation, value in values.get(name, ())
+                if shape is None or _array(value.shape) == shape
+            ]
+            yield from found
+            made_by = scope.by_name.get(name)
+            if found or made_by is None:
+                continue
+            if shape is not None and made_by.shape[0] != "(" and _array(made_by.shape) != shape:
+                continue  # another element of the tuple
+            if made_by.opcode == "async-start":
+                bodies = map(dataflow.module.computations.get, made_by.called_computations)
+                pending += [(body, body.root, shape) for body in bodies if body is not None]
+            elif made_by.opcode in _NAMES_ANOTHER:
+                inner_shape = None if made_by.opcode == "bitcast" else shape
+                pending += [(scope, each, inner_shape) for each in made_by.operands]
+
+
+def _source(plan: Plan, origins: list[tuple[int, str]]) -> SourceLine | None:
+    found = (plan.nearest_source(instruction) for _, instruction in origins)
+    return next((source for source in found if source is not None), None)
+
+
+# Opcodes whose result lies where an operand lies.
+_NAMES_ANOTHER = frozenset(
+    {"async-done", "async-update", "bitcast", "copy-done", "get-tuple-element", "tuple"}
+)
+
+
+def _array(shape: str) -> str:
+    """Element type and dimensions, ones left out.
+
+    >>> _array("bf16[1,8,128]{2,1,0}")
+    'bf16[8,128]'
+    """
+    kind, _, rest = shape.partition("[")
+    dims = [dim for dim in rest.partition("]")[0].split(",") if dim != "1"]
+    return f"{kind}[{','.join(dims)}]"
 
 
 def _only_moves(dataflow: Dataflow, instruction: Instruction) -> bool:

@@ -93,10 +93,20 @@ class Plan:
                 found = self.instructions.get(current)
                 if found is not None and found.source is not None and found.opcode != "parameter":
                     return found.source
+                if neighbours is self._operands and found is not None and found.opcode == "tuple":
+                    continue  # what else lies in the tuple is none of its doing
                 for other in neighbours.get(current, ()):
                     if other not in seen:
                         seen.add(other)
                         pending.append(other)
+        return None
+
+    def source_in(self, allocation: BufferAllocation) -> SourceLine | None:
+        """Source line of the largest value in `allocation` for which one is known."""
+        for value in sorted(allocation.values, key=lambda value: -value.size_bytes):
+            source = self.nearest_source(value.instruction)
+            if source is not None:
+                return source
         return None
 
     @cached_property

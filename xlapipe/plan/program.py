@@ -5,6 +5,7 @@ between them, recorded when the program is lowered.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xlapipe.plan.hlo import SourceLine
@@ -57,13 +58,16 @@ class Program:
     Attributes:
       gemm_policy: `auto`, `cublas` or `triton`.
       requested_dots: None where the dump does not tell.
+      same_buffer: path of another argument leaf that is the same array, by path; known only
+        where the program was lowered from concrete arrays.
     """
 
     plan: Plan
     gemm_policy: str = "auto"
     arguments: tuple[ArgumentLeaf, ...] = ()
     outputs: tuple[OutputLeaf, ...] = ()
-    requested_dots: tuple[RequestedDot, ...] | None = field(default=None)
+    requested_dots: tuple[RequestedDot, ...] | None = None
+    same_buffer: Mapping[str, str] = field(default_factory=dict)
 
     def arguments_named(self, pattern: str) -> tuple[ArgumentLeaf, ...]:
         return tuple(leaf for leaf in self.arguments if matches(pattern, leaf.path))

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from xlapipe.dump import Dump
 from xlapipe.plan import Plan
+from xlapipe.plan.donation import donations
+from xlapipe.report.donation import donation_figures
 
 if TYPE_CHECKING:
     from xlapipe.diff import Difference, Sentence
@@ -62,6 +64,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
         "thunks": plan.thunk_counts,
         "target": None,
         "tuned": None,
+        "donations": None,
     }
 
 
@@ -79,6 +82,7 @@ def dump_figures(dump: Dump) -> dict[str, Any]:
         "options": dict(manifest.options),
         "arguments": [asdict(leaf) for leaf in manifest.arguments],
         "outputs": [asdict(leaf) for leaf in manifest.outputs],
+        "donations": [donation_figures(row) for row in donations(dump.program)],
     }
 
 

@@ -12,6 +12,9 @@ from rich.text import Text
 
 from xlapipe.expect import Finding
 from xlapipe.plan import AllocationKind, BufferAllocation, Plan
+from xlapipe.plan.donation import Donation
+from xlapipe.report.donation import donation_lines
+from xlapipe.report.findings import finding_lines
 
 _LARGEST_ROWS = 40
 # Where no terminal tells its width, nothing needs to be folded.
@@ -103,8 +106,10 @@ class DumpTable:
 _NUMBERS = ("allocs", "total bytes", "temp bytes", "aliases", "seconds")
 
 
-def print_plan(name: str, figures: Mapping[str, Any], plan: Plan) -> None:
-    """`xlapipe show`: totals, largest allocations with what lies in them, aliases, gemms."""
+def print_plan(
+    name: str, figures: Mapping[str, Any], plan: Plan, donated: Sequence[Donation]
+) -> None:
+    """`xlapipe show`: totals, allocations and what lies in them, aliases, donation, gemms."""
     console = Console(soft_wrap=True, highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH_OF_FILES
@@ -126,7 +131,7 @@ def print_plan(name: str, figures: Mapping[str, Any], plan: Plan) -> None:
     paths = {leaf["parameter_number"]: leaf["path"] for leaf in figures.get("arguments", ())}
     outputs = {leaf["index"]: leaf["path"] for leaf in figures.get("outputs", ())}
     console.print(Text(f"aliases: {len(plan.aliases) or 'none'}", style="bold"))
-    for alias in plan.aliases:
+    for alias in () if donated else plan.aliases:  # the donations name each of them
         index = alias.output_index
         output = outputs.get(index[0]) if index else None
         console.print(
@@ -135,6 +140,8 @@ def print_plan(name: str, figures: Mapping[str, Any], plan: Plan) -> None:
                 f"{output or ('output ' + str(list(index)) if index is not None else 'an output')}"
             )
         )
+    for line in donation_lines(donated):
+        console.print(Text(line))
     if figures["gemms"] is not None:
         _print_gemms(console, figures["gemms"])
     if figures["thunks"] is not None:
@@ -181,9 +188,13 @@ def _print_gemms(console: Console, gemms: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_findings(
-    name: str, label: str, findings: Sequence[Finding], notes: Sequence[str]
+    name: str,
+    label: str,
+    findings: Sequence[Finding],
+    notes: Sequence[str],
+    donated: Sequence[Donation],
 ) -> None:
-    """`xlapipe check`: one line for what holds, a paragraph for what does not."""
+    """`xlapipe check`: one line for what holds, a paragraph for what does not, the donations."""
     console = Console(soft_wrap=True, highlight=False)
     console.print(Text(f"{name}: autotuning {label}", style="bold"))
     for note in notes:
@@ -193,19 +204,10 @@ def print_findings(
             console.print(Text(f"  ok    {finding.expectation}: {finding.measured}"))
             continue
         console.print(Text(f"  FAIL  {finding.expectation}", style="red"))
-        if finding.because:
-            console.print(escape(f"        because   {finding.because}"))
-        for violation in finding.violations:
-            for title, text in (
-                ("expected", violation.expected),
-                ("found", violation.found),
-                ("where", violation.where),
-                ("source", str(violation.source or "")),
-                ("try", violation.advice),
-            ):
-                if text:
-                    console.print(escape(f"        {title:<9} {text}"))
-            console.print()
+        for line in finding_lines(finding):
+            console.print(Text(f"        {line}".rstrip()))
     held = sum(finding.holds for finding in findings)
+    for line in donation_lines(donated):
+        console.print(Text(f"  {line}"))
     if findings:
         console.print(f"  {held} of {len(findings)} expectations hold")

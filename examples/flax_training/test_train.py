@@ -1,0 +1,58 @@
+"""Parameters and optimiser state are updated where they are: no second copy of the model."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+from train import Classifier, Config, init_optimizer, train_step
+
+from xlapipe.expect import GemmCount, NoCopyAbove
+
+BATCH = 64
+CONFIG = Config()
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Shapes and dtypes of the model; no array is made."""
+    return nnx.split(nnx.eval_shape(lambda: Classifier(CONFIG, rngs=nnx.Rngs(0))))
+
+
+@pytest.fixture
+def plan(xlapipe_plan, model):
+    graphdef, params = model
+    optimizer = jax.eval_shape(init_optimizer, params)
+    x = jax.ShapeDtypeStruct((BATCH, CONFIG.width), jnp.float32)
+    labels = jax.ShapeDtypeStruct((BATCH,), jnp.int32)
+    return xlapipe_plan(
+        train_step(CONFIG, graphdef),
+        params,
+        optimizer,
+        x,
+        labels,
+        donate=("params", "optimizer"),
+        gemm="cublas",
+        name="train",
+    )
+
+
+def test_state_is_updated_in_place(plan):
+    assert plan.donated("optimizer")
+    # XLA computes the gradient of the head in the head's own buffer, and copies the head first.
+    assert plan.donated("params", copies_up_to_bytes=CONFIG.width * CONFIG.classes * 4)
+
+
+def test_what_is_computed(plan):
+    # Forward: up, down, head. Backward: the weights of all three, and the inputs of two.
+    assert len(plan.gemms(backend="cublas")) == 8
+    assert plan.check(
+        GemmCount(0, ("triton",)),
+        NoCopyAbove(CONFIG.width * CONFIG.hidden * 4 - 1),
+    )
+
+
+def test_memory_besides_parameters_and_state(plan, model):
+    _, params = model
+    one_model = sum(leaf.size * 4 for leaf in jax.tree.leaves(params))
+    # Gradients take one more model; cuBLASLt's workspace is 32 MiB at most.
+    assert plan.temp_bytes < 2 * one_model + 32 * 2**20

@@ -1,0 +1,84 @@
+"""The sample projects, tested as a user would: in folders of their own, by pytest."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cpu.test_pytest_plugin import run
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def projects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the examples, without what a run has left behind."""
+    return Path(
+        shutil.copytree(
+            EXAMPLES,
+            tmp_path_factory.mktemp("user") / "examples",
+            ignore=shutil.ignore_patterns("__pycache__", ".pytest_cache"),
+        )
+    )
+
+
+def plans(output: str) -> tuple[int, int]:
+    """How many plans the run compiled, and how many it took from the cache."""
+    found = re.search(r"plans: (\d+) compiled, (\d+) unchanged", output)
+    assert found is not None, output
+    return int(found[1]), int(found[2])
+
+
+def without_golden(jaxlib: str, golden_jaxlib: str) -> list[str]:
+    return [] if jaxlib == golden_jaxlib else ["-k", "not golden"]
+
+
+def test_flax_training_passes(projects: Path) -> None:
+    done = run(projects / "flax_training")
+    assert done.returncode == 0, done.stdout
+    assert plans(done.stdout) == (1, 2)
+
+
+def test_a_second_run_compiles_nothing(
+    projects: Path, jaxlib_version: str, golden_jaxlib: str
+) -> None:
+    project = projects / "plain_jax"
+    chosen = without_golden(jaxlib_version, golden_jaxlib)
+    uses = 2 if chosen else 3
+    first = run(project, *chosen)
+    assert first.returncode == 0, first.stdout
+    assert plans(first.stdout) == (1, uses - 1)
+    # In other processes, and with lines moved in the test file.
+    file = project / "test_decode.py"
+    file.write_text("# A line more.\n" + file.read_text())
+    second = run(project, *chosen, "-n", "2")
+    assert second.returncode == 0, second.stdout
+    assert plans(second.stdout) == (0, uses)
+
+
+def test_a_donation_that_is_broken_is_explained_first(
+    projects: Path, jaxlib_version: str, golden_jaxlib: str
+) -> None:
+    project = projects / "plain_jax"
+    file = project / "test_decode.py"
+    kept = file.read_text()
+    file.write_text(kept.replace(', donate="cache"', ""))
+    try:
+        done = run(project, "-n", "2", "-k", "place or golden")
+    finally:
+        file.write_text(kept)
+    assert done.returncode == 1
+    # Several workers ask for one plan, and one of them compiles it.
+    assert plans(done.stdout) == (1, 1)
+    told = done.stdout.splitlines()
+    first = next(n for n, line in enumerate(told) if "Donated(name='cache') does not hold" in line)
+    assert "E       AssertionError: Donated(name='cache')" in told[first]
+    after = "\n".join(told[first : first + 12])
+    assert "it is not donated; out[1]['key'] takes memory of its own" in after
+    assert "decode.py:30" in after
+    assert "add the argument 'cache' to donate_argnums" in after
+    if jaxlib_version == golden_jaxlib:
+        assert "cache['key'] is no longer donated" in done.stdout
+    else:
+        assert "there is no golden hlo_dumps/decode/" in done.stdout

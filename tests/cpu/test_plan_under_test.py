@@ -1,0 +1,451 @@
+"""What the fixture `xlapipe_plan` does, called as the plugin calls it, with a cache of its own."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src.interpreters import mlir
+from jax._src.lib.mlir import ir
+
+from tests.cpu import broken
+from xlapipe import Workload, cache
+from xlapipe.cache import DumpCache, cache_key
+from xlapipe.dump import MANIFEST, open_dump
+from xlapipe.errors import DumpError, TargetError, WorkloadError, XlapipeError
+from xlapipe.expect import NoCopyAbove, ParameterBytes, TempAtMost
+from xlapipe.lowered import LoweredProgram
+from xlapipe.pipeline import make_dump
+from xlapipe.plan.donation import DonationOutcome
+from xlapipe.registry import WorkloadReference
+from xlapipe.target import target_named
+from xlapipe.testing.asked import job_of
+from xlapipe.testing.goldens import Goldens
+from xlapipe.testing.lowering import lower_in_test, same_buffers
+from xlapipe.testing.plan import PlanUnderTest
+from xlapipe.testing.session import PlansOfTest, explanations
+
+HERE = Path(__file__).resolve().parent
+TARGET = target_named("h200")
+
+
+@pytest.fixture(scope="module")
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def told() -> list[Any]:
+    """What the plugin is told: True for a plan that was compiled, names of written goldens."""
+    return []
+
+
+@pytest.fixture
+def plans(cache_folder: Path, tmp_path: Path, told: list[Any]) -> PlansOfTest:
+    return plans_of(tmp_path, cache_folder, told)
+
+
+def plans_of(root: Path, folder: Path, told: list[Any], *, update: bool = False) -> PlansOfTest:
+    return PlansOfTest(
+        file=HERE / "test_file.py",
+        test="test_it[a b]",
+        root=HERE,
+        target="h200",
+        cache=DumpCache(folder, "name another"),
+        goldens=Goldens(root / "hlo_dumps", root, update, "pytest --xlapipe-update", _tell(told)),
+        on_plan=told.append,
+    )
+
+
+def _tell(told: list[Any]) -> Callable[[str, list[str]], None]:
+    return lambda path, what: told.append((path, what))
+
+
+@pytest.fixture
+def good(plans: PlansOfTest) -> PlanUnderTest:
+    return plans(broken.good())
+
+
+NOT_DONATED = replace(broken.not_donated(), name="good")
+
+
+@pytest.fixture
+def lost(plans: PlansOfTest) -> PlanUnderTest:
+    return plans(NOT_DONATED)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Pallas' backends
+def test_lowered_here_as_in_the_child() -> None:
+    """Module, names and locations, byte for byte: the one source of a plan."""
+    names = ["good", "wrong_dtype", "sharded", "pallas"]
+    done = subprocess.run(
+        [sys.executable, str(HERE / "lowered_elsewhere.py"), *names],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    here = []
+    for name in names:
+        program = lower_in_test(getattr(broken, name)(), TARGET.config_text)
+        text = json.dumps(program.to_json(), sort_keys=True)
+        here.append(hashlib.sha256(text.encode()).hexdigest())
+    assert here == done.stdout.split()
+
+
+def test_the_plan_is_the_workloads(good: PlanUnderTest, tmp_path: Path) -> None:
+    reference = WorkloadReference("good", "broken:good", False)
+    job = replace(
+        job_of(broken.good(), target="h200", gemm="auto", autotune_lock=None, timeout=None),
+        reference=reference,
+    )
+    made = make_dump(job, tmp_path, folder=HERE)
+    names = sorted(path.name for path in made.dump.path.iterdir())
+    assert names == sorted(path.name for path in good.dump.path.iterdir())
+    for name in names:
+        assert (good.dump.path / name).read_bytes() == (made.dump.path / name).read_bytes(), name
+
+
+def test_settings_of_the_test_hold_for_the_step() -> None:
+    """Lowering on another thread must not lose a `with jax.default_matmul_precision(…)`."""
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    workload = Workload(name="dot", fn=jnp.dot, args=(x, x))
+    plain = lower_in_test(workload, TARGET.config_text)
+    with jax.default_matmul_precision("highest"):
+        highest = lower_in_test(workload, TARGET.config_text)
+    assert "HIGHEST" in text_of(highest)
+    assert "HIGHEST" not in text_of(plain)
+
+
+def text_of(program: LoweredProgram) -> str:
+    with mlir.make_ir_context():
+        return str(ir.Module.parse(program.stablehlo))
+
+
+def test_where_the_test_calls_from_is_not_in_the_module() -> None:
+    programs = [lower_in_test(broken.good(), TARGET.config_text)]
+    programs.append(lower_in_test(broken.good(), TARGET.config_text))
+    assert programs[0] == programs[1]
+    for part in (b"test_plan_under_test", b"pytest", b"pluggy", b"threading"):
+        assert part not in programs[0].stablehlo
+
+
+def test_answers(good: PlanUnderTest, lost: PlanUnderTest) -> None:
+    assert good.aliases("cache") and good.donated("cache")
+    assert good.check(NoCopyAbove(10)) and good.check()
+    assert [row.outcome for row in good.donations] == [DonationOutcome.ALIASED]
+    assert good.total_allocation_bytes == good.totals.total_allocation_bytes
+    assert good.temp_bytes == good.totals.temp_bytes
+    assert good.gemms() == good.gemms("cublas") == ()
+    assert good.copies() == () and not good.tuned
+    assert repr(good) == "<plan of good for h200>"
+    answer = lost.aliases("cache")
+    assert not answer
+    assert repr(answer) == "<not Aliased(name='cache')>"
+    assert "it is not donated; out[0]['k'] takes memory of its own" in str(answer)
+    assert "add the argument 'cache' to donate_argnums" in str(answer)
+    both = lost.check(NoCopyAbove(10), TempAtMost(2**30))
+    assert repr(both) == "<1 of 2 do not hold: NoCopyAbove(limit_bytes=10)>"
+    assert [copy.copied_bytes for copy in lost.copies(above_bytes=10)] == [broken.CACHE_BYTES]
+
+
+def test_a_false_answer_explains_the_assertion_that_shows_it(
+    plans: PlansOfTest, lost: PlanUnderTest
+) -> None:
+    answer, other = lost.aliases("cache"), lost.check(NoCopyAbove(10))
+    said = f"assert {answer!r}\n +  where …"
+    assert explanations(plans.answers, said) == [str(answer)]
+    assert explanations(plans.answers, "assert 1 == 2") == []
+    assert explanations(plans.answers, "") == [str(other)]  # assertions are not rewritten
+
+
+def test_a_local_function_with_one_array_behind_two_leaves(plans: PlansOfTest) -> None:
+    factor = 3
+    x = jnp.zeros((64, 1024))
+
+    def step(cache: dict[str, Any], rate: jax.Array) -> dict[str, jax.Array]:
+        return {"k": cache["k"] * factor + rate, "v": cache["v"] - rate}
+
+    plan = plans(step, {"k": x, "v": x}, np.float32(1), donate="cache")
+    assert plan.dump.manifest.workload == "test_file-test_it-a-b"
+    assert [leaf.path for leaf in plan.program.arguments] == ["cache['k']", "cache['v']", "rate"]
+    assert [row.outcome for row in plan.donations] == [DonationOutcome.SAME_BUFFER] * 2
+    assert "cache['v'] is the same array" in str(plan.aliases("cache['k']"))
+
+
+def test_a_jitted_step_keeps_its_donation() -> None:
+    workload = broken.good()
+    jitted = jax.jit(workload.fn, donate_argnums=0)
+    own = replace(workload, fn=jitted, donate_argnums=())
+    asked, alike = (lower_in_test(each, TARGET.config_text) for each in (workload, own))
+    assert [leaf.donated for leaf in alike.arguments] == [True, False]
+    assert alike == asked
+
+
+def test_which_leaves_are_one_buffer() -> None:
+    x, y, n = jnp.zeros((4,)), jnp.ones((4,)), np.zeros((4,))
+    key = jax.random.key(0)
+    tree = {"x": x, "n": n, "empty": jnp.zeros((0,)), "key": key}
+    again = {"y": y, "x": x, "n": n, "empty": jnp.zeros((0,)), "key": key}
+    found = same_buffers(Workload(name="w", fn=lambda a, b: (a, b), args=(tree, again)))
+    assert found["b['x']"] == "a['x']" and found["a['x']"] == "b['x']"
+    assert {path.partition("[")[2] for path in found} == {"'x']", "'key']"}
+
+
+def test_a_typed_key_is_an_argument(plans: PlansOfTest) -> None:
+    workload = Workload(
+        name="noise",
+        fn=lambda key, x: x + jax.random.normal(key, x.shape),
+        args=(jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((8,), np.float64)),
+    )
+    key, x = lower_in_test(workload, TARGET.config_text).arguments
+    assert (key.dtype, key.size_bytes) == ("key<fry>", 8)
+    assert (x.dtype, x.size_bytes) == ("float32", 32)
+
+
+X = jax.ShapeDtypeStruct((4,), jnp.float32)
+
+
+def asked(args: tuple[Any, ...], **fields: Any) -> Any:
+    """A call of the fixture, to be made."""
+    return lambda plans: plans(*args, **fields)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (asked((3,)), "takes a function with its arguments, or a Workload"),
+        (asked((broken.good(), X)), "leave out args"),
+        (asked((broken.good(),), donate=0, mesh={"x": 1}), "leave out donate, mesh"),
+        (asked((jnp.sin, X), donate="nothing"), "no parameter of that name"),
+        (asked((jnp.sin, X), donate=3), "donate_argnums names argument 3"),
+        (asked((jnp.sin, X), options={"no": 1}), "xla_*"),
+        (asked((jnp.sin, X), target="h20"), "unknown target 'h20'"),
+        (asked((jnp.sin, X), target="nowhere.txtpb"), "cannot be read"),
+        (asked((jnp.sin, X), target="attached"), "target capture"),
+        (asked((jnp.sin, X), gemm="fast"), "auto, cublas or triton"),
+        (asked((jnp.sin, X), timeout=-1), "above 0"),
+        (asked((jnp.sin, X), autotune_lock="nowhere.json"), "cannot be read"),
+        (asked((jnp.sin, 2.0)), "functools.partial"),
+        (asked((jax.jit(jnp.sin), X), donate=0), "jitted already"),
+        (asked((jnp.sin, X), name="a b"), "workload name 'a b'"),
+    ],
+)
+def test_refused_before_compiling(
+    call: Any, expected: str, plans: PlansOfTest, told: list[Any]
+) -> None:
+    with pytest.raises(XlapipeError) as caught:
+        call(plans)
+    assert expected in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert told == []
+
+
+def test_what_the_step_raises_passes_through(plans: PlansOfTest) -> None:
+    with pytest.raises(TypeError, match=r"incompatible shapes|contracting"):
+        plans(broken.does_not_lower())
+
+
+def test_refused_questions(plans: PlansOfTest, good: PlanUnderTest) -> None:
+    with pytest.raises(XlapipeError, match="unknown gemm backend 'magma'"):
+        good.gemms("magma")
+    bare = replace(good, _expectations=())
+    with pytest.raises(XlapipeError, match="nothing to check"):
+        bare.check()
+
+
+def no_compile(*_: Any) -> Any:
+    raise AssertionError("compiled again")
+
+
+def test_what_has_not_changed_is_not_compiled(
+    plans: PlansOfTest, good: PlanUnderTest, monkeypatch: pytest.MonkeyPatch, told: list[Any]
+) -> None:
+    monkeypatch.setattr(cache, "compile_dump", no_compile)
+    del told[:]
+    again = plans(replace(broken.good(), expectations=(ParameterBytes(1),)))
+    assert told == [False]
+    assert again.dump.plan == good.dump.plan
+    # What is expected is no part of the program, and is today's.
+    assert not again.check()
+    assert again.dump.expectations == (ParameterBytes(1),)
+
+
+def test_everything_that_decides_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = broken.good()
+    job = job_of(workload, target="h200", gemm="auto", autotune_lock=None, timeout=None)
+    program = lower_in_test(workload, TARGET.config_text)
+    keys = [
+        cache_key(job, program, HERE),
+        cache_key(replace(job, policy=type(job.policy)("cublas")), program, HERE),
+        cache_key(replace(job, target=target_named("b200")), program, HERE),
+        cache_key(job, replace(program, options={"xla_gpu_autotune_level": 0}), HERE),
+        cache_key(job, replace(program, stablehlo=program.stablehlo + b" "), HERE),
+        cache_key(job, replace(program, workload="other"), HERE),
+        cache_key(job, program, HERE.parent),
+    ]
+    monkeypatch.setattr(cache, "version", lambda package: "0")
+    keys.append(cache_key(job, program, HERE))
+    assert len(set(keys)) == len(keys)
+    monkeypatch.undo()
+    later = replace(job, timeout_seconds=1.0)
+    assert cache_key(later, replace(program, expectations=({},)), HERE) == keys[0]
+
+
+@pytest.fixture
+def compiled(good: PlanUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Takes the place of compiling, and is as long as there were compiles."""
+    files = {path.name: path.read_bytes() for path in good.dump.path.iterdir()}
+    files.pop(MANIFEST)
+    calls: list[int] = []
+
+    def slow(*_: Any) -> Any:
+        calls.append(1)
+        time.sleep(0.2)
+        # As after a compile: the digests come with the writing.
+        return replace(good.dump, manifest=replace(good.dump.manifest, files={})), None, files
+
+    monkeypatch.setattr(cache, "compile_dump", slow)
+    return calls
+
+
+def test_a_damaged_entry_is_made_again(tmp_path: Path, compiled: list[int]) -> None:
+    told: list[Any] = []
+    plans = plans_of(tmp_path, tmp_path / "cache", told)
+    path = plans(broken.good()).dump.path
+    (path / "after_optimizations.hlo.pb").write_bytes(b"damaged")
+    plans(broken.good())
+    plans(broken.good())
+    assert told == [True, True, False]
+    assert sorted(each.name for each in path.parent.iterdir()) == sorted([path.name, "locks"])
+
+
+def test_what_nobody_asked_for_in_a_month_is_removed(tmp_path: Path, compiled: list[int]) -> None:
+    plans = plans_of(tmp_path, tmp_path / "cache", [])
+    used, unused = plans(broken.good()).dump.path, plans(broken.good(), gemm="triton").dump.path
+    for path in (used, unused):
+        os.utime(path, (0, 0))
+    plans(broken.good())  # which is a use
+    plans(broken.good(), gemm="cublas")
+    assert used.exists() and not unused.exists()
+    assert len(compiled) == 3
+
+
+def test_two_at_once_compile_once(tmp_path: Path, compiled: list[int]) -> None:
+    told: list[Any] = []
+    both = [
+        threading.Thread(target=plans_of(tmp_path, tmp_path / "cache", told), args=[broken.good()])
+        for _ in range(2)
+    ]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    assert len(compiled) == 1
+    assert sorted(told) == [False, True]
+
+
+def test_an_unwritable_cache(tmp_path: Path) -> None:
+    plans = plans_of(tmp_path, Path("/proc/nowhere"), [])
+    with pytest.raises(XlapipeError, match=r"cache /proc/nowhere: cannot be written.*name another"):
+        plans(broken.good())
+
+
+def test_a_missing_golden_says_how_to_make_it(good: PlanUnderTest) -> None:
+    answer = good.matches_golden()
+    assert not answer
+    assert "there is no golden hlo_dumps/good/h200-auto-jax" in str(answer)
+    assert "pytest --xlapipe-update" in str(answer)
+
+
+@pytest.fixture
+def golden(good: PlanUnderTest, cache_folder: Path, tmp_path: Path, told: list[Any]) -> Path:
+    """A golden that was written on request."""
+    del told[:]
+    assert plans_of(tmp_path, cache_folder, told, update=True)(broken.good()).matches_golden()
+    (manifest,) = tmp_path.glob(f"hlo_dumps/good/*/{MANIFEST}")
+    assert told == [False, (str(manifest.parent.relative_to(tmp_path)), ["new"])]
+    return manifest.parent
+
+
+def test_a_golden_of_a_plan_that_was_just_compiled_is_whole(
+    tmp_path: Path, compiled: list[int], good: PlanUnderTest
+) -> None:
+    fresh = plans_of(tmp_path, tmp_path / "cache", [], update=True)(broken.good())
+    assert compiled == [1]
+    assert fresh.matches_golden()
+    (manifest,) = tmp_path.glob(f"hlo_dumps/good/*/{MANIFEST}")
+    golden, kept = manifest.parent, good.dump.path
+    assert {path.name for path in golden.iterdir()} == {path.name for path in kept.iterdir()}
+    assert open_dump(golden).plan == good.plan
+
+
+def test_a_golden_is_matched_and_left_alone(
+    golden: Path, good: PlanUnderTest, cache_folder: Path, tmp_path: Path, told: list[Any]
+) -> None:
+    assert good.matches_golden()
+    # Lines that moved are no change of the plan: an update leaves the golden as it is.
+    (golden / "after_optimizations.txt").write_text("with other line numbers")
+    del told[:]
+    assert plans_of(tmp_path, cache_folder, told, update=True)(broken.good()).matches_golden()
+    assert told == [False]
+    assert (golden / "after_optimizations.txt").read_text() == "with other line numbers"
+
+
+def test_another_plan_is_told_in_sentences_first(
+    golden: Path, plans: PlansOfTest, cache_folder: Path, tmp_path: Path, told: list[Any]
+) -> None:
+    answer = plans(NOT_DONATED).matches_golden()
+    assert not answer
+    lines = str(answer).splitlines()
+    assert lines[1] == "  cache['k'] is no longer donated"
+    assert any("131,072 B" in line for line in lines[2:6])
+    text = next(n for n, line in enumerate(lines) if line == "--- golden plan.txt")
+    assert text > lines.index("  cache['k'] is no longer donated")
+    assert lines[-1] == "if that is meant: pytest --xlapipe-update"
+    del told[:]
+    assert plans_of(tmp_path, cache_folder, told, update=True)(NOT_DONATED).matches_golden()
+    (_, (path, what)) = told
+    assert path.startswith("hlo_dumps/good/") and "cache['k'] is no longer donated" in what
+
+
+def test_two_plans_of_a_test_do_not_share_a_golden(plans: PlansOfTest, golden: Path) -> None:
+    assert plans(broken.good()).matches_golden()
+    assert plans(broken.good()).matches_golden()
+    with pytest.raises(XlapipeError, match=r"two plans of this test .* name="):
+        plans(NOT_DONATED).matches_golden()
+
+
+def test_a_golden_of_a_newer_schema_is_refused(golden: Path, good: PlanUnderTest) -> None:
+    path = golden / MANIFEST
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 99'))
+    with pytest.raises(DumpError, match=r"schema version 99.*newer xlapipe"):
+        good.matches_golden()
+
+
+def test_a_golden_that_cannot_be_written(
+    good: PlanUnderTest, cache_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "hlo_dumps").write_text("a file is in the way")
+    plans = plans_of(tmp_path, cache_folder, [], update=True)
+    with pytest.raises(XlapipeError, match="cannot be written"):
+        plans(broken.good()).matches_golden()
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def test_errors_have_the_classes_that_are_documented(plans: PlansOfTest) -> None:
+    with pytest.raises(TargetError):
+        plans(jnp.sin, X, target="h20")
+    with pytest.raises(WorkloadError):
+        plans(jnp.sin, 2.0)

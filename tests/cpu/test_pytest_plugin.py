@@ -1,0 +1,106 @@
+"""The plugin in pytest runs of its own, as a user's."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NO_WHEELS = """
+import pytest
+from xlapipe import doctor
+
+@pytest.fixture(autouse=True)
+def no_wheels(monkeypatch):
+    missing = doctor.Check(
+        name="libdevice", ok=False, found="nowhere", expected="a wheel", remedy="pip install it"
+    )
+    monkeypatch.setattr(doctor, "missing_to_compile", lambda: [missing])
+"""
+USES_IT = """
+def test_plan(xlapipe_plan):
+    xlapipe_plan(lambda x: x)
+"""
+# Without other packages' plugins, which take seconds to start.
+OTHERS = [f"-pno:{name}" for name in ("hypothesispytest", "anyio", "jaxtyping", "timeout")]
+PYTEST = [sys.executable, "-Werror", "-mpytest", "-c", os.devnull, "--rootdir=.", *OTHERS]
+
+
+def run(folder: Path, *arguments: str, ci: str = "") -> "subprocess.CompletedProcess[str]":
+    """Runs pytest in `folder`, with warnings as errors and no configuration but its own."""
+    return subprocess.run(
+        [*PYTEST, *arguments],
+        cwd=folder,
+        env={**os.environ, "CI": ci},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_run_that_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import sys\n"
+        "def test_it(pytestconfig):\n"
+        "    assert pytestconfig.pluginmanager.hasplugin('xlapipe')\n"
+        "    loaded = {name for name in sys.modules if name.startswith(('jax', 'xlapipe'))}\n"
+        "    assert loaded == {'xlapipe', 'xlapipe.errors', 'xlapipe.pytest_plugin'}\n"
+    )
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "xlapipe ===" not in done.stdout
+    assert not (tmp_path / ".pytest_cache" / "d" / "xlapipe").exists()
+
+
+def test_marker(tmp_path: Path) -> None:
+    assert "@pytest.mark.xlapipe_device: the test needs" in run(tmp_path, "--markers").stdout
+
+
+def test_an_update_is_refused_in_ci(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it(): pass\n")
+    done = run(tmp_path, "--xlapipe-update", ci="true")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "--xlapipe-update: refused in CI" in done.stderr
+    assert run(tmp_path, "--xlapipe-update", ci="false").returncode == 0
+
+
+@pytest.mark.parametrize(("strict", "outcome"), [(False, "1 skipped"), (True, "1 failed")])
+def test_without_the_wheels(strict: bool, outcome: str, tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(NO_WHEELS)
+    (tmp_path / "test_it.py").write_text(USES_IT)
+    done = run(tmp_path, "-rs", *(["--xlapipe-strict"] if strict else []))
+    # A fixture that fails is an error in pytest's count.
+    assert outcome.replace("failed", "error") in done.stdout
+    assert "cannot compile: libdevice: nowhere; mend it with: pip install it" in done.stdout
+
+
+def test_a_device_test_is_skipped_without_a_gpu(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from xlapipe.machine import Machine\nMachine.gpu = lambda self: None\n"
+    )
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n@pytest.mark.xlapipe_device\ndef test_it(): raise AssertionError\n"
+    )
+    done = run(tmp_path, "-rs", "--strict-markers")
+    assert "1 skipped" in done.stdout
+    assert "no NVIDIA GPU is attached" in done.stdout
+
+
+def test_an_unknown_target_is_one_error_at_the_tests_own_line(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(USES_IT)
+    done = run(tmp_path, "--xlapipe-target", "h20")
+    assert "test_it.py:3: TargetError" in done.stdout
+    assert "unknown target 'h20'" in done.stdout
+    assert "xlapipe/jobs.py" not in done.stdout
+
+
+def test_an_unwritable_cache_folder(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import numpy as np\n"
+        "def test_plan(xlapipe_plan):\n"
+        "    xlapipe_plan(lambda x: x, np.zeros(3))\n"
+    )
+    done = run(tmp_path, "--xlapipe-cache", "/proc/nowhere")
+    assert "cache /proc/nowhere: cannot be written" in done.stdout
+    assert "--xlapipe-cache" in done.stdout

@@ -1,0 +1,273 @@
+"""The donation proof: one row per donated leaf, and what it says where a donation failed."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xlapipe.dump import open_dump
+from xlapipe.expect import Aliased, Donated, check_all, expectation_from_json, expectation_to_json
+from xlapipe.plan import (
+    AllocationKind,
+    BufferAllocation,
+    Computation,
+    HloModule,
+    InputOutputAlias,
+    Instruction,
+    LogicalBuffer,
+    Plan,
+    SourceLine,
+)
+from xlapipe.plan.copies import find_copies
+from xlapipe.plan.donation import Donation, DonationOutcome, donations
+from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.report.donation import donation_figures, donation_lines
+
+PARAMETER, LIVE = AllocationKind.PARAMETER, AllocationKind.MAYBE_LIVE_OUT
+TEMP = AllocationKind.PREALLOCATED_TEMP
+SHAPE = "bf16[8,128]{1,0}"
+LINE = SourceLine("step.py", 7)
+
+
+def value(name: str, shape: str = SHAPE, size: int = 2048) -> LogicalBuffer:
+    return LogicalBuffer(name, 0, size, shape)
+
+
+def leaf(path: str, number: int | None, **fields: Any) -> ArgumentLeaf:
+    return replace(ArgumentLeaf(path, (8, 128), "bfloat16", 2048, True, number), **fields)
+
+
+def program(
+    *entry: Instruction,
+    allocations: tuple[BufferAllocation, ...] = (),
+    arguments: tuple[ArgumentLeaf, ...] = (leaf("cache", 0),),
+    outputs: tuple[OutputLeaf, ...] = (OutputLeaf("out", (8, 128), "bfloat16", 2048, 0),),
+    aliases: tuple[InputOutputAlias, ...] = (),
+    donors: tuple[int, ...] = (),
+    **computations: Computation,
+) -> Program:
+    body = entry or (Instruction("cache", "parameter", SHAPE, parameter_number=0),)
+    main = Computation("main", body, body[-1].name)
+    module = HloModule("jit_step", {**computations, "main": main}, "main")
+    plan = Plan(
+        allocations or (BufferAllocation(0, 2048, (PARAMETER,), 0, values=(value("cache"),)),),
+        module=module,
+        header_aliases=aliases,
+        buffer_donors=tuple((number, ()) for number in donors),
+    )
+    return Program(plan, arguments=arguments, outputs=outputs)
+
+
+def only(found: Program) -> Donation:
+    (row,) = donations(found)
+    return row
+
+
+IN_PLACE = program(
+    Instruction("cache", "parameter", SHAPE, parameter_number=0),
+    Instruction("update", "dynamic-update-slice", SHAPE, ("cache",), source=LINE),
+    allocations=(
+        BufferAllocation(0, 2048, (PARAMETER, LIVE), 0, values=(value("cache"), value("update"))),
+    ),
+    aliases=(InputOutputAlias(0, ()),),
+)
+
+
+def test_in_place() -> None:
+    row = only(IN_PLACE)
+    assert (row.outcome, row.output, row.copies) == (DonationOutcome.ALIASED, "out", ())
+    assert row.holds and row.reason == ""
+
+
+def test_what_is_not_donated_has_no_row() -> None:
+    assert donations(replace(IN_PLACE, arguments=(leaf("cache", 0, donated=False),))) == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "outcome", "reason"),
+    [
+        (
+            program(arguments=(leaf("cache", None),)),
+            DonationOutcome.DROPPED,
+            "the program does not use it",
+        ),
+        (
+            program(outputs=(OutputLeaf("out", (8, 128), "float32", 4096, 0),), donors=(0,)),
+            DonationOutcome.DONOR_ONLY,
+            "no output has its shape and dtype: out is float32, 4,096 B",
+        ),
+        (
+            program(outputs=(OutputLeaf("out", (512,), "float32", 2048, 0),)),
+            DonationOutcome.UNUSED,
+            "out, float32[512], has its size alone",
+        ),
+        (
+            program(outputs=(OutputLeaf("out", (), "float32", 4, 0),)),
+            DonationOutcome.UNUSED,
+            "nor its size of 2,048 B",
+        ),
+        (
+            program(outputs=(OutputLeaf("out", (8, 128), "bfloat16", 1024, 0),)),
+            DonationOutcome.UNUSED,
+            "the sharding of out differs: 1,024 B on each device, not 2,048 B",
+        ),
+        (
+            program(
+                Instruction("cache", "parameter", SHAPE, parameter_number=0),
+                Instruction("turned", "copy", "bf16[8,128]{0,1}", ("cache",)),
+            ),
+            DonationOutcome.UNUSED,
+            "the layout of out differs: {0,1}, not {1,0}",
+        ),
+        (program(), DonationOutcome.UNUSED, "XLA aliased nothing to it; out would fit"),
+    ],
+)
+def test_a_donation_that_came_to_nothing(
+    changed: Program, outcome: DonationOutcome, reason: str
+) -> None:
+    row = only(changed)
+    assert row.outcome is outcome
+    assert reason in row.reason
+    assert row.advice and not row.holds and row.output is None
+    for expectation in (Aliased("cache"), Donated("cache")):
+        (finding,) = check_all((expectation,), changed)
+        assert reason in finding.violations[0].found
+
+
+def test_an_output_that_another_leaf_took() -> None:
+    arguments = (leaf("old", 0), leaf("new", 1))
+    _, row = donations(replace(IN_PLACE, arguments=arguments))
+    assert row.reason == "out has its shape and dtype, and went to old"
+
+
+def test_the_same_buffer_behind_two_leaves() -> None:
+    shared = replace(IN_PLACE, same_buffer={"cache": "weights['head']"})
+    row = only(shared)
+    assert row.outcome is DonationOutcome.SAME_BUFFER
+    assert "weights['head'] is the same array" in row.reason
+    assert not check_all((Aliased("cache"),), shared)[0].holds
+
+
+def copied(*, bytes_copied: int = 2048, into: bool = False) -> Program:
+    """An alias with a copy beside it: out of the donated buffer, or from temp into it."""
+    other = value("copy", SHAPE, bytes_copied)
+    mine = [value("cache"), value("update"), *([other] if into else [])]
+    theirs = [value("work")] if into else [other]
+    kinds = (TEMP,) if into else (LIVE,)
+    source = "work" if into else "cache"
+    return program(
+        Instruction("cache", "parameter", SHAPE, parameter_number=0),
+        Instruction("work", "add", SHAPE, ("cache",)),
+        Instruction("copy", "copy", SHAPE, (source,), source=LINE),
+        Instruction("update", "dynamic-update-slice", SHAPE, ("cache",)),
+        allocations=(
+            BufferAllocation(0, 2048, (PARAMETER, LIVE), 0, values=tuple(mine)),
+            BufferAllocation(1, 2048, kinds, values=tuple(theirs)),
+        ),
+        aliases=(InputOutputAlias(0, ()),),
+    )
+
+
+@pytest.mark.parametrize("into", [False, True])
+def test_an_alias_with_a_copy_beside_it(into: bool) -> None:
+    found = copied(into=into)
+    row = only(found)
+    assert (row.outcome, row.output, row.source) == (DonationOutcome.COPIED, "out", LINE)
+    assert [(copy.instruction, copy.copied_bytes) for copy in row.copies] == [("copy", 2048)]
+    # The alias is there; `Donated` asks for more, unless the copy is let pass.
+    aliased, donated, limited, below = check_all(
+        (Aliased("cache"), Donated("cache"), Donated("cache", 2048), Donated("cache", 2047)), found
+    )
+    assert (aliased.holds, donated.holds, limited.holds, below.holds) == (True, False, True, False)
+    assert "2,048 B" in donated.violations[0].found
+
+
+def test_a_row_that_is_read_is_no_copy_of_the_leaf() -> None:
+    assert only(copied(bytes_copied=1023)).holds
+    assert not only(copied(bytes_copied=1024)).holds
+
+
+def test_an_element_of_a_tuple_is_found_by_its_shape() -> None:
+    """HLO text names the tuple's maker alone; two elements of one shape are both named."""
+    wide = "bf16[16,128]{1,0}"
+    carry = f"({SHAPE}, {SHAPE}, {wide})"
+
+    def carried(shape: str, size: int) -> Program:
+        return program(
+            Instruction("a", "parameter", SHAPE, parameter_number=0),
+            Instruction("b", "parameter", SHAPE, parameter_number=1),
+            Instruction("c", "parameter", wide, parameter_number=2),
+            Instruction("all", "tuple", carry, ("a", "b", "c")),
+            Instruction("copy", "copy", shape, ("all",)),
+            allocations=(
+                BufferAllocation(0, 2048, (PARAMETER, LIVE), 0, values=(value("a"),)),
+                BufferAllocation(1, 2048, (PARAMETER, LIVE), 1, values=(value("b"),)),
+                BufferAllocation(2, 4096, (PARAMETER, LIVE), 2, values=(value("c", wide, 4096),)),
+                BufferAllocation(3, size, (TEMP,), values=(value("copy", shape, size),)),
+            ),
+            arguments=(
+                leaf("a", 0),
+                leaf("b", 1),
+                leaf("c", 2, shape=(16, 128), size_bytes=4096),
+            ),
+            aliases=tuple(InputOutputAlias(n, (n,)) for n in range(3)),
+        )
+
+    assert [copy.read_from for copy in find_copies(carried(wide, 4096).plan)] == [(2,)]
+    a, b, c = donations(carried(SHAPE, 2048))
+    assert c.holds
+    assert a.reason == "copy copies 2,048 B of it or of b"
+    assert b.reason == "copy copies 2,048 B of it or of a"
+
+
+@pytest.mark.parametrize(
+    ("workload", "paths"),
+    [
+        ("qwen3-step", []),
+        ("qwen3-step-donated", ["p16"]),
+        ("qwen3-prefill", ["cache[0]['k']", "cache[0]['v']", "cache[1]['k']", "cache[1]['v']"]),
+        ("qwen3-decode", ["cache[0]['k']", "cache[0]['v']", "cache[1]['k']", "cache[1]['v']"]),
+    ],
+)
+def test_every_golden_is_donated_as_it_says(workload: str, paths: list[str], goldens: Path) -> None:
+    folders = sorted((goldens / workload).iterdir())
+    assert folders
+    for folder in folders:
+        dump = open_dump(folder)
+        rows = donations(dump.program)
+        assert [row.path for row in rows] == paths
+        assert [row.reason for row in rows if not row.holds] == []
+        assert sum(row.size_bytes for row in rows) == dump.plan.totals.aliased_bytes
+
+
+def test_lines_show_what_failed_first() -> None:
+    rows = (only(IN_PLACE), replace(only(copied()), path="other"))
+    heading, first, copy, advice, last = donation_lines(rows)
+    assert heading == "donation: 1 of 2 leaves in place, 2,048 B"
+    assert "ALIASED, BUT COPIED -> out: copy copies 2,048 B of it" in first
+    assert copy.strip() == "copy, 2,048 B at step.py:7"
+    assert advice.strip().startswith("try: ")
+    assert last.split() == ["cache", "2,048", "B", "->", "out"]
+    assert list(donation_lines(())) == []
+
+
+def test_many_leaves_are_cut_for_people_only() -> None:
+    rows = tuple(replace(only(IN_PLACE), path=f"p{n}") for n in range(100))
+    lines = list(donation_lines(rows))
+    assert len(lines) == 42
+    assert lines[-1] == "  … and 60 more (--json has all)"
+
+
+def test_figures() -> None:
+    figures = donation_figures(only(copied()))
+    assert figures["outcome"] == "aliased, but copied"
+    assert figures["holds"] is False
+    assert figures["copies"][0]["source"] == "step.py:7"
+    assert donation_figures(only(IN_PLACE))["source"] is None
+
+
+def test_record_of_donated() -> None:
+    expectation = Donated("params", copies_up_to_bytes=16, because="small ones")
+    data = expectation_to_json(expectation)
+    assert expectation_from_json(data, where="manifest.json") == expectation

@@ -1,0 +1,58 @@
+"""A lowered program as plain data: it crosses from the process that traced it to the compiler.
+
+StableHLO travels as MLIR bytecode, with the names of scopes and the source lines in it.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoweredProgram:
+    """A workload after lowering, with all that compiling and recording it takes.
+
+    Attributes:
+      workload: its name.
+      stablehlo: MLIR bytecode of the module.
+      propagate_to_parameters, propagate_to_outputs: for each, whether XLA may choose the sharding.
+      options: XLA options of the workload.
+      expectations: as `expectation_to_json` writes them; None stands for one of a user's class.
+    """
+
+    workload: str
+    stablehlo: bytes
+    arguments: tuple[ArgumentLeaf, ...]
+    outputs: tuple[OutputLeaf, ...]
+    device_count: int = 1
+    propagate_to_parameters: tuple[bool, ...] = ()
+    propagate_to_outputs: tuple[bool, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    mesh: Mapping[str, int] | None = None
+    expectations: tuple[Mapping[str, Any] | None, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; the module as base64."""
+        return {**asdict(self), "stablehlo": base64.b64encode(self.stablehlo).decode()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "LoweredProgram":
+        """What `to_json` wrote, a moment ago and with this code: nothing is checked."""
+        leaves = {
+            name: tuple(
+                leaf_class(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in data[name]
+            )
+            for name, leaf_class in (("arguments", ArgumentLeaf), ("outputs", OutputLeaf))
+        }
+        lists = ("propagate_to_parameters", "propagate_to_outputs", "expectations")
+        return cls(
+            **{
+                **data,
+                **leaves,
+                **{name: tuple(data[name]) for name in lists},
+                "stablehlo": base64.b64decode(data["stablehlo"]),
+            }
+        )

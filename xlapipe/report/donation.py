@@ -1,0 +1,67 @@
+"""The donation proof, as plain data for `--json` and as lines for a terminal."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from xlapipe.plan.donation import Donation
+
+_MOST_LINES = 40
+
+
+def donation_figures(donation: Donation) -> dict[str, Any]:
+    """One donated leaf; `output` is None without an alias, `reason` empty where all is well."""
+    return {
+        "path": donation.path,
+        "shape": list(donation.shape),
+        "dtype": donation.dtype,
+        "size_bytes": donation.size_bytes,
+        "outcome": str(donation.outcome),
+        "holds": donation.holds,
+        "output": donation.output,
+        "reason": donation.reason,
+        "advice": donation.advice,
+        "copies": [
+            {
+                "instruction": copy.instruction,
+                "copied_bytes": copy.copied_bytes,
+                "op_name": copy.op_name,
+                "source": str(copy.source) if copy.source is not None else None,
+            }
+            for copy in donation.copies
+        ],
+        "source": str(donation.source) if donation.source is not None else None,
+    }
+
+
+def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
+    """A heading, the leaves whose donation failed, and the others; nothing if none is donated."""
+    if not rows:
+        return
+    held = [row for row in rows if row.holds]
+    aliased_bytes = sum(row.size_bytes for row in held)
+    yield f"donation: {len(held)} of {len(rows)} leaves in place, {aliased_bytes:,} B"
+    ordered = sorted(rows, key=lambda row: row.holds)
+    width = max(len(row.path) for row in ordered[:_MOST_LINES])
+    digits = max(len(f"{row.size_bytes:,}") for row in ordered[:_MOST_LINES])
+    for row in ordered[:_MOST_LINES]:
+        yield f"  {row.path:<{width}}  {row.size_bytes:>{digits},} B  {_answer(row)}"
+        for detail in _details(row):
+            yield f"  {'':<{width}}  {'':>{digits}}    {detail}"
+    if len(ordered) > _MOST_LINES:
+        yield f"  … and {len(ordered) - _MOST_LINES} more (--json has all)"
+
+
+def _answer(row: Donation) -> str:
+    if row.holds:
+        return f"-> {row.output}"
+    return f"{row.outcome.upper()}{f' -> {row.output}' if row.output else ''}: {row.reason}"
+
+
+def _details(row: Donation) -> Iterator[str]:
+    for copy in row.copies:
+        at = f" at {copy.source}" if copy.source is not None else ""
+        yield f"{copy.instruction}, {copy.copied_bytes:,} B{at}"
+    if row.source is not None and not row.copies:
+        yield f"at {row.source}"
+    if row.advice:
+        yield f"try: {row.advice}"

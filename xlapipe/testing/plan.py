@@ -1,0 +1,116 @@
+"""A compiled plan, as tests ask about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from xlapipe.dump import Dump
+from xlapipe.errors import XlapipeError
+from xlapipe.expect import Aliased, Donated, Expectation, check_all
+from xlapipe.plan import Plan, Totals
+from xlapipe.plan.copies import Copy, find_copies
+from xlapipe.plan.donation import Donation, donations
+from xlapipe.plan.gemms import Gemm, GemmBackend
+from xlapipe.plan.program import Program
+from xlapipe.testing.answer import Answer, answer_of
+from xlapipe.testing.goldens import Goldens
+
+# As the GEMM policy of that name: cuBLAS is one library with several entries.
+_CUBLAS = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
+
+
+@dataclass(frozen=True, repr=False)
+class PlanUnderTest:
+    """What `xlapipe_plan` returns. Bytes are ints, on one device.
+
+    Attributes:
+      dump: everything that was captured.
+      program: the plan with the author's names of arguments and outputs.
+    """
+
+    dump: Dump
+    program: Program
+    _expectations: tuple[Expectation, ...]
+    _key: str
+    _goldens: Goldens
+    _asked: Callable[[Answer], Answer]
+
+    def __repr__(self) -> str:
+        manifest = self.dump.manifest
+        return f"<plan of {manifest.workload} for {manifest.target}>"
+
+    @property
+    def plan(self) -> Plan:
+        """Allocations, aliases, thunks and optimised HLO."""
+        return self.dump.plan
+
+    @property
+    def totals(self) -> Totals:
+        return self.plan.totals
+
+    @property
+    def total_allocation_bytes(self) -> int:
+        return self.totals.total_allocation_bytes
+
+    @property
+    def temp_bytes(self) -> int:
+        return self.totals.temp_bytes
+
+    @property
+    def tuned(self) -> bool:
+        """Whether a device's autotune results were used; else gemm tiles are XLA's defaults."""
+        return self.dump.manifest.tuned
+
+    @property
+    def donations(self) -> tuple[Donation, ...]:
+        """What became of each donated leaf."""
+        return donations(self.program)
+
+    def aliases(self, name: str) -> Answer:
+        """Whether every argument leaf named `name` is donated and aliased; `Aliased`."""
+        return self._answer(Aliased(name))
+
+    def donated(self, name: str, *, copies_up_to_bytes: int = 0) -> Answer:
+        """Whether, besides, nothing larger copies half of a leaf or more; `Donated`."""
+        return self._answer(Donated(name, copies_up_to_bytes))
+
+    def check(self, *expectations: Expectation) -> Answer:
+        """Whether all of `expectations` hold; without any, those of the workload.
+
+        Raises:
+          XlapipeError: there are none.
+        """
+        expectations = expectations or self._expectations
+        if not expectations:
+            raise XlapipeError(
+                f"{self!r}: nothing to check: name expectations of xlapipe.expect, or give a "
+                "Workload that has some"
+            )
+        return self._answer(*expectations)
+
+    def _answer(self, *expectations: Expectation) -> Answer:
+        return self._asked(answer_of(check_all(expectations, self.program)))
+
+    def gemms(self, backend: str | None = None) -> tuple[Gemm, ...]:
+        """Matrix products on `backend`, of `GemmBackend`; `cublas` stands for cuBLASLt too.
+
+        Raises:
+          XlapipeError: no such backend.
+        """
+        if backend is None:
+            return self.plan.gemms
+        known = {member.value: (member,) for member in GemmBackend} | {"cublas": _CUBLAS}
+        if backend not in known:
+            raise XlapipeError(f"unknown gemm backend {backend!r}; known: {', '.join(known)}")
+        return tuple(gemm for gemm in self.plan.gemms if gemm.backend in known[backend])
+
+    def copies(self, above_bytes: int = 0) -> tuple[Copy, ...]:
+        """Values of more than `above_bytes` that were written by moving data alone."""
+        return tuple(c for c in find_copies(self.plan) if c.copied_bytes > above_bytes)
+
+    def matches_golden(self) -> Answer:
+        """Whether the plan is that of the golden beside the test file, in `hlo_dumps/`.
+
+        Raises:
+          DumpError: the golden is damaged, or was made by a newer xlapipe.
+        """
+        return self._asked(self._goldens.matches(self.dump, self._key))
