@@ -1,8 +1,15 @@
 """The vocabulary of expectations. All are frozen dataclasses; every field is plain data."""
 
 from xlapipe.expect.base import Expectation, Finding, Violation, check_all
-from xlapipe.expect.donation import Aliased, NotAliased
-from xlapipe.expect.kernels import FusionCount, GemmCount, Matmul, MatmulsAccounted, backend_counts
+from xlapipe.expect.donation import Aliased, Donated, NotAliased
+from xlapipe.expect.kernels import (
+    FastAccumulation,
+    FusionCount,
+    GemmCount,
+    Matmul,
+    MatmulsAccounted,
+    backend_counts,
+)
 from xlapipe.expect.loops import LoopOfTrips, NoCopyInLoopAbove
 from xlapipe.expect.memory import (
     AllocationOf,
@@ -16,13 +23,16 @@ from xlapipe.expect.memory import (
     TotalWithin,
 )
 from xlapipe.expect.record import expectation_from_json, expectation_to_json
+from xlapipe.expect.traffic import ReadAtMost, ValuesOfShapeAtMost
 
 __all__ = [
     "Aliased",
     "AllocationOf",
     "AllocationsAre",
     "BeyondAtMost",
+    "Donated",
     "Expectation",
+    "FastAccumulation",
     "Finding",
     "FusionCount",
     "GemmCount",
@@ -35,8 +45,10 @@ __all__ = [
     "NoValueOfShape",
     "NotAliased",
     "ParameterBytes",
+    "ReadAtMost",
     "TempAtMost",
     "TotalWithin",
+    "ValuesOfShapeAtMost",
     "Violation",
     "backend_counts",
     "check_all",

@@ -50,6 +50,37 @@ class NotAliased(Expectation):
         return self.finding(f"{len(aliases)} aliases in the module", *violations)
 
 
+@dataclass(frozen=True)
+class Donated(Expectation):
+    """Every argument leaf named `name` is given up: written over, or freed when the step ends.
+
+    An output of another size cannot be written over it; its memory is free for the next step all
+    the same. JAX gives up no leaf to which no output has as many elements.
+    """
+
+    name: str
+
+    def check(self, program: Program) -> Finding:
+        plan = program.plan
+        given_up = {alias.parameter_number for alias in plan.aliases}
+        given_up |= {number for number, _ in plan.buffer_donors or ()}
+        leaves = program.arguments_named(self.name)
+        violations = [] if leaves else [nothing_named(program, self.name)]
+        violations += [
+            Violation(
+                f"{leaf.path} ({leaf.size_bytes:,} B) is donated",
+                "donated, but no output has as many elements" if leaf.donated else "it is not",
+                _where_parameter(plan, leaf.parameter_number),
+                advice=f"add the argument {leaf.path.split('[')[0].split('.')[0]!r} to "
+                "donate_argnums",
+            )
+            for leaf in leaves
+            if leaf.parameter_number not in given_up
+        ]
+        donated_bytes = sum(leaf.size_bytes for leaf in leaves if leaf.parameter_number in given_up)
+        return self.finding(f"{len(leaves)} leaves, {donated_bytes:,} B donated", *violations)
+
+
 def _where_parameter(plan: Plan, number: int | None) -> str:
     allocation = plan.parameter_allocation(number)
     return "" if allocation is None else describe(allocation)
