@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from xlapipe.errors import WorkloadError
+from xlapipe.kernel_ir import strip_locations
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.registry import workload_arguments
 from xlapipe.workload import Workload
@@ -91,6 +92,7 @@ def lower(workload: Workload, devices: Sequence[Any]) -> LoweredProgram:
     )
     with jax.sharding.use_abstract_mesh(_mesh_in_use(mesh, devices[0])):
         lowered = jitted.lower(*args)
+    strip_locations(lowered.compiler_ir("stablehlo"))
     return LoweredProgram(lowered, _arguments(workload, args, lowered), _outputs(lowered))
 
 
