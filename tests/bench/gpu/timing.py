@@ -14,7 +14,10 @@ from statistics import median
 from typing import Any
 
 SAMPLES = 15
-SAMPLE_SECONDS = 0.05
+SAMPLE_SECONDS = 0.02
+# Gemms without a pause draw so much power that an H200 lowers its clock after some 50 ms, and the
+# first samples of a run would be faster than the last.
+PAUSE_SECONDS = 0.1
 WARM_UP_CALLS = 5
 
 
@@ -64,7 +67,10 @@ def timed(
     # As many calls as fill a sample, from a trial that hides the wait as a sample does.
     trial = _seconds(call, wait, 20) / 20
     calls = max(10, min(20_000, round(SAMPLE_SECONDS / trial)))
-    samples = [_seconds(call, wait, calls) / calls for _ in range(SAMPLES)]
+    samples = []
+    for _ in range(SAMPLES):
+        time.sleep(PAUSE_SECONDS)
+        samples.append(_seconds(call, wait, calls) / calls)
     return Timing(
         case=case,
         variant=variant,
