@@ -44,22 +44,22 @@ BROKEN = {
     "float8 forward": (
         float8_linear_forward,
         "broken_float8",
-        ("dequantised", "wide", "other", "again", "in_place", "smaller"),
+        ("dequantised", "wide", "other", "again", "in_place", "watched", "smaller"),
     ),
     "float8 backward": (
         float8_linear_backward,
         "broken_float8",
-        ("dequantised", "wide", "other", "of_tensors", "smaller"),
+        ("dequantised", "wide", "other", "undonated", "watched", "smaller"),
     ),
     "float8 step": (
         float8_linear_step,
         "broken_float8",
-        ("dequantised", "wide", "other", "again", "smaller"),
+        ("dequantised", "wide", "other", "again", "watched", "smaller"),
     ),
     "spectral forward": (
         spectral_diffusion,
         "broken_spectral",
-        ("exponentials", "wide", "summed", "in_place", "smaller"),
+        ("exponentials", "wide", "summed", "in_place", "watched", "smaller"),
     ),
     "spectral train": (
         spectral_diffusion_train,
