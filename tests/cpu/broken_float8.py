@@ -36,7 +36,10 @@ def _with(make: Callable[[], Workload], name: str, **parts: Any) -> Workload:
 
 
 def _watched(make: Callable[[], Workload]) -> Workload:
-    """Every matrix that comes in is given back in float32 too, and there is one gemm more."""
+    """Every matrix that comes in is given back in float32 too, and there is one gemm more.
+
+    Nothing is donated: readers of what is written over read a copy.
+    """
     good = make()
 
     @wraps(good.fn)
@@ -45,7 +48,7 @@ def _watched(make: Callable[[], Workload]) -> Workload:
         wide = [lax.optimization_barrier(leaf.astype(jnp.float32)) for leaf in matrices]
         return good.fn(*args), wide, matrices[-1].T @ matrices[-1]
 
-    return replace(good, name=f"{good.name}-watched", fn=watched)
+    return replace(good, name=f"{good.name}-watched", fn=watched, donate_argnums=())
 
 
 def dequantised_dot(a: Any, b: Any, unscale: Any, *, dtype: Any, fast_accumulation: bool) -> Any:

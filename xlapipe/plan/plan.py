@@ -18,8 +18,8 @@ from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.liveness import LiveRanges
 from xlapipe.plan.thunks import Thunk
 
-# Opcodes whose result is a value of their operand, at the same place.
 _ARRAY = re.compile(r"[a-z]\w*\[[^\]]*\]")
+# Opcodes whose result is a value of their operand, at the same place.
 _NAMES_ANOTHER = ("bitcast", "get-tuple-element", "async-done", "async-start", "copy-done")
 
 
