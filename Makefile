@@ -14,6 +14,8 @@ VENV ?= .venv
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
 BENCH_ARGS ?= -p no:xdist
 ARGS ?=
+# On a machine with a GPU: a Python that has NVIDIA's libraries and, for the other sides, torch.
+GPU_PYTHON ?= python3
 
 # What the user has set for other programs must not change what XLA decides, nor what is imported.
 unexport $(filter JAX_% XLA_% TF_%,$(.VARIABLES))
@@ -25,10 +27,10 @@ setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dump test bench infer lint lock clean
+.PHONY: help setup dump test bench bench-gpu infer lint lock clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 setup: ## make .venv with the pinned requirements (the others do it as needed)
 	@$(setup)
@@ -46,6 +48,9 @@ bench: ## compare speed with a bare compile and with XProf
 
 infer: setup ## generate text with Qwen3: ARGS='--checkpoint DIR --prompt TEXT', or nothing
 	@$(bin)/python -m models.qwen3.generate $(ARGS)
+
+bench-gpu: ## compare speed on an attached GPU with torch's (GPU_PYTHON has jax and torch)
+	@$(GPU_PYTHON) tests/bench/gpu/compare.py $(ARGS)
 
 lint: setup ## ruff, mypy, import-linter
 	@$(bin)/ruff check .

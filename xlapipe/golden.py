@@ -184,7 +184,8 @@ def _allocation(allocation: BufferAllocation) -> Iterator[str]:
 def _gemms(program: Program) -> Iterator[str]:
     for gemm in program.plan.gemms:
         shapes = " × ".join(gemm.shapes[:-1]) + f" -> {gemm.shapes[-1]}"
-        yield f"{gemm.instruction}: {gemm.backend}, {shapes}, {gemm.op_name}"
+        fast = ", fast accumulation" if gemm.fast_accumulation else ""
+        yield f"{gemm.instruction}: {gemm.backend}{fast}, {shapes}, {gemm.op_name}"
 
 
 def _fusions(program: Program) -> Iterator[str]:

@@ -22,6 +22,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, S
 
 from xlapipe.errors import WorkloadError
 from xlapipe.expect import expectation_to_json
+from xlapipe.kernel_ir import strip_locations
 from xlapipe.lowered import LoweredProgram
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.registry import workload_arguments
@@ -78,6 +79,8 @@ def lower(workload: Workload, config_text: str) -> LoweredProgram:
     jitted = _jitted(workload, mesh)
     with jax.sharding.use_abstract_mesh(mesh), _without_donation_warnings():
         lowered = jitted.trace(*args).lower(lowering_platforms=("cuda",))
+    module = lowered._lowering.stablehlo()
+    strip_locations(module)
     # jit drops leaves that the program does not use; only these private fields tell which.
     details = lowered._lowering.compile_args
     to_parameters, to_outputs = pxla.get_prop_to_input_output(
@@ -85,7 +88,7 @@ def lower(workload: Workload, config_text: str) -> LoweredProgram:
     )
     return LoweredProgram(
         workload=workload.name,
-        stablehlo=mlir.module_to_bytecode(lowered._lowering.stablehlo()),
+        stablehlo=mlir.module_to_bytecode(module),
         arguments=_arguments(workload, args, lowered),
         outputs=_outputs(lowered),
         device_count=workload.device_count,

@@ -1,8 +1,9 @@
 """The vocabulary of expectations. All are frozen dataclasses; every field is plain data."""
 
 from xlapipe.expect.base import Expectation, Finding, Violation, check_all
-from xlapipe.expect.donation import Aliased, Donated, NotAliased
+from xlapipe.expect.donation import Aliased, Donated, GivenUp, NotAliased
 from xlapipe.expect.kernels import (
+    FastAccumulation,
     FusionCount,
     GemmCount,
     KernelCount,
@@ -23,6 +24,7 @@ from xlapipe.expect.memory import (
     TotalWithin,
 )
 from xlapipe.expect.record import expectation_from_json, expectation_to_json
+from xlapipe.expect.traffic import ReadAtMost, ValuesOfShapeAtMost
 
 __all__ = [
     "Aliased",
@@ -31,9 +33,11 @@ __all__ = [
     "BeyondAtMost",
     "Donated",
     "Expectation",
+    "FastAccumulation",
     "Finding",
     "FusionCount",
     "GemmCount",
+    "GivenUp",
     "KernelCount",
     "LoopOfTrips",
     "Matmul",
@@ -44,8 +48,10 @@ __all__ = [
     "NoValueOfShape",
     "NotAliased",
     "ParameterBytes",
+    "ReadAtMost",
     "TempAtMost",
     "TotalWithin",
+    "ValuesOfShapeAtMost",
     "Violation",
     "backend_counts",
     "check_all",

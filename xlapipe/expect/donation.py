@@ -40,7 +40,22 @@ class Aliased(Expectation):
         return _check_leaves(self, program, self.name, lambda row: row.outcome in _ALIASED)
 
 
+@dataclass(frozen=True)
+class GivenUp(Expectation):
+    """Every argument leaf named `name` is donated: written over, or free when the step ends.
+
+    An output of another size cannot be written over it; its memory is the next step's all the
+    same. JAX gives up no leaf to which no output has as many elements.
+    """
+
+    name: str
+
+    def check(self, program: Program) -> Finding:
+        return _check_leaves(self, program, self.name, lambda row: row.outcome in _GIVEN_UP)
+
+
 _ALIASED = frozenset({DonationOutcome.ALIASED, DonationOutcome.COPIED})
+_GIVEN_UP = _ALIASED | {DonationOutcome.DONOR_ONLY}
 
 
 def _check_leaves(
@@ -48,17 +63,18 @@ def _check_leaves(
 ) -> Finding:
     leaves = program.arguments_named(name)
     rows = {row.path: row for row in donations(program)}
+    word = "given up" if isinstance(expectation, GivenUp) else "aliased"
     violations = [] if leaves else [nothing_named(program, name)]
-    aliased_bytes = 0
+    held_bytes = 0
     for leaf in leaves:
         row = rows.get(leaf.path)
         if row is not None and holds(row):
-            aliased_bytes += leaf.size_bytes
+            held_bytes += leaf.size_bytes
         else:
             violations.append(
                 _not_donated(program, leaf) if row is None else _came_to_nothing(program, leaf, row)
             )
-    return expectation.finding(f"{len(leaves)} leaves, {aliased_bytes:,} B aliased", *violations)
+    return expectation.finding(f"{len(leaves)} leaves, {held_bytes:,} B {word}", *violations)
 
 
 @dataclass(frozen=True)

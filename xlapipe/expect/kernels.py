@@ -163,6 +163,34 @@ class MatmulsAccounted(Expectation):
         return self.finding(backend_counts(program.plan.gemms), *violations)
 
 
+@dataclass(frozen=True)
+class FastAccumulation(Expectation):
+    """Float8 gemms of cuBLASLt sum fast exactly within the name scopes `scopes`.
+
+    Fast sums stay in the tensor cores' narrow accumulator; others are promoted to float32.
+    """
+
+    scopes: tuple[str, ...]
+
+    def check(self, program: Program) -> Finding:
+        gemms = [gemm for gemm in program.plan.gemms if gemm.fast_accumulation is not None]
+        violations = []
+        for gemm in gemms:
+            wanted = any(_differentiated_within(scope, gemm.op_name) for scope in self.scopes)
+            if gemm.fast_accumulation is not wanted:
+                violations.append(
+                    Violation(
+                        f"{'fast' if wanted else 'float32'} accumulation in {gemm.op_name}",
+                        "fast" if gemm.fast_accumulation else "float32",
+                        _describe(gemm),
+                        gemm.source,
+                        "name the dot's algorithm, or its precision: DEFAULT is fast",
+                    )
+                )
+        fast = sum(gemm.fast_accumulation is True for gemm in gemms)
+        return self.finding(f"{fast} of {len(gemms)} float8 gemms fast", *violations)
+
+
 def _account(
     matmul: Matmul, gemms: list[Gemm], requested: tuple[RequestedDot, ...] | None
 ) -> list[Violation]:
@@ -205,6 +233,12 @@ def _account(
 def _within(scope: str, op_name: str | None) -> bool:
     """Whether `scope` stands in `op_name` as whole path segments."""
     return op_name is not None and f"/{scope}/" in f"/{op_name}/"
+
+
+def _differentiated_within(scope: str, op_name: str | None) -> bool:
+    """As `_within`; `jvp(scope)` and `transpose(jvp(scope))`, which autodiff makes, count too."""
+    segments = (op_name or "").split("/")
+    return any(segment.strip(")").rpartition("(")[2] == scope for segment in segments)
 
 
 def backend_counts(gemms: tuple[Gemm, ...]) -> str:

@@ -1,5 +1,6 @@
 """Expectations of allocations, aliases and copies."""
 
+import re
 from dataclasses import dataclass
 
 from xlapipe.expect.base import Expectation, Finding, Violation
@@ -8,6 +9,8 @@ from xlapipe.plan.copies import find_copies
 from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.program import Program
+
+_ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\]")
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ class NoValueOfShape(Expectation):
             )
             for allocation in program.plan.allocations
             for value in allocation.values
-            if wanted in _dims_of(value.shape)
+            if wanted in dims_of(value.shape)
         ]
         return self.finding("no such value" if not violations else "found", *violations)
 
@@ -279,15 +282,15 @@ def _except(names: tuple[str, ...], joined: str = ", but ") -> str:
     return f"{joined}{', '.join(names)}" if names else ""
 
 
-def _dims_of(shape: str) -> list[tuple[int, ...]]:
-    """Sorted dimensions, ones left out, of every array in a shape.
+def dims_of(shape: str, dtype: str | None = None) -> list[tuple[int, ...]]:
+    """Sorted dimensions, ones left out, of every array in a shape, or of those of one dtype.
 
-    >>> _dims_of("(f32[1,128,4]{2,1,0}, s8[16]{0})")
-    [(4, 128), (16,)]
+    >>> dims_of("(f32[1,128,4]{2,1,0}, s8[16]{0})"), dims_of("(f32[2], s8[16])", "s8")
+    ([(4, 128), (16,)], [(16,)])
     """
     found = []
-    for part in shape.split("[")[1:]:
-        numbers = part.partition("]")[0]
+    for element, numbers in _ARRAY.findall(shape):
         dims = [int(dim.lstrip("<=")) for dim in numbers.split(",") if dim]
-        found.append(tuple(sorted(dim for dim in dims if dim != 1)))
+        if dtype in (None, element):
+            found.append(tuple(sorted(dim for dim in dims if dim != 1)))
     return found

@@ -5,13 +5,13 @@ from dataclasses import fields
 from typing import Any
 
 from xlapipe.errors import DumpError
-from xlapipe.expect import donation, kernels, loops, memory
+from xlapipe.expect import donation, kernels, loops, memory, traffic
 from xlapipe.expect.base import Expectation
 
 _CLASSES: Mapping[str, type[Any]] = {
     **{
         cls.__name__: cls
-        for module in (donation, kernels, loops, memory)
+        for module in (donation, kernels, loops, memory, traffic)
         for cls in vars(module).values()
         if isinstance(cls, type) and issubclass(cls, Expectation) and cls is not Expectation
     },

@@ -5,6 +5,7 @@ the optimised HLO: custom calls by target, fusions by their backend's kind and b
 batch 1, reductions of a product that XLA wrote in place of a dot.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,6 +37,7 @@ class Gemm:
       instruction: the scheduled instruction that computes it.
       shapes: of the operands and, last, of the result, as XLA prints them.
       op_name: of the dot it came from, e.g. `jit(step)/layers_0/mlp/down_proj/dot_general`.
+      fast_accumulation: of a float8 gemm on cuBLASLt; None for any other.
     """
 
     instruction: str
@@ -43,6 +45,7 @@ class Gemm:
     shapes: tuple[str, ...]
     op_name: str | None
     source: SourceLine | None
+    fast_accumulation: bool | None = None
 
 
 def find_gemms(module: HloModule) -> tuple[Gemm, ...]:
@@ -136,13 +139,32 @@ def _gemm(scheduled: Site, dot: Site, backend: GemmBackend) -> Gemm:
         (each for each in (dot.instruction, scheduled.instruction) if is_dot(each.op_name)), None
     )
     named = named or _reader_of_a_dot(scheduled) or dot.instruction
+    fast = None
+    if backend is GemmBackend.CUBLASLT_F8:
+        fast = _accumulates_fast(dot.instruction.backend_config)
     return Gemm(
         instruction=scheduled.instruction.name,
         backend=backend,
         shapes=(*operands, dot.instruction.shape),
         op_name=named.op_name,
         source=named.source or dot.instruction.source or scheduled.instruction.source,
+        fast_accumulation=fast,
     )
+
+
+def _accumulates_fast(backend_config: str) -> bool | None:
+    """What XLA tells cuBLASLt (IsFastAccumEnabled in cuda_blas_lt.cc); None where it is not told.
+
+    A dot's algorithm decides and, where it names none, its operands' precision.
+    """
+    try:
+        config = json.loads(backend_config)["gemm_backend_config"]["precision_config"]
+    except (ValueError, KeyError):
+        return None
+    algorithm = config.get("algorithm", "ALG_UNSET")
+    if algorithm != "ALG_UNSET":
+        return str(algorithm).endswith("_FAST_ACCUM")
+    return all(precision == "DEFAULT" for precision in config.get("operand_precision", ()))
 
 
 def _reader_of_a_dot(site: Site) -> Instruction | None:

@@ -1,5 +1,6 @@
 """A Plan: everything that one module's dump says about memory and execution."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.liveness import LiveRanges
 from xlapipe.plan.thunks import Thunk
 
+_ARRAY = re.compile(r"[a-z]\w*\[[^\]]*\]")
 # Opcodes whose result is a value of their operand, at the same place.
 _NAMES_ANOTHER = ("bitcast", "get-tuple-element", "async-done", "async-start", "copy-done")
 
@@ -159,7 +161,9 @@ class Plan:
         if root.opcode == "tuple" and index >= len(root.operands):
             return None
         instruction = entry.by_name[root.operands[index] if root.opcode == "tuple" else root.name]
-        wanted = _dims(instruction.shape)
+        # The root's own shape tells which element of a tuple-shaped operand is meant.
+        elements = _ARRAY.findall(root.shape)
+        wanted = _dims(elements[index] if index < len(elements) else instruction.shape)
         seen: set[str] = set()
         while instruction.name not in seen:
             seen.add(instruction.name)

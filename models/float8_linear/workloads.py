@@ -1,0 +1,71 @@
+"""The float8 linear layer's workloads, at the sizes of dump 004. Building one allocates nothing."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from models.float8_linear import expectations
+from models.float8_linear.matmul import backward, forward
+from models.float8_linear.sizes import Float8Sizes
+from xlapipe.workload import Workload
+
+DUMP_004 = Float8Sizes()
+
+
+def step(
+    x: Float[Array, "M I"], kernel: Float[Array, "I O"], g: Float[Array, "M O"]
+) -> dict[str, Array]:
+    """y, and for y's gradient g those of x and kernel: what autodiff makes of `float8_matmul`."""
+    y, residuals = forward(x, kernel)
+    # As in training, g is known only when y is, and of x and kernel only the residuals are left.
+    g, _ = lax.optimization_barrier((g, y))
+    residuals = jax.tree.map(lax.optimization_barrier, residuals)
+    dx, dkernel = backward(residuals, g)
+    return {"y": y, "dx": dx, "dkernel": dkernel}
+
+
+def float8_linear_forward(sizes: Float8Sizes = DUMP_004) -> Workload:
+    """y, and what the backward pass needs."""
+    return Workload(
+        name="float8-linear-forward",
+        fn=forward,
+        args=(_x(sizes), _kernel(sizes)),
+        expectations=expectations.forward(sizes),
+    )
+
+
+def float8_linear_backward(sizes: Float8Sizes = DUMP_004) -> Workload:
+    """Gradients of x and kernel. What the forward pass kept is donated: it is needed no more."""
+    _, residuals = jax.eval_shape(forward, _x(sizes), _kernel(sizes))
+    return Workload(
+        name="float8-linear-backward",
+        fn=backward,
+        args=(residuals, _y(sizes)),
+        donate_argnums=0,
+        expectations=expectations.backward(sizes),
+    )
+
+
+def float8_linear_step(sizes: Float8Sizes = DUMP_004) -> Workload:
+    """Forward and backward in one program."""
+    return Workload(
+        name="float8-linear-step",
+        fn=step,
+        args=(_x(sizes), _kernel(sizes), _y(sizes)),
+        expectations=expectations.step(sizes),
+    )
+
+
+def _x(sizes: Float8Sizes) -> Any:
+    return jax.ShapeDtypeStruct((sizes.rows, sizes.in_features), jnp.bfloat16)
+
+
+def _kernel(sizes: Float8Sizes) -> Any:
+    return jax.ShapeDtypeStruct((sizes.in_features, sizes.out_features), jnp.bfloat16)
+
+
+def _y(sizes: Float8Sizes) -> Any:
+    return jax.ShapeDtypeStruct((sizes.rows, sizes.out_features), jnp.bfloat16)

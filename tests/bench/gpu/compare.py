@@ -1,0 +1,141 @@
+"""Runs the sides of each GPU comparison back to back and prints them side by side.
+
+    python tests/bench/gpu/compare.py [COMPARISON…] [--rounds N] [--json FILE]
+
+Needs a GPU, jax with NVIDIA's libraries and, for the other sides, torch. `make bench-gpu` runs it.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+
+# Sides of each comparison, ours first: modules of this folder.
+COMPARISONS: dict[str, tuple[str, ...]] = {
+    "float8": ("float8_jax", "float8_torch"),
+    "spectral": ("spectral_jax", "spectral_torch"),
+}
+
+
+def run_side(module: str) -> dict[str, Any]:
+    """What a side printed, or `{"error": …}`; nothing else uses the GPU meanwhile."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, str(HERE / f"{module}.py")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return {"error": said[-1], "log": done.stderr}
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
+
+
+def of_rounds(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One side's rounds as one: the median of the medians, the extremes of the extremes."""
+    failed = next((each for each in rounds if "error" in each), None)
+    if failed is not None:
+        return failed
+    timings = [
+        same[0]
+        | {
+            "median_seconds": median(each["median_seconds"] for each in same),
+            "least_seconds": min(each["least_seconds"] for each in same),
+            "most_seconds": max(each["most_seconds"] for each in same),
+        }
+        for same in zip(*(each["timings"] for each in rounds), strict=True)
+    ]
+    return rounds[0] | {"timings": timings}
+
+
+def rows_of(sides: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Timings by case, each with its time over that of our first variant of the case."""
+    rows = [
+        {"side": name, **timing}
+        for name, side in sides.items()
+        for timing in side.get("timings", ())
+    ]
+    ours, *_ = sides
+    first: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row["side"] == ours:
+            first.setdefault(row["case"], row)
+    for row in rows:
+        mine = first.get(row["case"], {})
+        row["over_ours"] = row["median_seconds"] / mine["median_seconds"] if mine else None
+        row["least_bytes"] = row["least_bytes"] or mine.get("least_bytes")
+    order = list(dict.fromkeys(row["case"] for row in rows))
+    return sorted(rows, key=lambda row: order.index(row["case"]))
+
+
+def print_table(title: str, sides: dict[str, dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+    about = [f"{name}: {side['framework']}" for name, side in sides.items() if "framework" in side]
+    devices = {side["device"] for side in sides.values() if "device" in side}
+    table = Table(title=f"{title} on {', '.join(sorted(devices)) or '?'}", title_justify="left")
+    table.caption = "; ".join(about)
+    for column in ("case", "side", "variant"):
+        table.add_column(column)
+    for column in ("ms", "fastest", "slowest", "over ours", "least MB", "moved MB", "least TB/s"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        milliseconds = [row[f"{name}_seconds"] * 1e3 for name in ("median", "least", "most")]
+        least, moved = row["least_bytes"], row["moved_bytes"]
+        table.add_row(
+            *(row[name] for name in ("case", "side", "variant")),
+            *(f"{value:.4f}" for value in milliseconds),
+            f"{row['over_ours']:.2f}×" if row["over_ours"] else "–",
+            f"{least / 1e6:.1f}" if least else "–",
+            f"{moved / 1e6:.1f}" if moved else "–",
+            f"{least / row['median_seconds'] / 1e12:.2f}" if least else "–",
+        )
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(table)
+    for name, side in sides.items():
+        if "error" in side:
+            console.print(f"{name} did not run: {side['error']}", markup=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("comparisons", nargs="*", metavar="COMPARISON", help=", ".join(COMPARISONS))
+    parser.add_argument("--rounds", type=int, default=2, help="how often the sides take turns")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    asked = parser.parse_args(arguments)
+    names = asked.comparisons or list(COMPARISONS)
+    unknown = [name for name in names if name not in COMPARISONS]
+    if unknown or asked.rounds < 1:
+        parser.error(f"expected comparisons of {', '.join(COMPARISONS)} and 1 round or more")
+    written: dict[str, Any] = {}
+    for name in names:
+        rounds = [{side: run_side(side) for side in COMPARISONS[name]} for _ in range(asked.rounds)]
+        sides = {side: of_rounds([each[side] for each in rounds]) for side in COMPARISONS[name]}
+        rows = rows_of(sides)
+        print_table(name, sides, rows)
+        written[name] = {"rounds": rounds, "rows": rows}
+        if asked.json is not None:
+            partial = asked.json.with_suffix(".partial")
+            partial.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+            partial.replace(asked.json)
+    failed = any(
+        "error" in side for each in written.values() for side in each["rounds"][-1].values()
+    )
+    return 2 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""What the sides that use torch share. torch is on the GPU machine alone, and no dependency."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from timing import print_timings, timed
+
+# As in jax_timing.py.
+ROTATED_BYTES = 256 * 2**20
+
+Case = tuple[str, str, Callable[..., Any], Sequence[tuple[torch.Tensor, ...]]]
+
+
+def rotating(
+    make: Callable[[torch.Generator], tuple[torch.Tensor, ...]], set_bytes: int
+) -> list[tuple[torch.Tensor, ...]]:
+    """Sets of random inputs, on the device, that together exceed its caches."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    return [make(generator) for _ in range(-(-ROTATED_BYTES // set_bytes))]
+
+
+def torch_timings(cases: Iterable[Case]) -> None:
+    """Times each (case, variant, function, sets of inputs) as it is called."""
+    timings = [
+        timed(
+            case,
+            variant,
+            lambda number, sets=sets, function=function: function(*sets[number % len(sets)]),
+            lambda _: torch.cuda.synchronize(),
+        )
+        for case, variant, function, sets in cases
+    ]
+    name = torch.cuda.get_device_name()
+    print_timings(framework=f"torch {torch.__version__}", device=name, timings=timings)

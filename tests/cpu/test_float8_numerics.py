@@ -1,0 +1,289 @@
+"""The float8 linear layer against the recipe in float64 NumPy, which shares no code with it."""
+
+import sys
+from functools import partial
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from flax import nnx
+from jax.sharding import AbstractDevice, AbstractMesh
+from jaxtyping import TypeCheckError, install_import_hook
+
+for _name in [name for name in sys.modules if name.startswith("models.float8_linear.")]:
+    del sys.modules[_name]
+with install_import_hook("models.float8_linear", "beartype.beartype"):
+    from models.float8_linear.layer import Float8Linear
+    from models.float8_linear.matmul import backward, float8_matmul, forward
+    from models.float8_linear.quantise import codes_both_ways, codes_by_kernel
+    from models.float8_linear.recipe import E4M3, E5M2, codes_of, scale_of
+
+F64: TypeAlias = npt.NDArray[np.float64]
+BF16 = ml_dtypes.bfloat16
+# (rows, in, out): every axis differs, and none is a power of two.
+SHAPES = ((48, 80, 112), (16, 16, 16), (96, 160, 32))
+FORMATS = {E4M3: (448.0, ml_dtypes.float8_e4m3fn), E5M2: (57344.0, ml_dtypes.float8_e5m2)}
+
+
+def np_quantised(t: Any, dtype: Any) -> tuple[np.float32, Any]:
+    """Scale and codes, as the recipe of dump 004 says."""
+    limit, code = FORMATS[dtype]
+    amax = np.abs(np.asarray(t, np.float64)).max()
+    scale = np.float32(limit / np.maximum(amax, 1e-12))
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = np.asarray(t).astype(np.float32) * scale
+        return scale, np.clip(scaled, -limit, limit).astype(code)
+
+
+def f64(array: Any) -> F64:
+    return np.asarray(array).astype(np.float64)
+
+
+def random(rng: np.random.Generator, *shape: int, dtype: Any = BF16) -> Any:
+    """Normal, of a size that differs from call to call by many powers of ten."""
+    return (rng.standard_normal(shape) * 10.0 ** rng.uniform(-6, 6)).astype(dtype)
+
+
+def bits(array: Any) -> Any:
+    return np.asarray(array).view(np.uint8)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    seed = int(np.random.SeedSequence().generate_state(1)[0])
+    print("seed", seed)
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("dtype", [E4M3, E5M2])
+def test_scales_and_codes_are_the_recipes(dtype: Any, x64: bool, rng: np.random.Generator) -> None:
+    with jax.enable_x64(x64):
+        for _ in range(50):
+            t = random(rng, 32, 48)
+            scale, codes = np_quantised(t, dtype)
+            found = scale_of(jnp.asarray(t), dtype)
+            assert found.dtype == jnp.float32
+            # A CPU rounds its quotients correctly, so that float32 gives the same one.
+            assert np.asarray(found) == scale
+            assert (bits(codes_of(jnp.asarray(t), found, dtype)) == bits(codes)).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32])
+def test_products_are_those_of_the_codes(
+    shape: tuple[int, int, int], dtype: Any, rng: np.random.Generator
+) -> None:
+    rows, inputs, outputs = shape
+    x, kernel, g = (
+        rng.standard_normal(s).astype(dtype)
+        for s in ((rows, inputs), (inputs, outputs), (rows, outputs))
+    )
+    y, residuals = jax.jit(forward)(x, kernel)
+    dx, dkernel = jax.jit(backward)(residuals, g)
+    (sx, cx), (sk, ck), (sg, cg) = (
+        np_quantised(t, f) for t, f in ((x, E4M3), (kernel, E4M3), (g, E5M2))
+    )
+    assert (bits(residuals["x_t"]) == bits(cx.T.copy())).all()
+    assert (bits(residuals["kernel"]) == bits(ck)).all()
+    assert residuals["x_unscale"] == np.float32(1) / sx
+    assert residuals["kernel_unscale"] == np.float32(1) / sk
+    rounding = {BF16: 2**-8, np.float16: 2**-10, np.float32: 2**-20}[dtype]
+    for found, product, exact in (
+        (y, f64(cx) @ f64(ck) / f64(sx) / f64(sk), f64(x) @ f64(kernel)),
+        (dx, f64(cg) @ f64(ck).T / f64(sg) / f64(sk), f64(g) @ f64(kernel).T),
+        (dkernel, f64(cx).T @ f64(cg) / f64(sx) / f64(sg), f64(x).T @ f64(g)),
+    ):
+        assert found.dtype == jnp.dtype(dtype)
+        largest = np.abs(product).max()
+        np.testing.assert_allclose(f64(found), product, rtol=rounding, atol=1e-5 * largest)
+        # Three, or two, bits behind the point of each factor.
+        assert np.linalg.norm(f64(found) - exact) < 0.1 * np.linalg.norm(exact)
+
+
+def test_gradients_are_those_of_forward_and_backward(rng: np.random.Generator) -> None:
+    x, kernel, g = random(rng, 32, 48), random(rng, 48, 64), random(rng, 32, 64)
+    y, pull_back = jax.vjp(float8_matmul, jnp.asarray(x), jnp.asarray(kernel))
+    expected_y, residuals = forward(jnp.asarray(x), jnp.asarray(kernel))
+    assert (np.asarray(y) == np.asarray(expected_y)).all()
+    for found, expected in zip(
+        pull_back(jnp.asarray(g)), backward(residuals, jnp.asarray(g)), strict=True
+    ):
+        assert (np.asarray(found) == np.asarray(expected)).all()
+
+
+def special(rng: np.random.Generator, value: float) -> tuple[Any, Any]:
+    x = rng.standard_normal((32, 48)).astype(BF16)
+    x[3, 5] = value
+    return x, rng.standard_normal((48, 64)).astype(BF16)
+
+
+def test_zeros_stay_zeros() -> None:
+    x, kernel, g = jnp.zeros((32, 48), BF16), jnp.ones((48, 64), BF16), jnp.zeros((32, 64), BF16)
+    y, residuals = forward(x, kernel)
+    dx, dkernel = backward(residuals, g)
+    assert not any(np.any(np.asarray(each)) for each in (y, dx, dkernel))
+    assert residuals["x_unscale"] == np.float32(1) / np.float32(448 / 1e-12)
+
+
+def test_one_huge_outlier_leaves_nothing_of_the_others(rng: np.random.Generator) -> None:
+    """That is per-tensor scaling: the others fall below the smallest code."""
+    x, kernel = special(rng, 1e30)
+    y, residuals = forward(jnp.asarray(x), jnp.asarray(kernel))
+    codes = f64(residuals["x_t"]).T
+    assert codes[3, 5] == 448
+    assert np.count_nonzero(codes) == 1
+    assert np.isfinite(f64(y)).all()
+    assert not np.any(np.delete(f64(y), 3, axis=0))
+    np.testing.assert_allclose(f64(y)[3], f64(x)[3, 5] * f64(kernel)[5], rtol=0.1, atol=1e28)
+
+
+def test_a_nan_makes_everything_nan(rng: np.random.Generator) -> None:
+    x, kernel = special(rng, np.nan)
+    y, residuals = forward(jnp.asarray(x), jnp.asarray(kernel))
+    assert np.isnan(f64(residuals["x_t"])).all()
+    assert np.isnan(f64(y)).all()
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_an_infinity_makes_its_own_code_nan_and_the_others_zero(
+    value: float, rng: np.random.Generator
+) -> None:
+    """Its scale is 0, whose reciprocal makes every product NaN: nothing looks right by chance."""
+    x, kernel = special(rng, value)
+    y, residuals = forward(jnp.asarray(x), jnp.asarray(kernel))
+    codes = f64(residuals["x_t"]).T
+    assert np.isnan(codes[3, 5])
+    assert np.count_nonzero(codes) == 1
+    assert np.isinf(residuals["x_unscale"])
+    assert np.isnan(f64(y)).all()
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (48, 80), (128, 256)])
+@pytest.mark.parametrize("dtype", [E4M3, E5M2])
+@pytest.mark.parametrize("scale", [1.0, 37.5, 0.0, np.inf, np.nan])
+def test_the_kernel_writes_what_its_plain_twin_does(
+    shape: tuple[int, int], dtype: Any, scale: float, rng: np.random.Generator
+) -> None:
+    t = rng.standard_normal(shape) * np.exp(rng.uniform(-12, 8, shape))
+    t[0, :6] = np.nan, np.inf, -np.inf, 0, -0.0, 3e38
+    with np.errstate(over="ignore"):
+        array = jnp.asarray(t.astype(BF16))
+    kernel = partial(codes_by_kernel, dtype=dtype, interpret=True)
+    found = kernel(array, jnp.float32(scale))
+    plain = codes_both_ways(array, jnp.float32(scale), dtype)
+    for one, other in zip(found, plain, strict=True):
+        assert one.shape == other.shape
+        np.testing.assert_array_equal(f64(one), f64(other))
+    np.testing.assert_array_equal(f64(found[0]), f64(found[1]).T)
+
+
+def train(linear: Any, steps: int = 60) -> list[float]:
+    """Losses of a small model that learns a fixed random one, by plain gradient descent."""
+    rngs = nnx.Rngs(0)
+    options: dict[str, Any] = {"dtype": jnp.bfloat16, "rngs": rngs}
+    model = nnx.Sequential(linear(32, 64, **options), nnx.relu, linear(64, 16, **options))
+    x = jax.random.normal(jax.random.key(1), (128, 32))
+    target = jnp.tanh(x @ jax.random.normal(jax.random.key(2), (32, 16)) / 6)
+    graphdef, params = nnx.split(model)
+
+    def loss(params: Any) -> jax.Array:
+        return jnp.mean((nnx.merge(graphdef, params)(x).astype(jnp.float32) - target) ** 2)
+
+    @jax.jit
+    def step(params: Any) -> tuple[Any, jax.Array]:
+        value, gradient = jax.value_and_grad(loss)(params)
+        return jax.tree.map(lambda p, d: p - 0.3 * d, params, gradient), value
+
+    losses = []
+    for _ in range(steps):
+        params, value = step(params)
+        losses.append(float(value))
+    return losses
+
+
+def test_a_model_trained_with_the_layer_tracks_its_bfloat16_twin() -> None:
+    twin, ours = train(nnx.Linear), train(Float8Linear)
+    assert twin[-1] < 0.4 * twin[0]
+    assert ours != twin
+    np.testing.assert_allclose(ours, twin, rtol=0.1)
+
+
+def test_the_layer_has_the_parameters_of_nnx_linear() -> None:
+    ours = Float8Linear(32, 48, rngs=nnx.Rngs(3))
+    theirs = nnx.Linear(32, 48, rngs=nnx.Rngs(3))
+    found, expected = (nnx.to_pure_dict(nnx.state(each)) for each in (ours, theirs))
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a == b).all()), found, expected)))
+    without = Float8Linear(32, 48, use_bias=False, rngs=nnx.Rngs(3))
+    assert without.bias is None
+
+
+def test_leading_axes_are_rows(rng: np.random.Generator) -> None:
+    layer = Float8Linear(32, 48, rngs=nnx.Rngs(0), dtype=jnp.bfloat16)
+    layer.bias[...] = jnp.arange(48.0)
+    x = jnp.asarray(random(rng, 2, 3, 16, 32))
+    y = layer(x)
+    assert y.shape == (2, 3, 16, 48)
+    assert (np.asarray(y).reshape(-1, 48) == np.asarray(layer(x.reshape(-1, 32)))).all()
+    product = float8_matmul(x.reshape(-1, 32), layer.kernel[...].astype(jnp.bfloat16))
+    expected = product + jnp.arange(48.0, dtype=jnp.bfloat16)
+    assert (np.asarray(y).reshape(-1, 48) == np.asarray(expected)).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "features", "message"),
+    [
+        ((17, 32), (32, 48), "rows of x to be a multiple of 16; found 17"),
+        ((2, 9, 32), (32, 48), "rows of x to be a multiple of 16; found 18"),
+        ((0, 32), (32, 48), "rows of x to be a multiple of 16; found 0"),
+        ((16, 40), (40, 48), "in_features to be a multiple of 16; found 40"),
+        ((16, 32), (32, 50), "out_features to be a multiple of 16; found 50"),
+    ],
+)
+def test_shapes_that_float8_cannot_take(
+    shape: tuple[int, ...], features: tuple[int, int], message: str
+) -> None:
+    x = jnp.ones(shape, jnp.bfloat16)
+    with pytest.raises(ValueError, match=message):
+        Float8Linear(*features, rngs=nnx.Rngs(0), dtype=jnp.bfloat16)(x)
+    otherwise = Float8Linear(
+        *features, otherwise="unquantised", rngs=nnx.Rngs(0), dtype=jnp.bfloat16
+    )
+    plain = nnx.Linear(*features, rngs=nnx.Rngs(0), dtype=jnp.bfloat16)
+    assert (np.asarray(otherwise(x)) == np.asarray(plain(x))).all()
+
+
+def test_dtypes_and_options_that_float8_cannot_take() -> None:
+    x = jnp.ones((16, 32))
+    with pytest.raises(ValueError, match="one dtype of bfloat16"):
+        Float8Linear(32, 48, rngs=nnx.Rngs(0), dtype=jnp.float8_e4m3fn)(x)
+    wide = {"preferred_element_type": jnp.float32, "dtype": jnp.bfloat16}
+    with pytest.raises(ValueError, match="float8 has no preferred_element_type"):
+        Float8Linear(32, 48, rngs=nnx.Rngs(0), **wide)(x)
+    with pytest.raises((ValueError, TypeCheckError), match="otherwise"):
+        Float8Linear(32, 48, otherwise="bf16", rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [
+        ("NVIDIA A100-SXM4-80GB", True),
+        ("NVIDIA RTX A6000", True),
+        ("NVIDIA H200 141GB HBM3e", False),
+        ("NVIDIA of next year", False),
+    ],
+)
+def test_gpus_without_float8_are_refused(kind: str, refused: bool) -> None:
+    device = AbstractDevice(device_kind=kind, num_cores=None, platform="gpu")
+    layer = Float8Linear(32, 48, rngs=nnx.Rngs(0))
+    with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+        if refused:
+            with pytest.raises(ValueError, match=r"8\.9 or newer \(Ada, Hopper\); found NVIDIA"):
+                jax.eval_shape(layer, jnp.ones((16, 32)))
+        else:
+            assert jax.eval_shape(layer, jnp.ones((16, 32))).shape == (16, 48)

@@ -1,0 +1,185 @@
+"""Expectations of donation without alias, of readers, of values by shape and of accumulation."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from xlapipe.expect import (
+    Expectation,
+    FastAccumulation,
+    GivenUp,
+    ReadAtMost,
+    ValuesOfShapeAtMost,
+    Violation,
+    expectation_from_json,
+    expectation_to_json,
+)
+from xlapipe.plan import (
+    AllocationKind,
+    BufferAllocation,
+    Computation,
+    HloModule,
+    Instruction,
+    LogicalBuffer,
+    Plan,
+    SourceLine,
+)
+from xlapipe.plan.program import ArgumentLeaf, Program
+
+LINE = SourceLine("layer.py", 12)
+CODES = "f8e4m3fn[32,16]{1,0}"
+
+
+def gemm(name: str, scope: str, **precision: object) -> Instruction:
+    config = {"gemm_backend_config": {"precision_config": precision}}
+    return Instruction(
+        name,
+        "custom-call",
+        "(bf16[32,32]{1,0}, s8[64]{0})",
+        ("other_name", "other_name"),
+        custom_call_target="__cublas$lt$matmul$f8",
+        op_name=f"jit(step)/{scope}/dot_general",
+        source=LINE,
+        backend_config=json.dumps(config),
+    )
+
+
+def program(*instructions: Instruction, donors: tuple[int, ...] = (0,)) -> Program:
+    """`step(codes, g)`: `codes` under another name, and what is given."""
+    entry = (
+        Instruction("codes", "parameter", CODES, parameter_number=0),
+        Instruction("g", "parameter", "bf16[1,32,32]{2,1,0}", parameter_number=1),
+        Instruction("other_name", "bitcast", CODES, ("codes",)),
+        *instructions,
+    )
+    values = (
+        LogicalBuffer("gemm{0}", 0, 2048, "f32[1,16,32]{2,1,0}"),
+        LogicalBuffer("gemm{}", 2048, 16, "(f32[16,32]{1,0}, s8[64]{0})"),
+        LogicalBuffer("copy", 2064, 1024, "bf16[32,16]{1,0}"),
+    )
+    return Program(
+        Plan(
+            (BufferAllocation(0, 4096, (AllocationKind.PREALLOCATED_TEMP,), values=values),),
+            module=HloModule(
+                "jit_step", {"main": Computation("main", entry, entry[-1].name)}, "main"
+            ),
+            buffer_donors=tuple((number, ()) for number in donors),
+        ),
+        "cublas",
+        (
+            ArgumentLeaf("residuals['codes']", (32, 16), "float8_e4m3fn", 512, True, 0),
+            ArgumentLeaf("g", (32, 32), "bfloat16", 2048, False, 1),
+        ),
+    )
+
+
+FAST = gemm("one", "jvp(y)", operand_precision=["DEFAULT", "DEFAULT"])
+EXACT = gemm("two", "transpose(jvp(dx))/cond", operand_precision=["HIGHEST", "HIGHEST"])
+TRANSPOSED = Instruction("t", "transpose", "f8e4m3fn[16,32]{1,0}", ("codes",), source=LINE)
+
+
+def violations(expectation: Expectation, found: Program) -> tuple[Violation, ...]:
+    return expectation.check(found).violations
+
+
+def test_a_donor_without_alias_is_donated() -> None:
+    assert violations(GivenUp("residuals"), program()) == ()
+    (violation,) = violations(GivenUp("residuals"), program(donors=()))
+    assert "donated, but" in violation.found
+    (violation,) = violations(GivenUp("g"), program())
+    assert "'g'" in violation.advice
+    (violation,) = violations(GivenUp("nothing"), program())
+    assert "residuals['codes']" in violation.found
+
+
+def test_readers_are_counted_through_other_names() -> None:
+    expectation = ReadAtMost("residuals['codes']", 2)
+    assert violations(expectation, program(FAST, EXACT)) == ()
+    (violation,) = violations(expectation, program(FAST, EXACT, TRANSPOSED))
+    assert "read by 3: one (custom-call), two (custom-call), t (transpose)" in violation.found
+    assert violation.source == LINE
+    assert violations(ReadAtMost("g", 0), program(FAST)) == ()
+    assert violations(ReadAtMost("nothing", 0), program(FAST)) != ()
+
+
+@pytest.mark.parametrize(
+    ("dims", "dtype", "count"),
+    [
+        ((16, 32), None, 2),
+        ((32, 1, 16), None, 2),
+        ((16, 32), "f32", 1),
+        ((16, 32), "bf16", 1),
+        ((16, 32), "f16", 0),
+        ((64,), None, 0),
+    ],
+)
+def test_values_of_a_shape_are_counted(
+    dims: tuple[int, ...], dtype: str | None, count: int
+) -> None:
+    """Ones and the order of dimensions do not matter; tables of a tuple's pointers are none."""
+    assert violations(ValuesOfShapeAtMost(dims, count, dtype), program()) == ()
+    if count:
+        (violation,) = violations(ValuesOfShapeAtMost(dims, count - 1, dtype), program())
+        assert violation.found.startswith(f"{count}: ")
+
+
+@pytest.mark.parametrize(
+    ("precision", "fast"),
+    [
+        ({"operand_precision": ["DEFAULT", "DEFAULT"]}, True),
+        ({"operand_precision": ["DEFAULT", "HIGHEST"]}, False),
+        ({"operand_precision": ["DEFAULT"], "algorithm": "ALG_UNSET"}, True),
+        (
+            {"operand_precision": ["DEFAULT"], "algorithm": "ALG_DOT_ANY_F8_ANY_F8_F32"},
+            False,
+        ),
+        (
+            {
+                "operand_precision": ["HIGHEST"],
+                "algorithm": "ALG_DOT_ANY_F8_ANY_F8_F32_FAST_ACCUM",
+            },
+            True,
+        ),
+    ],
+)
+def test_the_algorithm_decides_then_the_precision(precision: dict[str, object], fast: bool) -> None:
+    (found,) = program(gemm("one", "y", **precision)).plan.gemms
+    assert found.fast_accumulation is fast
+
+
+def test_fast_accumulation_exactly_where_it_is_meant() -> None:
+    forward = FastAccumulation(("y",))
+    assert violations(forward, program(FAST, EXACT)) == ()
+    (violation,) = violations(forward, program(FAST, EXACT._replace(op_name="jit(step)/y/dot")))
+    assert violation.expected.startswith("fast accumulation")
+    (violation,) = violations(FastAccumulation(("dx",)), program(EXACT))
+    assert violation.found == "float32"
+    (violation,) = violations(FastAccumulation(()), program(FAST))
+    assert violation.expected.startswith("float32 accumulation in jit(step)/jvp(y)")
+    # A scope is a whole segment, and other gemms have no such accumulator.
+    assert violations(FastAccumulation(("d",)), program(EXACT)) == ()
+    other = EXACT._replace(custom_call_target="__cublas$lt$matmul")
+    assert violations(FastAccumulation(("dx",)), program(other)) == ()
+
+
+@pytest.mark.parametrize("config", ["", "{}", '{"gemm_backend_config":{}}', "not json"])
+def test_a_gemm_that_does_not_tell_is_neither(config: str) -> None:
+    (found,) = program(FAST._replace(backend_config=config)).plan.gemms
+    assert found.fast_accumulation is None
+
+
+@pytest.mark.parametrize(
+    "expectation",
+    [
+        GivenUp("residuals"),
+        ReadAtMost("x", 2, because="once for its codes"),
+        ValuesOfShapeAtMost((2, 3), 0, "f32", under="cublas"),
+        FastAccumulation(("y",)),
+        FastAccumulation(()),
+    ],
+)
+def test_record_round_trip(expectation: Expectation) -> None:
+    data = expectation_to_json(replace(expectation))
+    assert data is not None
+    assert expectation_from_json(data, where="manifest.json") == expectation
