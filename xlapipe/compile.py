@@ -260,5 +260,6 @@ def _error(
     if error["stage"] == "lower":
         return WorkloadError(f"{reference.name}: lowering failed: {text}{at}")
     return CompileError(
-        f"{reference.name}: XLA did not compile it: {text}; the child's log is {log_path}"
+        # XLA repeats what it could not read, which may be a whole kernel.
+        f"{reference.name}: XLA did not compile it: {text:.600}; the child's log is {log_path}"
     )

@@ -6,10 +6,12 @@ Named rules, each of which leaves a real change visible:
 - ids: no value ids and no numbers of modules.
 - thread-locals: allocations of scalars inside fusions are counted by shape and size, since their
   order differs between machines.
+- inner names: instructions outside the entry, such as a loop's, are named without their numbers.
 - workspace bytes, offsets, sizes, kinds, operands, tiles and the order of thunks stay as they are.
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -23,6 +25,8 @@ from xlapipe.plan.program import Program
 
 _SECTIONS = ("program", "totals", "aliases", "allocations", "gemms", "fusions", "thunks")
 FORM_VERSION = 1
+# What XLA's uniquifier adds behind a name.
+_NUMBERS = re.compile(r"(\.\d+)+$")
 
 
 @dataclass(frozen=True)
@@ -159,18 +163,19 @@ def _aliases(program: Program) -> Iterator[str]:
 
 
 def _allocations(program: Program) -> Iterator[str]:
+    names = _inner_names(program)
     thread_locals: Counter[tuple[int, tuple[str, ...]]] = Counter()
     for allocation in program.plan.allocations:
         if allocation.is_a(AllocationKind.THREAD_LOCAL):
             shapes = tuple(sorted(value.shape for value in allocation.values))
             thread_locals[allocation.size_bytes, shapes] += 1
         else:
-            yield from _allocation(allocation)
+            yield from _allocation(allocation, names)
     for (size, shapes), count in sorted(thread_locals.items()):
         yield f"{count} × thread-local: {size:,} B, {', '.join(shapes)}"
 
 
-def _allocation(allocation: BufferAllocation) -> Iterator[str]:
+def _allocation(allocation: BufferAllocation, names: Mapping[str, str]) -> Iterator[str]:
     kinds = ", ".join(allocation.kinds)
     number = allocation.parameter_number
     parameter = "" if number is None else f" {number}"
@@ -178,23 +183,44 @@ def _allocation(allocation: BufferAllocation) -> Iterator[str]:
     kinds = kinds.replace("parameter", f"parameter{parameter}", 1)
     yield f"{allocation.index}: {allocation.size_bytes:,} B, {kinds}{color}"
     for value in allocation.values:
-        yield f"  @{value.offset_bytes:,} {value.size_bytes:,} B {value.name} {value.shape}"
+        instruction, brace, index = value.name.partition("{")
+        name = names.get(instruction, instruction) + brace + index
+        yield f"  @{value.offset_bytes:,} {value.size_bytes:,} B {name} {value.shape}"
+
+
+def _inner_names(program: Program) -> dict[str, str]:
+    """For instructions outside the entry, such as those of a loop: their names without numbers.
+
+    XLA numbers them as it comes by them, which is `pallas_call.76` here and `.77` there.
+    """
+    module = program.plan.module
+    if module is None:
+        return {}
+    return {
+        instruction.name: _NUMBERS.sub("", instruction.name)
+        for computation, instruction in module.scheduled()
+        if computation.name != module.entry
+    }
 
 
 def _gemms(program: Program) -> Iterator[str]:
+    names = _inner_names(program)
     for gemm in program.plan.gemms:
         shapes = " × ".join(gemm.shapes[:-1]) + f" -> {gemm.shapes[-1]}"
         fast = ", fast accumulation" if gemm.fast_accumulation else ""
-        yield f"{gemm.instruction}: {gemm.backend}{fast}, {shapes}, {gemm.op_name}"
+        name = names.get(gemm.instruction, gemm.instruction)
+        yield f"{name}: {gemm.backend}{fast}, {shapes}, {gemm.op_name}"
 
 
 def _fusions(program: Program) -> Iterator[str]:
+    names = _inner_names(program)
     for instruction in program.plan.instructions.values():
         if instruction.opcode == "fusion":
-            operands = ", ".join(instruction.operands)
+            name = names.get(instruction.name, instruction.name)
+            operands = ", ".join(names.get(each, each) for each in instruction.operands)
             config = instruction.fusion_backend_config
             yield (
-                f"{instruction.name}: {instruction.fusion_kind} {instruction.shape} "
+                f"{name}: {instruction.fusion_kind} {instruction.shape} "
                 f"({operands})" + (f" {config}" if config else "")
             )
 

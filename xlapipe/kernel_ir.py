@@ -29,7 +29,7 @@ def strip_locations(module: Any) -> None:
             attributes: Any = ir.DictAttr(call.attributes[_CONFIG])
             config = {item.name: item.attr for item in attributes}
             kernel = ir.StringAttr(config["ir"]).value_bytes
-            config["ir"] = ir.StringAttr.get(_without_locations(kernel))
+            config["ir"] = ir.StringAttr.get(_without_locations(kernel, module.context))
             call.attributes[_CONFIG] = ir.DictAttr.get(config)
 
 
@@ -41,9 +41,10 @@ def _operations(operation: Any) -> Iterator[Any]:
                 yield from _operations(inner.operation)
 
 
-def _without_locations(bytecode: bytes) -> bytes:
-    with ir.Context() as context, ir.Location.unknown():
-        context.allow_unregistered_dialects = True
+def _without_locations(bytecode: bytes, context: Any) -> bytes:
+    # In jax's own context: operations of a dialect that a new one does not know (the barrier of
+    # `gpu`) would be written as unregistered ones, which XLA cannot read.
+    with context, ir.Location.unknown():
         triton.dialect.register_dialect(context)
         module = ir.Module.parse(bytecode)
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)

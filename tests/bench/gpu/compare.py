@@ -23,6 +23,7 @@ ROOT = HERE.parents[2]
 
 # Sides of each comparison, ours first: modules of this folder.
 COMPARISONS: dict[str, tuple[str, ...]] = {
+    "qwen3": ("qwen3_jax", "qwen3_torch"),
     "float8": ("float8_jax", "float8_torch"),
     "spectral": ("spectral_jax", "spectral_torch"),
 }

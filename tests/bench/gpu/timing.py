@@ -19,6 +19,7 @@ SAMPLE_SECONDS = 0.02
 # first samples of a run would be faster than the last.
 PAUSE_SECONDS = 0.1
 WARM_UP_CALLS = 5
+FEWEST_CALLS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +29,8 @@ class Timing:
     Attributes:
       case: what is computed; equal names of different sides are compared.
       variant: how.
-      median_seconds: of one call, over samples of `calls` calls each.
-      least_seconds, most_seconds: of one call, in the fastest and the slowest sample.
+      median_seconds: of one call, or of one of its parts, over samples of `calls` calls each.
+      least_seconds, most_seconds: the same in the fastest and the slowest sample.
       least_bytes: every input read once and every output written once; None where not counted.
       moved_bytes: what the compiler counts that its kernels read and write; None where unknown.
     """
@@ -50,6 +51,7 @@ def timed(
     call: Callable[[int], Any],
     wait: Callable[[Any], object],
     *,
+    parts: int = 1,
     least_bytes: int | None = None,
     moved_bytes: int | None = None,
 ) -> Timing:
@@ -60,17 +62,18 @@ def timed(
     Args:
       call: starts the work number i and returns what to wait for. Inputs rotate with i where one
         set of them would stay in the GPU's L2 cache from call to call.
+      parts: equal parts that a call consists of, such as tokens; seconds and bytes are of one.
       wait: returns when the device has done that work and all before it.
     """
     for number in range(WARM_UP_CALLS):
         wait(call(number))
     # As many calls as fill a sample, from a trial that hides the wait as a sample does.
-    trial = _seconds(call, wait, 20) / 20
-    calls = max(10, min(20_000, round(SAMPLE_SECONDS / trial)))
+    trial = _seconds(call, wait, FEWEST_CALLS) / FEWEST_CALLS
+    calls = max(FEWEST_CALLS, min(20_000, round(SAMPLE_SECONDS / trial)))
     samples = []
     for _ in range(SAMPLES):
         time.sleep(PAUSE_SECONDS)
-        samples.append(_seconds(call, wait, calls) / calls)
+        samples.append(_seconds(call, wait, calls) / calls / parts)
     return Timing(
         case=case,
         variant=variant,
