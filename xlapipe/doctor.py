@@ -17,6 +17,7 @@ OLDEST_JAX = "0.10.2"
 OLDEST_PACKAGES = {
     "flax": "0.12",
     "jaxtyping": "0.3",
+    "jinja2": "3.1",
     "numpy": "2.0",
     "protobuf": "6.31",
     "rich": "13",

@@ -21,6 +21,7 @@ WHEELS = {
     "jax-cuda13-pjrt": "0.11.2",
     "flax": "0.12.12",
     "jaxtyping": "0.3.11",
+    "jinja2": "3.1.6",
     "numpy": "2.5.5",
     "protobuf": "7.36.2",
     "rich": "15.0.0",

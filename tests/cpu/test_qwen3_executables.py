@@ -59,6 +59,8 @@ def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In place of the attached GPU, and of loading what was built for it."""
     prebuilt = importlib.import_module("models.qwen3.prebuilt")
     common = f"config={str(checkpoint)!r}, layers=None, batch=2, cache_length={CACHE_LENGTH}"
+    # The kernels that were built run on a GPU alone.
+    common += ", implementation='xla'"
     references = {
         "qwen3-prompts-layers1-batch2-length16-cache64": f"qwen3_prompts({common}, length=16)",
         "qwen3-generate-layers1-batch2-cache64": f"qwen3_generate({common})",

@@ -16,6 +16,7 @@ from models.qwen3.random_checkpoint import config_json
 from xlapipe import Workload
 from xlapipe.errors import WorkloadError
 from xlapipe.expect import (
+    KernelCount,
     LoopOfTrips,
     MatmulsAccounted,
     NoCopyAbove,
@@ -29,11 +30,13 @@ SMALL = replace(QWEN3_0_6B, vocab_size=640, hidden_size=64, tie_word_embeddings=
 MODULE = "models.qwen3.workloads"
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
-    "generate": workloads.qwen3_generate,
+    "generate": lambda: workloads.qwen3_generate(implementation="xla"),
     "generate-sampled": lambda: workloads.qwen3_generate(3, 4, 96, 5, None, SMALL),
     "generate-sampled64": lambda: workloads.qwen3_generate(2, 3, 96, 5, 64, SMALL),
-    "prompts": workloads.qwen3_prompts,
-    "prompts-sampled64": lambda: workloads.qwen3_prompts(2, 3, 16, 96, 64, SMALL),
+    "prompts": lambda: workloads.qwen3_prompts(implementation="xla"),
+    "prompts-sampled64": lambda: workloads.qwen3_prompts(
+        2, 3, 16, 96, 64, SMALL, implementation="xla"
+    ),
 }
 
 
@@ -90,11 +93,25 @@ def test_a_loop_may_copy_no_leaf_of_the_cache() -> None:
 
 def test_a_workload_that_differs_has_a_folder_of_its_own() -> None:
     assert workloads.qwen3_generate().name == "qwen3-generate"
+    assert workloads.qwen3_generate(implementation="xla").name == "qwen3-generate-xla"
     found = workloads.qwen3_generate(28, 4, 512, 8, 64).name
     assert found == "qwen3-generate-layers28-batch4-cache512-steps8-sampled64"
     assert workloads.qwen3_prompts(length=64, candidates=None).name == (
         "qwen3-prompts-length64-sampled"
     )
+
+
+def test_kernels_are_named_where_they_are() -> None:
+    """That they hold is seen on the goldens; here, that every one of a layer is counted."""
+    found = [e for e in workloads.qwen3_generate(3).expectations if isinstance(e, KernelCount)]
+    assert {each.name: each.count for each in found} == {
+        "norm_matvec": 4,
+        "decode_attention": 3,
+        "matvec_add": 6,
+        "norm_swiglu": 3,
+    }
+    found = [e for e in workloads.qwen3_prompts(3).expectations if isinstance(e, KernelCount)]
+    assert {each.name: each.count for each in found} == {"split_heads": 3, "prefill_attention": 3}
 
 
 def test_a_config_may_be_a_checkpoints(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def _power_of_two(number: int, limit: int) -> int:
 
 def _normed(
     tiling: _Tiling, x_ref: Any, scale_ref: Any, eps: float
-) -> tuple[list[Array], Float[Array, ""]]:
+) -> tuple[list[Array], Float[Array, "1"]]:
     """x times scale, by column block, and what the product is still to be multiplied by.
 
     The root mean square is a sum over all of x: taken behind the product, it is in no one's way.

@@ -1,0 +1,55 @@
+"""Calls of Pallas kernels, on a module made by hand and on the golden of a loop."""
+
+from pathlib import Path
+
+import pytest
+
+from xlapipe.dump import open_dump
+from xlapipe.expect import KernelCount, expectation_from_json, expectation_to_json
+from xlapipe.plan.hlo import TRITON_CALL, Instruction
+
+
+def call(config: str, target: str = TRITON_CALL) -> Instruction:
+    return Instruction(
+        "pallas_call.3",
+        "custom-call",
+        "f32[8]{0}",
+        custom_call_target=target,
+        backend_config=config,
+    )
+
+
+@pytest.mark.parametrize(
+    ("expected", "instruction"),
+    [
+        (
+            "norm",
+            call('{grid_x = 8 : i32, ir = "ML\\EFR\\22", name = "norm", num_warps = 2 : i32}'),
+        ),
+        # The kernel's own text may say anything; its quotes are escaped.
+        ("norm", call('{ir = "name = \\22other\\22", name = "norm"}')),
+        (None, call('{name = "norm"}', target="__cublas$lt$matmul")),
+        (None, call("{grid_x = 8 : i32}")),
+        (None, Instruction("norm", "fusion", "f32[8]{0}", backend_config='{name = "norm"}')),
+    ],
+)
+def test_a_kernel_is_called_by_its_name(expected: str | None, instruction: Instruction) -> None:
+    assert instruction.kernel_name == expected
+
+
+def test_calls_in_a_loop_are_counted_and_a_missing_one_is_told(goldens: Path) -> None:
+    program = open_dump(goldens / "qwen3-generate" / "h200-cublas-jax0.11.2").program
+    assert KernelCount("matvec_add", 4).check(program).holds
+    finding = KernelCount("matvec_add", 5).check(program)
+    (violation,) = finding.violations
+    assert violation.expected == "5 calls of kernel matvec_add"
+    assert violation.found.startswith("4 (kernels: 2 decode_attention, 4 matvec_add,")
+    assert not KernelCount("flash", 1).check(program).holds
+    plain = open_dump(goldens / "qwen3-decode" / "h200-cublas-jax0.11.2").program
+    assert KernelCount("matvec_add", 4).check(plain).violations[0].found == "0 (kernels: none)"
+    assert KernelCount("matvec_add", 0).check(plain).holds
+
+
+def test_it_is_recorded_as_json() -> None:
+    expectation = KernelCount("matvec_add", 4, because="two a layer")
+    assert expectation_from_json(expectation_to_json(expectation), where="here") == expectation
