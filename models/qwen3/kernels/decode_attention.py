@@ -27,7 +27,7 @@ LOWEST = -1e30
 
 
 def decode_attention(
-    qkv: Float[Array, " (N+2*K)*H"],
+    qkv: Float[Array, " qkv"],
     q_scale: Float[Array, " H"],
     k_scale: Float[Array, " H"],
     rotation: Rows,
@@ -39,7 +39,7 @@ def decode_attention(
     eps: float,
     interpret: bool = False,
 ) -> tuple[
-    Float[Array, " N*H"], Float[Array, "1 K S H"], Float[Array, "1 K S H"], Int[Array, " N"]
+    Float[Array, " attended"], Float[Array, "1 K S H"], Float[Array, "1 K S H"], Int[Array, " N"]
 ]:
     """Writes the new key and value at `position`, then attends to slots 0 to there.
 
@@ -47,11 +47,11 @@ def decode_attention(
     has one query head: those that share keys and values find them in L2.
 
     Args:
-      qkv: what the projection gave, not normed, float32.
+      qkv: [(N + 2 K) H], what the projection gave, not normed, float32.
       arrived: zeros; come back as zeros, so that the next layer can have them.
 
     Returns:
-      What was attended to, float32; both caches, in place; `arrived`.
+      What was attended to, [N H], float32; both caches, in place; `arrived`.
 
     Raises:
       ValueError: S is neither a multiple of SLOTS nor a smaller power of two.

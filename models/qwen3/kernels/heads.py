@@ -23,7 +23,7 @@ NUM_WARPS = 4
 
 
 def split_heads(
-    qkv: Float[Array, "B T (N+2K)*H"],
+    qkv: Float[Array, "B T qkv"],
     q_scale: Float[Array, " H"],
     k_scale: Float[Array, " H"],
     rotation: Rows,
@@ -37,6 +37,7 @@ def split_heads(
     """Queries, normed and rotated, and both caches with slots 0 to T written, in place.
 
     Args:
+      qkv: [B, T, (N + 2 K) H], what the projection gave.
       rotation: of positions 0 to T, [T, H] each.
       lengths: tokens of each sequence; those behind are padding, and not written.
     """

@@ -50,12 +50,13 @@ def norm_matvec(
 def norm_swiglu(
     x: Float[Array, " I"],
     scale: Float[Array, " I"],
-    gate_up: Float[Array, "2*F I"],
+    gate_up: Float[Array, "gate_up I"],
     *,
     eps: float,
     interpret: bool = False,
 ) -> Float[Array, " F"]:
-    """`silu(gate @ n) * (up @ n)`, float32, where `n = rms_norm(x, scale, eps)`; gate first."""
+    """`silu(gate @ n) * (up @ n)`, float32, where `n = rms_norm(x, scale, eps)`; gate's F rows
+    come first."""
     outputs, inputs = gate_up.shape[0] // 2, gate_up.shape[1]
     tiling = _Tiling(outputs, inputs, matrices=2)
 
