@@ -13,11 +13,15 @@ import sys
 import traceback
 from dataclasses import asdict
 from importlib.metadata import version
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xlapipe.lowered import LoweredProgram
+    from xlapipe.topology import Topology
 
 
 def main(request_path: str) -> int:
@@ -56,7 +60,7 @@ def _compile(request: dict[str, Any], stage: list[str]) -> dict[str, Any]:
     # As in xlapipe.lower, for the frames of this file.
     source_info_util.register_exclusion(__file__)
 
-    program, devices, config_text = _lowered(request, stage)
+    program, topology, devices, config_text = _lowered(request, stage)
     stage[0] = "compile"
     options = {**program.options, **request["options"]}
     executable, without_result = _with_results(program, devices, options, request["locked"])
@@ -72,6 +76,7 @@ def _compile(request: dict[str, Any], stage: list[str]) -> dict[str, Any]:
         "expectations": list(program.expectations),
         "options": {key: str(value) for key, value in program.options.items()},
         "mesh": program.mesh,
+        "topology": str(topology) if topology is not None else None,
         "target_config": config_text,
         "memory_analysis": {
             f"{name}_bytes": getattr(memory, f"{name}_size_in_bytes")
@@ -83,23 +88,57 @@ def _compile(request: dict[str, Any], stage: list[str]) -> dict[str, Any]:
     }
 
 
-def _lowered(request: dict[str, Any], stage: list[str]) -> tuple["LoweredProgram", list[Any], str]:
-    """The program, lowered here or by who asks; devices for it; their target config."""
+def _lowered(
+    request: dict[str, Any], stage: list[str]
+) -> tuple["LoweredProgram", "Topology | None", list[Any], str]:
+    """The program, lowered here or by who asks; hosts and devices for it; their target config."""
     from xlapipe.lowered import LoweredProgram
 
     if request["program"] is not None:
         text = Path(request["program"]).read_text(encoding="utf-8")
         program = LoweredProgram.from_json(json.loads(text))
+        stage[0] = "topology"
+        topology = _topology(request, program.workload, program.mesh)
         stage[0] = "target"
-        return program, *_devices(request, program.workload, program.device_count)
+        return program, topology, *_devices(request, program.workload, topology)
     from xlapipe.lower import load_workload, lower
+    from xlapipe.topology import Topology
 
     stage[0] = "import"
-    workload = load_workload(request["reference"], folder=request["folder"])
+    asked = Topology.parse(request["topology"]) if request["topology"] is not None else None
+    workload = load_workload(
+        request["reference"],
+        folder=request["folder"],
+        devices=asked.device_count if asked is not None else None,
+    )
+    stage[0] = "topology"
+    topology = _topology(request, workload.name, workload.mesh)
     stage[0] = "target"
-    devices, config_text = _devices(request, workload.name, workload.device_count)
+    devices, config_text = _devices(request, workload.name, topology)
     stage[0] = "lower"
-    return lower(workload, config_text), devices, config_text
+    return lower(workload, config_text), topology, devices, config_text
+
+
+def _topology(
+    request: dict[str, Any], name: str, mesh: "Mapping[str, int] | None"
+) -> "Topology | None":
+    """Hosts and GPUs that the mesh covers; None for a workload without one, on one device."""
+    from xlapipe.errors import WorkloadError
+    from xlapipe.topology import Topology
+
+    count = prod(mesh.values()) if mesh is not None else 1
+    asked = Topology.parse(request["topology"]) if request["topology"] is not None else None
+    if asked is not None and asked.device_count != count:
+        axes = ", ".join(f"{axis}={size}" for axis, size in (mesh or {}).items())
+        of = f"its mesh ({axes}) is of" if mesh is not None else "it has no mesh, and is for"
+        raise WorkloadError(
+            f"workload {name}: {of} {count} device{'s' if count > 1 else ''}, topology {asked} has "
+            f"{asked.device_count}: they must be as many; a function that makes a workload and "
+            "takes `devices` is given those of the topology"
+        )
+    if mesh is None:
+        return None
+    return asked or Topology.of_devices(count)
 
 
 def _with_results(
@@ -145,9 +184,13 @@ def _executable(program: "LoweredProgram", devices: list[Any], options: dict[str
         )
 
 
-def _devices(request: dict[str, Any], name: str, count: int) -> tuple[list[Any], str]:
+def _devices(
+    request: dict[str, Any], name: str, topology: "Topology | None"
+) -> tuple[list[Any], str]:
     """Devices to compile for, and the target config that they stand for."""
     import jax
+
+    hosts, gpus = (topology.hosts, topology.gpus) if topology is not None else (1, 1)
 
     if request["target_config"] is None:
         from jax._src.lib import xla_client
@@ -155,20 +198,21 @@ def _devices(request: dict[str, Any], name: str, count: int) -> tuple[list[Any],
         from xlapipe.errors import WorkloadError
 
         devices = jax.devices("gpu")
-        if count > len(devices):
+        if hosts > 1 or gpus > len(devices):
             raise WorkloadError(
-                f"workload {name}: its mesh asks for {count} devices, {len(devices)} are attached"
+                f"workload {name}: its mesh asks for {hosts} hosts with {gpus} GPUs; attached are "
+                f"{len(devices)} on one"
             )
         config = str(xla_client.get_topology_for_devices(devices).target_config)
-        return devices[:count], config
+        return devices[:gpus], config
     from jax.experimental import topologies
 
-    topology = topologies.get_topology_desc(
+    described = topologies.get_topology_desc(
         platform="cuda",
         target_config=request["target_config"],
-        topology=f"1x1x{count}",
+        topology=f"1x{hosts}x{gpus}",
     )
-    return list(topology.devices), request["target_config"]
+    return list(described.devices), request["target_config"]
 
 
 if __name__ == "__main__":

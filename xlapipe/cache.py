@@ -117,6 +117,7 @@ def cache_key(job: Job, program: LoweredProgram, folder: Path) -> str:
     content: dict[str, Any] = {
         "program": replace(program, expectations=()).to_json(),
         "target": None if target is None else [target.name, target.description, target.config_text],
+        "topology": str(job.topology),
         "policy": job.policy.value,
         "options": dict(job.options),
         "lock": None if job.lock is None else job.lock.to_bytes().decode(),

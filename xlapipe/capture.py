@@ -6,6 +6,7 @@ to the user's folder, to `<site-packages>`, or to `<python>`.
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,9 +14,10 @@ from xlapipe.compile import Compiled, Job
 from xlapipe.dump import EXECUTABLE, Dump, Manifest, check_memory_analysis
 from xlapipe.errors import CompileError
 from xlapipe.lock import LOCK, AutotuneLock, target_name
-from xlapipe.plan import Instruction
+from xlapipe.plan import Instruction, Plan
 from xlapipe.plan.gemms import requested_dots
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, RequestedDot
+from xlapipe.plan.shapes import array_bytes
 from xlapipe.read import read_path
 from xlapipe.read.hlo_proto import HloProto
 from xlapipe.read.proto import read_module
@@ -68,6 +70,8 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     if compiled.executable is not None:
         files[EXECUTABLE] = compiled.executable
     manifest = _manifest(job, compiled.record, lock, dots)
+    if manifest.mesh is not None:
+        manifest = replace(manifest, outputs=_on_one_device(manifest.outputs, plan))
     check_memory_analysis(plan, manifest.memory_analysis, where=where)
     return Dump(Path(where), manifest, plan), files
 
@@ -97,6 +101,7 @@ def _lock(job: Job, compiled: Compiled) -> AutotuneLock | None:
         versions=record["versions"],
         target_config=device.config_text,
         results=compiled.autotune_results,
+        topology=record["topology"],
     )
 
 
@@ -133,7 +138,19 @@ def _manifest(
         expectations=tuple(record["expectations"]),
         memory_analysis=record["memory_analysis"],
         mesh=record["mesh"],
+        topology=record["topology"],
     )
+
+
+def _on_one_device(outputs: tuple[OutputLeaf, ...], plan: Plan) -> tuple[OutputLeaf, ...]:
+    """Outputs with their bytes on one device, which XLA decides where no spec does."""
+    sizes = array_bytes(plan.result_shape or "")
+    if len(sizes) != len(outputs):
+        raise CompileError(
+            f"the module has {len(sizes)} outputs where the program has {len(outputs)}: "
+            "tokens or tuples of other form are not supported over several devices"
+        )
+    return tuple(replace(leaf, size_bytes=size) for leaf, size in zip(outputs, sizes, strict=True))
 
 
 def _only(folder: Path, ending: str) -> Path:

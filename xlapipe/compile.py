@@ -25,6 +25,7 @@ from xlapipe.lock import AutotuneLock
 from xlapipe.lowered import LoweredProgram
 from xlapipe.registry import WorkloadReference
 from xlapipe.target import Target
+from xlapipe.topology import Topology
 
 DEFAULT_TIMEOUT_SECONDS = 600
 # XLA tells text from binary by the ending.
@@ -70,6 +71,7 @@ class Job:
       lock: autotune results to be used in place of tuning.
       tune: keep the results of the attached GPU's autotuning.
       serialize: keep the executable too.
+      topology: hosts and GPUs to compile for; None for as many as the workload's mesh asks for.
       options: XLA options beyond those of the workload and of the policy, which they override.
       python: the interpreter to compile with, of an environment that holds another jax; None
         for this one.
@@ -83,6 +85,7 @@ class Job:
     lock: AutotuneLock | None = None
     tune: bool = False
     serialize: bool = False
+    topology: Topology | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     python: Path | None = None
 
@@ -155,6 +158,7 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> Mapping[str, Any]:
         "program": str(program_path) if job.program is not None else None,
         "folder": None if reference.registered else str(folder),
         "target_config": target.config_text if target is not None else None,
+        "topology": str(job.topology) if job.topology is not None else None,
         "options": {**job.policy.options, **job.options, **dump_options},
         "locked": job.lock is not None,
         "executable": str(scratch / EXECUTABLE) if job.serialize else None,
@@ -247,6 +251,8 @@ def _error(
     at = f"\n  at {error['frame']}" if error["frame"] else ""
     if error["stage"] == "import":
         return WorkloadError(f"{reference.name}: {reference.target} cannot be loaded: {text}{at}")
+    if error["stage"] in ("topology", "target") and not error["type"]:
+        return WorkloadError(text)
     if error["stage"] == "target" and target is None:
         return TargetError(
             f"no NVIDIA GPU is attached that jax can use: {text}; "

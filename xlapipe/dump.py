@@ -47,6 +47,8 @@ class Manifest:
       extra_options: XLA options that neither the workload nor the policy asks for.
       expectations: as `expectation_to_json` writes them; None stands for one of a user's class.
       memory_analysis: XLA's own totals, in bytes: argument, output, alias, temp.
+      mesh: axis names to sizes; None for one device.
+      topology: hosts and GPUs that it was laid over, `8x8`; None for one device.
       files: SHA-256 of each file's content before compression, by name without `.gz`.
     """
 
@@ -64,9 +66,15 @@ class Manifest:
     expectations: tuple[Mapping[str, Any] | None, ...]
     memory_analysis: Mapping[str, int]
     mesh: Mapping[str, int] | None = None
+    topology: str | None = None
     fusion_without_result: str | None = None
     extra_options: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def device(self) -> str:
+        """The target, and its topology if there are several devices: `h200`, `h200 8x8`."""
+        return self.target if self.topology is None else f"{self.target} {self.topology}"
 
     @property
     def autotuning(self) -> str:
@@ -81,6 +89,8 @@ class Manifest:
         data = {"schema_version": SCHEMA_VERSION, **asdict(self)}
         if not self.extra_options:
             del data["extra_options"]  # as in dumps that were made before there were any
+        if self.topology is None:
+            del data["topology"]
         return data
 
     @classmethod
@@ -120,6 +130,7 @@ class Manifest:
             **dict.fromkeys(("versions", "options", "memory_analysis", "files"), dict),
             "extra_options": dict,
             "mesh": (dict, type(None)),
+            "topology": (str, type(None)),
             "fusion_without_result": (str, type(None)),
         }
         for name, types in expected.items():

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from difflib import unified_diff
 from pathlib import Path
 
-from xlapipe.dump import HLO, PLAN, Dump, read_file
+from xlapipe.dump import HLO, PLAN, Dump, Manifest, read_file
 from xlapipe.normal_hlo import normal_hlo
 from xlapipe.plan import AllocationKind, BufferAllocation
 from xlapipe.plan.program import Program
@@ -113,12 +113,18 @@ def _first_apart(golden: str, found: str) -> str:
     return section
 
 
+def _devices(manifest: Manifest) -> list[str]:
+    mesh = ", ".join(f"{axis}={size}" for axis, size in (manifest.mesh or {}).items())
+    return [f"devices: {manifest.topology}, mesh {mesh}"]
+
+
 def _plan_text(dump: Dump) -> str:
     manifest, program = dump.manifest, dump.program
     lines = [
         f"xlapipe plan {FORM_VERSION}",
         f"workload: {manifest.workload}",
         f"target: {manifest.target} ({manifest.target_description})",
+        *(_devices(manifest) if manifest.topology is not None else ()),
         f"gemm policy: {manifest.gemm_policy}",
         f"autotuning: {manifest.autotuning}",
         f"jaxlib: {manifest.versions['jaxlib']}",

@@ -10,6 +10,7 @@ from xlapipe.errors import XlapipeError
 from xlapipe.lock import LOCK, raw_lock, read_lock
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.target import target_from_file, target_named
+from xlapipe.topology import Topology
 
 DEFAULT_TARGET = "h200"
 ATTACHED = "attached"
@@ -24,6 +25,7 @@ class Asked:
       target_config: a file in its place.
       policies: GEMM policies, each of which is a compile of its own.
       autotune_lock: a lock, or, with `target_config`, XLA's own file of autotune results.
+      topology: hosts and GPUs; by default as many as the workload's mesh asks for.
       options: extra XLA options.
       python: the interpreter of another environment; see `Job`.
     """
@@ -34,6 +36,7 @@ class Asked:
     autotune_lock: Path | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     tune: bool = False
+    topology: Topology | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     python: Path | None = None
 
@@ -73,6 +76,7 @@ def jobs_of(names: Sequence[str | WorkloadReference], asked: Asked) -> list[Job]
             policy=GemmPolicy(policy),
             timeout_seconds=asked.timeout_seconds,
             tune=asked.tune,
+            topology=asked.topology,
             options=asked.options,
             python=asked.python,
         )
@@ -99,6 +103,7 @@ def _locked_job(reference: WorkloadReference, asked: Asked, path: Path) -> Job:
     for policy in asked.policies:
         lock.refuse_unless(where=str(path), gemm_policy=policy)
     attached = asked.target == ATTACHED
+    topology = asked.topology or lock.parsed_topology
     lock.refuse_unless(
         where=str(path),
         target=None if attached else asked.target,
@@ -110,5 +115,6 @@ def _locked_job(reference: WorkloadReference, asked: Asked, path: Path) -> Job:
         policy=GemmPolicy(lock.gemm_policy),
         timeout_seconds=asked.timeout_seconds,
         lock=lock,
+        topology=topology,
         options=asked.options,
     )

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from xlapipe.errors import TargetError
+from xlapipe.errors import TargetError, XlapipeError
 from xlapipe.target import Target, catalogue
 from xlapipe.targets.textproto import TextProtoError, parse
+from xlapipe.topology import Topology
 
 LOCK = "autotune_lock.json"
 SCHEMA_VERSION = 1
@@ -32,6 +33,8 @@ class AutotuneLock:
       target_config: GpuTargetConfigProto of the device, as text.
       results: XLA's AutotuneResults, as text.
       versions: jax, jaxlib and jax-cuda13-plugin on the device.
+      topology: hosts and GPUs of a workload over several devices. The results are of one device,
+        and serve with any other number.
     """
 
     workload: str
@@ -43,10 +46,18 @@ class AutotuneLock:
     versions: Mapping[str, str]
     target_config: str
     results: str
+    topology: str | None = None
 
     def to_bytes(self) -> bytes:
         data = {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        if self.topology is None:
+            del data["topology"]  # as in locks that were made before there was any
         return (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()
+
+    @property
+    def parsed_topology(self) -> Topology | None:
+        """`topology` as hosts and GPUs."""
+        return Topology.parse(self.topology) if self.topology is not None else None
 
     def as_target(self) -> Target:
         """The device that the results were made on."""
@@ -102,10 +113,18 @@ def read_lock(path: Path) -> AutotuneLock:
         )
     given = {item.name: data.get(item.name) for item in fields(AutotuneLock)}
     for name, value in given.items():
-        types = {"versions": dict, "device_memory_bytes": int}
+        types: dict[str, Any] = {
+            "versions": dict,
+            "device_memory_bytes": int,
+            "topology": (str, type(None)),
+        }
         if not isinstance(value, types.get(name, str)):
             raise TargetError(f"autotune lock {path}: {name} is {value!r:.60}; {_AGAIN}")
     lock = AutotuneLock(**given)  # type: ignore[arg-type]  # held just above
+    try:
+        _ = lock.parsed_topology
+    except XlapipeError as error:
+        raise TargetError(f"autotune lock {path}: {error}; {_AGAIN}") from None
     check_results(lock.results, where=str(path))
     return lock
 

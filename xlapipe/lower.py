@@ -11,14 +11,12 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import prod
 from typing import Any
 
 import jax
 from jax._src import source_info_util
 from jax._src.interpreters import mlir, pxla
-from jax._src.mesh import AbstractDevice
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import AbstractMesh, NamedSharding
 
 from xlapipe.errors import WorkloadError
 from xlapipe.expect import expectation_to_json
@@ -26,18 +24,20 @@ from xlapipe.kernel_ir import strip_locations
 from xlapipe.lowered import LoweredProgram
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.registry import workload_arguments
-from xlapipe.targets.textproto import parse
+from xlapipe.sharding import argument_names, is_spec, mesh_of, shard_bytes, with_shardings
 from xlapipe.workload import Workload
 
 # Frames of xlapipe's own in HLO would change every dump with each line that is added here.
 source_info_util.register_exclusion(__file__)
 
 
-def load_workload(reference: str, *, folder: str | None) -> Workload:
+def load_workload(reference: str, *, folder: str | None, devices: int | None = None) -> Workload:
     """Imports `module:attribute`; `folder` goes first on the path, for modules of the user's.
 
     Args:
       reference: arguments for the attribute may follow, see `xlapipe.registry`.
+      devices: of the topology that is asked for; passed on to a function that takes `devices` and
+        that the reference does not give any.
 
     Raises:
       WorkloadError: the attribute is missing or is no Workload, or takes no arguments. What the
@@ -56,7 +56,10 @@ def load_workload(reference: str, *, folder: str | None) -> Workload:
             )
         found = getattr(found, part)
     if callable(found) and not isinstance(found, Workload):
-        found = found(**(arguments or {}))
+        given = dict(arguments or {})
+        if devices is not None and "devices" in inspect.signature(found).parameters:
+            given.setdefault("devices", devices)
+        found = found(**given)
     elif arguments is not None:
         raise WorkloadError(f"{reference}: {attribute} is no function, and takes no arguments")
     if not isinstance(found, Workload):
@@ -74,8 +77,8 @@ def lower(workload: Workload, config_text: str) -> LoweredProgram:
       WorkloadError: arguments that are no arrays, or specs that do not fit. What the user's
         function raises passes through.
     """
-    mesh = _mesh_in_use(workload, config_text)
-    args = _with_shardings(workload, mesh)
+    mesh = mesh_of(workload, config_text)
+    args = with_shardings(workload, mesh)
     jitted = _jitted(workload, mesh)
     with jax.sharding.use_abstract_mesh(mesh), _without_donation_warnings():
         lowered = jitted.trace(*args).lower(lowering_platforms=("cuda",))
@@ -112,7 +115,7 @@ def _jitted(workload: Workload, mesh: AbstractMesh) -> Any:
     shardings = {}
     if workload.out_specs is not None:
         shardings["out_shardings"] = jax.tree.map(
-            lambda spec: NamedSharding(mesh, spec), workload.out_specs, is_leaf=_is_spec
+            lambda spec: NamedSharding(mesh, spec), workload.out_specs, is_leaf=is_spec
         )
     return jax.jit(workload.fn, donate_argnums=workload.donated, **shardings)
 
@@ -123,90 +126,6 @@ def _without_donation_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         yield
-
-
-def _is_spec(value: Any) -> bool:
-    return value is None or isinstance(value, PartitionSpec)
-
-
-def _mesh_in_use(workload: Workload, config_text: str) -> AbstractMesh:
-    """The workload's mesh over a GPU that need not be there; Pallas asks it for the device.
-
-    For one device it has no axes, so that it tells the device and shards nothing.
-    """
-    axes = dict(workload.mesh or {})
-    config: Any = parse(config_text).fields
-    device = config.get("gpu_device_info", {})
-    return AbstractMesh(
-        tuple(axes.values()),
-        tuple(axes),
-        axis_types=(AxisType.Auto,) * len(axes),
-        abstract_device=AbstractDevice(
-            device_kind=str(config.get("device_description_str") or device.get("name") or ""),
-            num_cores=int(device.get("core_count", 0)),
-            platform="gpu",
-        ),
-    )
-
-
-def _with_shardings(workload: Workload, mesh: AbstractMesh) -> tuple[Any, ...]:
-    if workload.mesh is None:
-        # Any device will do: it says that there is one, and is named in no module.
-        single = SingleDeviceSharding(jax.local_devices()[0])
-        return tuple(
-            jax.tree_util.tree_map_with_path(
-                lambda path, leaf, number=number: _abstract(workload, number, path, leaf, single),
-                arg,
-            )
-            for number, arg in enumerate(workload.args)
-        )
-    specs = PartitionSpec() if workload.in_specs is None else workload.in_specs
-    try:
-        flat = jax.tree.broadcast(specs, tuple(workload.args), is_leaf=_is_spec)
-    except ValueError as error:
-        raise WorkloadError(
-            f"workload {workload.name}: in_specs are no prefix of args: {error}"
-        ) from error
-    return tuple(
-        jax.tree_util.tree_map_with_path(
-            lambda path, leaf, spec, number=number: _abstract(
-                workload, number, path, leaf, NamedSharding(mesh, spec or PartitionSpec())
-            ),
-            arg,
-            spec,
-        )
-        for number, (arg, spec) in enumerate(zip(workload.args, flat, strict=True))
-    )
-
-
-def _abstract(workload: Workload, number: int, path: Any, leaf: Any, sharding: Any) -> Any:
-    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-        raise WorkloadError(
-            f"workload {workload.name}: argument {number}{jax.tree_util.keystr(path)} is "
-            f"{leaf!r:.60}, expected an array or a jax.ShapeDtypeStruct; bind constants to the "
-            "function with functools.partial"
-        )
-    return jax.ShapeDtypeStruct(
-        leaf.shape,
-        jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True),
-        sharding=sharding,
-        weak_type=getattr(leaf, "weak_type", False),
-    )
-
-
-def argument_names(workload: Workload) -> list[str]:
-    """Names of the function's parameters; `args[i]` for those behind `*args`."""
-    try:
-        parameters = list(inspect.signature(workload.fn).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    positional = [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    count = len(workload.args)
-    return positional[:count] + [f"args[{i}]" for i in range(len(positional), count)]
 
 
 def _arguments(workload: Workload, args: tuple[Any, ...], lowered: Any) -> tuple[ArgumentLeaf, ...]:
@@ -224,19 +143,12 @@ def _arguments(workload: Workload, args: tuple[Any, ...], lowered: Any) -> tuple
             path=path,
             shape=tuple(leaf.shape),
             dtype=str(leaf.dtype),
-            size_bytes=_shard_bytes(leaf),
+            size_bytes=shard_bytes(leaf),
             donated=donated,
             parameter_number=number_of.get(position),
         )
         for position, (path, leaf, donated) in enumerate(leaves)
     )
-
-
-def _shard_bytes(leaf: Any) -> int:
-    """Bytes of the leaf on one device."""
-    sharding = getattr(leaf, "sharding", None)
-    shape = leaf.shape if sharding is None else sharding.shard_shape(leaf.shape)
-    return int(prod(shape)) * int(leaf.dtype.itemsize)
 
 
 def _outputs(lowered: Any) -> tuple[OutputLeaf, ...]:
@@ -246,7 +158,7 @@ def _outputs(lowered: Any) -> tuple[OutputLeaf, ...]:
             path=f"out{jax.tree_util.keystr(path)}",
             shape=tuple(leaf.shape),
             dtype=str(leaf.dtype),
-            size_bytes=_shard_bytes(leaf),
+            size_bytes=shard_bytes(leaf),
             index=index,
         )
         for index, (path, leaf) in enumerate(flat)

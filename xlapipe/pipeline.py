@@ -35,12 +35,13 @@ class Made:
 
 
 def dump_folder(out: Path, manifest: Manifest) -> Path:
-    """`<out>/<workload>/<target>-<gemm policy>[-tuned]-jax<jaxlib version>[-options-<digest>]`.
+    """`<out>/<workload>/<target>[-<topology>]-<gemm policy>[-tuned]-jax<jaxlib version>`.
 
-    With extra options a dump never lies where one without them would.
+    With extra options a digest of them follows, so that a dump never lies where one without would.
     """
     tuned = "-tuned" if manifest.tuned else ""
-    label = f"{manifest.target}-{manifest.gemm_policy}{tuned}-jax{manifest.versions['jaxlib']}"
+    device = manifest.device.replace(" ", "-")
+    label = f"{device}-{manifest.gemm_policy}{tuned}-jax{manifest.versions['jaxlib']}"
     if manifest.extra_options:
         text = json.dumps(dict(manifest.extra_options), sort_keys=True)
         label += f"-options-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

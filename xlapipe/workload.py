@@ -24,7 +24,10 @@ class Workload:
       args: pytrees of `jax.ShapeDtypeStruct`, one per positional argument.
       donate_argnums: as in `jax.jit`.
       options: XLA options (`xla_*`), as in `compile(compiler_options=...)`.
-      mesh: axis names to sizes; devices come from the target. None for one device.
+      mesh: axis names to sizes, laid over the target's devices row by row (see
+        `xlapipe.topology`). None for one device.
+      explicit_axes: axes of the mesh whose shardings are part of the types (jax's
+        `AxisType.Explicit`); of the others XLA finds them.
       in_specs, out_specs: PartitionSpecs, as trees that are prefixes of `args` and of the
         outputs; None for replicated arguments, and for outputs as XLA shards them.
       expectations: held on every compile, or under the GEMM policy that they name.
@@ -41,6 +44,7 @@ class Workload:
     mesh: Mapping[str, int] | None = None
     in_specs: Any = None
     out_specs: Any = None
+    explicit_axes: Sequence[str] = ()
     expectations: Sequence[Expectation] = ()
 
     def __post_init__(self) -> None:
@@ -75,6 +79,18 @@ class Workload:
                 )
         if self.mesh is None and (self.in_specs is not None or self.out_specs is not None):
             raise WorkloadError(f"workload {self.name}: in_specs or out_specs without a mesh")
+        for axis, size in (self.mesh or {}).items():
+            if not isinstance(size, int) or size < 1:
+                raise WorkloadError(
+                    f"workload {self.name}: mesh axis {axis!r} is of {size!r} devices, expected a "
+                    "whole number of 1 or more"
+                )
+        for axis in self.explicit_axes:
+            if axis not in (self.mesh or {}):
+                raise WorkloadError(
+                    f"workload {self.name}: explicit_axes name {axis!r}, which is no axis of the "
+                    f"mesh {dict(self.mesh or {})}"
+                )
 
     @property
     def donated(self) -> tuple[int, ...]:

@@ -120,6 +120,40 @@ def sharded() -> Workload:
     )
 
 
+def over(devices: int = 2) -> Workload:
+    """As many devices as are asked for; where the output lies is XLA's choice."""
+
+    def double(x: jax.Array) -> jax.Array:
+        return x * 2
+
+    spec = jax.sharding.PartitionSpec("d")
+    return Workload(name="over", fn=double, args=(CACHE,), mesh={"d": devices}, in_specs=spec)
+
+
+def indivisible() -> Workload:
+    return _over_devices("indivisible", {"d": 3}, jax.sharding.PartitionSpec("d"))
+
+
+def specs_of_another_tree() -> Workload:
+    return _over_devices("another-tree", {"d": 2}, ({"q": None}, None))
+
+
+def specs_too_long() -> Workload:
+    return _over_devices("too-long", {"d": 2}, jax.sharding.PartitionSpec(None, None, "d"))
+
+
+def mesh_of_none() -> Workload:
+    return _over_devices("mesh-of-none", {"d": 0}, None)
+
+
+def twelve_devices() -> Workload:
+    return _over_devices("twelve", {"d": 12}, None)
+
+
+def _over_devices(name: str, mesh: dict[str, int], in_specs: Any) -> Workload:
+    return _workload(name, mesh=mesh, in_specs=in_specs)
+
+
 def not_a_workload() -> int:
     return 3
 

@@ -83,4 +83,4 @@ def _checked(options: argparse.Namespace) -> Any:
 
             with tempfile.TemporaryDirectory(prefix="xlapipe-check-") as scratch:
                 made = make_dump(job, Path(scratch))
-                yield of_dump(f"{name} ({made.dump.manifest.target}, {job.policy})", made.dump)
+                yield of_dump(f"{name} ({made.dump.manifest.device}, {job.policy})", made.dump)

@@ -59,19 +59,27 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a device's autotune results; XLA's own file of them takes --target-config too",
     )
+    parser.add_argument(
+        "--topology",
+        metavar="HOSTSxGPUS",
+        help="the machines that a mesh is laid over, e.g. 8x8; default: as many as it asks for",
+    )
     parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="per compile")
 
 
 def asked_for(options: argparse.Namespace, policies: Sequence[str] | None) -> "Asked":
     """What the options of `add_target_options` ask for, under these GEMM policies."""
     from xlapipe.jobs import Asked
+    from xlapipe.topology import Topology
 
+    topology = options.topology
     return Asked(
         target=options.target,
         target_config=options.target_config,
         policies=tuple(policies or ()),
         autotune_lock=options.autotune_lock,
         timeout_seconds=options.timeout,
+        topology=Topology.parse(topology) if topology is not None else None,
         tune=getattr(options, "tune", False),
     )
 

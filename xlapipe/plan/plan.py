@@ -144,9 +144,14 @@ class Plan:
         return self.module.computations.get(self.module.entry)
 
     @property
-    def _root_is_tuple(self) -> bool:
+    def result_shape(self) -> str | None:
+        """Shape of the entry computation's root, on one device."""
         entry = self._entry
-        return entry is not None and entry.by_name[entry.root].shape.startswith("(")
+        return entry.by_name[entry.root].shape if entry is not None else None
+
+    @property
+    def _root_is_tuple(self) -> bool:
+        return (self.result_shape or "").startswith("(")
 
     def _live_out_of(self, index: int) -> BufferAllocation | None:
         """Follows the root tuple's operand to the value that it names.

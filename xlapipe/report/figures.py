@@ -63,6 +63,8 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
         ],
         "thunks": plan.thunk_counts,
         "target": None,
+        "topology": None,
+        "mesh": None,
         "tuned": None,
         "donations": None,
     }
@@ -74,6 +76,8 @@ def dump_figures(dump: Dump) -> dict[str, Any]:
     return {
         **plan_figures(dump.plan),
         "target": manifest.target,
+        "topology": manifest.topology,
+        "mesh": dict(manifest.mesh) if manifest.mesh is not None else None,
         "tuned": manifest.tuned,
         "autotuning": manifest.autotuning,
         "workload": manifest.workload,
@@ -112,6 +116,7 @@ def dump_row(dump: Dump, *, changed: bool, seconds: float) -> dict[str, Any]:
     return {
         "workload": manifest.workload,
         "target": manifest.target,
+        "topology": manifest.topology,
         "gemm_policy": manifest.gemm_policy,
         "tuned": manifest.tuned,
         "autotuning": manifest.autotuning,

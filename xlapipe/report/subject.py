@@ -58,7 +58,7 @@ class Subject:
         if self.dump is None:
             return self.path.name or self.name
         manifest = self.dump.manifest
-        return f"{manifest.workload} on {manifest.target}"
+        return f"{manifest.workload} on {manifest.device}"
 
     @property
     def arguments(self) -> tuple[ArgumentLeaf, ...]:

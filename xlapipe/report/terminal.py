@@ -76,7 +76,7 @@ class DumpTable:
         self._row(
             [
                 row["workload"],
-                row["target"],
+                _device(row),
                 row["gemm_policy"],
                 row["autotuning"].partition(" ")[0],
                 str(row["allocations"]),
@@ -106,6 +106,11 @@ class DumpTable:
 _NUMBERS = ("allocs", "total bytes", "temp bytes", "aliases", "seconds")
 
 
+def _device(figures: Mapping[str, Any]) -> str:
+    """The target, and how many there are of it: `h200 8x8`."""
+    return " ".join(filter(None, (figures["target"], figures["topology"])))
+
+
 def print_plan(
     name: str, figures: Mapping[str, Any], plan: Plan, donated: Sequence[Donation]
 ) -> None:
@@ -117,7 +122,7 @@ def print_plan(
     if figures.get("workload"):
         versions = ", ".join(f"{key} {value}" for key, value in figures["versions"].items())
         console.print(
-            f"{figures['workload']} for {figures['target']}, gemm policy "
+            f"{figures['workload']} for {_device(figures)}, gemm policy "
             f"{figures['gemm_policy']}, {figures['autotuning']}; {versions}"
         )
     for key, value in figures["totals"].items():

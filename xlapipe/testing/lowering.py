@@ -13,8 +13,9 @@ from typing import Any
 import jax
 from jax._src import config, source_info_util
 
-from xlapipe.lower import argument_names, lower
+from xlapipe.lower import lower
 from xlapipe.lowered import LoweredProgram
+from xlapipe.sharding import argument_names
 from xlapipe.workload import Workload
 
 source_info_util.register_exclusion(__file__)

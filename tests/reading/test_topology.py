@@ -1,0 +1,54 @@
+"""Topologies as users write them, and the sizes of arrays in shapes."""
+
+import pytest
+
+from xlapipe.errors import XlapipeError
+from xlapipe.plan.shapes import array_bytes
+from xlapipe.topology import Topology
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "gpus"), [("1x2", 1, 2), ("8x8", 8, 8), ("64x8", 64, 8), ("2x1", 2, 1)]
+)
+def test_a_topology_is_read_and_written(text: str, hosts: int, gpus: int) -> None:
+    topology = Topology.parse(text)
+    assert (topology.hosts, topology.gpus, topology.device_count) == (hosts, gpus, hosts * gpus)
+    assert str(topology) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8", "8x", "x8", "0x8", "8x0", "8X8", "-1x8", "8x8x8", "8 x 8"]
+)
+def test_another_form_is_refused(text: str) -> None:
+    with pytest.raises(XlapipeError, match="expected HOSTSxGPUS"):
+        Topology.parse(text)
+
+
+def test_a_topology_beyond_reason_is_refused() -> None:
+    with pytest.raises(XlapipeError, match="999,998,000,001 devices"):
+        Topology.parse("999999x999999")
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "1x1"), (3, "1x3"), (8, "1x8"), (64, "8x8")])
+def test_devices_fill_hosts_of_eight(count: int, text: str) -> None:
+    assert str(Topology.of_devices(count)) == text
+
+
+def test_devices_that_fill_no_hosts_ask_for_a_topology() -> None:
+    with pytest.raises(XlapipeError, match="12 devices do not fill hosts of 8 GPUs"):
+        Topology.of_devices(12)
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        ("f32[]", (4,)),
+        ("bf16[128,1024]{1,0:T(8,128)}", (262144,)),
+        ("(s32[2]{0}, (pred[3]{0}, u4[3]{0}), c64[1,1]{1,0}, token[])", (8, 3, 2, 8, 0)),
+        ("f8e4m3fn[16,2]{1,0}", (32,)),
+        ("f32[0,8]{1,0}", (0,)),
+        ("()", ()),
+    ],
+)
+def test_bytes_of_arrays(shape: str, sizes: tuple[int, ...]) -> None:
+    assert array_bytes(shape) == sizes
