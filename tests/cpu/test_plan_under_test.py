@@ -107,7 +107,14 @@ def test_lowered_here_as_in_the_child() -> None:
 def test_the_plan_is_the_workloads(good: PlanUnderTest, tmp_path: Path) -> None:
     reference = WorkloadReference("good", "broken:good", False)
     job = replace(
-        job_of(broken.good(), target="h200", gemm="auto", autotune_lock=None, timeout=None),
+        job_of(
+            broken.good(),
+            target="h200",
+            gemm="auto",
+            topology=None,
+            autotune_lock=None,
+            timeout=None,
+        ),
         reference=reference,
     )
     made = make_dump(job, tmp_path, folder=HERE)
@@ -240,6 +247,8 @@ def asked(args: tuple[Any, ...], **fields: Any) -> Any:
         (asked((jnp.sin, 2.0)), "functools.partial"),
         (asked((jax.jit(jnp.sin), X), donate=0), "jitted already"),
         (asked((jnp.sin, X), name="a b"), "workload name 'a b'"),
+        (asked((jnp.sin, X), topology="8"), "expected HOSTSxGPUS"),
+        (asked((broken.over(),), topology="1x8"), "mesh (d=2) is of 2 devices"),
     ],
 )
 def test_refused_before_compiling(
@@ -284,7 +293,9 @@ def test_what_has_not_changed_is_not_compiled(
 
 def test_everything_that_decides_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = broken.good()
-    job = job_of(workload, target="h200", gemm="auto", autotune_lock=None, timeout=None)
+    job = job_of(
+        workload, target="h200", gemm="auto", topology=None, autotune_lock=None, timeout=None
+    )
     program = lower_in_test(workload, TARGET.config_text)
     keys = [
         cache_key(job, program, HERE),

@@ -10,6 +10,7 @@ from xlapipe.compile import DEFAULT_TIMEOUT_SECONDS, Job
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.jobs import ATTACHED, Asked, jobs_of
 from xlapipe.registry import WorkloadReference
+from xlapipe.topology import Topology
 from xlapipe.workload import Workload
 
 Donate = int | str | Sequence[int | str]
@@ -82,6 +83,7 @@ def job_of(
     *,
     target: str | Path,
     gemm: str,
+    topology: str | None,
     autotune_lock: Path | None,
     timeout: float | None,
 ) -> Job:
@@ -103,6 +105,7 @@ def job_of(
         target=None if is_file else str(target),
         target_config=Path(target) if is_file else None,
         policies=(gemm,),
+        topology=Topology.parse(topology) if topology is not None else None,
         autotune_lock=autotune_lock,
         timeout_seconds=DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
     )

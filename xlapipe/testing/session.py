@@ -49,6 +49,7 @@ class PlansOfTest:
         mesh: Mapping[str, int] | None = None,
         in_specs: Any = None,
         out_specs: Any = None,
+        topology: str | None = None,
         autotune_lock: str | Path | None = None,
         timeout: float | None = None,
     ) -> PlanUnderTest:
@@ -63,6 +64,8 @@ class PlansOfTest:
           name: of the golden; by default the test's.
           options: XLA options (`xla_*`).
           mesh, in_specs, out_specs: as in Workload.
+          topology: hosts and GPUs that the mesh is laid over, `8x8`; by default as few as it asks
+            for.
           autotune_lock: a device's autotune results, for the plan that the device would make.
           timeout: seconds.
 
@@ -85,6 +88,7 @@ class PlansOfTest:
                 workload,
                 target=target or self.target,
                 gemm=gemm,
+                topology=topology,
                 autotune_lock=None if autotune_lock is None else Path(autotune_lock),
                 timeout=timeout,
             )
