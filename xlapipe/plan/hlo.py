@@ -7,6 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+# XLA's collectives, in their synchronous spelling; some have one of their own for `-start`.
+COLLECTIVES = frozenset(
+    {
+        "all-gather",
+        "all-reduce",
+        "all-to-all",
+        "collective-broadcast",
+        "collective-permute",
+        "ragged-all-to-all",
+        "reduce-scatter",
+    }
+)
+# Opcodes of instructions that tell which devices join.
+WITH_GROUPS = COLLECTIVES | {f"{kind}-start" for kind in COLLECTIVES}
+
 # Where a Pallas kernel goes to be compiled by Triton.
 TRITON_CALL = "__gpu$xla.gpu.triton"
 # Quotes within the kernel's own text are escaped otherwise.
@@ -25,6 +40,20 @@ class SourceLine:
         return f"{self.file}:{self.line}"
 
 
+class CollectiveGroups(NamedTuple):
+    """Which devices a collective joins.
+
+    Attributes:
+      replica_groups: device ids of each group; none stands for one group of all devices.
+      source_target_pairs: of a collective-permute.
+      channel_id: None where devices are replicas of the program, which jax's are not.
+    """
+
+    replica_groups: tuple[tuple[int, ...], ...] = ()
+    source_target_pairs: tuple[tuple[int, int], ...] = ()
+    channel_id: int | None = None
+
+
 class Instruction(NamedTuple):
     """One HLO instruction; a tuple, since a module has ten thousands of them.
 
@@ -40,6 +69,7 @@ class Instruction(NamedTuple):
       op_name: the metadata's name scope, e.g. `jit(step)/layers_0/attention/dot_general`.
       source: the innermost frame of the program's own code, where the metadata tells.
       backend_config: JSON text with sorted keys and no spaces; empty where there is none.
+      collective: what only a collective has; None for all else.
     """
 
     name: str
@@ -53,6 +83,7 @@ class Instruction(NamedTuple):
     op_name: str | None = None
     source: SourceLine | None = None
     backend_config: str = ""
+    collective: CollectiveGroups | None = None
 
     @property
     def fusion_backend_kind(self) -> str | None:

@@ -13,6 +13,7 @@ from xlapipe.plan.buffers import (
     LogicalBuffer,
     Totals,
 )
+from xlapipe.plan.collectives import Collective, find_collectives
 from xlapipe.plan.gemms import Gemm, find_gemms
 from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.liveness import LiveRanges
@@ -61,6 +62,13 @@ class Plan:
     def gemms(self) -> tuple[Gemm, ...]:
         """Every matrix product; empty where the dump holds no HLO."""
         return find_gemms(self.module) if self.module is not None else ()
+
+    @cached_property
+    def collectives(self) -> tuple[Collective, ...] | None:
+        """Every collective; None where the dump holds no whole HLO module."""
+        if self.module is None or not self.module.complete:
+            return None
+        return find_collectives(self.module, self.gemms, self.live_ranges)
 
     @cached_property
     def instructions(self) -> Mapping[str, Instruction]:

@@ -10,9 +10,11 @@ import re
 from typing import TypedDict
 
 from xlapipe.plan import Instruction, SourceLine
+from xlapipe.plan.hlo import WITH_GROUPS, CollectiveGroups
 from xlapipe.read import backend_config
 from xlapipe.read.lines import UNKNOWN, SourceText, int64, shown, without_index_comments
 from xlapipe.read.normal import opcode_of
+from xlapipe.read.replica_groups import groups_of_text, pairs_of_text
 from xlapipe.read.scan import attribute_values, bracket_end, fields, unquote
 from xlapipe.read.sources import StackFrames
 
@@ -91,6 +93,7 @@ class InstructionParser:
                 else None
             ),
             backend_config=attributes.get("backend_config", ""),
+            collective=self._collective(attributes, number) if opcode in WITH_GROUPS else None,
             **self._metadata(attributes.get("metadata"), number),
         )
         return instruction, head[1] is not None
@@ -120,6 +123,19 @@ class InstructionParser:
             config_text = unquote(config_text) or ""
         found["backend_config"] = backend_config.canonical(config_text)
         return found
+
+    def _collective(self, attributes: dict[str, str], number: int) -> CollectiveGroups:
+        written = attributes.get("replica_groups", "{}")
+        if "device_ids" in attributes:  # behind a comma, so that it looks like the next attribute
+            written += f", device_ids={attributes['device_ids']}"
+        groups = groups_of_text(written)
+        pairs = pairs_of_text(attributes.get("source_target_pairs", "{}"))
+        channel = attributes.get("channel_id", "0")
+        if groups is None or pairs is None or not channel.isdecimal():
+            self._source.fail(number, "replica groups", shown(written), UNKNOWN)
+        return CollectiveGroups(
+            groups, pairs, int64(channel, self._source, number, "a channel id") or None
+        )
 
     def _parameter(self, written: str, number: int) -> int:
         if not written.isdecimal():

@@ -86,6 +86,7 @@ def _with_operands(instruction: Instruction, operands: Iterable[str]) -> Instruc
         instruction.op_name,
         instruction.source,
         instruction.backend_config,
+        instruction.collective,
     )
 
 

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from xlapipe.errors import DumpError
 from xlapipe.plan import Computation, HloModule, InputOutputAlias, Instruction, SourceLine
+from xlapipe.plan.hlo import WITH_GROUPS, CollectiveGroups
 from xlapipe.read import backend_config
 from xlapipe.read.hlo_header import Donor, sorted_aliases
 from xlapipe.read.hlo_proto import (
@@ -15,6 +16,7 @@ from xlapipe.read.hlo_proto import (
     OpMetadata,
 )
 from xlapipe.read.normal import in_call_order, without_tuple_elements
+from xlapipe.read.proto_groups import groups_of_proto
 from xlapipe.read.shapes import Shapes
 from xlapipe.read.sources import StackFrames
 
@@ -155,6 +157,17 @@ class ModuleReader:
             metadata.op_name or None,
             self._source(metadata),
             known_config,
+            self._collective(proto) if opcode in WITH_GROUPS else None,
+        )
+
+    def _collective(self, proto: HloInstructionProto) -> CollectiveGroups:
+        groups = groups_of_proto(proto)
+        if groups is None:
+            self._fail(f"replica groups of {proto.name!r}", "numbers that make none")
+        return CollectiveGroups(
+            groups,
+            tuple((pair.source, pair.target) for pair in proto.source_target_pairs),
+            proto.channel_id or None,
         )
 
     def _source(self, metadata: OpMetadata) -> SourceLine | None:
