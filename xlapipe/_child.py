@@ -73,6 +73,7 @@ def _compile(request: dict[str, Any], stage: list[str]) -> dict[str, Any]:
         "workload": program.workload,
         "arguments": [asdict(leaf) for leaf in program.arguments],
         "outputs": [asdict(leaf) for leaf in program.outputs],
+        "requested_collectives": [asdict(each) for each in program.requested_collectives],
         "expectations": list(program.expectations),
         "options": {key: str(value) for key, value in program.options.items()},
         "mesh": program.mesh,

@@ -16,7 +16,7 @@ from xlapipe.errors import CompileError
 from xlapipe.lock import LOCK, AutotuneLock, target_name
 from xlapipe.plan import Instruction, Plan
 from xlapipe.plan.gemms import requested_dots
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, RequestedDot
+from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, RequestedCollective, RequestedDot
 from xlapipe.plan.shapes import array_bytes
 from xlapipe.read import read_path
 from xlapipe.read.hlo_proto import HloProto
@@ -69,7 +69,8 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
         files[LOCK] = lock.to_bytes()
     if compiled.executable is not None:
         files[EXECUTABLE] = compiled.executable
-    manifest = _manifest(job, compiled.record, lock, dots)
+    collectives = tuple(map(relative.requested, compiled.record["requested_collectives"]))
+    manifest = _manifest(job, compiled.record, lock, dots, collectives)
     if manifest.mesh is not None:
         manifest = replace(manifest, outputs=_on_one_device(manifest.outputs, plan))
     check_memory_analysis(plan, manifest.memory_analysis, where=where)
@@ -106,7 +107,11 @@ def _lock(job: Job, compiled: Compiled) -> AutotuneLock | None:
 
 
 def _manifest(
-    job: Job, record: Mapping[str, Any], lock: AutotuneLock | None, dots: tuple[Instruction, ...]
+    job: Job,
+    record: Mapping[str, Any],
+    lock: AutotuneLock | None,
+    dots: tuple[Instruction, ...],
+    collectives: tuple[RequestedCollective, ...],
 ) -> Manifest:
     if lock is not None:
         target = lock.as_target()
@@ -135,6 +140,7 @@ def _manifest(
             OutputLeaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in record["outputs"]
         ),
         requested_dots=tuple(RequestedDot(dot.op_name, dot.shape, dot.source) for dot in dots),
+        requested_collectives=collectives,
         expectations=tuple(record["expectations"]),
         memory_analysis=record["memory_analysis"],
         mesh=record["mesh"],
@@ -180,6 +186,14 @@ class _Relative:
             if path.startswith(root):
                 return replacement + path.removeprefix(root)
         return f"<elsewhere>/{PurePosixPath(path).name}"
+
+    def requested(self, data: Mapping[str, Any]) -> RequestedCollective:
+        """A requested collective of the compile's record."""
+        collective = RequestedCollective.from_json(data)
+        source = collective.source
+        if source is None:
+            return collective
+        return replace(collective, source=replace(source, file=self.path(source.file)))
 
     def in_text(self, content: bytes) -> bytes:
         """Paths in the FileNames table, and in the older `source_file="…"`."""

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from xlapipe.errors import DumpError, PlanMismatchError, XlapipeError
 from xlapipe.plan import Plan, SourceLine
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program, RequestedDot
+from xlapipe.plan.program import (
+    ArgumentLeaf,
+    OutputLeaf,
+    Program,
+    RequestedCollective,
+    RequestedDot,
+)
 from xlapipe.read import read_path
 
 if TYPE_CHECKING:
@@ -43,6 +49,8 @@ class Manifest:
         catalogue row from a file or an attached GPU.
       tuned: True if a device's autotune results were found for every fusion that wants one.
       fusion_without_result: the first fusion without, where a lock holds results for others.
+      requested_collectives: of the traced program; None for a dump of several devices that was
+        made before they were recorded.
       options: XLA options of the workload, of the GEMM policy, and the extra ones.
       extra_options: XLA options that neither the workload nor the policy asks for.
       expectations: as `expectation_to_json` writes them; None stands for one of a user's class.
@@ -67,6 +75,7 @@ class Manifest:
     memory_analysis: Mapping[str, int]
     mesh: Mapping[str, int] | None = None
     topology: str | None = None
+    requested_collectives: tuple[RequestedCollective, ...] | None = ()
     fusion_without_result: str | None = None
     extra_options: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
@@ -91,6 +100,8 @@ class Manifest:
             del data["extra_options"]  # as in dumps that were made before there were any
         if self.topology is None:
             del data["topology"]
+        if not self.requested_collectives and self.mesh is None:
+            del data["requested_collectives"]
         return data
 
     @classmethod
@@ -113,6 +124,10 @@ class Manifest:
                     leaf_class(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in given[name]
                 )
             given["requested_dots"] = tuple(map(_requested_dot, given["requested_dots"]))
+            asked = given.get("requested_collectives", None if given.get("mesh") else ())
+            given["requested_collectives"] = (
+                None if asked is None else tuple(map(RequestedCollective.from_json, asked))
+            )
             given["expectations"] = tuple(given["expectations"])
             manifest = cls(**given)
         except (KeyError, TypeError, ValueError) as error:
@@ -166,6 +181,7 @@ class Dump:
             arguments=self.manifest.arguments,
             outputs=self.manifest.outputs,
             requested_dots=self.manifest.requested_dots,
+            requested_collectives=self.manifest.requested_collectives,
         )
 
     @property

@@ -24,6 +24,7 @@ from xlapipe.kernel_ir import strip_locations
 from xlapipe.lowered import LoweredProgram
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.registry import workload_arguments
+from xlapipe.requested import requested_collectives
 from xlapipe.sharding import argument_names, is_spec, mesh_of, shard_bytes, with_shardings
 from xlapipe.workload import Workload
 
@@ -81,7 +82,8 @@ def lower(workload: Workload, config_text: str) -> LoweredProgram:
     args = with_shardings(workload, mesh)
     jitted = _jitted(workload, mesh)
     with jax.sharding.use_abstract_mesh(mesh), _without_donation_warnings():
-        lowered = jitted.trace(*args).lower(lowering_platforms=("cuda",))
+        traced = jitted.trace(*args)
+        lowered = traced.lower(lowering_platforms=("cuda",))
     module = lowered._lowering.stablehlo()
     strip_locations(module)
     # jit drops leaves that the program does not use; only these private fields tell which.
@@ -94,6 +96,7 @@ def lower(workload: Workload, config_text: str) -> LoweredProgram:
         stablehlo=mlir.module_to_bytecode(module),
         arguments=_arguments(workload, args, lowered),
         outputs=_outputs(lowered),
+        requested_collectives=requested_collectives(traced.jaxpr),
         device_count=workload.device_count,
         propagate_to_parameters=tuple(to_parameters),
         propagate_to_outputs=tuple(to_outputs),

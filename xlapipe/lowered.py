@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, RequestedCollective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,7 @@ class LoweredProgram:
       workload: its name.
       stablehlo: MLIR bytecode of the module.
       propagate_to_parameters, propagate_to_outputs: for each, whether XLA may choose the sharding.
+      requested_collectives: of the traced program.
       options: XLA options of the workload.
       expectations: as `expectation_to_json` writes them; None stands for one of a user's class.
     """
@@ -27,6 +28,7 @@ class LoweredProgram:
     stablehlo: bytes
     arguments: tuple[ArgumentLeaf, ...]
     outputs: tuple[OutputLeaf, ...]
+    requested_collectives: tuple[RequestedCollective, ...] = ()
     device_count: int = 1
     propagate_to_parameters: tuple[bool, ...] = ()
     propagate_to_outputs: tuple[bool, ...] = ()
@@ -47,11 +49,13 @@ class LoweredProgram:
             )
             for name, leaf_class in (("arguments", ArgumentLeaf), ("outputs", OutputLeaf))
         }
+        collectives = map(RequestedCollective.from_json, data["requested_collectives"])
         lists = ("propagate_to_parameters", "propagate_to_outputs", "expectations")
         return cls(
             **{
                 **data,
                 **leaves,
+                "requested_collectives": tuple(collectives),
                 **{name: tuple(data[name]) for name in lists},
                 "stablehlo": base64.b64decode(data["stablehlo"]),
             }

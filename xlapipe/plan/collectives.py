@@ -102,9 +102,12 @@ def find_collectives(
     module: HloModule, gemms: tuple[Gemm, ...], live_ranges: LiveRanges | None
 ) -> tuple[Collective, ...]:
     """Every collective that the entry of a complete module leads to, in the module's order."""
-    if all(each.opcodes.isdisjoint(WITH_GROUPS) for each in module.computations.values()):
-        return ()  # as on one device: nothing is to be looked for
     return tuple(_Finder(module, gemms, live_ranges).find())
+
+
+def has_collectives(module: HloModule) -> bool:
+    """Whether there is any, whoever leads to it."""
+    return any(not each.opcodes.isdisjoint(WITH_GROUPS) for each in module.computations.values())
 
 
 def split_scopes(op_name: str | None) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """While loops: what runs at each of their trips, and how many trips XLA knows of."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xlapipe.plan.hlo import HloModule, Instruction
@@ -38,30 +38,41 @@ def executions(module: HloModule) -> Mapping[str, int | None]:
     None where nobody knows: in a loop of unknown trips, and in a branch of a conditional. A
     loop's condition runs once more than its body. What the entry does not lead to is left out.
     """
-    times: dict[str, int | None] = {}
+    return _counted(module, _times)
+
+
+def call_sites(module: HloModule) -> Mapping[str, int]:
+    """How often each computation is written into the thunk sequence, by its name."""
+    counts = _counted(module, lambda caller: [1] * len(caller.called_computations))
+    return {name: count for name, count in counts.items() if count is not None}
+
+
+def _counted(
+    module: HloModule, times_of: Callable[[Instruction], Sequence[int | None]]
+) -> dict[str, int | None]:
+    counts: dict[str, int | None] = {}
     if module.entry is not None:
-        times[module.entry] = 1
+        counts[module.entry] = 1
     # Computations stand behind those that they call.
     for name in reversed(list(module.computations)):
-        if name not in times:
+        if name not in counts:
             continue
-        for instruction in module.computations[name].instructions:
-            for called, each in _called_times(instruction):
-                before, here = times.get(called, 0), times[name]
-                unknown = before is None or here is None or each is None
-                times[called] = None if unknown else before + here * each  # type: ignore[operator]
-    return times
+        here = counts[name]
+        for caller in module.computations[name].instructions:
+            for called, times in zip(caller.called_computations, times_of(caller), strict=True):
+                before = counts.get(called, 0)
+                known = before is not None and here is not None and times is not None
+                counts[called] = before + here * times if known else None  # type: ignore[operator]
+    return counts
 
 
-def _called_times(instruction: Instruction) -> Iterator[tuple[str, int | None]]:
-    called = instruction.called_computations
-    if instruction.opcode == "while" and len(called) == 2:
-        trips = _trips(instruction)
-        yield called[0], trips
-        yield called[1], None if trips is None else trips + 1
-    else:
-        for name in called:
-            yield name, None if instruction.opcode == "conditional" else 1
+def _times(caller: Instruction) -> list[int | None]:
+    """How often each of the called computations runs when the caller runs once."""
+    called = len(caller.called_computations)
+    if caller.opcode == "while" and called == 2:
+        trips = _trips(caller)
+        return [trips, None if trips is None else trips + 1]
+    return [None if caller.opcode == "conditional" else 1] * called
 
 
 def _trips(instruction: Instruction) -> int | None:

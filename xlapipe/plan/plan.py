@@ -13,7 +13,7 @@ from xlapipe.plan.buffers import (
     LogicalBuffer,
     Totals,
 )
-from xlapipe.plan.collectives import Collective, find_collectives
+from xlapipe.plan.collectives import Collective, find_collectives, has_collectives
 from xlapipe.plan.gemms import Gemm, find_gemms
 from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.liveness import LiveRanges
@@ -68,6 +68,8 @@ class Plan:
         """Every collective; None where the dump holds no whole HLO module."""
         if self.module is None or not self.module.complete:
             return None
+        if not has_collectives(self.module):
+            return ()  # as on one device: gemms need not be looked for either
         return find_collectives(self.module, self.gemms, self.live_ranges)
 
     @cached_property

@@ -7,6 +7,7 @@ between them, recorded when the program is lowered.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.plan import Plan
@@ -51,13 +52,42 @@ class RequestedDot:
     source: SourceLine | None
 
 
+@dataclass(frozen=True, slots=True)
+class RequestedCollective:
+    """A collective of the traced program, before jax and XLA drop or merge any.
+
+    Attributes:
+      kind: XLA's, e.g. `all-gather`.
+      op_name: scopes and jax's primitive, e.g. `transpose(jvp(layer_0))/reduce_scatter`.
+      shapes: dtype and dimensions of its operands on one device, e.g. `bfloat16[8,16]`.
+      executions: how often it runs in a step; None in a while loop and in a branch.
+    """
+
+    kind: str
+    op_name: str
+    shapes: tuple[str, ...]
+    executions: int | None
+    source: SourceLine | None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "RequestedCollective":
+        """What `dataclasses.asdict` made of one.
+
+        Raises:
+          KeyError, TypeError: for data of another form.
+        """
+        source = data["source"]
+        given = {**data, "shapes": tuple(data["shapes"])}
+        return cls(**{**given, "source": SourceLine(**source) if source is not None else None})
+
+
 @dataclass(frozen=True)
 class Program:
     """A plan together with the names of the author.
 
     Attributes:
       gemm_policy: `auto`, `cublas` or `triton`.
-      requested_dots: None where the dump does not tell.
+      requested_dots, requested_collectives: None where the dump does not tell.
       same_buffer: path of another argument leaf that is the same array, by path; known only
         where the program was lowered from concrete arrays.
     """
@@ -67,6 +97,7 @@ class Program:
     arguments: tuple[ArgumentLeaf, ...] = ()
     outputs: tuple[OutputLeaf, ...] = ()
     requested_dots: tuple[RequestedDot, ...] | None = None
+    requested_collectives: tuple[RequestedCollective, ...] | None = None
     same_buffer: Mapping[str, str] = field(default_factory=dict)
 
     def arguments_named(self, pattern: str) -> tuple[ArgumentLeaf, ...]:

@@ -9,7 +9,9 @@ What XLA's buffer assignment promises, and what figures shown to people rest on:
    number is defined there;
 4. an input_output_alias of the module's header is an allocation that is both parameter and
    maybe-live-out, and the reverse;
-5. a value with a live range has an allocation, and values alive at once do not share bytes.
+5. a value with a live range has an allocation, and values alive at once do not share bytes;
+6. a collective's groups have each device once, its result's bytes fit its operands', and the
+   thunk sequence has as many of its kind as the HLO (`xlapipe.plan.verify_collectives`).
 
 For 5, XLA's live ranges have both ends included, and two things are no conflict: a value that
 begins at the position where another ends may take over its bytes (it is computed in place, or is
@@ -25,6 +27,7 @@ from xlapipe.errors import PlanMismatchError
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plan.liveness import LiveRange
 from xlapipe.plan.plan import Plan
+from xlapipe.plan.verify_collectives import wrong_collective
 
 _DAMAGED = "the files are damaged or of two compiles: dump the module again into an empty directory"
 _REPORT = (
@@ -57,6 +60,8 @@ def verify(plan: Plan, *, where: str) -> None:
                 or allocation.is_a(AllocationKind.CONSTANT)
             ):
                 _verify_disjoint(allocation, alive, where)
+    if (wrong := wrong_collective(plan)) is not None:
+        _fail(where, *wrong, _REPORT)
 
 
 def _fail(where: str, expected: str, found: str, mend: str = _DAMAGED) -> NoReturn:

@@ -1,0 +1,98 @@
+"""The collectives that a program asks for, from its jaxpr.
+
+jax drops what nothing reads before XLA sees the module, and XLA merges, splits and rewrites what
+it sees: only the jaxpr tells what the author wrote. Collectives that sharding alone asks for
+(GSPMD's and Shardy's, of a program without `shard_map`) are in no jaxpr: they are not told here.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from jax._src import core, source_info_util
+
+from xlapipe.plan import SourceLine
+from xlapipe.plan.program import RequestedCollective
+from xlapipe.read.sources import is_own_code
+
+# XLA's kind by jax's primitive; `psum_invariant`, `all_gather_start` and their like are found by
+# the part of their name that is here.
+_KINDS = {
+    "all_gather": "all-gather",
+    "all_to_all": "all-to-all",
+    "pbroadcast": "collective-broadcast",
+    "pmax": "all-reduce",
+    "pmin": "all-reduce",
+    "ppermute": "collective-permute",
+    "psum": "all-reduce",
+    "ragged_all_to_all": "ragged-all-to-all",
+    "reduce_scatter": "reduce-scatter",
+}
+_BEFORE, _BEHIND = ("unreduced_",), ("_start", "_dynamic", "_invariant", "_reduced")
+
+
+def requested_collectives(closed_jaxpr: Any) -> tuple[RequestedCollective, ...]:
+    """Every collective of a traced program, in its order.
+
+    Args:
+      closed_jaxpr: the `jaxpr` of a `jax.stages.Traced`.
+    """
+    return tuple(_of(closed_jaxpr.jaxpr, "", 1))
+
+
+def _of(jaxpr: Any, scope: str, times: int | None) -> Iterator[RequestedCollective]:
+    for equation in jaxpr.eqns:
+        stack = str(equation.source_info.name_stack)
+        inner = f"{scope}/{stack}".strip("/")
+        kind = _kind(equation)
+        if kind is not None:
+            yield RequestedCollective(
+                kind=kind,
+                op_name=f"{inner}/{equation.primitive.name}".strip("/"),
+                shapes=tuple(_shape(operand.aval) for operand in equation.invars),
+                executions=times,
+                source=_source(equation),
+            )
+            continue
+        if equation.primitive.name == "pallas_call":
+            continue  # a kernel's own jaxpr runs within one device
+        each = _times(equation, times)
+        for called in core.jaxprs_in_params(equation.params):
+            yield from _of(called, inner, each)
+
+
+def _kind(equation: Any) -> str | None:
+    name = str(equation.primitive.name)
+    for prefix in _BEFORE:
+        name = name.removeprefix(prefix)
+    for suffix in _BEHIND:
+        name = name.removesuffix(suffix)
+    kind = _KINDS.get(name)
+    return kind if kind is not None and _names_axes(equation) else None
+
+
+def _names_axes(equation: Any) -> bool:
+    """Whether devices join: under vmap, a psum over dimensions of the array is left."""
+    axes = equation.params.get("axes", equation.params.get("axis_name", ()))
+    named = axes if isinstance(axes, tuple) else (axes,)
+    return any(not isinstance(axis, int) for axis in named)
+
+
+def _times(equation: Any, times: int | None) -> int | None:
+    """How often what an equation calls runs in a step; None where nobody knows."""
+    name = equation.primitive.name
+    if times is None or name in ("while", "cond"):
+        return None
+    return times * int(equation.params["length"]) if name == "scan" else times
+
+
+def _shape(aval: Any) -> str:
+    """`bfloat16[8,16]`, of one device."""
+    return f"{aval.dtype}[{','.join(map(str, aval.shape))}]"
+
+
+def _source(equation: Any) -> SourceLine | None:
+    """The innermost line of the program's own code, as `xlapipe.read.sources` finds it in HLO."""
+    frames = list(source_info_util.user_frames(equation.source_info.traceback))
+    own = next((frame for frame in frames if is_own_code(frame.file_name)), None)
+    frame = own or next(iter(frames), None)
+    return None if frame is None else SourceLine(frame.file_name, frame.start_line)
