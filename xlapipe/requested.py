@@ -36,11 +36,14 @@ def requested_collectives(closed_jaxpr: Any) -> tuple[RequestedCollective, ...]:
     Args:
       closed_jaxpr: the `jaxpr` of a `jax.stages.Traced`.
     """
-    return tuple(_of(closed_jaxpr.jaxpr, "", 1))
+    return tuple(_of(closed_jaxpr.jaxpr, "", 1, None))
 
 
-def _of(jaxpr: Any, scope: str, times: int | None) -> Iterator[RequestedCollective]:
+def _of(
+    jaxpr: Any, scope: str, times: int | None, caller: SourceLine | None
+) -> Iterator[RequestedCollective]:
     for equation in jaxpr.eqns:
+        source = _source(equation) or caller
         stack = str(equation.source_info.name_stack)
         inner = f"{scope}/{stack}".strip("/")
         kind = _kind(equation)
@@ -50,14 +53,14 @@ def _of(jaxpr: Any, scope: str, times: int | None) -> Iterator[RequestedCollecti
                 op_name=f"{inner}/{equation.primitive.name}".strip("/"),
                 shapes=tuple(_shape(operand.aval) for operand in equation.invars),
                 executions=times,
-                source=_source(equation),
+                source=source,
             )
             continue
         if equation.primitive.name == "pallas_call":
             continue  # a kernel's own jaxpr runs within one device
         each = _times(equation, times)
         for called in core.jaxprs_in_params(equation.params):
-            yield from _of(called, inner, each)
+            yield from _of(called, inner, each, source)
 
 
 def _kind(equation: Any) -> str | None:

@@ -62,7 +62,7 @@ def find_copies(plan: Plan) -> tuple[Copy, ...]:
     dataflow = Dataflow(plan.module)
     found: list[Copy] = []
     for computation, instruction in plan.module.scheduled():
-        whole = _only_moves(dataflow, instruction)
+        whole = only_moves(dataflow, instruction)
         moved = frozenset[str]() if whole else _moved_outputs(dataflow, instruction)
         if not whole and not moved:
             continue
@@ -150,7 +150,8 @@ def _array(shape: str) -> str:
     return f"{kind}[{','.join(dims)}]"
 
 
-def _only_moves(dataflow: Dataflow, instruction: Instruction) -> bool:
+def only_moves(dataflow: Dataflow, instruction: Instruction) -> bool:
+    """Whether an instruction moves data, and computes nothing from it."""
     if instruction.opcode in _MOVES:
         return True
     return instruction.opcode == "fusion" and _moves_alone(

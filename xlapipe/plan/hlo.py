@@ -70,6 +70,8 @@ class Instruction(NamedTuple):
       source: the innermost frame of the program's own code, where the metadata tells.
       backend_config: JSON text with sorted keys and no spaces; empty where there is none.
       collective: what only a collective has; None for all else.
+      operand_indices: which element of its tuple each operand is, `()` for a whole one; empty
+        where all are whole, and in dumps that do not tell.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Instruction(NamedTuple):
     source: SourceLine | None = None
     backend_config: str = ""
     collective: CollectiveGroups | None = None
+    operand_indices: tuple[tuple[int, ...], ...] = ()
 
     @property
     def fusion_backend_kind(self) -> str | None:

@@ -113,6 +113,10 @@ class Plan:
                         pending.append(other)
         return None
 
+    def users_of(self, name: str) -> tuple[str, ...]:
+        """Instructions outside fusion bodies that have `name` as an operand."""
+        return self._users.get(name, ())
+
     def source_in(self, allocation: BufferAllocation) -> SourceLine | None:
         """Source line of the largest value in `allocation` for which one is known."""
         for value in sorted(allocation.values, key=lambda value: -value.size_bytes):

@@ -20,7 +20,7 @@ from xlapipe.read.sources import StackFrames
 
 _HEAD = re.compile(r"\s*(ROOT )?%?([^\s=%{}()]+) = ")
 _OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")
-_ANNOTATED_OPERAND = re.compile(r"%([^\s,#%{}()]+)(?:#\d+)*")
+_ANNOTATED_OPERAND = re.compile(r"%([^\s,#%{}()]+)((?:#\d+)*)")
 _CALLED = re.compile(r"[^\s,%{}]+")
 _NO_OPERANDS = frozenset({"constant", "parameter"})
 
@@ -79,11 +79,17 @@ class InstructionParser:
         written = text[operands_start : end - 1]
         opcode = opcode_of(match[1])
         attributes = self._attributes(text, end, number)
+        operands, indices = ((), ()) if opcode in _NO_OPERANDS else _operands(written)
+        if opcode == "get-tuple-element":
+            index = attributes.get("index", "")
+            if not index.isdecimal() or indices:
+                self._source.fail_at(number, "`index=N` of a get-tuple-element")
+            indices = ((int64(index, self._source, number, "an index"),),)
         instruction = Instruction(
             name=head[2],
             opcode=opcode,
             shape=text[shape_start:shape_end],
-            operands=() if opcode in _NO_OPERANDS else _operands(written),
+            operands=operands,
             parameter_number=self._parameter(written, number) if opcode == "parameter" else None,
             called_computations=_called(attributes),
             fusion_kind=attributes.get("kind") if opcode == "fusion" else None,
@@ -94,6 +100,7 @@ class InstructionParser:
             ),
             backend_config=attributes.get("backend_config", ""),
             collective=self._collective(attributes, number) if opcode in WITH_GROUPS else None,
+            operand_indices=indices,
             **self._metadata(attributes.get("metadata"), number),
         )
         return instruction, head[1] is not None
@@ -169,12 +176,20 @@ def _attributes_end(text: str, start: int, stop: int, found: dict[str, str]) -> 
     return end == stop
 
 
-def _operands(written: str) -> tuple[str, ...]:
+def _operands(written: str) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
+    """Names, and which elements of tuples they are; nothing of the latter if all are whole."""
     if "%" in written:
-        return tuple(_ANNOTATED_OPERAND.findall(written))
-    if not written.strip():
-        return ()
-    return tuple(part.split()[-1].partition("#")[0] for part in _split(written) if part.split())
+        found = _ANNOTATED_OPERAND.findall(written)
+    else:
+        parts = (part.split()[-1] for part in _split(written) if part.split())
+        found = [(name, mark + index) for name, mark, index in (p.partition("#") for p in parts)]
+    names = tuple([name for name, _ in found])
+    if "#" not in written:
+        return names, ()
+    # An index has few digits: no tuple has a million elements.
+    return names, tuple(
+        tuple(int(digits[-6:]) for digits in path.split("#")[1:]) for _, path in found
+    )
 
 
 def _split(written: str) -> list[str]:

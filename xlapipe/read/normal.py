@@ -1,6 +1,6 @@
 """One form for what the proto, the HLO text and `from instruction:` lines spell differently."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from xlapipe.plan import Computation, Instruction
 
@@ -33,6 +33,9 @@ def opcode_of(spelling: str) -> str:
     return _ASYNC[ending]
 
 
+_Element = tuple[str, tuple[int, ...]]
+
+
 def without_tuple_elements(
     instructions: Sequence[Instruction], root: str
 ) -> tuple[Instruction, ...]:
@@ -41,52 +44,50 @@ def without_tuple_elements(
     The HLO text of jaxlib 0.11 and later prints `%while.1#2` for an operand and no
     get-tuple-element, so that their names are not there to read.
     """
-    maker: dict[str, str] = {}
+    maker: dict[str, _Element] = {}
     for instruction in instructions:
         if instruction.opcode == "get-tuple-element" and len(instruction.operands) == 1:
-            maker[instruction.name] = instruction.operands[0]
+            index = instruction.operand_indices
+            maker[instruction.name] = (instruction.operands[0], index[0] if index else ())
     if not maker:
         return tuple(instructions)
     return tuple(
-        _with_operands(instruction, [_resolve(name, maker) for name in instruction.operands])
+        _with_operands(instruction, maker)
         for instruction in instructions
         if instruction.name not in maker or instruction.name == root
     )
 
 
-def _resolve(name: str, maker: dict[str, str]) -> str:
-    """The end of the chain of get-tuple-elements that begins at `name`.
+def _resolve(name: str, maker: dict[str, _Element]) -> _Element:
+    """The end of the chain of get-tuple-elements that begins at `name`, and the element's index.
 
     Every link is made to lead to the end, so that no chain is followed twice. A circle, which no
     module has, ends at one of its own links.
     """
-    chain: list[str] = []
-    while (made_by := maker.get(name)) is not None and made_by != name:
-        chain.append(name)
-        maker[name] = name
-        name = made_by
-    for link in chain:
-        maker[link] = name
-    return name
+    chain: list[_Element] = []
+    while (made_by := maker.get(name)) is not None and made_by[0] != name:
+        chain.append((name, made_by[1]))
+        maker[name] = (name, ())
+        name = made_by[0]
+    index: tuple[int, ...] = made_by[1] if made_by is not None else ()
+    for link, step in reversed(chain):
+        index = (*index, *step)
+        maker[link] = (name, index)
+    return name, index
 
 
-def _with_operands(instruction: Instruction, operands: Iterable[str]) -> Instruction:
-    resolved = tuple(operands)
-    if resolved == instruction.operands:
+def _with_operands(instruction: Instruction, maker: dict[str, _Element]) -> Instruction:
+    operands, indices = instruction.operands, instruction.operand_indices
+    if not any(name in maker for name in operands):
         return instruction
-    return Instruction(
-        instruction.name,
-        instruction.opcode,
-        instruction.shape,
-        resolved,
-        instruction.parameter_number,
-        instruction.called_computations,
-        instruction.fusion_kind,
-        instruction.custom_call_target,
-        instruction.op_name,
-        instruction.source,
-        instruction.backend_config,
-        instruction.collective,
+    resolved = [_resolve(name, maker) for name in operands]
+    paths = tuple(
+        (*index, *(indices[position] if indices else ()))
+        for position, (_, index) in enumerate(resolved)
+    )
+    return instruction._replace(
+        operands=tuple([name for name, _ in resolved]),
+        operand_indices=paths if any(paths) else (),
     )
 
 

@@ -158,6 +158,7 @@ class ModuleReader:
             self._source(metadata),
             known_config,
             self._collective(proto) if opcode in WITH_GROUPS else None,
+            ((proto.tuple_index,),) if opcode == "get-tuple-element" else (),
         )
 
     def _collective(self, proto: HloInstructionProto) -> CollectiveGroups:
