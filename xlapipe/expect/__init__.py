@@ -1,7 +1,14 @@
 """The vocabulary of expectations. All are frozen dataclasses; every field is plain data."""
 
 from xlapipe.expect.base import Expectation, Finding, Violation, check_all
+from xlapipe.expect.collectives import (
+    CollectiveBytes,
+    CollectiveCount,
+    CollectiveEach,
+    CollectivesOverlap,
+)
 from xlapipe.expect.donation import Aliased, Donated, GivenUp, NotAliased
+from xlapipe.expect.gathered import GatheredEndAtUse, GatheredLiveAtMost, NoUndefinedCopy
 from xlapipe.expect.kernels import (
     FastAccumulation,
     FusionCount,
@@ -24,6 +31,7 @@ from xlapipe.expect.memory import (
     TotalWithin,
 )
 from xlapipe.expect.record import expectation_from_json, expectation_to_json
+from xlapipe.expect.requested import CollectivesAskedFor, DeadCollective
 from xlapipe.expect.traffic import ReadAtMost, ValuesOfShapeAtMost
 
 __all__ = [
@@ -31,11 +39,19 @@ __all__ = [
     "AllocationOf",
     "AllocationsAre",
     "BeyondAtMost",
+    "CollectiveBytes",
+    "CollectiveCount",
+    "CollectiveEach",
+    "CollectivesAskedFor",
+    "CollectivesOverlap",
+    "DeadCollective",
     "Donated",
     "Expectation",
     "FastAccumulation",
     "Finding",
     "FusionCount",
+    "GatheredEndAtUse",
+    "GatheredLiveAtMost",
     "GemmCount",
     "GivenUp",
     "KernelCount",
@@ -45,6 +61,7 @@ __all__ = [
     "NoAllocationAbove",
     "NoCopyAbove",
     "NoCopyInLoopAbove",
+    "NoUndefinedCopy",
     "NoValueOfShape",
     "NotAliased",
     "ParameterBytes",

@@ -176,7 +176,7 @@ class FastAccumulation(Expectation):
         gemms = [gemm for gemm in program.plan.gemms if gemm.fast_accumulation is not None]
         violations = []
         for gemm in gemms:
-            wanted = any(_differentiated_within(scope, gemm.op_name) for scope in self.scopes)
+            wanted = any(within_differentiated(scope, gemm.op_name) for scope in self.scopes)
             if gemm.fast_accumulation is not wanted:
                 violations.append(
                     Violation(
@@ -235,8 +235,11 @@ def _within(scope: str, op_name: str | None) -> bool:
     return op_name is not None and f"/{scope}/" in f"/{op_name}/"
 
 
-def _differentiated_within(scope: str, op_name: str | None) -> bool:
-    """As `_within`; `jvp(scope)` and `transpose(jvp(scope))`, which autodiff makes, count too."""
+def within_differentiated(scope: str, op_name: str | None) -> bool:
+    """Whether `scope` is a segment of `op_name`.
+
+    `jvp(scope)` and `transpose(jvp(scope))`, which autodiff makes, count too.
+    """
     segments = (op_name or "").split("/")
     return any(segment.strip(")").rpartition("(")[2] == scope for segment in segments)
 

@@ -5,13 +5,23 @@ from dataclasses import fields
 from typing import Any
 
 from xlapipe.errors import DumpError
-from xlapipe.expect import donation, kernels, loops, memory, traffic
+from xlapipe.expect import (
+    collectives,
+    donation,
+    gathered,
+    kernels,
+    loops,
+    memory,
+    requested,
+    traffic,
+)
 from xlapipe.expect.base import Expectation
 
+_MODULES = (collectives, donation, gathered, kernels, loops, memory, requested, traffic)
 _CLASSES: Mapping[str, type[Any]] = {
     **{
         cls.__name__: cls
-        for module in (donation, kernels, loops, memory, traffic)
+        for module in _MODULES
         for cls in vars(module).values()
         if isinstance(cls, type) and issubclass(cls, Expectation) and cls is not Expectation
     },

@@ -151,6 +151,9 @@ class _Finder:
                         yield user.name, ()
 
     def _moved(self, element: _Element, collective: Collective) -> Iterator[GatheredValue]:
+        made_by = self._plan.instructions.get(element[0])
+        if made_by is None or made_by.opcode == "async-start":
+            return  # part of a fusion, or with nothing of its own but what belongs to the start
         for value in self._of_instruction.get(element[0], ()):
             yield self._value(value, collective)
             for loop in self._in_place_in_loops(value):

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xlapipe.plan.buffers import (
@@ -70,7 +70,11 @@ class Plan:
             return None
         if not has_collectives(self.module):
             return ()  # as on one device: gemms need not be looked for either
-        return find_collectives(self.module, self.gemms, self.live_ranges)
+        found = find_collectives(self.module, self.gemms, self.live_ranges)
+        return tuple(
+            each if each.source else replace(each, source=self.nearest_source(each.instruction))
+            for each in found
+        )
 
     @cached_property
     def instructions(self) -> Mapping[str, Instruction]:
