@@ -23,7 +23,16 @@ from xlapipe.normal_hlo import normal_hlo
 from xlapipe.plan import AllocationKind, BufferAllocation
 from xlapipe.plan.program import Program
 
-_SECTIONS = ("program", "totals", "aliases", "allocations", "gemms", "fusions", "thunks")
+_SECTIONS = (
+    "program",
+    "totals",
+    "aliases",
+    "allocations",
+    "gemms",
+    "collectives",
+    "fusions",
+    "thunks",
+)
 FORM_VERSION = 1
 # What XLA's uniquifier adds behind a name.
 _NUMBERS = re.compile(r"(\.\d+)+$")
@@ -218,6 +227,25 @@ def _gemms(program: Program) -> Iterator[str]:
         yield f"{name}: {gemm.backend}{fast}, {shapes}, {gemm.op_name}"
 
 
+def _collectives(program: Program) -> Iterator[str]:
+    """None on one device, so that there is no such section."""
+    names = _inner_names(program)
+    for each in program.plan.collectives or ():
+        name = names.get(each.instruction, each.instruction)
+        sizes = [
+            "unknown bytes" if size is None else f"{size:,} B"
+            for size in (each.operand_bytes, each.output_bytes)
+        ]
+        beside = f"{len(each.overlapped_by)} instructions, {each.overlapped_gemms} gemms"
+        how = f"asynchronous beside {beside}" if each.asynchronous else "synchronous"
+        times = "an unknown number of" if each.executions is None else each.executions
+        yield (
+            f"{name}: {each.kind}, {' -> '.join(sizes)} as {', '.join(each.results)}, "
+            f"devices {each.devices}, {how}, {times} × a step"
+            + (f", {each.op_name}" if each.op_name else "")
+        )
+
+
 def _fusions(program: Program) -> Iterator[str]:
     names = _inner_names(program)
     for instruction in program.plan.instructions.values():
@@ -242,6 +270,7 @@ _BODIES = {
     "aliases": _aliases,
     "allocations": _allocations,
     "gemms": _gemms,
+    "collectives": _collectives,
     "fusions": _fusions,
     "thunks": _thunks,
 }

@@ -20,12 +20,13 @@ def add(commands: Commands) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from xlapipe.report.collectives import collective_lines
     from xlapipe.report.donation import donation_figures
     from xlapipe.report.figures import failed, finding_figures
 
     results = []
     code = 0
-    for name, label, findings, notes, donated in _checked(options):
+    for name, label, findings, notes, donated, (exchanged, asked) in _checked(options):
         code = max(code, 1 if failed(findings) else 0)
         if options.json:
             results.append(
@@ -36,25 +37,30 @@ def _check(options: argparse.Namespace) -> int:
                     "notes": notes,
                     "findings": [finding_figures(finding) for finding in findings],
                     "donations": [donation_figures(row) for row in donated],
+                    "collectives": exchanged,
+                    "requested_collectives": asked,
                 }
             )
         else:
             from xlapipe.report.terminal import print_findings
 
-            print_findings(name, label, findings, notes, donated)
+            lines = tuple(collective_lines(exchanged, asked))
+            print_findings(name, label, findings, notes, donated, lines)
     if options.json:
         print_json(results)
     return code
 
 
 def _checked(options: argparse.Namespace) -> Any:
-    """Per subject: name, autotuning label, findings, notes, donations."""
+    """Per subject: name, autotuning label, findings, notes, donations, collectives."""
     import tempfile
 
     from xlapipe.dump import Dump, is_dump, open_dump
     from xlapipe.expect import check_all
     from xlapipe.plan.donation import donations
     from xlapipe.read import read_path
+    from xlapipe.report.collectives import collective_figures
+    from xlapipe.report.figures import exchanged_figures
 
     def of_dump(name: str, dump: Dump) -> Any:
         own = sum(item is None for item in dump.manifest.expectations)
@@ -62,7 +68,8 @@ def _checked(options: argparse.Namespace) -> Any:
         if not dump.expectations:
             notes.append("no expectations are recorded; the plan's invariants hold")
         findings = check_all(dump.expectations, dump.program)
-        return name, dump.manifest.autotuning, findings, notes, donations(dump.program)
+        label, donated = dump.manifest.autotuning, donations(dump.program)
+        return name, label, findings, notes, donated, exchanged_figures(dump)
 
     subjects = [(subject, Path(subject)) for subject in options.subjects]
     compiled = [name for name, path in subjects if not path.exists()]
@@ -75,9 +82,9 @@ def _checked(options: argparse.Namespace) -> Any:
         if is_dump(path):
             yield of_dump(name, open_dump(path))
         elif path.exists():
-            read_path(path)
+            exchanged = collective_figures(read_path(path).collectives)
             note = "no manifest, so no expectations; the plan's invariants hold"
-            yield name, "unknown", (), [note], ()
+            yield name, "unknown", (), [note], (), (exchanged, None)
         for job in jobs.get(name, ()):
             from xlapipe.pipeline import make_dump
 

@@ -17,6 +17,7 @@ _FROM_SHAPES = frozenset(
     {"lhs_batch_dimensions", "lhs_contracting_dimensions", "lhs_stride"}
     | {"rhs_batch_dimensions", "rhs_contracting_dimensions", "rhs_stride"}
 )
+_ROUND = str.maketrans("{}", "()")
 _NAMES = {"sizes": "tiles", "selected_algorithm": "algorithm"}
 
 
@@ -34,6 +35,7 @@ def aspects_of(
         found += _gemm_aspects(node.gemm, other.gemm)
     if not found:
         found += _kind_aspects(a, b, node, other)
+    found += _collective_aspects(matching, node, other)
     found += _form_aspects(one, two)
     if one.opcode == two.opcode and node.gemm is None and node.body != other.body:
         found.append(Aspect("body", *_bodies(matching, one, two)))
@@ -88,6 +90,27 @@ def _kind_aspects(a: Described, b: Described, node: Node, other: Node) -> Iterat
         one, two = getattr(node.instruction, name), getattr(other.instruction, name)
         if one != two:
             yield Aspect(name.replace("_", " "), str(one or "none"), str(two or "none"))
+
+
+def _collective_aspects(matching: Matching, node: Node, other: Node) -> Iterator[Aspect]:
+    """Which devices exchange, and whether others run meanwhile."""
+    one, two = (
+        next(
+            (each for each in side.program.plan.collectives or () if each.instruction == name), None
+        )
+        for side, name in ((matching.a, node.name), (matching.b, other.name))
+    )
+    if one is None or two is None:
+        return
+    if (one.replica_groups, one.source_target_pairs) != (
+        two.replica_groups,
+        two.source_target_pairs,
+    ):
+        # Words in braces are taken for layouts, which sentences leave out.
+        yield Aspect("devices", *(each.devices.translate(_ROUND) for each in (one, two)))
+    if one.asynchronous != two.asynchronous:
+        said = ("synchronous", "asynchronous")
+        yield Aspect("waiting", said[one.asynchronous], said[two.asynchronous])
 
 
 def _form_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:

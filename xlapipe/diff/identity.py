@@ -183,6 +183,9 @@ class Identities:
                 instruction.backend_config,
                 instruction.parameter_number if instruction.opcode != "parameter" else None,
                 self._called(instruction),
+                instruction.collective._replace(channel_id=None)
+                if instruction.collective
+                else None,
             )
         )
 

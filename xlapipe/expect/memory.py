@@ -44,7 +44,10 @@ class AllocationsAre(Expectation):
 
 @dataclass(frozen=True)
 class AllocationOf(Expectation):
-    """The allocation of each leaf named `name` (argument or output) has `size_bytes`."""
+    """The allocation of each leaf named `name` (argument or output) has `size_bytes`.
+
+    On one device: of an array that is sharded over N, the N-th part.
+    """
 
     name: str
     size_bytes: int
@@ -142,7 +145,7 @@ class NoValueOfShape(Expectation):
 
 @dataclass(frozen=True)
 class ParameterBytes(Expectation):
-    """The parameters' allocations come to exactly `total_bytes`."""
+    """The parameters' allocations come to exactly `total_bytes`, on one device."""
 
     total_bytes: int
 
@@ -179,7 +182,7 @@ class TempAtMost(Expectation):
 
 @dataclass(frozen=True)
 class TotalWithin(Expectation):
-    """All allocations together are within `relative` of `total_bytes`."""
+    """All allocations together are within `relative` of `total_bytes`, on one device."""
 
     total_bytes: int
     relative: float

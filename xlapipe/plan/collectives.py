@@ -19,6 +19,8 @@ from xlapipe.plan.loops import executions
 from xlapipe.plan.shapes import arrays_of, shape_bytes
 from xlapipe.plan.wire import Groups, common_size, operand_bytes_of, wire_bytes
 
+# Groups, and devices of a group, that are listed.
+_SHOWN = 8
 _HOLDS = WITH_GROUPS | {"async-start", "call", "fusion"}
 # What takes no time on the device, or waits for what was begun before.
 _NO_WORK = frozenset(
@@ -73,6 +75,18 @@ class Collective:
     def group_size(self) -> int | None:
         """Devices that join; None for groups of different sizes, pairs, or all devices."""
         return common_size(self.replica_groups)
+
+    @property
+    def devices(self) -> str:
+        """The groups, or the pairs, as text; of many only the first."""
+        if self.source_target_pairs:
+            shown = [f"{source}→{target}" for source, target in self.source_target_pairs]
+        else:
+            shown = [f"{{{_listed(group)}}}" for group in self.replica_groups]
+        if not shown:
+            return "all"
+        more = f",… {len(shown)} in all" if len(shown) > _SHOWN else ""
+        return ",".join(shown[:_SHOWN]) + more
 
     @property
     def wire_bytes(self) -> int | None:
@@ -142,6 +156,12 @@ def _alternatives(text: str, start: int) -> tuple[list[str], int]:
         if depth == 0:
             return parts, position + 1
     return [], len(text)
+
+
+def _listed(group: tuple[int, ...]) -> str:
+    if len(group) <= _SHOWN:
+        return ",".join(map(str, group))
+    return f"{group[0]},{group[1]},…,{group[-1]}: {len(group)}"
 
 
 class _Finder:

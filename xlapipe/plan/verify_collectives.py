@@ -8,7 +8,6 @@ from xlapipe.plan.hlo import COLLECTIVES, HloModule
 from xlapipe.plan.loops import call_sites
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.thunks import Thunk
-from xlapipe.plan.wire import expected_operand_bytes
 
 # kAllGather; up to jaxlib 0.9 kAllGatherStart and kAllGatherDone.
 _THUNK = re.compile(r"k(?:Nccl|Nvshmem)?(?P<words>[A-Z][A-Za-z]*?)(?:Start)?")
@@ -40,16 +39,22 @@ def _wrong_groups(collective: Collective) -> tuple[str, str] | None:
 
 
 def _wrong_bytes(collective: Collective) -> tuple[str, str] | None:
-    expected = expected_operand_bytes(
-        collective.kind, collective.output_bytes, collective.group_size
-    )
-    found = collective.operand_bytes
-    if expected is None or found is None or expected == found:
+    found, size = collective.operand_bytes, collective.group_size
+    expected = collective.output_bytes
+    if found is None or expected is None or collective.kind == "ragged-all-to-all":
+        return None
+    if collective.kind in ("all-gather", "reduce-scatter") and size is None:
+        return None
+    if collective.kind == "all-gather":
+        found *= size or 1
+    elif collective.kind == "reduce-scatter":
+        expected *= size or 1
+    if expected == found:
         return None
     return (
-        f"operands of {expected} bytes for {collective.kind} {collective.instruction} with a "
-        f"result of {collective.output_bytes} bytes over {collective.group_size} devices",
-        f"{found} bytes",
+        f"operands and results of {collective.kind} {collective.instruction} over "
+        f"{size or 'all'} devices that come to the same whole",
+        f"operands of {collective.operand_bytes} bytes, results of {collective.output_bytes}",
     )
 
 

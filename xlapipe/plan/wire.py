@@ -30,13 +30,6 @@ def operand_bytes_of(
         sizes = [shape_bytes(shape) for shape in shapes]
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None
-    return expected_operand_bytes(kind, output_bytes, group_size)
-
-
-def expected_operand_bytes(
-    kind: str, output_bytes: int | None, group_size: int | None
-) -> int | None:
-    """Bytes of the operands that the result's bytes tell of; None where they do not."""
     if output_bytes is None or kind == "ragged-all-to-all":
         return None
     if kind == "all-gather":

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from xlapipe.dump import Dump
 from xlapipe.plan import Plan
 from xlapipe.plan.donation import donations
+from xlapipe.report.collectives import collective_figures, requested_figures
 from xlapipe.report.donation import donation_figures
+from xlapipe.topology import Topology
 
 if TYPE_CHECKING:
     from xlapipe.diff import Difference, Sentence
@@ -61,18 +63,21 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
             }
             for gemm in plan.gemms
         ],
+        "collectives": collective_figures(plan.collectives),
         "thunks": plan.thunk_counts,
         "target": None,
         "topology": None,
         "mesh": None,
         "tuned": None,
         "donations": None,
+        "requested_collectives": None,
     }
 
 
 def dump_figures(dump: Dump) -> dict[str, Any]:
     """`plan_figures` with what the manifest knows."""
     manifest = dump.manifest
+    exchanged, asked = exchanged_figures(dump)
     return {
         **plan_figures(dump.plan),
         "target": manifest.target,
@@ -87,7 +92,20 @@ def dump_figures(dump: Dump) -> dict[str, Any]:
         "arguments": [asdict(leaf) for leaf in manifest.arguments],
         "outputs": [asdict(leaf) for leaf in manifest.outputs],
         "donations": [donation_figures(row) for row in donations(dump.program)],
+        "collectives": exchanged,
+        "requested_collectives": asked,
     }
+
+
+Rows = list[dict[str, Any]] | None
+
+
+def exchanged_figures(dump: Dump) -> tuple[Rows, Rows]:
+    """The collectives of a dump, compiled and asked for."""
+    manifest = dump.manifest
+    gpus = None if manifest.topology is None else Topology.parse(manifest.topology).gpus
+    compiled = collective_figures(dump.plan.collectives, gpus)
+    return compiled, requested_figures(manifest.requested_collectives)
 
 
 def finding_figures(finding: "Finding") -> dict[str, Any]:

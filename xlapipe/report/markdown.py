@@ -6,6 +6,7 @@ The same for the same plan, whatever the machine, the folder or the terminal's w
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from xlapipe.report.collectives import collective_lines
 from xlapipe.report.comparison import Comparison
 from xlapipe.report.data import subject_data
 from xlapipe.report.marks import Row, code, plain, table
@@ -45,6 +46,9 @@ def _subject(subject: Subject) -> Iterator[str]:
     yield from _aliasing(data)
     yield from _copies(data["copies"])
     yield from _gemms(figures["gemms"])
+    lines = list(collective_lines(figures["collectives"], figures["requested_collectives"]))
+    if lines:
+        yield from ("## Collectives", "", "```", *lines, "```", "")
 
 
 def _peak(data: dict[str, Any]) -> Iterator[str]:

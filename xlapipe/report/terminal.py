@@ -13,6 +13,7 @@ from rich.text import Text
 from xlapipe.expect import Finding
 from xlapipe.plan import AllocationKind, BufferAllocation, Plan
 from xlapipe.plan.donation import Donation
+from xlapipe.report.collectives import collective_lines
 from xlapipe.report.donation import donation_lines
 from xlapipe.report.findings import finding_lines
 
@@ -149,6 +150,8 @@ def print_plan(
         console.print(Text(line))
     if figures["gemms"] is not None:
         _print_gemms(console, figures["gemms"])
+    for line in collective_lines(figures["collectives"], figures["requested_collectives"]):
+        console.print(Text(line))
     if figures["thunks"] is not None:
         counts = ", ".join(f"{count} {kind}" for kind, count in figures["thunks"].items())
         console.print(Text("thunks", style="bold"))
@@ -198,8 +201,13 @@ def print_findings(
     findings: Sequence[Finding],
     notes: Sequence[str],
     donated: Sequence[Donation],
+    exchanged: Sequence[str] = (),
 ) -> None:
-    """`xlapipe check`: one line for what holds, a paragraph for what does not, the donations."""
+    """`xlapipe check`: one line for what holds, a paragraph for what does not, the donations.
+
+    Args:
+      exchanged: lines of `collective_lines`.
+    """
     console = Console(soft_wrap=True, highlight=False)
     console.print(Text(f"{name}: autotuning {label}", style="bold"))
     for note in notes:
@@ -212,7 +220,7 @@ def print_findings(
         for line in finding_lines(finding):
             console.print(Text(f"        {line}".rstrip()))
     held = sum(finding.holds for finding in findings)
-    for line in donation_lines(donated):
+    for line in (*donation_lines(donated), *exchanged):
         console.print(Text(f"  {line}"))
     if findings:
         console.print(f"  {held} of {len(findings)} expectations hold")

@@ -1,0 +1,289 @@
+"""Collectives compiled for GPUs that are not here: what is told of them is what was written."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.cpu import collective_cases as cases
+from xlapipe.cli import main
+from xlapipe.dump import Dump, open_dump, read_file
+from xlapipe.expect import (
+    CollectiveBytes,
+    CollectiveCount,
+    CollectiveEach,
+    CollectivesAskedFor,
+    CollectivesOverlap,
+    DeadCollective,
+    Expectation,
+    GatheredEndAtUse,
+    GatheredLiveAtMost,
+    NoUndefinedCopy,
+    ParameterBytes,
+)
+from xlapipe.expect.base import Violation
+from xlapipe.plan.collectives import Collective
+from xlapipe.read import read_path
+
+HERE = Path(__file__).resolve().parent
+NAMES = ("reference", "layers", "scanned", "carried", "kinds", "by_sharding", "nested")
+WEIGHT_BYTES = cases.WIDE * cases.WIDE * 2
+SHARD_BYTES = WEIGHT_BYTES // cases.DEVICES
+SMALL_BYTES = cases.HIDDEN * cases.HIDDEN * 2
+
+Dumps = dict[str, Dump]
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Dumps:
+    out = tmp_path_factory.mktemp("collectives")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(HERE)
+        one_host = [f"collective_cases:{name}" for name in NAMES if name != "kinds"]
+        assert main(["dump", *one_host, "--out", str(out), "--jobs", "2", "--json"]) == 0
+        two_hosts = ["collective_cases:kinds", "--topology", "2x2"]
+        assert main(["dump", *two_hosts, "--out", str(out), "--json"]) == 0
+    found = [open_dump(path.parent) for path in out.glob("*/*/manifest.json")]
+    return {dump.manifest.workload.replace("-", "_"): dump for dump in found}
+
+
+def collectives(dump: Dump) -> tuple[Collective, ...]:
+    assert dump.plan.collectives is not None
+    return dump.plan.collectives
+
+
+def holds(dump: Dump, expectation: Expectation) -> None:
+    finding = expectation.check(dump.program)
+    assert finding.holds, finding
+
+
+def broken(dump: Dump, expectation: Expectation) -> Violation:
+    """The first violation; all of them tell what was expected, what was found, what to try."""
+    finding = expectation.check(dump.program)
+    assert not finding.holds, finding
+    for violation in finding.violations:
+        assert violation.expected
+        assert violation.found
+        assert violation.advice
+    return finding.violations[0]
+
+
+def line_of(text: str) -> str:
+    lines = (HERE / "collective_cases.py").read_text().splitlines()
+    (number,) = [number for number, line in enumerate(lines, 1) if text in line]
+    return f"collective_cases.py:{number}"
+
+
+GATHER, SCATTER = 'lax.all_gather(shard, "d"', 'lax.psum_scatter(gradient, "d"'
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_readers_agree(name: str, dumps: Dumps) -> None:
+    path = dumps[name].path
+    assert read_path(path / "buffer-assignment.txt") == dumps[name].plan
+
+
+def test_the_reference_asks_for_what_is_dead(dumps: Dumps) -> None:
+    """Three gathers and three scatters are asked for; jax drops one before XLA sees it."""
+    dump = dumps["reference"]
+    holds(dump, CollectivesAskedFor(3, "all-gather"))
+    holds(dump, CollectivesAskedFor(3, "reduce-scatter"))
+    holds(dump, DeadCollective("all-gather", "layer_0"))
+    before = read_file(dump.path, "before_optimizations.txt").decode()
+    assert before.count(" all-gather(") == 2
+    assert before.count(" reduce-scatter(") == 3
+    assert len(dump.manifest.requested_dots) == 5
+    asked = dump.manifest.requested_collectives
+    assert asked is not None
+    assert {each.shapes for each in asked} == {("bfloat16[8,16]",), ("bfloat16[16,16]",)}
+    assert {str(each.source) for each in asked} == {line_of(GATHER), line_of(SCATTER)}
+    assert [each.op_name for each in asked][:3] == [
+        "layer_2/all_gather",
+        "layer_1/all_gather",
+        "layer_0/all_gather",
+    ]
+
+
+def test_the_references_bytes_add_up_however_xla_combines(dumps: Dumps) -> None:
+    dump = dumps["reference"]
+    holds(dump, CollectiveBytes(2 * SMALL_BYTES, "all-gather"))
+    holds(dump, CollectiveBytes(2 * SMALL_BYTES // 2, "all-gather", operands=True))
+    holds(dump, CollectiveBytes(3 * SMALL_BYTES // 2, "reduce-scatter"))
+    holds(dump, CollectiveBytes(3 * SMALL_BYTES, "reduce-scatter", operands=True))
+    holds(dump, CollectiveEach("all-gather", SMALL_BYTES))
+    holds(dump, CollectiveCount(2))
+    holds(dump, GatheredEndAtUse())
+    holds(dump, GatheredLiveAtMost(2 * SMALL_BYTES))
+    holds(dump, NoUndefinedCopy())
+    # Two weights sharded over two devices, and four rows on both: of the third weight, whose
+    # gather is dead, jax does not even take the shard.
+    holds(dump, ParameterBytes(2 * SMALL_BYTES // 2 + 4 * cases.HIDDEN * 2))
+    assert [leaf.path for leaf in dump.manifest.arguments if leaf.parameter_number is None] == [
+        "shards[0]"
+    ]
+
+
+def test_expectations_that_the_reference_breaks(dumps: Dumps) -> None:
+    dump = dumps["reference"]
+    alive = broken(dump, DeadCollective("all-gather", "layer_1"))
+    assert str(alive.source) == line_of(GATHER)
+    assert "over 2 devices" in alive.where
+    nowhere = broken(dump, DeadCollective("all-gather", "layer_7"))
+    assert "layer_0/all_gather" in nowhere.found
+    count = broken(dump, CollectiveCount(2, "all-gather"))
+    assert count.found == "1 (1 all-gather, 1 reduce-scatter)"
+    asked = broken(dump, CollectivesAskedFor(2, "reduce-scatter"))
+    assert str(asked.source) == line_of(SCATTER)
+    size = broken(dump, CollectiveBytes(3 * SMALL_BYTES, "all-gather"))
+    assert (size.found, str(size.source)) == (f"1,024 B, -{SMALL_BYTES} B", line_of(GATHER))
+    assert broken(dump, CollectiveEach("all-gather", 5)).found == "512 B (bf16[16,16]{1,0})"
+    live = broken(dump, GatheredLiveAtMost(2 * SMALL_BYTES - 1))
+    assert live.found.startswith("1,024 B: all-gather")
+    assert str(live.source) == line_of(GATHER)
+    assert broken(dump, CollectivesOverlap("all-gather")).found.endswith("is synchronous")
+
+
+def test_gathers_beside_gemms(dumps: Dumps) -> None:
+    """XLA starts a layer's gather before the gemm of the layer before it."""
+    dump = dumps["layers"]
+    for kind in ("all-gather", "reduce-scatter"):
+        holds(dump, CollectiveCount(cases.LAYERS, kind))
+        holds(dump, CollectivesOverlap(kind, all_but=1, gemms=True))
+        assert "is synchronous" in broken(dump, CollectivesOverlap(kind)).found
+    holds(dump, CollectiveBytes(cases.LAYERS * WEIGHT_BYTES, "all-gather"))
+    holds(dump, CollectiveBytes(cases.LAYERS * SHARD_BYTES, "reduce-scatter"))
+    sent = {each.wire_bytes for each in collectives(dump)}
+    assert sent == {WEIGHT_BYTES * (cases.DEVICES - 1) // cases.DEVICES}
+    # The weights of all layers but the first are kept for the backward pass.
+    holds(dump, GatheredLiveAtMost((cases.LAYERS - 1) * WEIGHT_BYTES))
+    assert broken(dump, GatheredLiveAtMost(2 * WEIGHT_BYTES)).where.startswith("allocation")
+
+
+def test_a_scan_over_layers_exchanges_as_much(dumps: Dumps) -> None:
+    """XLA takes one of the trips out of the backward loop: the sums stay the same."""
+    dump = dumps["scanned"]
+    holds(dump, CollectiveBytes(cases.LAYERS * WEIGHT_BYTES, "all-gather"))
+    holds(dump, CollectiveBytes(cases.LAYERS * SHARD_BYTES, "reduce-scatter"))
+    times = Counter[str]()
+    for each in collectives(dump):
+        assert each.executions is not None
+        times[each.kind] += each.executions
+    assert times == {"all-gather": cases.LAYERS, "reduce-scatter": cases.LAYERS}
+    asked = dump.manifest.requested_collectives
+    assert asked is not None
+    assert {each.executions for each in asked} == {cases.LAYERS}
+    # The scan saves every gathered weight in a stack of its own for the backward pass.
+    saved = broken(dump, GatheredLiveAtMost(2 * WEIGHT_BYTES))
+    assert saved.found.startswith(f"{(cases.LAYERS + 1) * WEIGHT_BYTES:,} B: ")
+    assert "dynamic_update_slice" in saved.found
+    holds(dump, GatheredEndAtUse())
+
+
+def test_a_weight_that_a_loop_reads_lives_as_long_as_the_loop(dumps: Dumps) -> None:
+    dump = dumps["carried"]
+    holds(dump, GatheredLiveAtMost(WEIGHT_BYTES))
+    holds(dump, GatheredEndAtUse())
+    holds(dump, CollectiveBytes(WEIGHT_BYTES, "all-gather"))
+
+
+def test_every_kind(dumps: Dumps) -> None:
+    dump = dumps["kinds"]
+    found = {(each.kind, each.output_bytes): each for each in collectives(dump)}
+    assert found["all-gather", 262_144].wire_bytes == 131_072
+    assert found["all-to-all", 131_072].wire_bytes == 65_536
+    assert found["collective-permute", 131_072].wire_bytes == 131_072
+    across, within = ((0, 2), (1, 3)), ((0, 1), (2, 3))
+    assert found["all-gather", 262_144].replica_groups == within
+    assert found["all-gather", 262_144].crosses_hosts(2) is False
+    assert found["all-to-all", 131_072].replica_groups == across
+    assert found["all-to-all", 131_072].crosses_hosts(2) is True
+    pairs = found["collective-permute", 131_072].source_target_pairs
+    assert sorted(pairs) == [(0, 1), (1, 0), (2, 3), (3, 2)]
+    sums = [each for each in collectives(dump) if each.kind == "all-reduce"]
+    assert sorted(each.wire_bytes or 0 for each in sums) == [2, 131_072, 196_608]
+    assert {each.group_size for each in sums} == {2, 4}
+
+
+def test_what_a_loop_of_unknown_trips_exchanges_is_not_said(dumps: Dumps) -> None:
+    untold = broken(dumps["kinds"], CollectiveBytes(262_144, "all-reduce"))
+    assert untold.found.endswith("runs who knows how often")
+    assert str(untold.source) == line_of('return lax.psum(carry, "a")')
+
+
+def test_a_gathered_output_and_a_copy_of_nothing(dumps: Dumps) -> None:
+    dump = dumps["kinds"]
+    outlives = broken(dump, GatheredEndAtUse())
+    assert outlives.found == "it is an output, or lives to the end of the step"
+    assert str(outlives.source) == line_of('lax.all_gather(x, "b"')
+    undefined = broken(dump, NoUndefinedCopy())
+    assert "writes 524,288 B of empty" in undefined.found
+    assert str(undefined.source) == line_of("undefined = lax.empty")
+    holds(dump, GatheredLiveAtMost(262_144))  # the copy beside it is of something else
+
+
+def test_what_sharding_alone_brings_about_is_not_asked_for(dumps: Dumps) -> None:
+    dump = dumps["by_sharding"]
+    assert dump.manifest.requested_collectives == ()
+    holds(dump, CollectivesAskedFor(0, "all-gather"))
+    holds(dump, CollectiveEach("all-gather", 512 * 512 * 2))
+    assert broken(dump, CollectivesAskedFor(1, "all-gather")).found == "0"
+
+
+def test_loops_within_loops_and_branches(dumps: Dumps) -> None:
+    found = {each.kind: each for each in collectives(dumps["nested"])}
+    assert found["all-gather"].executions == 15
+    assert found["all-reduce"].executions is None
+    asked = dumps["nested"].manifest.requested_collectives
+    assert asked is not None
+    assert [(each.kind, each.executions) for each in asked] == [
+        ("all-gather", 15),
+        ("all-reduce", None),
+    ]
+    assert all(each.source is not None for each in asked)
+
+
+def test_they_are_shown(dumps: Dumps, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(dumps["scanned"].path)]) == 0
+    shown = capsys.readouterr().out
+    assert "asked for: 1 all-gather, 1 reduce-scatter" in shown
+    assert f"all-gather: {cases.LAYERS * WEIGHT_BYTES:,} B out, " in shown
+    assert f"async × {cases.LAYERS}" in shown
+    assert main(["show", str(dumps["kinds"].path)]) == 0
+    shown = capsys.readouterr().out
+    assert "all-reduce: unknown bytes out, unknown bytes on the wire" in shown
+    assert "{0,2},{1,3} across hosts" in shown
+    assert "sync × ?" in shown
+    assert main(["show", "--json", str(dumps["kinds"].path)]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    rows = {(each["kind"], each["output_bytes"]): each for each in figures["collectives"]}
+    assert rows["all-to-all", 131_072]["crosses_hosts"] is True
+    assert rows["all-reduce", 2]["step_output_bytes"] is None
+    assert len(figures["requested_collectives"]) == 6
+
+
+def test_they_are_checked_and_reported(dumps: Dumps, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(dumps["reference"].path)
+    assert main(["check", path]) == 0
+    assert "  collectives: 1 all-gather, 1 reduce-scatter; asked for: 3" in capsys.readouterr().out
+    assert main(["check", "--json", path]) == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    assert [each["kind"] for each in result["collectives"]] == ["all-gather", "reduce-scatter"]
+    assert len(result["requested_collectives"]) == 6
+    assert main(["report", "--text", path]) == 0
+    text = capsys.readouterr().out
+    assert "## Collectives" in text
+    assert "all-gather (2 combined)" in text
+
+
+def test_a_golden_holds_them(dumps: Dumps) -> None:
+    text = read_file(dumps["scanned"].path, "plan.txt").decode()
+    section = text.partition("[collectives]\n")[2].partition("\n\n")[0].splitlines()
+    assert len(section) == 3
+    expected = (
+        f"all-gather, {SHARD_BYTES:,} B -> {WEIGHT_BYTES:,} B as bf16[1024,1024]{{1,0}}, devices "
+        "{0,1,2,3}, asynchronous beside "
+    )
+    assert expected in section[0]
+    assert f"{cases.LAYERS} × a step, jit(looped)/" in section[0]
+    assert "collective_cases.py" not in text

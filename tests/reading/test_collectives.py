@@ -1,0 +1,375 @@
+"""Collectives of real dumps and of modules made by hand: one form, right bytes, or none."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.reading.dumps import DATA, DIRECTORIES, name_of
+from xlapipe.diff import Opened, change_sentences, compare_opened
+from xlapipe.errors import PlanMismatchError
+from xlapipe.expect import (
+    CollectiveBytes,
+    CollectiveCount,
+    CollectiveEach,
+    CollectivesAskedFor,
+    CollectivesOverlap,
+    DeadCollective,
+    Expectation,
+    GatheredEndAtUse,
+    GatheredLiveAtMost,
+    NoUndefinedCopy,
+    expectation_from_json,
+    expectation_to_json,
+)
+from xlapipe.plan import HloModule, Plan, Thunk
+from xlapipe.plan.collectives import split_scopes
+from xlapipe.plan.gathered import gathered_values, most_alive
+from xlapipe.plan.hlo import CollectiveGroups
+from xlapipe.plan.loops import call_sites, executions
+from xlapipe.plan.program import Program, RequestedCollective
+from xlapipe.plan.verify import verify
+from xlapipe.plan.wire import operand_bytes_of, wire_bytes
+from xlapipe.read import read_path
+from xlapipe.read.hlo_text import parse_hlo
+from xlapipe.read.lines import SourceText
+
+SHARDED = [path for path in DIRECTORIES if path.name == "sharded"]
+
+
+@pytest.mark.parametrize("directory", SHARDED, ids=name_of)
+def test_what_the_sharded_program_exchanges(directory: Path) -> None:
+    """Four jaxlibs, which combine and schedule the same exchanges otherwise."""
+    plan = read_path(directory)
+    assert plan.collectives is not None
+    found = sorted((each.kind, each.output_bytes, each.wire_bytes) for each in plan.collectives)
+    assert found == [
+        ("all-gather", 262_144, 131_072),
+        ("all-gather", 1_048_576, 524_288),
+        ("all-gather", 4_194_304, 2_097_152),  # of two weights
+        ("all-to-all", 131_072, 65_536),
+        ("all-to-all", 524_288, 262_144),
+        ("reduce-scatter", 1_048_576, 1_048_576),
+    ]
+    assert {each.replica_groups for each in plan.collectives} == {((0, 1),)}
+    assert {each.executions for each in plan.collectives} == {1}
+    for each in plan.collectives:
+        assert each.done is None or each.done in plan.instructions
+        assert each.start is not None
+        assert each.end is not None
+        assert each.start <= each.end
+        assert bool(each.overlapped_by) <= (each.done is not None)
+        values = [v for a in plan.allocations for v in a.values if v.instruction in each.defined_by]
+        written = [v.size_bytes for v in values if not v.shape.startswith("(")]
+        assert sum(written) == each.output_bytes
+    (combined,) = [each for each in plan.collectives if len(each.results) == 2]
+    assert len(combined.operands) == 2
+    waiting = {each.instruction for each in plan.collectives if not each.asynchronous}
+    assert len(waiting) == 1
+
+
+@pytest.mark.parametrize("directory", SHARDED, ids=name_of)
+def test_gathered_values_end_at_a_reader(directory: Path) -> None:
+    plan = read_path(directory)
+    values = gathered_values(plan)
+    assert values
+    assert not any(value.is_output for value in values)
+    assert 4_194_304 <= most_alive(values)[0] <= sum(value.size_bytes for value in values)
+
+
+def test_thunks_and_hlo_must_agree() -> None:
+    plan = read_path(SHARDED[0])
+    assert plan.thunks is not None
+    short = dataclasses.replace(
+        plan, thunks=tuple(t for t in plan.thunks if not t.kind.startswith("kReduceScatter"))
+    )
+    with pytest.raises(PlanMismatchError, match=r"expected 1 reduce-scatter thunks.*found 0"):
+        verify(short, where="here")
+    more = dataclasses.replace(plan, thunks=(*plan.thunks, Thunk("kAllGather", 0)))
+    with pytest.raises(PlanMismatchError, match=r"expected 3 all-gather thunks.*found 4"):
+        verify(more, where="here")
+
+
+def module_of(*computations: str) -> HloModule:
+    text = "HloModule m, is_scheduled=true\n\n" + "\n\n".join(computations) + "\n"
+    return parse_hlo(SourceText("m.txt", text)).module
+
+
+def plan_of(*computations: str) -> Plan:
+    return Plan((), module=module_of(*computations))
+
+
+def entry(*lines: str) -> str:
+    return (
+        "ENTRY %main (x: f32[4]) -> f32[8] {\n" + "\n".join(f"  {line}" for line in lines) + "\n}"
+    )
+
+
+def gather(groups: str = "{{0,1}}", rest: str = "") -> str:
+    return f"ROOT %g = f32[8]{{0}} all-gather(%x), replica_groups={groups}, dimensions={{0}}{rest}"
+
+
+X = "%x = f32[4]{0} parameter(0)"
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ("{{0,1,2}}", "all-gather g over 3 devices that come to the same whole, found operands of"),
+        ("{{0,1,2,3}}", "over 4 devices .* found operands of 16 bytes, results of 32"),
+        ("{{0,1},{1,2}}", "each device once in the groups of g, found one twice"),
+    ],
+)
+def test_groups_must_fit(groups: str, message: str) -> None:
+    with pytest.raises(PlanMismatchError, match=message):
+        verify(plan_of(entry(X, gather(groups))), where="here")
+
+
+@pytest.mark.parametrize("groups", ["{{0,1},{2,3}}", "{{5,3}}", "{}"])
+def test_groups_that_fit(groups: str) -> None:
+    verify(plan_of(entry(X, gather(groups))), where="here")
+
+
+def test_unknown_devices_leave_bytes_unknown() -> None:
+    """No groups: all devices, however many they are."""
+    (found,) = plan_of(entry(X, gather("{}"))).collectives or ()
+    assert (found.group_size, found.wire_bytes, found.devices) == (None, None, "all")
+    assert (found.operand_bytes, found.output_bytes) == (16, 32)
+    assert found.crosses_hosts(1) is None
+
+
+LOOP = """%body (c: (s32[], f32[4])) -> (s32[], f32[4]) {
+  %c = (s32[], f32[4]{0}) parameter(0)
+  %one = f32[4]{0} get-tuple-element(%c), index=1
+  %sum = f32[4]{0} all-reduce(%one), replica_groups={{0,1}}, to_apply=%add
+  %i = s32[] get-tuple-element(%c), index=0
+  ROOT %next = (s32[], f32[4]{0}) tuple(%i, %sum)
+}"""
+CONDITION = """%condition (c: (s32[], f32[4])) -> pred[] {
+  %d = (s32[], f32[4]{0}) parameter(0)
+  %two = f32[4]{0} get-tuple-element(%d), index=1
+  %all = f32[4]{0} all-reduce(%two), replica_groups={{0,1}}, to_apply=%add
+  ROOT %less = pred[] constant(true)
+}"""
+ADD = """%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}"""
+
+
+def looping(config: str) -> Plan:
+    return plan_of(
+        ADD,
+        LOOP,
+        CONDITION,
+        "ENTRY %main (p: (s32[], f32[4])) -> (s32[], f32[4]) {\n"
+        "  %p = (s32[], f32[4]{0}) parameter(0)\n"
+        "  ROOT %w = (s32[], f32[4]{0}) while(%p), condition=%condition, body=%body"
+        f"{config}\n}}",
+    )
+
+
+def test_a_loops_trips_count() -> None:
+    known = looping(', backend_config={"known_trip_count":{"n":"6"}}')
+    times = {each.instruction: each.executions for each in known.collectives or ()}
+    assert times == {"sum": 6, "all": 7}
+    total = CollectiveBytes(13 * 16, "all-reduce").check(Program(known))
+    assert total.holds, total
+    unknown = looping("")
+    assert {each.executions for each in unknown.collectives or ()} == {None}
+    refused = CollectiveBytes(13 * 16, "all-reduce").check(Program(unknown))
+    assert [each.found.partition(" runs")[0] for each in refused.violations] == [
+        "all-reduce sum",
+        "all-reduce all",
+    ]
+    # An element of a tuple is as large as the result.
+    assert {each.operand_bytes for each in known.collectives or ()} == {16}
+    assert known.module is not None
+    assert executions(known.module)["add"] == 13
+    assert call_sites(known.module) == {"main": 1, "body": 1, "condition": 1, "add": 2}
+
+
+WRAPPED = """%wrapped (y: f32[4]) -> f32[8] {
+  %y = f32[4]{0} parameter(0)
+  ROOT %inner = f32[8]{0} all-gather(%y), replica_groups={{0,1}}, dimensions={0}
+}"""
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+def test_an_asynchronous_one_and_what_runs_beside_it(is_sync: bool) -> None:
+    config = f'{{"collective_backend_config":{{"is_sync":{str(is_sync).lower()}}}}}'
+    plan = plan_of(
+        WRAPPED,
+        entry(
+            X,
+            "%s = ((f32[4]{0}), f32[8]{0}) all-gather-start(%x), calls=%wrapped, "
+            f"backend_config={config}".replace("all-gather-start", "async-start"),
+            "%work = f32[4]{0} add(%x, %x)",
+            "%name = f32[2,2]{1,0} bitcast(%work)",
+            "%o = f32[4]{0} all-reduce(%x), replica_groups={{0,1}}, to_apply=%wrapped",
+            "ROOT %e = f32[8]{0} async-done(%s)",
+        ),
+    )
+    first, second = plan.collectives or ()
+    assert (first.instruction, first.done, first.kind) == ("s", "e", "all-gather")
+    assert first.defined_by == ("s", "inner")
+    assert (first.asynchronous, first.overlapped_by) == (not is_sync, ("work",))
+    assert (first.operand_bytes, first.output_bytes) == (16, 32)
+    assert (second.instruction, second.asynchronous, second.done) == ("o", False, None)
+    beside = CollectivesOverlap("all-gather").check(Program(plan))
+    assert beside.holds is not is_sync
+    gemms = CollectivesOverlap("all-gather", gemms=True).check(Program(plan))
+    assert not gemms.holds
+    assert CollectivesOverlap("all-gather", all_but=1, gemms=True).check(Program(plan)).holds
+    assert not CollectivesOverlap("all-to-all").check(Program(plan)).holds
+
+
+@pytest.mark.parametrize(
+    ("op_name", "scopes"),
+    [
+        (None, ()),
+        ("jit(f)/a/psum", ("jit(f)/a/psum",)),
+        ("jit(f)/(a/psum:b/psum)", ("jit(f)/a/psum", "jit(f)/b/psum")),
+        ("jit(f)/(jvp(a):t(jvp(b)))/psum", ("jit(f)/jvp(a)/psum", "jit(f)/t(jvp(b))/psum")),
+        ("(a:b)/(c:d)", ("a/c", "a/d", "b/c", "b/d")),
+        ("jit(f)/(a:b", ("jit(f)/(a:b",)),
+        ("jit(f:g)/psum", ("jit(f:g)/psum",)),
+    ],
+)
+def test_scopes_of_what_was_combined(op_name: str | None, scopes: tuple[str, ...]) -> None:
+    assert split_scopes(op_name) == scopes
+
+
+@pytest.mark.parametrize(
+    ("kind", "operand", "output", "size", "sent"),
+    [
+        ("all-gather", 100, 400, 4, 300),
+        ("reduce-scatter", 400, 100, 4, 300),
+        ("all-reduce", 400, 400, 4, 600),
+        ("all-reduce", 2, 2, 3, 3),  # 8/3, rounded up
+        ("all-to-all", 400, 400, 4, 300),
+        ("collective-permute", 400, 400, None, 400),
+        ("collective-broadcast", 400, 400, 4, 400),
+        ("ragged-all-to-all", 400, 400, 4, None),
+        ("all-gather", 100, None, 4, None),
+        ("all-reduce", 400, 400, None, None),
+        ("all-gather", 100, 100, 1, 0),
+    ],
+)
+def test_bytes_on_the_wire(
+    kind: str, operand: int | None, output: int | None, size: int | None, sent: int | None
+) -> None:
+    assert wire_bytes(kind, operand, output, size) == sent
+
+
+def test_operands_that_are_parts_of_tuples_are_told_by_the_result() -> None:
+    part = ["(f32[4]{0}, f32[8]{0})"]
+    assert operand_bytes_of("all-gather", part, 64, 4) == 16
+    assert operand_bytes_of("reduce-scatter", part, 64, 4) == 256
+    assert operand_bytes_of("all-reduce", part, 64, None) == 64
+    assert operand_bytes_of("all-gather", part, 64, None) is None
+    assert operand_bytes_of("all-gather", part, 65, 4) is None
+    assert operand_bytes_of("ragged-all-to-all", part, 64, 4) is None
+    assert operand_bytes_of("all-gather", ["f32[<=4]{0}"], 64, 4) is None
+
+
+ALL = (
+    CollectiveCount(2, "all-gather"),
+    CollectiveBytes(2, "all-gather", operands=True),
+    CollectiveEach("all-gather", 2),
+    CollectivesAskedFor(3, "all-gather"),
+    CollectivesOverlap("all-gather", all_but=1, gemms=True),
+    DeadCollective("all-gather", "layer_0"),
+    GatheredLiveAtMost(3),
+    GatheredEndAtUse(),
+    NoUndefinedCopy(),
+)
+
+
+@pytest.mark.parametrize("expectation", ALL, ids=lambda each: type(each).__name__)
+def test_record_round_trip(expectation: Expectation) -> None:
+    data = expectation_to_json(expectation)
+    assert data is not None
+    assert expectation_from_json(data, where="manifest.json") == expectation
+
+
+@pytest.mark.parametrize("expectation", ALL, ids=lambda each: type(each).__name__)
+def test_a_dump_that_does_not_tell_is_refused(expectation: Expectation) -> None:
+    unknown = Program(Plan((), module=HloModule("m", {}, None, complete=False)))
+    finding = expectation.check(unknown)
+    assert not finding.holds
+    assert finding.measured == "unknown"
+    assert all(violation.advice for violation in finding.violations)
+
+
+@pytest.mark.parametrize(
+    "expectation",
+    [
+        CollectiveCount(0, "allgather"),
+        CollectiveBytes(0, "allgather"),
+        CollectivesAskedFor(0, "psum"),
+        CollectivesOverlap("allgather"),
+        CollectiveEach("allgather", 0),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_kind_that_xla_has_not_is_no_kind_of_which_there_are_none(
+    expectation: Expectation,
+) -> None:
+    program = Program(plan_of(entry(X, gather())), requested_collectives=())
+    (violation,) = expectation.check(program).violations
+    assert violation.expected.startswith("a kind of collective: all-gather, ")
+
+
+def asked(scope: str) -> RequestedCollective:
+    return RequestedCollective("all-gather", f"{scope}/all_gather", ("f32[4]",), 1, None)
+
+
+def test_a_combined_gather_that_names_too_few_scopes_may_hold_a_dead_one() -> None:
+    line = (
+        "ROOT %g = (f32[8]{0}, f32[8]{0}) all-gather(%x, %x), replica_groups={{0,1}}, "
+        'dimensions={0}, metadata={op_name="jit(f)/a/all_gather"}'
+    )
+    plan = plan_of(entry(X, line))
+    two = Program(plan, requested_collectives=(asked("a"), asked("b")))
+    (violation,) = DeadCollective("all-gather", "b").check(two).violations
+    assert violation.found == "2 results, and jit(f)/a/all_gather"
+    # With a third one that is alive there is none too many.
+    three = Program(plan, requested_collectives=(asked("a"), asked("a"), asked("b")))
+    assert DeadCollective("all-gather", "b").check(three).holds
+    assert not DeadCollective("all-gather", "a").check(three).holds
+
+
+def changed(plan: Plan, name: str, **fields: object) -> Opened:
+    """The plan with other fields of one instruction."""
+    assert plan.module is not None
+    computations = {
+        key: dataclasses.replace(
+            computation,
+            instructions=tuple(
+                each._replace(**fields) if each.name == name else each
+                for each in computation.instructions
+            ),
+        )
+        for key, computation in plan.module.computations.items()
+    }
+    module = dataclasses.replace(plan.module, computations=computations)
+    return Opened(Path("b"), Program(dataclasses.replace(plan, module=module)), None)
+
+
+def test_other_devices_and_other_waiting_are_differences() -> None:
+    plan = read_path(DATA / "jaxlib-0.11.2" / "sharded")
+    one = Opened(Path("a"), Program(plan), None)
+    assert compare_opened(one, one).same
+    groups = CollectiveGroups(((0, 2), (1, 3)), (), 1)
+    other = changed(plan, "all-gather.2.2", collective=groups)
+    said = " ".join(each.text for each in change_sentences(compare_opened(one, other)))
+    assert "devices (0,1) → (0,2),(1,3)" in said
+    # Another channel is another number, and nothing else.
+    renumbered = changed(plan, "all-gather.2.2", collective=CollectiveGroups(((0, 1),), (), 99))
+    assert compare_opened(one, renumbered).same
+    waits = '{"collective_backend_config":{"is_sync":true}}'
+    waiting = changed(plan, "all-to-all-start", backend_config=waits)
+    said = " ".join(each.text for each in change_sentences(compare_opened(one, waiting)))
+    assert "waiting asynchronous → synchronous" in said
