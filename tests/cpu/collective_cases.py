@@ -91,17 +91,26 @@ def layers() -> Workload:
     return replace(workload, options=dict.fromkeys(NOT_COMBINED, 0))
 
 
-def scanned() -> Workload:
-    """The same in a loop over the layers."""
+def layer(h: jax.Array, shard: jax.Array) -> tuple[jax.Array, None]:
+    return jax.nn.relu(h @ gathered(shard)), None
 
+
+def _looped(name: str, layer: Any) -> Workload:
     def looped(stacked: jax.Array, x: jax.Array) -> jax.Array:
-        def layer(h: jax.Array, shard: jax.Array) -> tuple[jax.Array, None]:
-            return jax.nn.relu(h @ gathered(shard)), None
-
         return jnp.sum(lax.scan(layer, x, stacked)[0].astype(jnp.float32))
 
     weights = ShapeDtypeStruct((LAYERS, WIDE, WIDE), BF16)
-    return _trained("scanned", jax.grad(looped), weights, P(None, "d"))
+    return _trained(name, jax.grad(looped), weights, P(None, "d"))
+
+
+def scanned() -> Workload:
+    """The same in a loop over the layers, which keeps each gathered weight."""
+    return _looped("scanned", layer)
+
+
+def scanned_again() -> Workload:
+    """The backward loop gathers each weight again."""
+    return _looped("scanned-again", jax.checkpoint(layer))
 
 
 def carried() -> Workload:

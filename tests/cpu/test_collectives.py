@@ -27,7 +27,16 @@ from xlapipe.plan.collectives import Collective
 from xlapipe.read import read_path
 
 HERE = Path(__file__).resolve().parent
-NAMES = ("reference", "layers", "scanned", "carried", "kinds", "by_sharding", "nested")
+NAMES = (
+    "reference",
+    "layers",
+    "scanned",
+    "scanned_again",
+    "carried",
+    "kinds",
+    "by_sharding",
+    "nested",
+)
 WEIGHT_BYTES = cases.WIDE * cases.WIDE * 2
 SHARD_BYTES = WEIGHT_BYTES // cases.DEVICES
 SMALL_BYTES = cases.HIDDEN * cases.HIDDEN * 2
@@ -178,6 +187,16 @@ def test_a_scan_over_layers_exchanges_as_much(dumps: Dumps) -> None:
     assert saved.found.startswith(f"{(cases.LAYERS + 1) * WEIGHT_BYTES:,} B: ")
     assert "dynamic_update_slice" in saved.found
     holds(dump, GatheredEndAtUse())
+
+
+def test_gathering_again_keeps_one_weight_alive(dumps: Dumps) -> None:
+    """What `GatheredLiveAtMost` advises: twice the bytes gathered, and none of them saved."""
+    dump = dumps["scanned_again"]
+    holds(dump, GatheredLiveAtMost(WEIGHT_BYTES))
+    holds(dump, CollectiveBytes(2 * cases.LAYERS * WEIGHT_BYTES, "all-gather"))
+    holds(dump, CollectiveBytes(cases.LAYERS * SHARD_BYTES, "reduce-scatter"))
+    holds(dump, CollectivesAskedFor(2, "all-gather"))
+    assert dump.plan.totals.temp_bytes < dumps["scanned"].plan.totals.temp_bytes - 3 * WEIGHT_BYTES
 
 
 def test_a_weight_that_a_loop_reads_lives_as_long_as_the_loop(dumps: Dumps) -> None:

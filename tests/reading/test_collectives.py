@@ -138,6 +138,22 @@ def test_unknown_devices_leave_bytes_unknown() -> None:
     assert found.crosses_hosts(1) is None
 
 
+@pytest.mark.parametrize(
+    ("groups", "text", "crosses"),
+    [
+        ("{{0,1},{2,3}}", "{0,1},{2,3}", False),
+        ("{{0,2,1},{3}}", "{0,2,1},{3}", True),
+        ("[8,4]<=[32]", "8 × 4: {0,1,2,3},…", False),
+        ("[1,512]<=[512]", "1 × 512: {0,1,…,511}", True),
+        ("[8,64]<=[64,8]T(1,0)", "8 × 64: {0,8,…,504},…", True),
+    ],
+)
+def test_devices_in_words(groups: str, text: str, crosses: bool) -> None:
+    (found,) = plan_of(entry(X, gather(groups))).collectives or ()
+    assert found.devices == text
+    assert found.crosses_hosts(2 if groups.startswith("{") else 8) is crosses
+
+
 LOOP = """%body (c: (s32[], f32[4])) -> (s32[], f32[4]) {
   %c = (s32[], f32[4]{0}) parameter(0)
   %one = f32[4]{0} get-tuple-element(%c), index=1
@@ -235,6 +251,8 @@ def test_an_asynchronous_one_and_what_runs_beside_it(is_sync: bool) -> None:
         ("(a:b)/(c:d)", ("a/c", "a/d", "b/c", "b/d")),
         ("jit(f)/(a:b", ("jit(f)/(a:b",)),
         ("jit(f:g)/psum", ("jit(f:g)/psum",)),
+        ("(a:b/(c:d))/psum", ("a/psum", "b/c/psum", "b/d/psum")),
+        ("/".join(["(a:b)"] * 40), ("/".join(["(a:b)"] * 40),)),
     ],
 )
 def test_scopes_of_what_was_combined(op_name: str | None, scopes: tuple[str, ...]) -> None:

@@ -19,8 +19,10 @@ from xlapipe.plan.loops import executions
 from xlapipe.plan.shapes import arrays_of, shape_bytes
 from xlapipe.plan.wire import Groups, common_size, operand_bytes_of, wire_bytes
 
-# Groups, and devices of a group, that are listed.
+# Pairs, or devices of a group, that are listed one by one.
 _SHOWN = 8
+# XLA combines hundreds at most; a damaged name could stand for any number.
+_MOST_SCOPES = 4096
 _HOLDS = WITH_GROUPS | {"async-start", "call", "fusion"}
 # What takes no time on the device, or waits for what was begun before.
 _NO_WORK = frozenset(
@@ -78,15 +80,22 @@ class Collective:
 
     @property
     def devices(self) -> str:
-        """The groups, or the pairs, as text; of many only the first."""
+        """The groups, or the pairs, as text; of many devices how many and the first group."""
         if self.source_target_pairs:
-            shown = [f"{source}→{target}" for source, target in self.source_target_pairs]
-        else:
-            shown = [f"{{{_listed(group)}}}" for group in self.replica_groups]
-        if not shown:
+            pairs = [f"{source}→{target}" for source, target in self.source_target_pairs]
+            more = f",… {len(pairs)} pairs" if len(pairs) > _SHOWN else ""
+            return ",".join(pairs[:_SHOWN]) + more
+        groups, size = self.replica_groups, self.group_size
+        if not groups:
             return "all"
-        more = f",… {len(shown)} in all" if len(shown) > _SHOWN else ""
-        return ",".join(shown[:_SHOWN]) + more
+        if size is None or len(groups) * size <= 2 * _SHOWN:
+            return ",".join(f"{{{','.join(map(str, group))}}}" for group in groups)
+        first = groups[0]
+        if size > _SHOWN:
+            first_text = f"{first[0]},{first[1]},…,{first[-1]}"
+        else:
+            first_text = ",".join(map(str, first))
+        return f"{len(groups)} × {size}: {{{first_text}}}" + (",…" if len(groups) > 1 else "")
 
     @property
     def wire_bytes(self) -> int | None:
@@ -132,15 +141,26 @@ def split_scopes(op_name: str | None) -> tuple[str, ...]:
     """
     if not op_name:
         return ()
-    for start, character in enumerate(op_name):
-        if character == "(" and (start == 0 or op_name[start - 1] == "/"):
-            parts, end = _alternatives(op_name, start)
+    return tuple(_expanded(op_name) or [op_name])
+
+
+def _expanded(text: str) -> list[str] | None:
+    """Every reading of a text with alternatives; None where they are too many to be XLA's."""
+    readings, begin, position = [""], 0, 0
+    while position < len(text):
+        if text[position] == "(" and (position == 0 or text[position - 1] == "/"):
+            parts, end = _alternatives(text, position)
             if len(parts) > 1:
-                before, after = op_name[:start], op_name[end:]
-                return tuple(
-                    scope for part in parts for scope in split_scopes(before + part + after)
-                )
-    return (op_name,)
+                expanded = [_expanded(part) for part in parts]
+                inner = [each for part in expanded if part is not None for each in part]
+                if None in expanded or len(readings) * len(inner) > _MOST_SCOPES:
+                    return None
+                before = text[begin:position]
+                readings = [reading + before + each for reading in readings for each in inner]
+                begin = position = end
+                continue
+        position += 1
+    return [reading + text[begin:] for reading in readings]
 
 
 def _alternatives(text: str, start: int) -> tuple[list[str], int]:
@@ -156,12 +176,6 @@ def _alternatives(text: str, start: int) -> tuple[list[str], int]:
         if depth == 0:
             return parts, position + 1
     return [], len(text)
-
-
-def _listed(group: tuple[int, ...]) -> str:
-    if len(group) <= _SHOWN:
-        return ",".join(map(str, group))
-    return f"{group[0]},{group[1]},…,{group[-1]}: {len(group)}"
 
 
 class _Finder:
@@ -279,6 +293,9 @@ def _done_of(computation: Computation, position: int) -> Instruction | None:
 
 def _waits(start: Instruction) -> bool:
     """Whether the config of a `-start` says that it is synchronous all the same."""
-    config = json.loads(start.backend_config) if start.backend_config.startswith("{") else {}
+    try:
+        config = json.loads(start.backend_config or "{}")
+    except (ValueError, RecursionError):
+        return False  # text of another form, which no collective of XLA's has
     collective = config.get("collective_backend_config") if isinstance(config, Mapping) else None
     return isinstance(collective, Mapping) and bool(collective.get("is_sync"))
