@@ -1,13 +1,16 @@
 """Collectives of real dumps and of modules made by hand: one form, right bytes, or none."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.reading.dumps import DATA, DIRECTORIES, name_of
+from tests.reading.test_normal_form import MANIFEST
 from xlapipe.diff import Opened, change_sentences, compare_opened
-from xlapipe.errors import PlanMismatchError
+from xlapipe.dump import Manifest
+from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.expect import (
     CollectiveBytes,
     CollectiveCount,
@@ -23,11 +26,11 @@ from xlapipe.expect import (
     expectation_to_json,
 )
 from xlapipe.plan import HloModule, Plan, Thunk
-from xlapipe.plan.collectives import split_scopes
 from xlapipe.plan.gathered import gathered_values, most_alive
 from xlapipe.plan.hlo import CollectiveGroups
 from xlapipe.plan.loops import call_sites, executions
 from xlapipe.plan.program import Program, RequestedCollective
+from xlapipe.plan.scopes import split_scopes
 from xlapipe.plan.verify import verify
 from xlapipe.plan.wire import operand_bytes_of, wire_bytes
 from xlapipe.read import read_path
@@ -391,3 +394,25 @@ def test_other_devices_and_other_waiting_are_differences() -> None:
     waiting = changed(plan, "all-to-all-start", backend_config=waits)
     said = " ".join(each.text for each in change_sentences(compare_opened(one, waiting)))
     assert "waiting asynchronous → synchronous" in said
+
+
+def test_a_manifest_keeps_what_was_asked_for() -> None:
+    """One of a single device says nothing of it, as those from before there was anything."""
+    alone = MANIFEST.to_json()
+    assert "requested_collectives" not in alone
+    assert Manifest.from_json(alone, where="m").requested_collectives == ()
+    meshed = dataclasses.replace(MANIFEST, mesh={"d": 2}, requested_collectives=(asked("a"),))
+    data = json.loads(json.dumps(meshed.to_json()))
+    assert Manifest.from_json(data, where="m") == meshed
+    nothing = dataclasses.replace(meshed, requested_collectives=())
+    assert Manifest.from_json(nothing.to_json(), where="m") == nothing
+    del data["requested_collectives"]
+    assert Manifest.from_json(data, where="m").requested_collectives is None
+    for damaged in ([{"kind": "all-gather"}], ["x"], 3, [{**meshed_row(meshed), "more": 1}]):
+        with pytest.raises(DumpError, match="m: not a manifest of xlapipe"):
+            Manifest.from_json({**data, "requested_collectives": damaged}, where="m")
+
+
+def meshed_row(manifest: Manifest) -> dict[str, object]:
+    rows: list[dict[str, object]] = manifest.to_json()["requested_collectives"]
+    return rows[0]

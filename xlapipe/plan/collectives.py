@@ -16,13 +16,12 @@ from xlapipe.plan.gemms import Gemm
 from xlapipe.plan.hlo import WITH_GROUPS, Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.liveness import LiveRanges
 from xlapipe.plan.loops import executions
+from xlapipe.plan.scopes import split_scopes
 from xlapipe.plan.shapes import arrays_of, shape_bytes
 from xlapipe.plan.wire import Groups, common_size, operand_bytes_of, wire_bytes
 
 # Pairs, or devices of a group, that are listed one by one.
 _SHOWN = 8
-# XLA combines hundreds at most; a damaged name could stand for any number.
-_MOST_SCOPES = 4096
 _HOLDS = WITH_GROUPS | {"async-start", "call", "fusion"}
 # What takes no time on the device, or waits for what was begun before.
 _NO_WORK = frozenset(
@@ -131,51 +130,6 @@ def find_collectives(
 def has_collectives(module: HloModule) -> bool:
     """Whether there is any, whoever leads to it."""
     return any(not each.opcodes.isdisjoint(WITH_GROUPS) for each in module.computations.values())
-
-
-def split_scopes(op_name: str | None) -> tuple[str, ...]:
-    """The op_names that XLA's combiner joined into one.
-
-    >>> split_scopes("jit(f)/(a/psum:jvp(b)/psum)")
-    ('jit(f)/a/psum', 'jit(f)/jvp(b)/psum')
-    """
-    if not op_name:
-        return ()
-    return tuple(_expanded(op_name) or [op_name])
-
-
-def _expanded(text: str) -> list[str] | None:
-    """Every reading of a text with alternatives; None where they are too many to be XLA's."""
-    readings, begin, position = [""], 0, 0
-    while position < len(text):
-        if text[position] == "(" and (position == 0 or text[position - 1] == "/"):
-            parts, end = _alternatives(text, position)
-            if len(parts) > 1:
-                expanded = [_expanded(part) for part in parts]
-                inner = [each for part in expanded if part is not None for each in part]
-                if None in expanded or len(readings) * len(inner) > _MOST_SCOPES:
-                    return None
-                before = text[begin:position]
-                readings = [reading + before + each for reading in readings for each in inner]
-                begin = position = end
-                continue
-        position += 1
-    return [reading + text[begin:] for reading in readings]
-
-
-def _alternatives(text: str, start: int) -> tuple[list[str], int]:
-    """Parts between colons of the bracket that opens at `start`, and the place behind it."""
-    depth, begin = 0, start + 1
-    parts: list[str] = []
-    for position in range(start, len(text)):
-        character = text[position]
-        depth += (character == "(") - (character == ")")
-        if depth == 0 or (depth == 1 and character == ":"):
-            parts.append(text[begin:position])
-            begin = position + 1
-        if depth == 0:
-            return parts, position + 1
-    return [], len(text)
 
 
 class _Finder:
