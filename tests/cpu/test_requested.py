@@ -1,0 +1,100 @@
+"""The collectives that a traced program asks for, in whatever the jaxpr hides them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
+
+from xlapipe.plan.program import RequestedCollective
+from xlapipe.requested import requested_collectives
+
+MESH = AbstractMesh((4,), ("d",), axis_types=(AxisType.Auto,))
+X = jax.ShapeDtypeStruct((8, 16), jnp.float32)
+
+
+def asked(step: Callable[..., Any]) -> tuple[RequestedCollective, ...]:
+    """Of a step over shards [2,16] of an array on four devices."""
+    manual = jax.shard_map(step, mesh=MESH, in_specs=P("d"), out_specs=P("d"), check_vma=False)
+    return requested_collectives(jax.jit(manual).trace(X).jaxpr)
+
+
+def kinds(step: Callable[..., Any]) -> list[tuple[str, int | None]]:
+    return [(each.kind, each.executions) for each in asked(step)]
+
+
+RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        (lambda x: lax.all_gather(x, "d"), "all-gather"),
+        (lambda x: lax.psum(x, "d"), "all-reduce"),
+        (lambda x: lax.pmean(x, "d"), "all-reduce"),
+        (lambda x: lax.pmax(x, "d"), "all-reduce"),
+        (lambda x: lax.pmin(x, "d"), "all-reduce"),
+        (lambda x: lax.psum_scatter(x, "d", scatter_dimension=1, tiled=True), "reduce-scatter"),
+        (lambda x: lax.all_to_all(x, "d", 1, 1, tiled=True), "all-to-all"),
+        (lambda x: lax.ppermute(x, "d", RING), "collective-permute"),
+        (lambda x: lax.pbroadcast(x, "d", 0), "collective-broadcast"),
+    ],
+)
+def test_each_primitive(step: Callable[..., Any], kind: str) -> None:
+    (found,) = asked(step)
+    assert (found.kind, found.executions, found.shapes) == (kind, 1, ("float32[2,16]",))
+    assert found.source is not None
+    assert Path(found.source.file).name == "test_requested.py"
+
+
+def test_what_is_no_exchange() -> None:
+    assert kinds(lambda x: x * lax.axis_index("d")) == []
+    assert kinds(lambda x: x * lax.psum(1, "d")) == []  # a number that jax knows
+    summed = jax.vmap(lambda row: row + lax.psum(row, "rows"), axis_name="rows")
+    assert kinds(summed) == []
+    both = jax.vmap(lambda row: lax.psum(row, ("rows", "d")), axis_name="rows")
+    assert kinds(both) == [("all-reduce", 1)]
+
+
+def test_one_that_nothing_reads_is_asked_for_still() -> None:
+    def dead(x: jax.Array) -> jax.Array:
+        lax.all_gather(x, "d")
+        return x
+
+    assert kinds(dead) == [("all-gather", 1)]
+
+
+def test_scopes_autodiff_and_rematerialisation() -> None:
+    @jax.checkpoint
+    def layer(x: jax.Array) -> jax.Array:
+        with jax.named_scope("layer_0"):
+            return jnp.sin(lax.all_gather(x, "d", tiled=True))
+
+    found = asked(jax.grad(lambda x: jnp.sum(layer(x))))
+    assert [each.kind for each in found] == ["all-gather", "all-gather", "reduce-scatter"]
+    assert all("layer_0" in each.op_name for each in found)
+    assert found[-1].op_name.endswith("/reduce_scatter")
+
+
+def test_loops_and_branches() -> None:
+    def total(x: jax.Array) -> jax.Array:
+        return lax.psum(x, "d")
+
+    def scanned(x: jax.Array) -> jax.Array:
+        def outer(y: jax.Array, _: None) -> tuple[jax.Array, None]:
+            return lax.fori_loop(0, 3, lambda _, z: total(z), y), None
+
+        return lax.scan(outer, x, None, length=5)[0]
+
+    assert kinds(scanned) == [("all-reduce", 15)]
+    while_loop = lax.while_loop
+    assert kinds(lambda x: while_loop(lambda y: jnp.all(total(y) < 9), total, x)) == [
+        ("all-reduce", None),
+        ("all-reduce", None),
+    ]
+    assert kinds(lambda x: lax.cond(x[0, 0] > 0, total, lambda y: y, x)) == [("all-reduce", None)]
