@@ -8,11 +8,9 @@ from xlapipe.diff.changes import Subject, What
 from xlapipe.diff.identity import Node, scope_of
 from xlapipe.diff.matching import Side
 from xlapipe.plan.copies import find_copies
+from xlapipe.plan.hlo import COLLECTIVES
 
-_COLLECTIVES = frozenset(
-    {"all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute"}
-    | {"ragged-all-to-all", "recv", "reduce-scatter", "send"}
-)
+_COLLECTIVES = COLLECTIVES | {"recv", "send"}
 
 
 @dataclass(frozen=True)
