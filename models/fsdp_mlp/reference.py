@@ -1,0 +1,52 @@
+"""The backward pass of dump 000: three layers, weights in flat shards, one row on each device."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Bool, Float
+
+from models.fsdp_mlp.training import AXIS
+
+# Shards, x, h1 and h2 lie on the devices; g is the same on all: the loss is a sum.
+IN_SPECS = ((PartitionSpec(AXIS),) * 3, *(PartitionSpec(AXIS),) * 4, PartitionSpec())
+OUT_SPECS = (PartitionSpec(AXIS),) * 3
+
+
+def backward(
+    shards: tuple[Float[Array, " S"], Float[Array, " S"], Float[Array, " S"]],
+    x: Float[Array, "B I"],
+    h1: Float[Array, "B I"],
+    h2: Float[Array, "B I"],
+    mask: Bool[Array, "B O"],
+    g: Float[Array, ""],
+) -> tuple[Float[Array, " S"], Float[Array, " S"], Float[Array, " S"]]:
+    """Gradients of the shards of W1, W2 and W3, summed over devices.
+
+    Args:
+      shards: rows of W1, W2 and W3 ([out, in]) on this device, flat.
+      x, h1, h2: the layers' inputs; h1 and h2 are outputs of a ReLU.
+      mask: where the last ReLU gave 0.
+      g: gradient of the loss, of every element of the last output.
+    """
+    features = x.shape[-1]
+    # W1 as well, as in the dump, though x has no gradient.
+    w3, w2, _ = (_gather(shard, features) for shard in reversed(shards))
+    g3 = jnp.where(mask, jnp.zeros_like(g), g)
+    dw3 = g3.T @ h2
+    g2 = jnp.where(h2 <= 0, 0, g3 @ w3)
+    dw2 = g2.T @ h1
+    g1 = jnp.where(h1 <= 0, 0, g2 @ w2)
+    dw1 = g1.T @ x
+    return _reduce_scatter(dw1), _reduce_scatter(dw2), _reduce_scatter(dw3)
+
+
+def _gather(shard: Float[Array, " S"], features: int) -> Float[Array, "O I"]:
+    return lax.all_gather(shard, AXIS, tiled=True).reshape(-1, features)
+
+
+def _reduce_scatter(gradient: Float[Array, "O I"]) -> Float[Array, " S"]:
+    return lax.psum_scatter(gradient.reshape(-1), AXIS, scatter_dimension=0, tiled=True)
+
+
+backward_over_mesh = jax.shard_map(backward, in_specs=IN_SPECS, out_specs=OUT_SPECS)

@@ -1,0 +1,176 @@
+"""A training step of the sharded MLP, its state, and how both lie on a mesh."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float
+
+from models.fsdp_mlp.model import MLP
+from models.fsdp_mlp.sizes import MLPSizes
+
+AXIS = "fsdp"
+Params: TypeAlias = dict[str, Any]
+State: TypeAlias = dict[str, Any]
+Step: TypeAlias = Callable[[State, Array, Array], tuple[State, Array]]
+
+# Kernels and their moments by rows, the batch by rows; prefixes of the trees.
+STATE_SPECS = {
+    "params": PartitionSpec(AXIS),
+    "first_moment": PartitionSpec(AXIS),
+    "second_moment": PartitionSpec(AXIS),
+    "steps": PartitionSpec(),
+}
+IN_SPECS = (STATE_SPECS, PartitionSpec(AXIS), PartitionSpec(AXIS))
+OUT_SPECS = (STATE_SPECS, PartitionSpec())
+
+# Adam's constants, as its authors give them (Kingma & Ba, 2015).
+LEARNING_RATE = 1e-3
+DECAY_1 = 0.9
+DECAY_2 = 0.999
+EPSILON = 1e-8
+
+
+def training_step(sizes: MLPSizes) -> Step:
+    """One step of Adam on the mean squared error, over the mesh in use (`jax.set_mesh`).
+
+    Returns:
+      `fn(state, x, target)`: state as `initial_state` makes it; x and target bf16[B·devices, I].
+      Result: the next state, and the loss before the step, f32[]. Donate the state.
+    """
+    return jax.shard_map(_step(sizes, AXIS), in_specs=IN_SPECS, out_specs=OUT_SPECS)
+
+
+def plain_training_step(sizes: MLPSizes) -> Step:
+    """The same step on one device, without gathers; it takes the same (global) arrays."""
+    return _step(sizes, None)
+
+
+def gradients(sizes: MLPSizes) -> Callable[[Params, Array, Array], tuple[Array, Params]]:
+    """`fn(params, x, target)`: the loss, f32[], and its gradients, f32 and sharded like params."""
+    return jax.shard_map(
+        _gradients(sizes, AXIS),
+        in_specs=(STATE_SPECS["params"], *IN_SPECS[1:]),
+        out_specs=(PartitionSpec(), STATE_SPECS["params"]),
+    )
+
+
+def plain_gradients(sizes: MLPSizes) -> Callable[[Params, Array, Array], tuple[Array, Params]]:
+    """The same on one device, without gathers; it takes the same (global) arrays."""
+    return _gradients(sizes, None)
+
+
+def device_mesh(devices: Sequence[jax.Device]) -> Mesh:
+    """A mesh of one axis over `devices`, in their order."""
+    return Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def shardings(mesh: Mesh, specs: Any) -> Any:
+    """`specs` (IN_SPECS, OUT_SPECS, STATE_SPECS) on `mesh`, as `jax.jit` takes them."""
+    return jax.tree.map(
+        lambda spec: NamedSharding(mesh, spec),
+        specs,
+        is_leaf=lambda leaf: isinstance(leaf, PartitionSpec),
+    )
+
+
+def initial_state(sizes: MLPSizes, seed: int, mesh: Mesh | None = None) -> State:
+    """The state before the first step, on `mesh`, or on the default device.
+
+    Each device makes its own rows, so that nothing larger than a shard is allocated; the values
+    depend on the seed alone.
+    """
+    if mesh is None:
+        return jax.jit(_initial_state, static_argnums=0)(sizes, seed)
+    made = jax.jit(_initial_state, static_argnums=0, out_shardings=shardings(mesh, STATE_SPECS))
+    return made(sizes, seed)
+
+
+def abstract_state(sizes: MLPSizes) -> State:
+    """The state as `ShapeDtypeStruct`s of global shapes; nothing is allocated."""
+    return jax.eval_shape(lambda: _initial_state(sizes, 0))
+
+
+def random_batch(
+    sizes: MLPSizes, seed: int, mesh: Mesh | None = None
+) -> tuple[Float[Array, "B I"], Float[Array, "B O"]]:
+    """x (normal) and target (its magnitude), bf16[B·devices, I], which every MLP can learn."""
+
+    def made(seed: int) -> tuple[Array, Array]:
+        rows = sizes.batch * sizes.devices
+        x = jax.random.normal(jax.random.key(seed), (rows, sizes.hidden), jnp.bfloat16)
+        return x, jnp.abs(x)
+
+    if mesh is None:
+        return jax.jit(made)(seed)
+    return jax.jit(made, out_shardings=shardings(mesh, IN_SPECS[1:]))(seed)
+
+
+def _structure(sizes: MLPSizes, axis: str | None) -> nnx.GraphDef[MLP]:
+    model = nnx.eval_shape(lambda: MLP(sizes.hidden, sizes.layers, axis=axis, rngs=nnx.Rngs(0)))
+    return nnx.graphdef(model)
+
+
+def _initial_state(sizes: MLPSizes, seed: int) -> State:
+    model = MLP(sizes.hidden, sizes.layers, axis=AXIS, rngs=nnx.Rngs(jax.random.key(seed)))
+    params = nnx.to_pure_dict(nnx.state(model))
+    return {
+        "params": params,
+        "first_moment": jax.tree.map(jnp.zeros_like, params),
+        "second_moment": jax.tree.map(jnp.zeros_like, params),
+        "steps": jnp.zeros((), jnp.int32),
+    }
+
+
+def _gradients(
+    sizes: MLPSizes, axis: str | None
+) -> Callable[[Params, Array, Array], tuple[Array, Params]]:
+    graphdef = _structure(sizes, axis)
+    count = sizes.batch * sizes.devices * sizes.hidden
+
+    def share_of_loss(params: Params, x: Array, target: Array) -> Array:
+        y = nnx.merge(graphdef, params)(x)
+        with jax.named_scope("loss"):
+            error = y.astype(jnp.float32) - target.astype(jnp.float32)
+            return (error * error).sum() / count
+
+    def loss_and_gradients(params: Params, x: Array, target: Array) -> tuple[Array, Params]:
+        loss, found = jax.value_and_grad(share_of_loss)(params, x, target)
+        return (loss if axis is None else lax.psum(loss, axis)), found
+
+    return loss_and_gradients
+
+
+def _step(sizes: MLPSizes, axis: str | None) -> Step:
+    loss_and_gradients = _gradients(sizes, axis)
+
+    def step(state: State, x: Array, target: Array) -> tuple[State, Array]:
+        loss, found = loss_and_gradients(state["params"], x, target)
+        with jax.named_scope("adam"):
+            return adam(state, found), loss
+
+    return step
+
+
+def adam(state: State, found: Params) -> State:
+    """The state after one step of Adam; works on shards, since no element needs another."""
+    steps = state["steps"] + 1
+    first = jax.tree.map(lambda m, g: DECAY_1 * m + (1 - DECAY_1) * g, state["first_moment"], found)
+    second = jax.tree.map(
+        lambda v, g: DECAY_2 * v + (1 - DECAY_2) * g * g, state["second_moment"], found
+    )
+    # Both moments start at 0: these take that out again.
+    unbias_1 = 1 / (1 - DECAY_1**steps)
+    unbias_2 = 1 / (1 - DECAY_2**steps)
+    params = jax.tree.map(
+        lambda p, m, v: p - LEARNING_RATE * m * unbias_1 / (jnp.sqrt(v * unbias_2) + EPSILON),
+        state["params"],
+        first,
+        second,
+    )
+    return {"params": params, "first_moment": first, "second_moment": second, "steps": steps}

@@ -1,0 +1,55 @@
+"""The sharded MLP's workloads. Building one allocates nothing."""
+
+import jax
+import jax.numpy as jnp
+
+from models.fsdp_mlp import reference, training
+from models.fsdp_mlp.sizes import MLPSizes
+from xlapipe.workload import Workload
+
+DUMP_000 = MLPSizes(hidden=16, layers=3, batch=1, devices=2)
+
+
+def fsdp_mlp_reference() -> Workload:
+    """The backward pass of dump 000."""
+    sizes = DUMP_000
+    rows = sizes.batch * sizes.devices
+    activation = jax.ShapeDtypeStruct((rows, sizes.hidden), jnp.bfloat16)
+    weight = jax.ShapeDtypeStruct((sizes.kernel,), jnp.bfloat16)
+    return Workload(
+        name="fsdp-mlp-reference",
+        fn=reference.backward_over_mesh,
+        args=(
+            (weight,) * sizes.layers,
+            activation,
+            activation,
+            activation,
+            jax.ShapeDtypeStruct(activation.shape, jnp.bool),
+            jax.ShapeDtypeStruct((), jnp.bfloat16),
+        ),
+        mesh={training.AXIS: sizes.devices},
+        in_specs=reference.IN_SPECS,
+        out_specs=reference.OUT_SPECS,
+    )
+
+
+def fsdp_mlp(layers: int = 4, batch: int = 4096, devices: int = 2, hidden: int = 8192) -> Workload:
+    """A training step; `batch` counts the rows of one device."""
+    sizes = MLPSizes(hidden=hidden, layers=layers, batch=batch, devices=devices)
+    rows = jax.ShapeDtypeStruct((batch * devices, hidden), jnp.bfloat16)
+    name = f"fsdp-mlp{_beyond_default(hidden=(hidden, 8192), layers=(layers, 4))}"
+    name += _beyond_default(batch=(batch, 4096))
+    return Workload(
+        name=name,
+        fn=training.training_step(sizes),
+        args=(training.abstract_state(sizes), rows, rows),
+        donate_argnums=0,
+        mesh={training.AXIS: devices},
+        in_specs=training.IN_SPECS,
+        out_specs=training.OUT_SPECS,
+    )
+
+
+def _beyond_default(**values: tuple[int, int]) -> str:
+    """`-layers28` for each value that is not its default: a folder of its own for the dump."""
+    return "".join(f"-{key}{value}" for key, (value, default) in values.items() if value != default)
