@@ -1,48 +1,33 @@
-"""A linear layer whose kernel is gathered where it is used, forward and backward."""
+"""`relu(x Wᵀ)` with W gathered where it is used, forward and backward."""
 
 from functools import partial
 from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax import lax
 from jaxtyping import Array, Float
 
-Residuals: TypeAlias = tuple[Array, Array]
+Residuals: TypeAlias = tuple[Array, Array, Array]
 
 
-class ShardedLinear(nnx.Module):
-    """`y = x Wᵀ`, no bias; W is stored [out, in] as float32, of which a device holds some rows.
-
-    Called inside `jax.shard_map`, where the module holds this device's rows. Without an axis it
-    is called anywhere, and holds all rows.
-    """
-
-    def __init__(self, features: int, *, axis: str | None, rngs: nnx.Rngs) -> None:
-        # Keeps the second moment through a ReLU: He et al., "Delving Deep into Rectifiers" (2015).
-        initializer = nnx.initializers.normal(stddev=(2 / features) ** 0.5)
-        self.kernel = nnx.Param(initializer(rngs.params(), (features, features), jnp.float32))
-        self.axis = axis
-
-    def __call__(self, x: Float[Array, "B I"]) -> Float[Array, "B O"]:
-        """Computes, gathers and reduces in x's dtype; gemms sum in float32 inside."""
-        # Narrowed before the gather: half the bytes to send, and each device casts its own rows.
-        kernel = self.kernel[...].astype(x.dtype)
-        return x @ kernel.T if self.axis is None else gathered_matmul(x, kernel, self.axis)
+def plain_layer(x: Float[Array, "B I"], kernel: Float[Array, "O I"]) -> Float[Array, "B O"]:
+    """`relu(x Wᵀ)`; sums in float32 inside the gemm."""
+    with jax.named_scope("y"):
+        return jax.nn.relu(x @ kernel.T)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def gathered_matmul(
+def gathered_layer(
     x: Float[Array, "B I"], shard: Float[Array, "S I"], axis: str
 ) -> Float[Array, "B O"]:
-    """`x Wᵀ`, with the rows of W gathered from the devices of mesh axis `axis`.
+    """The same with the rows of W gathered from the devices of mesh axis `axis`.
 
-    What is kept for backward is x and the shard; W is gathered there again. Plain autodiff would
-    keep W, and `jax.checkpoint` ties the second gather to the gradient of y, so that it could
-    not run ahead of it.
+    What is kept for backward is x, y and the shard; W is gathered there again. Plain autodiff
+    would keep W, and `jax.checkpoint` ties the second gather to the gradient of y, so that it
+    could not run ahead of it.
     """
-    return x @ gather(shard, axis).T
+    return plain_layer(x, gather(shard, axis))
 
 
 def gather(shard: Float[Array, "S I"], axis: str) -> Float[Array, "O I"]:
@@ -58,19 +43,21 @@ def reduce_scatter(gradient: Float[Array, "O I"], axis: str) -> Float[Array, "S 
 
 
 def _forward(x: Array, shard: Array, axis: str) -> tuple[Array, Residuals]:
-    return gathered_matmul(x, shard, axis), (x, shard)
+    # XLA would mask by what the ReLU reads, and keep that for backward beside what it writes.
+    y = lax.optimization_barrier(gathered_layer(x, shard, axis))
+    return y, (x, y, shard)
 
 
 def _backward(axis: str, residuals: Residuals, dy: Array) -> tuple[Array, Array]:
-    x, shard = residuals
+    x, y, shard = residuals
+    dy = jnp.where(y > 0, dy, 0)
     with jax.named_scope("dkernel"):
         dkernel = dy.T @ x
-    dshard = reduce_scatter(dkernel, axis)
     # Without the barrier XLA sees one gather of the shard, and keeps all layers' kernels.
     kernel = gather(lax.optimization_barrier(shard), axis)
     with jax.named_scope("dx"):
         dx = dy @ kernel
-    return dx, dshard
+    return dx, reduce_scatter(dkernel, axis)
 
 
-gathered_matmul.defvjp(_forward, _backward)
+gathered_layer.defvjp(_forward, _backward)
