@@ -131,7 +131,8 @@ def _gradients(
     sizes: MLPSizes, axis: str | None
 ) -> Callable[[Params, Array, Array], tuple[Array, Params]]:
     graphdef = _structure(sizes, axis)
-    count = sizes.batch * sizes.devices * sizes.hidden
+    # A float: on many devices it is more than an int32 holds.
+    count = float(sizes.batch * sizes.devices * sizes.hidden)
 
     def share_of_loss(params: Params, x: Array, target: Array) -> Array:
         y = nnx.merge(graphdef, params)(x)
