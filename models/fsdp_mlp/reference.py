@@ -30,13 +30,15 @@ def backward(
       g: gradient of the loss, of every element of the last output.
     """
     features = x.shape[-1]
-    # W1 as well, as in the dump, though x has no gradient.
-    w3, w2, _ = (_gather(shard, features) for shard in reversed(shards))
+    w3, w2, w1 = (_gather(shard, features) for shard in reversed(shards))
     g3 = jnp.where(mask, jnp.zeros_like(g), g)
     dw3 = g3.T @ h2
     g2 = jnp.where(h2 <= 0, 0, g3 @ w3)
     dw2 = g2.T @ h1
     g1 = jnp.where(h1 <= 0, 0, g2 @ w2)
+    # As in the dump, whose layers gather their weights before their backward whether or not they
+    # need them: x has no gradient. Without a use JAX itself would drop the gather.
+    g1, _ = lax.optimization_barrier((g1, w1))
     dw1 = g1.T @ x
     return _reduce_scatter(dw1), _reduce_scatter(dw2), _reduce_scatter(dw3)
 
