@@ -51,10 +51,14 @@ def _forward(x: Array, shard: Array, axis: str) -> tuple[Array, Residuals]:
 def _backward(axis: str, residuals: Residuals, dy: Array) -> tuple[Array, Array]:
     x, y, shard = residuals
     dy = jnp.where(y > 0, dy, 0)
+    # Without this barrier XLA sees one gather, and keeps all kernels from forward to here; with
+    # dy in it, it cannot gather in forward already.
+    dy, shard = lax.optimization_barrier((dy, shard))
+    kernel = gather(shard, axis)
     with jax.named_scope("dkernel"):
         dkernel = dy.T @ x
-    # Without the barrier XLA sees one gather of the shard, and keeps all layers' kernels.
-    kernel = gather(lax.optimization_barrier(shard), axis)
+    # First this gemm, beside the gather; then that of dx, beside the reduce-scatter.
+    dy, dkernel = lax.optimization_barrier((dy, dkernel))
     with jax.named_scope("dx"):
         dx = dy @ kernel
     return dx, reduce_scatter(dkernel, axis)

@@ -7,6 +7,12 @@ from models.fsdp_mlp import reference, training
 from models.fsdp_mlp.sizes import MLPSizes
 from xlapipe.workload import Workload
 
+# On 64 devices and more XLA would scatter two layers' gradients at once, later, and so beside
+# fewer gemms, for which it would keep both.
+SEPARATE_COLLECTIVES = {
+    "xla_gpu_all_gather_combine_threshold_bytes": 0,
+    "xla_gpu_reduce_scatter_combine_threshold_bytes": 0,
+}
 DUMP_000 = MLPSizes(hidden=16, layers=3, batch=1, devices=2)
 
 
@@ -44,6 +50,7 @@ def fsdp_mlp(layers: int = 4, batch: int = 4096, devices: int = 2, hidden: int =
         fn=training.training_step(sizes),
         args=(training.abstract_state(sizes), rows, rows),
         donate_argnums=0,
+        options=SEPARATE_COLLECTIVES,
         mesh={training.AXIS: devices},
         in_specs=training.IN_SPECS,
         out_specs=training.OUT_SPECS,
