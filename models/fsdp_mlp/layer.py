@@ -33,13 +33,15 @@ def gathered_layer(
 def gather(shard: Float[Array, "S I"], axis: str) -> Float[Array, "O I"]:
     """All devices' rows, in the order of the axis."""
     with jax.named_scope("gather"):
-        return lax.all_gather(shard, axis, tiled=True)
+        gathered: Array = lax.all_gather(shard, axis, tiled=True)
+    return gathered
 
 
 def reduce_scatter(gradient: Float[Array, "O I"], axis: str) -> Float[Array, "S I"]:
     """This device's rows of the sum over devices: the transpose of `gather`."""
     with jax.named_scope("reduce_scatter"):
-        return lax.psum_scatter(gradient, axis, scatter_dimension=0, tiled=True)
+        summed: Array = lax.psum_scatter(gradient, axis, tiled=True)
+    return summed
 
 
 def _forward(x: Array, shard: Array, axis: str) -> tuple[Array, Residuals]:

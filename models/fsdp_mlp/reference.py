@@ -1,4 +1,4 @@
-"""The backward pass of dump 000: three layers, weights in flat shards, one row on each device."""
+"""The backward pass of dump 000: three layers, weights in flat shards, few rows on each device."""
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +8,9 @@ from jaxtyping import Array, Bool, Float
 
 from models.fsdp_mlp.training import AXIS
 
-# Shards, x, h1 and h2 lie on the devices; g is the same on all: the loss is a sum.
-IN_SPECS = ((PartitionSpec(AXIS),) * 3, *(PartitionSpec(AXIS),) * 4, PartitionSpec())
-OUT_SPECS = (PartitionSpec(AXIS),) * 3
+# Shards, x, h1, h2 and the mask are split; g is the same on all devices.
+IN_SPECS = (*(PartitionSpec(AXIS),) * 5, PartitionSpec())
+OUT_SPECS = PartitionSpec(AXIS)
 
 
 def backward(
@@ -27,28 +27,39 @@ def backward(
       shards: rows of W1, W2 and W3 ([out, in]) on this device, flat.
       x, h1, h2: the layers' inputs; h1 and h2 are outputs of a ReLU.
       mask: where the last ReLU gave 0.
-      g: gradient of the loss, of every element of the last output.
+      g: gradient of the loss, for every element of the last output.
     """
     features = x.shape[-1]
     w3, w2, w1 = (_gather(shard, features) for shard in reversed(shards))
     g3 = jnp.where(mask, jnp.zeros_like(g), g)
-    dw3 = g3.T @ h2
-    g2 = jnp.where(h2 <= 0, 0, g3 @ w3)
-    dw2 = g2.T @ h1
-    g1 = jnp.where(h1 <= 0, 0, g2 @ w2)
-    # As in the dump, whose layers gather their weights before their backward whether or not they
-    # need them: x has no gradient. Without a use JAX itself would drop the gather.
+    with jax.named_scope("dw3"):
+        dw3 = g3.T @ h2
+    with jax.named_scope("dh2"):
+        dh2 = g3 @ w3
+    g2 = jnp.where(h2 <= 0, 0, dh2)
+    with jax.named_scope("dw2"):
+        dw2 = g2.T @ h1
+    with jax.named_scope("dh1"):
+        dh1 = g2 @ w2
+    g1 = jnp.where(h1 <= 0, 0, dh1)
+    # In the dump a layer gathers its weights before its backward, needed or not: x has no
+    # gradient. Without the barrier JAX itself drops this gather, and W1's shard with it.
     g1, _ = lax.optimization_barrier((g1, w1))
-    dw1 = g1.T @ x
+    with jax.named_scope("dw1"):
+        dw1 = g1.T @ x
     return _reduce_scatter(dw1), _reduce_scatter(dw2), _reduce_scatter(dw3)
 
 
 def _gather(shard: Float[Array, " S"], features: int) -> Float[Array, "O I"]:
-    return lax.all_gather(shard, AXIS, tiled=True).reshape(-1, features)
+    with jax.named_scope("gather"):
+        gathered: Array = lax.all_gather(shard, AXIS, tiled=True)
+    return gathered.reshape(-1, features)
 
 
 def _reduce_scatter(gradient: Float[Array, "O I"]) -> Float[Array, " S"]:
-    return lax.psum_scatter(gradient.reshape(-1), AXIS, scatter_dimension=0, tiled=True)
+    with jax.named_scope("reduce_scatter"):
+        summed: Array = lax.psum_scatter(gradient.reshape(-1), AXIS, tiled=True)
+    return summed
 
 
 backward_over_mesh = jax.shard_map(backward, in_specs=IN_SPECS, out_specs=OUT_SPECS)

@@ -1,6 +1,7 @@
 """A training step of the sharded MLP, its state, and how both lie on a mesh."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import jax
@@ -85,15 +86,15 @@ def initial_state(sizes: MLPSizes, seed: int, mesh: Mesh | None = None) -> State
     Each device makes its own rows, so that nothing larger than a shard is allocated; the values
     depend on the seed alone.
     """
-    if mesh is None:
-        return jax.jit(_initial_state, static_argnums=0)(sizes, seed)
-    made = jax.jit(_initial_state, static_argnums=0, out_shardings=shardings(mesh, STATE_SPECS))
-    return made(sizes, seed)
+    out = None if mesh is None else shardings(mesh, STATE_SPECS)
+    state: State = jax.jit(partial(_initial_state, sizes), out_shardings=out)(seed)
+    return state
 
 
 def abstract_state(sizes: MLPSizes) -> State:
     """The state as `ShapeDtypeStruct`s of global shapes; nothing is allocated."""
-    return jax.eval_shape(lambda: _initial_state(sizes, 0))
+    state: State = jax.eval_shape(partial(_initial_state, sizes), 0)
+    return state
 
 
 def random_batch(
@@ -106,9 +107,9 @@ def random_batch(
         x = jax.random.normal(jax.random.key(seed), (rows, sizes.hidden), jnp.bfloat16)
         return x, jnp.abs(x)
 
-    if mesh is None:
-        return jax.jit(made)(seed)
-    return jax.jit(made, out_shardings=shardings(mesh, IN_SPECS[1:]))(seed)
+    out = None if mesh is None else shardings(mesh, IN_SPECS[1:])
+    batch: tuple[Array, Array] = jax.jit(made, out_shardings=out)(seed)
+    return batch
 
 
 def _structure(sizes: MLPSizes, axis: str | None) -> nnx.GraphDef[MLP]:

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from models.fsdp_mlp import reference, training
+from models.fsdp_mlp import expectations, reference, training
 from models.fsdp_mlp.sizes import MLPSizes
 from xlapipe.workload import Workload
 
@@ -13,20 +13,18 @@ SEPARATE_COLLECTIVES = {
     "xla_gpu_all_gather_combine_threshold_bytes": 0,
     "xla_gpu_reduce_scatter_combine_threshold_bytes": 0,
 }
-DUMP_000 = MLPSizes(hidden=16, layers=3, batch=1, devices=2)
 
 
-def fsdp_mlp_reference() -> Workload:
-    """The backward pass of dump 000."""
-    sizes = DUMP_000
+def fsdp_mlp_reference(batch: int = 1) -> Workload:
+    """The backward pass of dump 000; `batch` counts the rows of one device."""
+    sizes = MLPSizes(hidden=16, layers=3, batch=batch, devices=2)
     rows = sizes.batch * sizes.devices
     activation = jax.ShapeDtypeStruct((rows, sizes.hidden), jnp.bfloat16)
-    weight = jax.ShapeDtypeStruct((sizes.kernel,), jnp.bfloat16)
     return Workload(
-        name="fsdp-mlp-reference",
+        name=f"fsdp-mlp-reference{_beyond_default(batch=(batch, 1))}",
         fn=reference.backward_over_mesh,
         args=(
-            (weight,) * sizes.layers,
+            (jax.ShapeDtypeStruct((sizes.kernel,), jnp.bfloat16),) * sizes.layers,
             activation,
             activation,
             activation,
@@ -36,6 +34,7 @@ def fsdp_mlp_reference() -> Workload:
         mesh={training.AXIS: sizes.devices},
         in_specs=reference.IN_SPECS,
         out_specs=reference.OUT_SPECS,
+        expectations=expectations.reference(sizes),
     )
 
 
@@ -54,6 +53,7 @@ def fsdp_mlp(layers: int = 4, batch: int = 4096, devices: int = 2, hidden: int =
         mesh={training.AXIS: devices},
         in_specs=training.IN_SPECS,
         out_specs=training.OUT_SPECS,
+        expectations=expectations.training_step(sizes),
     )
 
 
