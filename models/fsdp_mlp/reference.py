@@ -1,5 +1,7 @@
 """The backward pass of dump 000: three layers, weights in flat shards, few rows on each device."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -62,4 +64,9 @@ def _reduce_scatter(gradient: Float[Array, "O I"]) -> Float[Array, " S"]:
     return summed
 
 
-backward_over_mesh = jax.shard_map(backward, in_specs=IN_SPECS, out_specs=OUT_SPECS)
+def backward_over_mesh() -> Callable[..., tuple[Array, Array, Array]]:
+    """`backward` over the mesh in use, on global arrays: shards f[H·H], rows f[B·devices, I]."""
+    over_mesh: Callable[..., tuple[Array, Array, Array]] = jax.shard_map(
+        backward, in_specs=IN_SPECS, out_specs=OUT_SPECS
+    )
+    return over_mesh

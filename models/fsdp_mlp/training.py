@@ -10,7 +10,7 @@ import numpy as np
 from flax import nnx
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from models.fsdp_mlp.model import MLP
 from models.fsdp_mlp.sizes import MLPSizes
@@ -102,7 +102,7 @@ def random_batch(
 ) -> tuple[Float[Array, "B I"], Float[Array, "B O"]]:
     """x (normal) and target (its magnitude), bf16[B·devices, I], which every MLP can learn."""
 
-    def made(seed: int) -> tuple[Array, Array]:
+    def made(seed: Int[Array, ""]) -> tuple[Array, Array]:
         rows = sizes.batch * sizes.devices
         x = jax.random.normal(jax.random.key(seed), (rows, sizes.hidden), jnp.bfloat16)
         return x, jnp.abs(x)
@@ -117,7 +117,7 @@ def _structure(sizes: MLPSizes, axis: str | None) -> nnx.GraphDef[MLP]:
     return nnx.graphdef(model)
 
 
-def _initial_state(sizes: MLPSizes, seed: int) -> State:
+def _initial_state(sizes: MLPSizes, seed: Int[Array, ""]) -> State:
     model = MLP(sizes.hidden, sizes.layers, axis=AXIS, rngs=nnx.Rngs(jax.random.key(seed)))
     params = nnx.to_pure_dict(nnx.state(model))
     return {

@@ -22,7 +22,7 @@ def fsdp_mlp_reference(batch: int = 1) -> Workload:
     activation = jax.ShapeDtypeStruct((rows, sizes.hidden), jnp.bfloat16)
     return Workload(
         name=f"fsdp-mlp-reference{_beyond_default(batch=(batch, 1))}",
-        fn=reference.backward_over_mesh,
+        fn=reference.backward_over_mesh(),
         args=(
             (jax.ShapeDtypeStruct((sizes.kernel,), jnp.bfloat16),) * sizes.layers,
             activation,

@@ -58,11 +58,12 @@ def backward(devices: int, mesh: Any) -> Any:
     for weight in weights:
         hidden.append(jax.nn.relu(hidden[-1] @ weight.T))
     g = jnp.float32(0.75)
+    shards = tuple(weight.reshape(-1) for weight in weights)
+    arguments = (shards, *hidden[:3], hidden[3] == 0, g)
+    specs = (reference.IN_SPECS[0],) * 3, *reference.IN_SPECS[1:]
+    arguments = jax.device_put(arguments, training.shardings(mesh, specs))
     with jax.set_mesh(mesh):
-        specs = training.shardings(mesh, reference.IN_SPECS)
-        run = jax.jit(reference.backward_over_mesh, in_shardings=specs)
-        shards = tuple(weight.reshape(-1) for weight in weights)
-        return run(shards, *hidden[:3], hidden[3] == 0, g), expected(weights, x, g)
+        return jax.jit(reference.backward_over_mesh())(*arguments), expected(weights, x, g)
 
 
 def expected(weights: Any, x: Any, g: Any) -> Any:
