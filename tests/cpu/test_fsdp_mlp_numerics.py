@@ -15,6 +15,7 @@ F64: TypeAlias = npt.NDArray[np.float64]
 Found: TypeAlias = Mapping[str, F64]
 HERE = Path(__file__).parent
 DEVICES = (1, 2, 4, 8)
+# Relative, of a whole gradient.
 ROUNDING = {"float32": 2e-6, "bfloat16": 2**-6}
 
 
@@ -59,7 +60,7 @@ def np_gradients(kernels: list[F64], x: F64, target: F64) -> tuple[float, list[F
 @pytest.mark.parametrize("dtype", ROUNDING)
 @pytest.mark.parametrize("devices", DEVICES)
 def test_gradients_against_float64(found: Found, devices: int, dtype: str) -> None:
-    x, target = leaves(found, f"batch/{devices}/{dtype}")
+    x, target = leaves(found, f"batch/{devices}")
     loss, *gradients = leaves(found, f"gradients/{devices}/{dtype}")
     expected_loss, expected = np_gradients(leaves(found, f"params/{devices}"), x, target)
     assert loss == pytest.approx(expected_loss, rel=ROUNDING[dtype])
@@ -79,7 +80,7 @@ def test_gradients_are_those_of_one_device(found: Found, devices: int, dtype: st
 
 @pytest.mark.parametrize("devices", DEVICES[1:])
 def test_a_seed_gives_the_same_state_and_batch_on_every_mesh(found: Found, devices: int) -> None:
-    for name in ("params/{}", "batch/{}/float32"):
+    for name in ("params/{}", "batch/{}"):
         one, other = leaves(found, name.format(devices)), leaves(found, name.format(1))
         for left, right in zip(one, other, strict=True):
             np.testing.assert_array_equal(left, right)
@@ -88,13 +89,13 @@ def test_a_seed_gives_the_same_state_and_batch_on_every_mesh(found: Found, devic
 @pytest.mark.parametrize("devices", DEVICES)
 def test_the_reference_is_what_jax_makes_of_the_plain_mlp(found: Found, devices: int) -> None:
     answer = leaves(found, f"reference/{devices}")
-    for one, other in zip(answer[:3], answer[3:], strict=True):
+    for one, other in zip(answer, leaves(found, "reference/plain"), strict=True):
         assert np.linalg.norm(other) > 1
         assert apart(one, other) < ROUNDING["float32"]
 
 
-@pytest.mark.parametrize("devices", DEVICES)
-def test_training_lowers_the_loss_as_on_one_device(found: Found, devices: int) -> None:
+@pytest.mark.parametrize("devices", [1, 8])
+def test_training_lowers_the_loss_as_the_plain_step_does(found: Found, devices: int) -> None:
     losses = found[f"losses/{devices}"]
     assert losses[-1] < losses[0] / 2
     assert losses[-1] == pytest.approx(found["losses/plain"][0], rel=1e-3)
