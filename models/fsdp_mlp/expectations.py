@@ -3,12 +3,21 @@
 from models.fsdp_mlp.sizes import BFLOAT16, FLOAT32, INT32, MLPSizes
 from xlapipe.expect import (
     AllocationOf,
+    CollectiveBytes,
+    CollectiveCount,
+    CollectiveEach,
+    CollectivesAskedFor,
+    CollectivesOverlap,
+    DeadCollective,
     Donated,
     Expectation,
+    GatheredEndAtUse,
+    GatheredLiveAtMost,
     Matmul,
     MatmulsAccounted,
     NoCopyAbove,
     NotAliased,
+    NoUndefinedCopy,
     ParameterBytes,
     TempAtMost,
 )
@@ -28,17 +37,15 @@ def reference(sizes: MLPSizes) -> tuple[Expectation, ...]:
     flags = sizes.batch * sizes.hidden
     return (
         ParameterBytes(
-            3 * sizes.shard_bytes + 3 * sizes.activation_bytes + flags + BFLOAT16,
-            because="three shards; x, h1 and h2; a mask; g",
+            2 * sizes.shard_bytes + 3 * sizes.activation_bytes + flags + BFLOAT16,
+            because="shards of W3 and W2 (JAX drops W1's, with its gather); x, h1 and h2; mask; g",
         ),
         NotAliased(because="nothing is donated"),
         *(
             AllocationOf(f"out[{index}]", sizes.shard_bytes, because="a shard's gradient")
             for index in range(3)
         ),
-        NoCopyAbove(
-            sizes.activation_bytes, because="the dump copied three kernels that nobody had written"
-        ),
+        NoCopyAbove(sizes.activation_bytes, because="kernels and gradients are not moved about"),
         TempAtMost(
             5 * sizes.gathered_bytes
             + 5 * sizes.activation_bytes
@@ -47,6 +54,26 @@ def reference(sizes: MLPSizes) -> tuple[Expectation, ...]:
             because="W3 and W2, three gradients before they are scattered; of each layer's output",
         ),
         *_reference_matmuls(sizes),
+        CollectivesAskedFor(3, "all-gather", because="W3, W2 and W1"),
+        CollectivesAskedFor(3, "reduce-scatter", because="a gradient each"),
+        DeadCollective("all-gather", "w1", because="x has no gradient"),
+        NoUndefinedCopy(because="the dump copies three kernels that nobody has written"),
+        *_exchanged(sizes, gathers=2, scatters=3),
+    )
+
+
+def _exchanged(sizes: MLPSizes, *, gathers: int, scatters: int) -> tuple[Expectation, ...]:
+    """Bytes on one device in a step; on one device alone XLA drops what would be exchanged."""
+    if sizes.devices == 1:
+        return (CollectiveCount(0, because="there is nobody to exchange anything with"),)
+    return (
+        CollectiveEach("all-gather", sizes.gathered_bytes, because="H·H"),
+        CollectiveEach("reduce-scatter", sizes.shard_bytes, because="H·H/N"),
+        CollectiveBytes(gathers * sizes.gathered_bytes, "all-gather"),
+        CollectiveBytes(gathers * sizes.shard_bytes, "all-gather", operands=True),
+        CollectiveBytes(scatters * sizes.gathered_bytes, "reduce-scatter", operands=True),
+        CollectiveBytes(scatters * sizes.shard_bytes, "reduce-scatter"),
+        GatheredEndAtUse(),
     )
 
 
@@ -92,6 +119,28 @@ def training_step(sizes: MLPSizes) -> tuple[Expectation, ...]:
             "bfloat16; two kernels, gathered or before they are scattered; workspace",
         ),
         *_matmuls(sizes),
+        *_collectives(sizes),
+    )
+
+
+def _collectives(sizes: MLPSizes) -> tuple[Expectation, ...]:
+    gathers = 2 * sizes.layers - 1
+    always = (
+        CollectivesAskedFor(2 * sizes.layers, "all-gather", because="forward and backward"),
+        CollectivesAskedFor(sizes.layers, "reduce-scatter", because="a gradient each"),
+        *_exchanged(sizes, gathers=gathers, scatters=sizes.layers),
+    )
+    if sizes.devices == 1:
+        return always
+    return (
+        *always,
+        CollectiveCount(gathers, "all-gather", because="the first layer's input has no gradient"),
+        CollectiveCount(sizes.layers, "reduce-scatter", because="each layer's on its own"),
+        CollectiveCount(1, "all-reduce", because="the loss"),
+        CollectiveBytes(FLOAT32, "all-reduce", because="the loss"),
+        CollectivesOverlap("all-gather", all_but=1, gemms=True, because="all but the first"),
+        CollectivesOverlap("reduce-scatter", all_but=1, gemms=True, because="all but the last"),
+        GatheredLiveAtMost(2 * sizes.gathered_bytes, because="this layer's, and the next one's"),
     )
 
 

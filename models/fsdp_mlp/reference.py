@@ -32,7 +32,8 @@ def backward(
       g: gradient of the loss, for every element of the last output.
     """
     features = x.shape[-1]
-    w3, w2, w1 = (_gather(shard, features) for shard in reversed(shards))
+    # As in the dump W1 too, though x has no gradient to compute with it.
+    w3, w2, _ = (_gather(f"w{n}", shards[n - 1], features) for n in (3, 2, 1))
     g3 = jnp.where(mask, jnp.zeros_like(g), g)
     with jax.named_scope("dw3"):
         dw3 = g3.T @ h2
@@ -44,16 +45,13 @@ def backward(
     with jax.named_scope("dh1"):
         dh1 = g2 @ w2
     g1 = jnp.where(h1 <= 0, 0, dh1)
-    # In the dump a layer gathers its weights before its backward, needed or not: x has no
-    # gradient. Without the barrier JAX itself drops this gather, and W1's shard with it.
-    g1, _ = lax.optimization_barrier((g1, w1))
     with jax.named_scope("dw1"):
         dw1 = g1.T @ x
     return _reduce_scatter(dw1), _reduce_scatter(dw2), _reduce_scatter(dw3)
 
 
-def _gather(shard: Float[Array, " S"], features: int) -> Float[Array, "O I"]:
-    with jax.named_scope("gather"):
+def _gather(name: str, shard: Float[Array, " S"], features: int) -> Float[Array, "O I"]:
+    with jax.named_scope(name):
         gathered: Array = lax.all_gather(shard, AXIS, tiled=True)
     return gathered.reshape(-1, features)
 

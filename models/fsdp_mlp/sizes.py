@@ -37,9 +37,10 @@ class MLPSizes:
                 )
         if self.hidden % self.devices:
             raise WorkloadError(
-                f"fsdp-mlp: params['layers'][0]['kernel'] [{self.hidden}, {self.hidden}]: axis 0 "
-                f"of {self.hidden} cannot be sharded over {self.devices} devices of mesh axis "
-                f"'fsdp': choose a hidden that is a multiple of {self.devices}"
+                f"fsdp-mlp: state['params']['layers'][0]['kernel'] [{self.hidden}, {self.hidden}]: "
+                f"its axis 0 of {self.hidden} cannot be split over the {self.devices} devices of "
+                f"mesh axis 'fsdp': choose a hidden that is a multiple of {self.devices}, or "
+                "another number of devices"
             )
 
     @property

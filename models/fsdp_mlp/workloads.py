@@ -15,9 +15,9 @@ SEPARATE_COLLECTIVES = {
 }
 
 
-def fsdp_mlp_reference(batch: int = 1) -> Workload:
+def fsdp_mlp_reference(batch: int = 1, devices: int = 2) -> Workload:
     """The backward pass of dump 000; `batch` counts the rows of one device."""
-    sizes = MLPSizes(hidden=16, layers=3, batch=batch, devices=2)
+    sizes = MLPSizes(hidden=16, layers=3, batch=batch, devices=devices)
     rows = sizes.batch * sizes.devices
     activation = jax.ShapeDtypeStruct((rows, sizes.hidden), jnp.bfloat16)
     return Workload(
