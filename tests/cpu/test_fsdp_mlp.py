@@ -1,0 +1,112 @@
+"""The sharded MLP's plans on many devices, and each expectation on a program that breaks it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from models.fsdp_mlp.sizes import MLPSizes
+from models.fsdp_mlp.workloads import fsdp_mlp, fsdp_mlp_reference
+from xlapipe import Workload
+from xlapipe.cli import main
+from xlapipe.dump import Dump, open_dump
+from xlapipe.errors import XlapipeError
+from xlapipe.expect import check_all
+
+HERE = Path(__file__).parent
+# The good workload, and the names of its broken programs.
+BROKEN: dict[str, tuple[Callable[[], Workload], tuple[str, ...]]] = {
+    "training": (fsdp_mlp, ("smaller", "kept")),
+    "reference": (fsdp_mlp_reference, ("much", "undefined")),
+}
+MANY = ("8x8", "1x8")
+
+
+def dumped(
+    references: list[str], out: Path, capsys: pytest.CaptureFixture[str], *options: str
+) -> list[Dump]:
+    command = ["dump", *references, "--gemm", "cublas", "--target", "h200", "--out", str(out)]
+    assert main([*command, *options, "--jobs", "2", "--json"]) == 0
+    return [open_dump(Path(row["path"])) for row in json.loads(capsys.readouterr().out)["dumps"]]
+
+
+@pytest.mark.parametrize("topology", MANY)
+def test_the_closed_forms_hold_on_many_devices(
+    topology: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (dump,) = dumped(["fsdp-mlp"], tmp_path, capsys, "--topology", topology)
+    assert dump.manifest.topology == topology
+    hosts, gpus = map(int, topology.split("x"))
+    sizes = MLPSizes(devices=hosts * gpus)
+    findings = check_all(dump.expectations, dump.program)
+    assert [str(finding) for finding in findings if not finding.holds] == []
+    # Said again, from the sizes of one device, so that the closed forms are held too.
+    totals = dump.plan.totals
+    one = MLPSizes(devices=1)
+    batch_bytes = 2 * 4096 * 8192 * 2
+    kernels = 3 * 4 * 8192 * 8192 * 4
+    assert totals.parameter_bytes == kernels // sizes.devices + 4 + batch_bytes
+    assert sizes.parameter_shard_bytes * sizes.devices == one.parameter_shard_bytes
+    assert totals.temp_bytes < 800e6
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_each_expectation_fails_on_a_program_that_breaks_it(
+    case: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make, names = BROKEN[case]
+    monkeypatch.chdir(HERE)
+    dumps = dumped([f"broken_fsdp:{case}_{name}" for name in names], tmp_path, capsys)
+    assert len(dumps) == len(names)
+    expectations = tuple(e for e in make().expectations if e.under in (None, "cublas"))
+    unbroken = set(expectations)
+    for dump in dumps:
+        findings = check_all(expectations, dump.program)
+        broken = {e for e, f in zip(expectations, findings, strict=True) if not f.holds}
+        assert broken, f"{dump.manifest.workload} breaks nothing"
+        assert broken != set(expectations), f"{dump.manifest.workload} tells nothing apart"
+        unbroken -= broken
+    assert unbroken == set()
+
+
+def test_two_rows_make_five_gemms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At one row XLA writes none of the five dots as a gemm."""
+    (dump,) = dumped(["fsdp-mlp-reference(batch=2)"], tmp_path, capsys)
+    assert [gemm.backend for gemm in dump.plan.gemms] == ["cublaslt"] * 5
+    assert all(finding.holds for finding in check_all(dump.expectations, dump.program))
+
+
+def test_one_device_exchanges_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (dump,) = dumped(["fsdp-mlp(hidden=256, batch=128, devices=1)"], tmp_path, capsys)
+    assert dump.plan.collectives == ()
+    assert all(finding.holds for finding in check_all(dump.expectations, dump.program))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"layers": 0}, "layers=0: expected a whole number of 1 or more"),
+        ({"devices": 0}, "devices=0: expected a whole number of 1 or more"),
+        ({"batch": 0.5}, "batch=0.5: expected a whole number of 1 or more"),
+        ({"hidden": True}, "hidden=True: expected a whole number of 1 or more"),
+        (
+            {"devices": 6},
+            r"state\['params'\]\['layers'\]\[0\]\['kernel'\] \[8192, 8192\]: its axis 0 of 8192 "
+            r"cannot be split over the 6 devices of mesh axis 'fsdp': choose a hidden that is a "
+            "multiple of 6, or another number of devices",
+        ),
+    ],
+)
+def test_sizes_that_do_not_fit(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(XlapipeError, match=message):
+        fsdp_mlp(**arguments)
+
+
+def test_a_topology_that_does_not_divide_the_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "fsdp-mlp", "--topology", "3x2", "--target", "h200", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert "['kernel'] [8192, 8192]: its axis 0 of 8192 cannot be split over the 6 devices" in error
