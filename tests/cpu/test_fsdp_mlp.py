@@ -104,9 +104,3 @@ def test_one_device_exchanges_nothing(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_sizes_that_do_not_fit(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(XlapipeError, match=message):
         fsdp_mlp(**arguments)
-
-
-def test_a_topology_that_does_not_divide_the_kernels(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "fsdp-mlp", "--topology", "3x2", "--target", "h200", "--json"]) == 2
-    error = json.loads(capsys.readouterr().out)["error"]
-    assert "['kernel'] [8192, 8192]: its axis 0 of 8192 cannot be split over the 6 devices" in error
