@@ -15,6 +15,7 @@ from xlapipe.errors import XlapipeError
 from xlapipe.expect import check_all
 
 HERE = Path(__file__).parent
+MODULE = "models.fsdp_mlp.workloads"
 # The good workload, and the names of its broken programs.
 BROKEN: dict[str, tuple[Callable[[], Workload], tuple[str, ...]]] = {
     "training": (fsdp_mlp, ("smaller", "kept")),
@@ -35,7 +36,7 @@ def dumped(
 def test_the_closed_forms_hold_on_many_devices(
     topology: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (dump,) = dumped(["fsdp-mlp"], tmp_path, capsys, "--topology", topology)
+    (dump,) = dumped([f"{MODULE}:fsdp_mlp"], tmp_path, capsys, "--topology", topology)
     assert dump.manifest.topology == topology
     hosts, gpus = map(int, topology.split("x"))
     sizes = MLPSizes(devices=hosts * gpus)
@@ -75,13 +76,14 @@ def test_each_expectation_fails_on_a_program_that_breaks_it(
 
 def test_two_rows_make_five_gemms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At one row XLA writes none of the five dots as a gemm."""
-    (dump,) = dumped(["fsdp-mlp-reference(batch=2)"], tmp_path, capsys)
+    (dump,) = dumped([f"{MODULE}:fsdp_mlp_reference(batch=2)"], tmp_path, capsys)
     assert [gemm.backend for gemm in dump.plan.gemms] == ["cublaslt"] * 5
     assert all(finding.holds for finding in check_all(dump.expectations, dump.program))
 
 
 def test_one_device_exchanges_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (dump,) = dumped(["fsdp-mlp(hidden=256, batch=128, devices=1)"], tmp_path, capsys)
+    small = f"{MODULE}:fsdp_mlp(hidden=256, batch=128, devices=1)"
+    (dump,) = dumped([small], tmp_path, capsys)
     assert dump.plan.collectives == ()
     assert all(finding.holds for finding in check_all(dump.expectations, dump.program))
 
