@@ -1,0 +1,64 @@
+"""The workloads over many devices. Building one allocates nothing."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from models.qwen3.config import CONFIGS, Qwen3Config
+from models.qwen3.sharded import expectations
+from models.qwen3.sharded.train import (
+    TARGETS,
+    TOKENS,
+    abstract_state,
+    mesh_axes,
+    state_specs,
+    train_step,
+)
+from xlapipe.workload import Workload
+
+
+def qwen3_train(
+    size: str = "0.6b",
+    layers: int | None = None,
+    batch: int = 8,
+    seq: int = 2048,
+    devices: int = 8,
+    tensor: int = 8,
+) -> Workload:
+    """A training step over `devices` GPUs; see `train.train_step`.
+
+    Args:
+      size: a name of `config.CONFIGS`.
+      layers: None for all of the config's.
+      batch: sequences of the whole step.
+      seq: tokens of each.
+      tensor: devices that share each layer; the others shard weights and sequences.
+
+    Raises:
+      ValueError: an unknown size, or a mesh axis that does not divide a dimension: which leaf,
+        which axis.
+    """
+    config = _config_of(size, layers)
+    mesh = mesh_axes(devices, tensor)
+    tokens = jax.ShapeDtypeStruct((batch, seq), jnp.int32)
+    specs = state_specs(config)
+    return Workload(
+        name=f"qwen3-train-{size}-layers{config.num_hidden_layers}-batch{batch}-seq{seq}"
+        f"-tensor{tensor}",
+        fn=train_step(config),
+        args=(abstract_state(config), tokens, tokens),
+        donate_argnums=0,
+        mesh=mesh,
+        in_specs=(specs, TOKENS, TARGETS),
+        out_specs=(specs, PartitionSpec()),
+        expectations=expectations.train(config, mesh, batch=batch, seq=seq),
+    )
+
+
+def _config_of(size: str, layers: int | None) -> Qwen3Config:
+    if size not in CONFIGS:
+        raise ValueError(f"size={size!r}: expected one of {', '.join(CONFIGS)}")
+    config = CONFIGS[size]
+    return config if layers is None else replace(config, num_hidden_layers=layers)
