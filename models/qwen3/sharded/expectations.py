@@ -63,7 +63,7 @@ def _divided(name: str, length: int, axis: str, mesh: Mapping[str, int]) -> int:
 def _no_whole_stack(config: Qwen3Config, mesh: Mapping[str, int]) -> Iterator[Expectation]:
     """No value holds all layers of a matrix with one of its cuts, or both, undone."""
     matrices = [each for each in weight_layouts(config) if len(each.shape) > 2]
-    undone = ({TENSOR: mesh[TENSOR]}, {FSDP: mesh[FSDP]}, {})
+    undone: tuple[Mapping[str, int], ...] = ({TENSOR: mesh[TENSOR]}, {FSDP: mesh[FSDP]}, {})
     # A stack of as many layers as an axis of a single one is long looks like that one.
     single = [each.shard_shape(left)[1:] for each in matrices for left in (mesh, *undone)]
     known = {tuple(sorted(dim for dim in dims if dim != 1)) for dims in single}

@@ -40,8 +40,9 @@ def mean_loss(
     with jax.named_scope("lm_head"):
         head = params["embed" if config.tie_word_embeddings else "lm_head"]
         total = total_loss(x.reshape(-1, x.shape[-1]), targets.reshape(-1), head, config.dtype)
-        counted = jnp.sum(targets >= 0)
-        return jax.lax.psum(total, FSDP) / jax.lax.psum(counted, (FSDP, TENSOR))
+        counted = jax.lax.psum(jnp.sum(targets >= 0), (FSDP, TENSOR))
+        mean: Array = jax.lax.psum(total, FSDP) / counted
+        return mean
 
 
 def total_loss(
@@ -73,7 +74,8 @@ def total_loss(
         # One sum across devices for both.
         exponentials, chosen = jax.lax.psum((exponentials, jnp.where(mine, chosen, 0)), TENSOR)
         losses = jnp.log(exponentials) + highest - chosen
-        return jnp.sum(jnp.where(wanted >= 0, losses, 0))
+        part_loss: Array = jnp.sum(jnp.where(wanted >= 0, losses, 0))
+        return part_loss
 
     parts = jax.lax.map(
         of_part, (x.reshape(-1, at_once, x.shape[-1]), targets.reshape(-1, at_once))

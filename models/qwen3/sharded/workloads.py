@@ -1,6 +1,7 @@
 """The workloads over many devices. Building one allocates nothing."""
 
 from dataclasses import replace
+from math import gcd
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from models.qwen3.sharded.train import (
     state_specs,
     train_step,
 )
+from xlapipe.topology import GPUS_OF_A_HOST
 from xlapipe.workload import Workload
 
 
@@ -25,7 +27,7 @@ def qwen3_train(
     batch: int = 8,
     seq: int = 2048,
     devices: int = 8,
-    tensor: int = 8,
+    tensor: int | None = None,
 ) -> Workload:
     """A training step over `devices` GPUs; see `train.train_step`.
 
@@ -34,13 +36,16 @@ def qwen3_train(
       layers: None for all of the config's.
       batch: sequences of the whole step.
       seq: tokens of each.
-      tensor: devices that share each layer; the others shard weights and sequences.
+      devices: given by the topology where the command line names one.
+      tensor: devices that share each layer, at most as many as there are key/value heads; the
+        others shard weights and sequences. None for those of one host, up to 8.
 
     Raises:
       ValueError: an unknown size, or a mesh axis that does not divide a dimension: which leaf,
         which axis.
     """
     config = _config_of(size, layers)
+    tensor = gcd(devices, GPUS_OF_A_HOST) if tensor is None else tensor
     mesh = mesh_axes(devices, tensor)
     tokens = jax.ShapeDtypeStruct((batch, seq), jnp.int32)
     specs = state_specs(config)
