@@ -9,9 +9,17 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.sharded.layout import FSDP, TENSOR, shard_elements, weight_layouts
-from models.qwen3.sizes import FLOAT32, INT32
-from xlapipe.expect import Aliased, Expectation, NoValueOfShape, ParameterBytes, TempAtMost
+from models.qwen3.sharded.layout import DATA, FSDP, TENSOR, shard_elements, weight_layouts
+from models.qwen3.sizes import FLOAT32, INT32, cache_leaf_bytes
+from xlapipe.expect import (
+    AllocationOf,
+    Donated,
+    Expectation,
+    NoCopyAbove,
+    NoValueOfShape,
+    ParameterBytes,
+    TempAtMost,
+)
 
 # As in `forward` and `loss`, which import jax.
 QUERIES_AT_ONCE = 512
@@ -39,7 +47,7 @@ def train(
             FLOAT32_COPIES * weights * FLOAT32 + INT32 + sequences * (seq + tokens) * INT32,
             because="float32 weights and two moments, the count of steps, token ids and targets",
         ),
-        Aliased("state", because="weights and optimiser state are updated in place"),
+        Donated("state", because="weights and optimiser state are updated in place"),
         *_no_whole_stack(config, mesh),
         TempAtMost(
             weights * FLOAT32
@@ -48,6 +56,39 @@ def train(
             + WORKSPACE_BYTES,
             because="all gradients, the residual stream before each layer, what one layer or the "
             "head computes",
+        ),
+    )
+
+
+def serve(
+    config: Qwen3Config, mesh: Mapping[str, int], *, batch: int, cache_length: int
+) -> tuple[Expectation, ...]:
+    """The decode step: `batch` sequences over all devices.
+
+    Raises:
+      ValueError: a mesh axis does not divide a dimension.
+    """
+    sequences, tensor = _divided("batch", batch, DATA, mesh), mesh[TENSOR]
+    weights = shard_elements(config, {TENSOR: tensor}) * config.itemsize
+    leaf = cache_leaf_bytes(config, batch=sequences, cache_length=cache_length) // tensor
+    # Scores of all slots in float32 and as weights, and what one layer computes.
+    rows = max(8, config.queries_per_kv_head)
+    scores = sequences * config.num_key_value_heads // tensor * rows * cache_length
+    widths = 4 * config.hidden_size + 4 * (config.qkv_size + 2 * config.intermediate_size) // tensor
+    logits = sequences * config.vocab_size // tensor * FLOAT32
+    return (
+        ParameterBytes(
+            weights + 2 * config.num_hidden_layers * leaf + 2 * sequences * INT32,
+            because="weights, cache, token ids and positions",
+        ),
+        Donated("cache", because="every leaf of the cache is donated and written in place"),
+        AllocationOf("cache", leaf, because="B K S H itemsize over data and tensor"),
+        AllocationOf("out['logits']", logits, because="B V in float32 over data and tensor"),
+        NoCopyAbove(max(leaf - 1, sequences * widths * FLOAT32), because="no copy of a cache leaf"),
+        TempAtMost(
+            COMPUTED * (scores * (2 * FLOAT32 + config.itemsize) + sequences * widths * FLOAT32)
+            + WORKSPACE_BYTES,
+            because="one layer's scores and values",
         ),
     )
 

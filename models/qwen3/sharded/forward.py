@@ -29,14 +29,18 @@ QUERIES_AT_ONCE = 512
 
 
 def embed(
-    table: Float[Array, "V D"], token_ids: Int[Array, "B T"], dtype: str
+    table: Float[Array, "D V"], token_ids: Int[Array, "B T"], dtype: str
 ) -> Float[Array, "B t D"]:
-    """Rows of the tokens: each device looks up those of its part of V; t = T / tensor."""
-    rows = gathered(table, 1, dtype)
-    here = token_ids - jax.lax.axis_index(TENSOR) * rows.shape[0]
-    mine = (here >= 0) & (here < rows.shape[0])
-    found = rows.at[here].get(mode="clip", wrap_negative_indices=False)
-    return _scattered(jnp.where(mine[..., None], found, 0))
+    """The residual stream before the first layer; t = T / tensor."""
+    return _scattered(own_columns(gathered(table, 0, dtype), token_ids))
+
+
+def own_columns(table: Float[Array, "D V"], token_ids: Int[Array, "B T"]) -> Float[Array, "B T D"]:
+    """Columns of the tokens that lie in this device's part of V, zeros for the others."""
+    here = token_ids - jax.lax.axis_index(TENSOR) * table.shape[1]
+    mine = (here >= 0) & (here < table.shape[1])
+    found = table.at[:, here].get(mode="clip", wrap_negative_indices=False)
+    return jnp.where(mine[..., None], jnp.moveaxis(found, 0, -1), 0)
 
 
 def layers(
@@ -73,22 +77,46 @@ def layer(
     eps, dtype = config.rms_norm_eps, config.dtype
     with jax.named_scope("attention"):
         tokens = _all_tokens(rms_norm(x, weights["input_norm"], eps))
-        qkv = jnp.einsum("BTD,DKPH->BTKPH", tokens, gathered(weights["qkv"], 0, dtype))
-        q, k, v = qkv[..., :-2, :], qkv[..., -2, :], qkv[..., -1, :]
-        q = q.reshape(*q.shape[:2], -1, config.head_dim)
-        q = rotate(rms_norm(q, weights["q_norm"], eps), rotation)
-        k = rotate(rms_norm(k, weights["k_norm"], eps), rotation)
+        q, k, v = heads(tokens, gathered(weights["qkv"], 0, dtype), weights, rotation, config)
         attended = causal_attention(q, k, v)
-        attended = attended.reshape(*qkv.shape[:3], -1, config.head_dim)
-        out = jnp.einsum("BTKGH,DKGH->BTD", attended, gathered(weights["o"], 0, dtype))
-        x = x + _scattered(out)
+        x = x + _scattered(attention_output(attended, gathered(weights["o"], 0, dtype)))
     with jax.named_scope("mlp"):
         tokens = _all_tokens(rms_norm(x, weights["post_attention_norm"], eps))
-        gate_up = jnp.einsum("BTD,DPF->BTPF", tokens, gathered(weights["gate_up"], 0, dtype))
-        gate, up = gate_up[:, :, 0].astype(jnp.float32), gate_up[:, :, 1].astype(jnp.float32)
-        activated = (jax.nn.silu(gate) * up).astype(x.dtype)
-        down = jnp.einsum("BTF,DF->BTD", activated, gathered(weights["down"], 0, dtype))
-        return x + _scattered(down)
+        gate_up, down = (gathered(weights[name], 0, dtype) for name in ("gate_up", "down"))
+        return x + _scattered(feed_forward(tokens, gate_up, down))
+
+
+def heads(
+    x: Float[Array, "B T D"],
+    qkv_weight: Float[Array, "D K P H"],
+    norms: Weights,
+    rotation: Rotation,
+    config: Qwen3Config,
+) -> tuple[Float[Array, "B T N H"], Float[Array, "B T K H"], Float[Array, "B T K H"]]:
+    """Queries, keys and values of this device's heads; `q_norm` and `k_norm` are in `norms`."""
+    qkv = jnp.einsum("BTD,DKPH->BTKPH", x, qkv_weight)
+    q, k, v = qkv[..., :-2, :], qkv[..., -2, :], qkv[..., -1, :]
+    q = q.reshape(*q.shape[:2], -1, config.head_dim)
+    q = rotate(rms_norm(q, norms["q_norm"], config.rms_norm_eps), rotation)
+    k = rotate(rms_norm(k, norms["k_norm"], config.rms_norm_eps), rotation)
+    return q, k, v
+
+
+def attention_output(
+    attended: Float[Array, "B T N H"], weight: Float[Array, "D K G H"]
+) -> Float[Array, "B T D"]:
+    """The output projection's part of this device's heads, to be summed over `tensor`."""
+    by_group = attended.reshape(*attended.shape[:2], *weight.shape[1:])
+    return jnp.einsum("BTKGH,DKGH->BTD", by_group, weight)
+
+
+def feed_forward(
+    x: Float[Array, "B T D"], gate_up_weight: Float[Array, "D 2 F"], down: Float[Array, "D F"]
+) -> Float[Array, "B T D"]:
+    """SwiGLU's part of this device's F, to be summed over `tensor`; silu in float32."""
+    gate_up = jnp.einsum("BTD,DPF->BTPF", x, gate_up_weight).astype(jnp.float32)
+    activated = (jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1]).astype(x.dtype)
+    return jnp.einsum("BTF,DF->BTD", activated, down)
 
 
 def causal_attention(

@@ -4,7 +4,7 @@ Layers are stacked along a first axis, so that one compiled body serves all of t
 is cut twice: along heads, F or V over the mesh axis `tensor` (Megatron's column and row
 parallelism: Shoeybi et al., arXiv:1909.08053), and along D over `fsdp`, from where it is
 gathered for use (Rajbhandari et al., arXiv:1910.02054, stage 3). Norms are on every device. D comes
-first in a layer, since NCCL joins shards along the axis that is outermost in memory: with any
+first, tables included, since NCCL joins shards along the axis that is outermost in memory: with any
 other XLA transposes each weight before and behind its collective, whole stacks of them included.
 """
 
@@ -14,7 +14,7 @@ from math import prod
 
 from models.qwen3.config import Qwen3Config
 
-FSDP, TENSOR = "fsdp", "tensor"
+FSDP, TENSOR, DATA = "fsdp", "tensor", "data"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def weight_layouts(config: Qwen3Config) -> tuple[WeightLayout, ...]:
     )
 
     def table(path: str) -> WeightLayout:
-        return WeightLayout(path, (config.vocab_size, d), "VD", (TENSOR, FSDP))
+        return WeightLayout(path, (d, config.vocab_size), "DV", (FSDP, TENSOR))
 
     def norm(name: str, axis: str, width: int) -> WeightLayout:
         return WeightLayout(f"layers.{name}", (layers, width), f"L{axis}", (None, None))

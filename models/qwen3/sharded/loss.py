@@ -46,7 +46,7 @@ def mean_loss(
 
 
 def total_loss(
-    x: Float[Array, "T D"], targets: Int[Array, " T"], head: Float[Array, "V D"], dtype: str
+    x: Float[Array, "T D"], targets: Int[Array, " T"], head: Float[Array, "D V"], dtype: str
 ) -> Float[Array, ""]:
     """Negative log likelihood summed over the tokens of all devices of `tensor`.
 
@@ -56,20 +56,20 @@ def total_loss(
     devices = jax.lax.axis_size(TENSOR)
     at_once = gcd(x.shape[0], max(1, TOKENS_AT_ONCE // devices))
     # In float32, so that the gradients of the parts are summed in float32.
-    rows = gathered(head, 1, dtype).astype(jnp.float32)
-    first = jax.lax.axis_index(TENSOR) * rows.shape[0]
+    columns = gathered(head, 0, dtype).astype(jnp.float32)
+    first = jax.lax.axis_index(TENSOR) * columns.shape[1]
 
     @partial(jax.checkpoint, prevent_cse=False)
     def of_part(part: tuple[Array, Array]) -> Array:
         tokens, wanted = (jax.lax.all_gather(each, TENSOR, tiled=True) for each in part)
         logits = jnp.einsum(
-            "TD,VD->TV", tokens, rows.astype(tokens.dtype), preferred_element_type=jnp.float32
+            "TD,DV->TV", tokens, columns.astype(tokens.dtype), preferred_element_type=jnp.float32
         )
         highest = jax.lax.pmax(jax.lax.stop_gradient(logits).max(-1), TENSOR)
         exponentials = jnp.exp(logits - highest[:, None]).sum(-1)
         here = wanted - first
-        mine = (here >= 0) & (here < rows.shape[0])
-        index = jnp.clip(here, 0, rows.shape[0] - 1)
+        mine = (here >= 0) & (here < columns.shape[1])
+        index = jnp.clip(here, 0, columns.shape[1] - 1)
         chosen = jnp.take_along_axis(logits, index[:, None], axis=1)[:, 0]
         # One sum across devices for both.
         exponentials, chosen = jax.lax.psum((exponentials, jnp.where(mine, chosen, 0)), TENSOR)

@@ -94,12 +94,12 @@ def train_step(config: Qwen3Config, *, unrolled: bool = False) -> TrainStep:
     return train
 
 
-def mesh_axes(devices: int, tensor: int) -> Mapping[str, int]:
-    """The mesh: `tensor` devices next to each other share a layer, the others shard over D.
+def mesh_axes(devices: int, tensor: int, *, others: str = FSDP) -> Mapping[str, int]:
+    """The mesh: `tensor` devices next to each other share a layer; the axis of the `others`.
 
     Raises:
       ValueError: `tensor` does not divide `devices`.
     """
     if min(devices, tensor) < 1 or devices % tensor:
         raise ValueError(f"tensor={tensor} does not divide devices={devices}")
-    return {FSDP: devices // tensor, TENSOR: tensor}
+    return {others: devices // tensor, TENSOR: tensor}

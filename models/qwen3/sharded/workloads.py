@@ -7,8 +7,17 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from models.qwen3.cache import Cache, init_cache
 from models.qwen3.config import CONFIGS, Qwen3Config
 from models.qwen3.sharded import expectations
+from models.qwen3.sharded.layout import DATA
+from models.qwen3.sharded.serve import (
+    CACHE,
+    SEQUENCES,
+    abstract_weights,
+    serve_specs,
+    serve_step,
+)
 from models.qwen3.sharded.train import (
     TARGETS,
     TOKENS,
@@ -59,6 +68,43 @@ def qwen3_train(
         in_specs=(specs, TOKENS, TARGETS),
         out_specs=(specs, PartitionSpec()),
         expectations=expectations.train(config, mesh, batch=batch, seq=seq),
+    )
+
+
+def qwen3_serve(
+    size: str = "0.6b",
+    layers: int | None = None,
+    batch: int = 8,
+    cache_length: int = 2048,
+    devices: int = 8,
+    tensor: int | None = None,
+) -> Workload:
+    """One token for each of `batch` sequences over `devices` GPUs; see `serve.serve_step`.
+
+    Args:
+      tensor: devices that share each layer and each sequence's heads; the others have sequences
+        of their own, and all weights again. The rest as in `qwen3_train`.
+
+    Raises:
+      ValueError: as `qwen3_train`.
+    """
+    config = _config_of(size, layers)
+    tensor = gcd(devices, GPUS_OF_A_HOST) if tensor is None else tensor
+    mesh = mesh_axes(devices, tensor, others=DATA)
+    per_sequence = jax.ShapeDtypeStruct((batch,), jnp.int32)
+    cache: Cache = jax.eval_shape(
+        lambda: init_cache(config, batch=batch, cache_length=cache_length)
+    )
+    return Workload(
+        name=f"qwen3-serve-{size}-layers{config.num_hidden_layers}-batch{batch}"
+        f"-cache{cache_length}-tensor{tensor}",
+        fn=serve_step(config),
+        args=(abstract_weights(config), cache, per_sequence, per_sequence),
+        donate_argnums=1,
+        mesh=mesh,
+        in_specs=(serve_specs(config), CACHE, SEQUENCES, SEQUENCES),
+        out_specs={"logits": CACHE, "cache": CACHE},
+        expectations=expectations.serve(config, mesh, batch=batch, cache_length=cache_length),
     )
 
 
