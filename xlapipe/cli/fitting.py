@@ -38,7 +38,6 @@ def add(commands: Commands) -> None:
     fit.add_argument(
         "--memory-fraction",
         type=float,
-        default=0.75,
         metavar="F",
         help="the share of the device's memory that may be used; default: 0.75, as in jax",
     )
@@ -49,7 +48,7 @@ def add(commands: Commands) -> None:
 
 
 def _fit(options: argparse.Namespace) -> int:
-    from xlapipe.fit import fit, largest
+    from xlapipe.fit import DEFAULT_MEMORY_FRACTION, fit, largest
     from xlapipe.jobs import DEFAULT_TARGET, jobs_of
     from xlapipe.report.fit import FitProgress, fit_figures, print_fit
     from xlapipe.vary import Axis, combinations
@@ -59,12 +58,15 @@ def _fit(options: argparse.Namespace) -> int:
     axes = [Axis.parse(text) for text in options.vary]
     found = combinations(options.workload, axes)
     jobs = jobs_of([each.reference for each in found], asked_for(options, [options.gemm]))
+    fraction = options.memory_fraction
+    if fraction is None:
+        fraction = DEFAULT_MEMORY_FRACTION
     with FitProgress(len(jobs), silent=options.json) as progress:
         rows = fit(
             found,
             jobs,
             at_once=options.jobs or os.cpu_count() or 1,
-            memory_fraction=options.memory_fraction,
+            memory_fraction=fraction,
             out=options.out,
             on_done=progress.done,
         )

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from xlapipe.errors import XlapipeError
-from xlapipe.report.units import exact, rounded
+from xlapipe.report.units import exact
 
 if TYPE_CHECKING:
     from xlapipe.fit import Fitted, Largest, Row
     from xlapipe.vary import Axis
 
 _STAGES = ("load", "lower", "compile", "read", "all")
-_WIDTH_OF_FILES = 160
+_BYTES = ("arguments, B", "outputs, B", "temp, B", "total, B", "headroom, B")
 
 
 class FitProgress:
@@ -64,26 +63,21 @@ def print_fit(
     best: "Sequence[Largest]",
 ) -> None:
     """The table in the order of the combinations, and the largest that fits in words."""
+    # Lines are as long as they are: a figure that is cut short would be a wrong one.
     console = Console(soft_wrap=True, highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_OF_FILES
     known = [row.outcome for row in rows if not isinstance(row.outcome, XlapipeError)]
     console.print(Text(_title(workload, target, known), style="bold"))
-    table = Table(box=None, pad_edge=False)
-    for axis in axes:
-        table.add_column(axis.name, justify="right")
-    for name in ("arguments, B", "outputs, B", "temp, B", "total, B", "headroom, B"):
-        table.add_column(name, justify="right")
-    table.add_column("fits")
-    for name in _STAGES:
-        table.add_column(f"{name}, s", justify="right")
-    for row in rows:
-        table.add_row(*(repr(value) for value in row.combination.values.values()), *_cells(row))
-    console.print(table)
-    for line in _notes(known):
-        console.print(line)
+    header = [*(axis.name for axis in axes), *_BYTES, "fits", *(f"{name}, s" for name in _STAGES)]
+    lines = [[*map(repr, row.combination.values.values()), *_cells(row)] for row in rows]
+    widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
+    styles = ["bold", *("" if row.fits else "red" for row in rows)]
+    for line, style in zip([header, *lines], styles, strict=True):
+        padded = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        console.print(Text("  ".join(padded).rstrip(), style=style))
+    for note in _notes(known):
+        console.print(Text(note))
     for answer in best:
-        console.print(Text(f"  {_largest_line(answer, axes[0])}"))
+        console.print(Text(_largest_line(answer, rows, axes[0])))
 
 
 def fit_figures(
@@ -132,23 +126,20 @@ def _row_figures(row: "Row") -> dict[str, Any]:
 
 
 def _title(workload: str, target: str, known: "Sequence[Fitted]") -> str:
-    topologies = sorted({found.topology or "one device" for found in known})
-    title = (
-        f"{workload} on {target} ({', '.join(topologies)})" if known else f"{workload}, {target}"
-    )
     if not known:
-        return title
-    found = known[0]
+        return f"{workload} on {target}"
+    topologies = dict.fromkeys(found.topology or "one device" for found in known)
+    usable, memory = known[0].usable_bytes, known[0].device_memory_bytes
     return (
-        f"{title}: {exact(found.usable_bytes)} of the {exact(found.device_memory_bytes)} of each "
-        "device may be used"
+        f"{workload} on {target} ({', '.join(topologies)}): each device has {exact(memory)}, of "
+        f"which {exact(usable)} may be used"
     )
 
 
 def _cells(row: "Row") -> list[str]:
     found = row.outcome
     if isinstance(found, XlapipeError):
-        return [*[""] * 5, _answer(row), *[""] * len(_STAGES)]
+        return [*["-"] * len(_BYTES), _answer(row), *["-"] * len(_STAGES)]
     numbers = (
         found.argument_bytes,
         found.output_bytes,
@@ -163,10 +154,7 @@ def _cells(row: "Row") -> list[str]:
 def _answer(row: "Row") -> str:
     if isinstance(row.outcome, XlapipeError):
         return "FAILED"
-    mark = "*" if row.outcome.rematerialised else ""
-    if row.fits:
-        return f"yes{mark}"
-    return f"no{mark}, by {rounded(-row.outcome.headroom_bytes)}"
+    return ("yes" if row.fits else "no") + ("*" if row.outcome.rematerialised else "")
 
 
 def _notes(known: "Sequence[Fitted]") -> list[str]:
@@ -177,17 +165,24 @@ def _notes(known: "Sequence[Fitted]") -> list[str]:
     changed = [found.rematerialised for found in known if found.rematerialised]
     if changed:
         notes.append(
-            f"*: XLA found it too large and computes up to {max(changed)} instructions a second "
-            "time: less memory than the program as written, and slower"
+            "*: rematerialised: XLA's estimate was above its limit, and to save memory it computes "
+            f"up to {max(changed)} instructions a second time, which takes time at every step"
         )
     return notes
 
 
-def _largest_line(answer: "Largest", axis: "Axis") -> str:
+def _largest_line(answer: "Largest", rows: "Sequence[Row]", axis: "Axis") -> str:
     at = ", ".join(f"{name}={value!r}" for name, value in answer.others.items())
     where = f"with {at}: " if at else ""
-    unknown = ", of those that compiled" if answer.failed else ""
-    if answer.row is None:
-        return f"{where}no {axis.name} fits{unknown}"
-    value = answer.row.combination.values[axis.name]
-    return f"{where}the largest {axis.name} that fits is {value!r}{unknown}"
+    unknown = " (not all of them compiled)" if answer.failed else ""
+    if answer.row is not None:
+        value = answer.row.combination.values[axis.name]
+        return f"{where}the largest {axis.name} that fits is {value!r}{unknown}"
+    missing = [
+        -row.outcome.headroom_bytes
+        for row in rows
+        if not isinstance(row.outcome, XlapipeError)
+        and answer.others.items() <= row.combination.values.items()
+    ]
+    least = f"; the smallest needs {exact(min(missing))} more" if missing else ""
+    return f"{where}no {axis.name} fits{least}{unknown}"

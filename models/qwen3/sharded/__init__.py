@@ -18,5 +18,6 @@ of gate and up, one behind the other: cut into shards, the first shards would ho
 Here such weights have an axis for what is fused, and are cut along heads or along F.
 
 Axis letters as in `models.qwen3`, and L layers, P = G + 2: of one key/value head its queries, its
-key and its value. Axes of a shard have the letter of the whole in annotations.
+key and its value. Axes of a shard have the letter of the whole, or, where a function has to do
+with both, the small letter.
 """

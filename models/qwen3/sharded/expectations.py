@@ -9,7 +9,15 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.sharded.layout import DATA, FSDP, TENSOR, shard_elements, weight_layouts
+from models.qwen3.sharded.layout import (
+    DATA,
+    FSDP,
+    QUERIES_AT_ONCE,
+    TENSOR,
+    TOKENS_AT_ONCE,
+    shard_elements,
+    weight_layouts,
+)
 from models.qwen3.sizes import FLOAT32, INT32, cache_leaf_bytes
 from xlapipe.expect import (
     AllocationOf,
@@ -21,9 +29,6 @@ from xlapipe.expect import (
     TempAtMost,
 )
 
-# As in `forward` and `loss`, which import jax.
-QUERIES_AT_ONCE = 512
-TOKENS_AT_ONCE = 1024
 # Weights, and the two moments of AdamW.
 FLOAT32_COPIES = 3
 # Forward values of a layer, computed anew, and their gradients.

@@ -20,16 +20,13 @@ from models.qwen3.config import Qwen3Config
 from models.qwen3.norm import rms_norm
 from models.qwen3.rope import Rotation, rotate, rotation_of
 from models.qwen3.sharded.collectives import gathered
-from models.qwen3.sharded.layout import TENSOR
+from models.qwen3.sharded.layout import QUERIES_AT_ONCE, TENSOR
 
 Weights: TypeAlias = Mapping[str, Any]
 
-# Queries whose scores exist at once, of all sequences of a device: [K, G, QUERIES, T] in float32.
-QUERIES_AT_ONCE = 512
-
 
 def embed(
-    table: Float[Array, "D V"], token_ids: Int[Array, "B T"], dtype: str
+    table: Float[Array, "d V"], token_ids: Int[Array, "B T"], dtype: str
 ) -> Float[Array, "B t D"]:
     """The residual stream before the first layer; t = T / tensor."""
     return _scattered(own_columns(gathered(table, 0, dtype), token_ids))

@@ -16,6 +16,11 @@ from models.qwen3.config import Qwen3Config
 
 FSDP, TENSOR, DATA = "fsdp", "tensor", "data"
 
+# Queries whose scores exist at once, of all sequences of a device: [K, G, QUERIES, T] in float32.
+QUERIES_AT_ONCE = 512
+# Tokens whose logits exist at once: [TOKENS, V / tensor] in float32.
+TOKENS_AT_ONCE = 1024
+
 
 @dataclass(frozen=True)
 class WeightLayout:

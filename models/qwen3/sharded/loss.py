@@ -11,10 +11,7 @@ from models.qwen3.config import Qwen3Config
 from models.qwen3.norm import rms_norm
 from models.qwen3.sharded.collectives import gathered
 from models.qwen3.sharded.forward import Weights, embed, layers
-from models.qwen3.sharded.layout import FSDP, TENSOR
-
-# Tokens whose logits exist at once: [TOKENS_AT_ONCE, V / tensor] in float32.
-TOKENS_AT_ONCE = 1024
+from models.qwen3.sharded.layout import FSDP, TENSOR, TOKENS_AT_ONCE
 
 
 def mean_loss(
@@ -46,7 +43,7 @@ def mean_loss(
 
 
 def total_loss(
-    x: Float[Array, "T D"], targets: Int[Array, " T"], head: Float[Array, "D V"], dtype: str
+    x: Float[Array, "t D"], targets: Int[Array, " t"], head: Float[Array, "d V"], dtype: str
 ) -> Float[Array, ""]:
     """Negative log likelihood summed over the tokens of all devices of `tensor`.
 

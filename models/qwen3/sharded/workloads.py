@@ -54,13 +54,12 @@ def qwen3_train(
         which axis.
     """
     config = _config_of(size, layers)
-    tensor = gcd(devices, GPUS_OF_A_HOST) if tensor is None else tensor
+    tensor, cut = _tensor(devices, tensor)
     mesh = mesh_axes(devices, tensor)
     tokens = jax.ShapeDtypeStruct((batch, seq), jnp.int32)
     specs = state_specs(config)
     return Workload(
-        name=f"qwen3-train-{size}-layers{config.num_hidden_layers}-batch{batch}-seq{seq}"
-        f"-tensor{tensor}",
+        name=_named("qwen3-train", size, layers, batch=(batch, 8), seq=(seq, 2048)) + cut,
         fn=train_step(config),
         args=(abstract_state(config), tokens, tokens),
         donate_argnums=0,
@@ -89,15 +88,15 @@ def qwen3_serve(
       ValueError: as `qwen3_train`.
     """
     config = _config_of(size, layers)
-    tensor = gcd(devices, GPUS_OF_A_HOST) if tensor is None else tensor
+    tensor, cut = _tensor(devices, tensor)
     mesh = mesh_axes(devices, tensor, others=DATA)
     per_sequence = jax.ShapeDtypeStruct((batch,), jnp.int32)
     cache: Cache = jax.eval_shape(
         lambda: init_cache(config, batch=batch, cache_length=cache_length)
     )
     return Workload(
-        name=f"qwen3-serve-{size}-layers{config.num_hidden_layers}-batch{batch}"
-        f"-cache{cache_length}-tensor{tensor}",
+        name=_named("qwen3-serve", size, layers, batch=(batch, 8), cache=(cache_length, 2048))
+        + cut,
         fn=serve_step(config),
         args=(abstract_weights(config), cache, per_sequence, per_sequence),
         donate_argnums=1,
@@ -113,3 +112,17 @@ def _config_of(size: str, layers: int | None) -> Qwen3Config:
         raise ValueError(f"size={size!r}: expected one of {', '.join(CONFIGS)}")
     config = CONFIGS[size]
     return config if layers is None else replace(config, num_hidden_layers=layers)
+
+
+def _tensor(devices: int, given: int | None) -> tuple[int, str]:
+    """Devices that share a layer, and what the name says of it."""
+    of_a_host = gcd(devices, GPUS_OF_A_HOST)
+    tensor = of_a_host if given is None else given
+    return tensor, "" if tensor == of_a_host else f"-tensor{tensor}"
+
+
+def _named(name: str, size: str, layers: int | None, **values: tuple[int, int]) -> str:
+    """`-batch64` for each value that is not its default: a folder of its own for the dump."""
+    name += "" if size == "0.6b" else f"-{size}"
+    name += "" if layers is None else f"-layers{layers}"
+    return name + "".join(f"-{key}{n}" for key, (n, default) in values.items() if n != default)
