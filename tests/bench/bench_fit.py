@@ -1,0 +1,63 @@
+"""`xlapipe fit` on Qwen3-32B's training step: compile time against depth, and 12 combinations.
+
+Minutes, not seconds: `make bench BENCH_ARGS='-k fit -p no:xdist'` runs these alone.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+STAGES = ("load", "lower", "compile", "read")
+
+
+def fit(*arguments: str) -> tuple[float, list[dict[str, Any]]]:
+    """Wall seconds of the whole process, and its rows."""
+    command = [sys.executable, "-m", "xlapipe.cli", "fit", "qwen3-train(size='32b')", "--json"]
+    started = time.perf_counter()
+    done = subprocess.run(
+        [*command, "--topology", "8x8", *arguments], cwd=HERE, capture_output=True, check=False
+    )
+    seconds = time.perf_counter() - started
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+    return seconds, rows
+
+
+def load() -> str:
+    return f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
+
+
+def test_compile_time_is_flat_in_depth(benchmark: Any) -> None:
+    before = load()
+    _, rows = benchmark.pedantic(
+        lambda: fit("--vary", "layers=8,16,32,64", "--jobs", "1"), rounds=1
+    )
+    print(f"\nqwen3-train 32b on 8x8, by depth ({before}):")
+    for row in rows:
+        layers, seconds = row["values"]["layers"], row["seconds"]
+        benchmark.extra_info[f"{layers} layers"] = seconds
+        print(
+            f"  {layers:>2} layers: lower {seconds['lower']:.2f} s, compile "
+            f"{seconds['compile']:.2f} s, total {row['total_bytes']:,} B"
+        )
+
+
+def test_twelve_combinations(benchmark: Any) -> None:
+    before = load()
+    arguments = ("--vary", "batch=8,64,128,256", "--vary", "seq=2048,8192,32768")
+    wall, rows = benchmark.pedantic(lambda: fit(*arguments), rounds=1)
+    assert len(rows) == 12
+    children = sum(row["seconds"]["all"] for row in rows)
+    benchmark.extra_info.update({"wall": wall, "children": children})
+    print(f"\nfit of 12 combinations: {wall:.1f} s ({before}, {load()} behind)")
+    print(f"  {children:.1f} s in the children:")
+    for stage in STAGES:
+        spent = sum(row["seconds"][stage] for row in rows)
+        print(f"  {stage}: {spent:.1f} s, {spent / children:.0%}")
+    for row in rows:
+        print(f"  {row['values']}: {row['total_bytes']:,} B, fits {row['fits']}")
