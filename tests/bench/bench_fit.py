@@ -11,6 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+# On a machine that is busy with other things, too.
+pytestmark = pytest.mark.timeout(1800)
+
 HERE = Path(__file__).resolve().parent
 STAGES = ("load", "lower", "compile", "read")
 

@@ -90,6 +90,17 @@ def test_the_table_says_all_of_it(rows: list[Row], capsys: pytest.CaptureFixture
     assert "NCCL" in "\n".join(said)
 
 
+def test_a_largest_that_may_not_be_the_largest_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    small = {point: fitted(1) for point in ((1, 2048), (8, 2048), (1, 32768), (64, 32768))}
+    rows = rows_of({**small, (64, 2048): fitted(2), (8, 32768): CompileError("no")})
+    print_fit("m:step", "h200", rows, AXES, largest(rows, AXES))
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "with seq=2048: the largest batch that fits is 64, the largest asked for",
+        "with seq=32768: the largest batch that fits is 64, the largest asked for (not all of "
+        "them compiled)",
+    ]
+
+
 def test_columns_stand_below_each_other(
     rows: list[Row], capsys: pytest.CaptureFixture[str]
 ) -> None:

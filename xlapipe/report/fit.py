@@ -177,7 +177,8 @@ def _largest_line(answer: "Largest", rows: "Sequence[Row]", axis: "Axis") -> str
     unknown = " (not all of them compiled)" if answer.failed else ""
     if answer.row is not None:
         value = answer.row.combination.values[axis.name]
-        return f"{where}the largest {axis.name} that fits is {value!r}{unknown}"
+        asked = ", the largest asked for" if value == max(axis.values, key=axis.rank) else ""
+        return f"{where}the largest {axis.name} that fits is {value!r}{asked}{unknown}"
     missing = [
         -row.outcome.headroom_bytes
         for row in rows
