@@ -146,7 +146,7 @@ def largest(rows: Sequence[Row], axes: Sequence[Axis]) -> tuple[Largest, ...]:
     answers = []
     for values in product(*(axis.values for axis in others)):
         point = {axis.name: value for axis, value in zip(others, values, strict=True)}
-        these = [row for row in rows if point.items() <= row.combination.values.items()]
+        these = [row for row in rows if row.combination.is_at(point)]
         fitting = [row for row in these if row.fits]
         best = max(
             fitting, key=lambda row: first.rank(row.combination.values[first.name]), default=None

@@ -40,7 +40,7 @@ class Axis:
                 f"--vary {text!r}: expected a parameter's name and literals, as in batch=1,8,64 "
                 f"or size='0.6b','32b': {error}"
             ) from None
-        if len({repr(value) for value in values}) < len(values):
+        if any(value in values[:number] for number, value in enumerate(values)):
             raise XlapipeError(f"--vary {text!r}: names a value twice")
         return cls(name, values)
 
@@ -61,6 +61,10 @@ class Combination:
 
     values: Mapping[str, Any]
     reference: WorkloadReference
+
+    def is_at(self, point: Mapping[str, Any]) -> bool:
+        """Whether the axes that `point` names have its values here."""
+        return all(self.values[name] == value for name, value in point.items())
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.values.items())

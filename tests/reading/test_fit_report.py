@@ -64,6 +64,14 @@ def test_the_largest_is_of_the_first_axis_for_each_value_of_the_others(rows: lis
     assert (long.others, long.row, long.failed) == ({"seq": 32768}, None, True)
 
 
+def test_values_may_be_lists() -> None:
+    lists = [Axis("dims", ([1, 2], [3])), Axis("options", ({"a": 1}, {}))]
+    rows = [Row(found, fitted(1)) for found in combinations("m:step", lists)]
+    answers = largest(rows, lists)
+    assert [answer.others for answer in answers] == [{"options": {"a": 1}}, {"options": {}}]
+    assert all(a.row is not None and a.row.combination.values["dims"] == [3] for a in answers)
+
+
 def test_without_an_axis_there_is_no_largest(rows: list[Row]) -> None:
     assert largest(rows, []) == ()
 

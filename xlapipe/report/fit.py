@@ -182,8 +182,7 @@ def _largest_line(answer: "Largest", rows: "Sequence[Row]", axis: "Axis") -> str
     missing = [
         -row.outcome.headroom_bytes
         for row in rows
-        if not isinstance(row.outcome, XlapipeError)
-        and answer.others.items() <= row.combination.values.items()
+        if not isinstance(row.outcome, XlapipeError) and row.combination.is_at(answer.others)
     ]
     least = f"; the smallest needs {exact(min(missing))} more" if missing else ""
     return f"{where}no {axis.name} fits{least}{unknown}"
