@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import time
 import traceback
 from dataclasses import asdict
 from importlib.metadata import version
@@ -28,17 +29,17 @@ def main(request_path: str) -> int:
     """Returns 0 if a result was written, be it an error."""
     request = json.loads(Path(request_path).read_text(encoding="utf-8"))
     result_path = Path(request["result"])
-    stage = ["start"]
+    stages = _Stages(request["started"])
     try:
-        result = _compile(request, stage)
+        result = _compile(request, stages)
     except Exception as error:  # noqa: BLE001 - the user's code and XLA may raise anything
         traceback.print_exc()
-        from xlapipe.errors import XlapipeError
+        from xlapipe.errors import ParameterError, XlapipeError
         from xlapipe.lower import user_frame
 
         result = {
             "error": {
-                "stage": stage[0],
+                "stage": "parameters" if isinstance(error, ParameterError) else stages.now,
                 "type": "" if isinstance(error, XlapipeError) else type(error).__name__,
                 "message": str(error),
                 "frame": user_frame(error),
@@ -50,7 +51,32 @@ def main(request_path: str) -> int:
     return 0
 
 
-def _compile(request: dict[str, Any], stage: list[str]) -> dict[str, Any]:
+class _Stages:
+    """The stage that runs, for messages, and the time that each took.
+
+    Args:
+      started: when the parent began, on the machine's monotonic clock.
+    """
+
+    def __init__(self, started: float) -> None:
+        self.now = "start"
+        self._entered = [("start", started)]
+
+    def enter(self, stage: str) -> None:
+        self.now = stage
+        self._entered.append((stage, time.monotonic()))
+
+    def seconds(self) -> dict[str, float]:
+        """Of loading Python, jax and the workload, of lowering, and of compiling."""
+        ends = [*(when for _, when in self._entered[1:]), time.monotonic()]
+        seconds = {"load": 0.0, "lower": 0.0, "compile": 0.0}
+        for (stage, begin), end in zip(self._entered, ends, strict=True):
+            if stage != "record":
+                seconds[stage if stage in seconds else "load"] += end - begin
+        return seconds
+
+
+def _compile(request: dict[str, Any], stages: "_Stages") -> dict[str, Any]:
     import jax
 
     # A compilation taken from the cache would dump nothing.
@@ -60,11 +86,11 @@ def _compile(request: dict[str, Any], stage: list[str]) -> dict[str, Any]:
     # As in xlapipe.lower, for the frames of this file.
     source_info_util.register_exclusion(__file__)
 
-    program, topology, devices, config_text = _lowered(request, stage)
-    stage[0] = "compile"
+    program, topology, devices, config_text = _lowered(request, stages)
+    stages.enter("compile")
     options = {**program.options, **request["options"]}
     executable, without_result = _with_results(program, devices, options, request["locked"])
-    stage[0] = "record"
+    stages.enter("record")
     if request["executable"] is not None:
         # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
         Path(request["executable"]).write_bytes(executable.serialize())
@@ -84,13 +110,14 @@ def _compile(request: dict[str, Any], stage: list[str]) -> dict[str, Any]:
             for name in ("argument", "output", "alias", "temp")
         },
         "fusion_without_result": without_result,
+        "seconds": stages.seconds(),
         "versions": {name: version(name) for name in ("jax", "jaxlib", "jax-cuda13-plugin")},
         "prefixes": {"stdlib": os.path.dirname(os.__file__)},
     }
 
 
 def _lowered(
-    request: dict[str, Any], stage: list[str]
+    request: dict[str, Any], stages: "_Stages"
 ) -> tuple["LoweredProgram", "Topology | None", list[Any], str]:
     """The program, lowered here or by who asks; hosts and devices for it; their target config."""
     from xlapipe.lowered import LoweredProgram
@@ -98,25 +125,25 @@ def _lowered(
     if request["program"] is not None:
         text = Path(request["program"]).read_text(encoding="utf-8")
         program = LoweredProgram.from_json(json.loads(text))
-        stage[0] = "topology"
+        stages.enter("topology")
         topology = _topology(request, program.workload, program.mesh)
-        stage[0] = "target"
+        stages.enter("target")
         return program, topology, *_devices(request, program.workload, topology)
     from xlapipe.lower import load_workload, lower
     from xlapipe.topology import Topology
 
-    stage[0] = "import"
+    stages.enter("import")
     asked = Topology.parse(request["topology"]) if request["topology"] is not None else None
     workload = load_workload(
         request["reference"],
         folder=request["folder"],
         devices=asked.device_count if asked is not None else None,
     )
-    stage[0] = "topology"
+    stages.enter("topology")
     topology = _topology(request, workload.name, workload.mesh)
-    stage[0] = "target"
+    stages.enter("target")
     devices, config_text = _devices(request, workload.name, topology)
-    stage[0] = "lower"
+    stages.enter("lower")
     return lower(workload, config_text), topology, devices, config_text
 
 

@@ -81,7 +81,7 @@ class DumpCache:
         with self._locked(key):
             found = _read(path)
             if found is None:
-                dump, _, files = compile_dump(job, folder)
+                dump, _, files, _ = compile_dump(job, folder)
                 write_dump(path, dump.manifest, files, remedy=self.remedy)
                 self._forget()
                 return Kept(open_dump(path), key, True)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,13 @@ from typing import Any
 
 from xlapipe.doctor import missing_to_compile
 from xlapipe.dump import EXECUTABLE
-from xlapipe.errors import CompileError, TargetError, WorkloadError, XlapipeError
+from xlapipe.errors import (
+    CompileError,
+    ParameterError,
+    TargetError,
+    WorkloadError,
+    XlapipeError,
+)
 from xlapipe.lock import AutotuneLock
 from xlapipe.lowered import LoweredProgram
 from xlapipe.registry import WorkloadReference
@@ -71,6 +78,8 @@ class Job:
       lock: autotune results to be used in place of tuning.
       tune: keep the results of the attached GPU's autotuning.
       serialize: keep the executable too.
+      plan_only: dump no more than the plan, and leave out what changes no plan: texts, and the
+        optimisation of generated code, which comes after buffer assignment.
       topology: hosts and GPUs to compile for; None for as many as the workload's mesh asks for.
       options: XLA options beyond those of the workload and of the policy, which they override.
       python: the interpreter to compile with, of an environment that holds another jax; None
@@ -85,6 +94,7 @@ class Job:
     lock: AutotuneLock | None = None
     tune: bool = False
     serialize: bool = False
+    plan_only: bool = False
     topology: Topology | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     python: Path | None = None
@@ -107,6 +117,12 @@ class Compiled:
     folder: Path
     autotune_results: str | None
     executable: bytes | None
+
+    @property
+    def stage_seconds(self) -> Mapping[str, float]:
+        """Wall time of the child by stage: `load` (Python, jax, the module), `lower`, `compile`."""
+        seconds: Mapping[str, float] = self.record["seconds"]
+        return seconds
 
 
 @contextmanager
@@ -148,11 +164,13 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> Mapping[str, Any]:
     reference, target = job.reference, job.target
     request_path, result_path = scratch / "request.json", scratch / "result.json"
     log_path, program_path = scratch / "child.log", scratch / "program.json"
-    dump_options = {
+    dump_options: dict[str, XlaOption] = {
         "xla_dump_to": str(scratch / "dump"),
-        "xla_dump_hlo_as_text": True,
+        "xla_dump_hlo_as_text": not job.plan_only,
         "xla_dump_hlo_as_proto": True,
     }
+    if job.plan_only:
+        dump_options["xla_backend_optimization_level"] = 0
     request = {
         "reference": reference.target,
         "program": str(program_path) if job.program is not None else None,
@@ -163,6 +181,7 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> Mapping[str, Any]:
         "locked": job.lock is not None,
         "executable": str(scratch / EXECUTABLE) if job.serialize else None,
         "result": str(result_path),
+        "started": time.monotonic(),
     }
     request_path.write_text(json.dumps(request), encoding="utf-8")
     if job.program is not None:
@@ -249,6 +268,8 @@ def _error(
     kind = f"{error['type']}: " if error["type"] else ""
     text = f"{kind}{error['message']}"
     at = f"\n  at {error['frame']}" if error["frame"] else ""
+    if error["stage"] == "parameters":
+        return ParameterError(text)
     if error["stage"] == "import":
         return WorkloadError(f"{reference.name}: {reference.target} cannot be loaded: {text}{at}")
     if error["stage"] in ("topology", "target") and not error["type"]:

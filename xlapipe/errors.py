@@ -27,5 +27,9 @@ class WorkloadError(XlapipeError):
     """A workload that cannot be found, imported, built or lowered."""
 
 
+class ParameterError(WorkloadError):
+    """An argument that the function which makes a workload does not take."""
+
+
 class CompileError(XlapipeError):
     """A compile that failed, crashed, was killed or ran out of time."""

@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from jax._src import source_info_util
 from jax._src.interpreters import mlir, pxla
 from jax.sharding import AbstractMesh, NamedSharding
 
-from xlapipe.errors import WorkloadError
+from xlapipe.errors import ParameterError, WorkloadError
 from xlapipe.expect import expectation_to_json
 from xlapipe.kernel_ir import strip_locations
 from xlapipe.lowered import LoweredProgram
@@ -43,6 +43,7 @@ def load_workload(reference: str, *, folder: str | None, devices: int | None = N
     Raises:
       WorkloadError: the attribute is missing or is no Workload, or takes no arguments. What the
         user's code raises passes through.
+      ParameterError: the function has no such parameter.
     """
     arguments = workload_arguments(reference)
     module_name, _, attribute = reference.partition("(")[0].partition(":")
@@ -60,6 +61,7 @@ def load_workload(reference: str, *, folder: str | None, devices: int | None = N
         given = dict(arguments or {})
         if devices is not None and "devices" in inspect.signature(found).parameters:
             given.setdefault("devices", devices)
+        _check_parameters(reference, found, given)
         found = found(**given)
     elif arguments is not None:
         raise WorkloadError(f"{reference}: {attribute} is no function, and takes no arguments")
@@ -69,6 +71,19 @@ def load_workload(reference: str, *, folder: str | None, devices: int | None = N
             f"found {type(found).__name__}"
         )
     return found
+
+
+def _check_parameters(reference: str, function: Any, given: Mapping[str, Any]) -> None:
+    parameters = inspect.signature(function).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return
+    names = [each.name for each in parameters if each.kind is not each.POSITIONAL_ONLY]
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise ParameterError(
+            f"{reference}: no parameter {' or '.join(map(repr, unknown))}; "
+            f"it has {', '.join(names) or 'none'}"
+        )
 
 
 def lower(workload: Workload, config_text: str) -> LoweredProgram:

@@ -3,10 +3,11 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from xlapipe.capture import capture
 from xlapipe.compile import Job, compile_workload
@@ -14,6 +15,8 @@ from xlapipe.dump import Dump, Manifest, is_dump, write_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.golden import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.run_record import RUN_RECORD
+
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Made:
       files: contents by name, the normal form among them.
       changed: False if the folder held this dump before.
       seconds: wall time of the whole job.
+      stage_seconds: of the child's stages; see `Compiled`.
     """
 
     dump: Dump
@@ -32,6 +36,7 @@ class Made:
     files: dict[str, bytes]
     changed: bool
     seconds: float
+    stage_seconds: Mapping[str, float]
 
 
 def dump_folder(out: Path, manifest: Manifest) -> Path:
@@ -58,7 +63,7 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> Made:
       XlapipeError: nothing was written then.
     """
     started = time.monotonic()
-    dump, normal, files = compile_dump(job, folder)
+    dump, normal, files, stages = compile_dump(job, folder)
     path = dump_folder(out, dump.manifest)
     if job.target is not None and (path / RUN_RECORD).exists():
         found = differences(read_normal_form(path), normal, name=str(path))
@@ -70,7 +75,8 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> Made:
         changed = False
     else:
         changed = write_dump(path, dump.manifest, files)
-    return Made(replace(dump, path=path), normal, files, changed, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return Made(replace(dump, path=path), normal, files, changed, seconds, stages)
 
 
 def build(job: Job, path: Path, *, folder: Path | None = None) -> Made:
@@ -82,17 +88,21 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> Made:
     started = time.monotonic()
     if path.exists() and not is_dump(path) and (path.is_file() or any(path.iterdir())):
         raise XlapipeError(f"{path}: holds something else; name a new folder with --out")
-    dump, normal, files = compile_dump(replace(job, serialize=True), folder)
+    dump, normal, files, stages = compile_dump(replace(job, serialize=True), folder)
     changed = write_dump(path, dump.manifest, files)
-    return Made(replace(dump, path=path), normal, files, changed, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return Made(replace(dump, path=path), normal, files, changed, seconds, stages)
 
 
-def compile_dump(job: Job, folder: Path | None) -> tuple[Dump, NormalForm, dict[str, bytes]]:
-    """The dump of a job, its normal form, and the contents of its files, the normal form's too."""
+def compile_dump(
+    job: Job, folder: Path | None
+) -> tuple[Dump, NormalForm, dict[str, bytes], Mapping[str, float]]:
+    """The dump of a job, its normal form, the contents of both's files, and seconds by stage."""
     with compile_workload(job, folder=folder) as compiled:
         dump, files = capture(job, compiled, where=job.reference.name)
+        stages = compiled.stage_seconds
     normal = normal_form(dump, files)
-    return dump, normal, {**files, **normal.files()}
+    return dump, normal, {**files, **normal.files()}, stages
 
 
 def make_dumps(
@@ -102,9 +112,23 @@ def make_dumps(
     at_once: int,
     on_done: Callable[[Job, Made | XlapipeError], None],
 ) -> None:
-    """Runs `jobs`, `at_once` children at a time; tells of each as it ends, failed ones included."""
+    """Dumps of `jobs` below `out`; the rest as in `run_jobs`."""
+    run_jobs(jobs, lambda job: make_dump(job, out), at_once=at_once, on_done=on_done)
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    work: Callable[[Job], Outcome],
+    *,
+    at_once: int,
+    on_done: Callable[[Job, Outcome | XlapipeError], None],
+) -> None:
+    """Does `work` for `jobs`, `at_once` at a time; tells of each as it ends, failed ones included.
+
+    What `on_done` raises passes through, and jobs that have not begun are left undone.
+    """
     with ThreadPoolExecutor(max_workers=at_once) as pool:
-        running: dict[Future[Made], Job] = {pool.submit(make_dump, job, out): job for job in jobs}
+        running: dict[Future[Outcome], Job] = {pool.submit(work, job): job for job in jobs}
         try:
             while running:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)

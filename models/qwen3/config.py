@@ -82,3 +82,17 @@ QWEN3_0_6B = Qwen3Config(
     num_key_value_heads=8,
     head_dim=128,
 )
+
+QWEN3_32B = Qwen3Config(
+    vocab_size=151936,
+    hidden_size=5120,
+    intermediate_size=25600,
+    num_hidden_layers=64,
+    num_attention_heads=64,
+    num_key_value_heads=8,
+    head_dim=128,
+    tie_word_embeddings=False,
+)
+
+# By the names that workloads take.
+CONFIGS = {"0.6b": QWEN3_0_6B, "32b": QWEN3_32B}

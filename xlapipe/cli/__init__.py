@@ -1,6 +1,7 @@
 """The command line: the only package that prints or exits.
 
-Exit codes: 0 good, 1 an expectation failed or plans differ, 2 bad input or a failed compile.
+Exit codes: 0 good, 1 an expectation failed, plans differ or nothing fits, 2 bad input or a failed
+compile.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from xlapipe.cli import about, checking, comparing, compiling, device, reading
+from xlapipe.cli import about, checking, comparing, compiling, device, fitting, reading
 from xlapipe.cli.options import Command, Commands
 from xlapipe.errors import XlapipeError
 
@@ -57,6 +58,6 @@ def _parser() -> argparse.ArgumentParser:
         description="Compile a JAX step for an NVIDIA GPU on any machine, and check XLA's plan.",
     )
     commands = Commands(parser)
-    for module in (about, compiling, device, reading, checking, comparing):
+    for module in (about, compiling, fitting, device, reading, checking, comparing):
         module.add(commands)
     return parser

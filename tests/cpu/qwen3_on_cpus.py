@@ -1,0 +1,161 @@
+"""Runs the sharded Qwen3 on 1 and 8 CPU devices and writes what it computed: `… OUT.npz`.
+
+A process of its own, since jax takes the number of CPU devices once.
+"""
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import install_import_hook
+
+with install_import_hook("models.qwen3", "beartype.beartype"):
+    from models.qwen3.cache import init_cache
+    from models.qwen3.config import Qwen3Config
+    from models.qwen3.sharded import forward, loss
+    from models.qwen3.sharded.serve import CACHE, SEQUENCES, serve_specs, serve_step
+    from models.qwen3.sharded.stacked import stacked_weights, unstacked_weights
+    from models.qwen3.sharded.train import TARGETS, TOKENS, optimizer, state_specs, train_step
+    from models.qwen3.steps import abstract_model, decode_step, nnx
+
+TIED = Qwen3Config(
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    head_dim=8,
+    rope_theta=100.0,
+    dtype="float32",
+)
+CONFIGS = {"tied": TIED, "untied": replace(TIED, tie_word_embeddings=False)}
+BATCH, SEQ, SLOTS, STEPS = 8, 16, 12, 3
+
+# Several parts of each, as at the sizes that they are for.
+forward.QUERIES_AT_ONCE, loss.TOKENS_AT_ONCE = 32, 16
+
+
+def main(out: str) -> None:
+    found: dict[str, Any] = {}
+    for name, config in CONFIGS.items():
+        graphdef, abstract = abstract_model(config)
+        params = random_like(abstract)
+        found |= flat(f"{name}/model", whole_model(graphdef, params, config))
+        stacked = stacked_weights(params, config)
+        found |= flat(f"{name}/start", {"weights": stacked})
+        found |= flat(f"{name}/2x4", trained(stacked, config, 2, 4))
+        if config is TIED:
+            found |= flat("1x1", trained(stacked, config, 1, 1))
+            found |= flat("unrolled", trained(stacked, config, 4, 2, unrolled=True))
+        else:
+            found |= flat("decode", decoded(params, config))
+            found |= flat("served", served(unstacked_weights(stacked), config))
+    np.savez(out, **found)
+
+
+def flat(prefix: str, tree: Any) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {f"{prefix}/{jax.tree_util.keystr(path)}": np.asarray(leaf) for path, leaf in leaves}
+
+
+def random_like(abstract: Any) -> Any:
+    leaves, tree = jax.tree.flatten(abstract)
+    keys = jax.random.split(jax.random.key(0), len(leaves))
+    arrays = [jax.random.normal(k, leaf.shape) / 5 for k, leaf in zip(keys, leaves, strict=True)]
+    return tree.unflatten(arrays)
+
+
+def tokens_and_targets() -> tuple[Any, Any]:
+    tokens = jax.random.randint(jax.random.key(1), (BATCH, SEQ), 0, TIED.vocab_size)
+    # The last token of each sequence and all of the last half of one have no target.
+    targets = jnp.roll(tokens, -1, 1).at[:, -1].set(-1).at[2, SEQ // 2 :].set(-1)
+    return tokens, targets
+
+
+def whole_model(graphdef: Any, params: Any, config: Qwen3Config) -> dict[str, Any]:
+    """Loss and gradients through `models.qwen3.model`, which knows no mesh, from all logits."""
+    tokens, targets = tokens_and_targets()
+    positions = jnp.broadcast_to(jnp.arange(SEQ), tokens.shape)
+
+    def mean_loss(params: Any) -> Any:
+        model = nnx.merge(graphdef, params)
+        x, _ = model(tokens, positions, init_cache(config, batch=BATCH, cache_length=SEQ))
+        logits = model.logits(x.reshape(-1, config.hidden_size)).reshape(BATCH, SEQ, -1)
+        chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None] % 64, -1)
+        return -jnp.where(targets >= 0, chosen[..., 0], 0).sum() / (targets >= 0).sum()
+
+    value, gradients = jax.jit(jax.value_and_grad(mean_loss))(params)
+    return {"loss": value, "gradients": stacked_weights(gradients, config)}
+
+
+def trained(
+    weights: Any, config: Qwen3Config, fsdp: int, tensor: int, *, unrolled: bool = False
+) -> dict[str, Any]:
+    """Loss, gradients (from the first moment) and weights after one step."""
+    mesh = mesh_of("fsdp", fsdp, tensor)
+    state = {"params": weights, "optimizer": optimizer().init(weights)}
+    tokens, targets = tokens_and_targets()
+    arguments = (
+        placed(state, state_specs(config), mesh),
+        placed(tokens, TOKENS, mesh),
+        placed(targets, TARGETS, mesh),
+    )
+    with jax.set_mesh(mesh):
+        after, value = jax.jit(train_step(config, unrolled=unrolled))(*arguments)
+    moment = after["optimizer"][0].mu
+    gradients = jax.tree.map(lambda leaf: leaf / 0.1, moment)
+    return {"loss": value, "gradients": gradients, "weights": after["params"]}
+
+
+def decoded(params: Any, config: Qwen3Config) -> dict[str, Any]:
+    """Three steps through `models.qwen3.steps`."""
+    cache = init_cache(config, batch=BATCH, cache_length=SLOTS)
+    return steps(jax.jit(decode_step(config)), params, cache)
+
+
+def served(params: Any, config: Qwen3Config) -> dict[str, Any]:
+    """The same on 2 × 4 devices."""
+    mesh = mesh_of("data", 2, 4)
+    cache = placed(init_cache(config, batch=BATCH, cache_length=SLOTS), CACHE, mesh)
+    with jax.set_mesh(mesh):
+        return steps(
+            jax.jit(serve_step(config)),
+            placed(params, serve_specs(config), mesh),
+            cache,
+            lambda array: placed(array, SEQUENCES, mesh),
+        )
+
+
+def steps(step: Any, params: Any, cache: Any, place: Any = lambda array: array) -> dict[str, Any]:
+    tokens, _ = tokens_and_targets()
+    logits = []
+    for number in range(STEPS):
+        # A sequence whose position is past the cache writes nothing.
+        positions = jnp.full((BATCH,), number, jnp.int32).at[3].set(SLOTS)
+        answer = step(params, cache, place(tokens[:, number]), place(positions))
+        cache = answer["cache"]
+        logits.append(answer["logits"])
+    return {"logits": logits, "cache": cache}
+
+
+def mesh_of(first: str, others: int, tensor: int) -> Mesh:
+    devices = np.array(jax.devices()[: others * tensor]).reshape(others, tensor)
+    return Mesh(devices, (first, "tensor"), axis_types=(AxisType.Auto,) * 2)
+
+
+def placed(tree: Any, specs: Any, mesh: Mesh) -> Any:
+    shardings = jax.tree.map(
+        lambda spec: NamedSharding(mesh, spec),
+        specs,
+        is_leaf=lambda leaf: isinstance(leaf, PartitionSpec),
+    )
+    return jax.device_put(tree, shardings)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,79 @@
+"""The grid of `--vary`: what it stands for, and what is refused."""
+
+import pytest
+
+from xlapipe.errors import WorkloadError, XlapipeError
+from xlapipe.vary import MOST_COMBINATIONS, Axis, combinations
+
+
+def axes(*texts: str) -> list[Axis]:
+    return [Axis.parse(text) for text in texts]
+
+
+def test_values_are_literals() -> None:
+    assert Axis.parse("batch=1,8,64") == Axis("batch", (1, 8, 64))
+    assert Axis.parse("size='0.6b','32b'") == Axis("size", ("0.6b", "32b"))
+    assert Axis.parse("dims=(1, 2),(3, 4)") == Axis("dims", ((1, 2), (3, 4)))
+    assert Axis.parse("layers=None, 2") == Axis("layers", (None, 2))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["batch", "batch=", "=1", "batch=a", "b-c=1", "batch=1;2", "batch=f(1)", "a=" + "(" * 999],
+)
+def test_other_text_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(XlapipeError, match=r"--vary .*expected a parameter's name and literals"):
+        Axis.parse(text)
+
+
+def test_a_value_given_twice_is_refused() -> None:
+    with pytest.raises(XlapipeError, match="names a value twice"):
+        Axis.parse("batch=8,1,8")
+    with pytest.raises(XlapipeError, match="names a value twice"):
+        Axis.parse("flag=1,True")
+
+
+def test_the_grid_has_the_last_axis_fastest_and_keeps_given_arguments() -> None:
+    found = combinations("m:step(size='32b')", axes("batch=1,8", "seq=2,4"))
+    assert [str(each) for each in found] == [
+        "batch=1, seq=2",
+        "batch=1, seq=4",
+        "batch=8, seq=2",
+        "batch=8, seq=4",
+    ]
+    assert found[2].reference.target == "m:step(size='32b', batch=8, seq=2)"
+    assert found[2].values == {"batch": 8, "seq": 2}
+
+
+def test_without_an_axis_there_is_one_combination() -> None:
+    (found,) = combinations("m:step", [])
+    assert (str(found), found.reference.target) == ("", "m:step")
+
+
+@pytest.mark.parametrize(
+    ("workload", "texts", "expected"),
+    [
+        ("m:step", ["batch=1", "batch=2"], "--vary batch: given twice"),
+        ("m:step(batch=4)", ["batch=1"], "gives batch=4 already"),
+        (
+            "m:step",
+            [f"a={','.join(map(str, range(40)))}"] * 1
+            + ["b=" + ",".join(map(str, range(MOST_COMBINATIONS // 40 + 1)))],
+            "combinations; at most",
+        ),
+    ],
+)
+def test_grids_of_no_sense_are_refused(workload: str, texts: list[str], expected: str) -> None:
+    with pytest.raises(XlapipeError, match=expected):
+        combinations(workload, axes(*texts))
+
+
+def test_an_unknown_workload_is_named_as_it_was_written() -> None:
+    with pytest.raises(WorkloadError, match="unknown workload 'qwen3-trian'"):
+        combinations("qwen3-trian", axes("batch=1"))
+
+
+def test_numbers_are_ranked_by_size_and_others_as_listed() -> None:
+    numbers, names = Axis.parse("batch=64,1,8"), Axis.parse("size='large','small'")
+    assert sorted(numbers.values, key=numbers.rank) == [1, 8, 64]
+    assert sorted(names.values, key=names.rank) == ["large", "small"]
