@@ -156,6 +156,7 @@ def test_answers(good: PlanUnderTest, lost: PlanUnderTest) -> None:
     assert good.temp_bytes == good.totals.temp_bytes
     assert good.gemms() == good.gemms("cublas") == ()
     assert good.copies() == () and not good.tuned
+    assert good.collectives() == good.collectives("all-gather") == ()
     assert repr(good) == "<plan of good for h200>"
     answer = lost.aliases("cache")
     assert not answer
@@ -261,6 +262,13 @@ def test_refused_before_compiling(
     assert told == []
 
 
+def test_collectives(plans: PlansOfTest) -> None:
+    plan = plans(broken.sharded(), topology="2x1")
+    (reduced,) = plan.collectives("all-reduce")
+    assert plan.collectives() == (reduced,)
+    assert (reduced.group_size, reduced.crosses_hosts(gpus_per_host=1)) == (2, True)
+
+
 def test_what_the_step_raises_passes_through(plans: PlansOfTest) -> None:
     with pytest.raises(TypeError, match=r"incompatible shapes|contracting"):
         plans(broken.does_not_lower())
@@ -269,6 +277,8 @@ def test_what_the_step_raises_passes_through(plans: PlansOfTest) -> None:
 def test_refused_questions(plans: PlansOfTest, good: PlanUnderTest) -> None:
     with pytest.raises(XlapipeError, match="unknown gemm backend 'magma'"):
         good.gemms("magma")
+    with pytest.raises(XlapipeError, match="unknown kind of collective 'gather'; known: all-g"):
+        good.collectives("gather")
     bare = replace(good, _expectations=())
     with pytest.raises(XlapipeError, match="nothing to check"):
         bare.check()

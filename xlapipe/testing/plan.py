@@ -7,9 +7,11 @@ from xlapipe.dump import Dump
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Aliased, Donated, Expectation, check_all
 from xlapipe.plan import Plan, Totals
+from xlapipe.plan.collectives import Collective
 from xlapipe.plan.copies import Copy, find_copies
 from xlapipe.plan.donation import Donation, donations
 from xlapipe.plan.gemms import Gemm, GemmBackend
+from xlapipe.plan.hlo import COLLECTIVES
 from xlapipe.plan.program import Program
 from xlapipe.testing.answer import Answer, answer_of
 from xlapipe.testing.goldens import Goldens
@@ -102,6 +104,20 @@ class PlanUnderTest:
         if backend not in known:
             raise XlapipeError(f"unknown gemm backend {backend!r}; known: {', '.join(known)}")
         return tuple(gemm for gemm in self.plan.gemms if gemm.backend in known[backend])
+
+    def collectives(self, kind: str | None = None) -> tuple[Collective, ...]:
+        """What devices exchange; `kind` is XLA's, e.g. `all-gather`.
+
+        Raises:
+          XlapipeError: no such kind, or a plan without an HLO module.
+        """
+        if kind is not None and kind not in COLLECTIVES:
+            raise XlapipeError(
+                f"unknown kind of collective {kind!r}; known: {', '.join(sorted(COLLECTIVES))}"
+            )
+        if self.plan.collectives is None:
+            raise XlapipeError(f"{self!r}: its collectives are not known without an HLO module")
+        return tuple(each for each in self.plan.collectives if kind in (None, each.kind))
 
     def copies(self, above_bytes: int = 0) -> tuple[Copy, ...]:
         """Values of more than `above_bytes` that were written by moving data alone."""
