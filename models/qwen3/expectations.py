@@ -201,7 +201,8 @@ def _by_xla(
 def _with_decode_kernels(config: Qwen3Config, *, cache_length: int) -> tuple[Expectation, ...]:
     """Memory and kernels of a step of one sequence: five kernels a layer, and the head's."""
     heads, layers = config.num_attention_heads, config.num_hidden_layers
-    parts = heads * splits_of(heads, cache_length) * (config.head_dim + 1)
+    splits = splits_of(config.num_key_value_heads, cache_length)
+    parts = heads * splits * (config.head_dim + 1)
     vectors = 3 * config.hidden_size + config.qkv_size + config.q_size + config.intermediate_size
     return (
         TempAtMost(
