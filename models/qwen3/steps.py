@@ -11,7 +11,7 @@ from models.qwen3.cache import Cache
 from models.qwen3.config import Qwen3Config
 from models.qwen3.kernels.decode import decode_with_kernels
 from models.qwen3.kernels.prefill import prefill_with_kernels
-from models.qwen3.kernels.tiling import decode_fits, hopper_fits, prompt_fits
+from models.qwen3.kernels.tiling import HOPPER, decode_fits, hopper_fits, prompt_fits
 from models.qwen3.model import Qwen3
 
 Params: TypeAlias = dict[str, Any]
@@ -20,7 +20,6 @@ Step: TypeAlias = Callable[[Params, Cache, Array, Array], Outputs]
 # XLA computes all of a step, or the kernels of `kernels/` what they are for: through Triton on any
 # GPU; on Hopper, through Mosaic GPU where that is faster; or in Pallas's interpreters, anywhere.
 Implementation: TypeAlias = Literal["xla", "triton", "hopper", "interpret", "interpret-hopper"]
-HOPPER = "9.0"
 
 
 def abstract_model(config: Qwen3Config) -> tuple[nnx.GraphDef[Qwen3], Params]:

@@ -72,7 +72,7 @@ def decoded(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any, int]]:
     slots = 16 if request.param == "one small chunk" else 256
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "several chunks each":
-            patch.setattr(tiling, "PROGRAMS", CONFIG.num_attention_heads * 2)
+            patch.setattr(tiling, "PROGRAMS", CONFIG.num_key_value_heads * 2)
         config = replace(CONFIG, tie_word_embeddings=slots == 256)
         params, cache = _params(config), _cache(1, slots)
         steps = [jax.jit(decode_step(config, implementation=each)) for each in ("xla", "interpret")]

@@ -6,7 +6,6 @@ projection gives is never written. Tables of angles are fetched beside the produ
 The twin in plain JAX is `Attention.heads`, `queries` and `keys`, and `cache.write_positions`.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,11 +17,12 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float, Int
 
 from models.qwen3.kernels.hopper_products import ROWS, Epilogue, Tile, pair_products
-from models.qwen3.kernels.mosaic import COMPUTING, swizzled
+from models.qwen3.kernels.mosaic import COMPUTING, read, swizzled
 from models.qwen3.kernels.tiling import HOPPER_COLUMNS, HOPPER_ROWS
 
 HEAD = HOPPER_COLUMNS
 HALF = HEAD // 2
+WGMMA = plgpu.Layout.WGMMA
 
 
 @partial(jax.jit, static_argnames=("eps", "programs", "interpret"))
@@ -79,19 +79,15 @@ def prompt_heads(
         def rotated(x: Array, scale_ref: Any) -> tuple[Array, Array]:
             inverse = lax.rsqrt(jnp.sum(x * x, axis=1) / HEAD + eps)
             own = angles_smem.at[pl.ds(warpgroup * ROWS, ROWS)]
-            cos, sin = (plgpu.load(own.at[:, half], layout=plgpu.Layout.WGMMA) for half in _HALVES)
+            cos, sin = (read(own.at[:, half], WGMMA, swizzled=True) for half in _HALVES)
             low, high = (
-                x[:, half]
-                * _along(inverse, 0)
-                * _along(
-                    plgpu.load(
-                        scale_ref.at[half], layout=plgpu.Layout.WGMMA.reduce(0), optimized=False
-                    ).astype(jnp.float32),
-                    1,
-                )
-                for half in _HALVES
+                x[:, half] * _along(inverse, 0) * _along(scale.astype(jnp.float32), 1)
+                for half, scale in zip(_HALVES, scales_of(scale_ref), strict=True)
             )
             return (low * cos - high * sin).astype(dtype), (high * cos + low * sin).astype(dtype)
+
+        def scales_of(ref: Any) -> list[Array]:
+            return [read(ref.at[half], WGMMA.reduce(0), swizzled=False) for half in _HALVES]
 
         def split(x: Array) -> tuple[Array, Array]:
             low, high = (x[:, half].astype(dtype) for half in _HALVES)
@@ -108,14 +104,12 @@ def prompt_heads(
             """As `write`, but slots that no token has keep what they hold."""
 
             def kept() -> tuple[Array, Array]:
-                number = plgpu.broadcasted_iota(
-                    jnp.int32, (ROWS, HALF), 0, layout=plgpu.Layout.WGMMA
-                )
+                number = plgpu.broadcasted_iota(jnp.int32, (ROWS, HALF), 0, layout=WGMMA)
                 low, high = (
                     jnp.where(
                         first + number < tokens,
                         part,
-                        plgpu.load(target.at[:, half], layout=plgpu.Layout.WGMMA, optimized=False),
+                        read(target.at[:, half], WGMMA, swizzled=False),
                     )
                     for half, part in zip(_HALVES, halves, strict=True)
                 )
@@ -126,33 +120,23 @@ def prompt_heads(
                 whole = first + ROWS <= tokens
                 write(target, lax.cond(whole, lambda: halves, kept))
 
-        def each(do: Callable[[Array, int], None]) -> None:
-            for member, x in enumerate((one, two)):
-                do(x, member)
+        pair = ((head, one), (head + 1, two))
 
         @pl.when(head < heads)
         def _queries() -> None:
-            each(
-                lambda x, member: write(
-                    q_ref.at[sequence, here, head + member], rotated(x, q_scale_ref)
-                )
-            )
+            for number, x in pair:
+                write(q_ref.at[sequence, here, number], rotated(x, q_scale_ref))
 
         @pl.when((head >= heads) & (head < heads + kv_heads))
         def _keys() -> None:
-            each(
-                lambda x, member: write_unpadded(
-                    k_ref.at[sequence, head - heads + member, here], rotated(x, k_scale_ref)
-                )
-            )
+            for number, x in pair:
+                target = k_ref.at[sequence, number - heads, here]
+                write_unpadded(target, rotated(x, k_scale_ref))
 
         @pl.when(head >= heads + kv_heads)
         def _values() -> None:
-            each(
-                lambda x, member: write_unpadded(
-                    v_ref.at[sequence, head - heads - kv_heads + member, here], split(x)
-                )
-            )
+            for number, x in pair:
+                write_unpadded(v_ref.at[sequence, number - heads - kv_heads, here], split(x))
 
         plgpu.barrier_arrive(empty)
 

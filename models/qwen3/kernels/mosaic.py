@@ -3,6 +3,7 @@
 Every block has two warpgroups that compute and a third that fetches for both.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -80,6 +81,22 @@ def by_role(compute: Callable[[Array], None], fetch: Callable[[], None]) -> None
     def _fetch() -> None:
         plgpu.set_max_registers(_FETCHING_REGISTERS, action="decrease")
         fetch()
+
+
+def read(source: Any, layout: Any, *, swizzled: bool) -> Array:
+    """A reference's elements, spread over the registers of a warpgroup as `layout` says.
+
+    Args:
+      swizzled: it is shared memory in an order that suits the layout.
+    """
+    found: Array = plgpu.load(source, *_WHOLE, layout=layout, optimized=swizzled)
+    return found
+
+
+# jax 0.10 asks for an index; 0.11 warns of it, and 0.12 has none.
+_INDEX = inspect.signature(plgpu.load).parameters.get("idx")
+_ASKED = _INDEX is not None and _INDEX.default is inspect.Parameter.empty
+_WHOLE: tuple[Any, ...] = ((),) if _ASKED else ()
 
 
 def swizzled(shape: tuple[int, ...], dtype: Any) -> Any:

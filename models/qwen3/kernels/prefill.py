@@ -1,4 +1,4 @@
-"""A prompt into an empty cache, with the kernels around attention; the products are XLA's."""
+"""A prompt into an empty cache, with the kernels for any GPU or with those for Hopper."""
 
 from typing import Any
 

@@ -13,6 +13,8 @@ QUERIES = 128
 KEYS = 128
 # The least that a tensor core takes.
 LEAST = 16
+# The compute capability of the GPUs that its kernels are for.
+HOPPER = "9.0"
 # Of a prompt's products on Hopper: tokens and outputs of a tile, and the slice of the contracted
 # axis that is read at once. A head is one tile's outputs.
 HOPPER_ROWS = 128
