@@ -146,10 +146,15 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         ("xla", {"cache_length": 40}),
         ("triton", {"length": 128, "batch": 2, "cache_length": 40}),
         ("xla", {"length": 24}),
+        ("triton", {"compute_capability": "9.0"}),
+        ("hopper", {"length": 128, "compute_capability": "9.0", "head_dim": 128}),
+        ("triton", {"length": 128, "compute_capability": "10.0", "head_dim": 128}),
+        ("triton", {"length": 64, "compute_capability": "9.0", "head_dim": 128}),
     ],
     ids=str,
 )
 def test_kernels_are_taken_where_they_are_for(expected: str, changes: dict[str, Any]) -> None:
     asked = {"platform": "gpu", "batch": 1, "length": 1, "cache_length": 64, **changes}
-    config = replace(CONFIG, dtype=asked.pop("dtype", "bfloat16"))
+    shape = {"hidden_size": 128, "intermediate_size": 256, "head_dim": asked.pop("head_dim", 32)}
+    config = replace(CONFIG, dtype=asked.pop("dtype", "bfloat16"), **shape)
     assert implementation_for(config, **asked) == expected

@@ -19,7 +19,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
-from models.qwen3.kernels.mosaic import COMPUTING, by_role, mosaic_call, swizzled
+from models.qwen3.kernels.mosaic import COMPUTING, accumulator, by_role, mosaic_call, swizzled
 from models.qwen3.kernels.tiling import HOPPER_ROWS
 
 # Queries of one warpgroup; keys that they meet at once, as many as a block has queries, so that
@@ -109,13 +109,13 @@ def hopper_attention(
                 sums, top, total = running
                 slot = slot_of(chunk)
 
-                def scores_of(accumulator: Any) -> Array:
-                    plgpu.wgmma(accumulator, own, k_smem.at[slot].transpose((1, 0)))
+                def scores_of(into: Any) -> Array:
+                    plgpu.wgmma(into, own, k_smem.at[slot].transpose((1, 0)))
                     change_turns()
-                    scores: Array = accumulator[...]
+                    scores: Array = into[...]
                     return scores
 
-                scores = pl.run_scoped(scores_of, plgpu.ACC((QUERIES, KEYS), jnp.float32))
+                scores = pl.run_scoped(scores_of, accumulator(QUERIES, KEYS))
                 plgpu.barrier_arrive(k_empty.at[slot])
                 if masked:
                     row, column = (
@@ -141,15 +141,15 @@ def hopper_attention(
                 def _next_keys() -> None:
                     plgpu.barrier_wait(k_full.at[slot_of(chunk + 1)])
 
-                def values_of(accumulator: Any) -> Array:
-                    plgpu.wgmma(accumulator, weights, v_smem.at[slot])
-                    values: Array = accumulator[...]
+                def values_of(into: Any) -> Array:
+                    plgpu.wgmma(into, weights, v_smem.at[slot])
+                    values: Array = into[...]
                     return values
 
                 if interpret:  # which has wgmma of shared memory alone
                     values = jnp.dot(weights, v_smem[slot], preferred_element_type=jnp.float32)
                 else:
-                    values = pl.run_scoped(values_of, plgpu.ACC(sums.shape, jnp.float32))
+                    values = pl.run_scoped(values_of, accumulator(QUERIES, head_dim))
                 plgpu.barrier_arrive(v_empty.at[slot])
                 return sums * _rows(kept, head_dim) + values, new_top, total
 

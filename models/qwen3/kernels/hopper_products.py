@@ -17,7 +17,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
-from models.qwen3.kernels.mosaic import COMPUTING, by_role, mosaic_call, swizzled
+from models.qwen3.kernels.mosaic import COMPUTING, accumulator, by_role, mosaic_call, swizzled
 from models.qwen3.kernels.tiling import HOPPER_COLUMNS, HOPPER_INNER, HOPPER_ROWS
 
 # Tokens of one warpgroup.
@@ -157,8 +157,8 @@ def pair_products(
                     plgpu.barrier_arrive(empty.at[slot_of(step + steps - 1)])
                     return one[...], two[...]
 
-                accumulator = plgpu.ACC((ROWS, HOPPER_COLUMNS), jnp.float32)
-                one, two = pl.run_scoped(multiply, accumulator, accumulator)
+                sums = accumulator(ROWS, HOPPER_COLUMNS)
+                one, two = pl.run_scoped(multiply, sums, sums)
                 tile = tile_of(number, warpgroup)
                 epilogue.finish(refs, scratch, warpgroup, tile, one, two)
                 return step + steps

@@ -102,5 +102,12 @@ _WHOLE: tuple[Any, ...] = ((),) if _ASKED else ()
 def swizzled(shape: tuple[int, ...], dtype: Any) -> Any:
     """Shared memory in the order that TMA writes and wgmma reads without bank conflicts."""
     columns = _SWIZZLE // jnp.dtype(dtype).itemsize
-    tiling = plgpu.TilingTransform((8, columns))
-    return plgpu.SMEM(shape, dtype, transforms=(tiling, plgpu.SwizzleTransform(_SWIZZLE)))
+    # Their base class has a method without a body, which is nowhere called.
+    tiling = plgpu.TilingTransform((8, columns))  # type: ignore[abstract]
+    swizzle = plgpu.SwizzleTransform(_SWIZZLE)  # type: ignore[abstract]
+    return plgpu.SMEM(shape, dtype, transforms=(tiling, swizzle))
+
+
+def accumulator(rows: int, columns: int) -> Any:
+    """float32 sums of wgmma, in registers of a warpgroup."""
+    return plgpu.ACC((rows, columns), jnp.float32)  # type: ignore[attr-defined]
