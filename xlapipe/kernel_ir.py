@@ -1,36 +1,47 @@
-"""Takes source locations out of the Triton kernels that Pallas puts into a lowered module.
+"""Takes source locations out of the kernels that Pallas puts into a lowered module.
 
 A kernel travels as MLIR bytecode in an attribute of its custom call, locations and all. Paths and
 lines in there are out of reach of every rule for text, and would change a dump with each line that
 is added above a kernel.
 """
 
+import hashlib
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from jax._src.lib import triton
 from jax._src.lib.mlir import ir, passmanager
 
-TARGET = "__gpu$xla.gpu.triton"
+TRITON, MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
+# The attribute that holds a kernel of each.
+_KERNEL = {TRITON: "ir", MOSAIC: "module"}
+# As jax writes them.
+_VERSION: dict[str, dict[str, int]] = {TRITON: {}, MOSAIC: {"desired_version": 0}}
 _CONFIG = "mhlo.backend_config"
 
 
 def strip_locations(module: Any) -> None:
     """Changes the StableHLO module in place; what the kernels compute stays the same."""
     with module.context:
-        calls = [
-            operation
-            for operation in _operations(module.operation)
-            if operation.name == "stablehlo.custom_call"
-            and ir.StringAttr(operation.attributes["call_target_name"]).value == TARGET
-        ]
-        for call in calls:
-            attributes: Any = ir.DictAttr(call.attributes[_CONFIG])
-            config = {item.name: item.attr for item in attributes}
-            kernel = ir.StringAttr(config["ir"]).value_bytes
-            config["ir"] = ir.StringAttr.get(_without_locations(kernel, module.context))
-            call.attributes[_CONFIG] = ir.DictAttr.get(config)
+        for operation in _operations(module.operation):
+            if operation.name == "stablehlo.custom_call" and _CONFIG in operation.attributes:
+                target = ir.StringAttr(operation.attributes["call_target_name"]).value
+                if target in _KERNEL:
+                    _strip(operation, target, module.context)
+
+
+def _strip(call: Any, target: str, context: Any) -> None:
+    attributes: Any = ir.DictAttr(call.attributes[_CONFIG])
+    config = {item.name: item.attr for item in attributes}
+    name = _KERNEL[target]
+    kernel = _without_locations(ir.StringAttr(config[name]).value_bytes, target, context)
+    config[name] = ir.StringAttr.get(kernel)
+    if target == MOSAIC:
+        # By which the runtime knows what it has compiled before.
+        config["kernel_hash"] = ir.StringAttr.get(hashlib.sha256(kernel).digest())
+    call.attributes[_CONFIG] = ir.DictAttr.get(config)
 
 
 def _operations(operation: Any) -> Iterator[Any]:
@@ -41,13 +52,25 @@ def _operations(operation: Any) -> Iterator[Any]:
                 yield from _operations(inner.operation)
 
 
-def _without_locations(bytecode: bytes, context: Any) -> bytes:
+def _without_locations(bytecode: bytes, target: str, context: Any) -> bytes:
     # In jax's own context: operations of a dialect that a new one does not know (the barrier of
     # `gpu`) would be written as unregistered ones, which XLA cannot read.
-    with context, ir.Location.unknown():
-        triton.dialect.register_dialect(context)
+    with context, ir.Location.unknown(), _unregistered_allowed(context, target == MOSAIC):
+        if target == TRITON:
+            triton.dialect.register_dialect(context)
         module = ir.Module.parse(bytecode)
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
         stripped = io.BytesIO()
-        module.operation.write_bytecode(stripped)
+        module.operation.write_bytecode(stripped, **_VERSION[target])
         return stripped.getvalue()
+
+
+@contextmanager
+def _unregistered_allowed(context: Any, allowed: bool) -> Iterator[None]:
+    """Operations of Mosaic GPU travel under names that are stable, and of no dialect."""
+    before = context.allow_unregistered_dialects
+    context.allow_unregistered_dialects = allowed or before
+    try:
+        yield
+    finally:
+        context.allow_unregistered_dialects = before

@@ -2,15 +2,19 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from models.qwen3.build_locks import locks_for
 from models.qwen3.executables import DECODE, INDEX, Executables, index_text, prompts_folder
+from models.qwen3.kernels.tiling import HOPPER, hopper_fits
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Finding, check_all
 from xlapipe.jobs import ATTACHED, Asked, jobs_of
+from xlapipe.machine import Machine
 from xlapipe.pipeline import Made, build
 from xlapipe.registry import WorkloadReference
+from xlapipe.target import target_named
 
 _WORKLOADS = "models.qwen3.workloads"
 _TIMEOUT_SECONDS = 3600.0
@@ -22,6 +26,7 @@ def build_executables(
     *,
     target: str,
     gemm: str | None = None,
+    locks: Sequence[Path] = (),
     on_built: Callable[[str, Made], None] = lambda name, made: None,
 ) -> None:
     """Compiles the programs, and holds each against its expectations.
@@ -31,7 +36,10 @@ def build_executables(
       asked_for: its path is made anew; a folder that this function made before is replaced.
       target: a name of `xlapipe targets`, or `attached`.
       gemm: GEMM policy. By default `auto` on the attached GPU, which tunes, and `cublas` without
-        it: Triton's tiles are then XLA's first guess.
+        it: Triton's tiles are then XLA's first guess. Prompts on Hopper are the better for
+        `cublas` anyway, see `steps.xla_options`.
+      locks: autotune locks, or folders of them, with one for each program; see `build_locks`.
+        They say the policy then.
       on_built: called with the name of each and what the pipeline made.
 
     Raises:
@@ -41,12 +49,21 @@ def build_executables(
     path = asked_for.path
     if path.exists() and not (path / INDEX).is_file() and (path.is_file() or any(path.iterdir())):
         raise XlapipeError(f"{path}: holds something else; name a new folder")
-    policy = gemm or ("auto" if target == ATTACHED else "cublas")
-    asked = Asked(target=target, policies=(policy,), timeout_seconds=_TIMEOUT_SECONDS)
+    hopper = _compute_capability(target) == HOPPER
+    references = _references(checkpoint.resolve(), asked_for, hopper=hopper)
+    lock_of = locks_for(references, locks)
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         partial.mkdir(parents=True)
-        for name, reference in _references(checkpoint.resolve(), asked_for).items():
+        for name, reference in references.items():
+            on_cublas = target != ATTACHED or (hopper and name != DECODE)
+            policy = gemm or ("cublas" if on_cublas else "auto")
+            asked = Asked(
+                target=target,
+                policies=() if gemm is None and locks else (policy,),
+                autotune_lock=lock_of.get(name),
+                timeout_seconds=_TIMEOUT_SECONDS,
+            )
             (job,) = jobs_of([reference], asked)
             made = build(job, partial / name)
             _refuse_unless_as_expected(name, check_all(made.dump.expectations, made.dump.program))
@@ -61,17 +78,30 @@ def build_executables(
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _references(checkpoint: Path, executables: Executables) -> dict[str, WorkloadReference]:
+def _compute_capability(target: str) -> str | None:
+    """Of the GPU that is built for, e.g. `9.0`; None where nobody tells."""
+    if target != ATTACHED:
+        return target_named(target).compute_capability
+    gpu = Machine.here().gpu()
+    if gpu is None or gpu.compute_capability is None:
+        return None
+    return ".".join(map(str, gpu.compute_capability))
+
+
+def _references(
+    checkpoint: Path, executables: Executables, *, hopper: bool
+) -> dict[str, WorkloadReference]:
     """The workload of each program, by the name of its folder."""
-    sizes = executables.sizes
+    sizes, config = executables.sizes, executables.config
     common = (
-        f"config={str(checkpoint)!r}, layers=None, dtype={executables.config.dtype!r}, "
+        f"config={str(checkpoint)!r}, layers=None, dtype={config.dtype!r}, "
         f"batch={sizes.batch}, cache_length={sizes.cache_length}, candidates={sizes.candidates}"
     )
-    workloads = {
-        prompts_folder(bucket): f"qwen3_prompts({common}, length={bucket})"
-        for bucket in executables.buckets
-    }
+    workloads = {}
+    for bucket in executables.buckets:
+        fits = hopper and config.itemsize == 2 and hopper_fits(config, bucket)
+        given = ", implementation='hopper'" if fits else ""
+        workloads[prompts_folder(bucket)] = f"qwen3_prompts({common}, length={bucket}{given})"
     workloads[DECODE] = f"qwen3_generate({common}, steps={sizes.steps})"
     # As if registered, so that no folder `models` of the user's is taken for this one.
     return {

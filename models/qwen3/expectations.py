@@ -5,6 +5,7 @@ GEMM policy adds. XLA overlays most of it, so that plans stay well below; what a
 anything that grows with the number of layers, with the vocabulary or with the cache.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from models.qwen3.config import Qwen3Config
@@ -126,18 +127,26 @@ def reference_step_donated(sizes: ReferenceSizes) -> tuple[Expectation, ...]:
 
 
 def prefill(
-    config: Qwen3Config, *, batch: int, length: int, cache_length: int, kernels: bool = False
+    config: Qwen3Config,
+    *,
+    batch: int,
+    length: int,
+    cache_length: int,
+    kernels: bool = False,
+    hopper: bool = False,
 ) -> tuple[Expectation, ...]:
     """Prompts of up to `length` tokens into a cache of `cache_length` slots.
 
     Args:
       kernels: of the step that has them (`implementation="triton"`).
+      hopper: of the step with those for Hopper (`implementation="hopper"`).
     """
-    computed = (
-        _with_prompt_kernels(config, batch=batch, tokens=length)
-        if kernels
-        else _by_xla(config, batch=batch, tokens=length, attended=length)
-    )
+    if hopper:
+        computed = _with_hopper_kernels(config, batch=batch, tokens=length)
+    elif kernels:
+        computed = _with_prompt_kernels(config, batch=batch, tokens=length)
+    else:
+        computed = _by_xla(config, batch=batch, tokens=length, attended=length)
     # Logits of one position of each sequence are wanted, and may have such a shape themselves.
     shapes = {(batch, length), (batch * length,)} if length > 1 and batch > 1 else {(length,)}
     return (
@@ -201,7 +210,8 @@ def _by_xla(
 def _with_decode_kernels(config: Qwen3Config, *, cache_length: int) -> tuple[Expectation, ...]:
     """Memory and kernels of a step of one sequence: five kernels a layer, and the head's."""
     heads, layers = config.num_attention_heads, config.num_hidden_layers
-    parts = heads * splits_of(heads, cache_length) * (config.head_dim + 1)
+    splits = splits_of(config.num_key_value_heads, cache_length)
+    parts = heads * splits * (config.head_dim + 1)
     vectors = 3 * config.hidden_size + config.qkv_size + config.q_size + config.intermediate_size
     return (
         TempAtMost(
@@ -230,6 +240,37 @@ def _with_prompt_kernels(
     )
 
 
+def _with_hopper_kernels(
+    config: Qwen3Config, *, batch: int, tokens: int
+) -> tuple[Expectation, ...]:
+    """Memory and products of prompts on Hopper; the products of qkv, gate and up are kernels."""
+    n, d = batch * tokens, config.hidden_size
+    # Embedded, normed, and as either product left it; queries, what was attended to, activations.
+    values = n * (4 * d + 2 * config.q_size + config.intermediate_size) * config.itemsize
+    tables = 3 * tokens * config.head_dim * FLOAT32
+    rows = batch * tokens
+    scopes = {"attention/o_proj": rows, "mlp/down_proj": rows}
+    # Triton may split both products, whose slices are left to their readers.
+    bounds = {"cublas": WORKSPACE_BYTES, "triton": 2 * _partials(n, d)}
+    bounds["auto"] = sum(bounds.values())
+    return (
+        *(
+            TempAtMost(
+                values + tables + _added_logits(config, batch) + SMALL_BYTES + bound,
+                because="values of one layer, RoPE's angles, what the products need",
+                under=policy,
+            )
+            for policy, bound in bounds.items()
+        ),
+        *_accounted(config, scopes, batch=batch),
+    )
+
+
+def _added_logits(config: Qwen3Config, batch: int) -> int:
+    """Logits of the rows that cuBLAS is given on top."""
+    return _up(batch) * config.vocab_size * FLOAT32 if batch % ROWS and batch > 1 else 0
+
+
 def _kernel_counts(**counts: int) -> tuple[Expectation, ...]:
     return tuple(
         KernelCount(name, count, because="the same kernels in every layer")
@@ -251,9 +292,7 @@ def _temp(
     scores = batch * config.num_key_value_heads * rows * attended
     layer = values * config.itemsize + scores * (2 * FLOAT32 + config.itemsize)
     layer += n * config.head_dim * FLOAT32 + SMALL_BYTES  # and RoPE's cosines and sines
-    on_cublas = WORKSPACE_BYTES
-    if batch % ROWS and batch > 1:
-        on_cublas += _up(batch) * config.vocab_size * FLOAT32
+    on_cublas = WORKSPACE_BYTES + _added_logits(config, batch)
     on_triton = _partials(n, config.qkv_size) + _partials(n, 2 * f)
     bounds = {
         "cublas": (on_cublas, "values of one layer, workspace, logits of rows added"),
@@ -284,6 +323,13 @@ def _matmuls(
         queries = tokens * config.queries_per_kv_head
         rows["attention/scores"] = queries if attended > 1 else 1
         rows["attention/values"] = queries
+    return _accounted(config, rows, batch=batch, one_attended=attended == 1)
+
+
+def _accounted(
+    config: Qwen3Config, rows: Mapping[str, int], *, batch: int, one_attended: bool = False
+) -> tuple[Expectation, ...]:
+    """The matmuls of each layer, by scope with their rows, and the head's."""
     scopes = {
         f"layers_{layer}/{scope}": count
         for layer in range(config.num_hidden_layers)
@@ -297,7 +343,7 @@ def _matmuls(
                 Matmul(
                     scope,
                     backends=(*allowed, "reduce") if count == 1 else allowed,
-                    merged_into=0 if attended == 1 and scope.endswith("/values") else None,
+                    merged_into=0 if one_attended and scope.endswith("/values") else None,
                 )
                 for scope, count in scopes.items()
             ),
@@ -381,9 +427,17 @@ def prompts(
     cache_length: int,
     candidates: int | None,
     kernels: bool = False,
+    hopper: bool = False,
 ) -> tuple[Expectation, ...]:
     """Prompts of up to `length` tokens, and the first token behind each: as `prefill` expects."""
-    held = prefill(config, batch=batch, length=length, cache_length=cache_length, kernels=kernels)
+    held = prefill(
+        config,
+        batch=batch,
+        length=length,
+        cache_length=cache_length,
+        kernels=kernels,
+        hopper=hopper,
+    )
     return _drawing(held, config, batch=batch, candidates=candidates)
 
 

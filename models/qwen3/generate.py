@@ -81,6 +81,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--build-executables", type=Path, metavar="DIR", help="compile into DIR, and stop")
     add("--target", default=None, help="a name of `xlapipe targets`, or `attached`; default: h200")
     add("--gemm", choices=("auto", "cublas", "triton"), help="default: auto if attached, or cublas")
+    add(
+        "--autotune-lock",
+        type=Path,
+        action="append",
+        metavar="PATH",
+        help="a device's autotune results for a program, or a folder of them; repeatable",
+    )
     add("--batch", type=int, metavar="N", help="prompts at once; default: 1")
     add(
         "--prompt-length",

@@ -70,6 +70,7 @@ def build_command(options: argparse.Namespace) -> dict[str, Any]:
             asked_for,
             target=options.target or DEFAULT_TARGET,
             gemm=options.gemm,
+            locks=options.autotune_lock or (),
             on_built=on_built,
         )
     told = (

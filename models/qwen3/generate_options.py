@@ -15,7 +15,7 @@ from xlapipe.errors import XlapipeError
 DEFAULT_NEW_TOKENS = 64
 DEFAULT_PROMPT = "The compiler"
 _DRAWING = ("temperature", "top_k", "top_p", "seed")
-_BUILDING = ("target", "gemm", "batch", "prompt_length")
+_BUILDING = ("target", "gemm", "batch", "prompt_length", "autotune_lock")
 _RUNNING = ("prompt", "prompt_ids", "system", "executables", "memory_limit")
 
 

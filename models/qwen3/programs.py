@@ -15,7 +15,7 @@ from models.qwen3.cache import init_cache
 from models.qwen3.config import Qwen3Config
 from models.qwen3.decode_loop import abstract_state, decode_loop, prompt_step
 from models.qwen3.generation_sizes import GenerationSizes
-from models.qwen3.steps import Implementation, abstract_model, implementation_for
+from models.qwen3.steps import Implementation, abstract_model, implementation_for, xla_options
 from xlapipe.errors import XlapipeError
 from xlapipe.executable import LoadedExecutable
 
@@ -78,27 +78,33 @@ def compiled_here(config: Qwen3Config, sizes: GenerationSizes, device: jax.Devic
             batch=sizes.batch,
             length=length,
             cache_length=sizes.cache_length,
+            compute_capability=getattr(device, "compute_capability", None),
         )
 
-    prompts = prompt_step(
-        config, candidates=sizes.candidates, implementation=implementation(sizes.bucket)
-    )
+    chosen = {length: implementation(length) for length in (sizes.bucket, 1)}
+    prompts = prompt_step(config, candidates=sizes.candidates, implementation=chosen[sizes.bucket])
     decode = decode_loop(
-        config, steps=sizes.steps, candidates=sizes.candidates, implementation=implementation(1)
+        config, steps=sizes.steps, candidates=sizes.candidates, implementation=chosen[1]
     )
     return Programs(
         sizes,
-        _compile(prompts, prompt_arguments, device),
-        _compile(decode, decode_arguments, device),
+        _compile(prompts, prompt_arguments, device, xla_options(chosen[sizes.bucket])),
+        _compile(decode, decode_arguments, device, xla_options(chosen[1])),
     )
 
 
-def _compile(fn: Callable[..., Any], arguments: tuple[Any, ...], device: jax.Device) -> Program:
+def _compile(
+    fn: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    device: jax.Device,
+    options: dict[str, bool],
+) -> Program:
     sharding = jax.sharding.SingleDeviceSharding(device)
     placed = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arguments
     )
-    return _CompiledHere(jax.jit(fn, donate_argnums=DONATED).lower(*placed).compile())
+    lowered = jax.jit(fn, donate_argnums=DONATED).lower(*placed)
+    return _CompiledHere(lowered.compile(compiler_options=options))
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from models.qwen3.cache import Cache
 from models.qwen3.config import Qwen3Config
 from models.qwen3.kernels.decode import decode_with_kernels
 from models.qwen3.kernels.prefill import prefill_with_kernels
-from models.qwen3.kernels.tiling import decode_fits, prompt_fits
+from models.qwen3.kernels.tiling import HOPPER, decode_fits, hopper_fits, prompt_fits
 from models.qwen3.model import Qwen3
 
 Params: TypeAlias = dict[str, Any]
 Outputs: TypeAlias = dict[str, Any]
 Step: TypeAlias = Callable[[Params, Cache, Array, Array], Outputs]
-# XLA computes all of a step, or the kernels of `kernels/` what they are for: through Triton on a
-# GPU, or in Pallas's interpreter, anywhere.
-Implementation: TypeAlias = Literal["xla", "triton", "interpret"]
+# XLA computes all of a step, or the kernels of `kernels/` what they are for: through Triton on any
+# GPU; on Hopper, through Mosaic GPU where that is faster; or in Pallas's interpreters, anywhere.
+Implementation: TypeAlias = Literal["xla", "triton", "hopper", "interpret", "interpret-hopper"]
 
 
 def abstract_model(config: Qwen3Config) -> tuple[nnx.GraphDef[Qwen3], Params]:
@@ -33,12 +33,19 @@ def abstract_model(config: Qwen3Config) -> tuple[nnx.GraphDef[Qwen3], Params]:
 
 
 def implementation_for(
-    config: Qwen3Config, *, platform: str, batch: int, length: int, cache_length: int
+    config: Qwen3Config,
+    *,
+    platform: str,
+    batch: int,
+    length: int,
+    cache_length: int,
+    compute_capability: str | None = None,
 ) -> Implementation:
     """The faster one: kernels in 16 bits on a GPU, for shapes that they take.
 
     Args:
       platform: of the device, as jax names it.
+      compute_capability: of the GPU, e.g. `9.0`; where it is not known, kernels are for any.
       length: new tokens of each sequence. One is a decode step, whose kernels are for a single
         sequence; XLA's own products are the better ones for several.
     """
@@ -46,7 +53,18 @@ def implementation_for(
         return "xla"
     if length == 1:
         return "triton" if batch == 1 and decode_fits(cache_length) else "xla"
+    if compute_capability == HOPPER and hopper_fits(config, length):
+        return "hopper"
     return "triton" if prompt_fits(length) else "xla"
+
+
+def xla_options(implementation: Implementation) -> dict[str, bool]:
+    """What XLA is best told on the GPU, beyond its defaults.
+
+    Between the kernels for Hopper, the products that are left were faster in cuBLAS than what
+    autotuning made of them when it could choose Triton too.
+    """
+    return {"xla_gpu_enable_triton_gemm": False} if implementation == "hopper" else {}
 
 
 def prefill_step(config: Qwen3Config, *, implementation: Implementation = "xla") -> Step:
@@ -72,8 +90,11 @@ def prefill_step(config: Qwen3Config, *, implementation: Implementation = "xla")
             positions = jnp.where(steps < lengths[:, None], steps, steps + capacity)
             x, cache = model(token_ids, positions, cache, attended_length=length)
         else:
-            interpret = implementation == "interpret"
-            x, cache = prefill_with_kernels(model, cache, token_ids, lengths, interpret=interpret)
+            x, cache = prefill_with_kernels(
+                *(model, cache, token_ids, lengths),
+                hopper=implementation in ("hopper", "interpret-hopper"),
+                interpret=implementation in ("interpret", "interpret-hopper"),
+            )
         # Chosen before the head, so that logits of all positions never exist.
         last = jnp.take_along_axis(x, (lengths - 1)[:, None, None], axis=1, mode="clip")[:, 0]
         return {"logits": model.logits(last), "cache": cache}
@@ -99,7 +120,7 @@ def decode_step(config: Qwen3Config, *, implementation: Implementation = "xla") 
         if implementation == "xla":
             x, cache = model(token_ids[:, None], positions[:, None], cache)
             return {"logits": model.logits(x[:, 0]), "cache": cache}
-        interpret = implementation == "interpret"
+        interpret = implementation in ("interpret", "interpret-hopper")
         logits, cache = decode_with_kernels(model, cache, token_ids, positions, interpret=interpret)
         return {"logits": logits, "cache": cache}
 

@@ -191,6 +191,7 @@ def qwen3_prompts(
             cache_length=cache_length,
             candidates=candidates,
             kernels=implementation == "triton",
+            hopper=implementation == "hopper",
         ),
     )
 

@@ -72,7 +72,7 @@ def decoded(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any, int]]:
     slots = 16 if request.param == "one small chunk" else 256
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "several chunks each":
-            patch.setattr(tiling, "PROGRAMS", CONFIG.num_attention_heads * 2)
+            patch.setattr(tiling, "PROGRAMS", CONFIG.num_key_value_heads * 2)
         config = replace(CONFIG, tie_word_embeddings=slots == 256)
         params, cache = _params(config), _cache(1, slots)
         steps = [jax.jit(decode_step(config, implementation=each)) for each in ("xla", "interpret")]
@@ -146,10 +146,15 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         ("xla", {"cache_length": 40}),
         ("triton", {"length": 128, "batch": 2, "cache_length": 40}),
         ("xla", {"length": 24}),
+        ("triton", {"compute_capability": "9.0"}),
+        ("hopper", {"length": 128, "compute_capability": "9.0", "head_dim": 128}),
+        ("triton", {"length": 128, "compute_capability": "10.0", "head_dim": 128}),
+        ("triton", {"length": 64, "compute_capability": "9.0", "head_dim": 128}),
     ],
     ids=str,
 )
 def test_kernels_are_taken_where_they_are_for(expected: str, changes: dict[str, Any]) -> None:
     asked = {"platform": "gpu", "batch": 1, "length": 1, "cache_length": 64, **changes}
-    config = replace(CONFIG, dtype=asked.pop("dtype", "bfloat16"))
+    shape = {"hidden_size": 128, "intermediate_size": 256, "head_dim": asked.pop("head_dim", 32)}
+    config = replace(CONFIG, dtype=asked.pop("dtype", "bfloat16"), **shape)
     assert implementation_for(config, **asked) == expected

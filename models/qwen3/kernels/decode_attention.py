@@ -19,9 +19,9 @@ from jaxtyping import Array, Float, Int
 
 from models.qwen3.kernels.call import synchronize_threads, triton_call
 from models.qwen3.kernels.rotation import Rows, partner_of
-from models.qwen3.kernels.tiling import SLOTS, decode_fits, splits_of
+from models.qwen3.kernels.tiling import LEAST_SLOTS, chunk_of, decode_fits, splits_of
 
-NUM_WARPS = 2
+NUM_WARPS = 4
 # Where a running maximum starts; less would make differences of it NaN.
 LOWEST = -1e30
 
@@ -54,17 +54,18 @@ def decode_attention(
       What was attended to, [N H], float32; both caches, in place; `arrived`.
 
     Raises:
-      ValueError: S is neither a multiple of SLOTS nor a smaller power of two.
+      ValueError: S is neither a multiple of LEAST_SLOTS nor a smaller power of two.
     """
     _, kv_heads, slots, head_dim = k_cache.shape
     heads = qkv.shape[0] // head_dim - 2 * kv_heads
     group = heads // kv_heads
     if not decode_fits(slots):
         raise ValueError(
-            f"the cache has {slots} slots; expected a multiple of {SLOTS}, or a smaller power of 2"
+            f"the cache has {slots} slots; expected a multiple of {LEAST_SLOTS}, or a smaller "
+            "power of 2"
         )
-    chunk = min(SLOTS, slots)
-    splits = splits_of(heads, slots)
+    chunk = chunk_of(slots)
+    splits = splits_of(kv_heads, slots)
     dtype = k_cache.dtype
     scale = head_dim**-0.5
 
@@ -85,8 +86,7 @@ def decode_attention(
         part_ref: Any,
         log_weight_ref: Any,
     ) -> None:
-        head, split = pl.program_id(0), pl.program_id(1)
-        kv_head = head // group
+        kv_head, split = pl.program_id(0), pl.program_id(1)
         # Pallas's interpreter takes no Python integers beside slices.
         zero = split * 0
         position = position_ref[0]
@@ -103,7 +103,8 @@ def decode_attention(
             own, swapped = plgpu.load(ref.at[lanes]), plgpu.load(ref.at[partner])
             return own.astype(jnp.float32), swapped.astype(jnp.float32)
 
-        q_row, k_row = row_of(head), row_of(heads + kv_head)
+        q_rows = [row_of(kv_head * group + member) for member in range(group)]
+        k_row = row_of(heads + kv_head)
         new_v = row_of(heads + kv_heads + kv_head)[0].astype(dtype)
         q_scales, k_scales = scale_of(q_scale_ref), scale_of(k_scale_ref)
         cos, sin = plgpu.load(cos_ref.at[zero, lanes]), plgpu.load(sin_ref.at[zero, lanes])
@@ -129,63 +130,68 @@ def decode_attention(
                 inverse = lax.rsqrt(jnp.sum(x * x, axis=1, keepdims=True) / head_dim + eps)
                 return ((x * scales[0] * cos + swapped * scales[1] * sin) * inverse).astype(dtype)
 
-            query = rotated(q_row, q_scales).astype(jnp.float32) * scale
+            queries = [rotated(row, q_scales).astype(jnp.float32) * scale for row in q_rows]
             new_k = rotated(k_row, k_scales)
 
             def attend(number: Any, running: Any, old: tuple[Array, Array]) -> Any:
-                sums, top, total = running
                 slot = number * chunk + jnp.arange(chunk)[:, None]
-                # From registers, not from the cache: nobody has to wait for the write.
-                keys = jnp.where(slot == position, new_k, old[0]).astype(jnp.float32)
-                values = jnp.where(slot == position, new_v, old[1]).astype(jnp.float32)
-                scores = jnp.sum(keys * query, axis=1, keepdims=True)
-                scores = jnp.where(slot <= last, scores, LOWEST)
-                new_top = jnp.maximum(top, jnp.max(scores, axis=0, keepdims=True))
-                weights = jnp.exp(scores - new_top)
-                kept = jnp.exp(top - new_top)
-                sums = sums * kept + jnp.sum(values * weights, axis=0, keepdims=True)
-                total = total * kept + jnp.sum(weights, axis=0, keepdims=True)
-                return sums, new_top, total
+                seen = slot < position
+                keys, values = (each.astype(jnp.float32) for each in old)
+                return [
+                    _with(head, keys, values, query, seen)
+                    for head, query in zip(running, queries, strict=True)
+                ]
 
-            running: Any = (
+            none: Any = (
                 jnp.zeros((1, head_dim), jnp.float32),
                 jnp.full((1, 1), LOWEST, jnp.float32),
                 jnp.zeros((1, 1), jnp.float32),
             )
-            running = attend(first, running, old)
+            running = attend(first, [none] * group, old)
             if splits * chunk < slots:
 
                 def next_chunk(number: Any, running: Any) -> Any:
                     return attend(number, running, read(number))
 
                 running = lax.fori_loop(first + 1, behind, next_chunk, running)
-            sums, top, total = running
-
+            # The new token, from registers: nobody has to wait for the write.
             owner = position // chunk
+            owned = (first <= owner) & (owner < behind)
+            running = [
+                _with(head, new_k.astype(jnp.float32), new_v.astype(jnp.float32), query, owned)
+                for head, query in zip(running, queries, strict=True)
+            ]
 
-            @pl.when((head % group == 0) & (first <= owner) & (owner < behind))
+            @pl.when(owned)
             def _write() -> None:
                 at = (zero, kv_head, pl.ds(position, 1), slice(None))
                 plgpu.store(k_ref.at[at], new_k)
                 plgpu.store(v_ref.at[at], new_v)
 
             here = pl.ds(split, 1)
-            plgpu.store(part_ref.at[head, here, :], sums / total)
-            plgpu.store(log_weight_ref.at[head, here], (top + jnp.log(total)).reshape(1))
+            for member, (sums, top, total) in enumerate(running):
+                head = kv_head * group + member
+                plgpu.store(part_ref.at[head, here, :], sums / total)
+                plgpu.store(log_weight_ref.at[head, here], (top + jnp.log(total)).reshape(1))
             synchronize_threads(interpret)
-            before = plgpu.atomic_add(arrived_ref, (head,), zero + 1)
+            before = plgpu.atomic_add(arrived_ref, (kv_head,), zero + 1)
 
             @pl.when(before == occupied - 1)
             def _combine() -> None:
-                arrived_ref[head] = zero
+                arrived_ref[kv_head] = zero
                 every = jnp.arange(splits)
                 there = every < occupied
-                logs = plgpu.load(log_weight_ref.at[head, every], mask=there, other=LOWEST)
                 mask = jnp.broadcast_to(there[:, None], (splits, head_dim))
-                parts = plgpu.load(part_ref.at[head, :, :], mask=mask, other=0.0)
-                weights = jnp.exp(logs - jnp.max(logs))
-                whole = jnp.sum(parts * weights[:, None], axis=0) / jnp.sum(weights)
-                out_ref[pl.ds(head * head_dim, head_dim)] = whole
+                found = []
+                for member in range(group):
+                    head = kv_head * group + member
+                    logs = plgpu.load(log_weight_ref.at[head, every], mask=there, other=LOWEST)
+                    parts = plgpu.load(part_ref.at[head, :, :], mask=mask, other=0.0)
+                    found.append((head, logs, parts))
+                for head, logs, parts in found:
+                    weights = jnp.exp(logs - jnp.max(logs))
+                    whole = jnp.sum(parts * weights[:, None], axis=0) / jnp.sum(weights)
+                    out_ref[pl.ds(head * head_dim, head_dim)] = whole
 
     outputs = triton_call(
         kernel,
@@ -198,7 +204,7 @@ def decode_attention(
             jax.ShapeDtypeStruct((heads, splits), jnp.float32),
         ),
         *(qkv, q_scale, k_scale, rotation.cos, rotation.sin, position, k_cache, v_cache, arrived),
-        grid=(heads, splits),
+        grid=(kv_heads, splits),
         num_warps=NUM_WARPS,
         name="decode_attention",
         interpret=interpret,
@@ -206,3 +212,25 @@ def decode_attention(
     )
     attended, k_cache, v_cache, arrived = outputs[:4]
     return attended, k_cache, v_cache, arrived
+
+
+def _with(
+    running: tuple[Array, Array, Array],
+    keys: Float[Array, "C H"],
+    values: Float[Array, "C H"],
+    query: Float[Array, "1 H"],
+    seen: Any,
+) -> tuple[Array, Array, Array]:
+    """A running softmax of one head with more slots: weighted sums, the maximum, the weights' sum.
+
+    Where none are `seen`, what they add has no weight once another is.
+    """
+    sums, top, total = running
+    scores = jnp.sum(keys * query, axis=1, keepdims=True)
+    scores = jnp.where(seen, scores, LOWEST)
+    new_top = jnp.maximum(top, jnp.max(scores, axis=0, keepdims=True))
+    weights = jnp.exp(scores - new_top)
+    kept = jnp.exp(top - new_top)
+    sums = sums * kept + jnp.sum(values * weights, axis=0, keepdims=True)
+    total = total * kept + jnp.sum(weights, axis=0, keepdims=True)
+    return sums, new_top, total

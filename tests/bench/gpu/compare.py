@@ -8,9 +8,12 @@ Needs a GPU, jax with NVIDIA's libraries and, for the other sides, torch. `make 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,39 +32,61 @@ COMPARISONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def run_side(module: str) -> dict[str, Any]:
-    """What a side printed, or `{"error": …}`; nothing else uses the GPU meanwhile."""
+def run_side(module: str, limit_seconds: float) -> dict[str, Any]:
+    """What a side printed last, with an `error` if it failed or ran out of time.
+
+    Nothing else uses the GPU meanwhile. Its output goes to files: compilers that it started, and
+    that outlive it for a moment, would keep a pipe open.
+    """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    done = subprocess.run(
-        [sys.executable, str(HERE / f"{module}.py")],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return {"error": said[-1], "log": done.stderr}
-    found: dict[str, Any] = json.loads(lines[-1])
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
+        side = subprocess.Popen(
+            [sys.executable, str(HERE / f"{module}.py")],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdout=out,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            side.wait(limit_seconds)
+        except subprocess.TimeoutExpired:
+            failure = f"took more than {limit_seconds:g} s"
+        else:
+            failure = "" if side.returncode == 0 else f"exit code {side.returncode}"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(side.pid, signal.SIGKILL)
+            side.wait()
+        out.seek(0)
+        log.seek(0)
+        lines, logged = out.read().strip().splitlines(), log.read()
+    # A line that was being written when the side was stopped has no end.
+    complete = [line for line in lines if line.startswith("{") and line.endswith("}")]
+    found: dict[str, Any] = json.loads(complete[-1]) if complete else {"timings": []}
+    if failure or not complete:
+        said = logged.strip().splitlines()[-1:] if failure.startswith("exit") else []
+        found |= {"error": ": ".join([failure or "printed nothing", *said]), "log": logged}
     return found
 
 
 def of_rounds(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One side's rounds as one: the median of the medians, the extremes of the extremes."""
-    failed = next((each for each in rounds if "error" in each), None)
-    if failed is not None:
-        return failed
-    timings = [
+    timings: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for each in rounds:
+        for timing in each["timings"]:
+            timings.setdefault((timing["case"], timing["variant"]), []).append(timing)
+    merged = [
         same[0]
         | {
             "median_seconds": median(each["median_seconds"] for each in same),
             "least_seconds": min(each["least_seconds"] for each in same),
             "most_seconds": max(each["most_seconds"] for each in same),
         }
-        for same in zip(*(each["timings"] for each in rounds), strict=True)
+        for same in timings.values()
     ]
-    return rounds[0] | {"timings": timings}
+    # What any of them said; one that failed early may not know its device.
+    said = {name: value for each in rounds for name, value in each.items() if name != "timings"}
+    return said | {"timings": merged}
 
 
 def rows_of(sides: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -108,13 +133,16 @@ def print_table(title: str, sides: dict[str, dict[str, Any]], rows: list[dict[st
     console.print(table)
     for name, side in sides.items():
         if "error" in side:
-            console.print(f"{name} did not run: {side['error']}", markup=False)
+            console.print(f"{name} failed: {side['error']}", markup=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("comparisons", nargs="*", metavar="COMPARISON", help=", ".join(COMPARISONS))
     parser.add_argument("--rounds", type=int, default=2, help="how often the sides take turns")
+    parser.add_argument(
+        "--limit", type=float, default=900, metavar="SECONDS", help="for one side, each time"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     asked = parser.parse_args(arguments)
     names = asked.comparisons or list(COMPARISONS)
@@ -123,7 +151,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"expected comparisons of {', '.join(COMPARISONS)} and 1 round or more")
     written: dict[str, Any] = {}
     for name in names:
-        rounds = [{side: run_side(side) for side in COMPARISONS[name]} for _ in range(asked.rounds)]
+        rounds = [
+            {side: run_side(side, asked.limit) for side in COMPARISONS[name]}
+            for _ in range(asked.rounds)
+        ]
         sides = {side: of_rounds([each[side] for each in rounds]) for side in COMPARISONS[name]}
         rows = rows_of(sides)
         print_table(name, sides, rows)
@@ -133,7 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             partial.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
             partial.replace(asked.json)
     failed = any(
-        "error" in side for each in written.values() for side in each["rounds"][-1].values()
+        "error" in side
+        for each in written.values()
+        for one in each["rounds"]
+        for side in one.values()
     )
     return 2 if failed else 0
 

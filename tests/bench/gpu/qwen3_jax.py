@@ -1,5 +1,6 @@
 """Qwen3 by this repository: the programs that `models.qwen3.generate` runs on a GPU."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from models.qwen3.config import QWEN3_0_6B
 from models.qwen3.decode_loop import decode_loop, first_state, prompt_step
 from models.qwen3.settings import Settings
 from models.qwen3.sizes import cache_leaf_bytes, weight_bytes
-from models.qwen3.steps import Implementation, abstract_model, implementation_for
+from models.qwen3.steps import Implementation, abstract_model, implementation_for, xla_options
 
 CONFIG = QWEN3_0_6B
 
@@ -34,7 +35,12 @@ def random_params() -> Any:
 
 def chosen(batch: int, length: int) -> Implementation:
     return implementation_for(
-        CONFIG, platform="gpu", batch=batch, length=length, cache_length=SLOTS
+        CONFIG,
+        platform="gpu",
+        batch=batch,
+        length=length,
+        cache_length=SLOTS,
+        compute_capability=jax.devices("gpu")[0].compute_capability,
     )
 
 
@@ -78,19 +84,26 @@ def decode(case: Decode, params: Any, implementation: Implementation) -> Timing:
 
 def prefill(params: Any, implementation: Implementation) -> Timing:
     ids = jax.random.randint(jax.random.key(1), (1, PROMPT), 0, CONFIG.vocab_size, jnp.int32)
-    step = jax.jit(prompt_step(CONFIG, implementation=implementation), donate_argnums=(1, 2))
+    step = jax.jit(
+        prompt_step(CONFIG, implementation=implementation),
+        donate_argnums=(1, 2),
+        compiler_options=xla_options(implementation),
+    )
     state = first_state(Settings(greedy=True), (), batch=1)
     cache = init_cache(CONFIG, batch=1, cache_length=SLOTS)
     call = Repeated(step, params, cache, (state, ids, jnp.array([PROMPT], jnp.int32)))
     return timed(PREFILL, implementation, call, jax.block_until_ready)
 
 
-if __name__ == "__main__":
-    weights = random_params()
-    timings = []
+def timings(weights: Any) -> Iterator[Timing]:
+    for way in (chosen(1, PROMPT), "xla"):
+        yield prefill(weights, way)
     for each in DECODES:
-        ways = dict.fromkeys((chosen(each.batch, 1), *(("xla",) if each.position else ())))
-        timings += [decode(each, weights, way) for way in ways]
-    timings += [prefill(weights, way) for way in (chosen(1, PROMPT), "xla")]
+        for way in dict.fromkeys((chosen(each.batch, 1), *(("xla",) if each.position else ()))):
+            yield decode(each, weights, way)
+
+
+if __name__ == "__main__":
     device = jax.devices("gpu")[0].device_kind
-    print_timings(framework=f"jax {jax.__version__}", device=device, timings=timings)
+    found = timings(random_params())
+    print_timings(framework=f"jax {jax.__version__}", device=device, timings=found)

@@ -1,6 +1,6 @@
 """Qwen3 by transformers, compiled by torch. Both are on the GPU machine alone, no dependencies."""
 
-import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,6 +11,8 @@ from timing import Timing, print_timings, timed
 from transformers import Qwen3Config, Qwen3ForCausalLM, StaticCache
 
 from models.qwen3.config import QWEN3_0_6B
+
+VARIANT = "torch.compile, reduce-overhead"
 
 
 def random_model() -> Any:
@@ -24,62 +26,82 @@ def random_model() -> Any:
         return Qwen3ForCausalLM(config).to(torch.bfloat16).eval()
 
 
-def at(model: Any, positions: torch.Tensor) -> dict[str, torch.Tensor]:
-    """How this version of transformers is told where the tokens stand."""
-    told = {"position_ids": positions[None]}
-    if "cache_position" in inspect.signature(model.forward).parameters:
-        told["cache_position"] = positions
-    return told
+def compiled(model: Any) -> Any:
+    """The model as torch makes it fastest; what was compiled before is forgotten.
+
+    One compile does for all positions of a batch size: they come in tensors.
+    """
+    torch.compiler.reset()
+    return torch.compile(model, mode="reduce-overhead", dynamic=False)
 
 
-def decode(case: Decode, model: Any, compiled: Any) -> Timing:
-    cache = StaticCache(config=model.config, max_cache_len=SLOTS)
-    if case.position:
-        ids = torch.randint(0, 1000, (case.batch, case.position), device="cuda")
-        model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+class FilledCache:
+    """A cache of `SLOTS` slots with keys and values in all of them, and its count of tokens."""
+
+    def __init__(self, model: Any, batch: int) -> None:
+        self.cache = StaticCache(config=model.config, max_cache_len=SLOTS)
+        # Its tensors come with the first token.
+        model(torch.zeros((batch, 1), dtype=torch.long, device="cuda"), past_key_values=self.cache)
+        for layer in self.cache.layers:
+            layer.keys.normal_()
+            layer.values.normal_()
+        self._counts = [layer.cumulative_length for layer in self.cache.layers]
+
+    def rewind(self, position: int) -> None:
+        """As if it held `position` tokens. It counts in place, in a tensor of each layer."""
+        torch._foreach_zero_(self._counts)
+        torch._foreach_add_(self._counts, position)
+
+
+def decode(case: Decode, filled: FilledCache, step: Any) -> Timing:
     first = torch.zeros((case.batch, 1), dtype=torch.long, device="cuda")
+    # As many as there are tokens, each with an address of its own.
+    places = range(case.position, case.position + case.tokens)
+    positions = [torch.full((1, 1), place, device="cuda") for place in places]
 
     def call(number: int) -> Any:
+        filled.rewind(case.position)
         token = first
-        for position in range(case.position, case.position + case.tokens):
+        for position in positions:
             torch.compiler.cudagraph_mark_step_begin()
-            where = at(model, torch.tensor([position], device="cuda"))
-            out = compiled(token, past_key_values=cache, use_cache=True, **where)
+            out = step(token, past_key_values=filled.cache, position_ids=position)
             token = out.logits[:, -1].argmax(-1, keepdim=True)
         return token
 
-    def wait(_: Any) -> None:
-        torch.cuda.synchronize()
-
-    return timed(str(case), "torch.compile, reduce-overhead", call, wait, parts=case.tokens)
+    return timed(str(case), VARIANT, call, wait, parts=case.tokens)
 
 
-def prefill(model: Any, compiled: Any) -> Timing:
+def prefill(model: Any) -> Timing:
+    step = compiled(model)
+    filled = FilledCache(model, 1)
     ids = torch.randint(0, 1000, (1, PROMPT), device="cuda")
-    cache = StaticCache(config=model.config, max_cache_len=SLOTS)
-    where = at(model, torch.arange(PROMPT, device="cuda"))
+    positions = torch.arange(PROMPT, device="cuda")[None]
 
     def call(number: int) -> Any:
         torch.compiler.cudagraph_mark_step_begin()
-        cache.reset()
-        return compiled(ids, past_key_values=cache, use_cache=True, logits_to_keep=1, **where)
+        filled.rewind(0)
+        return step(ids, past_key_values=filled.cache, position_ids=positions, logits_to_keep=1)
 
-    return timed(
-        PREFILL, "torch.compile, reduce-overhead", call, lambda _: torch.cuda.synchronize()
-    )
+    return timed(PREFILL, VARIANT, call, wait)
+
+
+def wait(_: Any) -> None:
+    torch.cuda.synchronize()
+
+
+def timings(model: Any) -> Iterator[Timing]:
+    yield prefill(model)
+    for batch in dict.fromkeys(case.batch for case in DECODES):
+        step, filled = compiled(model), FilledCache(model, batch)
+        for case in DECODES:
+            if case.batch == batch:
+                yield decode(case, filled, step)
 
 
 if __name__ == "__main__":
     # The cache counts its tokens in a tensor of the graph: trees of graphs take that for reuse.
     torch._inductor.config.triton.cudagraph_trees = False
-    qwen3 = random_model()
-    timings = []
-    with torch.inference_mode():
-        for each in DECODES:
-            torch.compiler.reset()
-            step = torch.compile(qwen3, mode="reduce-overhead", dynamic=False)
-            timings.append(decode(each, qwen3, step))
-        torch.compiler.reset()
-        timings.append(prefill(qwen3, torch.compile(qwen3, mode="reduce-overhead", dynamic=False)))
     name = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    print_timings(framework=name, device=torch.cuda.get_device_name(), timings=timings)
+    with torch.inference_mode():
+        found = timings(random_model())
+        print_timings(framework=name, device=torch.cuda.get_device_name(), timings=found)

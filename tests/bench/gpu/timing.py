@@ -1,6 +1,6 @@
 """How a side of a GPU benchmark times its cases. Imports no framework: sides differ in theirs.
 
-A side is a module of this folder. It is run in a process of its own and prints one JSON object:
+A side is a module of this folder. It is run in a process of its own and prints JSON:
 
     if __name__ == "__main__":
         print_timings(framework="jax 0.11.2", device="NVIDIA H200", timings=[...])
@@ -19,7 +19,10 @@ SAMPLE_SECONDS = 0.02
 # first samples of a run would be faster than the last.
 PAUSE_SECONDS = 0.1
 WARM_UP_CALLS = 5
+# Of a sample, so that the wait at its end is little of it; fewer where they would last longer
+# than a sample should.
 FEWEST_CALLS = 10
+LONGEST_SAMPLE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +71,9 @@ def timed(
     for number in range(WARM_UP_CALLS):
         wait(call(number))
     # As many calls as fill a sample, from a trial that hides the wait as a sample does.
-    trial = _seconds(call, wait, FEWEST_CALLS) / FEWEST_CALLS
-    calls = max(FEWEST_CALLS, min(20_000, round(SAMPLE_SECONDS / trial)))
+    fewest = max(1, min(FEWEST_CALLS, int(LONGEST_SAMPLE_SECONDS / _seconds(call, wait, 1))))
+    trial = _seconds(call, wait, fewest) / fewest
+    calls = max(fewest, min(20_000, round(SAMPLE_SECONDS / trial)))
     samples = []
     for _ in range(SAMPLES):
         time.sleep(PAUSE_SECONDS)
@@ -96,6 +100,12 @@ def _seconds(call: Callable[[int], Any], wait: Callable[[Any], object], calls: i
 
 
 def print_timings(*, framework: str, device: str, timings: Iterable[Timing]) -> None:
-    """Prints what `compare.py` reads."""
-    found = [asdict(timing) for timing in timings]
-    print(json.dumps({"framework": framework, "device": device, "timings": found}))
+    """Prints what `compare.py` reads: a line with all timings so far, whenever there is another.
+
+    A side that is stopped has then told what it had.
+    """
+    found: list[dict[str, Any]] = []
+    for timing in timings:
+        found.append(asdict(timing))
+        line = json.dumps({"framework": framework, "device": device, "timings": found})
+        print(line, flush=True)

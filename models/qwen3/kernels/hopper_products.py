@@ -1,0 +1,235 @@
+"""Products of a prompt with weights on Hopper, and what follows them before they are written.
+
+A block computes tiles of 128 tokens by twice 128 outputs, one after another: its third warpgroup
+fetches tokens and weights ahead, of the next tile too. The two halves of a tile may be any 128
+rows of the weights: the same columns of gate and up, or two heads.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float
+
+from models.qwen3.kernels.mosaic import COMPUTING, accumulator, by_role, mosaic_call, swizzled
+from models.qwen3.kernels.tiling import HOPPER_COLUMNS, HOPPER_INNER, HOPPER_ROWS
+
+# Tokens of one warpgroup.
+ROWS = HOPPER_ROWS // COMPUTING
+# Slices of the contracted axis that are in flight.
+STAGES = 3
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Where a tile lies.
+
+    Attributes:
+      number: among those of the block, from 0 on.
+      first_row: of x; a warpgroup's own rows, or all of the block's for the one that fetches.
+      pair: which pair of column blocks.
+    """
+
+    number: Array
+    first_row: Array
+    pair: Array
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What is done with a tile.
+
+    Attributes:
+      outputs: shapes of what the kernel returns.
+      arguments: arrays and references that it reads or writes.
+      scratch: beyond that of the products.
+      finish: `finish(refs, scratch, warpgroup, tile, one, two)`: what both products, [ROWS, 128]
+        in float32, come to. refs are those of `arguments`, then of `outputs`.
+      fetch: `fetch(refs, scratch, tile)`, in the fetching warpgroup ahead of `finish`.
+      drain: `drain(scratch)`, there after the last tile.
+    """
+
+    outputs: tuple[jax.ShapeDtypeStruct, ...]
+    arguments: tuple[Any, ...]
+    scratch: tuple[Any, ...]
+    finish: Callable[..., None]
+    fetch: Callable[..., None] = lambda refs, scratch, tile: None
+    drain: Callable[..., None] = lambda scratch: None
+
+
+def pair_products(
+    x: Float[Array, "R I"],
+    weight: Float[Array, "O I"],
+    epilogue: Epilogue,
+    *,
+    pairs: int,
+    rows_of_pair: Callable[[Array], tuple[Array, Array]],
+    programs: int,
+    name: str,
+    interpret: bool,
+) -> tuple[Array, ...]:
+    """Products of x with `pairs` pairs of 128 rows of the weight each, through an epilogue.
+
+    Args:
+      rows_of_pair: where the rows of a pair start in the weight.
+      programs: blocks at once; as many as the GPU has multiprocessors.
+    """
+    row_tiles, steps = x.shape[0] // HOPPER_ROWS, x.shape[1] // HOPPER_INNER
+    tiles = row_tiles * pairs
+    programs = min(programs, tiles)
+    beside = len(epilogue.scratch)
+
+    def body(x_ref: Any, weight_ref: Any, *rest: Any) -> None:
+        rest, scratch = rest[: len(rest) - beside], rest[len(rest) - beside :]
+        *refs, x_smem, one_smem, two_smem, full, empty = rest
+        program = lax.axis_index("program")
+        mine = (tiles - program + programs - 1) // programs
+
+        def tile_of(number: Array, warpgroup: Array | int = 0) -> Tile:
+            # Neighbours share the weights' rows: tokens are fewer, and stay in L2 as a whole.
+            which = program + number * programs
+            first_row = which % row_tiles * HOPPER_ROWS + warpgroup * ROWS
+            return Tile(number, first_row, which // row_tiles)
+
+        def slot_of(step: Array) -> Array:
+            return lax.rem(step, jnp.int32(STAGES))
+
+        def fetch() -> None:
+            def fetch_tile(number: Array, step: Array) -> Array:
+                tile = tile_of(number)
+                one, two = rows_of_pair(tile.pair)
+
+                def fetch_slice(k: Array, step: Array) -> Array:
+                    slot = slot_of(step)
+
+                    @pl.when(step >= STAGES)
+                    def _until_read() -> None:
+                        plgpu.barrier_wait(empty.at[slot])
+
+                    inner = pl.ds(k * HOPPER_INNER, HOPPER_INNER)
+                    for source, first, rows, target in (
+                        (x_ref, tile.first_row, HOPPER_ROWS, x_smem),
+                        (weight_ref, one, HOPPER_COLUMNS, one_smem),
+                        (weight_ref, two, HOPPER_COLUMNS, two_smem),
+                    ):
+                        part = source.at[pl.ds(first, rows), inner]
+                        plgpu.copy_gmem_to_smem(part, target.at[slot], full.at[slot])
+                    return step + 1
+
+                step = lax.fori_loop(0, steps, fetch_slice, step)
+                epilogue.fetch(refs, scratch, tile)
+                return step
+
+            step = lax.fori_loop(0, mine, fetch_tile, jnp.int32(0))
+
+            @pl.loop(jnp.maximum(step - STAGES, 0), step)
+            def _until_all_is_read(step: Array) -> None:
+                plgpu.barrier_wait(empty.at[slot_of(step)])
+
+            epilogue.drain(scratch)
+
+        def compute(warpgroup: Array) -> None:
+            def compute_tile(number: Array, step: Array) -> Array:
+                def multiply(one: Any, two: Any) -> tuple[Array, Array]:
+                    def multiply_slice(k: Array, step: Array) -> Array:
+                        slot = slot_of(step)
+                        plgpu.barrier_wait(full.at[slot])
+                        own = x_smem.at[slot, pl.ds(warpgroup * ROWS, ROWS)]
+                        plgpu.wgmma(one, own, one_smem.at[slot].transpose((1, 0)))
+                        plgpu.wgmma(two, own, two_smem.at[slot].transpose((1, 0)))
+                        # These two go on while the next are started.
+                        plgpu.wgmma_wait(2)
+
+                        @pl.when(k > 0)
+                        def _read() -> None:
+                            plgpu.barrier_arrive(empty.at[slot_of(step - 1)])
+
+                        return step + 1
+
+                    lax.fori_loop(0, steps, multiply_slice, step)
+                    plgpu.wgmma_wait(0)
+                    plgpu.barrier_arrive(empty.at[slot_of(step + steps - 1)])
+                    return one[...], two[...]
+
+                sums = accumulator(ROWS, HOPPER_COLUMNS)
+                one, two = pl.run_scoped(multiply, sums, sums)
+                tile = tile_of(number, warpgroup)
+                epilogue.finish(refs, scratch, warpgroup, tile, one, two)
+                return step + steps
+
+            lax.fori_loop(0, mine, compute_tile, jnp.int32(0))
+            plgpu.wait_smem_to_gmem(0)
+
+        by_role(compute, fetch)
+
+    return mosaic_call(
+        body,
+        epilogue.outputs,
+        *(x, weight, *epilogue.arguments),
+        grid=(programs,),
+        grid_names=("program",),
+        scratch=(
+            swizzled((STAGES, HOPPER_ROWS, HOPPER_INNER), x.dtype),
+            swizzled((STAGES, HOPPER_COLUMNS, HOPPER_INNER), x.dtype),
+            swizzled((STAGES, HOPPER_COLUMNS, HOPPER_INNER), x.dtype),
+            plgpu.Barrier(num_arrivals=3, num_barriers=STAGES),
+            plgpu.Barrier(num_arrivals=COMPUTING, num_barriers=STAGES),
+            *epilogue.scratch,
+        ),
+        name=name,
+        interpret=interpret,
+    )
+
+
+@partial(jax.jit, static_argnames=("programs", "interpret"))
+def prompt_swiglu(
+    x: Float[Array, "R D"],
+    gate_up: Float[Array, "gate_up D"],
+    *,
+    programs: int,
+    interpret: bool = False,
+) -> Float[Array, "R F"]:
+    """`silu(gate x) * up x` in x's dtype; gate's F rows come first. Sums and silu in float32.
+
+    The twin in plain JAX is `MLP` without `down_proj`. Shapes as `tiling.hopper_fits` has them.
+    """
+    features = gate_up.shape[0] // 2
+
+    def finish(
+        refs: Any, scratch: Any, warpgroup: Array, tile: Tile, gate: Array, up: Array
+    ) -> None:
+        (y_ref,), (y_smem,) = refs, scratch
+        # A square root's inverse is one instruction, a division many.
+        root = lax.rsqrt(1 + jnp.exp(-gate))
+        y = (gate * up * root * root).astype(x.dtype)
+        plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+        y_smem[warpgroup] = y
+        plgpu.commit_smem()
+        columns = pl.ds(tile.pair * HOPPER_COLUMNS, HOPPER_COLUMNS)
+        plgpu.copy_smem_to_gmem(
+            y_smem.at[warpgroup], y_ref.at[pl.ds(tile.first_row, ROWS), columns]
+        )
+
+    epilogue = Epilogue(
+        outputs=(jax.ShapeDtypeStruct((x.shape[0], features), x.dtype),),
+        arguments=(),
+        scratch=(swizzled((COMPUTING, ROWS, HOPPER_COLUMNS), x.dtype),),
+        finish=finish,
+    )
+    (y,) = pair_products(
+        x,
+        gate_up,
+        epilogue,
+        pairs=features // HOPPER_COLUMNS,
+        rows_of_pair=lambda pair: (pair * HOPPER_COLUMNS, features + pair * HOPPER_COLUMNS),
+        programs=programs,
+        name="prompt_swiglu",
+        interpret=interpret,
+    )
+    return y

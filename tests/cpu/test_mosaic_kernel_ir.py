@@ -1,0 +1,53 @@
+"""Kernels of Mosaic GPU travel without source locations, and are still read by their runtime."""
+
+import hashlib
+
+import jax
+import jax.numpy as jnp
+from jax._src.lib.mlir import ir
+from jax.experimental.mosaic.gpu import core as mosaic
+from jax.sharding import AbstractMesh
+
+from models.qwen3.kernels.hopper_products import prompt_swiglu
+from xlapipe import kernel_ir
+
+
+def test_locations_go_and_the_kernel_stays() -> None:
+    def step(x: jax.Array, weight: jax.Array) -> jax.Array:
+        return prompt_swiglu(x, weight, programs=1)
+
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((128, 64), (256, 64))]
+    with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
+        lowered = jax.jit(step).trace(*shapes).lower(lowering_platforms=("cuda",))
+    module = lowered._lowering.stablehlo()
+
+    def kernel() -> tuple[bytes, bytes]:
+        (call,) = (
+            operation
+            for operation in kernel_ir._operations(module.operation)
+            if operation.name == "stablehlo.custom_call"
+        )
+        config = ir.DictAttr(call.attributes["mhlo.backend_config"])
+        found = {
+            item.name: ir.StringAttr(item.attr).value_bytes
+            for item in config
+            if "use" not in item.name and "skip" not in item.name
+        }
+        return found["module"], found["kernel_hash"]
+
+    def operations(bytecode: bytes) -> list[str]:
+        """By name, as the runtime has them after reading."""
+        with module.context, ir.Location.unknown():
+            module.context.allow_unregistered_dialects = True
+            parsed = ir.Module.parse(bytecode)
+            read = mosaic._run_serde_pass(parsed, serialize=False)
+            return [operation.name for operation in kernel_ir._operations(read.operation)]
+
+    before, _ = kernel()
+    name = b"hopper_products.py"
+    assert name in before
+    kernel_ir.strip_locations(module)
+    after, digest = kernel()
+    assert name not in after
+    assert digest == hashlib.sha256(after).digest()
+    assert operations(after) == operations(before)

@@ -1,0 +1,48 @@
+"""Which autotune lock belongs to which program of a build."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from models.qwen3.build_locks import locks_for
+from xlapipe.errors import XlapipeError
+from xlapipe.lock import LOCK
+from xlapipe.registry import WorkloadReference
+
+GOLDENS = Path(__file__).parents[2] / "hlo_dumps"
+PROGRAMS = {
+    "decode": WorkloadReference("decode", "models.qwen3.workloads:qwen3_generate()", True),
+    "prompts-128": WorkloadReference("prompts-128", "models.qwen3.workloads:qwen3_prompts()", True),
+}
+
+
+def lock_of(workload: str) -> Path:
+    (path,) = (GOLDENS / workload).glob(f"h200-auto-tuned-*/{LOCK}")
+    return path
+
+
+def test_locks_are_found_by_the_workload_that_they_name(tmp_path: Path) -> None:
+    """In files and in folders, beside locks of other workloads."""
+    named = {"decode": lock_of("qwen3-generate"), "prompts-128": lock_of("qwen3-prompts")}
+    assert locks_for(PROGRAMS, list(named.values())) == named
+    folder = tmp_path / "locks"
+    for number, path in enumerate([*named.values(), lock_of("qwen3-step")]):
+        (folder / str(number)).mkdir(parents=True)
+        shutil.copy(path, folder / str(number) / LOCK)
+    found = locks_for(PROGRAMS, [folder])
+    assert found == {"decode": folder / "0" / LOCK, "prompts-128": folder / "1" / LOCK}
+    assert locks_for(PROGRAMS, []) == {}
+
+
+def test_a_program_needs_one_lock(tmp_path: Path) -> None:
+    decode, prompts = lock_of("qwen3-generate"), lock_of("qwen3-prompts")
+    with pytest.raises(XlapipeError, match="no lock for qwen3-prompts, the workload of prompts-1"):
+        locks_for(PROGRAMS, [decode])
+    with pytest.raises(XlapipeError, match="2 locks for qwen3-generate: "):
+        locks_for(PROGRAMS, [decode, prompts, decode])
+    with pytest.raises(XlapipeError, match=f"the folder holds no {LOCK}"):
+        locks_for(PROGRAMS, [tmp_path])
+    (tmp_path / "x").write_text("{")
+    with pytest.raises(XlapipeError, match="not JSON"):
+        locks_for(PROGRAMS, [tmp_path / "x"])
