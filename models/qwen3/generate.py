@@ -74,6 +74,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--dtype", choices=("float32", "bfloat16"), help="default: the checkpoint's")
     add("--cache-length", type=int, metavar="S", help="slots for each sequence; default: enough")
     add("--memory-limit", type=int, metavar="BYTES", help="default: what the device tells")
+    add(
+        "--hopper-kernels",
+        action="store_true",
+        help="prompts by kernels for Hopper alone; their last form was not run on a GPU yet",
+    )
     add("--executables", type=Path, metavar="DIR", help="use what --build-executables made")
     add("--json", action="store_true", help="print JSON")
     build = parser.add_argument_group("building ahead, with or without a GPU")

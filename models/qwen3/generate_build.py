@@ -71,6 +71,7 @@ def build_command(options: argparse.Namespace) -> dict[str, Any]:
             target=options.target or DEFAULT_TARGET,
             gemm=options.gemm,
             locks=options.autotune_lock or (),
+            hopper_kernels=options.hopper_kernels,
             on_built=on_built,
         )
     told = (

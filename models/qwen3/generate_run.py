@@ -58,6 +58,7 @@ class _Request:
     max_new_tokens: int
     cache_length: int
     executables: Executables | None
+    hopper_kernels: bool
 
     @property
     def longest(self) -> int:
@@ -144,7 +145,15 @@ def _request(options: argparse.Namespace, checkpoint: Path) -> _Request:
         cache_length = cache_length_for(longest, max(given, 1))
     check_lengths(prompts.token_ids, cache_length, given)
     return _Request(
-        checkpoint, config, prompts, settings, defaults.eos_token_ids, given, cache_length, built
+        checkpoint=checkpoint,
+        config=config,
+        prompts=prompts,
+        settings=settings,
+        eos_token_ids=defaults.eos_token_ids,
+        max_new_tokens=given,
+        cache_length=cache_length,
+        executables=built,
+        hopper_kernels=options.hopper_kernels,
     )
 
 
@@ -165,7 +174,8 @@ def _programs(request: _Request) -> tuple[Any, Any]:
         steps=min(steps, max(request.max_new_tokens - 1, 1)),
         candidates=request.settings.candidates(request.config.vocab_size),
     )
-    return compiled_here(request.config, sizes, device), device
+    hopper = request.hopper_kernels
+    return compiled_here(request.config, sizes, device, hopper_kernels=hopper), device
 
 
 def _device() -> Any:

@@ -15,6 +15,7 @@ from models.qwen3.cache import init_cache
 from models.qwen3.config import Qwen3Config
 from models.qwen3.decode_loop import abstract_state, decode_loop, prompt_step
 from models.qwen3.generation_sizes import GenerationSizes
+from models.qwen3.kernels.tiling import HOPPER
 from models.qwen3.steps import Implementation, abstract_model, implementation_for, xla_options
 from xlapipe.errors import XlapipeError
 from xlapipe.executable import LoadedExecutable
@@ -67,8 +68,27 @@ def abstract_arguments(
     return (params, cache, first, token_ids, per_sequence), (params, cache, whole)
 
 
-def compiled_here(config: Qwen3Config, sizes: GenerationSizes, device: jax.Device) -> Programs:
-    """Compiles both programs for `device`; nothing is allocated."""
+def compiled_here(
+    config: Qwen3Config,
+    sizes: GenerationSizes,
+    device: jax.Device,
+    *,
+    hopper_kernels: bool = False,
+) -> Programs:
+    """Compiles both programs for `device`; nothing is allocated.
+
+    Args:
+      hopper_kernels: take the kernels that are for Hopper alone.
+
+    Raises:
+      XlapipeError: they were asked for, and the device is another.
+    """
+    capability = getattr(device, "compute_capability", None)
+    if hopper_kernels and capability != HOPPER:
+        raise XlapipeError(
+            f"--hopper-kernels are for GPUs of compute capability {HOPPER}; this is "
+            f"{device.device_kind} ({capability or 'no GPU'}): leave the flag out"
+        )
     prompt_arguments, decode_arguments = abstract_arguments(config, sizes)
 
     def implementation(length: int) -> Implementation:
@@ -78,7 +98,7 @@ def compiled_here(config: Qwen3Config, sizes: GenerationSizes, device: jax.Devic
             batch=sizes.batch,
             length=length,
             cache_length=sizes.cache_length,
-            compute_capability=getattr(device, "compute_capability", None),
+            compute_capability=capability if hopper_kernels else None,
         )
 
     chosen = {length: implementation(length) for length in (sizes.bucket, 1)}

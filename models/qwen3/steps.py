@@ -45,7 +45,7 @@ def implementation_for(
 
     Args:
       platform: of the device, as jax names it.
-      compute_capability: of the GPU, e.g. `9.0`; where it is not known, kernels are for any.
+      compute_capability: of the GPU, e.g. `9.0`; None for kernels that run on any.
       length: new tokens of each sequence. One is a decode step, whose kernels are for a single
         sequence; XLA's own products are the better ones for several.
     """

@@ -1,13 +1,14 @@
 """Which autotune lock belongs to which program of a build."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from models.qwen3.build_locks import locks_for
 from xlapipe.errors import XlapipeError
-from xlapipe.lock import LOCK
+from xlapipe.lock import LOCK, read_lock
 from xlapipe.registry import WorkloadReference
 
 GOLDENS = Path(__file__).parents[2] / "hlo_dumps"
@@ -17,17 +18,23 @@ PROGRAMS = {
 }
 
 
-def lock_of(workload: str) -> Path:
-    (path,) = (GOLDENS / workload).glob(f"h200-auto-tuned-*/{LOCK}")
+def lock_of(workload: str, folder: Path) -> Path:
+    """A lock that names `workload`: only its name is looked at."""
+    (golden,) = (GOLDENS / "qwen3-decode").glob(f"h200-auto-tuned-*/{LOCK}")
+    path = folder / f"{workload}.json"
+    path.write_bytes(replace(read_lock(golden), workload=workload).to_bytes())
     return path
 
 
 def test_locks_are_found_by_the_workload_that_they_name(tmp_path: Path) -> None:
     """In files and in folders, beside locks of other workloads."""
-    named = {"decode": lock_of("qwen3-generate"), "prompts-128": lock_of("qwen3-prompts")}
+    named = {
+        "decode": lock_of("qwen3-generate", tmp_path),
+        "prompts-128": lock_of("qwen3-prompts", tmp_path),
+    }
     assert locks_for(PROGRAMS, list(named.values())) == named
     folder = tmp_path / "locks"
-    for number, path in enumerate([*named.values(), lock_of("qwen3-step")]):
+    for number, path in enumerate([*named.values(), lock_of("qwen3-step", tmp_path)]):
         (folder / str(number)).mkdir(parents=True)
         shutil.copy(path, folder / str(number) / LOCK)
     found = locks_for(PROGRAMS, [folder])
@@ -36,13 +43,14 @@ def test_locks_are_found_by_the_workload_that_they_name(tmp_path: Path) -> None:
 
 
 def test_a_program_needs_one_lock(tmp_path: Path) -> None:
-    decode, prompts = lock_of("qwen3-generate"), lock_of("qwen3-prompts")
+    decode, prompts = lock_of("qwen3-generate", tmp_path), lock_of("qwen3-prompts", tmp_path)
     with pytest.raises(XlapipeError, match="no lock for qwen3-prompts, the workload of prompts-1"):
         locks_for(PROGRAMS, [decode])
     with pytest.raises(XlapipeError, match="2 locks for qwen3-generate: "):
         locks_for(PROGRAMS, [decode, prompts, decode])
+    (tmp_path / "empty").mkdir()
     with pytest.raises(XlapipeError, match=f"the folder holds no {LOCK}"):
-        locks_for(PROGRAMS, [tmp_path])
+        locks_for(PROGRAMS, [tmp_path / "empty"])
     (tmp_path / "x").write_text("{")
     with pytest.raises(XlapipeError, match="not JSON"):
         locks_for(PROGRAMS, [tmp_path / "x"])

@@ -204,6 +204,18 @@ def test_a_folder_of_something_else_is_left_alone(
     assert [each.name for each in tmp_path.iterdir()] == ["mine"]
 
 
+def test_kernels_for_another_gpu_are_refused(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["--checkpoint", str(checkpoint), "--hopper-kernels"]
+    building = ["--build-executables", str(tmp_path / "built"), "--target", "b200"]
+    assert "capability 9.0; target b200 is of 10.0" in refused(capsys, *common, *building)
+    assert "capability 9.0; this is cpu (no GPU)" in refused(capsys, *common, "--prompt-ids", "1")
+    given = ["--executables", str(tmp_path), "--prompt-ids", "1"]
+    assert "--executables have the kernels" in refused(capsys, *common, *given)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_executable_that_is_not_as_expected_is_not_kept(
     checkpoint: Path,
     built: Path,

@@ -6,7 +6,7 @@ import pytest
 
 from xlapipe.dump import open_dump
 from xlapipe.expect import KernelCount, expectation_from_json, expectation_to_json
-from xlapipe.plan.hlo import TRITON_CALL, Instruction
+from xlapipe.plan.hlo import MOSAIC_CALL, TRITON_CALL, Instruction
 
 
 def call(config: str, target: str = TRITON_CALL) -> Instruction:
@@ -30,6 +30,12 @@ def call(config: str, target: str = TRITON_CALL) -> Instruction:
         ("norm", call('{ir = "name = \\22other\\22", name = "norm"}')),
         (None, call('{name = "norm"}', target="__cublas$lt$matmul")),
         (None, call("{grid_x = 8 : i32}")),
+        # Bytecode: names of the dialect and of the kernel among others.
+        (
+            "swiglu",
+            call(r'{module = "main\00stable_mosaic_gpu\00x\00swiglu_mosaic_gpu\00"}', MOSAIC_CALL),
+        ),
+        (None, call(r'{module = "main\00stable_mosaic_gpu\00"}', MOSAIC_CALL)),
         (None, Instruction("norm", "fusion", "f32[8]{0}", backend_config='{name = "norm"}')),
     ],
 )

@@ -81,7 +81,7 @@ class FusionCount(Expectation):
 
 @dataclass(frozen=True)
 class KernelCount(Expectation):
-    """Exactly `count` calls of the Pallas kernel `name` (its `pallas_call(name=…)`, by Triton)."""
+    """Exactly `count` calls of the Pallas kernel `name`, by Triton or by Mosaic GPU."""
 
     name: str
     count: int

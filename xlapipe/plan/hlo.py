@@ -26,6 +26,9 @@ WITH_GROUPS = COLLECTIVES | {f"{kind}-start" for kind in COLLECTIVES}
 TRITON_CALL = "__gpu$xla.gpu.triton"
 # Quotes within the kernel's own text are escaped otherwise.
 _KERNEL_NAME = re.compile(r'\bname = "([^"]*)"')
+# Where a Pallas kernel for Hopper and later goes; its module's name ends so, in bytecode.
+MOSAIC_CALL = "mosaic_gpu_v2"
+_MOSAIC_NAME = re.compile(r"\\00(?!stable_mosaic_gpu)(\w+)_mosaic_gpu\b")
 _FUSION_BACKEND_KIND = re.compile(r'"kind"\s*:\s*"([^"]+)"')
 
 
@@ -98,10 +101,13 @@ class Instruction(NamedTuple):
 
     @property
     def kernel_name(self) -> str | None:
-        """The name that a Pallas kernel for Triton was given, for a call of one."""
-        if self.custom_call_target != TRITON_CALL:
+        """The name that a Pallas kernel was given, for a call of one, by Triton or Mosaic GPU."""
+        if self.custom_call_target == TRITON_CALL:
+            found = _KERNEL_NAME.search(self.backend_config)
+        elif self.custom_call_target == MOSAIC_CALL:
+            found = _MOSAIC_NAME.search(self.backend_config)
+        else:
             return None
-        found = _KERNEL_NAME.search(self.backend_config)
         return found.group(1) if found else None
 
     @property
