@@ -1,8 +1,8 @@
 """The decode step over many devices: weights cut over `tensor`, sequences over `data`.
 
-Layers are leaves of their own and the loop over them is unrolled: a step reads every weight once,
-and taking one layer's weights off a stack would write and read them once more. Caches are leaves
-per layer as in `models.qwen3.cache`, and are updated in place.
+Layers are leaves of their own and the loop over them is unrolled: products read weights where they
+are, with no stack to take a layer's off first. Caches are leaves per layer as in
+`models.qwen3.cache`, and are updated in place.
 """
 
 from collections.abc import Callable
