@@ -75,12 +75,15 @@ def compiled(tmp_path_factory: pytest.TempPathFactory, goldens: Path) -> Compile
 
 
 def device_lock(goldens: Path, workload: str) -> AutotuneLock:
-    """The lock beside the golden that the H200 wrote; skips on jaxlibs that have none."""
+    """The lock beside the golden that the H200 wrote; skips where none can be expected."""
     jaxlib = version("jaxlib")
-    path = goldens / workload / f"h200-auto-tuned-jax{jaxlib}" / LOCK
-    if jaxlib != GOLDEN_JAXLIB and not path.exists():
+    folder = goldens / workload
+    found = sorted(folder.glob(f"h200-*auto-tuned-jax{jaxlib}/{LOCK}"))
+    if not found and jaxlib != GOLDEN_JAXLIB:
         pytest.skip(
             f"the H200's goldens were written with jaxlib {GOLDEN_JAXLIB}, this is {jaxlib}: "
             "plans of this version are held against the expectations alone"
         )
-    return read_lock(path)
+    if not found and any(folder.glob("h200-[0-9]*x[0-9]*-*")):
+        pytest.skip("no machine with as many H200s has written a golden of this workload")
+    return read_lock(found[0] if found else folder / f"h200-auto-tuned-jax{jaxlib}" / LOCK)

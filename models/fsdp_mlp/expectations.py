@@ -13,6 +13,7 @@ from xlapipe.expect import (
     Expectation,
     GatheredEndAtUse,
     GatheredLiveAtMost,
+    GemmCount,
     Matmul,
     MatmulsAccounted,
     NoCopyAbove,
@@ -145,12 +146,8 @@ def _collectives(sizes: MLPSizes) -> tuple[Expectation, ...]:
 
 
 def _matmuls(sizes: MLPSizes) -> tuple[Expectation, ...]:
-    counts = {"y": sizes.layers, "dkernel": sizes.layers, "dx": sizes.layers - 1}
+    because = "three each layer, but for the first, whose input has no gradient"
     return tuple(
-        MatmulsAccounted(
-            tuple(Matmul(scope, count, backends) for scope, count in counts.items() if count),
-            because="three each layer, but for the first, whose input has no gradient",
-            under=policy,
-        )
+        GemmCount(3 * sizes.layers - 1, backends, because=because, under=policy)
         for policy, backends in BACKENDS.items()
     )

@@ -24,8 +24,8 @@ def gathered_layer(
     """The same with the rows of W gathered from the devices of mesh axis `axis`.
 
     What is kept for backward is x, y and the shard; W is gathered there again. Plain autodiff
-    would keep W, and `jax.checkpoint` ties the second gather to the gradient of y, so that it
-    could not run ahead of it.
+    would keep W, and `jax.checkpoint`, told to save the dot alone, what the ReLU reads beside
+    what it writes.
     """
     return plain_layer(x, gather(shard, axis))
 

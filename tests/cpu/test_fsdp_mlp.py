@@ -78,6 +78,9 @@ def test_two_rows_make_five_gemms(tmp_path: Path, capsys: pytest.CaptureFixture[
     """At one row XLA writes none of the five dots as a gemm."""
     (dump,) = dumped([f"{MODULE}:fsdp_mlp_reference(batch=2)"], tmp_path, capsys)
     assert [gemm.backend for gemm in dump.plan.gemms] == ["cublaslt"] * 5
+    # The root is the combined reduce-scatter: its results lie apart.
+    outputs = [dump.plan.output_allocation(index, of=3) for index in range(3)]
+    assert len({allocation.index for allocation in outputs if allocation is not None}) == 3
     assert all(finding.holds for finding in check_all(dump.expectations, dump.program))
 
 

@@ -187,18 +187,36 @@ class Plan:
         # The root's own shape tells which element of a tuple-shaped operand is meant.
         elements = _ARRAY.findall(root.shape)
         wanted = _dims(elements[index] if index < len(elements) else instruction.shape)
+        # An instruction that is itself the root, e.g. combined collectives, numbers its results.
+        numbered = root.opcode != "tuple" and self._root_is_tuple
         seen: set[str] = set()
         while instruction.name not in seen:
             seen.add(instruction.name)
+            # Behind an async-start's operands are its results.
+            place = f"1,{index}" if instruction.opcode == "async-start" else str(index)
             for allocation, value in self._values_of_instruction.get(instruction.name, ()):
-                if value.name == instruction.name or (
+                if numbered:
+                    if value.name == f"{instruction.name}{{{place}}}":
+                        return allocation
+                elif value.name == instruction.name or (
                     _dims(value.shape) == wanted and allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
                 ):
                     return allocation
             if instruction.opcode not in _NAMES_ANOTHER or not instruction.operands:
                 return None
-            instruction = entry.by_name[instruction.operands[0]]
+            if numbered and instruction.opcode == "async-start":
+                instruction = self._root_called_by(instruction)
+            else:
+                instruction = entry.by_name[instruction.operands[0]]
         return None
+
+    def _root_called_by(self, start: Instruction) -> Instruction:
+        """What an async-start runs; itself where the module does not tell."""
+        computations = self.module.computations if self.module is not None else {}
+        for name in start.called_computations:
+            if name in computations:
+                return computations[name].by_name[computations[name].root]
+        return start
 
     @cached_property
     def _values_of_instruction(
