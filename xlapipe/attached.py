@@ -12,12 +12,16 @@ from xlapipe.doctor import missing_to_communicate
 from xlapipe.dump import Manifest, read_file
 from xlapipe.errors import DumpError, TargetError
 from xlapipe.targets.textproto import parse
+from xlapipe.topology import Topology
 
 
-def devices_for(path: Path, manifest: Manifest) -> tuple[Any, ...]:
+def devices_for(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any, ...]:
     """The GPUs to run on, in the order of the mesh: those of the kind that it was built for.
 
     Of more GPUs than the mesh has, one process takes the first ones.
+
+    Args:
+      hosts: that the processes are on.
 
     Raises:
       DumpError: it was built by other versions.
@@ -42,6 +46,13 @@ def devices_for(path: Path, manifest: Manifest) -> tuple[Any, ...]:
             f"no NVIDIA GPU is attached that jax can use: {error}; `xlapipe doctor` says what is "
             "missing"
         ) from None
+    built_hosts = Topology.parse(manifest.topology).hosts if manifest.topology is not None else 1
+    if built_hosts != hosts:
+        raise TargetError(
+            f"{path}: built for the topology {manifest.topology or '1x1'}, {built_hosts} hosts; "
+            f"this is {hosts}; build it again with --topology {hosts}x{count // hosts}, or "
+            "`xlapipe launch` it on as many hosts"
+        )
     devices = _enough(path, manifest, count, attached)
     missing = missing_to_communicate() if count > 1 else None
     if missing is not None:

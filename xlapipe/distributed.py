@@ -1,8 +1,10 @@
 """Starts jax as one of several processes, and lets them tell each other plain data."""
 
+import ctypes
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,6 +16,8 @@ from xlapipe.membership import Member, meet
 # jax ends every process when one has not been heard of for so long.
 _HEARTBEAT_SECONDS = 20
 _SHUTDOWN_SECONDS = 10
+# The kernel's own, the same in all containers of a host.
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # Of processes that are alive: one may need that long to make its inputs.
 _EXCHANGE_SECONDS = 600
 
@@ -51,9 +55,26 @@ def joined(member: Member | None, about: str = "") -> Iterator[None]:
         )
     except RuntimeError as error:
         raise TargetError(f"{member.name}: jax.distributed did not start: {error}") from None
-    yield
-    # Not where an error ended the run: the others would be waited for.
+    try:
+        yield
+    except BaseException:
+        _leave()
+        raise
     jax.distributed.shutdown()
+
+
+def _leave() -> None:
+    """Takes back what jax does at exit: it would wait for the others, who wait for this process."""
+    state = distributed.global_state
+    for part in (state.client, state.service):
+        if part is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))  # its destructor waits too
+    state.client = state.service = state.preemption_sync_manager = None
+
+
+def host_count(member: Member | None) -> int:
+    """Hosts that the processes are on."""
+    return len(set(exchange(member, "host", _BOOT_ID.read_text())))
 
 
 def exchange(member: Member | None, key: str, mine: Any) -> list[Any]:

@@ -20,11 +20,14 @@ from types import FrameType
 from typing import IO
 
 from xlapipe.errors import TargetError
-from xlapipe.membership import DEFAULT_WAIT_SECONDS, Member
+from xlapipe.membership import DEFAULT_WAIT_SECONDS, SEVERAL_GPUS, Member
 
 _POLL_SECONDS = 0.02
 _GRACE_SECONDS = 3.0
+_TELLING_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1
+# jax's C++ side warns of the connections that a clean end cancels.
+_DEFAULTS = {**SEVERAL_GPUS, "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +116,7 @@ def launch(asked: Launch) -> int:
                 return 0
             failed = True
             # Several may have ended by now: the first one has told the user itself.
-            first = running[members[0]].poll()
+            first = running[members[0]].returncode
             if first is not None and first > 0:
                 return first
             raise TargetError(_ending(failing, running[failing].returncode, asked, logs))
@@ -139,7 +142,7 @@ def _start(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, **member.environment()},
+            env={**_DEFAULTS, **os.environ, **member.environment()},
             start_new_session=True,
             preexec_fn=_die_with_parent,  # noqa: PLW1509 - the launcher has one thread
         )
@@ -156,13 +159,23 @@ def _die_with_parent() -> None:
 
 
 def _first_failure(running: "dict[Member, subprocess.Popen[bytes]]") -> Member | None:
-    """Waits until one has failed, or all have ended well."""
+    """Waits until one has failed, or all have ended well.
+
+    A process that ended itself knows why; one that jax or XLA aborted may have died of another's
+    end, which then comes a moment later.
+    """
+    aborted: float | None = None
     while True:
         codes = {member: child.poll() for member, child in running.items()}
-        for member, code in codes.items():
-            if code:
-                return member
-        if all(code == 0 for code in codes.values()):
+        failed = {member: code for member, code in codes.items() if code}
+        told = [member for member, code in failed.items() if code > 0]
+        if told:
+            return told[0]
+        if failed:
+            aborted = aborted or time.monotonic()
+            if time.monotonic() - aborted > _TELLING_SECONDS:
+                return next(iter(failed))
+        elif all(code == 0 for code in codes.values()):
             return None
         time.sleep(_POLL_SECONDS)
 

@@ -19,6 +19,11 @@ DEFAULT_WAIT_SECONDS = 60.0
 COUNT, PROCESS = "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 COORDINATOR, DEVICES = "JAX_COORDINATOR_ADDRESS", "JAX_LOCAL_DEVICE_IDS"
 WAIT = "XLAPIPE_WAIT_SECONDS"
+# For processes that use several GPUs, unless the user says otherwise. With one hardware queue
+# kernels begin in the order in which they were launched: a collective that was started before a
+# gemm gets its share of the GPU before the gemm takes all of it. Otherwise it is chance, and one
+# device that loses keeps all others waiting.
+SEVERAL_GPUS = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 _GO = b"go\n"
 _LONGEST_LINE = 1024
 _RETRY_SECONDS = 0.05

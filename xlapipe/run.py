@@ -1,11 +1,14 @@
 """Runs a built executable on the attached GPUs: load, inputs, calls, memory."""
 
 import hashlib
+import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,11 +19,11 @@ from jax.experimental import multihost_utils
 
 from xlapipe.attached import devices_for
 from xlapipe.device_memory import used_bytes
-from xlapipe.distributed import exchange, joined
+from xlapipe.distributed import exchange, host_count, joined
 from xlapipe.dump import EXECUTABLE, open_dump
 from xlapipe.errors import TargetError
 from xlapipe.executable import LoadedExecutable, built_manifest, load_executable
-from xlapipe.membership import Member
+from xlapipe.membership import SEVERAL_GPUS, Member
 from xlapipe.memory import MemoryAccount, account
 from xlapipe.plan import Plan
 from xlapipe.run_inputs import read_inputs
@@ -112,9 +115,12 @@ def run(folder: Path, *, inputs: str, repeat: int, member: Member | None = None)
     """
     manifest = built_manifest(folder)
     plan = open_dump(folder).plan
+    if prod((manifest.mesh or {}).values()) > 1:
+        # Read when CUDA starts.
+        os.environ.update({**SEVERAL_GPUS, **os.environ})
     about = f"{manifest.workload} {manifest.files[EXECUTABLE][:12]} with {inputs}"
     with joined(member, about):
-        devices = devices_for(folder, manifest)
+        devices = devices_for(folder, manifest, host_count(member))
         return _run(folder, devices, plan, inputs=inputs, repeat=repeat, member=member)
 
 
@@ -159,9 +165,12 @@ def _run(
         )
         for device, at, (outside_before, outside_after) in zip(local, moments, beside, strict=True)
     ]
+    with ThreadPoolExecutor() as pool:
+        # Only what is computed here alone runs at once; gathering is a program of all processes.
+        digests = list(pool.map(_digest, map(_on_host, results)))
     outputs = tuple(
-        Output(leaf.path, leaf.shape, leaf.dtype, _digest(result))
-        for leaf, result in zip(manifest.outputs, results, strict=True)
+        Output(leaf.path, leaf.shape, leaf.dtype, digest)
+        for leaf, digest in zip(manifest.outputs, digests, strict=True)
     )
     del results
     seconds: list[float] = []
@@ -223,10 +232,15 @@ def _call(executable: LoadedExecutable, placed: Mapping[int, Any]) -> tuple[floa
     return time.perf_counter() - started, results
 
 
-def _digest(array: Any) -> str:
+def _on_host(array: Any) -> np.ndarray[Any, Any]:
+    """The whole array, those parts too that other processes hold."""
     if not array.is_fully_addressable:
         array = multihost_utils.process_allgather(array, tiled=True)
-    return hashlib.sha256(np.ascontiguousarray(np.asarray(array)).tobytes()).hexdigest()
+    return np.ascontiguousarray(np.asarray(array))
+
+
+def _digest(array: np.ndarray[Any, Any]) -> str:
+    return hashlib.sha256(array.reshape(-1).view(np.uint8)).hexdigest()
 
 
 def _stats(devices: Sequence[Any]) -> list[Mapping[str, int]]:

@@ -1,6 +1,7 @@
 """Inputs for a built executable: random ones, or those of an .npz file."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ def read_inputs(spec: str, arguments: Sequence[ArgumentLeaf]) -> dict[int, np.nd
             seed = int(spec.removeprefix("random:"))
         except ValueError:
             raise WorkloadError(f"--inputs {spec}: expected a number behind random:") from None
-        values = {leaf.path: _random(leaf, [seed, number]) for number, leaf in enumerate(used)}
+        # numpy's generators let go of the interpreter.
+        with ThreadPoolExecutor() as pool:
+            made = pool.map(_random, used, ([seed, number] for number in range(len(used))))
+            values = {leaf.path: value for leaf, value in zip(used, made, strict=True)}
     else:
         values = _from_file(Path(spec), used)
     return {

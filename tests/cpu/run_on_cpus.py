@@ -23,6 +23,7 @@ from xlapipe import run
 from xlapipe.attached import _enough
 from xlapipe.cli import main
 from xlapipe.dump import Manifest
+from xlapipe.errors import TargetError
 from xlapipe.executable import LoadedExecutable, built_manifest
 from xlapipe.placement import mesh_over, named
 
@@ -30,8 +31,10 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 
 
-def devices(path: Path, manifest: Manifest) -> tuple[Any, ...]:
+def devices(path: Path, manifest: Manifest, hosts: int) -> tuple[Any, ...]:
     mode = os.environ.get(f"TEST_PROCESS_{jax.process_index()}", "")
+    if mode == "raises":
+        raise TargetError(f"process {jax.process_index()} found no GPU")
     if mode == "dies":
         os._exit(7)
     if mode == "hangs":
@@ -49,7 +52,27 @@ def compiled(path: Path, devices: Sequence[Any]) -> LoadedExecutable:
     ]
     with jax.set_mesh(mesh):
         found = jax.jit(workload.fn, donate_argnums=0).lower(*arguments).compile()
-    return LoadedExecutable(path, manifest, tuple(devices), found.runtime_executable())
+    executable = found.runtime_executable()
+    mode = os.environ.get(f"TEST_PROCESS_{jax.process_index()}", "")
+    if mode == "fails":
+        executable = Failing()
+    if mode == "sticks":
+        executable = Sticking()
+    return LoadedExecutable(path, manifest, tuple(devices), executable)
+
+
+class Failing:
+    """As NCCL does where the interface it is told to use is not there."""
+
+    def execute_sharded(self, arguments: Any) -> Any:
+        raise RuntimeError("NCCL operation ncclCommInitRankConfig failed: unhandled system error")
+
+
+class Sticking:
+    """A first call that never ends."""
+
+    def execute_sharded(self, arguments: Any) -> Any:
+        time.sleep(600)
 
 
 run.devices_for = devices
