@@ -18,8 +18,8 @@ _HEARTBEAT_SECONDS = 20
 _SHUTDOWN_SECONDS = 10
 # The kernel's own, the same in all containers of a host.
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# Of processes that are alive: one may need that long to make its inputs.
-_EXCHANGE_SECONDS = 600
+# Of processes that are alive: one may need so much longer than others to make its inputs.
+_WAITS = 10
 
 
 @contextmanager
@@ -88,18 +88,17 @@ def exchange(member: Member | None, key: str, mine: Any) -> list[Any]:
     """
     if member is None:
         return [mine]
+    seconds = _WAITS * member.wait_seconds
     client: Any = distributed.global_state.client
     client.key_value_set(f"xlapipe/{key}/{member.process}", json.dumps(mine))
     found = []
     for number in range(member.count):
         try:
-            text = client.blocking_key_value_get(
-                f"xlapipe/{key}/{number}", _EXCHANGE_SECONDS * 1000
-            )
+            text = client.blocking_key_value_get(f"xlapipe/{key}/{number}", round(seconds * 1000))
         except RuntimeError as error:
             raise TargetError(
                 f"{member.name}: process {number} did not come to {key!r} within "
-                f"{_EXCHANGE_SECONDS} s: {error!s:.200}"
+                f"{seconds:g} s: {error!s:.200}"
             ) from None
         found.append(json.loads(text))
     return found

@@ -26,6 +26,8 @@ _POLL_SECONDS = 0.02
 _GRACE_SECONDS = 3.0
 _TELLING_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1
+# Exit codes of programs that say why, as xlapipe and Python do.
+_TOLD = (1, 2)
 # jax's C++ side warns of the connections that a clean end cancels.
 _DEFAULTS = {**SEVERAL_GPUS, "TF_CPP_MIN_LOG_LEVEL": "2"}
 
@@ -117,7 +119,7 @@ def launch(asked: Launch) -> int:
             failed = True
             # Several may have ended by now: the first one has told the user itself.
             first = running[members[0]].returncode
-            if first is not None and first > 0:
+            if first in _TOLD:
                 return first
             raise TargetError(_ending(failing, running[failing].returncode, asked, logs))
     finally:

@@ -1,6 +1,7 @@
 """The training step of `fsdp-mlp` by this repository, over all GPUs from one process."""
 
 import json
+import os
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ from timing import timed
 from models.fsdp_mlp import training
 from models.fsdp_mlp.sizes import MLPSizes
 from models.fsdp_mlp.workloads import fsdp_mlp
+from xlapipe.membership import SEVERAL_GPUS
 
 
 def compiled(case: Case, options: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
@@ -70,6 +72,7 @@ def profiled(folder: Path, steps: int) -> Division | None:
 
 
 def main() -> None:
+    os.environ.update({**SEVERAL_GPUS, **os.environ})
     found = [
         measured(case, "xlapipe fsdp-mlp", dict(fsdp_mlp(devices=case.devices).options))
         for case in cases(len(jax.devices("gpu")))

@@ -2,6 +2,7 @@
 per GPU; float32 parameters and moments, gathered, computed and reduced in bfloat16, fused Adam.
 """
 
+import itertools
 import json
 import os
 import socket
@@ -23,6 +24,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 # All layers let go of their gathered weights after forward, as ours do; or all but the last one,
 # which is the first to need them again.
 VARIANTS = ("FSDP2, torch.compile", "FSDP2, torch.compile, last layer kept")
+# Also with the setting that ours uses; None leaves it as the user has it.
+CONNECTIONS = (None, "1")
 
 
 class Layer(nn.Module):
@@ -96,11 +99,16 @@ def one_process(rank: int, devices: int, port: int, out: str) -> None:
     for case in cases(torch.cuda.device_count()):
         if case.devices != devices:
             continue
-        for variant in VARIANTS:
+        connections = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS")
+        for variant in VARIANTS if connections is None else VARIANTS[-1:]:
             step = training_step(case, variant)
             # Every process must make the same calls.
             timing = timed(
-                case.name, variant, step, lambda _: torch.cuda.synchronize(), calls=STEPS_PER_SAMPLE
+                case.name,
+                variant if connections is None else f"{variant}, {connections} connection",
+                step,
+                lambda _: torch.cuda.synchronize(),
+                calls=STEPS_PER_SAMPLE,
             )
             found.append(asdict(timing) | {"division": profiled(step)})
             del step
@@ -114,7 +122,12 @@ def one_process(rank: int, devices: int, port: int, out: str) -> None:
 def main() -> None:
     found: list[dict[str, Any]] = []
     wanted = cases(torch.cuda.device_count())
-    for devices in dict.fromkeys(case.devices for case in wanted):
+    counts = dict.fromkeys(case.devices for case in wanted)
+    for devices, connections in itertools.product(counts, CONNECTIONS):
+        if connections is not None:
+            os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = connections
+        else:
+            os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         with tempfile.TemporaryDirectory() as folder:
