@@ -26,6 +26,7 @@ from xlapipe.executable import LoadedExecutable, built_manifest, load_executable
 from xlapipe.membership import SEVERAL_GPUS, Member
 from xlapipe.memory import MemoryAccount, account
 from xlapipe.plan import Plan
+from xlapipe.plan.verify_collectives import OWN_KERNEL
 from xlapipe.run_inputs import read_inputs
 
 
@@ -119,6 +120,12 @@ def run(folder: Path, *, inputs: str, repeat: int, member: Member | None = None)
         # Read when CUDA starts.
         os.environ.update({**SEVERAL_GPUS, **os.environ})
     about = f"{manifest.workload} {manifest.files[EXECUTABLE][:12]} with {inputs}"
+    if member is not None and any(thunk.kind == OWN_KERNEL for thunk in plan.thunks or ()):
+        raise TargetError(
+            f"{folder}: {member.name}: the executable has a collective that XLA computes with a "
+            "kernel of its own, within one process only: run it without `xlapipe launch`, or build "
+            "it with the option xla_gpu_experimental_use_collective_kernels='' of the Workload"
+        )
     with joined(member, about):
         devices = devices_for(folder, manifest, host_count(member))
         return _run(folder, devices, plan, inputs=inputs, repeat=repeat, member=member)

@@ -3,7 +3,8 @@
     python tests/gpu/fsdp_gradients.py
 
 The same arrays and the same sizes; what differs is where gemms are cut and in which order sums
-are taken. Errors are ‖a − b‖ / ‖b‖ of the leaf that is worst.
+are taken. Errors are the norm of the difference over the norm of the expected, of
+the leaf that is worst.
 """
 
 import json

@@ -34,6 +34,8 @@ class _Leaf:
         """Raises KeyError, TypeError or ValueError for data of another form."""
         spec = data.get("spec")
         if spec is not None:
+            if not isinstance(spec, (list, tuple)):
+                raise TypeError(f"spec {spec!r:.60} is no list of axes of a mesh")
             spec = tuple(_spec_entry(entry) for entry in spec)
         return cls(**{**data, "shape": tuple(data["shape"]), "spec": spec})
 
