@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xlapipe.lowered import LoweredProgram
+    from xlapipe.plan.program import OutputLeaf
     from xlapipe.topology import Topology
 
 
@@ -97,8 +98,8 @@ def _compile(request: dict[str, Any], stages: "_Stages") -> dict[str, Any]:
     memory = executable.get_compiled_memory_stats()
     return {
         "workload": program.workload,
-        "arguments": [asdict(leaf) for leaf in program.arguments],
-        "outputs": [asdict(leaf) for leaf in program.outputs],
+        "arguments": [leaf.to_json() for leaf in program.arguments],
+        "outputs": [leaf.to_json() for leaf in _outputs(program, executable)],
         "requested_collectives": [asdict(each) for each in program.requested_collectives],
         "expectations": list(program.expectations),
         "options": {key: str(value) for key, value in program.options.items()},
@@ -210,6 +211,15 @@ def _executable(program: "LoweredProgram", devices: list[Any], options: dict[str
         return compiler.backend_compile_and_load(
             client, module, xla_client.DeviceList(tuple(devices)), compile_options, []
         )
+
+
+def _outputs(program: "LoweredProgram", executable: Any) -> "tuple[OutputLeaf, ...]":
+    """The outputs, which may be sharded as XLA saw fit."""
+    if program.device_count == 1 or program.mesh is None:
+        return program.outputs
+    from xlapipe.placement import as_compiled
+
+    return as_compiled(program.outputs, program.mesh, executable)
 
 
 def _devices(

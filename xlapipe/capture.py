@@ -133,12 +133,8 @@ def _manifest(
             **extra,
         },
         extra_options=extra,
-        arguments=tuple(
-            ArgumentLeaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in record["arguments"]
-        ),
-        outputs=tuple(
-            OutputLeaf(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in record["outputs"]
-        ),
+        arguments=tuple(ArgumentLeaf.from_json(leaf) for leaf in record["arguments"]),
+        outputs=tuple(OutputLeaf.from_json(leaf) for leaf in record["outputs"]),
         requested_dots=tuple(RequestedDot(dot.op_name, dot.shape, dot.source) for dot in dots),
         requested_collectives=collectives,
         expectations=tuple(record["expectations"]),

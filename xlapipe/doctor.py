@@ -26,6 +26,7 @@ OLDEST_PACKAGES = {
 OLDEST_DRIVER = 580
 _NVCC = f"'nvidia-cuda-nvcc=={CUDA_MAJOR}.*' 'nvidia-nvvm=={CUDA_MAJOR}.*'"
 _NVVM = f"'nvidia-nvvm=={CUDA_MAJOR}.*'"
+_NCCL = "libnccl.so.2"
 # What jax's CUDA 13 plugin loads to run: library -> wheel.
 _LIBRARIES = {
     "libcudart.so.13": "nvidia-cuda-runtime",
@@ -37,7 +38,7 @@ _LIBRARIES = {
     "libcupti.so.13": "nvidia-cuda-cupti",
     "libnvJitLink.so.13": "nvidia-nvjitlink",
     "libcudnn.so.9": "nvidia-cudnn-cu13",
-    "libnccl.so.2": "nvidia-nccl-cu13",
+    _NCCL: "nvidia-nccl-cu13",
 }
 
 
@@ -96,6 +97,21 @@ def examine(machine: Machine | None = None) -> Report:
 def missing_to_compile(machine: Machine | None = None) -> list[Check]:
     """What a compile is sure to fail without; empty where all is there. Takes milliseconds."""
     return [check for check in _to_compile(machine or Machine.here()) if check.ok is False]
+
+
+def missing_to_communicate(machine: Machine | None = None) -> Check | None:
+    """What several GPUs cannot talk to each other without; None where it is there."""
+    machine = machine or Machine.here()
+    if machine.library(_NCCL) is not None:
+        return None
+    return Check(
+        name=_NCCL,
+        ok=False,
+        found="in no place where XLA looks",
+        expected=f"from the {_LIBRARIES[_NCCL]} wheel",
+        remedy=_install(machine, _LIBRARIES[_NCCL]),
+        to_run=True,
+    )
 
 
 def _to_compile(machine: Machine) -> Iterator[Check]:

@@ -96,6 +96,8 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         data = {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        for name, leaves in (("arguments", self.arguments), ("outputs", self.outputs)):
+            data[name] = [leaf.to_json() for leaf in leaves]
         if not self.extra_options:
             del data["extra_options"]  # as in dumps that were made before there were any
         if self.topology is None:
@@ -120,9 +122,7 @@ class Manifest:
         given = {key: value for key, value in data.items() if key in known}
         try:
             for name, leaf_class in (("arguments", ArgumentLeaf), ("outputs", OutputLeaf)):
-                given[name] = tuple(
-                    leaf_class(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in given[name]
-                )
+                given[name] = tuple(map(leaf_class.from_json, given[name]))
             given["requested_dots"] = tuple(map(_requested_dot, given["requested_dots"]))
             asked = given.get("requested_collectives", None if given.get("mesh") else ())
             given["requested_collectives"] = (

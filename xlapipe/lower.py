@@ -22,6 +22,7 @@ from xlapipe.errors import ParameterError, WorkloadError
 from xlapipe.expect import expectation_to_json
 from xlapipe.kernel_ir import strip_locations
 from xlapipe.lowered import LoweredProgram
+from xlapipe.placement import spec_of
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.registry import workload_arguments
 from xlapipe.requested import requested_collectives
@@ -156,6 +157,7 @@ def _arguments(workload: Workload, args: tuple[Any, ...], lowered: Any) -> tuple
         for path, leaf in jax.tree_util.tree_flatten_with_path(arg)[0]
     ]
     leaves = [(*each, flag) for each, flag in zip(named, donated, strict=True)]
+    several = workload.device_count > 1
     return tuple(
         ArgumentLeaf(
             path=path,
@@ -164,6 +166,7 @@ def _arguments(workload: Workload, args: tuple[Any, ...], lowered: Any) -> tuple
             size_bytes=shard_bytes(leaf),
             donated=donated,
             parameter_number=number_of.get(position),
+            spec=spec_of(getattr(leaf, "sharding", None)) if several else None,
         )
         for position, (path, leaf, donated) in enumerate(leaves)
     )

@@ -44,9 +44,7 @@ class LoweredProgram:
     def from_json(cls, data: Mapping[str, Any]) -> "LoweredProgram":
         """What `to_json` wrote, a moment ago and with this code: nothing is checked."""
         leaves = {
-            name: tuple(
-                leaf_class(**{**leaf, "shape": tuple(leaf["shape"])}) for leaf in data[name]
-            )
+            name: tuple(map(leaf_class.from_json, data[name]))
             for name, leaf_class in (("arguments", ArgumentLeaf), ("outputs", OutputLeaf))
         }
         collectives = map(RequestedCollective.from_json, data["requested_collectives"])

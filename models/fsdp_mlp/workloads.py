@@ -9,10 +9,14 @@ from xlapipe.workload import Workload
 
 # On 64 devices and more XLA would scatter two layers' gradients at once, later, and so beside
 # fewer gemms, for which it would keep both.
-SEPARATE_COLLECTIVES = {
+OPTIONS: dict[str, int | str] = {
     "xla_gpu_all_gather_combine_threshold_bytes": 0,
     "xla_gpu_reduce_scatter_combine_threshold_bytes": 0,
 }
+if jax.__version_info__ >= (0, 11):
+    # Over NVLink XLA would add up the loss with a kernel of its own, which works within one
+    # process only; jax 0.10 has no such option.
+    OPTIONS["xla_gpu_experimental_use_collective_kernels"] = ""
 
 
 def fsdp_mlp_reference(batch: int = 1, devices: int = 2) -> Workload:
@@ -49,7 +53,7 @@ def fsdp_mlp(layers: int = 4, batch: int = 4096, devices: int = 2, hidden: int =
         fn=training.training_step(sizes),
         args=(training.abstract_state(sizes), rows, rows),
         donate_argnums=0,
-        options=SEPARATE_COLLECTIVES,
+        options=OPTIONS,
         mesh={training.AXIS: devices},
         in_specs=training.IN_SPECS,
         out_specs=training.OUT_SPECS,

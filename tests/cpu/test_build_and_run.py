@@ -12,6 +12,7 @@ import jax
 import pytest
 
 from xlapipe import run as running
+from xlapipe import run_inputs
 from xlapipe.cli import main
 from xlapipe.dump import EXECUTABLE, MANIFEST, open_dump, with_digests
 from xlapipe.errors import DumpError, TargetError, WorkloadError
@@ -37,7 +38,9 @@ def copy(built: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def cpu_in_place_of_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that loading is reached on a machine without a GPU."""
-    monkeypatch.setattr(running, "device_for", lambda path, manifest: jax.devices("cpu")[0])
+    monkeypatch.setattr(
+        running, "devices_for", lambda path, manifest, hosts: tuple(jax.devices("cpu")[:1])
+    )
 
 
 def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -151,8 +154,8 @@ LEAVES = (
 
 
 def test_random_inputs_are_the_same_for_a_seed_and_indices_differ() -> None:
-    one, same = (running.read_inputs("random:3", LEAVES) for _ in range(2))
-    other = running.read_inputs("random:4", LEAVES)
+    one, same = (run_inputs.read_inputs("random:3", LEAVES) for _ in range(2))
+    other = run_inputs.read_inputs("random:4", LEAVES)
     assert sorted(one) == [0, 1]
     assert all((one[number] == same[number]).all() for number in one)
     assert not (one[0] == other[0]).all()
@@ -162,23 +165,23 @@ def test_random_inputs_are_the_same_for_a_seed_and_indices_differ() -> None:
 def test_inputs_from_a_file(tmp_path: Path) -> None:
     import numpy as np
 
-    values = running.read_inputs("random:3", LEAVES)
+    values = run_inputs.read_inputs("random:3", LEAVES)
     path = tmp_path / "inputs.npz"
     np.savez(path, **{"cache['k']": values[0], "ids": values[1]})
-    found = running.read_inputs(str(path), LEAVES)
+    found = run_inputs.read_inputs(str(path), LEAVES)
     assert all((found[number] == values[number]).all() for number in values)
     np.savez(path, **{"cache['k']": values[0], "ids": values[1][:3]})
     with pytest.raises(WorkloadError, match=r"ids is int32\[3\], expected int32\[16\]"):
-        running.read_inputs(str(path), LEAVES)
+        run_inputs.read_inputs(str(path), LEAVES)
     np.savez(path, ids=values[1])
     with pytest.raises(WorkloadError, match=r"no array \"cache\['k'\]\""):
-        running.read_inputs(str(path), LEAVES)
+        run_inputs.read_inputs(str(path), LEAVES)
 
 
 @pytest.mark.parametrize("spec", ["random:x", "nowhere.npz", "random:"])
 def test_inputs_that_are_none(spec: str) -> None:
     with pytest.raises(WorkloadError, match="--inputs"):
-        running.read_inputs(spec, LEAVES)
+        run_inputs.read_inputs(spec, LEAVES)
 
 
 @pytest.mark.usefixtures("cpu_in_place_of_gpu")

@@ -149,7 +149,7 @@ def test_executables_of_other_shapes_are_refused(built: Path) -> None:
     manifest = executable.built_manifest(built / "decode")
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in manifest.arguments]
     shapes[-1] = jax.ShapeDtypeStruct((3,), "int32")
-    fake = executable.LoadedExecutable(built / "decode", manifest, None, None)
+    fake = executable.LoadedExecutable(built / "decode", manifest, (), None)
     from xlapipe.errors import XlapipeError
 
     with pytest.raises(XlapipeError, match=r"decode: built for 15 arrays.* state\['token_ids'\]"):

@@ -21,9 +21,12 @@ from xlapipe.run_record import run_record
 INPUTS = ["--inputs", "random:7", "--repeat", "30"]
 
 
-def xlapipe(*arguments: str | Path) -> Any:
-    """The JSON that a command prints."""
-    command = [sys.executable, "-m", "xlapipe.cli", *map(str, arguments), "--json"]
+def xlapipe(*arguments: str | Path, processes: int = 1) -> Any:
+    """The JSON that a command prints, where each of several processes runs it too."""
+    own = [sys.executable, "-m", "xlapipe.cli"]
+    command = [*own, *map(str, arguments), "--json"]
+    if processes > 1:
+        command = [*own, "launch", "--processes", str(processes), "--", *command]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")

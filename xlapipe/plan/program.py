@@ -6,15 +6,49 @@ between them, recorded when the program is lowered.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
 
 from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.plan import Plan
 
+# Mesh axes that each dimension is split over, as in jax's PartitionSpec; dimensions behind the
+# last entry are whole.
+Spec = tuple[str | tuple[str, ...] | None, ...]
+
+
+class _Leaf:
+    """What the leaves of arguments and of outputs have in common: a form as plain data."""
+
+    __slots__ = ()
+
+    def to_json(self: Any) -> dict[str, Any]:
+        """Its fields; `spec` is left out where there is none."""
+        data = asdict(self)
+        if self.spec is None:
+            del data["spec"]
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Raises KeyError, TypeError or ValueError for data of another form."""
+        spec = data.get("spec")
+        if spec is not None:
+            if not isinstance(spec, (list, tuple)):
+                raise TypeError(f"spec {spec!r:.60} is no list of axes of a mesh")
+            spec = tuple(_spec_entry(entry) for entry in spec)
+        return cls(**{**data, "shape": tuple(data["shape"]), "spec": spec})
+
+
+def _spec_entry(entry: Any) -> str | tuple[str, ...] | None:
+    axes = entry if isinstance(entry, (list, tuple)) else [entry] if entry is not None else []
+    if not all(isinstance(axis, str) for axis in axes):
+        raise TypeError(f"a spec's entry {entry!r:.60} names no axes of a mesh")
+    return tuple(axes) if isinstance(entry, (list, tuple)) else entry
+
 
 @dataclass(frozen=True, slots=True)
-class ArgumentLeaf:
+class ArgumentLeaf(_Leaf):
     """One leaf of the arguments.
 
     Attributes:
@@ -22,6 +56,7 @@ class ArgumentLeaf:
       size_bytes: on one device.
       donated: requested by the author; whether it was answered, the plan tells.
       parameter_number: in the compiled module; None if the program does not use the leaf.
+      spec: how it lies over the mesh; None for a program of one device.
     """
 
     path: str
@@ -30,17 +65,25 @@ class ArgumentLeaf:
     size_bytes: int
     donated: bool
     parameter_number: int | None
+    spec: Spec | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class OutputLeaf:
-    """One leaf of the outputs; `index` is its place in XLA's flat output tuple."""
+class OutputLeaf(_Leaf):
+    """One leaf of the outputs.
+
+    Attributes:
+      size_bytes: on one device.
+      index: its place in XLA's flat output tuple.
+      spec: as of `ArgumentLeaf`; where the author named none, the one that XLA chose.
+    """
 
     path: str
     shape: tuple[int, ...]
     dtype: str
     size_bytes: int
     index: int
+    spec: Spec | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ COMPARISONS: dict[str, tuple[str, ...]] = {
     "qwen3": ("qwen3_jax", "qwen3_torch"),
     "float8": ("float8_jax", "float8_torch"),
     "spectral": ("spectral_jax", "spectral_torch"),
+    "fsdp": ("fsdp_jax", "fsdp_torch"),
 }
 
 
@@ -131,9 +132,34 @@ def print_table(title: str, sides: dict[str, dict[str, Any]], rows: list[dict[st
         )
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table)
+    if any(row.get("division") for row in rows):
+        console.print(division_table(rows))
     for name, side in sides.items():
         if "error" in side:
             console.print(f"{name} failed: {side['error']}", markup=False)
+
+
+def division_table(rows: list[dict[str, Any]]) -> Table:
+    """How the time of a step divides on the first device, from a profile of a few steps."""
+    table = Table(title="of which, ms (profiled)", title_justify="left")
+    for column in ("case", "side", "variant"):
+        table.add_column(column)
+    for column in ("gemms", "all compute", "collectives", "exposed", "hidden", "idle"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        divided = row.get("division")
+        if not divided:
+            continue
+        collective, exposed = divided["collective_seconds"], divided["exposed_seconds"]
+        table.add_row(
+            *(row[name] for name in ("case", "side", "variant")),
+            *(f"{divided[f'{name}_seconds'] * 1e3:.3f}" for name in ("gemm", "compute")),
+            f"{collective * 1e3:.3f}",
+            f"{exposed * 1e3:.3f}",
+            f"{1 - exposed / collective:.0%}" if collective else "–",
+            f"{divided['idle_seconds'] * 1e3:.3f}",
+        )
+    return table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -55,6 +55,7 @@ def timed(
     wait: Callable[[Any], object],
     *,
     parts: int = 1,
+    calls: int | None = None,
     least_bytes: int | None = None,
     moved_bytes: int | None = None,
 ) -> Timing:
@@ -66,14 +67,17 @@ def timed(
       call: starts the work number i and returns what to wait for. Inputs rotate with i where one
         set of them would stay in the GPU's L2 cache from call to call.
       parts: equal parts that a call consists of, such as tokens; seconds and bytes are of one.
+      calls: in a sample; None for as many as fill one. Where several processes take part, all
+        must make the same calls.
       wait: returns when the device has done that work and all before it.
     """
     for number in range(WARM_UP_CALLS):
         wait(call(number))
-    # As many calls as fill a sample, from a trial that hides the wait as a sample does.
-    fewest = max(1, min(FEWEST_CALLS, int(LONGEST_SAMPLE_SECONDS / _seconds(call, wait, 1))))
-    trial = _seconds(call, wait, fewest) / fewest
-    calls = max(fewest, min(20_000, round(SAMPLE_SECONDS / trial)))
+    if calls is None:
+        # As many calls as fill a sample, from a trial that hides the wait as a sample does.
+        fewest = max(1, min(FEWEST_CALLS, int(LONGEST_SAMPLE_SECONDS / _seconds(call, wait, 1))))
+        trial = _seconds(call, wait, fewest) / fewest
+        calls = max(fewest, min(20_000, round(SAMPLE_SECONDS / trial)))
     samples = []
     for _ in range(SAMPLES):
         time.sleep(PAUSE_SECONDS)

@@ -1,0 +1,77 @@
+"""What 2 and 4 H200s showed (tests/gpu/h200_many_runs.json), held against the goldens."""
+
+import json
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xlapipe.dump import open_dump
+
+HERE = Path(__file__).parent.parent / "gpu"
+RECORD: Any = json.loads((HERE / "h200_many_runs.json").read_text(encoding="utf-8"))
+BENCH: Any = json.loads((HERE / "h200_fsdp_bench.json").read_text(encoding="utf-8"))
+NAMES = ["fsdp-mlp 1x2", "fsdp-mlp 1x4", "fsdp-mlp-reference 1x2"]
+
+
+def test_the_record_says_what_was_run_and_where() -> None:
+    assert sorted(RECORD["workloads"]) == NAMES
+    assert RECORD["device"] == BENCH["device"] == "NVIDIA H200"
+    assert RECORD["driver"]
+    assert RECORD["command"]
+    assert RECORD["date"]
+    assert {"jax", "jaxlib", "jax-cuda13-plugin"} <= set(RECORD["versions"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_device_measured_what_the_golden_plans(name: str, goldens: Path) -> None:
+    run, jaxlib = RECORD["workloads"][name], RECORD["versions"]["jaxlib"]
+    workload, topology = name.split()
+    dump = open_dump(goldens / workload / f"h200-{topology}-auto-tuned-jax{jaxlib}")
+    assert run["thunks"] == len(dump.plan.thunks or ())
+    count = prod((dump.manifest.mesh or {}).values())
+    for devices in (run["devices"], run["processes_devices"]):
+        assert [each["device"] for each in devices] == list(range(count))
+        for each in devices:
+            memory = each["memory"]
+            assert memory["planned_bytes"] == dump.plan.totals.total_allocation_bytes
+            assert memory["unexplained_bytes"] == 0
+            assert memory["input_chunk_bytes"] == memory["output_chunk_bytes"] == 0
+            # NCCL's buffers, and what libraries load when they are first used.
+            assert each["outside_after_bytes"] > each["outside_before_bytes"] > 0
+    assert run["memory"]["measured_bytes"] == max(
+        each["memory"]["measured_bytes"] for each in run["devices"]
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_process_and_one_per_gpu_compute_what_a_build_there_computes(name: str) -> None:
+    run = RECORD["workloads"][name]
+    assert run["outputs_bit_identical"] is True
+    assert run["plan_identical"] is True
+    assert run["processes_bit_identical"] is True
+    assert run["processes"] == len(run["processes_devices"]) == len(run["devices"])
+    assert [each["process"] for each in run["processes_devices"]] == list(range(run["processes"]))
+    assert {each["process"] for each in run["devices"]} == {0}
+    assert run["autotuning"] == "tuned on NVIDIA H200"
+
+
+@pytest.mark.parametrize("row", RECORD["gradients"], ids=lambda row: str(row["devices"]))
+def test_gradients_are_those_of_one_device_within_rounding(row: Any) -> None:
+    # A sum in another order moves some outputs across 0, where ReLU's derivative jumps: of a
+    # millionth of them, and the root of that is the error. In bfloat16, a unit in the last place.
+    assert row["float32_from_one_device"] < 2e-3
+    assert row["bfloat16_from_one_device"] < 2**-6
+    # Several devices are no further from float32 than one is.
+    ratio = row["bfloat16_from_float32"] / row["one_device_bfloat16_from_float32"]
+    assert ratio == pytest.approx(1, abs=0.01)
+
+
+def test_the_step_was_at_least_as_fast_as_torchs() -> None:
+    ours = {row["case"]: row for row in BENCH["rows"] if row["side"] == "fsdp_jax"}
+    theirs = [row for row in BENCH["rows"] if row["side"] == "fsdp_torch"]
+    assert {row["case"] for row in theirs} == set(ours)
+    for row in theirs:
+        assert row["over_ours"] == row["median_seconds"] / ours[row["case"]]["median_seconds"]
+        assert row["over_ours"] > 1

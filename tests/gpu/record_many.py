@@ -1,0 +1,90 @@
+"""Runs executables for several GPUs that were built without one, and records what they showed.
+
+    python tests/gpu/record_many.py BUILDS OUT.json
+
+BUILDS as for record_runs.py, each built with the lock of a device. Each is run from one process
+and from one per GPU, beside a fresh build of the same lock on the GPUs themselves; and the
+gradients of the sharded MLP are held against one device's. Each step is a process of its own.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from record_runs import INPUTS, xlapipe
+
+from xlapipe.dump import open_dump
+from xlapipe.machine import Machine
+from xlapipe.run_record import run_record
+
+REPEAT = [*INPUTS[:2], "--repeat", "2"]
+
+
+def record_of(build: Path, scratch: Path) -> dict[str, Any]:
+    """One workload: from one process, from several, and built on the GPUs."""
+    manifest = open_dump(build).manifest
+    count = prod((manifest.mesh or {}).values())
+    reference, lock = build.name.replace("=", ":", 1), build / "autotune_lock.json"
+    fresh_folder = scratch / "fresh"
+    one = xlapipe("run", build, *REPEAT)
+    several = xlapipe("run", build, *REPEAT, processes=count)
+    made = xlapipe(
+        "build", reference, "--target", "attached", "--autotune-lock", lock, "--out", fresh_folder
+    )
+    fresh = xlapipe("run", fresh_folder, *REPEAT)
+    plans = [(folder / "plan.txt").read_text() for folder in (build, fresh_folder)]
+    return {
+        "topology": manifest.topology,
+        "autotuning": one["autotuning"],
+        "outputs": len(one["outputs"]),
+        "thunks": len(open_dump(build).plan.thunks or ()),
+        "plan_identical": plans[0] == plans[1],
+        "outputs_bit_identical": one["outputs"] == fresh["outputs"],
+        "processes": several["processes"],
+        "processes_bit_identical": one["outputs"] == several["outputs"],
+        "load_seconds": one["load_seconds"],
+        "build_on_device_seconds": made["seconds"],
+        "median_call_seconds": one["median_call_seconds"],
+        "processes_median_call_seconds": several["median_call_seconds"],
+        "fresh_median_call_seconds": fresh["median_call_seconds"],
+        "memory": one["memory"],
+        "devices": one["devices"],
+        "processes_devices": several["devices"],
+    }
+
+
+def gradients() -> Any:
+    script = Path(__file__).with_name("fsdp_gradients.py")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        sys.exit(f"{script.name}\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main(builds: str, out: str) -> None:
+    found = {}
+    for build in sorted(Path(builds).iterdir()):
+        with tempfile.TemporaryDirectory() as scratch:
+            manifest = open_dump(build).manifest
+            name = f"{manifest.workload} {manifest.topology}"
+            found[name] = record_of(build, Path(scratch))
+            print(name, json.dumps(found[name]), flush=True)
+    gpu = Machine.here().gpu()
+    provenance = run_record(
+        device=gpu.name if gpu is not None else "unknown",
+        driver=gpu.driver_version if gpu is not None else None,
+        versions=manifest.versions,
+        command=["python", *(Path(argument).name for argument in sys.argv)],
+    )
+    whole = {**provenance, "workloads": found, "gradients": gradients()}
+    Path(out).write_text(json.dumps(whole, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

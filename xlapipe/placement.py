@@ -1,0 +1,43 @@
+"""How leaves lie over a mesh: between jax's objects and the plain data of a manifest."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jax._src.sharding_impls import parse_flatten_op_sharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from xlapipe.plan.program import OutputLeaf, Spec
+
+
+def spec_of(sharding: Any) -> Spec | None:
+    """The spec of a NamedSharding; None of a sharding that names no axes."""
+    return tuple(sharding.spec) if isinstance(sharding, NamedSharding) else None
+
+
+def mesh_over(axes: Mapping[str, int], devices: Sequence[Any]) -> Mesh:
+    """The mesh over devices in their order, row by row, as programs are compiled for it."""
+    return Mesh(np.array(devices, dtype=object).reshape(tuple(axes.values())), tuple(axes))
+
+
+def named(mesh: Mesh, spec: Spec) -> NamedSharding:
+    """The sharding of a leaf over a mesh."""
+    return NamedSharding(mesh, PartitionSpec(*spec))
+
+
+def as_compiled(
+    outputs: Sequence[OutputLeaf], axes: Mapping[str, int], executable: Any
+) -> tuple[OutputLeaf, ...]:
+    """The outputs with the specs that XLA settled on.
+
+    Args:
+      axes: the mesh.
+      executable: as jax's compiler returns it, compiled for more than one device.
+    """
+    mesh = AbstractMesh(tuple(axes.values()), tuple(axes))
+    found = executable.get_output_shardings() or ()
+    specs = [parse_flatten_op_sharding(sharding, mesh) for sharding in found]
+    return tuple(
+        replace(leaf, spec=tuple(spec)) for leaf, (spec,) in zip(outputs, specs, strict=True)
+    )
