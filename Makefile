@@ -4,6 +4,7 @@
 #   make test JAX=0.12.0.1          another jax of those in requirements/
 #   make test PYTEST_ARGS='-k name' arguments for pytest
 #   make infer ARGS='--checkpoint DIR --prompt "Hello"'
+#   make dump WORKLOADS=qwen3-step  these alone
 #   make dump VENV=../venv          another place for the virtual environment
 
 PYTHON ?=
@@ -12,6 +13,7 @@ VENV ?= .venv
 # XLA compiles in several threads and takes about 1 GB: more workers than this gain nothing.
 # loadfile keeps the tests that share a compile on one worker.
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
+WORKLOADS ?= --all
 BENCH_ARGS ?= -p no:xdist
 ARGS ?=
 # On a machine with a GPU: a Python that has NVIDIA's libraries and, for the other sides, torch.
@@ -36,8 +38,8 @@ setup: ## make .venv with the pinned requirements (the others do it as needed)
 	@$(setup)
 
 dump: setup ## compile every workload for the H200 into hlo_dumps/, without a GPU
-	@$(bin)/xlapipe dump --all --gemm cublas --gemm triton
-	@$(bin)/xlapipe dump --all --locked
+	@$(bin)/xlapipe dump $(WORKLOADS) --gemm cublas --gemm triton
+	@$(bin)/xlapipe dump $(WORKLOADS) --locked
 
 test: setup ## run the tests, golden comparisons included
 	@$(bin)/python -m pytest $(PYTEST_ARGS)

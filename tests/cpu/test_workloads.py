@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import NEVER_TUNED
+from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED
 from xlapipe.dump import open_dump, read_file
 from xlapipe.expect import check_all
 from xlapipe.golden import differences, read_normal_form
@@ -54,6 +54,27 @@ def test_plan_is_the_golden(
     assert golden.exists(), f"{golden} is missing: `make dump` writes it"
     found = differences(read_normal_form(golden), made.normal, name=workload)
     assert found == [], "\n".join(found)
+
+
+@pytest.mark.parametrize(("workload", "policy"), [case for case in CASES if case[1] != "tuned"])
+def test_dump_is_in_git_to_the_byte(
+    workload: str, policy: str, compiled: Any, goldens: Path, jaxlib_version: str
+) -> None:
+    """What the normal form leaves out too, such as source lines: `make dump` would change nothing.
+
+    A device's golden has the files that the device wrote.
+    """
+    if jaxlib_version != GOLDEN_JAXLIB:
+        pytest.skip(f"goldens are kept for jaxlib {GOLDEN_JAXLIB}, this is {jaxlib_version}")
+    made = compiled(workload, policy)
+    golden = dump_folder(goldens, made.dump.manifest)
+    found, kept = (
+        {path.name: path.read_bytes() for path in folder.iterdir()}
+        for folder in (made.dump.path, golden)
+    )
+    assert sorted(found) == sorted(kept)
+    changed = sorted(name for name, content in found.items() if kept[name] != content)
+    assert changed == [], "`make dump` writes these anew"
 
 
 @pytest.mark.parametrize(("workload", "policy"), CASES)
