@@ -72,8 +72,8 @@ def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         workload = load_workload(reference, folder=None)
         jitted = jax.jit(workload.fn, donate_argnums=workload.donated)
         compiled = jitted.lower(*workload.args).compile()
-        device = jax.devices("cpu")[0]
-        return executable.LoadedExecutable(path, manifest, device, compiled.runtime_executable())
+        devices = (jax.devices("cpu")[0],)
+        return executable.LoadedExecutable(path, manifest, devices, compiled.runtime_executable())
 
     monkeypatch.setattr(prebuilt, "load_executable", load)
 
