@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from xlapipe.dump import open_dump
+from xlapipe.golden import differences, read_normal_form
+from xlapipe.jobs import Asked, jobs_of
+from xlapipe.lock import LOCK
+from xlapipe.pipeline import make_dump
 
 HERE = Path(__file__).parent.parent / "gpu"
 RECORD: Any = json.loads((HERE / "h200_many_runs.json").read_text(encoding="utf-8"))
@@ -43,6 +47,19 @@ def test_every_device_measured_what_the_golden_plans(name: str, goldens: Path) -
     assert run["memory"]["measured_bytes"] == max(
         each["memory"]["measured_bytes"] for each in run["devices"]
     )
+
+
+def test_four_devices_plan_is_made_again_without_them(
+    goldens: Path, tmp_path: Path, jaxlib_version: str
+) -> None:
+    """Of two devices, test_workloads.py does."""
+    if jaxlib_version != RECORD["versions"]["jaxlib"]:
+        pytest.skip(f"the lock is for jaxlib {RECORD['versions']['jaxlib']}")
+    folder = goldens / "fsdp-mlp" / f"h200-1x4-auto-tuned-jax{jaxlib_version}"
+    (job,) = jobs_of(["fsdp-mlp"], Asked(autotune_lock=folder / LOCK))
+    made = make_dump(job, tmp_path)
+    assert made.dump.manifest.topology == "1x4"
+    assert differences(read_normal_form(folder), made.normal, name="fsdp-mlp") == []
 
 
 @pytest.mark.parametrize("name", NAMES)
