@@ -82,15 +82,16 @@ def test_two_processes_give_what_one_gives(built: Path) -> None:
     ],
 )
 def test_a_process_that_fails_says_so_and_ends_the_other(
-    mode: str, expected: str, built: Path
+    mode: str, expected: str, built: Path, tmp_path: Path
 ) -> None:
-    done = said([*LAUNCH, *ON_CPUS, "run", str(built)], TEST_PROCESS_1=mode)
+    command = [*LAUNCH, *ON_CPUS, "run", str(built)]
+    done = said(command, TEST_PROCESS_1=mode, TMPDIR=str(tmp_path))
     assert done.returncode == 2
     errors = [line for line in done.stderr.splitlines() if line.startswith("xlapipe: error")]
     assert len(errors) == 1
     assert "process 1 of 2 ended with exit code 2" in errors[0]
     assert expected in errors[0]
-    Path(errors[0].partition("its log is ")[2].partition(";")[0]).unlink()
+    assert Path(errors[0].partition("its log is ")[2].partition(";")[0]).exists()
 
 
 def test_digests_are_of_whole_arrays_in_rows() -> None:

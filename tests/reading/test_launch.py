@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,12 @@ from xlapipe.launch import Launch, launch
 from xlapipe.membership import SEVERAL_GPUS, Member, meet, member_from
 
 PYTHON = sys.executable
+
+
+@pytest.fixture(autouse=True)
+def logs_among_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs of processes that fail are kept on purpose."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 def free_port() -> int:
@@ -247,9 +254,6 @@ def test_one_that_fails_ends_the_others(ending: str, expected: str, tmp_path: Pa
     log = Path(str(error.value).partition("its log is ")[2].partition(";")[0])
     assert log.name == "process-1.log"
     assert log.exists()
-    for path in log.parent.iterdir():
-        path.unlink()
-    log.parent.rmdir()
 
 
 def test_the_first_process_speaks_for_itself(
