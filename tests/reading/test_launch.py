@@ -281,7 +281,8 @@ def test_whatever_ends_the_launcher_ends_its_processes(
 ) -> None:
     asked = started(tmp_path, "time.sleep(60)")
     command = [PYTHON, "-m", "xlapipe.cli", "launch", "--processes", "3", "--", *asked.command]
-    launcher = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    launcher = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environ)
     while len(list(tmp_path.glob("*.json"))) < 3:
         assert launcher.poll() is None
         time.sleep(0.02)
