@@ -270,10 +270,12 @@ def _error(
     at = f"\n  at {error['frame']}" if error["frame"] else ""
     if error["stage"] == "parameters":
         return ParameterError(text)
+    if not error["type"] and error["stage"] in ("import", "topology", "target", "lower"):
+        # An error of ours, or of the user's in our words: it is complete, whoever raised it.
+        named = text if reference.target in text else f"{reference.name}: {text}"
+        return WorkloadError(named if ": raise " in at else f"{named}{at}")
     if error["stage"] == "import":
         return WorkloadError(f"{reference.name}: {reference.target} cannot be loaded: {text}{at}")
-    if error["stage"] in ("topology", "target") and not error["type"]:
-        return WorkloadError(text)
     if error["stage"] == "target" and target is None:
         return TargetError(
             f"no NVIDIA GPU is attached that jax can use: {text}; "

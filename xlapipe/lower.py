@@ -194,7 +194,7 @@ def user_frame(error: BaseException) -> str | None:
     found = None
     for frame in traceback.extract_tb(error.__traceback__):
         library = any(part in frame.filename for part in ("site-packages", "dist-packages"))
-        if library or frame.filename.startswith((here, "<frozen", sys.base_prefix)):
+        if library or frame.filename.startswith((here, "<", sys.base_prefix)):
             continue
         found = f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
     return found
