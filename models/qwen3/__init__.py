@@ -6,7 +6,7 @@
     steps.py            prefill and decode, as functions of plain pytrees
     reference.py        the step of dump 003, from the same modules
     workloads.py        what `xlapipe dump` compiles
-    expectations.py     what must hold of the plans (no jax)
+    expectations/       what must hold of the plans (no jax)
 
 Axis letters, everywhere: B sequences, T new tokens of each, S cache slots of each, D hidden,
 F intermediate, V vocabulary, N query heads, K key/value heads, G = N / K query heads for one

@@ -1,0 +1,89 @@
+"""Prompts and decode steps of the whole model, with its cache donated."""
+
+from models.qwen3.config import Qwen3Config
+from models.qwen3.expectations.computed import (
+    by_xla,
+    with_decode_kernels,
+    with_hopper_kernels,
+    with_prompt_kernels,
+)
+from models.qwen3.sizes import FLOAT32, INT32, cache_bytes, cache_leaf_bytes, weight_bytes
+from xlapipe.expect import (
+    Aliased,
+    AllocationOf,
+    Expectation,
+    NoCopyAbove,
+    NoValueOfShape,
+    ParameterBytes,
+)
+
+
+def prefill(
+    config: Qwen3Config,
+    *,
+    batch: int,
+    length: int,
+    cache_length: int,
+    kernels: bool = False,
+    hopper: bool = False,
+) -> tuple[Expectation, ...]:
+    """Prompts of up to `length` tokens into a cache of `cache_length` slots.
+
+    Args:
+      kernels: of the step that has them (`implementation="triton"`).
+      hopper: of the step with those for Hopper (`implementation="hopper"`).
+    """
+    if hopper:
+        computed = with_hopper_kernels(config, batch=batch, tokens=length)
+    elif kernels:
+        computed = with_prompt_kernels(config, batch=batch, tokens=length)
+    else:
+        computed = by_xla(config, batch=batch, tokens=length, attended=length)
+    # Logits of one position of each sequence are wanted, and may have such a shape themselves.
+    shapes = {(batch, length), (batch * length,)} if length > 1 and batch > 1 else {(length,)}
+    return (
+        *_model(config, batch=batch, tokens=length, cache_length=cache_length),
+        *computed,
+        *(
+            NoValueOfShape((*dims, config.vocab_size), because="logits of last positions only")
+            for dims in sorted(shapes - {(batch,)})
+        ),
+    )
+
+
+def decode(
+    config: Qwen3Config, *, batch: int, cache_length: int, kernels: bool = False
+) -> tuple[Expectation, ...]:
+    """One token for each sequence; `kernels` as in `prefill`, and for one sequence."""
+    return (
+        *_model(config, batch=batch, tokens=1, cache_length=cache_length),
+        *(
+            with_decode_kernels(config, cache_length=cache_length)
+            if kernels
+            else by_xla(config, batch=batch, tokens=1, attended=cache_length)
+        ),
+    )
+
+
+def _model(
+    config: Qwen3Config, *, batch: int, tokens: int, cache_length: int
+) -> tuple[Expectation, ...]:
+    """What holds of every step of the whole model, `tokens` new ones of each sequence (T)."""
+    leaf = cache_leaf_bytes(config, batch=batch, cache_length=cache_length)
+    # Queries are brought into the order of the cache: a copy that belongs to the step.
+    queries = batch * tokens * config.q_size * config.itemsize
+    inputs = (batch * tokens + batch) * INT32
+    return (
+        ParameterBytes(
+            weight_bytes(config)
+            + cache_bytes(config, batch=batch, cache_length=cache_length)
+            + inputs,
+            because="weights, cache, token ids, lengths or positions",
+        ),
+        Aliased("cache", because="every leaf of the cache is donated and written in place"),
+        AllocationOf("cache", leaf, because="B K S H itemsize"),
+        AllocationOf(
+            "out['logits']", batch * config.vocab_size * FLOAT32, because="B V in float32"
+        ),
+        NoCopyAbove(max(leaf - 1, queries), because="no copy of a cache leaf"),
+    )
