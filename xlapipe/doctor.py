@@ -19,6 +19,7 @@ OLDEST_PACKAGES = {
     "jaxtyping": "0.3",
     "jinja2": "3.1",
     "numpy": "2.0",
+    "optax": "0.2.5",
     "protobuf": "6.31",
     "rich": "13",
 }

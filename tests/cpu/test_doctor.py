@@ -23,6 +23,7 @@ WHEELS = {
     "jaxtyping": "0.3.11",
     "jinja2": "3.1.6",
     "numpy": "2.5.5",
+    "optax": "0.2.6",
     "protobuf": "7.36.2",
     "rich": "15.0.0",
 }

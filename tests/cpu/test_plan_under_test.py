@@ -335,7 +335,7 @@ def compiled(good: PlanUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         calls.append(1)
         time.sleep(0.2)
         # As after a compile: the digests come with the writing.
-        return replace(good.dump, manifest=replace(good.dump.manifest, files={})), None, files
+        return replace(good.dump, manifest=replace(good.dump.manifest, files={})), None, files, {}
 
     monkeypatch.setattr(cache, "compile_dump", slow)
     return calls

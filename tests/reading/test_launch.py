@@ -20,6 +20,8 @@ from xlapipe.launch import Launch, launch
 from xlapipe.membership import SEVERAL_GPUS, Member, meet, member_from
 
 PYTHON = sys.executable
+# `xlapipe launch` has no jax in its process; the tests' own may have, from a test before.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 
 
 @pytest.fixture(autouse=True)
