@@ -7,7 +7,7 @@ from pathlib import Path
 
 from models.qwen3.build_locks import locks_for
 from models.qwen3.executables import DECODE, INDEX, Executables, index_text, prompts_folder
-from models.qwen3.kernels.tiling import HOPPER, hopper_fits
+from models.qwen3.kernels.tiling import hopper_fits
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Finding, check_all
 from xlapipe.jobs import ATTACHED, Asked, jobs_of
@@ -18,6 +18,8 @@ from xlapipe.target import target_named
 
 _WORKLOADS = "models.qwen3.workloads"
 _TIMEOUT_SECONDS = 3600.0
+# The argument of a workload.
+_HOPPER = ", implementation='hopper'"
 
 
 def build_executables(
@@ -27,7 +29,7 @@ def build_executables(
     target: str,
     gemm: str | None = None,
     locks: Sequence[Path] = (),
-    hopper_kernels: bool = False,
+    hopper_kernels: bool = True,
     on_built: Callable[[str, Made], None] = lambda name, made: None,
 ) -> None:
     """Compiles the programs, and holds each against its expectations.
@@ -41,7 +43,7 @@ def build_executables(
         `cublas` anyway, see `steps.xla_options`.
       locks: autotune locks, or folders of them, with one for each program; see `build_locks`.
         They say the policy then.
-      hopper_kernels: take the kernels that are for Hopper alone.
+      hopper_kernels: take those that are for Hopper alone, where the target is one.
       on_built: called with the name of each and what the pipeline made.
 
     Raises:
@@ -51,18 +53,14 @@ def build_executables(
     path = asked_for.path
     if path.exists() and not (path / INDEX).is_file() and (path.is_file() or any(path.iterdir())):
         raise XlapipeError(f"{path}: holds something else; name a new folder")
-    if hopper_kernels and (capability := _compute_capability(target)) != HOPPER:
-        raise XlapipeError(
-            f"--hopper-kernels are for compute capability {HOPPER}; target {target} is of "
-            f"{capability or 'an unknown one'}: leave the flag out"
-        )
-    references = _references(checkpoint.resolve(), asked_for, hopper=hopper_kernels)
+    capability = _compute_capability(target) if hopper_kernels else None
+    references = _references(checkpoint.resolve(), asked_for, capability)
     lock_of = locks_for(references, locks)
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         partial.mkdir(parents=True)
         for name, reference in references.items():
-            on_cublas = target != ATTACHED or (hopper_kernels and name != DECODE)
+            on_cublas = target != ATTACHED or _HOPPER in reference.target
             policy = gemm or ("cublas" if on_cublas else "auto")
             asked = Asked(
                 target=target,
@@ -95,7 +93,7 @@ def _compute_capability(target: str) -> str | None:
 
 
 def _references(
-    checkpoint: Path, executables: Executables, *, hopper: bool
+    checkpoint: Path, executables: Executables, compute_capability: str | None
 ) -> dict[str, WorkloadReference]:
     """The workload of each program, by the name of its folder."""
     sizes, config = executables.sizes, executables.config
@@ -105,8 +103,7 @@ def _references(
     )
     workloads = {}
     for bucket in executables.buckets:
-        fits = hopper and config.itemsize == 2 and hopper_fits(config, bucket)
-        given = ", implementation='hopper'" if fits else ""
+        given = _HOPPER if hopper_fits(config, bucket, compute_capability) else ""
         workloads[prompts_folder(bucket)] = f"qwen3_prompts({common}, length={bucket}{given})"
     workloads[DECODE] = f"qwen3_generate({common}, steps={sizes.steps})"
     # As if registered, so that no folder `models` of the user's is taken for this one.

@@ -75,9 +75,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--cache-length", type=int, metavar="S", help="slots for each sequence; default: enough")
     add("--memory-limit", type=int, metavar="BYTES", help="default: what the device tells")
     add(
-        "--hopper-kernels",
-        action="store_true",
-        help="prompts by kernels for Hopper alone; their last form was not run on a GPU yet",
+        "--no-hopper-kernels",
+        dest="hopper_kernels",
+        action="store_false",
+        help="on Hopper too, prompts by the kernels for any GPU",
     )
     add("--executables", type=Path, metavar="DIR", help="use what --build-executables made")
     add("--json", action="store_true", help="print JSON")

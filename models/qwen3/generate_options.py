@@ -26,9 +26,10 @@ def refuse_mixed(options: argparse.Namespace) -> None:
         if getattr(options, name) is not None:
             goes = "does not go" if building else "goes"
             raise XlapipeError(f"{_flag(name)} {goes} with --build-executables")
-    if options.hopper_kernels and options.executables is not None:
+    if not options.hopper_kernels and options.executables is not None:
         raise XlapipeError(
-            "--executables have the kernels that they were built with: leave --hopper-kernels out"
+            "--executables have the kernels that they were built with: "
+            "leave --no-hopper-kernels out"
         )
     drawing = [name for name in _DRAWING if getattr(options, name) is not None]
     if options.greedy and drawing:

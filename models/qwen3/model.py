@@ -69,3 +69,8 @@ class Qwen3(nnx.Module):
             if self.lm_head is None:
                 return self.embed.attend(x)
             return self.lm_head(x).astype(jnp.float32)
+
+
+def last_of(values: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float[Array, "B D"]:
+    """Those of each prompt's last token; lengths are 1 to T."""
+    return jnp.take_along_axis(values, (lengths - 1)[:, None, None], axis=1, mode="clip")[:, 0]

@@ -15,7 +15,6 @@ from models.qwen3.cache import init_cache
 from models.qwen3.config import Qwen3Config
 from models.qwen3.decode_loop import abstract_state, decode_loop, prompt_step
 from models.qwen3.generation_sizes import GenerationSizes
-from models.qwen3.kernels.tiling import HOPPER
 from models.qwen3.steps import Implementation, abstract_model, implementation_for, xla_options
 from xlapipe.errors import XlapipeError
 from xlapipe.executable import LoadedExecutable
@@ -73,22 +72,14 @@ def compiled_here(
     sizes: GenerationSizes,
     device: jax.Device,
     *,
-    hopper_kernels: bool = False,
+    hopper_kernels: bool = True,
 ) -> Programs:
     """Compiles both programs for `device`; nothing is allocated.
 
     Args:
-      hopper_kernels: take the kernels that are for Hopper alone.
-
-    Raises:
-      XlapipeError: they were asked for, and the device is another.
+      hopper_kernels: take those that are for Hopper alone, where the device is one.
     """
     capability = getattr(device, "compute_capability", None)
-    if hopper_kernels and capability != HOPPER:
-        raise XlapipeError(
-            f"--hopper-kernels are for GPUs of compute capability {HOPPER}; this is "
-            f"{device.device_kind} ({capability or 'no GPU'}): leave the flag out"
-        )
     prompt_arguments, decode_arguments = abstract_arguments(config, sizes)
 
     def implementation(length: int) -> Implementation:

@@ -11,8 +11,8 @@ from models.qwen3.cache import Cache
 from models.qwen3.config import Qwen3Config
 from models.qwen3.kernels.decode import decode_with_kernels
 from models.qwen3.kernels.prefill import prefill_with_kernels
-from models.qwen3.kernels.tiling import HOPPER, decode_fits, hopper_fits, prompt_fits
-from models.qwen3.model import Qwen3
+from models.qwen3.kernels.tiling import decode_fits, hopper_fits, prompt_fits
+from models.qwen3.model import Qwen3, last_of
 
 Params: TypeAlias = dict[str, Any]
 Outputs: TypeAlias = dict[str, Any]
@@ -53,7 +53,7 @@ def implementation_for(
         return "xla"
     if length == 1:
         return "triton" if batch == 1 and decode_fits(cache_length) else "xla"
-    if compute_capability == HOPPER and hopper_fits(config, length):
+    if hopper_fits(config, length, compute_capability):
         return "hopper"
     return "triton" if prompt_fits(length) else "xla"
 
@@ -89,14 +89,14 @@ def prefill_step(config: Qwen3Config, *, implementation: Implementation = "xla")
             # Padding gets positions past the cache: all different, none of them written.
             positions = jnp.where(steps < lengths[:, None], steps, steps + capacity)
             x, cache = model(token_ids, positions, cache, attended_length=length)
+            # Chosen before the head, so that logits of all positions never exist.
+            last = last_of(x, lengths)
         else:
-            x, cache = prefill_with_kernels(
+            last, cache = prefill_with_kernels(
                 *(model, cache, token_ids, lengths),
                 hopper=implementation in ("hopper", "interpret-hopper"),
                 interpret=implementation in ("interpret", "interpret-hopper"),
             )
-        # Chosen before the head, so that logits of all positions never exist.
-        last = jnp.take_along_axis(x, (lengths - 1)[:, None, None], axis=1, mode="clip")[:, 0]
         return {"logits": model.logits(last), "cache": cache}
 
     return prefill

@@ -196,6 +196,13 @@ def qwen3_prompts(
     )
 
 
+def qwen3_prompts_hopper(
+    layers: int | None = 2, batch: int = 1, length: int = 128, cache_length: int = 2048
+) -> Workload:
+    """Prompts with the kernels for Hopper, as `models.qwen3.generate` runs them there."""
+    return qwen3_prompts(layers, batch, length, cache_length, implementation="hopper")
+
+
 def _config_of(config: Qwen3Config | str, layers: int | None, dtype: str | None) -> Qwen3Config:
     if isinstance(config, str):
         config = read_config(Path(config), dtype=dtype)

@@ -73,6 +73,7 @@ def decoded(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any, int]]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "several chunks each":
             patch.setattr(tiling, "PROGRAMS", CONFIG.num_key_value_heads * 2)
+            jax.clear_caches()  # else the kernel would be as it was traced without the patch
         config = replace(CONFIG, tie_word_embeddings=slots == 256)
         params, cache = _params(config), _cache(1, slots)
         steps = [jax.jit(decode_step(config, implementation=each)) for each in ("xla", "interpret")]
@@ -84,6 +85,7 @@ def decoded(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any, int]]:
 
         both(0)  # compiles while the patch holds
         yield both, cache, slots
+    jax.clear_caches()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.125, 0.3, 0.5, 0.75, 1.0])

@@ -1,6 +1,6 @@
 """Memory and products of a step, by what computes it: XLA alone, or kernels of ours."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from models.qwen3.config import Qwen3Config
 from models.qwen3.expectations.bounds import (
@@ -14,6 +14,9 @@ from models.qwen3.expectations.bounds import (
 from models.qwen3.kernels.tiling import splits_of
 from models.qwen3.sizes import FLOAT32
 from xlapipe.expect import Expectation, GemmCount, KernelCount, Matmul, MatmulsAccounted, TempAtMost
+
+# What a prompt's last layer computes for one token of each sequence alone.
+_BEHIND_ATTENTION = ("attention/o_proj", "mlp/gate_up_proj", "mlp/down_proj")
 
 
 def by_xla(
@@ -48,23 +51,31 @@ def with_decode_kernels(config: Qwen3Config, *, cache_length: int) -> tuple[Expe
 
 
 def with_prompt_kernels(config: Qwen3Config, *, batch: int, tokens: int) -> tuple[Expectation, ...]:
-    """Memory and kernels of prompts: two kernels a layer for attention, products are XLA's."""
+    """Memory and kernels of prompts: two kernels a layer for attention, products are XLA's.
+
+    What is behind the last layer's attention is computed for one token of each sequence.
+    """
     layers = config.num_hidden_layers
+    rows = dict.fromkeys(("attention/qkv_proj", *_BEHIND_ATTENTION), batch * tokens)
+    last = rows | dict.fromkeys(_BEHIND_ATTENTION, batch)
     return (
         *_temp(config, batch=batch, tokens=tokens, attended=0),
-        *_matmuls(config, batch=batch, tokens=tokens, attended=None),
+        *_accounted((rows,) * (layers - 1) + (last,), batch=batch),
         *_kernel_counts(split_heads=layers, prefill_attention=layers),
     )
 
 
 def with_hopper_kernels(config: Qwen3Config, *, batch: int, tokens: int) -> tuple[Expectation, ...]:
-    """Memory and products of prompts on Hopper; the products of qkv, gate and up are kernels."""
+    """Memory and products of prompts on Hopper; the products of qkv, gate and up are kernels.
+
+    But in the last layer gate and up are those of one token of each sequence, and XLA's.
+    """
     n, d, layers = batch * tokens, config.hidden_size, config.num_hidden_layers
     # Embedded, normed, and as either product left it; queries, what was attended to, activations.
     values = n * (4 * d + 2 * config.q_size + config.intermediate_size) * config.itemsize
     tables = 3 * tokens * config.head_dim * FLOAT32
-    rows = batch * tokens
-    scopes = {"attention/o_proj": rows, "mlp/down_proj": rows}
+    rows = {"attention/o_proj": n, "mlp/down_proj": n}
+    last = dict.fromkeys(_BEHIND_ATTENTION, batch)
     # Triton may split both products, whose slices are left to their readers.
     bounds = {"cublas": WORKSPACE_BYTES, "triton": 2 * partials(n, d)}
     bounds["auto"] = sum(bounds.values())
@@ -77,10 +88,8 @@ def with_hopper_kernels(config: Qwen3Config, *, batch: int, tokens: int) -> tupl
             )
             for policy, bound in bounds.items()
         ),
-        *_accounted(config, scopes, batch=batch),
-        *_kernel_counts(
-            **dict.fromkeys(("prompt_heads", "hopper_attention", "prompt_swiglu"), layers)
-        ),
+        *_accounted((rows,) * (layers - 1) + (last,), batch=batch),
+        *_kernel_counts(prompt_heads=layers, hopper_attention=layers, prompt_swiglu=layers - 1),
     )
 
 
@@ -124,9 +133,9 @@ def _temp(
 
 
 def _matmuls(
-    config: Qwen3Config, *, batch: int, tokens: int, attended: int | None
+    config: Qwen3Config, *, batch: int, tokens: int, attended: int
 ) -> tuple[Expectation, ...]:
-    """Seven matmuls, six of them in each layer; two fewer where attention is a kernel's (None).
+    """Seven matmuls, six of them in each layer.
 
     A product with one row is a matrix-vector product, which XLA may make a reduction; a sum over
     the one slot that a prompt of one token attends to is no product of matrices at all.
@@ -137,20 +146,19 @@ def _matmuls(
         "mlp/gate_up_proj": batch * tokens,
         "mlp/down_proj": batch * tokens,
     }
-    if attended is not None:
-        queries = tokens * config.queries_per_kv_head
-        rows["attention/scores"] = queries if attended > 1 else 1
-        rows["attention/values"] = queries
-    return _accounted(config, rows, batch=batch, one_attended=attended == 1)
+    queries = tokens * config.queries_per_kv_head
+    rows["attention/scores"] = queries if attended > 1 else 1
+    rows["attention/values"] = queries
+    return _accounted((rows,) * config.num_hidden_layers, batch=batch, one_attended=attended == 1)
 
 
 def _accounted(
-    config: Qwen3Config, rows: Mapping[str, int], *, batch: int, one_attended: bool = False
+    layers: Sequence[Mapping[str, int]], *, batch: int, one_attended: bool = False
 ) -> tuple[Expectation, ...]:
     """The matmuls of each layer, by scope with their rows, and the head's."""
     scopes = {
         f"layers_{layer}/{scope}": count
-        for layer in range(config.num_hidden_layers)
+        for layer, rows in enumerate(layers)
         for scope, count in rows.items()
     }
     scopes["lm_head"] = batch

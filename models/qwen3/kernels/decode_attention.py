@@ -8,6 +8,7 @@ into the cache are done on the way, so that a layer's attention is one kernel.
 The twin in plain JAX is `Attention` without its projections.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ NUM_WARPS = 4
 LOWEST = -1e30
 
 
+@partial(jax.jit, static_argnames=("eps", "interpret"))
 def decode_attention(
     qkv: Float[Array, " qkv"],
     q_scale: Float[Array, " H"],
@@ -44,7 +46,7 @@ def decode_attention(
     """Writes the new key and value at `position`, then attends to slots 0 to there.
 
     A position of S or more writes nothing and sees every slot, as in the plain model. A program
-    has one query head: those that share keys and values find them in L2.
+    has the query heads of one key/value head, which share what it reads.
 
     Args:
       qkv: [(N + 2 K) H], what the projection gave, not normed, float32.

@@ -6,6 +6,7 @@ program reads some tokens' rows of one head, and writes them where they belong.
 The twin in plain JAX is `Attention.queries`, `Attention.keys` and `cache.write_positions`.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ TOKENS = 64
 NUM_WARPS = 4
 
 
+@partial(jax.jit, static_argnames=("eps", "interpret"))
 def split_heads(
     qkv: Float[Array, "B T qkv"],
     q_scale: Float[Array, " H"],

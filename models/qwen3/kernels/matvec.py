@@ -5,6 +5,8 @@ that reads it back. Here a program takes a few rows, has all of them in flight a
 the norm before and the activation or the addition behind in the same pass. Vectors between the
 kernels are float32, sums too.
 
+Each is jitted, so that a kernel which every layer calls is traced and lowered once.
+
 Each function has its twin in plain JAX among the modules: `rms_norm`, `Projection`, `MLP`.
 """
 
@@ -27,6 +29,7 @@ TILE_ELEMENTS = 4096
 NUM_WARPS = 2
 
 
+@partial(jax.jit, static_argnames=("eps", "interpret"))
 def norm_matvec(
     x: Float[Array, " I"],
     scale: Float[Array, " I"],
@@ -47,6 +50,7 @@ def norm_matvec(
     return tiling.call(kernel, "norm_matvec", interpret)(x, scale, weight)
 
 
+@partial(jax.jit, static_argnames=("eps", "interpret"))
 def norm_swiglu(
     x: Float[Array, " I"],
     scale: Float[Array, " I"],
@@ -70,6 +74,7 @@ def norm_swiglu(
     return tiling.call(kernel, "norm_swiglu", interpret)(x, scale, gate_up)
 
 
+@partial(jax.jit, static_argnames=("interpret",))
 def matvec_add(
     x: Float[Array, " I"],
     weight: Float[Array, "O I"],

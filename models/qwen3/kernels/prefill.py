@@ -1,5 +1,6 @@
 """A prompt into an empty cache, with the kernels for any GPU or with those for Hopper."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,8 +17,7 @@ from models.qwen3.kernels.hopper_products import prompt_swiglu
 from models.qwen3.kernels.mosaic import multiprocessors
 from models.qwen3.kernels.prefill_attention import prefill_attention
 from models.qwen3.kernels.rotation import Rows, rows_of
-from models.qwen3.mlp import MLP
-from models.qwen3.model import Qwen3
+from models.qwen3.model import Qwen3, last_of
 
 
 def prefill_with_kernels(
@@ -28,10 +28,14 @@ def prefill_with_kernels(
     *,
     hopper: bool = False,
     interpret: bool = False,
-) -> tuple[Float[Array, "B T D"], Cache]:
-    """The residual stream before the final norm, and the cache, written in place.
+) -> tuple[Float[Array, "B D"], Cache]:
+    """The residual stream of each prompt's last token before the final norm, and the cache.
+
+    The cache is written in place. Behind the last layer's attention no other token is computed:
+    nothing would read it.
 
     Args:
+      lengths: of each prompt, 1 to T.
       hopper: take the kernels that a GPU of another generation cannot run, products with what
         follows them among these; otherwise the products are XLA's.
     """
@@ -40,23 +44,29 @@ def prefill_with_kernels(
     with jax.named_scope("rope"):
         steps = jnp.arange(token_ids.shape[1], dtype=jnp.int32)
         rotation = rows_of(steps, head_dim=model.head_dim, theta=model.rope_theta)
-    with_kernels = _with_hopper_kernels if hopper else _with_triton_kernels
+    attend = _attend_on_hopper if hopper else _attend_with_triton
+    feed = partial(_feed_on_hopper, interpret=interpret) if hopper else _feed_with_xla
     written: Cache = []
     for index, (layer, layer_cache) in enumerate(zip(model.layers, cache, strict=True)):
         with jax.named_scope(f"layers_{index}"):
-            x, new = with_kernels(layer, x, rotation, lengths, layer_cache, interpret)
+            attended, new = attend(layer, x, rotation, lengths, layer_cache, interpret)
+            attended = attended.reshape(*x.shape[:2], -1)
+            if index + 1 < len(model.layers):
+                x = feed(layer, x, attended)
+            else:
+                x = _feed_with_xla(layer, last_of(x, lengths), last_of(attended, lengths))
         written.append(new)
     return x, written
 
 
-def _with_triton_kernels(
+def _attend_with_triton(
     layer: Block,
     x: Float[Array, "B T D"],
     rotation: Rows,
     lengths: Int[Array, " B"],
     cache: LayerCache,
     interpret: bool,
-) -> tuple[Float[Array, "B T D"], LayerCache]:
+) -> tuple[Float[Array, "B T N H"], LayerCache]:
     attention = layer.attention
     with jax.named_scope("input_norm"):
         normed = layer.input_norm(x)
@@ -69,23 +79,28 @@ def _with_triton_kernels(
             eps=attention.q_norm.eps,
             interpret=interpret,
         )
-        attended = prefill_attention(q, k, v, interpret=interpret)
-        x = x + attention.output(attended.reshape(*x.shape[:2], -1))
-    return layer.feed_forward(x), {"k": k, "v": v}
+        return prefill_attention(q, k, v, interpret=interpret), {"k": k, "v": v}
 
 
-def _with_hopper_kernels(
+def _feed_with_xla(
+    layer: Block, x: Float[Array, "*B D"], attended: Float[Array, "*B attended"]
+) -> Float[Array, "*B D"]:
+    with jax.named_scope("attention"):
+        x = x + layer.attention.output(attended)
+    return layer.feed_forward(x)
+
+
+def _attend_on_hopper(
     layer: Block,
     x: Float[Array, "B T D"],
     rotation: Rows,
     lengths: Int[Array, " B"],
     cache: LayerCache,
     interpret: bool,
-) -> tuple[Float[Array, "B T D"], LayerCache]:
+) -> tuple[Float[Array, "B T N H"], LayerCache]:
     attention, half = layer.attention, layer.attention.head_dim // 2
     # Of the first half's lanes: their sines are negated, the second half's are not.
     angles = jnp.concatenate([rotation.cos[:, :half], rotation.sin[:, half:]], axis=1)
-    programs = multiprocessors(interpret)
     with jax.named_scope("input_norm"):
         normed = layer.input_norm(x)
     with jax.named_scope("attention"):
@@ -94,26 +109,32 @@ def _with_hopper_kernels(
             attention.qkv_proj.weight[...],
             *(*_scales(attention), angles, lengths, cache["k"], cache["v"]),
             eps=attention.q_norm.eps,
-            programs=programs,
+            programs=multiprocessors(interpret),
             interpret=interpret,
         )
-        attended = hopper_attention(q, k, v, interpret=interpret)
-        x = x + attention.output(attended.reshape(*x.shape[:2], -1))
+        return hopper_attention(q, k, v, interpret=interpret), {"k": k, "v": v}
+
+
+def _feed_on_hopper(
+    layer: Block,
+    x: Float[Array, "B T D"],
+    attended: Float[Array, "B T attended"],
+    *,
+    interpret: bool,
+) -> Float[Array, "B T D"]:
+    with jax.named_scope("attention"):
+        x = x + layer.attention.output(attended)
     with jax.named_scope("post_attention_norm"):
         normed = layer.post_attention_norm(x)
     with jax.named_scope("mlp"):
-        x = x + _hopper_mlp(layer.mlp, normed, programs, interpret)
-    return x, {"k": k, "v": v}
-
-
-def _hopper_mlp(
-    mlp: MLP, x: Float[Array, "B T D"], programs: int, interpret: bool
-) -> Float[Array, "B T D"]:
-    rows = x.reshape(-1, x.shape[-1])
-    weight = mlp.gate_up_proj.weight[...]
-    activated = prompt_swiglu(rows, weight, programs=programs, interpret=interpret)
-    with jax.named_scope("down_proj"):
-        return mlp.down_proj(activated).reshape(x.shape)
+        activated = prompt_swiglu(
+            normed.reshape(-1, normed.shape[-1]),
+            layer.mlp.gate_up_proj.weight[...],
+            programs=multiprocessors(interpret),
+            interpret=interpret,
+        )
+        with jax.named_scope("down_proj"):
+            return x + layer.mlp.down_proj(activated).reshape(x.shape)
 
 
 def _scales(attention: Attention) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ that they share.
 The twin in plain JAX is `attention.grouped_query_attention`.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,6 +25,7 @@ NUM_STAGES = 3
 LOG2_E = 1.4426950408889634
 
 
+@partial(jax.jit, static_argnames=("interpret",))
 def prefill_attention(
     q: Float[Array, "B T N H"],
     k_cache: Float[Array, "B K S H"],

@@ -1,5 +1,7 @@
 """What the kernels read at once, and of which shapes. Imports no jax, so that bounds can use it."""
 
+from importlib.metadata import version
+
 from models.qwen3.config import Qwen3Config
 
 # Cache slots that a program of a decode step reads at once: what its threads hold in registers.
@@ -15,6 +17,8 @@ KEYS = 128
 LEAST = 16
 # The compute capability of the GPUs that its kernels are for.
 HOPPER = "9.0"
+# Before it, jax drops the names of kernels that write into references; expectations go by names.
+_JAX_WITH_NAMES = (0, 11)
 # Of a prompt's products on Hopper: tokens and outputs of a tile, and the slice of the contracted
 # axis that is read at once. A head is one tile's outputs.
 HOPPER_ROWS = 128
@@ -45,10 +49,19 @@ def prompt_fits(length: int) -> bool:
     return length % QUERIES == 0 or (LEAST <= length < QUERIES and _is_power_of_two(length))
 
 
-def hopper_fits(config: Qwen3Config, length: int) -> bool:
-    """Whether prompts of so many tokens, padding included, and such a model make whole tiles."""
+def hopper_fits(config: Qwen3Config, length: int, compute_capability: str | None) -> bool:
+    """Whether the kernels for Hopper are for such a GPU, and take prompts of so many tokens.
+
+    The tokens, padding included, and the model's sizes have to make whole tiles, in 16 bits.
+
+    Args:
+      compute_capability: e.g. `9.0`; None where it is not known.
+    """
     return (
-        length % HOPPER_ROWS == 0
+        compute_capability == HOPPER
+        and tuple(map(int, version("jax").split(".")[:2])) >= _JAX_WITH_NAMES
+        and config.itemsize == 2
+        and length % HOPPER_ROWS == 0
         and config.head_dim == HOPPER_COLUMNS
         and config.hidden_size % HOPPER_INNER == 0
         and config.intermediate_size % HOPPER_COLUMNS == 0
