@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from xlapipe.attached import devices_for
 from xlapipe.dump import EXECUTABLE, Manifest, read_file, read_manifest
 from xlapipe.errors import DumpError
 from xlapipe.placement import mesh_over, named
+from xlapipe.plan.hlo import MOSAIC_CALL
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 
 
@@ -114,6 +116,8 @@ def load_executable(path: Path, devices: Sequence[Any] | None = None) -> LoadedE
     # The file was held against its digest; hold the very bytes that are loaded too.
     if hashlib.sha256(content).hexdigest() != manifest.files[EXECUTABLE]:
         raise DumpError(f"{path / EXECUTABLE}: changed while it was read")
+    if MOSAIC_CALL.encode() in content:
+        _find_mosaic_runtime()
     try:
         executable = devices[0].client.deserialize_executable(
             content, executable_devices=xla_client.DeviceList(devices)
@@ -123,6 +127,11 @@ def load_executable(path: Path, devices: Sequence[Any] | None = None) -> LoadedE
             f"{path / EXECUTABLE}: this jaxlib cannot load it: {error}; build it again"
         ) from None
     return LoadedExecutable(path, manifest, devices, executable)
+
+
+def _find_mosaic_runtime() -> None:
+    """Tells XLA where the library is that kernels of Mosaic GPU call: importing this does."""
+    import_module("jax.experimental.mosaic.gpu")
 
 
 def built_manifest(path: Path) -> Manifest:

@@ -4,6 +4,8 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from xlapipe import run_inputs
 from xlapipe.cli import main
 from xlapipe.dump import EXECUTABLE, MANIFEST, open_dump, with_digests
 from xlapipe.errors import DumpError, TargetError, WorkloadError
+from xlapipe.plan.hlo import MOSAIC_CALL
 from xlapipe.plan.program import ArgumentLeaf
 
 HERE = Path(__file__).resolve().parent
@@ -134,6 +137,43 @@ def test_a_strangers_directory_runs_no_code_by_being_loaded(copy: Path, tmp_path
     assert not trace.exists()
     pickle.loads(payload)  # the payload does work where somebody unpickles it
     assert trace.exists()
+
+
+LOAD = """
+import os, sys
+from pathlib import Path
+
+import jax
+
+from xlapipe.errors import DumpError
+from xlapipe.executable import load_executable
+
+try:
+    load_executable(Path(sys.argv[1]), jax.devices("cpu")[:1])
+except DumpError as error:
+    assert "cannot load it" in str(error), error
+print(os.environ.get("MOSAIC_GPU_RUNTIME_LIB_PATH"))
+"""
+
+
+@pytest.mark.parametrize("kernels", [False, True], ids=["no kernel", "a kernel"])
+def test_what_mosaic_kernels_call_is_found_before_they_are_loaded(
+    kernels: bool, copy: Path
+) -> None:
+    """In a process that lowers nothing, as `xlapipe run` is."""
+    if kernels:
+        content = (copy / EXECUTABLE).read_bytes()
+        (copy / EXECUTABLE).write_bytes(content + MOSAIC_CALL.encode())
+        (copy / MANIFEST).write_text(json.dumps(open_dump_files(copy)))
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    environment.pop("MOSAIC_GPU_RUNTIME_LIB_PATH", None)
+    command = [sys.executable, "-c", LOAD, str(copy)]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert printed.returncode == 0, printed.stderr
+    if kernels:
+        assert Path(printed.stdout.strip()).is_file()
+    else:
+        assert printed.stdout.strip() == "None"
 
 
 def open_dump_files(folder: Path) -> dict[str, Any]:

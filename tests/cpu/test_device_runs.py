@@ -13,20 +13,13 @@ from xlapipe.registry import registered_workloads
 RECORD: Any = json.loads(
     (Path(__file__).parent.parent / "gpu" / "h200_runs.json").read_text(encoding="utf-8")
 )
-# Its golden is the device's, and plans agree; what a run of it measured is not recorded yet.
-NOT_RECORDED = {"qwen3-prompts"}
 # Of several devices: test_many_device_runs.py.
 ELSEWHERE = {"fsdp-mlp", "fsdp-mlp-reference"}
-NAMES = [
-    each.name
-    for each in registered_workloads()
-    if each.name not in NOT_RECORDED | NEVER_TUNED | ELSEWHERE
-]
+NAMES = [each.name for each in registered_workloads() if each.name not in NEVER_TUNED | ELSEWHERE]
 
 
 def test_every_workload_was_run_and_the_record_says_where() -> None:
     assert set(NAMES) <= set(RECORD["workloads"])
-    assert not NOT_RECORDED & set(RECORD["workloads"]), "recorded now: take it off the list"
     assert RECORD["device"] == "NVIDIA H200"
     assert RECORD["driver"]
     assert {"jax", "jaxlib", "jax-cuda13-plugin"} <= set(RECORD["versions"])

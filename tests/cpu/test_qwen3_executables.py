@@ -204,16 +204,55 @@ def test_a_folder_of_something_else_is_left_alone(
     assert [each.name for each in tmp_path.iterdir()] == ["mine"]
 
 
-def test_kernels_for_another_gpu_are_refused(
+def test_executables_have_the_kernels_that_they_were_built_with(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = ["--checkpoint", str(checkpoint), "--hopper-kernels"]
-    building = ["--build-executables", str(tmp_path / "built"), "--target", "b200"]
-    assert "capability 9.0; target b200 is of 10.0" in refused(capsys, *common, *building)
-    assert "capability 9.0; this is cpu (no GPU)" in refused(capsys, *common, "--prompt-ids", "1")
-    given = ["--executables", str(tmp_path), "--prompt-ids", "1"]
-    assert "--executables have the kernels" in refused(capsys, *common, *given)
-    assert list(tmp_path.iterdir()) == []
+    given = ["--executables", str(tmp_path), "--prompt-ids", "1", "--no-hopper-kernels"]
+    said = refused(capsys, "--checkpoint", str(checkpoint), *given)
+    assert "--executables have the kernels" in said
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "kernels"),
+    [
+        ("h200", {}, {"prompts-128": True, "prompts-64": False, "decode": False}),
+        ("h200", {"hopper_kernels": False}, dict.fromkeys(("prompts-128", "prompts-64"), False)),
+        ("b200", {}, dict.fromkeys(("prompts-128", "prompts-64"), False)),
+    ],
+    ids=["h200", "h200, without", "b200"],
+)
+def test_prompts_of_whole_blocks_are_built_with_the_kernels_for_hopper(
+    target: str,
+    options: dict[str, bool],
+    kernels: dict[str, bool],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On Hopper alone, as `compiled_here` chooses there; nothing is compiled."""
+    from dataclasses import replace
+    from types import SimpleNamespace
+
+    from models.qwen3 import build_executables as building
+    from models.qwen3.executables import Executables
+    from models.qwen3.generation_sizes import GenerationSizes
+    from models.qwen3.kernels import tiling
+    from models.qwen3.random_checkpoint import SMALL
+
+    targets = {}
+
+    def made(job: Any, folder: Path) -> Any:
+        targets[folder.name] = job.reference.target
+        folder.mkdir()
+        return SimpleNamespace(dump=SimpleNamespace(expectations=(), program=None))
+
+    monkeypatch.setattr(building, "build", made)
+    monkeypatch.setattr(tiling, "version", lambda package: "0.11.2")
+    config = replace(SMALL, head_dim=128, intermediate_size=256, dtype="bfloat16")
+    sizes = GenerationSizes(batch=1, cache_length=128, bucket=128, steps=4, candidates=1)
+    asked_for = Executables(path=tmp_path / "built", config=config, sizes=sizes, buckets=(64, 128))
+    building.build_executables(tmp_path, asked_for, target=target, **options)
+    found = {name: "implementation='hopper'" in workload for name, workload in targets.items()}
+    assert kernels.items() <= found.items()
 
 
 def test_an_executable_that_is_not_as_expected_is_not_kept(

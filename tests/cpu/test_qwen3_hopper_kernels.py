@@ -5,10 +5,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from models.qwen3.kernels import tiling
 from models.qwen3.kernels.tiling import hopper_fits
 from tests.cpu.interpreted_hopper_kernels import CONFIG
 
@@ -42,6 +44,11 @@ def test_kernels_in_the_interpreter() -> None:
     ("fits", "length", "changes"),
     [
         (True, 128, {}),
+        (True, 128, {"compute_capability": "9.0", "jax": "0.12.0.1"}),
+        (False, 128, {"jax": "0.10.2"}),
+        (False, 128, {"compute_capability": "10.0"}),
+        (False, 128, {"compute_capability": None}),
+        (False, 128, {"dtype": "float32"}),
         (False, 64, {}),
         (False, 192, {}),
         (False, 128, {"head_dim": 64}),
@@ -50,5 +57,10 @@ def test_kernels_in_the_interpreter() -> None:
         (False, 128, {"num_key_value_heads": 1}),
     ],
 )
-def test_which_shapes_make_whole_tiles(fits: bool, length: int, changes: dict[str, int]) -> None:
-    assert hopper_fits(replace(CONFIG, **changes), length) == fits
+def test_where_the_kernels_are_taken(
+    fits: bool, length: int, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"compute_capability": "9.0", "jax": "0.11.2", **changes}
+    installed, capability = changes.pop("jax"), changes.pop("compute_capability")
+    monkeypatch.setattr(tiling, "version", {"jax": installed}.__getitem__)
+    assert hopper_fits(replace(CONFIG, **changes), length, capability) == fits

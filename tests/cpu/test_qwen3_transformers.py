@@ -91,9 +91,12 @@ def test_the_reference_is_one_that_a_mistake_would_change() -> None:
 
 
 def test_bfloat16_on_the_gpu_was_no_further_from_float32_than_transformers() -> None:
-    """As recorded on the device, in one run; the config is the whole 0.6B model's."""
+    """As recorded on the device, in one run; the config is the whole 0.6B model's.
+
+    By XLA alone, and with the kernels for any GPU and those for Hopper.
+    """
     record = json.loads((FOLDER / "bfloat16.json").read_text())
     errors = {key: value["relative_error"] for key, value in record.items() if "bfloat16" in key}
-    ours = errors.pop("xlapipe bfloat16")
+    ours = [errors.pop(f"xlapipe bfloat16 {way}") for way in ("xla", "triton", "hopper")]
     assert record["config"]["num_hidden_layers"] == 28
-    assert 0 < ours <= min(errors.values())
+    assert 0 < min(ours) <= max(ours) <= min(errors.values())

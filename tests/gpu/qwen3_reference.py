@@ -136,15 +136,13 @@ def float32(out: Path) -> None:
     write_json(out / "reference.json", record)
 
 
-def our_logits(folder: Path, ids: np.ndarray, record: dict[str, Any]) -> np.ndarray:
-    """Logits [B, FORCED_TOKENS + 1, V]: of the prompts' last token, then of forced tokens."""
+def our_params(folder: Path, record: dict[str, Any]) -> Any:
+    """The weights on the device; what it took to load them is put into the record."""
     import jax
     import jax.numpy as jnp
 
-    from models.qwen3.cache import init_cache
     from models.qwen3.checkpoint import checkpoint_bytes, load_params
     from models.qwen3.huggingface import read_config
-    from models.qwen3.steps import decode_step, prefill_step
 
     config = read_config(folder)
     jax.block_until_ready(jnp.zeros(1))
@@ -160,18 +158,44 @@ def our_logits(folder: Path, ids: np.ndarray, record: dict[str, Any]) -> np.ndar
         "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
     }
-    batch, length = ids.shape
+    return params
+
+
+def our_logits(params: Any, ids: np.ndarray, prompts: Any, decode: Any) -> np.ndarray:
+    """Logits [B, FORCED_TOKENS + 1, V]: of the prompts' last token, then of forced tokens.
+
+    Args:
+      prompts, decode: implementations. Kernels decode one sequence at a time.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from models.qwen3.cache import init_cache
+    from models.qwen3.steps import decode_step, prefill_step, xla_options
+
+    config, (batch, length) = QWEN3_0_6B, ids.shape
     start = length - FORCED_TOKENS
     cache = init_cache(config, batch=batch, cache_length=length)
-    prefill = jax.jit(prefill_step(config), donate_argnums=1)
-    decode = jax.jit(decode_step(config), donate_argnums=1)
-    out = prefill(params, cache, jnp.asarray(ids[:, :start]), jnp.full((batch,), start))
-    found = [np.asarray(out["logits"])]
-    for position in range(start, length):
-        token = jnp.asarray(ids[:, position])
-        out = decode(params, out["cache"], token, jnp.full((batch,), position))
-        found.append(np.asarray(out["logits"]))
-    return np.stack(found, axis=1)
+    prefill = jax.jit(
+        prefill_step(config, implementation=prompts),
+        donate_argnums=1,
+        compiler_options=xla_options(prompts),
+    )
+    # Kernels take whole blocks: what follows the prompts is padding.
+    out = prefill(params, cache, jnp.asarray(ids), jnp.full((batch,), start))
+    first, step = np.asarray(out["logits"]), jax.jit(decode_step(config, implementation=decode))
+    together = batch if decode == "xla" else 1
+    found = []
+    for sequence in range(0, batch, together):
+        here = slice(sequence, sequence + together)
+        own = {"logits": first[here], "cache": jax.tree.map(lambda x, at=here: x[at], out["cache"])}
+        rows = [own["logits"]]
+        for position in range(start, length):
+            token = jnp.asarray(ids[here, position])
+            own = step(params, own["cache"], token, jnp.full((together,), position))
+            rows.append(np.asarray(own["logits"]))
+        found.append(np.stack(rows, axis=1))
+    return np.concatenate(found)
 
 
 def their_logits(model: Any, ids: np.ndarray) -> np.ndarray:
@@ -204,7 +228,9 @@ def bfloat16(out: Path) -> None:
                 logits[f"transformers {dtype} {attention}"] = their_logits(model, ids)
                 del model
                 torch.cuda.empty_cache()
-        logits["xlapipe bfloat16"] = our_logits(folder, ids, record)
+        params = our_params(folder, record)
+        for prompts, decode in (("xla", "xla"), ("triton", "triton"), ("hopper", "triton")):
+            logits[f"xlapipe bfloat16 {prompts}"] = our_logits(params, ids, prompts, decode)
     exact = logits["transformers torch.float32 eager"]
     for name, found in logits.items():
         rows = np.linalg.norm(found - exact, axis=-1) / np.linalg.norm(exact, axis=-1)
