@@ -1,13 +1,12 @@
 """What a generation tells on the terminal: text as it comes, progress on stderr."""
 
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.progress import MofNCompleteColumn as CountColumn
+from rich.progress import DownloadColumn
 
 from models.qwen3.generate_options import Prompts
+from xlapipe.report.bar import Bar
 
 if TYPE_CHECKING:
     from models.qwen3.generator import Generated
@@ -22,40 +21,21 @@ def _stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-class LoadingBar:
+class LoadingBar(Bar):
     """Bytes of weights read, on stderr."""
 
     def __init__(self, total_bytes: int, *, silent: bool) -> None:
-        console = _stderr()
-        self._progress = Progress(
-            TextColumn("loading weights"),
-            BarColumn(),
-            DownloadColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=silent or not console.is_terminal,
+        amount = DownloadColumn()
+        super().__init__(
+            "loading weights", total_bytes, console=_stderr(), silent=silent, amount=amount
         )
-        self._task = self._progress.add_task("", total=total_bytes)
 
-    def __enter__(self) -> "LoadingBar":
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
-
-    def advance(self, name: str, read_bytes: int) -> None:
+    def leaf(self, name: str, read_bytes: int) -> None:
         """A leaf is on the device."""
-        self._progress.advance(self._task, read_bytes)
+        self.advance(read_bytes)
 
 
-class Teller:
+class Teller(Bar):
     """One prompt: its text as it comes. Several: progress, then each with its prompt's number.
 
     Without a tokenizer, token ids stand for text.
@@ -67,33 +47,16 @@ class Teller:
         self._out = out
         self._silent = silent
         self._stream = None if self._tokenizer is None else self._tokenizer.stream()
-        console = _stderr()
-        self._progress = Progress(
-            TextColumn("tokens"),
-            BarColumn(),
-            CountColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=silent or self._count == 1 or not console.is_terminal,
+        super().__init__(
+            "tokens",
+            self._count * max_new_tokens,
+            console=_stderr(),
+            silent=silent or self._count == 1,
         )
-        self._task = self._progress.add_task("", total=self._count * max_new_tokens)
-
-    def __enter__(self) -> "Teller":
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
 
     def tell(self, index: int, token_ids: list[int]) -> None:
         """The next tokens of a sequence."""
-        self._progress.advance(self._task, len(token_ids))
+        self.advance(len(token_ids))
         if self._silent or self._count > 1:
             return
         if self._stream is None:

@@ -80,7 +80,7 @@ def _run(
     refuse_unless_fits(request.config, programs, memory_limit(device) if limit is None else limit)
     loading = clock()
     with LoadingBar(checkpoint_bytes(checkpoint), silent=options.json) as bar:
-        params = load_params(checkpoint, request.config, device=device, on_leaf=bar.advance)
+        params = load_params(checkpoint, request.config, device=device, on_leaf=bar.leaf)
     load_seconds = clock() - loading
     first: list[float] = []
     tokenizer = request.prompts.tokenizer

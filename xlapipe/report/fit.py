@@ -1,15 +1,14 @@
 """`xlapipe fit`: progress, the table, the largest that fits, and the same as plain data."""
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from xlapipe.errors import XlapipeError
+from xlapipe.report.bar import Bar
 from xlapipe.report.units import exact
 
 if TYPE_CHECKING:
@@ -20,39 +19,15 @@ _STAGES = ("load", "lower", "compile", "read", "all")
 _BYTES = ("arguments, B", "outputs, B", "temp, B", "total, B", "headroom, B")
 
 
-class FitProgress:
+class FitProgress(Bar):
     """A bar on a terminal, and the row that came last."""
 
     def __init__(self, total: int, *, silent: bool) -> None:
-        console = Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("compiling"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-            console=console,
-            transient=True,
-            disable=silent or not console.is_terminal,
-        )
-        self._task = self._progress.add_task("", total=total)
-
-    def __enter__(self) -> "FitProgress":
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
+        super().__init__("compiling", total, console=Console(stderr=True), silent=silent)
 
     def done(self, row: "Row") -> None:
         """Shows that a row is known."""
-        said = f"{row.combination}: {_answer(row)}".removeprefix(": ")
-        self._progress.update(self._task, advance=1, description=escape(said))
+        self.advance(last=escape(f"{row.combination}: {_answer(row)}".removeprefix(": ")))
 
 
 def print_fit(

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from xlapipe.expect import Finding
 from xlapipe.plan import AllocationKind, BufferAllocation, Plan
 from xlapipe.plan.donation import Donation
+from xlapipe.report.bar import Bar
 from xlapipe.report.collectives import collective_lines
 from xlapipe.report.donation import donation_lines
 from xlapipe.report.findings import finding_lines
@@ -35,25 +35,16 @@ _COLUMNS = (
 )
 
 
-class DumpTable:
+class DumpTable(Bar):
     """Rows that appear as compiles end, with a bar of what is left on a terminal."""
 
     def __init__(self, total: int, *, silent: bool) -> None:
         self._console = Console(quiet=silent, soft_wrap=True, highlight=False)
-        self._progress = Progress(
-            TextColumn("compiling"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-            disable=silent or not self._console.is_terminal,
-        )
-        self._task = self._progress.add_task("", total=total)
+        super().__init__("compiling", total, console=self._console, silent=silent)
         self._untuned = 0
 
-    def __enter__(self) -> "DumpTable":
-        self._progress.start()
+    def __enter__(self) -> Self:
+        super().__enter__()
         self._row([name for name, _ in _COLUMNS], style="bold")
         return self
 
@@ -63,7 +54,7 @@ class DumpTable:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._progress.stop()
+        super().__exit__(kind, error, trace)
         if self._untuned:
             self._console.print(
                 f"untuned: {self._untuned}, made without a device's autotune results, so that "
@@ -89,12 +80,12 @@ class DumpTable:
                 "written" if row["changed"] else "same",
             ]
         )
-        self._progress.advance(self._task)
+        self.advance()
 
     def add_failure(self, name: str, policy: str) -> None:
         """A row for a compile that failed; the message is the command line's to give."""
         self._row([name, "", policy, *[""] * (len(_COLUMNS) - 4), "FAILED"], style="red")
-        self._progress.advance(self._task)
+        self.advance()
 
     def _row(self, cells: Sequence[str], style: str = "") -> None:
         padded = (
