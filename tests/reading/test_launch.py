@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -277,6 +277,15 @@ def test_who_knows_why_is_asked_before_who_was_aborted(tmp_path: Path) -> None:
         launch(started(tmp_path, body))
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell has what it puts into the background ignore interrupts, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_whatever_ends_the_launcher_ends_its_processes(
     number: signal.Signals, tmp_path: Path
