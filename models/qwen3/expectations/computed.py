@@ -11,7 +11,7 @@ from models.qwen3.expectations.bounds import (
     partials,
     up,
 )
-from models.qwen3.kernels.tiling import splits_of
+from models.qwen3.kernels.tiling import NAMELESS, jax_for_hopper, splits_of
 from models.qwen3.sizes import FLOAT32
 from xlapipe.expect import Expectation, GemmCount, KernelCount, Matmul, MatmulsAccounted, TempAtMost
 
@@ -89,7 +89,13 @@ def with_hopper_kernels(config: Qwen3Config, *, batch: int, tokens: int) -> tupl
             for policy, bound in bounds.items()
         ),
         *_accounted((rows,) * (layers - 1) + (last,), batch=batch),
-        *_kernel_counts(prompt_heads=layers, hopper_attention=layers, prompt_swiglu=layers - 1),
+        *_kernel_counts(
+            **{
+                "prompt_heads" if jax_for_hopper() else NAMELESS: layers,
+                "hopper_attention": layers,
+                "prompt_swiglu": layers - 1,
+            }
+        ),
     )
 
 

@@ -17,8 +17,10 @@ KEYS = 128
 LEAST = 16
 # The compute capability of the GPUs that its kernels are for.
 HOPPER = "9.0"
-# Before it, jax drops the names of kernels that write into references; expectations go by names.
-_JAX_WITH_NAMES = (0, 11)
+# The first jax with which they ran on a GPU. The one before it drops the names of kernels that
+# write into references, and calls them all NAMELESS.
+_JAX_FOR_HOPPER = (0, 11)
+NAMELESS = "new_body"
 # Of a prompt's products on Hopper: tokens and outputs of a tile, and the slice of the contracted
 # axis that is read at once. A head is one tile's outputs.
 HOPPER_ROWS = 128
@@ -59,7 +61,7 @@ def hopper_fits(config: Qwen3Config, length: int, compute_capability: str | None
     """
     return (
         compute_capability == HOPPER
-        and tuple(map(int, version("jax").split(".")[:2])) >= _JAX_WITH_NAMES
+        and jax_for_hopper()
         and config.itemsize == 2
         and length % HOPPER_ROWS == 0
         and config.head_dim == HOPPER_COLUMNS
@@ -68,6 +70,11 @@ def hopper_fits(config: Qwen3Config, length: int, compute_capability: str | None
         # Two heads of one kind make a tile.
         and config.num_attention_heads % 2 == config.num_key_value_heads % 2 == 0
     )
+
+
+def jax_for_hopper() -> bool:
+    """Whether the jax that is here is one whose kernels for Hopper are known to run."""
+    return tuple(map(int, version("jax").split(".")[:2])) >= _JAX_FOR_HOPPER
 
 
 def _is_power_of_two(number: int) -> bool:
