@@ -56,6 +56,10 @@ class Bar:
         trace: TracebackType | None,
     ) -> None:
         self._progress.stop()
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        """For those that have something to say when the bar has gone."""
 
     def advance(self, by: int = 1, *, last: str | None = None) -> None:
         """So much more is done; `last` is told behind the bar, as rich's markup."""

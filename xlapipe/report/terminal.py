@@ -1,7 +1,6 @@
 """Plans and findings for a terminal, with rich; readable without colour."""
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
@@ -48,13 +47,7 @@ class DumpTable(Bar):
         self._row([name for name, _ in _COLUMNS], style="bold")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def _tell_end(self) -> None:
         if self._untuned:
             self._console.print(
                 f"untuned: {self._untuned}, made without a device's autotune results, so that "
