@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from models.qwen3.build_locks import locks_for
@@ -18,8 +18,6 @@ from xlapipe.target import target_named
 
 _WORKLOADS = "models.qwen3.workloads"
 _TIMEOUT_SECONDS = 3600.0
-# The argument of a workload.
-_HOPPER = ", implementation='hopper'"
 
 
 def build_executables(
@@ -54,13 +52,18 @@ def build_executables(
     if path.exists() and not (path / INDEX).is_file() and (path.is_file() or any(path.iterdir())):
         raise XlapipeError(f"{path}: holds something else; name a new folder")
     capability = _compute_capability(target) if hopper_kernels else None
-    references = _references(checkpoint.resolve(), asked_for, capability)
+    hopper = {
+        prompts_folder(bucket)
+        for bucket in asked_for.buckets
+        if hopper_fits(asked_for.config, bucket, capability)
+    }
+    references = _references(checkpoint.resolve(), asked_for, hopper)
     lock_of = locks_for(references, locks)
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         partial.mkdir(parents=True)
         for name, reference in references.items():
-            on_cublas = target != ATTACHED or _HOPPER in reference.target
+            on_cublas = target != ATTACHED or name in hopper
             policy = gemm or ("cublas" if on_cublas else "auto")
             asked = Asked(
                 target=target,
@@ -93,9 +96,9 @@ def _compute_capability(target: str) -> str | None:
 
 
 def _references(
-    checkpoint: Path, executables: Executables, compute_capability: str | None
+    checkpoint: Path, executables: Executables, hopper: Collection[str]
 ) -> dict[str, WorkloadReference]:
-    """The workload of each program, by the name of its folder."""
+    """The workload of each program, by the name of its folder; some have kernels for Hopper."""
     sizes, config = executables.sizes, executables.config
     common = (
         f"config={str(checkpoint)!r}, layers=None, dtype={config.dtype!r}, "
@@ -103,8 +106,9 @@ def _references(
     )
     workloads = {}
     for bucket in executables.buckets:
-        given = _HOPPER if hopper_fits(config, bucket, compute_capability) else ""
-        workloads[prompts_folder(bucket)] = f"qwen3_prompts({common}, length={bucket}{given})"
+        name = prompts_folder(bucket)
+        given = ", implementation='hopper'" if name in hopper else ""
+        workloads[name] = f"qwen3_prompts({common}, length={bucket}{given})"
     workloads[DECODE] = f"qwen3_generate({common}, steps={sizes.steps})"
     # As if registered, so that no folder `models` of the user's is taken for this one.
     return {
