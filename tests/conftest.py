@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.compile import GemmPolicy, Job
-from xlapipe.lock import LOCK, AutotuneLock, read_lock
-from xlapipe.pipeline import Made, make_dump
+from xlapipe.compiling.child_process import GemmPolicy, Job
+from xlapipe.compiling.pipeline import Made, make_dump
+from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, read_lock
 from xlapipe.registry import find_workload
-from xlapipe.target import target_named
+from xlapipe.targets.target import target_named
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -25,7 +25,7 @@ class Workload:
       donate_argnums: as in `jax.jit`.
       options: XLA options (`xla_*`), as in `compile(compiler_options=...)`.
       mesh: axis names to sizes, laid over the target's devices row by row (see
-        `xlapipe.topology`). None for one device.
+        `xlapipe.targets.topology`). None for one device.
       explicit_axes: axes of the mesh whose shardings are part of the types (jax's
         `AxisType.Explicit`); of the others XLA finds them.
       in_specs, out_specs: PartitionSpecs, as trees that are prefixes of `args` and of the

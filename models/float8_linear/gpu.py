@@ -2,7 +2,7 @@
 
 import jax
 
-from xlapipe.target import catalogue
+from xlapipe.targets.target import catalogue
 
 LEAST_CAPABILITY = (8, 9)
 

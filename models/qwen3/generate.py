@@ -20,12 +20,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.build_executables is not None:
-            from models.qwen3.generate_build import build_command
+            from models.qwen3.cli.build import build_command
 
             built = build_command(options)
             print(json.dumps(built) if options.json else built["text"])
         else:
-            from models.qwen3.generate_run import run_command
+            from models.qwen3.cli.run import run_command
 
             result = run_command(options, started=started, out=sys.stdout)
             if options.json:

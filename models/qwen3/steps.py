@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Int
 
-from models.qwen3.cache import Cache
 from models.qwen3.config import Qwen3Config
 from models.qwen3.kernels.decode import decode_with_kernels
 from models.qwen3.kernels.prefill import prefill_with_kernels
 from models.qwen3.kernels.tiling import decode_fits, hopper_fits, prompt_fits
-from models.qwen3.model import Qwen3, last_of
+from models.qwen3.modules.cache import Cache
+from models.qwen3.modules.model import Qwen3, last_of
 
 Params: TypeAlias = dict[str, Any]
 Outputs: TypeAlias = dict[str, Any]

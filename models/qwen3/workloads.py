@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from models.qwen3 import expectations
-from models.qwen3.cache import Cache, init_cache
+from models.qwen3.checkpoint.config_json import read_config
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
-from models.qwen3.decode_loop import abstract_state, decode_loop, prompt_step
-from models.qwen3.huggingface import read_config
+from models.qwen3.generation.decode_loop import abstract_state, decode_loop, prompt_step
+from models.qwen3.modules.cache import Cache, init_cache
 from models.qwen3.reference import reference_args, reference_step
 from models.qwen3.sizes import ReferenceSizes
 from models.qwen3.steps import (

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from xlapipe.dump import read_file
-from xlapipe.target import target_named
+from xlapipe.dumps.dump import read_file
+from xlapipe.targets.target import target_named
 
 HERE = Path(__file__).resolve().parent
 XLAPIPE = [sys.executable, "-m", "xlapipe.cli"]

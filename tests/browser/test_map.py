@@ -31,7 +31,7 @@ def test_pointer(opened: Open, goldens: Path) -> None:
     assert found["title"] == "params['embed']['weight']"
     assert found["size"] == "296.8 MiB (311,164,928 B)"
     assert found["shape"] == "bf16[151936,1024]{1,0}"
-    assert found["source"] == "models/qwen3/embedding.py:20"
+    assert found["source"] == "models/qwen3/modules/embedding.py:20"
     assert found["role"] == "parameter"
     assert found["alive"].startswith("positions 0 (")
     move.click().perform()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.reading.reports import HOSTILE, hostile_dump
 from xlapipe.cli import main
-from xlapipe.dump import read_file
+from xlapipe.dumps.dump import read_file
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install xlapipe[browser]")
 

@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.qwen3.attention import grouped_query_attention
-from models.qwen3.cache import write_positions
 from models.qwen3.config import Qwen3Config
 from models.qwen3.kernels.hopper_attention import hopper_attention
 from models.qwen3.kernels.hopper_heads import prompt_heads
 from models.qwen3.kernels.hopper_products import prompt_swiglu
-from models.qwen3.norm import rms_norm
-from models.qwen3.rope import rotate, rotation_of
+from models.qwen3.modules.attention import grouped_query_attention
+from models.qwen3.modules.cache import write_positions
+from models.qwen3.modules.norm import rms_norm
+from models.qwen3.modules.rope import rotate, rotation_of
 from models.qwen3.steps import abstract_model, prefill_step
 
 CONFIG = Qwen3Config(

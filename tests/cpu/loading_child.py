@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from safetensors.numpy import load_file
 
-from models.qwen3.checkpoint import load_params
-from models.qwen3.huggingface import read_config
+from models.qwen3.checkpoint.config_json import read_config
+from models.qwen3.checkpoint.load import load_params
 from models.qwen3.steps import abstract_model
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jax._src import source_info_util
 
-from xlapipe.lower import load_workload, lower
-from xlapipe.target import target_named
+from xlapipe.lowering.lower import load_workload, lower
+from xlapipe.targets.target import target_named
 
 source_info_util.register_exclusion(__file__)  # as the child does with its own frames
 here = str(Path(__file__).resolve().parent)

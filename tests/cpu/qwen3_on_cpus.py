@@ -14,8 +14,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import install_import_hook
 
 with install_import_hook("models.qwen3", "beartype.beartype"):
-    from models.qwen3.cache import init_cache
     from models.qwen3.config import Qwen3Config
+    from models.qwen3.modules.cache import init_cache
     from models.qwen3.sharded import forward, loss
     from models.qwen3.sharded.serve import CACHE, SEQUENCES, serve_specs, serve_step
     from models.qwen3.sharded.stacked import stacked_weights, unstacked_weights
@@ -78,7 +78,7 @@ def tokens_and_targets() -> tuple[Any, Any]:
 
 
 def whole_model(graphdef: Any, params: Any, config: Qwen3Config) -> dict[str, Any]:
-    """Loss and gradients through `models.qwen3.model`, which knows no mesh, from all logits."""
+    """Loss and gradients through the unsharded model, from all logits."""
     tokens, targets = tokens_and_targets()
     positions = jnp.broadcast_to(jnp.arange(SEQ), tokens.shape)
 

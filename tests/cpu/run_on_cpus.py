@@ -19,13 +19,13 @@ import jax
 sys.path.insert(0, str(Path(__file__).parent))
 from small_sharded import sharded
 
-from xlapipe import run
-from xlapipe.attached import _enough
 from xlapipe.cli import main
-from xlapipe.dump import Manifest
+from xlapipe.dumps.dump import Manifest
 from xlapipe.errors import TargetError
-from xlapipe.executable import LoadedExecutable, built_manifest
-from xlapipe.placement import mesh_over, named
+from xlapipe.lowering.specs import mesh_over, named
+from xlapipe.running import run
+from xlapipe.running.executable import LoadedExecutable, built_manifest
+from xlapipe.running.select_devices import _enough
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_cpu_collectives_implementation", "gloo")

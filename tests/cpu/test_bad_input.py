@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.lock import AutotuneLock
-from xlapipe.target import target_named
+from xlapipe.dumps.autotune_lock import AutotuneLock
+from xlapipe.targets.target import target_named
 
 HERE = Path(__file__).resolve().parent
 
@@ -122,8 +122,8 @@ def test_an_unwritable_folder(capsys: pytest.CaptureFixture[str]) -> None:
 def test_missing_wheels_are_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from xlapipe import compile as compiling
-    from xlapipe.doctor import Check
+    from xlapipe.compiling import child_process as compiling
+    from xlapipe.environment.doctor import Check
 
     missing = Check(
         name="libdevice",

@@ -13,13 +13,13 @@ from typing import Any
 import jax
 import pytest
 
-from xlapipe import run as running
-from xlapipe import run_inputs
 from xlapipe.cli import main
-from xlapipe.dump import EXECUTABLE, MANIFEST, open_dump, with_digests
+from xlapipe.dumps.dump import EXECUTABLE, MANIFEST, open_dump, with_digests
 from xlapipe.errors import DumpError, TargetError, WorkloadError
 from xlapipe.plan.hlo import MOSAIC_CALL
 from xlapipe.plan.program import ArgumentLeaf
+from xlapipe.running import inputs as run_inputs
+from xlapipe.running import run as running
 
 HERE = Path(__file__).resolve().parent
 
@@ -146,7 +146,7 @@ from pathlib import Path
 import jax
 
 from xlapipe.errors import DumpError
-from xlapipe.executable import load_executable
+from xlapipe.running.executable import load_executable
 
 try:
     load_executable(Path(sys.argv[1]), jax.devices("cpu")[:1])
@@ -178,7 +178,7 @@ def test_what_mosaic_kernels_call_is_found_before_they_are_loaded(
 
 def open_dump_files(folder: Path) -> dict[str, Any]:
     """The manifest of `folder` with the digests of what lies there now."""
-    from xlapipe.dump import Manifest, read_file
+    from xlapipe.dumps.dump import Manifest, read_file
 
     data = json.loads((folder / MANIFEST).read_text())
     manifest = Manifest.from_json(data, where=MANIFEST)

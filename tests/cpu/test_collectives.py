@@ -8,7 +8,7 @@ import pytest
 
 from tests.cpu import collective_cases as cases
 from xlapipe.cli import main
-from xlapipe.dump import Dump, open_dump, read_file
+from xlapipe.dumps.dump import Dump, open_dump, read_file
 from xlapipe.expect import (
     CollectiveBytes,
     CollectiveCount,

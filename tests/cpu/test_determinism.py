@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from xlapipe.compile import GemmPolicy, Job
-from xlapipe.golden import differences
-from xlapipe.pipeline import make_dump
+from xlapipe.compiling.child_process import GemmPolicy, Job
+from xlapipe.compiling.pipeline import make_dump
+from xlapipe.dumps.normal_plan import differences
 from xlapipe.registry import WorkloadReference
-from xlapipe.target import target_named
+from xlapipe.targets.target import target_named
 
 # Under tests/, so that the file is found from any folder.
 REFERENCE = WorkloadReference("decode", "models.qwen3.workloads:qwen3_decode", registered=True)

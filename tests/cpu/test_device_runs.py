@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import NEVER_TUNED
-from xlapipe.dump import open_dump
+from xlapipe.dumps.dump import open_dump
 from xlapipe.registry import registered_workloads
 
 RECORD: Any = json.loads(

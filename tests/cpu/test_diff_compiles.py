@@ -7,13 +7,13 @@ import pytest
 
 from tests.conftest import Compile
 from xlapipe.cli import main
-from xlapipe.compile import Job
+from xlapipe.compiling.child_process import Job
+from xlapipe.compiling.pipeline import dump_folder, make_dump
+from xlapipe.compiling.two_compiles import parsed_options
 from xlapipe.diff import Opened, account_sentences, compare_opened
-from xlapipe.dump import open_dump
-from xlapipe.pairs import parsed_options
-from xlapipe.pipeline import dump_folder, make_dump
+from xlapipe.dumps.dump import open_dump
 from xlapipe.registry import WorkloadReference
-from xlapipe.target import target_named
+from xlapipe.targets.target import target_named
 
 HERE = Path(__file__).resolve().parent
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe import doctor
-from xlapipe.doctor import Check, examine, missing_to_compile
-from xlapipe.machine import Gpu, Machine
+from xlapipe.environment import doctor
+from xlapipe.environment.doctor import Check, examine, missing_to_compile
+from xlapipe.environment.machine import Gpu, Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEELS = {
@@ -109,7 +109,7 @@ def test_this_environment_compiles() -> None:
 
 
 def test_the_doctor_imports_no_jax() -> None:
-    code = "import sys; from xlapipe import doctor; doctor.examine(); print('jax' in sys.modules)"
+    code = "import sys; from xlapipe.environment import doctor; doctor.examine(); print('jax' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -10,7 +10,7 @@ from models.fsdp_mlp.sizes import MLPSizes
 from models.fsdp_mlp.workloads import fsdp_mlp, fsdp_mlp_reference
 from xlapipe import Workload
 from xlapipe.cli import main
-from xlapipe.dump import Dump, open_dump
+from xlapipe.dumps.dump import Dump, open_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import check_all
 

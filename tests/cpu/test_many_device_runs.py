@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from xlapipe.dump import open_dump
-from xlapipe.golden import differences, read_normal_form
-from xlapipe.jobs import Asked, jobs_of
-from xlapipe.lock import LOCK
-from xlapipe.pipeline import make_dump
+from xlapipe.compiling.make_jobs import Asked, jobs_of
+from xlapipe.compiling.pipeline import make_dump
+from xlapipe.dumps.autotune_lock import LOCK
+from xlapipe.dumps.dump import open_dump
+from xlapipe.dumps.normal_plan import differences, read_normal_form
 
 HERE = Path(__file__).parent.parent / "gpu"
 RECORD: Any = json.loads((HERE / "h200_many_runs.json").read_text(encoding="utf-8"))

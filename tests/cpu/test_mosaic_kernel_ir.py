@@ -9,7 +9,7 @@ from jax.experimental.mosaic.gpu import core as mosaic
 from jax.sharding import AbstractMesh
 
 from models.qwen3.kernels.hopper_products import prompt_swiglu
-from xlapipe import kernel_ir
+from xlapipe.lowering import strip_kernel_locations as kernel_ir
 
 
 def test_locations_go_and_the_kernel_stays() -> None:

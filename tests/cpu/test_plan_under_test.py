@@ -21,20 +21,21 @@ from jax._src.interpreters import mlir
 from jax._src.lib.mlir import ir
 
 from tests.cpu import broken
-from xlapipe import Workload, cache
-from xlapipe.cache import DumpCache, cache_key
-from xlapipe.dump import MANIFEST, open_dump
+from xlapipe import Workload
+from xlapipe.compiling import dump_cache as cache
+from xlapipe.compiling.dump_cache import DumpCache, cache_key
+from xlapipe.compiling.pipeline import make_dump
+from xlapipe.dumps.dump import MANIFEST, open_dump
 from xlapipe.errors import DumpError, TargetError, WorkloadError, XlapipeError
 from xlapipe.expect import NoCopyAbove, ParameterBytes, TempAtMost
-from xlapipe.lowered import LoweredProgram
-from xlapipe.pipeline import make_dump
+from xlapipe.lowering.in_process import lower_in_test, same_buffers
+from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.plan.donation import DonationOutcome
 from xlapipe.registry import WorkloadReference
-from xlapipe.target import target_named
-from xlapipe.testing.asked import job_of
+from xlapipe.targets.target import target_named
 from xlapipe.testing.goldens import Goldens
-from xlapipe.testing.lowering import lower_in_test, same_buffers
 from xlapipe.testing.plan import PlanUnderTest
+from xlapipe.testing.plan_arguments import job_of
 from xlapipe.testing.session import PlansOfTest, explanations
 
 HERE = Path(__file__).resolve().parent

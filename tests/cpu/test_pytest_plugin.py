@@ -9,7 +9,7 @@ import pytest
 
 NO_WHEELS = """
 import pytest
-from xlapipe import doctor
+from xlapipe.environment import doctor
 
 @pytest.fixture(autouse=True)
 def no_wheels(monkeypatch):
@@ -45,7 +45,7 @@ def test_a_run_that_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
         "def test_it(pytestconfig):\n"
         "    assert pytestconfig.pluginmanager.hasplugin('xlapipe')\n"
         "    loaded = {name for name in sys.modules if name.startswith(('jax', 'xlapipe'))}\n"
-        "    assert loaded == {'xlapipe', 'xlapipe.errors', 'xlapipe.pytest_plugin'}\n"
+        "    assert loaded == {'xlapipe', 'xlapipe.errors', 'xlapipe.testing.pytest_plugin'}\n"
     )
     done = run(tmp_path)
     assert done.returncode == 0, done.stdout
@@ -77,7 +77,7 @@ def test_without_the_wheels(strict: bool, outcome: str, tmp_path: Path) -> None:
 
 def test_a_device_test_is_skipped_without_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        "from xlapipe.machine import Machine\nMachine.gpu = lambda self: None\n"
+        "from xlapipe.environment.machine import Machine\nMachine.gpu = lambda self: None\n"
     )
     (tmp_path / "test_it.py").write_text(
         "import pytest\n@pytest.mark.xlapipe_device\ndef test_it(): raise AssertionError\n"
@@ -92,7 +92,7 @@ def test_an_unknown_target_is_one_error_at_the_tests_own_line(tmp_path: Path) ->
     done = run(tmp_path, "--xlapipe-target", "h20")
     assert "test_it.py:3: TargetError" in done.stdout
     assert "unknown target 'h20'" in done.stdout
-    assert "xlapipe/jobs.py" not in done.stdout
+    assert "xlapipe/compiling/make_jobs.py" not in done.stdout
 
 
 def test_an_unwritable_cache_folder(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from models.qwen3.build_locks import locks_for
+from models.qwen3.generation.locks import locks_for
+from xlapipe.dumps.autotune_lock import LOCK, read_lock
 from xlapipe.errors import XlapipeError
-from xlapipe.lock import LOCK, read_lock
 from xlapipe.registry import WorkloadReference
 
 GOLDENS = Path(__file__).parents[2] / "hlo_dumps"

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from models.qwen3 import checkpoint
-from models.qwen3.checkpoint import PIECE_BYTES, CheckpointError, checkpoint_bytes, load_params
+from models.qwen3.checkpoint.leaf_tensors import leaves
+from models.qwen3.checkpoint.load import PIECE_BYTES, CheckpointError, checkpoint_bytes, load_params
+from models.qwen3.checkpoint.load import load as checkpoint
+from models.qwen3.checkpoint.random import SMALL, write_random_checkpoint
+from models.qwen3.checkpoint.safetensors_files import SINGLE
 from models.qwen3.config import Qwen3Config
-from models.qwen3.random_checkpoint import SMALL, write_random_checkpoint
-from models.qwen3.safetensors_files import SINGLE
 from models.qwen3.sizes import weight_bytes
 from models.qwen3.steps import abstract_model
-from models.qwen3.weights import leaves
 
 CONFIG = replace(SMALL, num_hidden_layers=2, tie_word_embeddings=False)
 NUMPY = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}

@@ -14,10 +14,10 @@ from typing import Any
 import jax
 import pytest
 
-from xlapipe import executable
-from xlapipe.dump import open_dump
+from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import TempAtMost
-from xlapipe.lower import load_workload
+from xlapipe.lowering.lower import load_workload
+from xlapipe.running import executable
 
 CACHE_LENGTH = 64
 
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from dataclasses import replace
 
-    from models.qwen3.random_checkpoint import SMALL, write_random_checkpoint
+    from models.qwen3.checkpoint.random import SMALL, write_random_checkpoint
 
     config = replace(SMALL, num_hidden_layers=1)
     return write_random_checkpoint(tmp_path_factory.mktemp("checkpoint") / "small", config)
@@ -57,7 +57,7 @@ def copy(built: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In place of the attached GPU, and of loading what was built for it."""
-    prebuilt = importlib.import_module("models.qwen3.prebuilt")
+    prebuilt = importlib.import_module("models.qwen3.generation.prebuilt_index")
     common = f"config={str(checkpoint)!r}, layers=None, batch=2, cache_length={CACHE_LENGTH}"
     # The kernels that were built run on a GPU alone.
     common += ", implementation='xla'"
@@ -144,7 +144,7 @@ def test_what_the_executables_are_not_for(
 
 def test_executables_of_other_shapes_are_refused(built: Path) -> None:
     """An index that lies about its sizes does not get the arrays into the wrong program."""
-    from models.qwen3.programs import loaded
+    from models.qwen3.generation.programs import loaded
 
     manifest = executable.built_manifest(built / "decode")
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in manifest.arguments]
@@ -232,11 +232,11 @@ def test_prompts_of_whole_blocks_are_built_with_the_kernels_for_hopper(
     from dataclasses import replace
     from types import SimpleNamespace
 
-    from models.qwen3 import build_executables as building
-    from models.qwen3.executables import Executables
-    from models.qwen3.generation_sizes import GenerationSizes
+    from models.qwen3.checkpoint.random import SMALL
+    from models.qwen3.generation import build_prebuilt as building
+    from models.qwen3.generation.load_prebuilt import Executables
+    from models.qwen3.generation.sizes import GenerationSizes
     from models.qwen3.kernels import tiling
-    from models.qwen3.random_checkpoint import SMALL
 
     targets = {}
 
@@ -265,7 +265,7 @@ def test_an_executable_that_is_not_as_expected_is_not_kept(
     """What was built before is held against an expectation that it breaks."""
     from types import SimpleNamespace
 
-    from models.qwen3 import build_executables
+    from models.qwen3.generation import build_prebuilt as build_executables
 
     dump = open_dump(built / "decode")
     broken = SimpleNamespace(expectations=(TempAtMost(1),), program=dump.program)

@@ -20,13 +20,13 @@ from xlapipe.errors import XlapipeError
 for _name in [name for name in sys.modules if name.startswith("models.qwen3.")]:
     del sys.modules[_name]
 with install_import_hook("models.qwen3", "beartype.beartype"):
-    from models.qwen3.cache import init_cache
     from models.qwen3.config import Qwen3Config
-    from models.qwen3.decode_loop import ENDED, decode_loop, first_state, prompt_step
-    from models.qwen3.generation_sizes import GenerationSizes, bucket_of, cache_length_for
-    from models.qwen3.generator import Generated, Generator
-    from models.qwen3.programs import compiled_here
-    from models.qwen3.settings import MAX_EOS, Settings
+    from models.qwen3.generation.decode_loop import ENDED, decode_loop, first_state, prompt_step
+    from models.qwen3.generation.generator import Generated, Generator
+    from models.qwen3.generation.programs import compiled_here
+    from models.qwen3.generation.sampling_settings import MAX_EOS, Settings
+    from models.qwen3.generation.sizes import GenerationSizes, bucket_of, cache_length_for
+    from models.qwen3.modules.cache import init_cache
     from models.qwen3.steps import abstract_model, decode_step, prefill_step
 
 CONFIG = Qwen3Config(

@@ -24,8 +24,8 @@ def main(arguments: list[str]) -> int:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from models.qwen3.checkpoint.random import write_random_checkpoint
     from models.qwen3.config import Qwen3Config
-    from models.qwen3.random_checkpoint import write_random_checkpoint
 
     config = Qwen3Config(
         vocab_size=400,
@@ -43,7 +43,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once() -> Iterator[None]:
     """Programs of the same model and sizes are compiled once for all tests of this file."""
-    programs = importlib.import_module("models.qwen3.programs")
+    programs = importlib.import_module("models.qwen3.generation.programs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(programs, "compiled_here", cache(programs.compiled_here))
         yield
@@ -226,7 +226,7 @@ def damaged_tokenizer(folder: Path) -> None:
 
 
 def larger_tokenizer(folder: Path) -> None:
-    from models.qwen3.random_checkpoint import small_tokenizer
+    from models.qwen3.checkpoint.random import small_tokenizer
 
     tokenizer = small_tokenizer(500)
     tokenizer.add_tokens([f"<{number}>" for number in range(100)])
@@ -300,7 +300,7 @@ def test_help_needs_no_jax() -> None:
 
 
 def test_bytes_of_one_character_are_held_back(checkpoint: Path) -> None:
-    from models.qwen3.tokenizer import read_tokenizer
+    from models.qwen3.checkpoint.tokenizer import read_tokenizer
 
     tokenizer = read_tokenizer(checkpoint, 400)
     text = "a ü 語 🙂 b"

@@ -11,8 +11,8 @@ import jax
 import pytest
 
 from models.qwen3 import workloads
+from models.qwen3.checkpoint.random import config_json
 from models.qwen3.config import QWEN3_0_6B
-from models.qwen3.random_checkpoint import config_json
 from xlapipe import Workload
 from xlapipe.errors import WorkloadError
 from xlapipe.expect import (
@@ -24,7 +24,7 @@ from xlapipe.expect import (
     ParameterBytes,
     check_all,
 )
-from xlapipe.lower import load_workload
+from xlapipe.lowering.lower import load_workload
 
 SMALL = replace(QWEN3_0_6B, vocab_size=640, hidden_size=64, tie_word_embeddings=False)
 MODULE = "models.qwen3.workloads"

@@ -18,8 +18,8 @@ from xlapipe.errors import XlapipeError
 for _name in [name for name in sys.modules if name.startswith("models.qwen3.")]:
     del sys.modules[_name]
 with install_import_hook("models.qwen3", "beartype.beartype"):
-    from models.qwen3.sampling import draw_of, likeliest, next_tokens
-    from models.qwen3.settings import Settings
+    from models.qwen3.generation.sampling import draw_of, likeliest, next_tokens
+    from models.qwen3.generation.sampling_settings import Settings
 
 VOCAB = 40
 DRAWS = 20_000

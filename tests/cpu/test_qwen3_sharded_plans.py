@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-from xlapipe.compile import GemmPolicy, Job
-from xlapipe.dump import Dump
+from xlapipe.compiling.child_process import GemmPolicy, Job
+from xlapipe.compiling.pipeline import make_dump
+from xlapipe.dumps.dump import Dump
 from xlapipe.expect import Finding, check_all
-from xlapipe.pipeline import make_dump
 from xlapipe.registry import find_workload
-from xlapipe.target import target_named
+from xlapipe.targets.target import target_named
 
 HERE = Path(__file__).resolve().parent
 

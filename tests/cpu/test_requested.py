@@ -11,8 +11,8 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
+from xlapipe.lowering.jaxpr_collectives import requested_collectives
 from xlapipe.plan.program import RequestedCollective
-from xlapipe.requested import requested_collectives
 
 MESH = AbstractMesh((4,), ("d",), axis_types=(AxisType.Auto,))
 X = jax.ShapeDtypeStruct((8, 16), jnp.float32)

@@ -21,7 +21,7 @@ from models.spectral_diffusion.sizes import SpectralSizes
 from models.spectral_diffusion.workloads import spectral_diffusion, spectral_diffusion_train
 from xlapipe import Workload
 from xlapipe.cli import main
-from xlapipe.dump import open_dump
+from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import AllocationOf, FastAccumulation, GivenUp, ParameterBytes, check_all
 
 HERE = Path(__file__).parent

@@ -15,16 +15,17 @@ from typing import Any
 import jax
 import pytest
 
-from xlapipe import attached, executable
-from xlapipe import run as running
 from xlapipe.cli import main
-from xlapipe.doctor import Check
-from xlapipe.dump import MANIFEST, Manifest, read_manifest
+from xlapipe.dumps.dump import MANIFEST, Manifest, read_manifest
+from xlapipe.environment.doctor import Check
 from xlapipe.errors import DumpError, TargetError
-from xlapipe.executable import LoadedExecutable
-from xlapipe.membership import Member
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.plan.thunks import Thunk
+from xlapipe.running import executable
+from xlapipe.running import run as running
+from xlapipe.running import select_devices as attached
+from xlapipe.running.executable import LoadedExecutable
+from xlapipe.running.rendezvous import Member
 
 HERE = Path(__file__).resolve().parent
 ON_CPUS = [sys.executable, str(HERE / "run_on_cpus.py")]
@@ -166,8 +167,8 @@ def test_other_hosts_than_the_topology_has(built: Path, monkeypatch: pytest.Monk
 
 
 def test_nccl_that_is_missing(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xlapipe.doctor import missing_to_communicate
-    from xlapipe.machine import Machine
+    from xlapipe.environment.doctor import missing_to_communicate
+    from xlapipe.environment.machine import Machine
 
     nowhere = Machine(
         python_version=(3, 12), site_packages=[], environ={}, find_library=lambda name: None

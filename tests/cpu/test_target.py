@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xlapipe import target as target_module
 from xlapipe.cli import main
 from xlapipe.errors import TargetError
-from xlapipe.target import Target, catalogue, target_attached, target_from_file, target_named
+from xlapipe.targets import target as target_module
+from xlapipe.targets.target import (
+    Target,
+    catalogue,
+    target_attached,
+    target_from_file,
+    target_named,
+)
 from xlapipe.targets.textproto import TextProtoError, parse
 
 HERE = Path(__file__).resolve().parent

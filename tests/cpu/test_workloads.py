@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED
-from xlapipe.dump import open_dump, read_file
+from xlapipe.compiling.pipeline import dump_folder
+from xlapipe.dumps.dump import open_dump, read_file
+from xlapipe.dumps.normal_plan import differences, read_normal_form
+from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.expect import check_all
-from xlapipe.golden import differences, read_normal_form
-from xlapipe.pipeline import dump_folder
 from xlapipe.read import read_path
 from xlapipe.registry import registered_workloads
 from xlapipe.report.figures import finding_figures
-from xlapipe.run_record import RUN_RECORD
 
 CASES = [
     (reference.name, policy)

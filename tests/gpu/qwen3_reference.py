@@ -31,8 +31,8 @@ import numpy as np
 import torch
 from transformers import Qwen3ForCausalLM
 
+from models.qwen3.checkpoint.random import SMALL, tensors_sha256, write_random_checkpoint
 from models.qwen3.config import QWEN3_0_6B
-from models.qwen3.random_checkpoint import SMALL, tensors_sha256, write_random_checkpoint
 
 NEW_TOKENS = 128
 # Seeds whose greedy tokens vary, and whose choices are not near ties.
@@ -141,8 +141,8 @@ def our_params(folder: Path, record: dict[str, Any]) -> Any:
     import jax
     import jax.numpy as jnp
 
-    from models.qwen3.checkpoint import checkpoint_bytes, load_params
-    from models.qwen3.huggingface import read_config
+    from models.qwen3.checkpoint.config_json import read_config
+    from models.qwen3.checkpoint.load import checkpoint_bytes, load_params
 
     config = read_config(folder)
     jax.block_until_ready(jnp.zeros(1))
@@ -170,7 +170,7 @@ def our_logits(params: Any, ids: np.ndarray, prompts: Any, decode: Any) -> np.nd
     import jax
     import jax.numpy as jnp
 
-    from models.qwen3.cache import init_cache
+    from models.qwen3.modules.cache import init_cache
     from models.qwen3.steps import decode_step, prefill_step, xla_options
 
     config, (batch, length) = QWEN3_0_6B, ids.shape

@@ -17,9 +17,9 @@ from typing import Any
 
 from record_runs import INPUTS, xlapipe
 
-from xlapipe.dump import open_dump
-from xlapipe.machine import Machine
-from xlapipe.run_record import run_record
+from xlapipe.dumps.dump import open_dump
+from xlapipe.dumps.run_record import run_record
+from xlapipe.environment.machine import Machine
 
 REPEAT = [*INPUTS[:2], "--repeat", "2"]
 

@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from xlapipe.dump import open_dump
-from xlapipe.machine import Machine
-from xlapipe.run_record import run_record
+from xlapipe.dumps.dump import open_dump
+from xlapipe.dumps.run_record import run_record
+from xlapipe.environment.machine import Machine
 
 INPUTS = ["--inputs", "random:7", "--repeat", "30"]
 

@@ -9,7 +9,7 @@ import pytest
 from tests.reading.dumps import DATA, DIRECTORIES, name_of
 from tests.reading.test_normal_form import MANIFEST
 from xlapipe.diff import Opened, change_sentences, compare_opened
-from xlapipe.dump import Manifest
+from xlapipe.dumps.dump import Manifest
 from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.expect import (
     CollectiveBytes,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.diff import versions
-from xlapipe.diff.versions import python_with_jax
+from xlapipe.compiling import jax_environments as versions
+from xlapipe.compiling.jax_environments import python_with_jax
 from xlapipe.errors import XlapipeError
 
 # Stands for uv: it makes what uv makes, and writes down what it was asked for.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from xlapipe.dump import open_dump
+from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import Aliased, Donated, check_all, expectation_from_json, expectation_to_json
 from xlapipe.plan import (
     AllocationKind,

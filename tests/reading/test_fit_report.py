@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from xlapipe.compiling.fit import Fitted, Row, largest
+from xlapipe.compiling.sweep import Axis, Combination, combinations
 from xlapipe.errors import CompileError
-from xlapipe.fit import Fitted, Row, largest
 from xlapipe.report.fit import fit_figures, print_fit
-from xlapipe.vary import Axis, Combination, combinations
 
 MEMORY, USABLE = 1_000_000, 750_000
 AXES = [Axis("batch", (1, 64, 8)), Axis("seq", (2048, 32768))]

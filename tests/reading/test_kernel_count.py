@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.dump import open_dump
+from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import KernelCount, expectation_from_json, expectation_to_json
 from xlapipe.plan.hlo import MOSAIC_CALL, TRITON_CALL, Instruction
 

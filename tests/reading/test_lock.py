@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from xlapipe.dumps.autotune_lock import (
+    AutotuneLock,
+    check_results,
+    raw_lock,
+    read_lock,
+    target_name,
+)
 from xlapipe.errors import TargetError
-from xlapipe.lock import AutotuneLock, check_results, raw_lock, read_lock, target_name
-from xlapipe.target import target_named
+from xlapipe.targets.target import target_named
 
 LOCK = AutotuneLock(
     workload="step",

@@ -1,7 +1,7 @@
 """The memory account adds up, item by item."""
 
-from xlapipe.memory import account
 from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer, Plan
+from xlapipe.running.memory_account import account
 
 LIVE, PARAMETER = AllocationKind.MAYBE_LIVE_OUT, AllocationKind.PARAMETER
 TABLE = (LogicalBuffer("tuple{}", 0, 16, "(f32[75]{0})"),)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.dump import Dump, Manifest
-from xlapipe.golden import NormalForm, differences, normal_form
-from xlapipe.normal_hlo import normal_hlo
+from xlapipe.dumps.dump import Dump, Manifest
+from xlapipe.dumps.normal_hlo import normal_hlo
+from xlapipe.dumps.normal_plan import NormalForm, differences, normal_form
 from xlapipe.plan import (
     AllocationKind,
     BufferAllocation,

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from models.qwen3.checkpoint.config_json import (
+    GenerationConfig,
+    read_config,
+    read_generation_config,
+)
+from models.qwen3.checkpoint.json_file import CheckpointError
+from models.qwen3.checkpoint.random import config_json
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
-from models.qwen3.huggingface import GenerationConfig, read_config, read_generation_config
-from models.qwen3.json_file import CheckpointError
-from models.qwen3.random_checkpoint import config_json
 
 ABSENT = object()
 

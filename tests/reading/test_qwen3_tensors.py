@@ -20,18 +20,18 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from models.qwen3.config import QWEN3_0_6B, Qwen3Config
-from models.qwen3.huggingface import read_config, read_generation_config
-from models.qwen3.json_file import CheckpointError
-from models.qwen3.random_checkpoint import (
+from models.qwen3.checkpoint.config_json import read_config, read_generation_config
+from models.qwen3.checkpoint.json_file import CheckpointError
+from models.qwen3.checkpoint.leaf_tensors import LM_HEAD, leaves, mapped, stored_leaves
+from models.qwen3.checkpoint.random import (
     SMALL,
     random_tensors,
     small_tokenizer,
     write_random_checkpoint,
 )
-from models.qwen3.safetensors_files import INDEX, SINGLE, read_header, read_tensors
+from models.qwen3.checkpoint.safetensors_files import INDEX, SINGLE, read_header, read_tensors
+from models.qwen3.config import QWEN3_0_6B, Qwen3Config
 from models.qwen3.sizes import weight_bytes
-from models.qwen3.weights import LM_HEAD, leaves, mapped, stored_leaves
 
 UNTIED = replace(SMALL, tie_word_embeddings=False, num_hidden_layers=2)
 
@@ -491,6 +491,7 @@ def test_shards_may_be_links_as_in_the_hubs_cache(sharded: Path, tmp_path: Path)
 
 
 def test_none_of_this_takes_jax() -> None:
-    modules = "huggingface, safetensors_files, weights, random_checkpoint"
-    code = f"from models.qwen3 import {modules}; import sys; sys.exit('jax' in sys.modules)"
+    names = ("config_json", "safetensors_files", "leaf_tensors", "random")
+    modules = ", ".join(f"models.qwen3.checkpoint.{name}" for name in names)
+    code = f"import sys, {modules}; sys.exit('jax' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -50,7 +50,7 @@ def test_names_are_the_authors() -> None:
     assert cache["role"] == "alias"
     assert cache["counted_bytes"] == 2 * 8 * 2048 * 128 * 2
     assert [value["label"] for value in cache["values"]] == ["cache[0]['k']", "cache[1]['k']"]
-    assert cache["sources"] == ("models/qwen3/cache.py:48",)
+    assert cache["sources"] == ("models/qwen3/modules/cache.py:48",)
     assert groups["params['embed']['weight']"]["counted_bytes"] == 151_936 * 1024 * 2
     assert groups["out['logits']"]["role"] == "output"
 

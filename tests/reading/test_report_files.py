@@ -11,8 +11,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.reading.dumps import texts_of
 from xlapipe.cli import main
+from xlapipe.dumps.atomic_write import write_files
 from xlapipe.errors import XlapipeError
-from xlapipe.output import write_files
 from xlapipe.plan import Plan
 from xlapipe.report.markdown import render_text
 from xlapipe.report.page import render_page

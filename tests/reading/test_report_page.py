@@ -11,7 +11,7 @@ import pytest
 from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
 from tests.reading.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
-from xlapipe.dump import read_file
+from xlapipe.dumps.dump import read_file
 from xlapipe.report.page import breakable, json_script, render_page
 from xlapipe.report.subject import read_subject
 

@@ -4,7 +4,7 @@ import pytest
 
 from xlapipe.errors import XlapipeError
 from xlapipe.plan.shapes import array_bytes
-from xlapipe.topology import Topology
+from xlapipe.targets.topology import Topology
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _targets(options: argparse.Namespace) -> int:
-    from xlapipe.target import catalogue
+    from xlapipe.targets.target import catalogue
 
     if options.json:
         print_json(
@@ -57,7 +57,7 @@ def _targets(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from xlapipe.doctor import examine
+    from xlapipe.environment.doctor import examine
 
     report = examine()
     if options.json:

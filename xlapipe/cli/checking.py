@@ -55,7 +55,7 @@ def _checked(options: argparse.Namespace) -> Any:
     """Per subject: name, autotuning label, findings, notes, donations, collectives."""
     import tempfile
 
-    from xlapipe.dump import Dump, is_dump, open_dump
+    from xlapipe.dumps.dump import Dump, is_dump, open_dump
     from xlapipe.expect import check_all
     from xlapipe.plan.donation import donations
     from xlapipe.read import read_path
@@ -75,7 +75,7 @@ def _checked(options: argparse.Namespace) -> Any:
     compiled = [name for name, path in subjects if not path.exists()]
     jobs = {}
     if compiled:
-        from xlapipe.jobs import jobs_of
+        from xlapipe.compiling.make_jobs import jobs_of
 
         jobs = {name: jobs_of([name], asked_for(options, options.gemm)) for name in compiled}
     for name, path in subjects:
@@ -86,7 +86,7 @@ def _checked(options: argparse.Namespace) -> Any:
             note = "no manifest, so no expectations; the plan's invariants hold"
             yield name, "unknown", (), [note], (), (exchanged, None)
         for job in jobs.get(name, ()):
-            from xlapipe.pipeline import make_dump
+            from xlapipe.compiling.pipeline import make_dump
 
             with tempfile.TemporaryDirectory(prefix="xlapipe-check-") as scratch:
                 made = make_dump(job, Path(scratch))

@@ -61,7 +61,7 @@ def _difference(options: argparse.Namespace) -> "Difference":
     import tempfile
     from contextlib import ExitStack
 
-    from xlapipe.pairs import compare_pair, pair
+    from xlapipe.compiling.two_compiles import compare_pair, pair
     from xlapipe.report.difference import Steps
 
     asked = asked_for(options, None)

@@ -38,9 +38,9 @@ def add(commands: Commands) -> None:
 
 
 def _dump(options: argparse.Namespace) -> int:
-    from xlapipe.compile import Job
-    from xlapipe.jobs import jobs_of, locked_jobs
-    from xlapipe.pipeline import Made, make_dumps
+    from xlapipe.compiling.child_process import Job
+    from xlapipe.compiling.make_jobs import jobs_of, locked_jobs
+    from xlapipe.compiling.pipeline import Made, make_dumps
     from xlapipe.registry import registered_workloads
     from xlapipe.report.figures import dump_row
     from xlapipe.report.terminal import DumpTable
@@ -82,8 +82,8 @@ def _dump(options: argparse.Namespace) -> int:
 
 def _record_run(made: Any) -> None:
     """Leaves beside a device's golden what device it was, and by which command."""
-    from xlapipe.machine import Machine
-    from xlapipe.run_record import run_record, write_run_record
+    from xlapipe.dumps.run_record import run_record, write_run_record
+    from xlapipe.environment.machine import Machine
 
     manifest, gpu = made.dump.manifest, Machine.here().gpu()
     record = run_record(
@@ -96,8 +96,8 @@ def _record_run(made: Any) -> None:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from xlapipe.jobs import jobs_of
-    from xlapipe.pipeline import build
+    from xlapipe.compiling.make_jobs import jobs_of
+    from xlapipe.compiling.pipeline import build
     from xlapipe.report.figures import dump_row
     from xlapipe.report.terminal import DumpTable
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import Commands, at_least_one, print_json
-from xlapipe.membership import DEFAULT_WAIT_SECONDS
+from xlapipe.running.rendezvous import DEFAULT_WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from xlapipe.run import RunResult
+    from xlapipe.running.run import RunResult
 
 _LAUNCH_HELP = (
     "Run a command in one process per GPU of this host; the same on every host, with its own "
@@ -52,8 +52,8 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from xlapipe.membership import this_member
-    from xlapipe.run import run
+    from xlapipe.running.rendezvous import this_member
+    from xlapipe.running.run import run
 
     member = this_member()
     result = run(options.path, inputs=options.inputs, repeat=options.repeat, member=member)
@@ -95,7 +95,7 @@ def _print_run(path: Path, result: "RunResult") -> None:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    from xlapipe.launch import Launch, launch
+    from xlapipe.running.launch import Launch, launch
 
     return launch(
         Launch(
@@ -110,7 +110,7 @@ def _launch(options: argparse.Namespace) -> int:
 
 
 def _target_capture(options: argparse.Namespace) -> int:
-    from xlapipe.capture_target import captured_target, write_target
+    from xlapipe.running.capture_target import captured_target, write_target
 
     captured = captured_target()
     if options.out is not None:

@@ -48,10 +48,10 @@ def add(commands: Commands) -> None:
 
 
 def _fit(options: argparse.Namespace) -> int:
-    from xlapipe.fit import DEFAULT_MEMORY_FRACTION, fit, largest
-    from xlapipe.jobs import DEFAULT_TARGET, jobs_of
+    from xlapipe.compiling.fit import DEFAULT_MEMORY_FRACTION, fit, largest
+    from xlapipe.compiling.make_jobs import DEFAULT_TARGET, jobs_of
+    from xlapipe.compiling.sweep import Axis, combinations
     from xlapipe.report.fit import FitProgress, fit_figures, print_fit
-    from xlapipe.vary import Axis, combinations
 
     if options.autotune_lock is not None:
         raise XlapipeError("fit takes no --autotune-lock: a lock is of one workload and its sizes")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xlapipe.jobs import Asked
+    from xlapipe.compiling.make_jobs import Asked
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -69,8 +69,8 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
 
 def asked_for(options: argparse.Namespace, policies: Sequence[str] | None) -> "Asked":
     """What the options of `add_target_options` ask for, under these GEMM policies."""
-    from xlapipe.jobs import Asked
-    from xlapipe.topology import Topology
+    from xlapipe.compiling.make_jobs import Asked
+    from xlapipe.targets.topology import Topology
 
     topology = options.topology
     return Asked(

@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from xlapipe.dump import is_dump, open_dump
+    from xlapipe.dumps.dump import is_dump, open_dump
     from xlapipe.plan.donation import donations
     from xlapipe.plan.program import Program
     from xlapipe.read import read_path
@@ -45,7 +45,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from xlapipe.output import write_files
+    from xlapipe.dumps.atomic_write import write_files
     from xlapipe.report.comparison import compare
     from xlapipe.report.data import report_data
     from xlapipe.report.subject import read_subject

@@ -13,7 +13,7 @@ from xlapipe.diff.stages import (
     texts_beside,
     texts_of_dump,
 )
-from xlapipe.dump import Dump, is_dump, open_dump
+from xlapipe.dumps.dump import Dump, is_dump, open_dump
 from xlapipe.plan.program import Program
 from xlapipe.read import read_path
 

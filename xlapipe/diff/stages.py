@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xlapipe.diff.changes import HiddenChange
-from xlapipe.dump import PLAN, Dump, read_file
+from xlapipe.dumps.dump import PLAN, Dump, read_file
+from xlapipe.dumps.normal_hlo import normal_hlo
+from xlapipe.dumps.normal_plan import NormalForm, first_stage_apart
 from xlapipe.errors import DumpError
-from xlapipe.golden import NormalForm, first_stage_apart
-from xlapipe.normal_hlo import normal_hlo
 from xlapipe.read.storage import read_source
 
 _SHARDING = re.compile(r", (?:sharding|frontend_attributes)=(?=\{)")

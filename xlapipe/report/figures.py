@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from xlapipe.dump import Dump
+from xlapipe.dumps.dump import Dump
 from xlapipe.plan import Plan
 from xlapipe.plan.donation import donations
 from xlapipe.report.collectives import collective_figures, requested_figures
 from xlapipe.report.donation import donation_figures
-from xlapipe.topology import Topology
+from xlapipe.targets.topology import Topology
 
 if TYPE_CHECKING:
     from xlapipe.diff import Difference, Sentence

@@ -8,12 +8,12 @@ from rich.markup import escape
 from rich.text import Text
 
 from xlapipe.errors import XlapipeError
-from xlapipe.report.bar import Bar
+from xlapipe.report.progress import Bar
 from xlapipe.report.units import exact
 
 if TYPE_CHECKING:
-    from xlapipe.fit import Fitted, Largest, Row
-    from xlapipe.vary import Axis
+    from xlapipe.compiling.fit import Fitted, Largest, Row
+    from xlapipe.compiling.sweep import Axis
 
 _STAGES = ("load", "lower", "compile", "read", "all")
 _BYTES = ("arguments, B", "outputs, B", "temp, B", "total, B", "headroom, B")

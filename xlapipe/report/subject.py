@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from xlapipe.dump import MANIFEST, Dump, is_dump, open_dump, read_file
+from xlapipe.dumps.dump import MANIFEST, Dump, is_dump, open_dump, read_file
 from xlapipe.errors import DumpError
 from xlapipe.plan import Plan
 from xlapipe.plan.occupancy import Occupancy
@@ -137,7 +137,7 @@ def read_subject(path: Path) -> Subject:
     """Reads what `xlapipe show` reads.
 
     Raises:
-      DumpError: as `xlapipe.read.read_path` and `xlapipe.dump.open_dump`.
+      DumpError: as `xlapipe.read.read_path` and `xlapipe.dumps.dump.open_dump`.
     """
     if is_dump(path):
         dump = open_dump(path)

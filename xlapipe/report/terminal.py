@@ -11,10 +11,10 @@ from rich.text import Text
 from xlapipe.expect import Finding
 from xlapipe.plan import AllocationKind, BufferAllocation, Plan
 from xlapipe.plan.donation import Donation
-from xlapipe.report.bar import Bar
 from xlapipe.report.collectives import collective_lines
 from xlapipe.report.donation import donation_lines
 from xlapipe.report.findings import finding_lines
+from xlapipe.report.progress import Bar
 
 _LARGEST_ROWS = 40
 # Where no terminal tells its width, nothing needs to be folded.

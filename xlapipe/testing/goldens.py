@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from xlapipe.dump import Dump, is_dump, open_dump, read_file, write_dump
+from xlapipe.compiling.pipeline import dump_folder
+from xlapipe.dumps.dump import Dump, is_dump, open_dump, read_file, write_dump
+from xlapipe.dumps.normal_plan import differences, read_normal_form
 from xlapipe.errors import XlapipeError
-from xlapipe.golden import differences, read_normal_form
-from xlapipe.pipeline import dump_folder
 from xlapipe.testing.answer import Answer
-from xlapipe.testing.changes import changes
+from xlapipe.testing.golden_changes import changes
 
 _MOST_LINES = 80
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from xlapipe.cache import DumpCache
-from xlapipe.compile import Job
+from xlapipe.compiling.child_process import Job
+from xlapipe.compiling.dump_cache import DumpCache
 from xlapipe.errors import XlapipeError
-from xlapipe.lowered import LoweredProgram
+from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.testing.answer import Answer
-from xlapipe.testing.asked import Donate, job_of, name_of_test, workload_of
 from xlapipe.testing.goldens import Goldens
 from xlapipe.testing.plan import PlanUnderTest
+from xlapipe.testing.plan_arguments import Donate, job_of, name_of_test, workload_of
 from xlapipe.workload import Workload
 
 
@@ -117,7 +117,7 @@ class PlansOfTest:
 
 
 def _lowered(workload: Workload, config_text: str) -> tuple[LoweredProgram, Mapping[str, str]]:
-    from xlapipe.testing.lowering import lower_in_test, same_buffers  # imports jax
+    from xlapipe.lowering.in_process import lower_in_test, same_buffers  # imports jax
 
     return lower_in_test(workload, config_text), same_buffers(workload)
 

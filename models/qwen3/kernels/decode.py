@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from models.qwen3.block import Block
-from models.qwen3.cache import Cache, LayerCache
 from models.qwen3.kernels.decode_attention import decode_attention
 from models.qwen3.kernels.matvec import matvec_add, norm_matvec, norm_swiglu
 from models.qwen3.kernels.rotation import Rows, rows_of
-from models.qwen3.model import Qwen3
+from models.qwen3.modules.block import Block
+from models.qwen3.modules.cache import Cache, LayerCache
+from models.qwen3.modules.model import Qwen3
 
 
 def decode_with_kernels(

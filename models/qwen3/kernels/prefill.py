@@ -7,9 +7,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from models.qwen3.attention import Attention
-from models.qwen3.block import Block
-from models.qwen3.cache import Cache, LayerCache
 from models.qwen3.kernels.heads import split_heads
 from models.qwen3.kernels.hopper_attention import hopper_attention
 from models.qwen3.kernels.hopper_heads import prompt_heads
@@ -17,7 +14,10 @@ from models.qwen3.kernels.hopper_products import prompt_swiglu
 from models.qwen3.kernels.mosaic import multiprocessors
 from models.qwen3.kernels.prefill_attention import prefill_attention
 from models.qwen3.kernels.rotation import Rows, rows_of
-from models.qwen3.model import Qwen3, last_of
+from models.qwen3.modules.attention import Attention
+from models.qwen3.modules.block import Block
+from models.qwen3.modules.cache import Cache, LayerCache
+from models.qwen3.modules.model import Qwen3, last_of
 
 
 def prefill_with_kernels(

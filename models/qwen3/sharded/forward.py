@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from models.qwen3.attention import grouped_query_attention
 from models.qwen3.config import Qwen3Config
-from models.qwen3.norm import rms_norm
-from models.qwen3.rope import Rotation, rotate, rotation_of
+from models.qwen3.modules.attention import grouped_query_attention
+from models.qwen3.modules.norm import rms_norm
+from models.qwen3.modules.rope import Rotation, rotate, rotation_of
 from models.qwen3.sharded.collectives import gathered
 from models.qwen3.sharded.layout import QUERIES_AT_ONCE, TENSOR
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.norm import rms_norm
+from models.qwen3.modules.norm import rms_norm
 from models.qwen3.sharded.collectives import gathered
 from models.qwen3.sharded.forward import Weights, embed, layers
 from models.qwen3.sharded.layout import FSDP, TENSOR, TOKENS_AT_ONCE

@@ -2,7 +2,7 @@
 
 Layers are leaves of their own and the loop over them is unrolled: products read weights where they
 are, with no stack to take a layer's off first. Caches are leaves per layer as in
-`models.qwen3.cache`, and are updated in place.
+`models.qwen3.modules.cache`, and are updated in place.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from models.qwen3.attention import grouped_query_attention
-from models.qwen3.cache import Cache, LayerCache, write_positions
 from models.qwen3.config import Qwen3Config
-from models.qwen3.norm import rms_norm
-from models.qwen3.rope import Rotation, rotation_of
+from models.qwen3.modules.attention import grouped_query_attention
+from models.qwen3.modules.cache import Cache, LayerCache, write_positions
+from models.qwen3.modules.norm import rms_norm
+from models.qwen3.modules.rope import Rotation, rotation_of
 from models.qwen3.sharded.forward import (
     Weights,
     attention_output,

@@ -1,4 +1,4 @@
-"""Weights of `models.qwen3.model` in the layout used here, and a layer's off their stack."""
+"""Weights of the Qwen3 model in the layout used here, and one layer taken from the stack."""
 
 from typing import Any
 

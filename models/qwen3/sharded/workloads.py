@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from models.qwen3.cache import Cache, init_cache
 from models.qwen3.config import CONFIGS, Qwen3Config
+from models.qwen3.modules.cache import Cache, init_cache
 from models.qwen3.sharded import expectations
 from models.qwen3.sharded.layout import DATA
 from models.qwen3.sharded.serve import (
@@ -26,7 +26,7 @@ from models.qwen3.sharded.train import (
     state_specs,
     train_step,
 )
-from xlapipe.topology import GPUS_OF_A_HOST
+from xlapipe.targets.topology import GPUS_OF_A_HOST
 from xlapipe.workload import Workload
 
 

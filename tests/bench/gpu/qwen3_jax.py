@@ -10,10 +10,10 @@ import numpy as np
 from qwen3_cases import DECODES, PREFILL, PROMPT, SLOTS, Decode
 from timing import Timing, print_timings, timed
 
-from models.qwen3.cache import init_cache
 from models.qwen3.config import QWEN3_0_6B
-from models.qwen3.decode_loop import decode_loop, first_state, prompt_step
-from models.qwen3.settings import Settings
+from models.qwen3.generation.decode_loop import decode_loop, first_state, prompt_step
+from models.qwen3.generation.sampling_settings import Settings
+from models.qwen3.modules.cache import init_cache
 from models.qwen3.sizes import cache_leaf_bytes, weight_bytes
 from models.qwen3.steps import Implementation, abstract_model, implementation_for, xla_options
 

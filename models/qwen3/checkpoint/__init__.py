@@ -1,0 +1,1 @@
+"""Checkpoints in Hugging Face form: config, tensors, tokenizer, chat template."""

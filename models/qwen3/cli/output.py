@@ -1,0 +1,88 @@
+"""What a generation tells on the terminal: text as it comes, progress on stderr."""
+
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.progress import DownloadColumn
+
+from models.qwen3.cli.options import Prompts
+from xlapipe.report.progress import Bar
+
+if TYPE_CHECKING:
+    from models.qwen3.generation.generator import Generated
+
+
+def note(text: str) -> None:
+    """A line on stderr."""
+    _stderr().print(f"generate: {text}", markup=False)
+
+
+def _stderr() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class LoadingBar(Bar):
+    """Bytes of weights read, on stderr."""
+
+    def __init__(self, total_bytes: int, *, silent: bool) -> None:
+        amount = DownloadColumn()
+        super().__init__(
+            "loading weights", total_bytes, console=_stderr(), silent=silent, amount=amount
+        )
+
+    def leaf(self, name: str, read_bytes: int) -> None:
+        """A leaf is on the device."""
+        self.advance(read_bytes)
+
+
+class Teller(Bar):
+    """One prompt: its text as it comes. Several: progress, then each with its prompt's number.
+
+    Without a tokenizer, token ids stand for text.
+    """
+
+    def __init__(self, prompts: Prompts, max_new_tokens: int, out: TextIO, *, silent: bool) -> None:
+        self._tokenizer = prompts.tokenizer
+        self._count = len(prompts.token_ids)
+        self._out = out
+        self._silent = silent
+        self._stream = None if self._tokenizer is None else self._tokenizer.stream()
+        super().__init__(
+            "tokens",
+            self._count * max_new_tokens,
+            console=_stderr(),
+            silent=silent or self._count == 1,
+        )
+
+    def tell(self, index: int, token_ids: list[int]) -> None:
+        """The next tokens of a sequence."""
+        self.advance(len(token_ids))
+        if self._silent or self._count > 1:
+            return
+        if self._stream is None:
+            self._write("".join(f"{token_id} " for token_id in token_ids))
+        else:
+            self._write(self._stream.add(token_ids))
+
+    def tell_result(self, generated: "Generated") -> None:
+        """What is left to tell when all have ended, and how fast it was."""
+        if self._silent:
+            return
+        if self._count == 1:
+            self._write("\n" if self._stream is None else f"{self._stream.end()}\n")
+        else:
+            for number, token_ids in enumerate(generated.token_ids, 1):
+                self._write(f"[{number}] {self._text(token_ids)}\n")
+        count = sum(map(len, generated.token_ids))
+        rate = generated.tokens_per_second
+        speed = "" if rate is None else f", then {rate:,.1f} tokens/s"
+        note(f"{count:,} tokens; the first after {generated.prefill_seconds:.3f} s{speed}")
+
+    def _text(self, token_ids: list[int]) -> str:
+        if self._tokenizer is None:
+            return " ".join(map(str, token_ids))
+        return self._tokenizer.decode(token_ids)
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()

@@ -1,0 +1,1 @@
+"""Text generation: the decode loop, sampling, and executables built in advance."""

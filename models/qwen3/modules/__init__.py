@@ -1,0 +1,1 @@
+"""The Flax modules of Qwen3."""

@@ -1,0 +1,76 @@
+"""The whole model."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from models.qwen3.config import Qwen3Config
+from models.qwen3.modules.block import Block
+from models.qwen3.modules.cache import Cache
+from models.qwen3.modules.embedding import Embedding
+from models.qwen3.modules.norm import RMSNorm
+from models.qwen3.modules.projection import Projection
+from models.qwen3.modules.rope import rotation_of
+
+
+class Qwen3(nnx.Module):
+    """Embedding, decoder layers, final norm, output head (tied to the embedding or its own)."""
+
+    def __init__(self, config: Qwen3Config, *, rngs: nnx.Rngs) -> None:
+        self.head_dim = config.head_dim
+        self.rope_theta = config.rope_theta
+        self.embed = Embedding(config.vocab_size, config.hidden_size, dtype=config.dtype, rngs=rngs)
+        self.layers = nnx.List([Block(config, rngs=rngs) for _ in range(config.num_hidden_layers)])
+        self.final_norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps, dtype=config.dtype)
+        self.lm_head = (
+            None
+            if config.tie_word_embeddings
+            else Projection(config.hidden_size, config.vocab_size, dtype=config.dtype, rngs=rngs)
+        )
+
+    def __call__(
+        self,
+        token_ids: Int[Array, "B T"],
+        positions: Int[Array, "B T"],
+        cache: Cache,
+        *,
+        attended_length: int | None = None,
+    ) -> tuple[Float[Array, "B T D"], Cache]:
+        """Runs the layers over new tokens, and writes their keys and values into the cache.
+
+        Args:
+          positions: each token's place in its sequence, and its slot in the cache. A token that
+            is padding has a position of S or more: it is not written, and no other sees it.
+          attended_length: attention reads slots 0 up to it (all S by default); static, for
+            buckets. Positions that matter must lie below it.
+
+        Returns:
+          The residual stream before the final norm, and the cache.
+        """
+        if attended_length is None:
+            attended_length = cache[0]["k"].shape[2]
+        with jax.named_scope("embed"):
+            x = self.embed(token_ids)
+        with jax.named_scope("rope"):
+            rotation = rotation_of(positions, head_dim=self.head_dim, theta=self.rope_theta)
+        written: Cache = []
+        for index, (layer, layer_cache) in enumerate(zip(self.layers, cache, strict=True)):
+            with jax.named_scope(f"layers_{index}"):
+                x, new_cache = layer(x, rotation, layer_cache, positions, attended_length)
+            written.append(new_cache)
+        return x, written
+
+    def logits(self, x: Float[Array, "B D"]) -> Float[Array, "B V"]:
+        """Logits of one position of each sequence, float32, from the residual stream there."""
+        with jax.named_scope("final_norm"):
+            x = self.final_norm(x)
+        with jax.named_scope("lm_head"):
+            if self.lm_head is None:
+                return self.embed.attend(x)
+            return self.lm_head(x).astype(jnp.float32)
+
+
+def last_of(values: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float[Array, "B D"]:
+    """Those of each prompt's last token; lengths are 1 to T."""
+    return jnp.take_along_axis(values, (lengths - 1)[:, None, None], axis=1, mode="clip")[:, 0]

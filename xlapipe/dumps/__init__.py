@@ -1,0 +1,1 @@
+"""Dump directories: manifest, files, normal forms that goldens compare, autotune locks."""

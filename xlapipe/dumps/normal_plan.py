@@ -1,0 +1,276 @@
+"""The normal form of a plan: plain text for people, the same on every machine.
+
+Named rules, each of which leaves a real change visible:
+
+- paths: no file names and no source lines; op_name scopes stay.
+- ids: no value ids and no numbers of modules.
+- thread-locals: allocations of scalars inside fusions are counted by shape and size, since their
+  order differs between machines.
+- inner names: instructions outside the entry, such as a loop's, are named without their numbers.
+- workspace bytes, offsets, sizes, kinds, operands, tiles and the order of thunks stay as they are.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from difflib import unified_diff
+from pathlib import Path
+
+from xlapipe.dumps.dump import HLO, PLAN, Dump, Manifest, read_file
+from xlapipe.dumps.normal_hlo import normal_hlo
+from xlapipe.plan import AllocationKind, BufferAllocation
+from xlapipe.plan.program import Program
+
+_SECTIONS = (
+    "program",
+    "totals",
+    "aliases",
+    "allocations",
+    "gemms",
+    "collectives",
+    "fusions",
+    "thunks",
+)
+FORM_VERSION = 1
+# What XLA's uniquifier adds behind a name.
+_NUMBERS = re.compile(r"(\.\d+)+$")
+
+
+@dataclass(frozen=True)
+class NormalForm:
+    """A dump's normal form.
+
+    Attributes:
+      plan: `plan.txt`: totals, aliases, allocations, gemms, fusions, thunks.
+      hlo: `hlo.txt`: the optimised module.
+      lowered_sha256: of the module before optimisation, in normal form.
+    """
+
+    plan: str
+    hlo: str
+    lowered_sha256: str
+
+    def files(self) -> dict[str, bytes]:
+        """The files that stand for it in a dump."""
+        return {PLAN: self.plan.encode(), HLO: self.hlo.encode()}
+
+
+def normal_form(dump: Dump, files: Mapping[str, bytes]) -> NormalForm:
+    """The normal form of a dump with these files; equal plans give equal text."""
+    return NormalForm(
+        plan=_plan_text(dump),
+        hlo=normal_hlo(files["after_optimizations.txt"].decode()),
+        lowered_sha256=_lowered_digest(files["before_optimizations.txt"]),
+    )
+
+
+def read_normal_form(folder: Path) -> NormalForm:
+    """The normal form that a dump directory holds.
+
+    Raises:
+      DumpError: a file of it is missing or damaged.
+    """
+    return NormalForm(
+        plan=read_file(folder, PLAN).decode(errors="replace"),
+        hlo=read_file(folder, HLO).decode(errors="replace"),
+        lowered_sha256=_lowered_digest(read_file(folder, "before_optimizations.txt")),
+    )
+
+
+def _lowered_digest(content: bytes) -> str:
+    return hashlib.sha256(normal_hlo(content.decode(errors="replace")).encode()).hexdigest()
+
+
+def differences(golden: NormalForm, found: NormalForm, *, name: str) -> list[str]:
+    """Empty if the two are equal; else the stage at which they first part, and a unified diff."""
+    stage = first_stage_apart(golden, found)
+    if stage is None:
+        return []
+    lines = [f"{name}: first apart in {stage}"]
+    for file, one, other in ((PLAN, golden.plan, found.plan), (HLO, golden.hlo, found.hlo)):
+        lines += unified_diff(
+            one.splitlines(),
+            other.splitlines(),
+            f"golden {file}",
+            f"found {file}",
+            n=1,
+            lineterm="",
+        )
+    return lines
+
+
+def first_stage_apart(golden: NormalForm, found: NormalForm) -> str | None:
+    """The stage at which two normal forms first part, in words; None where they are equal."""
+    if golden.lowered_sha256 != found.lowered_sha256:
+        return "lowering: the program, jax or flax differs, before XLA saw it"
+    if golden.hlo != found.hlo:
+        return "XLA's optimisation: the same program became other HLO"
+    if golden.plan != found.plan:
+        return f"[{_first_apart(golden.plan, found.plan)}] of the plan: the same HLO, other plan"
+    return None
+
+
+def _first_apart(golden: str, found: str) -> str:
+    section = "head"
+    for one, other in zip(golden.splitlines(), found.splitlines(), strict=False):
+        if one != other:
+            return section
+        if one.startswith("["):
+            section = one.strip("[]")
+    return section
+
+
+def _devices(manifest: Manifest) -> list[str]:
+    mesh = ", ".join(f"{axis}={size}" for axis, size in (manifest.mesh or {}).items())
+    return [f"devices: {manifest.topology}, mesh {mesh}"]
+
+
+def _plan_text(dump: Dump) -> str:
+    manifest, program = dump.manifest, dump.program
+    lines = [
+        f"xlapipe plan {FORM_VERSION}",
+        f"workload: {manifest.workload}",
+        f"target: {manifest.target} ({manifest.target_description})",
+        *(_devices(manifest) if manifest.topology is not None else ()),
+        f"gemm policy: {manifest.gemm_policy}",
+        f"autotuning: {manifest.autotuning}",
+        f"jaxlib: {manifest.versions['jaxlib']}",
+    ]
+    if manifest.extra_options:
+        given = ", ".join(f"{key}={value}" for key, value in sorted(manifest.extra_options.items()))
+        lines.append(f"extra options: {given}")
+    for section in _SECTIONS:
+        body = list(_BODIES[section](program))
+        if body:
+            lines += ["", f"[{section}]", *body]
+    return "\n".join(lines) + "\n"
+
+
+def _program(program: Program) -> Iterator[str]:
+    for leaf in program.arguments:
+        number = "unused" if leaf.parameter_number is None else f"parameter {leaf.parameter_number}"
+        donated = ", donated" if leaf.donated else ""
+        shape = ",".join(map(str, leaf.shape))
+        yield f"{number}: {leaf.path} {leaf.dtype}[{shape}] {leaf.size_bytes:,} B{donated}"
+    for output in program.outputs:
+        shape = ",".join(map(str, output.shape))
+        yield f"{output.path} {output.dtype}[{shape}] {output.size_bytes:,} B"
+
+
+def _totals(program: Program) -> Iterator[str]:
+    for name, value in asdict(program.plan.totals).items():
+        yield f"{name}: {value:,}"
+    if program.plan.live_ranges is not None:
+        yield f"live_range_peak_bytes: {program.plan.live_ranges.live_range_peak_bytes or 0:,}"
+
+
+def _aliases(program: Program) -> Iterator[str]:
+    paths = {leaf.parameter_number: leaf.path for leaf in program.arguments}
+    for alias in sorted(program.plan.aliases, key=lambda alias: alias.parameter_number):
+        path = paths.get(alias.parameter_number, "?")
+        must = "must-alias" if alias.must_alias else "may-alias"
+        output = program.output_path(alias.output_index)
+        yield f"parameter {alias.parameter_number} {path} -> {output} ({must})"
+    for number, _ in program.plan.buffer_donors or ():
+        yield f"parameter {number} {paths.get(number, '?')} donated, without alias"
+
+
+def _allocations(program: Program) -> Iterator[str]:
+    names = _inner_names(program)
+    thread_locals: Counter[tuple[int, tuple[str, ...]]] = Counter()
+    for allocation in program.plan.allocations:
+        if allocation.is_a(AllocationKind.THREAD_LOCAL):
+            shapes = tuple(sorted(value.shape for value in allocation.values))
+            thread_locals[allocation.size_bytes, shapes] += 1
+        else:
+            yield from _allocation(allocation, names)
+    for (size, shapes), count in sorted(thread_locals.items()):
+        yield f"{count} × thread-local: {size:,} B, {', '.join(shapes)}"
+
+
+def _allocation(allocation: BufferAllocation, names: Mapping[str, str]) -> Iterator[str]:
+    kinds = ", ".join(allocation.kinds)
+    number = allocation.parameter_number
+    parameter = "" if number is None else f" {number}"
+    color = f", color {allocation.color}" if allocation.color else ""
+    kinds = kinds.replace("parameter", f"parameter{parameter}", 1)
+    yield f"{allocation.index}: {allocation.size_bytes:,} B, {kinds}{color}"
+    for value in allocation.values:
+        instruction, brace, index = value.name.partition("{")
+        name = names.get(instruction, instruction) + brace + index
+        yield f"  @{value.offset_bytes:,} {value.size_bytes:,} B {name} {value.shape}"
+
+
+def _inner_names(program: Program) -> dict[str, str]:
+    """For instructions outside the entry, such as those of a loop: their names without numbers.
+
+    XLA numbers them as it comes by them, which is `pallas_call.76` here and `.77` there.
+    """
+    module = program.plan.module
+    if module is None:
+        return {}
+    return {
+        instruction.name: _NUMBERS.sub("", instruction.name)
+        for computation, instruction in module.scheduled()
+        if computation.name != module.entry
+    }
+
+
+def _gemms(program: Program) -> Iterator[str]:
+    names = _inner_names(program)
+    for gemm in program.plan.gemms:
+        shapes = " × ".join(gemm.shapes[:-1]) + f" -> {gemm.shapes[-1]}"
+        fast = ", fast accumulation" if gemm.fast_accumulation else ""
+        name = names.get(gemm.instruction, gemm.instruction)
+        yield f"{name}: {gemm.backend}{fast}, {shapes}, {gemm.op_name}"
+
+
+def _collectives(program: Program) -> Iterator[str]:
+    """None on one device, so that there is no such section."""
+    names = _inner_names(program)
+    for each in program.plan.collectives or ():
+        name = names.get(each.instruction, each.instruction)
+        sizes = [
+            "unknown bytes" if size is None else f"{size:,} B"
+            for size in (each.operand_bytes, each.output_bytes)
+        ]
+        beside = f"{len(each.overlapped_by)} instructions, {each.overlapped_gemms} gemms"
+        how = f"asynchronous beside {beside}" if each.asynchronous else "synchronous"
+        times = "an unknown number of" if each.executions is None else each.executions
+        yield (
+            f"{name}: {each.kind}, {' -> '.join(sizes)} as {', '.join(each.results)}, "
+            f"devices {each.devices}, {how}, {times} × a step"
+            + (f", {each.op_name}" if each.op_name else "")
+        )
+
+
+def _fusions(program: Program) -> Iterator[str]:
+    names = _inner_names(program)
+    for instruction in program.plan.instructions.values():
+        if instruction.opcode == "fusion":
+            name = names.get(instruction.name, instruction.name)
+            operands = ", ".join(names.get(each, each) for each in instruction.operands)
+            config = instruction.fusion_backend_config
+            yield (
+                f"{name}: {instruction.fusion_kind} {instruction.shape} "
+                f"({operands})" + (f" {config}" if config else "")
+            )
+
+
+def _thunks(program: Program) -> Iterator[str]:
+    for thunk in program.plan.thunks or ():
+        yield f"{'  ' * thunk.depth}{thunk.kind} {thunk.detail}".rstrip()
+
+
+_BODIES = {
+    "program": _program,
+    "totals": _totals,
+    "aliases": _aliases,
+    "allocations": _allocations,
+    "gemms": _gemms,
+    "collectives": _collectives,
+    "fusions": _fusions,
+    "thunks": _thunks,
+}

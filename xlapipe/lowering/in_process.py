@@ -1,0 +1,77 @@
+"""Lowering in the test's own process, where closures and local functions are.
+
+Source lines of the stack end up in the module. The stack below a step is the test runner's: it
+is another one under xdist, and moves with every line that is added above the call. On a thread
+there is none of it, so that the module is the one that a registered workload would give.
+"""
+
+import contextvars
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+from jax._src import config, source_info_util
+
+from xlapipe.lowering.argument_sharding import argument_names
+from xlapipe.lowering.lower import lower
+from xlapipe.lowering.lowered_program import LoweredProgram
+from xlapipe.workload import Workload
+
+source_info_util.register_exclusion(__file__)
+
+
+def lower_in_test(workload: Workload, config_text: str) -> LoweredProgram:
+    """As `lower`, on a stack of its own wherever that changes nothing else.
+
+    Raises:
+      WorkloadError: as `lower`; what the user's function raises passes through.
+    """
+    settings = config.trace_context()
+
+    def lower_alike() -> LoweredProgram | None:
+        # `with jax.default_matmul_precision(…)` and its like hold for one thread alone.
+        return lower(workload, config_text) if config.trace_context() == settings else None
+
+    with ThreadPoolExecutor(1, thread_name_prefix="xlapipe-lower") as pool:
+        lowered = pool.submit(contextvars.copy_context().run, lower_alike).result()
+    return lower(workload, config_text) if lowered is None else lowered
+
+
+def same_buffers(workload: Workload) -> dict[str, str]:
+    """Paths of leaves that are one array, each to the first other one.
+
+    Arguments that are abstract have no buffers, and nothing is known of them.
+    """
+    first: dict[Any, str] = {}
+    same: dict[str, str] = {}
+    for path, leaf in _leaves(workload):
+        buffer = _buffer(leaf)
+        if buffer is None:
+            continue
+        other = first.setdefault(buffer, path)
+        if other != path:
+            same[path] = other
+            same.setdefault(other, path)
+    return same
+
+
+def _leaves(workload: Workload) -> Iterator[tuple[str, Any]]:
+    for name, argument in zip(argument_names(workload), workload.args, strict=True):
+        for path, leaf in jax.tree_util.tree_flatten_with_path(argument)[0]:
+            yield f"{name}{jax.tree_util.keystr(path)}", leaf
+
+
+def _buffer(leaf: Any) -> Any:
+    """What two leaves have in common if they are one buffer; None where there is no telling.
+
+    A numpy array is copied to the device for each leaf, and can be shared freely.
+    """
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer) or leaf.size == 0:
+        return None
+    if leaf.is_deleted():
+        return None
+    try:
+        return leaf.unsafe_buffer_pointer()
+    except (ValueError, RuntimeError, NotImplementedError, AttributeError):
+        return id(leaf)  # on several devices, or a typed key

@@ -1,0 +1,1 @@
+"""Load executables on GPUs, run them, and compare planned with measured memory."""

@@ -1,0 +1,101 @@
+"""Captures the attached GPU's target config, in a child: jax takes hold of the GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from xlapipe.environment.machine import Machine
+from xlapipe.errors import TargetError, XlapipeError
+from xlapipe.targets.target import target_attached
+
+_PROGRAM = """
+import json, sys
+from importlib.metadata import version
+import jax
+from jax._src.lib import xla_client
+devices = jax.devices("gpu")
+json.dump({
+    "config": str(xla_client.get_topology_for_devices(devices).target_config),
+    "versions": {name: version(name) for name in ("jax", "jaxlib", "jax-cuda13-plugin")},
+}, sys.stdout)
+"""
+_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class CapturedTarget:
+    """A GPU's own GpuTargetConfigProto and where it comes from."""
+
+    device: str
+    driver: str | None
+    versions: dict[str, str]
+    date: str
+    config: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def text(self) -> str:
+        """The config with its provenance in comments, as `--target-config` takes it."""
+        versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
+        return (
+            f"# GpuTargetConfigProto of an attached {self.device}\n"
+            f"# driver {self.driver or 'unknown'}; {versions}; {self.date}\n"
+            f"# xlapipe target capture\n{self.config}"
+        )
+
+
+def captured_target() -> CapturedTarget:
+    """Asks the attached GPU.
+
+    Raises:
+      TargetError: no GPU is attached that jax can use.
+    """
+    environment = {**os.environ, "JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _PROGRAM],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise TargetError(
+            f"the attached GPU did not answer within {_SECONDS} s; `nvidia-smi` may say why"
+        ) from None
+    if done.returncode != 0:
+        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
+        raise TargetError(
+            f"no NVIDIA GPU is attached that jax can use: {' '.join(last):.300}; "
+            "`xlapipe doctor` says what is missing"
+        )
+    answer = json.loads(done.stdout)
+    gpu = Machine.here().gpu()
+    return CapturedTarget(
+        device=target_attached(answer["config"]).description,
+        driver=gpu.driver_version if gpu is not None else None,
+        versions=answer["versions"],
+        date=datetime.now(UTC).date().isoformat(),
+        config=answer["config"],
+    )
+
+
+def write_target(path: Path, captured: CapturedTarget) -> None:
+    """Writes the config to `path`, whole or not at all.
+
+    Raises:
+      XlapipeError: it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(captured.text(), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise XlapipeError(f"{path}: cannot be written: {error.strerror}") from None

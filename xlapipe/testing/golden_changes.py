@@ -1,0 +1,37 @@
+"""What two dumps of one workload differ in, in sentences, before any text is compared."""
+
+from collections.abc import Iterator
+
+from xlapipe.diff import (
+    Opened,
+    account_sentences,
+    change_sentences,
+    compare_opened,
+    program_sentences,
+)
+from xlapipe.dumps.dump import Dump
+from xlapipe.plan.donation import donations
+
+
+def changes(golden: Dump, found: Dump) -> Iterator[str]:
+    """What became of donations, then what `xlapipe diff` says, largest first.
+
+    Raises:
+      DumpError: a text of a dump is damaged.
+    """
+    rows = {row.path: row for row in donations(found.program)}
+    for row in donations(golden.program):
+        now = rows.get(row.path)
+        if now is None:
+            yield f"{row.path} is no longer donated"
+        elif (now.outcome, now.output) != (row.outcome, row.output):
+            yield f"{row.path} was {row.outcome}, is {now.outcome}: {now.reason or now.output}"
+    difference = compare_opened(
+        Opened(golden.path, golden.program, golden), Opened(found.path, found.program, found)
+    )
+    for name, (one, other) in difference.context.items():
+        yield f"{name}: {one} → {other}"
+    said = [*program_sentences(difference), *account_sentences(difference)]
+    for sentence in [*said, *change_sentences(difference)]:
+        cost = f"{sentence.delta_bytes:+,} B: " if sentence.delta_bytes else ""
+        yield f"{cost}{sentence.text}"

@@ -1,0 +1,167 @@
+"""The pytest plugin: `xlapipe_plan`, its options, and the marker `xlapipe_device`.
+
+Loading it imports neither jax nor the rest of xlapipe: a run that does not use it pays nothing.
+"""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from xlapipe.testing.session import PlansOfTest
+
+_DEFAULT_TARGET = "h200"
+# Keys of `report.user_properties`, which travel from xdist's workers to the controller.
+_COMPILED, _CACHED, _WRITTEN = "xlapipe_compiled", "xlapipe_cached", "xlapipe_written"
+_plans = pytest.StashKey["PlansOfTest"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("xlapipe", "xlapipe: plans of compiled steps")
+    group.addoption(
+        "--xlapipe-target",
+        metavar="NAME",
+        default=None,
+        help="GPU to compile for where a test names none: a name of `xlapipe targets`, or the "
+        f"path of a target config; default: {_DEFAULT_TARGET}",
+    )
+    group.addoption(
+        "--xlapipe-update",
+        action="store_true",
+        help="write goldens in place of comparing with them, and list what changed; never in CI",
+    )
+    group.addoption(
+        "--xlapipe-strict",
+        action="store_true",
+        help="fail, not skip, where what compiling needs is not installed",
+    )
+    group.addoption(
+        "--xlapipe-cache",
+        metavar="DIR",
+        default=None,
+        help="where compiled plans are kept by content; default: pytest's cache folder",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "xlapipe_device: the test needs an NVIDIA GPU, and is skipped without one"
+    )
+    if config.getoption("xlapipe_update") and _in_ci():
+        raise pytest.UsageError(
+            "--xlapipe-update: refused in CI (the environment variable CI is set): write goldens "
+            "where you can look at what changed, and commit them"
+        )
+    config.pluginmanager.register(_Summary(), "xlapipe-summary")
+
+
+def _in_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("xlapipe_device") is not None:
+        from xlapipe.environment.machine import Machine
+
+        if Machine.here().gpu() is None:
+            pytest.skip("no NVIDIA GPU is attached: nvidia-smi finds none")
+
+
+@pytest.fixture
+def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
+    """Compiles a step for a GPU that need not be here: `xlapipe_plan(fn, *args, donate=0)`.
+
+    Skips, or under --xlapipe-strict fails, where what compiling needs is missing.
+    """
+    __tracebackhide__ = True
+    from xlapipe.environment.doctor import missing_to_compile
+
+    for check in missing_to_compile():
+        text = f"cannot compile: {check.name}: {check.found}; mend it with: {check.remedy}"
+        if request.config.getoption("xlapipe_strict"):
+            pytest.fail(text, pytrace=False)
+        pytest.skip(text)
+
+    from xlapipe.compiling.dump_cache import DumpCache
+    from xlapipe.testing.goldens import Goldens
+    from xlapipe.testing.session import PlansOfTest
+
+    config, item = request.config, request.node
+
+    def tell(key: str, value: object) -> None:
+        item.user_properties.append((key, value))
+
+    plans = PlansOfTest(
+        file=request.path,
+        test=item.nodeid.partition("::")[2].replace("::", "."),
+        root=config.rootpath,
+        target=config.getoption("xlapipe_target") or _DEFAULT_TARGET,
+        cache=DumpCache(_cache_folder(config), "name another folder with --xlapipe-cache"),
+        goldens=Goldens(
+            folder=request.path.parent / "hlo_dumps",
+            root=config.rootpath,
+            update=config.getoption("xlapipe_update"),
+            command=f"pytest --xlapipe-update '{item.nodeid}'",
+            on_written=lambda path, what: tell(_WRITTEN, [path, *what]),
+        ),
+        on_plan=lambda compiled: tell(_COMPILED if compiled else _CACHED, 1),
+    )
+    item.stash[_plans] = plans
+    return plans
+
+
+def _cache_folder(config: pytest.Config) -> Path:
+    chosen = config.getoption("xlapipe_cache")
+    if chosen:
+        return Path(os.path.abspath(Path(config.invocation_params.dir, chosen)))
+    cache = getattr(config, "cache", None)  # none under -p no:cacheprovider
+    if cache is not None:
+        return Path(cache.mkdir("xlapipe"))
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "xlapipe")
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, None, None]:
+    """Puts why a plan is not as asserted before the assertion's own text."""
+    plans = item.stash.get(_plans, None)
+    if plans is not None and call.excinfo is not None:
+        error = call.excinfo.value
+        if isinstance(error, AssertionError):
+            from xlapipe.testing.session import explanations
+
+            found = explanations(plans.answers, str(error))
+            if found:
+                error.args = ("\n".join([*found, str(error)]).rstrip(),)
+    yield
+
+
+class _Summary:
+    """Counts plans and lists written goldens, of all workers, at the end of the run."""
+
+    def __init__(self) -> None:
+        self._counts = {_COMPILED: 0, _CACHED: 0}
+        self._written: list[list[str]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when != "teardown":  # the last of a test, with all that was told
+            return
+        for key, value in report.user_properties:
+            if key in self._counts:
+                self._counts[key] += 1
+            elif key == _WRITTEN and isinstance(value, list):
+                self._written.append(value)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        compiled, cached = self._counts[_COMPILED], self._counts[_CACHED]
+        if compiled or cached:
+            terminalreporter.section("xlapipe")
+            terminalreporter.line(f"plans: {compiled} compiled, {cached} unchanged")
+        for path, *what in self._written:
+            terminalreporter.line(f"wrote {path}")
+            for sentence in what:
+                terminalreporter.line(f"  {sentence}")
