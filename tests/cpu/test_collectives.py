@@ -22,7 +22,7 @@ from xlapipe.expect import (
     NoUndefinedCopy,
     ParameterBytes,
 )
-from xlapipe.expect.base import Violation
+from xlapipe.expect.expectation import Violation
 from xlapipe.plan.collectives import Collective
 from xlapipe.read import read_path
 

@@ -109,7 +109,10 @@ def test_this_environment_compiles() -> None:
 
 
 def test_the_doctor_imports_no_jax() -> None:
-    code = "import sys; from xlapipe.environment import doctor; doctor.examine(); print('jax' in sys.modules)"
+    code = (
+        "import sys; from xlapipe.environment import doctor; doctor.examine(); "
+        "print('jax' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

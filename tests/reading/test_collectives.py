@@ -26,16 +26,16 @@ from xlapipe.expect import (
     expectation_to_json,
 )
 from xlapipe.plan import HloModule, Plan, Thunk
-from xlapipe.plan.gathered import gathered_values, most_alive
+from xlapipe.plan.collective_bytes import operand_bytes_of, wire_bytes
+from xlapipe.plan.combined_scopes import split_scopes
+from xlapipe.plan.gathered_values import gathered_values, most_alive
 from xlapipe.plan.hlo import CollectiveGroups
 from xlapipe.plan.loops import call_sites, executions
 from xlapipe.plan.program import Program, RequestedCollective
-from xlapipe.plan.scopes import split_scopes
 from xlapipe.plan.verify import verify
-from xlapipe.plan.wire import operand_bytes_of, wire_bytes
 from xlapipe.read import read_path
 from xlapipe.read.hlo_text import parse_hlo
-from xlapipe.read.lines import SourceText
+from xlapipe.read.source_text import SourceText
 
 SHARDED = [path for path in DIRECTORIES if path.name == "sharded"]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.reading.dumps import DATA, as_own_layout, one
 from xlapipe.errors import DumpError
 from xlapipe.read import read_path
-from xlapipe.read.storage import read_bytes
+from xlapipe.read.file_contents import read_bytes
 
 STEP = DATA / "jaxlib-0.12.0.1" / "step"
 SHARDED = DATA / "jaxlib-0.12.0.1" / "sharded"

@@ -7,12 +7,12 @@ import pytest
 from xlapipe.errors import DumpError
 from xlapipe.plan import InputOutputAlias, Instruction, SourceLine
 from xlapipe.read import backend_config
-from xlapipe.read.hlo_line import InstructionParser
+from xlapipe.read.canonical_hlo import opcode_of
+from xlapipe.read.hlo_instruction import InstructionParser
+from xlapipe.read.hlo_syntax import attribute_values, bracket_end, fields, unescape
 from xlapipe.read.hlo_text import parse_hlo
-from xlapipe.read.lines import SourceText
-from xlapipe.read.normal import opcode_of
-from xlapipe.read.scan import attribute_values, bracket_end, fields, unescape
-from xlapipe.read.sources import StackFrames, is_own_code
+from xlapipe.read.source_text import SourceText
+from xlapipe.read.stack_frames import StackFrames, is_own_code
 
 
 def parse(line: str) -> Instruction:

@@ -13,8 +13,8 @@ from xlapipe.errors import DumpError
 from xlapipe.plan import Plan
 from xlapipe.plan.verify import verify
 from xlapipe.read import DumpTexts, SourceText, read_proto, read_text
+from xlapipe.read.file_contents import read_source
 from xlapipe.read.hlo_proto import HloProto
-from xlapipe.read.storage import read_source
 
 NEW = DATA / "jaxlib-0.12.0.1" / "step"
 OLD = DATA / "jaxlib-0.9.2" / "step"

@@ -20,7 +20,7 @@ from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, RequestedCollective, 
 from xlapipe.plan.shapes import array_bytes
 from xlapipe.read import read_path
 from xlapipe.read.hlo_proto import HloProto
-from xlapipe.read.proto import read_module
+from xlapipe.read.proto_reader import read_module
 from xlapipe.targets.target import target_attached
 
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")

@@ -9,7 +9,7 @@ from xlapipe.dumps.dump import PLAN, Dump, read_file
 from xlapipe.dumps.normal_hlo import normal_hlo
 from xlapipe.dumps.normal_plan import NormalForm, first_stage_apart
 from xlapipe.errors import DumpError
-from xlapipe.read.storage import read_source
+from xlapipe.read.file_contents import read_source
 
 _SHARDING = re.compile(r", (?:sharding|frontend_attributes)=(?=\{)")
 # In front of it, plan.txt says what it was made with.

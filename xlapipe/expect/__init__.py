@@ -1,38 +1,37 @@
 """The vocabulary of expectations. All are frozen dataclasses; every field is plain data."""
 
-from xlapipe.expect.base import Expectation, Finding, Violation, check_all
 from xlapipe.expect.collectives import (
     CollectiveBytes,
     CollectiveCount,
     CollectiveEach,
     CollectivesOverlap,
 )
+from xlapipe.expect.copies import NoCopyAbove, NoUndefinedCopy
 from xlapipe.expect.donation import Aliased, Donated, GivenUp, NotAliased
-from xlapipe.expect.gathered import GatheredEndAtUse, GatheredLiveAtMost, NoUndefinedCopy
-from xlapipe.expect.kernels import (
+from xlapipe.expect.expectation import Expectation, Finding, Violation, check_all
+from xlapipe.expect.expectation_json import expectation_from_json, expectation_to_json
+from xlapipe.expect.gathered import GatheredEndAtUse, GatheredLiveAtMost
+from xlapipe.expect.gemms import (
     FastAccumulation,
-    FusionCount,
     GemmCount,
-    KernelCount,
     Matmul,
     MatmulsAccounted,
     backend_counts,
 )
+from xlapipe.expect.kernels import FusionCount, KernelCount
 from xlapipe.expect.loops import LoopOfTrips, NoCopyInLoopAbove
 from xlapipe.expect.memory import (
     AllocationOf,
     AllocationsAre,
     BeyondAtMost,
     NoAllocationAbove,
-    NoCopyAbove,
-    NoValueOfShape,
     ParameterBytes,
     TempAtMost,
     TotalWithin,
 )
-from xlapipe.expect.record import expectation_from_json, expectation_to_json
-from xlapipe.expect.requested import CollectivesAskedFor, DeadCollective
-from xlapipe.expect.traffic import ReadAtMost, ValuesOfShapeAtMost
+from xlapipe.expect.reads import ReadAtMost
+from xlapipe.expect.requested_collectives import CollectivesAskedFor, DeadCollective
+from xlapipe.expect.values import NoValueOfShape, ValuesOfShapeAtMost
 
 __all__ = [
     "Aliased",

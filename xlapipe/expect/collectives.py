@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlapipe.expect.base import Expectation, Finding, Violation
+from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.plan.collectives import Collective
 from xlapipe.plan.hlo import COLLECTIVES
 from xlapipe.plan.program import Program

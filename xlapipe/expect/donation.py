@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from xlapipe.expect.base import Expectation, Finding, Violation
+from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import describe, nothing_named
 from xlapipe.plan.donation import Donation, DonationOutcome, donations, partner_of
 from xlapipe.plan.plan import Plan

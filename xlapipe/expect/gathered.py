@@ -1,12 +1,11 @@
-"""Expectations of gathered data, and of undefined data: neither is to be kept or copied."""
+"""Expectations of gathered data: how much of it is alive, and for how long."""
 
 from dataclasses import dataclass
 
-from xlapipe.expect.base import Expectation, Finding, Violation
 from xlapipe.expect.collectives import no_module
-from xlapipe.plan.gathered import GatheredValue, gathered_values, most_alive
+from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.plan.gathered_values import GatheredValue, gathered_values, most_alive
 from xlapipe.plan.program import Program
-from xlapipe.plan.undefined import undefined_copies
 
 
 @dataclass(frozen=True)
@@ -14,7 +13,7 @@ class GatheredLiveAtMost(Expectation):
     """Values that hold gathered data take at most `limit_bytes` at any one position.
 
     Counted are results of all-gathers and what is moved from them, where they lie (see
-    `xlapipe.plan.gathered`): also the stack in which a scan keeps a gathered weight for its
+    `xlapipe.plan.gathered_values`): also the stack in which a scan keeps a gathered weight for its
     backward pass.
     """
 
@@ -67,30 +66,6 @@ class GatheredEndAtUse(Expectation):
             if value.is_output
         ]
         return self.finding(f"{len(values)} gathered values", *violations)
-
-
-@dataclass(frozen=True)
-class NoUndefinedCopy(Expectation):
-    """Nothing copies, broadcasts or otherwise moves memory that was never written.
-
-    Such memory is that of `jax.lax.empty` and of XLA's AllocateBuffer.
-    """
-
-    def check(self, program: Program) -> Finding:
-        copies = undefined_copies(program.plan)
-        if copies is None:
-            return self.finding("unknown", no_module())
-        violations = [
-            Violation(
-                "no copy of undefined data",
-                f"{copy.instruction} writes {copy.size_bytes:,} B of {copy.buffer}",
-                f"instruction {copy.instruction}" + (f" ({copy.op_name})" if copy.op_name else ""),
-                copy.source,
-                "return or donate the buffer once, and write to it before it is read",
-            )
-            for copy in copies
-        ]
-        return self.finding(f"{len(copies)} copies of undefined data", *violations)
 
 
 def _where(value: GatheredValue) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from xlapipe.expect.base import Expectation, Finding, Violation
+from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.plan.copies import find_copies
 from xlapipe.plan.loops import Loop, find_loops
 from xlapipe.plan.program import Program

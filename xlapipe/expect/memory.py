@@ -1,16 +1,12 @@
-"""Expectations of allocations, aliases and copies."""
+"""Expectations of allocations: their sizes and their totals."""
 
-import re
 from dataclasses import dataclass
 
-from xlapipe.expect.base import Expectation, Finding, Violation
+from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation
-from xlapipe.plan.copies import find_copies
 from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.program import Program
-
-_ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\]")
 
 
 @dataclass(frozen=True)
@@ -93,54 +89,6 @@ class NoAllocationAbove(Expectation):
         ]
         largest = max((a.size_bytes for a in others), default=0)
         return self.finding(f"largest {largest:,} B", *violations)
-
-
-@dataclass(frozen=True)
-class NoCopyAbove(Expectation):
-    """No instruction that only moves data writes a value of more than `limit_bytes`."""
-
-    limit_bytes: int
-
-    def check(self, program: Program) -> Finding:
-        copies = find_copies(program.plan)
-        violations = [
-            Violation(
-                f"no copy above {self.limit_bytes:,} B",
-                f"{copy.copied_bytes:,} B copied by {copy.instruction}",
-                f"allocation {copy.allocation}, value {copy.value}"
-                + (f" ({copy.op_name})" if copy.op_name else ""),
-                copy.source,
-                "donate the buffer and update it in place (`x.at[i].set(v)`), "
-                "and read nothing of the old value afterwards",
-            )
-            for copy in copies
-            if copy.copied_bytes > self.limit_bytes
-        ]
-        largest = copies[0].copied_bytes if copies else 0
-        return self.finding(f"{len(copies)} copies, largest {largest:,} B", *violations)
-
-
-@dataclass(frozen=True)
-class NoValueOfShape(Expectation):
-    """No value whose dimensions, ones left out, are `dims`, in whatever dtype or layout."""
-
-    dims: tuple[int, ...]
-
-    def check(self, program: Program) -> Finding:
-        wanted = tuple(sorted(dim for dim in self.dims if dim != 1))
-        violations = [
-            Violation(
-                f"no value of shape {list(self.dims)}",
-                f"{value.shape}, {value.size_bytes:,} B",
-                f"{describe(allocation)}, value {value.name}",
-                program.plan.nearest_source(value.instruction),
-                "select what is needed before computing the rest",
-            )
-            for allocation in program.plan.allocations
-            for value in allocation.values
-            if wanted in dims_of(value.shape)
-        ]
-        return self.finding("no such value" if not violations else "found", *violations)
 
 
 @dataclass(frozen=True)
@@ -283,17 +231,3 @@ def nothing_named(program: Program, name: str) -> Violation:
 
 def _except(names: tuple[str, ...], joined: str = ", but ") -> str:
     return f"{joined}{', '.join(names)}" if names else ""
-
-
-def dims_of(shape: str, dtype: str | None = None) -> list[tuple[int, ...]]:
-    """Sorted dimensions, ones left out, of every array in a shape, or of those of one dtype.
-
-    >>> dims_of("(f32[1,128,4]{2,1,0}, s8[16]{0})"), dims_of("(f32[2], s8[16])", "s8")
-    ([(4, 128), (16,)], [(16,)])
-    """
-    found = []
-    for element, numbers in _ARRAY.findall(shape):
-        dims = [int(dim.lstrip("<=")) for dim in numbers.split(",") if dim]
-        if dtype in (None, element):
-            found.append(tuple(sorted(dim for dim in dims if dim != 1)))
-    return found

@@ -12,7 +12,7 @@ from jax._src import core, source_info_util
 
 from xlapipe.plan import SourceLine
 from xlapipe.plan.program import RequestedCollective
-from xlapipe.read.sources import is_own_code
+from xlapipe.read.stack_frames import is_own_code
 
 # XLA's kind by jax's primitive; `psum_invariant`, `all_gather_start` and their like are found by
 # the part of their name that is here.
@@ -94,7 +94,7 @@ def _shape(aval: Any) -> str:
 
 
 def _source(equation: Any) -> SourceLine | None:
-    """The innermost line of the program's own code, as `xlapipe.read.sources` finds it in HLO."""
+    """The innermost line of the program's own code, as `read.stack_frames` finds it in HLO."""
     frames = list(source_info_util.user_frames(equation.source_info.traceback))
     own = next((frame for frame in frames if is_own_code(frame.file_name)), None)
     frame = own or next(iter(frames), None)

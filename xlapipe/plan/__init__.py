@@ -8,7 +8,7 @@ from xlapipe.plan.buffers import (
     Totals,
 )
 from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
-from xlapipe.plan.liveness import LiveRange, LiveRanges
+from xlapipe.plan.live_ranges import LiveRange, LiveRanges
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.thunks import Thunk
 

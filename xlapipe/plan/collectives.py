@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from xlapipe.plan.collective_bytes import Groups, common_size, operand_bytes_of, wire_bytes
+from xlapipe.plan.combined_scopes import split_scopes
 from xlapipe.plan.dataflow import Dataflow, Site
 from xlapipe.plan.gemms import Gemm
 from xlapipe.plan.hlo import WITH_GROUPS, Computation, HloModule, Instruction, SourceLine
-from xlapipe.plan.liveness import LiveRanges
+from xlapipe.plan.live_ranges import LiveRanges
 from xlapipe.plan.loops import executions
-from xlapipe.plan.scopes import split_scopes
 from xlapipe.plan.shapes import arrays_of, shape_bytes
-from xlapipe.plan.wire import Groups, common_size, operand_bytes_of, wire_bytes
 
 # Pairs, or devices of a group, that are listed one by one.
 _SHOWN = 8
@@ -98,7 +98,7 @@ class Collective:
 
     @property
     def wire_bytes(self) -> int | None:
-        """What a device sends at each execution, at least; see `xlapipe.plan.wire`."""
+        """What a device sends at each execution, at least; see `xlapipe.plan.collective_bytes`."""
         return wire_bytes(self.kind, self.operand_bytes, self.output_bytes, self.group_size)
 
     @property

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
-from xlapipe.plan.liveness import LiveRange
+from xlapipe.plan.live_ranges import LiveRange
 from xlapipe.plan.plan import Plan
 
 

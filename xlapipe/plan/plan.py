@@ -16,7 +16,7 @@ from xlapipe.plan.buffers import (
 from xlapipe.plan.collectives import Collective, find_collectives, has_collectives
 from xlapipe.plan.gemms import Gemm, find_gemms
 from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
-from xlapipe.plan.liveness import LiveRanges
+from xlapipe.plan.live_ranges import LiveRanges
 from xlapipe.plan.thunks import Thunk
 
 _ARRAY = re.compile(r"[a-z]\w*\[[^\]]*\]")

@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from xlapipe.errors import PlanMismatchError
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
-from xlapipe.plan.liveness import LiveRange
+from xlapipe.plan.live_ranges import LiveRange
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.verify_collectives import wrong_collective
 

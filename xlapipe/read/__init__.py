@@ -16,16 +16,16 @@ Both readers bring what XLA spells in more than one way into one form:
 """
 
 from xlapipe.plan import Plan
-from xlapipe.read.dump import read_path
-from xlapipe.read.lines import SourceText
-from xlapipe.read.text import DumpTexts, read_text
+from xlapipe.read.path_reader import read_path
+from xlapipe.read.source_text import SourceText
+from xlapipe.read.text_reader import DumpTexts, read_text
 
 __all__ = ["DumpTexts", "SourceText", "read_path", "read_proto", "read_text"]
 
 
 def read_proto(data: bytes, *, where: str) -> Plan:
-    """The plan in a serialised HloProto; see `xlapipe.read.proto.read_proto`."""
+    """The plan in a serialised HloProto; see `xlapipe.read.proto_reader.read_proto`."""
     # Imported here because protobuf takes longer to import than a text takes to read.
-    from xlapipe.read import proto
+    from xlapipe.read import proto_reader
 
-    return proto.read_proto(data, where=where)
+    return proto_reader.read_proto(data, where=where)

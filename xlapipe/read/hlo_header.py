@@ -18,9 +18,9 @@ import re
 from dataclasses import dataclass
 
 from xlapipe.plan import InputOutputAlias
-from xlapipe.read.lines import UNKNOWN, SourceText, int64, shape_index
-from xlapipe.read.scan import attribute_values, fields, unquote
-from xlapipe.read.sources import StackFrames
+from xlapipe.read.hlo_syntax import attribute_values, fields, unquote
+from xlapipe.read.source_text import UNKNOWN, SourceText, int64, shape_index
+from xlapipe.read.stack_frames import StackFrames
 
 _MODULE = re.compile(r"HloModule ([^\s,]+)")
 _ALIAS = re.compile(r"\{([\d, ]*)\}: \((\d+), \{([\d, ]*)\}(?:, (may|must)-alias)?\)(?:, | *$)")

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 
 from xlapipe.plan import Computation, HloModule, InputOutputAlias, Instruction
+from xlapipe.read.canonical_hlo import in_call_order, without_tuple_elements
 from xlapipe.read.hlo_header import Donor, parse_header
-from xlapipe.read.hlo_line import InstructionParser
-from xlapipe.read.lines import CUT, UNKNOWN, SourceText, shown
-from xlapipe.read.normal import in_call_order, without_tuple_elements
+from xlapipe.read.hlo_instruction import InstructionParser
+from xlapipe.read.source_text import CUT, UNKNOWN, SourceText, shown
 
 _COMPUTATION = re.compile(r"(ENTRY )?%?([^\s%{}()]+) ")
 

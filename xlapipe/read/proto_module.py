@@ -8,6 +8,7 @@ from xlapipe.errors import DumpError
 from xlapipe.plan import Computation, HloModule, InputOutputAlias, Instruction, SourceLine
 from xlapipe.plan.hlo import WITH_GROUPS, CollectiveGroups
 from xlapipe.read import backend_config
+from xlapipe.read.canonical_hlo import in_call_order, without_tuple_elements
 from xlapipe.read.hlo_header import Donor, sorted_aliases
 from xlapipe.read.hlo_proto import (
     HloComputationProto,
@@ -15,10 +16,9 @@ from xlapipe.read.hlo_proto import (
     HloModuleProto,
     OpMetadata,
 )
-from xlapipe.read.normal import in_call_order, without_tuple_elements
-from xlapipe.read.proto_groups import groups_of_proto
-from xlapipe.read.shapes import Shapes
-from xlapipe.read.sources import StackFrames
+from xlapipe.read.proto_replica_groups import groups_of_proto
+from xlapipe.read.proto_shapes import Shapes
+from xlapipe.read.stack_frames import StackFrames
 
 _MUST_ALIAS = 2
 _AGAIN = "the file is damaged: dump the module again"

@@ -11,7 +11,7 @@ A thunk is nested in the thunk before it that is indented less. Labels (`conditi
 import re
 
 from xlapipe.plan import Thunk
-from xlapipe.read.lines import CUT, SourceText, int64, shown
+from xlapipe.read.source_text import CUT, SourceText, int64, shown
 
 _THUNK = re.compile(
     r"(?P<indent> *)(?:(?P<id>\d+): )?(?P<kind>k[A-Z][A-Za-z0-9]*)"

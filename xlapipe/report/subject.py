@@ -13,8 +13,8 @@ from xlapipe.plan import Plan
 from xlapipe.plan.occupancy import Occupancy
 from xlapipe.plan.program import ArgumentLeaf, Program
 from xlapipe.read import read_path
+from xlapipe.read.file_contents import read_bytes, read_source
 from xlapipe.read.files import beside, in_directory
-from xlapipe.read.storage import read_bytes, read_source
 from xlapipe.report.figures import dump_figures, plan_figures
 from xlapipe.report.labels import Labels
 from xlapipe.report.peak import Peak

@@ -9,7 +9,7 @@ with lines that repeat values listed above them.
 import re
 
 from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer
-from xlapipe.read.lines import (
+from xlapipe.read.source_text import (
     UNKNOWN,
     SourceText,
     int64,

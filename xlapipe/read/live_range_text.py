@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from xlapipe.plan import LiveRange, LiveRanges
-from xlapipe.read.lines import CUT, UNKNOWN, SourceText, int64, shown
+from xlapipe.read.source_text import CUT, UNKNOWN, SourceText, int64, shown
 
 _HEADING = re.compile(r"HloLiveRange \(max (\d+)\):")
 _SEQUENCE_HEADING = "  InstructionSequence:"

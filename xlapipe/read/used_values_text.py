@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 
 from xlapipe.plan import BufferAllocation, Computation, HloModule, Instruction
-from xlapipe.read.hlo_line import InstructionParser
-from xlapipe.read.lines import CUT, UNKNOWN, SourceText, shown
-from xlapipe.read.sources import StackFrames
+from xlapipe.read.hlo_instruction import InstructionParser
+from xlapipe.read.source_text import CUT, UNKNOWN, SourceText, shown
+from xlapipe.read.stack_frames import StackFrames
 
 _HEADING = "Used values:"
 _VALUE = re.compile(r"<\d+ ([^\s{}<>@]+(?:\{[\d,]*\})?)(?: \(phi\))? @-?\d+>")

@@ -12,11 +12,11 @@ from typing import TypedDict
 from xlapipe.plan import Instruction, SourceLine
 from xlapipe.plan.hlo import WITH_GROUPS, CollectiveGroups
 from xlapipe.read import backend_config
-from xlapipe.read.lines import UNKNOWN, SourceText, int64, shown, without_index_comments
-from xlapipe.read.normal import opcode_of
+from xlapipe.read.canonical_hlo import opcode_of
+from xlapipe.read.hlo_syntax import attribute_values, bracket_end, fields, unquote
 from xlapipe.read.replica_groups import groups_of_text, pairs_of_text
-from xlapipe.read.scan import attribute_values, bracket_end, fields, unquote
-from xlapipe.read.sources import StackFrames
+from xlapipe.read.source_text import UNKNOWN, SourceText, int64, shown, without_index_comments
+from xlapipe.read.stack_frames import StackFrames
 
 _HEAD = re.compile(r"\s*(ROOT )?%?([^\s=%{}()]+) = ")
 _OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")

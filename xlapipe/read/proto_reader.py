@@ -5,7 +5,7 @@ from google.protobuf.message import DecodeError
 from xlapipe.errors import DumpError
 from xlapipe.plan import AllocationKind, BufferAllocation, HloModule, LogicalBuffer, Plan
 from xlapipe.plan.verify import verify
-from xlapipe.read.allocations import in_order
+from xlapipe.read.allocations_text import in_order
 from xlapipe.read.hlo_proto import (
     BufferAllocationProto,
     BufferAssignmentProto,
@@ -13,7 +13,7 @@ from xlapipe.read.hlo_proto import (
     LogicalBufferProto,
 )
 from xlapipe.read.proto_module import ModuleReader, ProtoModule
-from xlapipe.read.shapes import Shapes
+from xlapipe.read.proto_shapes import Shapes
 
 _GIVE = "give the *_gpu_after_optimizations.hlo.pb that --xla_dump_hlo_as_proto writes"
 _AGAIN = "the file is damaged: dump the module again"

@@ -7,17 +7,32 @@ from typing import Any
 from xlapipe.errors import DumpError
 from xlapipe.expect import (
     collectives,
+    copies,
     donation,
     gathered,
+    gemms,
     kernels,
     loops,
     memory,
-    requested,
-    traffic,
+    reads,
+    requested_collectives,
+    values,
 )
-from xlapipe.expect.base import Expectation
+from xlapipe.expect.expectation import Expectation
 
-_MODULES = (collectives, donation, gathered, kernels, loops, memory, requested, traffic)
+_MODULES = (
+    collectives,
+    copies,
+    donation,
+    gathered,
+    gemms,
+    kernels,
+    loops,
+    memory,
+    reads,
+    requested_collectives,
+    values,
+)
 _CLASSES: Mapping[str, type[Any]] = {
     **{
         cls.__name__: cls
@@ -25,7 +40,7 @@ _CLASSES: Mapping[str, type[Any]] = {
         for cls in vars(module).values()
         if isinstance(cls, type) and issubclass(cls, Expectation) and cls is not Expectation
     },
-    "Matmul": kernels.Matmul,
+    "Matmul": gemms.Matmul,
 }
 
 

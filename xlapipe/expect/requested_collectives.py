@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlapipe.expect.base import Expectation, Finding, Violation
 from xlapipe.expect.collectives import describe, no_module, of_kind, wrong_kind
-from xlapipe.expect.kernels import within_differentiated
+from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.gemms import within_differentiated
 from xlapipe.plan.collectives import Collective
 from xlapipe.plan.program import Program, RequestedCollective
 

@@ -1,10 +1,10 @@
-"""Expectations of what is read, and of which intermediate values there are."""
+"""Expectations of what is read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xlapipe.expect.base import Expectation, Finding, Violation
-from xlapipe.expect.memory import describe, dims_of, nothing_named
+from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.memory import nothing_named
 from xlapipe.plan.hlo import Computation, Instruction
 from xlapipe.plan.program import Program
 
@@ -38,43 +38,6 @@ class ReadAtMost(Expectation):
                     )
                 )
         return self.finding(f"read by {most} instructions", *violations)
-
-
-@dataclass(frozen=True)
-class ValuesOfShapeAtMost(Expectation):
-    """At most `count` values with dimensions `dims`, ones left out, in whatever layout.
-
-    `dtype` is XLA's name of an element type, e.g. `f32`; None for any.
-    """
-
-    dims: tuple[int, ...]
-    count: int
-    dtype: str | None = None
-
-    def check(self, program: Program) -> Finding:
-        wanted = tuple(sorted(dim for dim in self.dims if dim != 1))
-        found = [
-            (allocation, value)
-            for allocation in program.plan.allocations
-            for value in allocation.values
-            if wanted in dims_of(value.shape, self.dtype)
-            # A tuple's table of pointers prints the shapes of all its leaves.
-            and not value.shape.startswith("(")
-        ]
-        measured = f"{len(found)}: {', '.join(value.name for _, value in found) or 'none'}"
-        if len(found) <= self.count:
-            return self.finding(measured)
-        allocation, value = found[-1]
-        return self.finding(
-            measured,
-            Violation(
-                f"at most {self.count} values of {self.dtype or 'any type'} {list(self.dims)}",
-                measured,
-                f"{describe(allocation)}, value {value.name} {value.shape}",
-                program.plan.nearest_source(value.instruction),
-                "let the computation be fused into the one that uses its result",
-            ),
-        )
 
 
 def _readers(program: Program, number: int | None) -> list[Instruction]:

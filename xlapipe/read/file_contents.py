@@ -4,7 +4,7 @@ import zlib
 from pathlib import Path
 
 from xlapipe.errors import DumpError
-from xlapipe.read.lines import SourceText
+from xlapipe.read.source_text import SourceText
 
 LIMIT_BYTES = 1 << 29
 """No dump file is read beyond this size, packed or not."""

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from xlapipe.plan import Plan
 from xlapipe.plan.verify import verify
+from xlapipe.read.file_contents import read_bytes, read_source
 from xlapipe.read.files import DumpFiles, beside, in_directory
-from xlapipe.read.lines import SourceText
-from xlapipe.read.storage import read_bytes, read_source
-from xlapipe.read.text import DumpTexts, live_ranges_of, read_text, total_of
+from xlapipe.read.source_text import SourceText
+from xlapipe.read.text_reader import DumpTexts, live_ranges_of, read_text, total_of
 from xlapipe.read.thunk_text import parse_thunks
 
 
@@ -40,7 +40,7 @@ def read_path(path: Path) -> Plan:
 
 
 def _read_proto_files(files: DumpFiles, path: Path) -> Plan:
-    from xlapipe.read.proto import parse_proto  # as in xlapipe.read: not for a text
+    from xlapipe.read.proto_reader import parse_proto  # as in xlapipe.read: not for a text
 
     plan = parse_proto(read_bytes(path), where=str(path))
     assignment, thunks = _optional(files.assignment), _optional(files.thunks)

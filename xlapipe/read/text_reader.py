@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from xlapipe.errors import DumpError
 from xlapipe.plan import BufferAllocation, LiveRanges, Plan
 from xlapipe.plan.verify import verify
-from xlapipe.read.allocations import find_total, parse_allocations
+from xlapipe.read.allocations_text import find_total, parse_allocations
 from xlapipe.read.hlo_text import parse_hlo
-from xlapipe.read.lines import SourceText
-from xlapipe.read.live_range import find_live_ranges, parse_live_ranges
+from xlapipe.read.live_range_text import find_live_ranges, parse_live_ranges
+from xlapipe.read.source_text import SourceText
 from xlapipe.read.thunk_text import parse_thunks
-from xlapipe.read.used_values import parse_used_values
+from xlapipe.read.used_values_text import parse_used_values
 
 
 @dataclass(frozen=True)
