@@ -8,11 +8,12 @@ from pathlib import Path
 from jax._src import source_info_util
 
 from xlapipe.lowering.lower import load_workload, lower
+from xlapipe.registry import WorkloadReference
 from xlapipe.targets.target import target_named
 
 source_info_util.register_exclusion(__file__)  # as the child does with its own frames
-here = str(Path(__file__).resolve().parent)
+here = Path(__file__).resolve().parent
 config = target_named("h200").config_text
 for name in sys.argv[1:]:
-    program = lower(load_workload(f"broken:{name}", folder=here), config)
+    program = lower(load_workload(WorkloadReference(name, f"broken:{name}", folder=here)), config)
     print(hashlib.sha256(json.dumps(program.to_json(), sort_keys=True).encode()).hexdigest())

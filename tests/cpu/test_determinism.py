@@ -11,8 +11,8 @@ from xlapipe.dumps.normal_plan import differences
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.target import target_named
 
-# Under tests/, so that the file is found from any folder.
-REFERENCE = WorkloadReference("decode", "models.qwen3.workloads:qwen3_decode", registered=True)
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = WorkloadReference("decode", "models.qwen3.workloads:qwen3_decode", folder=ROOT)
 
 
 @pytest.mark.parametrize("seed", ["0", "1234567"])

@@ -63,7 +63,7 @@ def test_a_folder_that_cannot_be_written_is_refused(
 
 
 def test_a_larger_batch_is_accounted_for(compiled: Compile, tmp_path: Path) -> None:
-    reference = WorkloadReference("test", "batches:decode_of_four", False)
+    reference = WorkloadReference("test", "batches:decode_of_four", folder=HERE)
     job = Job(reference=reference, target=target_named("h200"))
     four = make_dump(job, tmp_path, folder=HERE).dump
     one = compiled("qwen3-decode", "auto").dump

@@ -106,7 +106,7 @@ def test_lowered_here_as_in_the_child() -> None:
 
 
 def test_the_plan_is_the_workloads(good: PlanUnderTest, tmp_path: Path) -> None:
-    reference = WorkloadReference("good", "broken:good", False)
+    reference = WorkloadReference("good", "broken:good", folder=HERE)
     job = replace(
         job_of(
             broken.good(),

@@ -13,8 +13,8 @@ from xlapipe.registry import WorkloadReference
 
 GOLDENS = Path(__file__).parents[2] / "hlo_dumps"
 PROGRAMS = {
-    "decode": WorkloadReference("decode", "models.qwen3.workloads:qwen3_generate()", True),
-    "prompts-128": WorkloadReference("prompts-128", "models.qwen3.workloads:qwen3_prompts()", True),
+    "decode": WorkloadReference("decode", "models.qwen3.workloads:qwen3_generate"),
+    "prompts-128": WorkloadReference("prompts-128", "models.qwen3.workloads:qwen3_prompts"),
 }
 
 

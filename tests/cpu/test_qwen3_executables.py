@@ -17,6 +17,7 @@ import pytest
 from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import TempAtMost
 from xlapipe.lowering.lower import load_workload
+from xlapipe.registry import find_workload
 from xlapipe.running import executable
 
 CACHE_LENGTH = 64
@@ -69,7 +70,7 @@ def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(path: Path) -> executable.LoadedExecutable:
         manifest = executable.built_manifest(path)
         reference = f"models.qwen3.workloads:{references[manifest.workload]}"
-        workload = load_workload(reference, folder=None)
+        workload = load_workload(find_workload(reference))
         jitted = jax.jit(workload.fn, donate_argnums=workload.donated)
         compiled = jitted.lower(*workload.args).compile()
         devices = (jax.devices("cpu")[0],)
@@ -238,10 +239,10 @@ def test_prompts_of_whole_blocks_are_built_with_the_kernels_for_hopper(
     from models.qwen3.generation.sizes import GenerationSizes
     from models.qwen3.kernels import tiling
 
-    targets = {}
+    arguments = {}
 
     def made(job: Any, folder: Path) -> Any:
-        targets[folder.name] = job.reference.target
+        arguments[folder.name] = job.reference.arguments
         folder.mkdir()
         return SimpleNamespace(dump=SimpleNamespace(expectations=(), program=None))
 
@@ -251,7 +252,7 @@ def test_prompts_of_whole_blocks_are_built_with_the_kernels_for_hopper(
     sizes = GenerationSizes(batch=1, cache_length=128, bucket=128, steps=4, candidates=1)
     asked_for = Executables(path=tmp_path / "built", config=config, sizes=sizes, buckets=(64, 128))
     building.build_executables(tmp_path, asked_for, target=target, **options)
-    found = {name: "implementation='hopper'" in workload for name, workload in targets.items()}
+    found = {name: given.get("implementation") == "hopper" for name, given in arguments.items()}
     assert kernels.items() <= found.items()
 
 

@@ -25,6 +25,7 @@ from xlapipe.expect import (
     check_all,
 )
 from xlapipe.lowering.lower import load_workload
+from xlapipe.registry import find_workload
 
 SMALL = replace(QWEN3_0_6B, vocab_size=640, hidden_size=64, tie_word_embeddings=False)
 MODULE = "models.qwen3.workloads"
@@ -117,7 +118,7 @@ def test_kernels_are_named_where_they_are() -> None:
 def test_a_config_may_be_a_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config_json(SMALL)))
     reference = f"{MODULE}:qwen3_generate(config={str(tmp_path)!r}, layers=None, dtype='float32')"
-    workload = load_workload(reference, folder=None)
+    workload = load_workload(find_workload(reference))
     assert workload.name == "qwen3-generate-layers28"
     embedding = workload.args[0]["embed"]["weight"]
     assert (embedding.shape, embedding.dtype.name) == ((640, 64), "float32")
@@ -125,7 +126,7 @@ def test_a_config_may_be_a_checkpoints(tmp_path: Path) -> None:
 
 def test_a_workload_that_is_none_takes_no_arguments() -> None:
     with pytest.raises(WorkloadError, match="is no function"):
-        load_workload(f"{MODULE}:QWEN3_0_6B(layers=2)", folder=None)
+        load_workload(find_workload(f"{MODULE}:QWEN3_0_6B(layers=2)"))
 
 
 def test_expectations_hold_where_tokens_are_drawn(compiled: Any) -> None:

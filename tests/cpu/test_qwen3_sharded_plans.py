@@ -7,7 +7,7 @@ from xlapipe.compiling.child_process import GemmPolicy, Job
 from xlapipe.compiling.pipeline import make_dump
 from xlapipe.dumps.dump import Dump
 from xlapipe.expect import Finding, check_all
-from xlapipe.registry import find_workload
+from xlapipe.registry import WorkloadReference
 from xlapipe.targets.target import target_named
 
 HERE = Path(__file__).resolve().parent
@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 def dumped(name: str, out: Path) -> Dump:
     # cuBLAS's calls need no kernels to be generated.
     job = Job(
-        reference=find_workload(f"broken_sharded:{name}"),
+        reference=WorkloadReference(name, f"broken_sharded:{name}", folder=HERE),
         target=target_named("h200"),
         policy=GemmPolicy.CUBLAS,
     )

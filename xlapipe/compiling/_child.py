@@ -131,13 +131,13 @@ def _lowered(
         stages.enter("target")
         return program, topology, *_devices(request, program.workload, topology)
     from xlapipe.lowering.lower import load_workload, lower
+    from xlapipe.registry import WorkloadReference
     from xlapipe.targets.topology import Topology
 
     stages.enter("import")
     asked = Topology.parse(request["topology"]) if request["topology"] is not None else None
     workload = load_workload(
-        request["reference"],
-        folder=request["folder"],
+        WorkloadReference.from_json(request["reference"]),
         devices=asked.device_count if asked is not None else None,
     )
     stages.enter("topology")

@@ -109,7 +109,7 @@ class Compiled:
       autotune_results: what tuning on the attached GPU found, as text; None without `tune`.
       executable: PJRT's serialisation; None without `serialize`.
       record: the child's result: leaves, expectations, versions, memory_analysis.
-      folder: the user's folder, against which source paths are made relative.
+      folder: the folder that source paths are made relative to.
     """
 
     dump_folder: Path
@@ -130,7 +130,8 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
     """Compiles `job` and yields XLA's dump.
 
     Args:
-      folder: where the user is, the current folder unless said otherwise.
+      folder: where the child runs, and what source paths are made relative to. By default the
+        current folder, and the folder that the workload is imported from.
 
     Raises:
       WorkloadError: the module does not import, or the function does not lower.
@@ -142,16 +143,16 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
             f"cannot compile: {check.name}: {check.found}; expected {check.expected}; "
             f"mend it with: {check.remedy}"
         )
-    folder = folder or Path.cwd()
+    sources = folder or job.reference.folder or Path.cwd()
     scratch = Path(tempfile.mkdtemp(prefix="xlapipe-"))
     keep = False
     try:
-        record = _run_child(job, folder, scratch)
+        record = _run_child(job, folder or Path.cwd(), scratch)
         results = scratch / _TUNED
         tuned = results.read_text(encoding="utf-8") if results.exists() else None
         executable = scratch / EXECUTABLE
         content = executable.read_bytes() if executable.exists() else None
-        yield Compiled(scratch / "dump", record, folder, tuned, content)
+        yield Compiled(scratch / "dump", record, sources, tuned, content)
     except CompileError:
         keep = True  # the message names the log
         raise
@@ -172,9 +173,8 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> Mapping[str, Any]:
     if job.plan_only:
         dump_options["xla_backend_optimization_level"] = 0
     request = {
-        "reference": reference.target,
+        "reference": reference.to_json(),
         "program": str(program_path) if job.program is not None else None,
-        "folder": None if reference.registered else str(folder),
         "target_config": target.config_text if target is not None else None,
         "topology": str(job.topology) if job.topology is not None else None,
         "options": {**job.policy.options, **job.options, **dump_options},
@@ -272,10 +272,10 @@ def _error(
         return ParameterError(text)
     if not error["type"] and error["stage"] in ("import", "topology", "target", "lower"):
         # An error of ours, or of the user's in our words: it is complete, whoever raised it.
-        named = text if reference.target in text else f"{reference.name}: {text}"
+        named = text if str(reference) in text else f"{reference.name}: {text}"
         return WorkloadError(named if ": raise " in at else f"{named}{at}")
     if error["stage"] == "import":
-        return WorkloadError(f"{reference.name}: {reference.target} cannot be loaded: {text}{at}")
+        return WorkloadError(f"{reference.name}: {reference} cannot be loaded: {text}{at}")
     if error["stage"] == "target" and target is None:
         return TargetError(
             f"no NVIDIA GPU is attached that jax can use: {text}; "

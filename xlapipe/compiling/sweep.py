@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from xlapipe.errors import XlapipeError
-from xlapipe.registry import WorkloadReference, find_workload, workload_arguments
+from xlapipe.registry import WorkloadReference, find_workload
 
 # A slip in a list should not compile for days.
 MOST_COMBINATIONS = 1000
@@ -80,8 +80,8 @@ def combinations(workload: str, axes: Sequence[Axis]) -> tuple[Combination, ...]
       XlapipeError: an axis given twice, or as an argument too; or too many combinations.
       WorkloadError: an unknown workload.
     """
-    find_workload(workload)
-    given = dict(workload_arguments(workload) or {})
+    reference = find_workload(workload)
+    given = reference.arguments or {}
     names = [axis.name for axis in axes]
     for name in names:
         if names.count(name) > 1:
@@ -97,13 +97,9 @@ def combinations(workload: str, axes: Sequence[Axis]) -> tuple[Combination, ...]
         raise XlapipeError(
             f"--vary: {count:,} combinations; at most {MOST_COMBINATIONS:,} are compiled at once"
         )
-    base = workload.partition("(")[0]
     points = (
         dict(zip(names, values, strict=True)) for values in product(*(a.values for a in axes))
     )
-    return tuple(Combination(point, _reference(base, {**given, **point})) for point in points)
-
-
-def _reference(base: str, arguments: Mapping[str, Any]) -> WorkloadReference:
-    text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    return find_workload(f"{base}({text})" if text else base)
+    return tuple(
+        Combination(point, reference.with_arguments({**given, **point})) for point in points
+    )

@@ -32,18 +32,18 @@ from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.specs import spec_of
 from xlapipe.lowering.strip_kernel_locations import strip_locations
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
-from xlapipe.registry import workload_arguments
+from xlapipe.registry import WorkloadReference
 from xlapipe.workload import Workload
 
 # Frames of xlapipe's own in HLO would change every dump with each line that is added here.
 source_info_util.register_exclusion(__file__)
 
 
-def load_workload(reference: str, *, folder: str | None, devices: int | None = None) -> Workload:
-    """Imports `module:attribute`; `folder` goes first on the path, for modules of the user's.
+def load_workload(reference: WorkloadReference, *, devices: int | None = None) -> Workload:
+    """Imports the module of a reference, and calls the function if the attribute is one.
 
     Args:
-      reference: arguments for the attribute may follow, see `xlapipe.registry`.
+      reference: its folder goes first on `sys.path`, and stays there.
       devices: of the topology that is asked for; passed on to a function that takes `devices` and
         that the reference does not give any.
 
@@ -52,10 +52,9 @@ def load_workload(reference: str, *, folder: str | None, devices: int | None = N
         user's code raises passes through.
       ParameterError: the function has no such parameter.
     """
-    arguments = workload_arguments(reference)
-    module_name, _, attribute = reference.partition("(")[0].partition(":")
-    if folder is not None:
-        sys.path.insert(0, folder)
+    module_name, _, attribute = reference.target.partition(":")
+    if reference.folder is not None:
+        sys.path.insert(0, str(reference.folder))
     found: Any = importlib.import_module(module_name)
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -65,12 +64,12 @@ def load_workload(reference: str, *, folder: str | None, devices: int | None = N
             )
         found = getattr(found, part)
     if callable(found) and not isinstance(found, Workload):
-        given = dict(arguments or {})
+        given = dict(reference.arguments or {})
         if devices is not None and "devices" in inspect.signature(found).parameters:
             given.setdefault("devices", devices)
         _check_parameters(reference, found, given)
         found = found(**given)
-    elif arguments is not None:
+    elif reference.arguments is not None:
         raise WorkloadError(f"{reference}: {attribute} is no function, and takes no arguments")
     if not isinstance(found, Workload):
         raise WorkloadError(
@@ -80,7 +79,9 @@ def load_workload(reference: str, *, folder: str | None, devices: int | None = N
     return found
 
 
-def _check_parameters(reference: str, function: Any, given: Mapping[str, Any]) -> None:
+def _check_parameters(
+    reference: WorkloadReference, function: Any, given: Mapping[str, Any]
+) -> None:
     parameters = inspect.signature(function).parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return

@@ -111,5 +111,5 @@ def job_of(
     )
     fn = workload.fn
     where = f"{getattr(fn, '__module__', '?')}:{getattr(fn, '__qualname__', '?')}"
-    (job,) = jobs_of([WorkloadReference(workload.name, where, False)], asked)
+    (job,) = jobs_of([WorkloadReference(workload.name, where)], asked)
     return job

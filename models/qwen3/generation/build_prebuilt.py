@@ -2,8 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from models.qwen3.generation.load_prebuilt import (
     DECODE,
@@ -23,6 +24,8 @@ from xlapipe.registry import WorkloadReference
 from xlapipe.targets.target import target_named
 
 _WORKLOADS = "models.qwen3.workloads"
+# The folder that holds the package `models`.
+_ROOT = Path(__file__).resolve().parents[3]
 _TIMEOUT_SECONDS = 3600.0
 
 
@@ -106,21 +109,28 @@ def _references(
 ) -> dict[str, WorkloadReference]:
     """The workload of each program, by the name of its folder; some have kernels for Hopper."""
     sizes, config = executables.sizes, executables.config
-    common = (
-        f"config={str(checkpoint)!r}, layers=None, dtype={config.dtype!r}, "
-        f"batch={sizes.batch}, cache_length={sizes.cache_length}, candidates={sizes.candidates}"
-    )
-    workloads = {}
+    common = {
+        "config": str(checkpoint),
+        "layers": None,
+        "dtype": config.dtype,
+        "batch": sizes.batch,
+        "cache_length": sizes.cache_length,
+        "candidates": sizes.candidates,
+    }
+    references = {}
     for bucket in executables.buckets:
         name = prompts_folder(bucket)
-        given = ", implementation='hopper'" if name in hopper else ""
-        workloads[name] = f"qwen3_prompts({common}, length={bucket}{given})"
-    workloads[DECODE] = f"qwen3_generate({common}, steps={sizes.steps})"
-    # As if registered, so that no folder `models` of the user's is taken for this one.
-    return {
-        name: WorkloadReference(name, f"{_WORKLOADS}:{workload}", True)
-        for name, workload in workloads.items()
-    }
+        arguments = {**common, "length": bucket}
+        if name in hopper:
+            arguments["implementation"] = "hopper"
+        references[name] = _reference(name, "qwen3_prompts", arguments)
+    references[DECODE] = _reference(DECODE, "qwen3_generate", {**common, "steps": sizes.steps})
+    return references
+
+
+def _reference(name: str, function: str, arguments: Mapping[str, Any]) -> WorkloadReference:
+    # The folder is named, so that no folder `models` of the user's is imported instead.
+    return WorkloadReference(name, f"{_WORKLOADS}:{function}", arguments, _ROOT)
 
 
 def _refuse_unless_as_expected(name: str, findings: tuple[Finding, ...]) -> None:

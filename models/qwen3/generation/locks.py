@@ -43,7 +43,7 @@ def _only(program: str, reference: WorkloadReference, found: Mapping[str, Sequen
     raise XlapipeError(
         f"--autotune-lock: no lock for {workload}, the workload of {program}; those given are for "
         f"{held}; make it on the device: "
-        f'`xlapipe dump "{reference.target}" --target attached --tune`'
+        f'`xlapipe dump "{reference}" --target attached --tune`'
     )
 
 
@@ -51,4 +51,4 @@ def _name_of(reference: WorkloadReference) -> str:
     # It imports jax, as only builds with locks have to.
     from xlapipe.lowering.lower import load_workload
 
-    return load_workload(reference.target, folder=None).name
+    return load_workload(reference).name
