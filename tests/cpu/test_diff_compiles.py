@@ -10,7 +10,7 @@ from xlapipe.cli import main
 from xlapipe.compiling.child_process import Job
 from xlapipe.compiling.pipeline import dump_folder, make_dump
 from xlapipe.compiling.two_compiles import parsed_options
-from xlapipe.diff import Opened, account_sentences, compare_opened
+from xlapipe.diff import Opened, compare_opened
 from xlapipe.dumps.dump import open_dump
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.target import target_named
@@ -72,7 +72,7 @@ def test_a_larger_batch_is_accounted_for(compiled: Compile, tmp_path: Path) -> N
     )
     assert len(difference.programs) == 11
     assert sum(line.delta_bytes for line in difference.account) == difference.delta_bytes
-    texts = [sentence.text for sentence in account_sentences(difference)]
+    texts = [sentence.text for sentence in difference.sentences().account]
     assert "2 × argument cache[*]['k']: 4,194,304 B → 16,777,216 B" in texts
     assert not any("split-K" in text for text in texts)
 

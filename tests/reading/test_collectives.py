@@ -8,7 +8,7 @@ import pytest
 
 from tests.reading.dumps import DATA, DIRECTORIES, name_of
 from tests.reading.test_normal_form import MANIFEST
-from xlapipe.diff import Opened, change_sentences, compare_opened
+from xlapipe.diff import Opened, compare_opened
 from xlapipe.dumps.dump import Manifest
 from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.expect import (
@@ -385,14 +385,14 @@ def test_other_devices_and_other_waiting_are_differences() -> None:
     assert compare_opened(one, one).same
     groups = CollectiveGroups(((0, 2), (1, 3)), (), 1)
     other = changed(plan, "all-gather.2.2", collective=groups)
-    said = " ".join(each.text for each in change_sentences(compare_opened(one, other)))
+    said = " ".join(each.text for each in compare_opened(one, other).sentences().changes)
     assert "devices (0,1) → (0,2),(1,3)" in said
     # Another channel is another number, and nothing else.
     renumbered = changed(plan, "all-gather.2.2", collective=CollectiveGroups(((0, 1),), (), 99))
     assert compare_opened(one, renumbered).same
     waits = '{"collective_backend_config":{"is_sync":true}}'
     waiting = changed(plan, "all-to-all-start", backend_config=waits)
-    said = " ".join(each.text for each in change_sentences(compare_opened(one, waiting)))
+    said = " ".join(each.text for each in compare_opened(one, waiting).sentences().changes)
     assert "waiting asynchronous → synchronous" in said
 
 

@@ -9,7 +9,8 @@ import pytest
 from tests.reading.dumps import SEED_003, needs_seed_003
 from tests.reading.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
-from xlapipe.report.comparison import Sentence, compare
+from xlapipe.diff import Sentence
+from xlapipe.report.comparison import compare
 from xlapipe.report.markdown import render_text
 from xlapipe.report.marks import code, plain, table
 from xlapipe.report.page import render_page
@@ -113,7 +114,10 @@ def test_the_difference_is_that_of_diff(goldens: Path, capsys: pytest.CaptureFix
 def test_sentences_and_notes(goldens: Path) -> None:
     names = (DECODE, DECODE.replace("cublas", "triton"))
     before, after = (read_subject(goldens / name) for name in names)
-    sentences = (Sentence("temp: <b>dot</b> at a.py:1", 7_340_032), Sentence("a thunk moved", None))
+    sentences = (
+        Sentence("temp: <b>dot</b> at a.py:1", 7_340_032, 1),
+        Sentence("a thunk moved", None, 1),
+    )
     comparison = replace(compare(before, after), notes=("other *programs*",), sentences=sentences)
     text = render_text([before, after], comparison)
     assert "other \\*programs\\*\n" in text

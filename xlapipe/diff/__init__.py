@@ -1,27 +1,24 @@
-"""What is different between two plans, and what it costs: frozen data, and sentences about it.
+"""The difference between two plans and its cost in bytes, as frozen data and as sentences.
 
 `compare` takes two programs, `compare_paths` two dumps. Nothing here prints, or imports jax.
+
+To add a kind of change: a frozen dataclass in `changes`, the function that finds it in
+`instruction_changes`, `leaf_changes` or `schedule_changes`, a call of it in `compare`, and its
+text in `wording`.
 """
 
-from xlapipe.diff.changes import Difference
 from xlapipe.diff.compare import compare
+from xlapipe.diff.difference import Difference
 from xlapipe.diff.paths import Opened, compare_opened, compare_paths, opened
-from xlapipe.diff.sentences import (
-    Sentence,
-    account_sentences,
-    change_sentences,
-    program_sentences,
-)
+from xlapipe.diff.sentences import Sentence, Sentences
 
 __all__ = [
     "Difference",
     "Opened",
     "Sentence",
-    "account_sentences",
-    "change_sentences",
+    "Sentences",
     "compare",
     "compare_opened",
     "compare_paths",
     "opened",
-    "program_sentences",
 ]

@@ -1,27 +1,28 @@
 """The account of the difference in total_allocation_bytes, line by line.
 
-Each plan's total is the sum of its arguments, its outputs that are not written over an argument,
-its temporary memory, constants and thread-locals. Leaves are paired by path. Temporary memory is
-compared at one moment: where the larger of the two arenas is fullest, and at the instruction that
-belongs to it in the other plan. What is alive then is compared value by value, and the room to
-spare is a line of its own, so that the lines add up to the difference exactly.
+Each plan's total is the sum of its arguments, its outputs that are not aliased to an argument, its
+temporary memory, constants and thread-locals. Leaves are paired by path. Temporary memory is
+compared at one position of each schedule: the peak of the larger arena, and the paired instruction
+in the other plan. The values alive there are compared one by one, and the unused bytes are separate
+lines, so that the lines add up to the difference exactly.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from xlapipe.diff.changes import BytesChange, InstructionChange, Place
-from xlapipe.diff.described import Described
-from xlapipe.diff.leaves import Leaf, is_live_out
+from xlapipe.diff.describe import InstructionDescriber
+from xlapipe.diff.leaves import ComparedLeaf, is_live_out
 from xlapipe.diff.matching import Matching, Side
 from xlapipe.diff.places import aliased_to, place_of, unnamed
-from xlapipe.diff.temp import TempAccount
-
-Changes = Mapping[str, InstructionChange]
+from xlapipe.diff.temp_account import TempAccount
 
 
 def account(
-    matching: Matching, a: Described, b: Described, changes: tuple[InstructionChange, ...]
+    matching: Matching,
+    a: InstructionDescriber,
+    b: InstructionDescriber,
+    changes: tuple[InstructionChange, ...],
 ) -> tuple[BytesChange, ...]:
     """Lines whose deltas add up to total(B) - total(A); the largest first, zeros left out."""
     lines = [
@@ -30,71 +31,71 @@ def account(
         *_counted(matching),
         *TempAccount(matching, a, b, changes).lines(),
     ]
-    told = [line for line in lines if line.delta_bytes]
-    return tuple(sorted(told, key=lambda line: (-abs(line.delta_bytes), line.place, line.label)))
+    nonzero = [line for line in lines if line.delta_bytes]
+    return tuple(sorted(nonzero, key=lambda line: (-abs(line.delta_bytes), line.place, line.label)))
 
 
-def _size(leaf: Leaf | None) -> int:
+def _size_bytes(leaf: ComparedLeaf | None) -> int:
     return leaf.allocation.size_bytes if leaf is not None and leaf.allocation is not None else 0
 
 
 def _arguments(matching: Matching) -> Iterator[BytesChange]:
     for one, other in _paired(matching.a.arguments, matching.b.arguments, matching.arguments):
-        label = (other or one).label  # type: ignore[union-attr]  # one of the two is there
+        label = (other or one).label  # type: ignore[union-attr]  # not both are None
         yield BytesChange(
-            place=Place.ARGUMENT, a_bytes=_size(one), b_bytes=_size(other), label=label
+            place=Place.ARGUMENT, a_bytes=_size_bytes(one), b_bytes=_size_bytes(other), label=label
         )
 
 
 def _paired(
-    a: tuple[Leaf, ...], b: tuple[Leaf, ...], pairs: Mapping[int, int]
-) -> Iterator[tuple[Leaf | None, Leaf | None]]:
-    for at, leaf in enumerate(a):
-        yield leaf, b[pairs[at]] if at in pairs else None
-    taken = set(pairs.values())
-    for at, leaf in enumerate(b):
-        if at not in taken:
+    a: tuple[ComparedLeaf, ...], b: tuple[ComparedLeaf, ...], pairs: Mapping[int, int]
+) -> Iterator[tuple[ComparedLeaf | None, ComparedLeaf | None]]:
+    for index, leaf in enumerate(a):
+        yield leaf, b[pairs[index]] if index in pairs else None
+    paired = set(pairs.values())
+    for index, leaf in enumerate(b):
+        if index not in paired:
             yield None, leaf
 
 
 def _outputs(matching: Matching) -> Iterator[BytesChange]:
-    """Outputs with memory of their own; of two in one allocation the first has it."""
-    owners_a, owners_b = _owned(matching.a), _owned(matching.b)
+    """Outputs in allocations of their own; of two in one allocation the first gets the bytes."""
+    bytes_a, bytes_b = _unaliased_bytes(matching.a), _unaliased_bytes(matching.b)
     aliases_a, aliases_b = aliased_to(matching.a), aliased_to(matching.b)
     for one, other in _paired(matching.a.outputs, matching.b.outputs, matching.outputs):
         yield BytesChange(
             place=Place.OUTPUT,
-            a_bytes=owners_a.pop(one.label, 0) if one is not None else 0,
-            b_bytes=owners_b.pop(other.label, 0) if other is not None else 0,
-            label=(other or one).label,  # type: ignore[union-attr]  # one of the two is there
+            a_bytes=bytes_a.pop(one.label, 0) if one is not None else 0,
+            b_bytes=bytes_b.pop(other.label, 0) if other is not None else 0,
+            label=(other or one).label,  # type: ignore[union-attr]  # not both are None
             a_alias=aliases_a.get(one.label) if one is not None else None,
             b_alias=aliases_b.get(other.label) if other is not None else None,
         )
-    for label in sorted(owners_a.keys() | owners_b.keys()):
+    for label in sorted(bytes_a.keys() | bytes_b.keys()):
         yield BytesChange(
             place=Place.OUTPUT,
-            a_bytes=owners_a.get(label, 0),
-            b_bytes=owners_b.get(label, 0),
+            a_bytes=bytes_a.get(label, 0),
+            b_bytes=bytes_b.get(label, 0),
             label=label,
         )
 
 
-def _owned(side: Side) -> dict[str, int]:
-    """Bytes of the live-out allocations that are no parameter's, by label."""
+def _unaliased_bytes(side: Side) -> dict[str, int]:
+    """Bytes of the live-out allocations without a parameter, by label."""
     labels = {
         leaf.allocation.index: leaf.label
         for leaf in reversed(side.outputs)
         if leaf.allocation is not None
     }
-    owned: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
     for allocation in side.program.plan.allocations:
         if is_live_out(allocation) and place_of(allocation) is Place.OUTPUT:
-            owned[labels.get(allocation.index) or unnamed(allocation)] += allocation.size_bytes
-    return dict(owned)
+            sizes[labels.get(allocation.index) or unnamed(allocation)] += allocation.size_bytes
+    return dict(sizes)
 
 
 def _counted(matching: Matching) -> Iterator[BytesChange]:
-    """Constants by shape, and thread-locals all together."""
+    """Constants, by shape, and the sum of thread-locals."""
     for place in (Place.CONSTANT, Place.THREAD_LOCAL):
         sizes: list[Counter[str]] = []
         for side in (matching.a, matching.b):

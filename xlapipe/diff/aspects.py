@@ -1,48 +1,54 @@
-"""What is not the same about two instructions that belong together."""
+"""The properties in which two paired instructions differ."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from xlapipe.diff.changes import Aspect
-from xlapipe.diff.described import Described
+from xlapipe.diff.describe import InstructionDescriber
 from xlapipe.diff.identity import Node
 from xlapipe.diff.leaves import dims_of
 from xlapipe.diff.matching import Matching
 from xlapipe.plan import Instruction
 from xlapipe.plan.gemms import Gemm
 
-# Fields of a backend config that follow from the shapes, and those whose names tell little.
+# Fields of a backend config that follow from the shapes.
 _FROM_SHAPES = frozenset(
     {"lhs_batch_dimensions", "lhs_contracting_dimensions", "lhs_stride"}
     | {"rhs_batch_dimensions", "rhs_contracting_dimensions", "rhs_stride"}
 )
-_ROUND = str.maketrans("{}", "()")
+_BRACES_TO_PARENTHESES = str.maketrans("{}", "()")
+# Clearer names for fields of a backend config.
 _NAMES = {"sizes": "tiles", "selected_algorithm": "algorithm"}
 
 
 def aspects_of(
-    matching: Matching, a: Described, b: Described, node: Node, other: Node
+    matching: Matching,
+    a: InstructionDescriber,
+    b: InstructionDescriber,
+    node: Node,
+    other: Node,
 ) -> tuple[Aspect, ...]:
-    """What is not the same about a pair; empty where only what it reads is computed otherwise."""
+    """The differences of a pair; empty if only the computation of its operands differs."""
     one, two = node.instruction, other.instruction
     if node.local == other.local:
         if _reads_the_same(matching, node, other):
             return ()
         return (Aspect("operands", ", ".join(node.operands), ", ".join(other.operands)),)
-    found: list[Aspect] = []
+    aspects: list[Aspect] = []
     if node.gemm is not None and other.gemm is not None:
-        found += _gemm_aspects(node.gemm, other.gemm)
-    if not found:
-        found += _kind_aspects(a, b, node, other)
-    found += _collective_aspects(matching, node, other)
-    found += _form_aspects(one, two)
+        aspects += _gemm_aspects(node.gemm, other.gemm)
+    if not aspects:
+        aspects += _kind_aspects(a, b, node, other)
+    aspects += _collective_aspects(matching, node, other)
+    aspects += _form_aspects(one, two)
     if one.opcode == two.opcode and node.gemm is None and node.body != other.body:
-        found.append(Aspect("body", *_bodies(matching, one, two)))
-    found += _config_aspects(one, two)
-    if not found and (one.shape, node.body) != (two.shape, other.body):
-        found.append(Aspect("body", "", ""))
-    return tuple(found)
+        aspects.append(Aspect("body", *_bodies(matching, one, two)))
+    aspects += _config_aspects(one, two)
+    if not aspects and (one.shape, node.body) != (two.shape, other.body):
+        aspects.append(Aspect("body", "", ""))
+    return tuple(aspects)
 
 
 def _gemm_aspects(one: Gemm, two: Gemm) -> Iterator[Aspect]:
@@ -54,24 +60,24 @@ def _gemm_aspects(one: Gemm, two: Gemm) -> Iterator[Aspect]:
 
 
 def split_k(one: Sequence[str], two: Sequence[str]) -> tuple[str, str] | None:
-    """Split-K of two products of one dot, where it is not the same.
+    """The split-K of two products of one dot, or None if it is the same.
 
     XLA splits the contracted dimension of both operands, so that they keep their number of
     elements, and writes the partial sums into a result with one more leading dimension. A result
-    that grew because an operand did (a padded or larger batch) is no split.
+    that is larger because an operand is (a padded or larger batch) is not a split.
 
     Args:
-      one, two: shapes of left and right operand, perhaps more, and, last, of the result.
+      one, two: shapes of the left operand, the right operand, any further operands, and the result.
 
     >>> whole = ("bf16[8,64]", "bf16[64,32]", "bf16[8,32]")
     >>> split_k(whole, ("bf16[8,4,16]", "bf16[4,16,32]", "f32[4,8,32]"))
     ('1', '4')
     """
-    operands = [sorted(_product(_dims(shape)) for shape in shapes[:2]) for shapes in (one, two)]
+    operands = [sorted(prod(_dims(shape)) for shape in shapes[:2]) for shapes in (one, two)]
     first, second = _dims(_first(one[-1])), _dims(_first(two[-1]))
     if min(len(one), len(two)) < 3 or operands[0] != operands[1]:
         return None
-    sizes = _product(first), _product(second)
+    sizes = prod(first), prod(second)
     if sizes[0] == sizes[1] or 0 in sizes:
         return None
     if first[1:] == second[1:] and len(first) > 2:
@@ -83,9 +89,11 @@ def split_k(one: Sequence[str], two: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
-def _kind_aspects(a: Described, b: Described, node: Node, other: Node) -> Iterator[Aspect]:
+def _kind_aspects(
+    a: InstructionDescriber, b: InstructionDescriber, node: Node, other: Node
+) -> Iterator[Aspect]:
     if (node.gemm is None) != (other.gemm is None):
-        yield Aspect("kind", str(a.what(node)), str(b.what(other)))
+        yield Aspect("kind", str(a.category(node)), str(b.category(other)))
     for name in ("opcode", "fusion_kind", "custom_call_target"):
         one, two = getattr(node.instruction, name), getattr(other.instruction, name)
         if one != two:
@@ -93,10 +101,15 @@ def _kind_aspects(a: Described, b: Described, node: Node, other: Node) -> Iterat
 
 
 def _collective_aspects(matching: Matching, node: Node, other: Node) -> Iterator[Aspect]:
-    """Which devices exchange, and whether others run meanwhile."""
+    """The devices that communicate, and whether the collective is asynchronous."""
     one, two = (
         next(
-            (each for each in side.program.plan.collectives or () if each.instruction == name), None
+            (
+                collective
+                for collective in side.program.plan.collectives or ()
+                if collective.instruction == name
+            ),
+            None,
         )
         for side, name in ((matching.a, node.name), (matching.b, other.name))
     )
@@ -106,11 +119,12 @@ def _collective_aspects(matching: Matching, node: Node, other: Node) -> Iterator
         two.replica_groups,
         two.source_target_pairs,
     ):
-        # Words in braces are taken for layouts, which sentences leave out.
-        yield Aspect("devices", *(each.devices.translate(_ROUND) for each in (one, two)))
+        # Sentences drop text in braces, since it is usually a layout.
+        devices = (side.devices.translate(_BRACES_TO_PARENTHESES) for side in (one, two))
+        yield Aspect("devices", *devices)
     if one.asynchronous != two.asynchronous:
-        said = ("synchronous", "asynchronous")
-        yield Aspect("waiting", said[one.asynchronous], said[two.asynchronous])
+        words = ("synchronous", "asynchronous")
+        yield Aspect("waiting", words[one.asynchronous], words[two.asynchronous])
 
 
 def _form_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
@@ -120,19 +134,19 @@ def _form_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
 
 
 def _config_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
-    """What the backend was told; the fields that differ, where both are of one kind."""
+    """The fields of the backend config that differ, if both instructions are of one kind."""
     if one.backend_config == two.backend_config:
         return
-    kinds = [(each.opcode, each.fusion_kind, each.custom_call_target) for each in (one, two)]
+    kinds = [(side.opcode, side.fusion_kind, side.custom_call_target) for side in (one, two)]
     if kinds[0] != kinds[1]:
         return
-    emitters = [each.fusion_backend_kind or "XLA's own" for each in (one, two)]
+    emitters = [side.fusion_backend_kind or "XLA's own" for side in (one, two)]
     if emitters[0] != emitters[1]:
         yield Aspect("emitter", *emitters)
         return
-    fields = [_fields(each.backend_config) for each in (one, two)]
+    fields = [_fields(side.backend_config) for side in (one, two)]
     for name in sorted(fields[0] | fields[1]):
-        values = [each.get(name) for each in fields]
+        values = [config.get(name) for config in fields]
         if None in values and _is_default(values[0] or values[1] or ""):
             continue
         if values[0] != values[1] and not (one.shape != two.shape and name in _FROM_SHAPES):
@@ -140,13 +154,13 @@ def _config_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
 
 
 def _is_default(value: str) -> bool:
-    """What a field of a proto is where it is not written: another version may write it."""
+    """Whether a proto field has its default value, which some versions write and others omit."""
     return value in ("0", "False", "", "[]") or value.endswith(("_INVALID", "_UNSET", "_UNKNOWN"))
 
 
 def _fields(config: str) -> dict[str, str]:
-    """Fields of a backend config by their own name; several of one name are told together."""
-    found: dict[str, list[str]] = {}
+    """Fields of a backend config by name, without their parents; equal names are joined."""
+    fields: dict[str, list[str]] = {}
 
     def walk(name: str, value: object) -> None:
         if isinstance(value, dict):
@@ -157,18 +171,18 @@ def _fields(config: str) -> dict[str, str]:
                 walk(name, inner)
         else:
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            found.setdefault(name, []).append(f"[{text}]" if isinstance(value, list) else text)
+            fields.setdefault(name, []).append(f"[{text}]" if isinstance(value, list) else text)
 
     try:
         walk("", json.loads(config) if config else {})
     except (ValueError, RecursionError):
         return {}
-    return {name: " ".join(texts) for name, texts in found.items()}
+    return {name: " ".join(texts) for name, texts in fields.items()}
 
 
 def _bodies(matching: Matching, one: Instruction, two: Instruction) -> tuple[str, str]:
-    """What only the one and only the other body does, by opcode."""
-    ours, theirs = (
+    """The opcodes that are only in the first body, and those only in the second."""
+    opcodes_a, opcodes_b = (
         Counter(
             inner.opcode
             for called in instruction.called_computations
@@ -178,7 +192,7 @@ def _bodies(matching: Matching, one: Instruction, two: Instruction) -> tuple[str
         )
         for side, instruction in ((matching.a, one), (matching.b, two))
     )
-    return _counted(ours - theirs), _counted(theirs - ours)
+    return _counted(opcodes_a - opcodes_b), _counted(opcodes_b - opcodes_a)
 
 
 def _counted(counts: Counter[str]) -> str:
@@ -188,7 +202,7 @@ def _counted(counts: Counter[str]) -> str:
 
 
 def _reads_the_same(matching: Matching, node: Node, other: Node) -> bool:
-    """False only where all operands are known on both sides: a new operand is told by itself."""
+    """Whether the operands are paired; also True if one has no pair, which is a change itself."""
     pairs, reverse = matching.instructions, matching.reverse
     if not all(name in pairs for name in node.operands):
         return True
@@ -202,17 +216,10 @@ def _without_layouts(shape: str) -> str:
 
 
 def _first(shape: str) -> str:
-    """The result among a tuple of result and workspace."""
+    """The first element of a tuple of result and workspace; another shape as it is."""
     return shape.removeprefix("(").partition("}")[0]
 
 
 def _dims(shape: str) -> list[int]:
     digits = dims_of(shape).partition("[")[2].rstrip("]")
     return [int(dim) for dim in digits.split(",") if dim.isdecimal()]
-
-
-def _product(dims: list[int]) -> int:
-    product = 1
-    for dim in dims:
-        product *= dim
-    return product

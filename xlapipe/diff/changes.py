@@ -1,14 +1,13 @@
-"""What is different between two plans, as frozen data; `sentences` says it in words."""
+"""Every kind of change between two plans, as frozen data; `wording` puts each into words."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from xlapipe.plan import SourceLine, Totals
+from xlapipe.plan import SourceLine
 
 
 class Place(StrEnum):
-    """What memory is for, as XLA's totals divide it."""
+    """What memory is used for; the same division as in `Totals`."""
 
     ARGUMENT = "argument"
     OUTPUT = "output"
@@ -17,16 +16,16 @@ class Place(StrEnum):
     THREAD_LOCAL = "thread-local"
 
 
-class Room(StrEnum):
-    """Why an arena is larger than what is alive at the moment of the comparison."""
+class SlackReason(StrEnum):
+    """Why an arena is larger than the values alive at the position where arenas are compared."""
 
     ELSEWHERE = "fuller at another moment"
     PACKING = "lost by the packing"
     UNKNOWN = "no live ranges"
 
 
-class What(StrEnum):
-    """What an instruction is to people."""
+class InstructionCategory(StrEnum):
+    """What kind of work an instruction does."""
 
     GEMM = "gemm"
     COLLECTIVE = "collective"
@@ -36,18 +35,21 @@ class What(StrEnum):
 
 
 class Action(StrEnum):
+    """What happened to an instruction from A to B."""
+
     ADDED = "added"
     REMOVED = "removed"
     CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """An instruction as its author knows it.
+class OperationName:
+    """An instruction named by the user's code, not by XLA's instruction name.
 
     Attributes:
-      label: `dot`, or what the op_name ends in, or the opcode.
-      scope: the op_name's modules, e.g. `layers_0/mlp/down_proj`.
+      label: `dot`, or the last part of the op_name, or the opcode.
+      scope: the modules in the op_name, e.g. `layers_0/mlp/down_proj`.
+      source: the line of user code that it comes from, if known.
     """
 
     label: str
@@ -57,7 +59,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Aspect:
-    """One thing about a pair of instructions that is not the same; texts for people."""
+    """One property in which two paired instructions differ; `a` and `b` are its values as text."""
 
     name: str
     a: str
@@ -66,18 +68,20 @@ class Aspect:
 
 @dataclass(frozen=True, slots=True)
 class InstructionChange:
-    """An instruction that came, went, or is done otherwise.
+    """An instruction that was added, removed or changed.
 
     Attributes:
-      a, b: its names in the two plans.
-      a_bytes, b_bytes: of the values that it writes; None where it is not there.
-      shape: of its result (in B, where it is there).
-      aspects: of a changed one; never empty.
+      what: its category.
+      subject: its name in the user's code.
+      shape: of its result; B's shape unless it was removed.
+      a, b: its instruction names in the two plans; None in the plan without it.
+      a_bytes, b_bytes: bytes of the values that it writes; None in the plan without it.
+      aspects: what changed; empty unless `action` is CHANGED.
     """
 
-    what: What
+    what: InstructionCategory
     action: Action
-    subject: Subject
+    subject: OperationName
     shape: str
     a: str | None
     b: str | None
@@ -87,14 +91,14 @@ class InstructionChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ValueHeld:
-    """A value at the moment at which the temporary memory of the two plans is compared.
+class ComparedValue:
+    """A value at the schedule position where the temporary memory of the two plans is compared.
 
     Attributes:
-      name: XLA's, in its own plan.
-      held_bytes: what it takes of the arena at that moment.
-      place: where it lies: `temp`, or the label of the leaf in whose memory it lies.
-      alive: at the moment.
+      name: XLA's name in its own plan.
+      held_bytes: bytes of the arena that it occupies at that position.
+      place: `temp`, or the label of the leaf whose allocation contains it.
+      alive: whether it is alive at that position.
     """
 
     name: str
@@ -111,13 +115,13 @@ class BytesChange:
 
     Attributes:
       label: of the leaf, for arguments and outputs; the shape, for constants.
-      a_alias, b_alias: label of the argument in whose memory an output lies.
-      a_held, b_held: for a value in temporary memory.
-      change: what was done otherwise about the instruction that writes the value.
-      subject: that instruction.
-      room: for a line of an arena's room to spare.
-      moment: for `Room.ELSEWHERE`, where the larger arena is fullest; `fullest` is where the
-        smaller one is, and `fullest_value` the largest value there.
+      a_alias, b_alias: label of the argument whose allocation an output is in, if any.
+      a_held, b_held: the value, for a line about one value in temporary memory.
+      change: the change of the instruction that writes the value.
+      subject: the name of that instruction.
+      room: for a line about the unused bytes of an arena, the reason for them.
+      moment: for `SlackReason.ELSEWHERE`, the instruction at the peak of the larger arena;
+        `fullest` is that of the smaller arena, and `fullest_value` the largest value there.
       color: of the arena; XLA's memory space.
     """
 
@@ -127,13 +131,13 @@ class BytesChange:
     label: str = ""
     a_alias: str | None = None
     b_alias: str | None = None
-    a_held: ValueHeld | None = None
-    b_held: ValueHeld | None = None
+    a_held: ComparedValue | None = None
+    b_held: ComparedValue | None = None
     change: InstructionChange | None = None
-    subject: Subject | None = None
-    room: Room | None = None
-    moment: Subject | None = None
-    fullest: Subject | None = None
+    subject: OperationName | None = None
+    room: SlackReason | None = None
+    moment: OperationName | None = None
+    fullest: OperationName | None = None
     fullest_value: str = ""
     color: int = 0
 
@@ -144,11 +148,11 @@ class BytesChange:
 
 @dataclass(frozen=True, slots=True)
 class AliasChange:
-    """An argument that is written over by another output than before, or by none.
+    """An argument that is aliased to different outputs in A and B, or in only one of them.
 
     Attributes:
-      a, b: label of the output; None without one.
-      a_donor, b_donor: donated, and left without alias.
+      a, b: label of the output; None without an alias.
+      a_donor, b_donor: whether it is donated but not aliased.
     """
 
     argument: str
@@ -160,7 +164,12 @@ class AliasChange:
 
 @dataclass(frozen=True, slots=True)
 class LeafChange:
-    """An argument or an output that the other program has not, or has in another form."""
+    """An argument or an output that is in only one program, or differs in shape or donation.
+
+    Attributes:
+      kind: `argument` or `output`.
+      a, b: label, shape and donation; None in the program without it.
+    """
 
     kind: str
     a: str | None
@@ -169,7 +178,12 @@ class LeafChange:
 
 @dataclass(frozen=True, slots=True)
 class PlacementChange:
-    """Values that lie elsewhere, at no cost of their own; `a` equal to `b` for other offsets."""
+    """Values that are in a different allocation, or at a different offset of the same one.
+
+    Attributes:
+      a, b: where they are; equal if only offsets differ.
+      largest_bytes: size of the largest of them.
+    """
 
     a: str
     b: str
@@ -179,7 +193,7 @@ class PlacementChange:
 
 @dataclass(frozen=True, slots=True)
 class ThunkChange:
-    """Thunks of a kind, of which there are more or fewer."""
+    """The numbers of thunks of one kind in A and B, which differ."""
 
     kind: str
     a: int
@@ -188,7 +202,7 @@ class ThunkChange:
 
 @dataclass(frozen=True, slots=True)
 class LaunchChange:
-    """Thunks of a kind that are launched otherwise: grid, threads or shared memory."""
+    """The number of thunks of one kind whose grid, threads or shared memory differ."""
 
     kind: str
     count: int
@@ -196,7 +210,7 @@ class LaunchChange:
 
 @dataclass(frozen=True, slots=True)
 class OrderChange:
-    """Instructions of both plans that run in another order."""
+    """How many of the instructions in both plans run in a different order."""
 
     count: int
     of: int
@@ -204,16 +218,20 @@ class OrderChange:
 
 @dataclass(frozen=True, slots=True)
 class OutputChange:
-    """An output that another instruction computes."""
+    """An output that is computed by a different instruction."""
 
     label: str
-    a: Subject
-    b: Subject
+    a: OperationName
+    b: OperationName
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenChange:
-    """HLO that differs in what a plan does not hold: literals, slices, dimension numbers."""
+    """HLO that differs only in what a plan does not record: literals, slices, dimension numbers.
+
+    Attributes:
+      a, b: the first line of HLO that differs.
+    """
 
     a: str
     b: str
@@ -229,38 +247,3 @@ Change = (
     | OutputChange
     | HiddenChange
 )
-
-
-@dataclass(frozen=True)
-class Difference:
-    """All that is different between the plans A and B.
-
-    Attributes:
-      context: what the two were made with, where that differs: `jaxlib` to ("0.10.2", "0.11.2").
-      programs: how the programs themselves differ; not empty means that two programs, not two
-        compiles of one, were compared.
-      account: lines whose deltas add up to the difference of `total_allocation_bytes`.
-      changes: what is different besides, the most bytes written first.
-      first_stage: the compiler stage at which the two part; None where they do not, or the
-        dumps do not tell.
-    """
-
-    a_name: str
-    b_name: str
-    a_totals: Totals
-    b_totals: Totals
-    context: Mapping[str, tuple[str, str]]
-    programs: tuple[LeafChange, ...]
-    account: tuple[BytesChange, ...]
-    changes: tuple[Change, ...]
-    first_stage: str | None = None
-
-    @property
-    def delta_bytes(self) -> int:
-        """Total of B less total of A; what the lines of `account` add up to."""
-        return self.b_totals.total_allocation_bytes - self.a_totals.total_allocation_bytes
-
-    @property
-    def same(self) -> bool:
-        """Whether the plans are the same, whatever they were made with."""
-        return not (self.programs or self.account or self.changes)

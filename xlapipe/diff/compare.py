@@ -1,18 +1,15 @@
-"""Two programs, or two dumps, to a Difference."""
+"""Compares two programs."""
 
 from collections.abc import Mapping
 
 from xlapipe.diff.account import account
-from xlapipe.diff.changes import (
-    Change,
-    Difference,
-    InstructionChange,
-)
-from xlapipe.diff.described import Described
-from xlapipe.diff.instructions import instruction_changes
-from xlapipe.diff.interface import alias_changes, leaf_changes, output_changes
+from xlapipe.diff.changes import Change, InstructionChange
+from xlapipe.diff.describe import InstructionDescriber
+from xlapipe.diff.difference import Difference
+from xlapipe.diff.instruction_changes import instruction_changes
+from xlapipe.diff.leaf_changes import alias_changes, leaf_changes, output_changes
 from xlapipe.diff.matching import match
-from xlapipe.diff.schedule import order_change, placement_changes, thunk_changes
+from xlapipe.diff.schedule_changes import order_change, placement_changes, thunk_changes
 from xlapipe.plan.program import Program
 
 
@@ -23,17 +20,21 @@ def compare(
     names: tuple[str, str] = ("A", "B"),
     context: Mapping[str, tuple[str, str]] | None = None,
 ) -> Difference:
-    """All that is different between the plans of two programs.
+    """Everything that differs between the plans of two programs.
 
-    The lines of `account` add up to the difference of the totals, whatever the two are.
+    The lines of `account` always add up to the difference of the totals.
+
+    Args:
+      names: of the two, for display.
+      context: settings and versions that differ; see `Difference`.
     """
     matching = match(a, b)
-    ours, theirs = Described(matching.a), Described(matching.b)
-    instructions = tuple(instruction_changes(matching, ours, theirs))
-    lines = account(matching, ours, theirs, instructions)
-    ordered = sorted(instructions, key=lambda change: -_written(change))
+    describe_a, describe_b = InstructionDescriber(matching.a), InstructionDescriber(matching.b)
+    instructions = tuple(instruction_changes(matching, describe_a, describe_b))
+    lines = account(matching, describe_a, describe_b, instructions)
+    ordered = sorted(instructions, key=lambda change: -_written_bytes(change))
     changes: list[Change] = [*ordered, *alias_changes(matching)]
-    changes += output_changes(matching, ours, theirs)
+    changes += output_changes(matching, describe_a, describe_b)
     changes += thunk_changes(matching)
     changes += order_change(matching)
     changes += placement_changes(matching)
@@ -49,5 +50,5 @@ def compare(
     )
 
 
-def _written(change: InstructionChange) -> int:
+def _written_bytes(change: InstructionChange) -> int:
     return max(change.a_bytes or 0, change.b_bytes or 0)

@@ -1,8 +1,8 @@
-"""What an instruction computes, as a number that no name, id or file order enters.
+"""What an instruction computes, as a number that does not depend on names, ids or file order.
 
-Equal things get equal numbers by interning (hash-consing): a term is a tuple of what an
-instruction says itself and of the numbers of its operands and called computations, and the table
-gives the same term the same number, in both plans. There are no collisions.
+Equal computations get equal numbers by interning (hash-consing): a term is a tuple of an
+instruction's own properties and the numbers of its operands and called computations. One table for
+both plans gives equal terms equal numbers, without collisions.
 """
 
 from collections.abc import Hashable, Mapping
@@ -12,7 +12,7 @@ from functools import lru_cache
 from xlapipe.plan import Computation, HloModule, Instruction, Plan
 from xlapipe.plan.gemms import Gemm
 
-# Instructions that neither run nor take memory of their own; `-done` belongs to its `-start`.
+# Instructions that neither run nor allocate memory; a `-done` is part of its `-start`.
 FREE = frozenset(
     {"after-all", "async-done", "async-update", "bitcast", "constant", "copy-done", "domain"}
     | {"get-tuple-element", "parameter", "partition-id", "replica-id", "tuple"}
@@ -22,12 +22,13 @@ _FLOW = frozenset({"async-start", "call", "conditional", "while"})
 
 
 class Terms:
-    """The table of terms; one is shared by the two plans that are compared."""
+    """The table of terms, shared by the two plans that are compared."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, term: Hashable) -> int:
+        """The number of a term; equal terms have equal numbers."""
         return self._numbers.setdefault(term, len(self._numbers))
 
 
@@ -37,13 +38,13 @@ class Node:
 
     Attributes:
       position: in the order in which computations are entered and scheduled.
-      operands: names of nodes and parameters, past bitcasts, tuples and the like.
-      local: number of what it does, whatever its operands: opcode, shape, body, configuration.
-      body: number of what it calls by value.
+      operands: names of nodes and parameters; bitcasts, tuples and the like are skipped.
+      local: number of the operation without its operands: opcode, shape, body, configuration.
+      body: number of the computations that it calls by value.
       identity: number of what it computes from the program's arguments.
       scope: op_name without the name of the jitted function.
-      scopes: those of its body too.
-      gemm: for a matrix product.
+      scopes: its scope and those of its body.
+      gemm: set for a matrix product.
     """
 
     instruction: Instruction
@@ -62,13 +63,13 @@ class Node:
 
     @property
     def dot(self) -> str | None:
-        """Scope of the dot, for a matrix product."""
+        """Scope of the dot; None if this is not a matrix product."""
         return None if self.gemm is None else scope_of(self.gemm.op_name)
 
 
 @lru_cache(maxsize=1 << 16)
 def scope_of(op_name: str | None) -> str:
-    """The op_name without the names of jitted functions in front.
+    """The op_name without the names of jitted functions at its start.
 
     >>> scope_of("jit(step)/jit(main)/layers_0/mlp/dot_general")
     'layers_0/mlp/dot_general'
@@ -83,8 +84,8 @@ class Identities:
     """The nodes of one plan.
 
     Args:
-      anchors: what a parameter of the entry stands for, by its instruction's name; parameters of
-        two plans that stand for the same leaf have the same anchor.
+      anchors: identity of a parameter of the entry, by its instruction's name; parameters of two
+        plans that are the same leaf have the same anchor.
     """
 
     def __init__(self, plan: Plan, terms: Terms, anchors: Mapping[str, Hashable]) -> None:
@@ -101,7 +102,7 @@ class Identities:
             self._number_nodes(plan.module)
 
     def _number_contents(self, module: HloModule) -> None:
-        """Computations that are called by value: a fusion's body, a reduction's sum.
+        """Numbers the computations that are called by value: a fusion's body, a reduction's sum.
 
         A module lists them before their callers.
         """
@@ -125,7 +126,7 @@ class Identities:
         )
 
     def _number_nodes(self, module: HloModule) -> None:
-        """Callers come before what they call, so that a loop's body knows its loop."""
+        """Numbers the instructions that run, callers first: a body's terms contain its loop."""
         entries = list(module.computations) if module.entry is None else [module.entry]
         entered: dict[str, Hashable] = dict.fromkeys(entries, None)
         pending = list(entries)
@@ -134,10 +135,12 @@ class Identities:
             if computation is None:
                 continue
             identities: dict[str, int] = {}
-            seen_through = _operands_seen_through(computation)
+            operands = _effective_operands(computation)
             for instruction in computation.instructions:
                 local = self._local(instruction)
-                term: Hashable = tuple([identities.get(each, -1) for each in instruction.operands])
+                term: Hashable = tuple(
+                    [identities.get(operand, -1) for operand in instruction.operands]
+                )
                 if instruction.opcode == "parameter":
                     anchor = self._anchors.get(instruction.name)
                     term = (entered[name], anchor if entered[name] is None else None)
@@ -149,8 +152,7 @@ class Identities:
                             entered[called] = (identity, role)
                             pending.append(called)
                 if instruction.opcode not in FREE:
-                    operands = seen_through[instruction.name]
-                    self._add(instruction, operands, local, identity)
+                    self._add(instruction, operands[instruction.name], local, identity)
 
     def _add(
         self, instruction: Instruction, operands: tuple[str, ...], local: int, identity: int
@@ -190,24 +192,24 @@ class Identities:
         )
 
     def _called(self, instruction: Instruction) -> int:
-        """What it calls by value; what a loop or a call runs is compared by itself."""
+        """Number of the computations called by value; bodies of loops and calls have own nodes."""
         if instruction.opcode in _FLOW or not instruction.called_computations:
             return len(instruction.called_computations)
         contents = [self._contents.get(name, -1) for name in instruction.called_computations]
         return self._terms.number(tuple(contents))
 
 
-def _operands_seen_through(computation: Computation) -> dict[str, tuple[str, ...]]:
-    """Operands of each instruction that run or are parameters, past what only passes them on."""
-    ends: dict[str, tuple[str, ...]] = {}
+def _effective_operands(computation: Computation) -> dict[str, tuple[str, ...]]:
+    """Operands that run or are parameters: bitcasts, tuples and the like are replaced by theirs."""
+    replacements: dict[str, tuple[str, ...]] = {}
     operands: dict[str, tuple[str, ...]] = {}
     for instruction in computation.instructions:
         read: list[str] = []
         for name in instruction.operands:
-            read.extend(ends.get(name, (name,)))
+            read.extend(replacements.get(name, (name,)))
         operands[instruction.name] = tuple(read)
         if instruction.opcode == "tuple":
-            ends[instruction.name] = tuple(read)
+            replacements[instruction.name] = tuple(read)
         elif instruction.opcode in FREE and instruction.opcode != "parameter":
-            ends[instruction.name] = tuple(read[:1])
+            replacements[instruction.name] = tuple(read[:1])
     return operands

@@ -1,4 +1,4 @@
-"""Arguments and outputs by the names of the program's author, and which of two programs' agree."""
+"""Arguments and outputs with their pytree paths, and the pairing of those of two programs."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from xlapipe.plan.program import Program
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ComparedLeaf:
     """An argument or an output of the compiled module.
 
     Attributes:
-      label: pytree path, e.g. `cache[0]['k']`; `parameter 3` or `output 1` where none is known.
+      label: pytree path, e.g. `cache[0]['k']`; `parameter 3` or `output 1` if unknown.
       shape: as XLA prints it, without layout.
-      number: of the parameter, or index of the output.
-      donated: None where the dump does not tell.
-      allocation: where it lies; None where the HLO cannot tell.
-      instruction: of a parameter.
+      number: parameter number and shape index, or output index.
+      donated: None if unknown.
+      allocation: that it is in; None if the HLO does not determine it.
+      instruction: name of the parameter instruction; empty for an output.
     """
 
     label: str
@@ -30,18 +30,18 @@ class Leaf:
     instruction: str = ""
 
 
-def argument_leaves(program: Program) -> tuple[Leaf, ...]:
+def argument_leaves(program: Program) -> tuple[ComparedLeaf, ...]:
     """One leaf per parameter allocation, in order of parameter number."""
     plan = program.plan
-    known = {leaf.parameter_number: leaf for leaf in program.arguments}
-    found = []
+    arguments = {leaf.parameter_number: leaf for leaf in program.arguments}
+    leaves = []
     for allocation in plan.allocations:
         number = allocation.parameter_number
         if number is None:
             continue
-        value = next((v for v in allocation.values if _is_parameter(plan, v.instruction)), None)
+        value = next((value for value in allocation.values if _is_parameter(plan, value)), None)
         instruction = plan.instructions.get(value.instruction) if value is not None else None
-        leaf = known.get(number)
+        leaf = arguments.get(number)
         if leaf is not None:
             label = leaf.path
         else:
@@ -49,8 +49,8 @@ def argument_leaves(program: Program) -> tuple[Leaf, ...]:
             label = label.replace("\\'", "'") or f"parameter {number}"
         if allocation.parameter_shape_index:
             label += "".join(f"{{{index}}}" for index in allocation.parameter_shape_index)
-        found.append(
-            Leaf(
+        leaves.append(
+            ComparedLeaf(
                 label=label,
                 shape=dims_of(value.shape) if value is not None else "",
                 number=(number, *allocation.parameter_shape_index),
@@ -59,16 +59,16 @@ def argument_leaves(program: Program) -> tuple[Leaf, ...]:
                 instruction=instruction.name if instruction is not None else "",
             )
         )
-    return tuple(sorted(found, key=lambda leaf: leaf.number))
+    return tuple(sorted(leaves, key=lambda leaf: leaf.number))
 
 
-def _is_parameter(plan: Plan, name: str) -> bool:
-    found = plan.instructions.get(name)
-    return found is not None and found.opcode == "parameter"
+def _is_parameter(plan: Plan, value: LogicalBuffer) -> bool:
+    instruction = plan.instructions.get(value.instruction)
+    return instruction is not None and instruction.opcode == "parameter"
 
 
-def output_leaves(program: Program) -> tuple[Leaf, ...]:
-    """One leaf per output; empty where the dump holds no HLO."""
+def output_leaves(program: Program) -> tuple[ComparedLeaf, ...]:
+    """One leaf per output; empty if the dump contains no HLO."""
     plan = program.plan
     if plan.module is None or plan.module.entry is None:
         return ()
@@ -81,31 +81,31 @@ def output_leaves(program: Program) -> tuple[Leaf, ...]:
         else [root.shape]
     )
     labels = {leaf.index: leaf.path for leaf in program.outputs}
-    homes = _output_allocations(program, shapes)
+    allocations = _output_allocations(program, shapes)
     return tuple(
-        Leaf(
+        ComparedLeaf(
             label=labels.get(index, f"output {index}"),
             shape=dims_of(shape),
             number=(index,),
             donated=None,
-            allocation=homes.get(index),
+            allocation=allocations.get(index),
         )
         for index, shape in enumerate(shapes)
     )
 
 
 def _output_allocations(program: Program, shapes: Sequence[str]) -> dict[int, BufferAllocation]:
-    """Where each output lies; an output is left out where the HLO cannot tell.
+    """The allocation of each output, without outputs for which the HLO does not determine it.
 
-    Of an instruction with several results a plan does not tell which is which output: those of
-    one type and size are taken in order, each once, so that the answer depends on no number.
+    A plan does not record which result of an instruction is which output: results of one type and
+    size are taken in order, each once, so that the answer does not depend on allocation numbers.
     """
     plan = program.plan
-    found: dict[int, BufferAllocation] = {}
+    allocations: dict[int, BufferAllocation] = {}
     for alias in plan.aliases:
         parameter = plan.parameter_allocation(alias.parameter_number)
         if alias.output_index is not None and parameter is not None:
-            found[(alias.output_index or (0,))[0]] = parameter
+            allocations[(alias.output_index or (0,))[0]] = parameter
     results: dict[str, list[tuple[LogicalBuffer, BufferAllocation]]] = {}
     for allocation in plan.allocations:
         if is_live_out(allocation) and not allocation.is_a(AllocationKind.PARAMETER):
@@ -113,18 +113,19 @@ def _output_allocations(program: Program, shapes: Sequence[str]) -> dict[int, Bu
                 results.setdefault(value.instruction, []).append((value, allocation))
     taken: set[int] = set()
     for index, maker in makers(program).items():
-        if index in found or index >= len(shapes):
+        if index in allocations or index >= len(shapes):
             continue
-        for value, allocation in sorted(results.get(maker, ()), key=lambda each: _part(each[0])):
+        for value, allocation in sorted(results.get(maker, ()), key=lambda pair: _part(pair[0])):
             if allocation.index not in taken and _extent(value.shape) == _extent(shapes[index]):
-                found[index] = allocation
+                allocations[index] = allocation
                 taken.add(allocation.index)
                 break
-    return found
+    return allocations
 
 
 def _part(value: LogicalBuffer) -> tuple[int, ...]:
-    """
+    """The tuple index in the value's name.
+
     >>> _part(LogicalBuffer("fusion.1{10}", 0, 4, "f32[]"))
     (10,)
     """
@@ -133,19 +134,19 @@ def _part(value: LogicalBuffer) -> tuple[int, ...]:
 
 
 def _extent(shape: str) -> tuple[str, int]:
-    """Type and number of elements: a bitcast may stand between a value and the output."""
+    """Type and number of elements, which a bitcast between a value and the output keeps."""
     dtype, _, dims = dims_of(shape).partition("[")
     return dtype, prod(int(dim) for dim in dims.rstrip("]").split(",") if dim.isdecimal())
 
 
 def makers(program: Program) -> dict[int, str]:
-    """The instruction that computes each output, past bitcasts and the like."""
+    """The instruction that computes each output; bitcasts and the like are skipped."""
     module = program.plan.module
     if module is None or module.entry is None:
         return {}
     entry = module.computations[module.entry]
     root = entry.by_name[entry.root]
-    found = {}
+    by_output = {}
     for index, output in enumerate(root.operands if root.opcode == "tuple" else (root.name,)):
         name, seen = output, set[str]()
         while name in entry.by_name and name not in seen:
@@ -154,19 +155,20 @@ def makers(program: Program) -> dict[int, str]:
             if instruction.opcode not in FREE or not instruction.operands:
                 break
             name = instruction.operands[0]
-        found[index] = name
-    return found
+        by_output[index] = name
+    return by_output
 
 
 def dims_of(shape: str) -> str:
-    """
+    """The shape without its layout.
+
     >>> dims_of("bf16[128,1024]{1,0}")
     'bf16[128,1024]'
     """
     return shape.partition("{")[0] if not shape.startswith("(") else shape
 
 
-def pair_leaves(a: Sequence[Leaf], b: Sequence[Leaf]) -> dict[int, int]:
+def pair_leaves(a: Sequence[ComparedLeaf], b: Sequence[ComparedLeaf]) -> dict[int, int]:
     """Index in `a` to index in `b`: by label, else by number and shape, else by shape in order."""
     pairs: dict[int, int] = {}
     keys = (
@@ -175,25 +177,26 @@ def pair_leaves(a: Sequence[Leaf], b: Sequence[Leaf]) -> dict[int, int]:
         lambda leaf: leaf.shape or None,
     )
     for key in keys:
-        waiting: dict[Hashable, list[int]] = {}
-        taken = set(pairs.values())
-        for at, leaf in enumerate(b):
-            if at not in taken and key(leaf) is not None:
-                waiting.setdefault(key(leaf), []).append(at)
-        for at, leaf in enumerate(a):
-            if at not in pairs and waiting.get(key(leaf)):
-                pairs[at] = waiting[key(leaf)].pop(0)
+        unpaired: dict[Hashable, list[int]] = {}
+        paired = set(pairs.values())
+        for index, leaf in enumerate(b):
+            if index not in paired and key(leaf) is not None:
+                unpaired.setdefault(key(leaf), []).append(index)
+        for index, leaf in enumerate(a):
+            if index not in pairs and unpaired.get(key(leaf)):
+                pairs[index] = unpaired[key(leaf)].pop(0)
     return pairs
 
 
-def anchors(leaves: Sequence[Leaf], numbers: Mapping[int, int]) -> dict[str, Hashable]:
-    """What each parameter instruction stands for; `numbers` gives paired leaves one number."""
+def anchors(leaves: Sequence[ComparedLeaf], numbers: Mapping[int, int]) -> dict[str, Hashable]:
+    """The identity of each parameter instruction; `numbers` gives paired leaves one number."""
     return {
-        leaf.instruction: numbers.get(at, ("alone", leaf.label))
-        for at, leaf in enumerate(leaves)
+        leaf.instruction: numbers.get(index, ("unpaired", leaf.label))
+        for index, leaf in enumerate(leaves)
         if leaf.instruction
     }
 
 
 def is_live_out(allocation: BufferAllocation) -> bool:
+    """Whether the allocation contains an output."""
     return allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)

@@ -1,20 +1,21 @@
-"""Which instruction of one plan is which of the other.
+"""Pairs the instructions of two plans.
 
-Instructions are paired by what they compute and where they come from, never by name or index,
-in passes from the strictest likeness to the loosest. Each pass puts what is left into buckets by
-a key and pairs within a bucket in schedule order, so that a pass takes linear time:
+Instructions are paired by what they compute and by their scope, never by name or index, in passes
+from the strictest criterion to the loosest. Each pass puts the instructions that are not yet paired
+into buckets by a key and pairs within a bucket in schedule order, so that a pass takes linear time:
 
-1. the same computation of the same arguments (`identity`); first those that are used alike,
-   since a plan does not tell two slices of one value apart, then those of one scope;
-2. the same operation (`local`) at the same scope;
+1. the same computation of the same arguments (`identity`); first those with the same users, since
+   a plan does not record which part of a value a slice takes, then those with the same scope;
+2. the same operation (`local`) and scope;
 3. products of the same dot;
-4. the same scope, opcode and dimensions; the same scope and opcode, where both have as many
-   (in 2 to 4 first those that read the same parameters, then the others);
-5. the most op_names in common, for fusions that were cut differently;
+4. the same scope, opcode and dimensions; the same scope and opcode, if both plans have the same
+   number of them (in 2 to 4 first those that read the same parameters, then the others);
+5. the most op_names in common, for fusions with different boundaries;
 6. the same scope;
-7. the same operation on operands that are paired with each other; where the metadata is silent.
+7. the same operation on operands that are paired with each other, for instructions without
+   metadata.
 
-Passes 4 to 7 are for what the compiler did differently: what they pair is compared, and shown.
+Passes 4 to 7 pair instructions that the compiler treated differently; these pairs are compared.
 """
 
 from collections import defaultdict
@@ -24,7 +25,7 @@ from functools import cached_property
 
 from xlapipe.diff.identity import Identities, Node, Terms
 from xlapipe.diff.leaves import (
-    Leaf,
+    ComparedLeaf,
     anchors,
     argument_leaves,
     dims_of,
@@ -34,10 +35,10 @@ from xlapipe.diff.leaves import (
 )
 from xlapipe.plan.program import Program
 
-# An op_name that more instructions carry tells nothing about any of them.
-_MOST_HOLDERS = 128
-# Of the op_names of both: less in common is another fusion.
-_LEAST_IN_COMMON = 0.34
+# An op_name that more instructions have does not identify any of them.
+_MAX_WITH_SCOPE = 128
+# The share of common op_names below which two fusions are not paired.
+_MIN_COMMON_SHARE = 0.34
 
 _Key = Callable[[Node], Hashable]
 
@@ -51,17 +52,17 @@ class Side:
     """
 
     program: Program
-    arguments: tuple[Leaf, ...]
-    outputs: tuple[Leaf, ...]
+    arguments: tuple[ComparedLeaf, ...]
+    outputs: tuple[ComparedLeaf, ...]
     nodes: dict[str, Node]
 
 
 @dataclass(frozen=True)
 class Matching:
-    """Two programs and what of them belongs together.
+    """Two programs with their paired leaves and instructions.
 
     Attributes:
-      arguments, outputs: index of the leaf in `a` to that in `b`.
+      arguments, outputs: index of a leaf in `a` to the index in `b`.
       instructions: name in `a` to name in `b`.
     """
 
@@ -82,31 +83,35 @@ def match(a: Program, b: Program) -> Matching:
     terms = Terms()
     arguments_a, arguments_b = argument_leaves(a), argument_leaves(b)
     pairs = pair_leaves(arguments_a, arguments_b)
-    anchors_a = anchors(arguments_a, {at: at for at in pairs})
-    anchors_b = anchors(arguments_b, {other: at for at, other in pairs.items()})
+    anchors_a = anchors(arguments_a, {index: index for index in pairs})
+    anchors_b = anchors(arguments_b, {other: index for index, other in pairs.items()})
     side_a = Side(a, arguments_a, output_leaves(a), Identities(a.plan, terms, anchors_a).nodes)
     side_b = Side(b, arguments_b, output_leaves(b), Identities(b.plan, terms, anchors_b).nodes)
     parameters = {
-        arguments_a[at].instruction: arguments_b[other].instruction
-        for at, other in pairs.items()
-        if arguments_a[at].instruction and arguments_b[other].instruction
+        arguments_a[index].instruction: arguments_b[other].instruction
+        for index, other in pairs.items()
+        if arguments_a[index].instruction and arguments_b[other].instruction
     }
     outputs = pair_leaves(side_a.outputs, side_b.outputs)
-    used_a = _uses(side_a, {at: at for at in outputs})
-    used_b = _uses(side_b, {other: at for at, other in outputs.items()})
+    users_a = _users(side_a, {index: index for index in outputs})
+    users_b = _users(side_b, {other: index for index, other in outputs.items()})
     passes = _Passes(side_a.nodes, side_b.nodes, parameters)
-    return Matching(side_a, side_b, pairs, outputs, parameters | passes.run(used_a, used_b))
+    return Matching(side_a, side_b, pairs, outputs, parameters | passes.run(users_a, users_b))
 
 
-def _uses(side: Side, outputs: dict[int, int]) -> dict[str, Hashable]:
-    """By which instructions each is read, and as which outputs it leaves the program."""
-    uses: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+def _users(side: Side, outputs: dict[int, int]) -> dict[str, Hashable]:
+    """For each instruction, the instructions that read it and the outputs that it computes.
+
+    Args:
+      outputs: index of an output to a number that paired outputs of both sides share.
+    """
+    users: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for node in side.nodes.values():
         for name in node.operands:
-            uses[name].append((node.local, node.scope))
+            users[name].append((node.local, node.scope))
     for index, name in makers(side.program).items():
-        uses[name].append((-1, str(outputs.get(index))))
-    return {name: tuple(sorted(found)) for name, found in uses.items()}
+        users[name].append((-1, str(outputs.get(index))))
+    return {name: tuple(sorted(readers)) for name, readers in users.items()}
 
 
 def _operation(node: Node) -> Hashable | None:
@@ -127,17 +132,23 @@ def _scope_and_opcode(node: Node) -> Hashable | None:
 
 
 class _Passes:
+    """The nodes that are not yet paired, and the passes that pair them.
+
+    Paired nodes and parameters share a number in `_number_a` and `_number_b`.
+    """
+
     def __init__(self, a: dict[str, Node], b: dict[str, Node], parameters: dict[str, str]) -> None:
-        self._left_a, self._left_b = dict(a), dict(b)
+        self._unpaired_a, self._unpaired_b = dict(a), dict(b)
         self._number_a = {name: number for number, name in enumerate(parameters)}
         self._number_b = {parameters[name]: number for name, number in self._number_a.items()}
         self._parameters = len(parameters)
         self._pairs: dict[str, str] = {}
 
-    def run(self, used_a: dict[str, Hashable], used_b: dict[str, Hashable]) -> dict[str, str]:
+    def run(self, users_a: dict[str, Hashable], users_b: dict[str, Hashable]) -> dict[str, str]:
+        """All passes in order; name in `a` to name in `b`."""
         self._pair(
-            lambda node: (node.identity, node.scope, used_a.get(node.name)),
-            lambda node: (node.identity, node.scope, used_b.get(node.name)),
+            lambda node: (node.identity, node.scope, users_a.get(node.name)),
+            lambda node: (node.identity, node.scope, users_b.get(node.name)),
         )
         self._pair(lambda node: (node.identity, node.scope))
         self._pair(lambda node: node.identity)
@@ -145,23 +156,26 @@ class _Passes:
             self._pair_reading(key)
             self._pair(key)
         self._pair_reading(_scope_and_opcode)
-        self._pair(_scope_and_opcode, as_many=True)
+        self._pair(_scope_and_opcode, same_count=True)
         self._pair_by_scopes()
-        self._pair(lambda node: node.scope or None, as_many=True)
+        self._pair(lambda node: node.scope or None, same_count=True)
         self._pair_by_operands()
         return self._pairs
 
     def _pair_reading(self, key: _Key) -> None:
-        """Pairs by `key` and by the parameters that are read: keys and values have one scope."""
+        """Pairs by `key` and by the parameters that are read.
+
+        Keys and values of an attention layer have one scope, and different parameters.
+        """
 
         def reads(node: Node, numbers: dict[str, int]) -> Hashable | None:
-            found = key(node)
+            node_key = key(node)
             parameters = [
                 numbers[name]
                 for name in node.operands
                 if numbers.get(name, self._parameters) < self._parameters
             ]
-            return (found, *parameters) if parameters and found is not None else None
+            return (node_key, *parameters) if parameters and node_key is not None else None
 
         self._pair(
             lambda node: reads(node, self._number_a), lambda node: reads(node, self._number_b)
@@ -170,43 +184,49 @@ class _Passes:
     def _take(self, one: Node, other: Node) -> None:
         self._pairs[one.name] = other.name
         self._number_a[one.name] = self._number_b[other.name] = len(self._number_a)
-        del self._left_a[one.name], self._left_b[other.name]
+        del self._unpaired_a[one.name], self._unpaired_b[other.name]
 
-    def _pair(self, key: _Key, key_b: _Key | None = None, *, as_many: bool = False) -> None:
-        """Pairs within buckets of equal keys; with `as_many`, only where both have as many."""
-        ours = _buckets(self._left_a.values(), key)
-        theirs = _buckets(self._left_b.values(), key_b or key)
-        for bucket, nodes in ours.items():
-            others = theirs.get(bucket, [])
-            if not as_many or len(nodes) == len(others):
+    def _pair(self, key: _Key, key_b: _Key | None = None, *, same_count: bool = False) -> None:
+        """Pairs within buckets of equal keys.
+
+        Args:
+          key_b: the key of the nodes of `b`; default: `key`.
+          same_count: pair only in buckets with the same number of nodes of `a` and `b`.
+        """
+        buckets_a = _buckets(self._unpaired_a.values(), key)
+        buckets_b = _buckets(self._unpaired_b.values(), key_b or key)
+        for bucket, nodes in buckets_a.items():
+            others = buckets_b.get(bucket, [])
+            if not same_count or len(nodes) == len(others):
                 for one, other in zip(nodes, others, strict=False):
                     self._take(one, other)
 
     def _pair_by_scopes(self) -> None:
-        holders: defaultdict[str, list[Node]] = defaultdict(list)
-        for node in self._left_a.values():
+        """Pairs by the share of common op_names, largest first; equal shapes take precedence."""
+        with_scope: defaultdict[str, list[Node]] = defaultdict(list)
+        for node in self._unpaired_a.values():
             for scope in node.scopes:
-                holders[scope].append(node)
+                with_scope[scope].append(node)
         candidates: list[tuple[float, int, int, Node, Node]] = []
-        for other in self._left_b.values():
+        for other in self._unpaired_b.values():
             shared: defaultdict[str, int] = defaultdict(int)
             for scope in other.scopes:
-                if len(holders[scope]) <= _MOST_HOLDERS:
-                    for node in holders[scope]:
+                if len(with_scope[scope]) <= _MAX_WITH_SCOPE:
+                    for node in with_scope[scope]:
                         shared[node.name] += 1
             for name, count in shared.items():
-                one = self._left_a[name]
+                one = self._unpaired_a[name]
                 share = count / len(one.scopes | other.scopes)
                 share += one.instruction.shape == other.instruction.shape
-                if share >= _LEAST_IN_COMMON:
+                if share >= _MIN_COMMON_SHARE:
                     candidates.append((-share, one.position, other.position, one, other))
         candidates.sort(key=lambda candidate: candidate[:3])
         for *_, one, other in candidates:
-            if one.name in self._left_a and other.name in self._left_b:
+            if one.name in self._unpaired_a and other.name in self._unpaired_b:
                 self._take(one, other)
 
     def _pair_by_operands(self) -> None:
-        """In schedule order, so that a pair may pair those that read it."""
+        """Pairs by opcode and operands, in schedule order: operands are paired before readers."""
 
         def key(node: Node, numbers: dict[str, int]) -> Hashable:
             instruction = node.instruction
@@ -216,25 +236,25 @@ class _Passes:
 
         waiting: defaultdict[Hashable, list[Node]] = defaultdict(list)
         pending = sorted(
-            [(node.position, 0, node) for node in self._left_a.values()]
-            + [(node.position, 1, node) for node in self._left_b.values()],
+            [(node.position, 0, node) for node in self._unpaired_a.values()]
+            + [(node.position, 1, node) for node in self._unpaired_b.values()],
             key=lambda entry: entry[:2],
         )
         for _, side, node in pending:
             numbers = self._number_b if side else self._number_a
-            found = key(node, numbers)
-            others = waiting[(1 - side, found)]
+            node_key = key(node, numbers)
+            others = waiting[(1 - side, node_key)]
             if others:
                 other = others.pop(0)
                 self._take(*((other, node) if side else (node, other)))
             else:
-                waiting[(side, found)].append(node)
+                waiting[(side, node_key)].append(node)
 
 
 def _buckets(nodes: Iterable[Node], key: _Key) -> dict[Hashable, list[Node]]:
     buckets: dict[Hashable, list[Node]] = {}
     for node in nodes:
-        found = key(node)
-        if found is not None:
-            buckets.setdefault(found, []).append(node)
+        node_key = key(node)
+        if node_key is not None:
+            buckets.setdefault(node_key, []).append(node)
     return buckets

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from xlapipe.diff.changes import Difference, InstructionChange
+from xlapipe.diff.changes import InstructionChange
 from xlapipe.diff.compare import compare
+from xlapipe.diff.difference import Difference
 from xlapipe.diff.stages import (
     StageTexts,
     first_stage,

@@ -1,4 +1,4 @@
-"""What memory is for, and whose it is."""
+"""What an allocation is used for, and the leaf that it belongs to."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from xlapipe.plan import AllocationKind, BufferAllocation
 
 
 def place_of(allocation: BufferAllocation) -> Place:
-    """As `Totals` divides the total."""
+    """The use of an allocation, by the same rules as `Totals`."""
     for kind, place in (
         (AllocationKind.THREAD_LOCAL, Place.THREAD_LOCAL),
         (AllocationKind.PARAMETER, Place.ARGUMENT),
@@ -21,13 +21,14 @@ def place_of(allocation: BufferAllocation) -> Place:
 
 
 def unnamed(allocation: BufferAllocation) -> str:
+    """A label for a live-out allocation without a known output."""
     if allocation.values and all(value.shape.startswith("(") for value in allocation.values):
-        return "the table of outputs"
-    return "outputs that the HLO does not name"
+        return "the pointer table of the outputs"
+    return "outputs without a name in the HLO"
 
 
 def aliased_to(side: Side) -> dict[str, str]:
-    """Label of an output to that of the argument in whose memory it lies."""
+    """Label of an output to the label of the argument that it is aliased to."""
     labels = {leaf.number: leaf.label for leaf in side.arguments}
     outputs = {leaf.number: leaf.label for leaf in side.outputs}
     return {
@@ -40,18 +41,18 @@ def aliased_to(side: Side) -> dict[str, str]:
 
 
 def place_labels(side: Side) -> Callable[[str], str]:
-    """Where a value lies, by its name: a leaf's label, `temp`, `constant` or `thread-local`."""
+    """A function from a value's name to a leaf's label, `temp`, `constant` or `thread-local`."""
     labels: dict[int, str] = {}
     for leaf in (*reversed(side.outputs), *reversed(side.arguments)):
         if leaf.allocation is not None:
             labels[leaf.allocation.index] = leaf.label
-    homes = side.program.plan.allocation_of_value
+    allocations = side.program.plan.allocation_of_value
 
     def place(name: str) -> str:
-        allocation = homes[name]
+        allocation = allocations[name]
         kind = place_of(allocation)
         if kind is Place.TEMP and allocation.color:
-            return f"temp of color {allocation.color}"
+            return f"temp (color {allocation.color})"
         return labels.get(allocation.index, unnamed(allocation) if kind is Place.OUTPUT else kind)
 
     return place

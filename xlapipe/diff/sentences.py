@@ -1,26 +1,27 @@
-"""A Difference in words: what changed, where it comes from, what it costs.
+"""Changes in words, grouped.
 
-Lines that differ only in the numbers of layers are said once, with their count: `layers_*`.
+Changes that differ only in the numbers of layers are one sentence with their count: `layers_*`.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
-from xlapipe.diff.changes import Difference
-from xlapipe.diff.words import bytes_in_words, change_in_words, leaf_in_words
+from xlapipe.diff.changes import BytesChange, Change, LeafChange
+from xlapipe.diff.wording import account_text, change_text, leaf_text
 
 _NUMBER = re.compile(r"(?<=[_\[.{])\d+(?=[\]/.}_]|$)")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One line for people.
+    """One line of text about one change, or about several of one form.
 
     Attributes:
-      delta_bytes: what it adds to the total; None for what costs nothing.
-      count: changes that it stands for.
+      delta_bytes: bytes that it adds to the total; None for a change that has no cost itself.
+      count: the number of changes that it states.
     """
 
     text: str
@@ -28,48 +29,60 @@ class Sentence:
     count: int
 
 
-def account_sentences(difference: Difference) -> list[Sentence]:
-    """The difference of the totals, line by line; the deltas add up to it."""
-    return _grouped(
-        difference.account,
-        bytes_in_words,
-        delta=lambda line: line.delta_bytes,
-        key=lambda line: line.place,
-    )
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """The sentences of a difference; iterating gives all of them in the order to show them.
+
+    Attributes:
+      programs: how two different programs differ in arguments and outputs.
+      account: the difference of the totals, largest first; the deltas add up to it.
+      changes: what else differs.
+    """
+
+    programs: tuple[Sentence, ...]
+    account: tuple[Sentence, ...]
+    changes: tuple[Sentence, ...]
+
+    def __iter__(self) -> Iterator[Sentence]:
+        yield from self.programs
+        yield from self.account
+        yield from self.changes
 
 
-def change_sentences(difference: Difference) -> list[Sentence]:
-    """What is different besides."""
-    return _grouped(difference.changes, change_in_words, delta=lambda _: None, key=type)
+def leaf_sentences(leaves: Iterable[LeafChange]) -> tuple[Sentence, ...]:
+    """Sentences for `Difference.programs`."""
+    groups = _grouped(leaves, leaf_text, key=lambda leaf: leaf.kind)
+    return tuple(Sentence(text, None, len(group)) for text, group in groups)
 
 
-def program_sentences(difference: Difference) -> list[Sentence]:
-    """How two different programs differ."""
-    return _grouped(
-        difference.programs, leaf_in_words, delta=lambda _: None, key=lambda leaf: leaf.kind
-    )
+def change_sentences(changes: Iterable[Change]) -> tuple[Sentence, ...]:
+    """Sentences for `Difference.changes`."""
+    groups = _grouped(changes, change_text, key=type)
+    return tuple(Sentence(text, None, len(group)) for text, group in groups)
+
+
+def account_sentences(account: Iterable[BytesChange]) -> tuple[Sentence, ...]:
+    """Sentences for `Difference.account`, largest first; growth and shrinkage stay separate."""
+    groups = _grouped(account, account_text, key=lambda line: (line.place, line.delta_bytes > 0))
+    sentences = [
+        Sentence(text, sum(line.delta_bytes for line in group), len(group))
+        for text, group in groups
+    ]
+    return tuple(sorted(sentences, key=lambda sentence: -abs(sentence.delta_bytes or 0)))
 
 
 def _grouped(
-    items: Iterable[Any],
-    say: Callable[[Any, Callable[[str], str]], str],
+    items: Iterable[_Item],
+    text_of: Callable[[_Item, Callable[[str], str]], str],
     *,
-    delta: Callable[[Any], int | None],
-    key: Callable[[Any], object],
-) -> list[Sentence]:
-    groups: dict[tuple[object, str, bool], list[Any]] = {}
+    key: Callable[[_Item], object],
+) -> Iterator[tuple[str, list[_Item]]]:
+    """Items of one key and of one text but for numbers, with that text."""
+    groups: dict[tuple[object, str], list[_Item]] = {}
     for item in items:
-        sign = (delta(item) or 0) > 0
-        groups.setdefault((key(item), say(item, _starred), sign), []).append(item)
-    sentences = []
-    for (_, starred, _), group in groups.items():
-        deltas = [delta(item) for item in group]
-        total = None if deltas[0] is None else sum(each or 0 for each in deltas)
-        text = say(group[0], str) if len(group) == 1 else f"{len(group)} × {starred}"
-        sentences.append(Sentence(text, total, len(group)))
-    if all(sentence.delta_bytes is not None for sentence in sentences):
-        sentences.sort(key=lambda sentence: -abs(sentence.delta_bytes or 0))
-    return sentences
+        groups.setdefault((key(item), text_of(item, _starred)), []).append(item)
+    for (_, starred), group in groups.items():
+        yield text_of(group[0], str) if len(group) == 1 else f"{len(group)} × {starred}", group
 
 
 def _starred(name: str) -> str:

@@ -5,27 +5,9 @@ The totals are each plan's own, the sentences those of `xlapipe diff`.
 
 from dataclasses import asdict, dataclass
 
-from xlapipe.diff import (
-    Opened,
-    account_sentences,
-    change_sentences,
-    compare_opened,
-    program_sentences,
-)
+from xlapipe.diff import Opened, Sentence, compare_opened
 from xlapipe.plan import Plan
 from xlapipe.report.subject import Subject
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """One change in words.
-
-    Attributes:
-      delta_bytes: what it adds to the total; None for what costs nothing.
-    """
-
-    text: str
-    delta_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +49,19 @@ def compare(before: Subject, after: Subject) -> Comparison:
         Opened(before.path, before.program, before.dump),
         Opened(after.path, after.program, after.dump),
     )
-    programs = program_sentences(difference)
-    notes = [f"{name}: {one} → {other}" for name, (one, other) in difference.context.items()]
+    notes = difference.context_lines()
     if difference.same:
         notes.append("The plans are the same.")
-    if programs:
+    if difference.programs:
         notes.append("These are different programs; what follows is a best effort.")
     if difference.first_stage is not None:
         notes.append(f"First apart in {difference.first_stage}.")
-    said = [*programs, *account_sentences(difference), *change_sentences(difference)]
     return Comparison(
         before.name,
         after.name,
         compare_totals(before.plan, after.plan),
         tuple(notes),
-        tuple(Sentence(each.text, each.delta_bytes) for each in said),
+        tuple(difference.sentences()),
     )
 
 

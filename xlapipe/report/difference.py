@@ -1,21 +1,15 @@
 """A difference between two plans for a terminal: totals, the account, what changed besides."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.text import Text
 
-from xlapipe.diff import (
-    Difference,
-    Sentence,
-    account_sentences,
-    change_sentences,
-    program_sentences,
-)
+from xlapipe.diff import Difference, Sentence
 
 _LARGEST_ROWS = 40
-_LARGEST_CONTEXT = 12
+_MAX_CONTEXT_LINES = 12
 
 
 def print_difference(difference: Difference) -> None:
@@ -23,17 +17,17 @@ def print_difference(difference: Difference) -> None:
     console = Console(soft_wrap=True, highlight=False)
     console.print(Text(f"A  {difference.a_name}"))
     console.print(Text(f"B  {difference.b_name}"))
-    for name, (one, other) in list(difference.context.items())[:_LARGEST_CONTEXT]:
-        console.print(Text(f"   {name}: {one} → {other}"))
+    for line in difference.context_lines()[:_MAX_CONTEXT_LINES]:
+        console.print(Text(f"   {line}"))
     if difference.same:
         console.print("the plans are the same")
         return
-    programs = program_sentences(difference)
-    if programs:
+    sentences = difference.sentences()
+    if sentences.programs:
         console.print(
             Text("different programs; what follows is a best effort", style="bold yellow")
         )
-        _print_lines(console, programs)
+        _print_lines(console, sentences.programs)
     if difference.first_stage is not None:
         console.print(Text(f"first apart in {difference.first_stage}"))
     a, b = difference.a_totals, difference.b_totals
@@ -44,15 +38,14 @@ def print_difference(difference: Difference) -> None:
             style="bold",
         )
     )
-    for sentence in account_sentences(difference):
+    for sentence in sentences.account:
         console.print(Text(f"{sentence.delta_bytes or 0:+17,} B  {sentence.text}"))
-    changes = change_sentences(difference)
-    if changes:
+    if sentences.changes:
         console.print(Text("what changed", style="bold"))
-        _print_lines(console, changes)
+        _print_lines(console, sentences.changes)
 
 
-def _print_lines(console: Console, sentences: list[Sentence]) -> None:
+def _print_lines(console: Console, sentences: Sequence[Sentence]) -> None:
     for sentence in sentences[:_LARGEST_ROWS]:
         console.print(Text(f"  {sentence.text}"))
     if len(sentences) > _LARGEST_ROWS:

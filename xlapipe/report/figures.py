@@ -12,7 +12,7 @@ from xlapipe.report.donation import donation_figures
 from xlapipe.targets.topology import Topology
 
 if TYPE_CHECKING:
-    from xlapipe.diff import Difference, Sentence
+    from xlapipe.diff import Difference
     from xlapipe.expect import Finding
 
 
@@ -162,12 +162,7 @@ def failed(findings: "Sequence[Finding]") -> int:
 
 
 def difference_figures(difference: "Difference") -> dict[str, Any]:
-    """The JSON of `xlapipe diff`: data of every change, and the sentences that say them."""
-    from xlapipe.diff import account_sentences, change_sentences, program_sentences
-
-    def said(sentences: "Sequence[Sentence]") -> list[dict[str, Any]]:
-        return [asdict(sentence) for sentence in sentences]
-
+    """The JSON of `xlapipe diff`: the data of every change, and sentences that state them."""
     return {
         "same": difference.same,
         "a": {"name": difference.a_name, "totals": asdict(difference.a_totals)},
@@ -182,9 +177,5 @@ def difference_figures(difference: "Difference") -> dict[str, Any]:
         "changes": [
             {"change": type(change).__name__, **asdict(change)} for change in difference.changes
         ],
-        "sentences": {
-            "programs": said(program_sentences(difference)),
-            "account": said(account_sentences(difference)),
-            "changes": said(change_sentences(difference)),
-        },
+        "sentences": asdict(difference.sentences()),
     }

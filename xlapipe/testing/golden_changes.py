@@ -2,13 +2,7 @@
 
 from collections.abc import Iterator
 
-from xlapipe.diff import (
-    Opened,
-    account_sentences,
-    change_sentences,
-    compare_opened,
-    program_sentences,
-)
+from xlapipe.diff import Opened, compare_opened
 from xlapipe.dumps.dump import Dump
 from xlapipe.plan.donation import donations
 
@@ -29,9 +23,7 @@ def changes(golden: Dump, found: Dump) -> Iterator[str]:
     difference = compare_opened(
         Opened(golden.path, golden.program, golden), Opened(found.path, found.program, found)
     )
-    for name, (one, other) in difference.context.items():
-        yield f"{name}: {one} → {other}"
-    said = [*program_sentences(difference), *account_sentences(difference)]
-    for sentence in [*said, *change_sentences(difference)]:
+    yield from difference.context_lines()
+    for sentence in difference.sentences():
         cost = f"{sentence.delta_bytes:+,} B: " if sentence.delta_bytes else ""
         yield f"{cost}{sentence.text}"

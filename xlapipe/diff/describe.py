@@ -1,10 +1,10 @@
-"""A program's instructions as its author knows them."""
+"""What an instruction does, what it writes, and its name in the user's code."""
 
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
-from xlapipe.diff.changes import Subject, What
+from xlapipe.diff.changes import InstructionCategory, OperationName
 from xlapipe.diff.identity import Node, scope_of
 from xlapipe.diff.matching import Side
 from xlapipe.plan.copies import find_copies
@@ -14,8 +14,8 @@ _COLLECTIVES = COLLECTIVES | {"recv", "send"}
 
 
 @dataclass(frozen=True)
-class Described:
-    """A side with what is needed to speak of its instructions."""
+class InstructionDescriber:
+    """Describes the instructions of one side."""
 
     side: Side
 
@@ -31,10 +31,10 @@ class Described:
                 written[value.instruction] += value.size_bytes
         return written
 
-    def what(self, node: Node) -> What:
-        """What the instruction is to people."""
+    def category(self, node: Node) -> InstructionCategory:
+        """What kind of work the instruction does."""
         if node.gemm is not None:
-            return What.GEMM
+            return InstructionCategory.GEMM
         opcodes = [node.instruction.opcode]
         module = self.side.program.plan.module
         if node.instruction.opcode == "async-start" and module is not None:
@@ -43,36 +43,40 @@ class Described:
                     module.computations[called].opcodes if called in module.computations else ()
                 )
         if any(opcode.removesuffix("-start") in _COLLECTIVES for opcode in opcodes):
-            return What.COLLECTIVE
+            return InstructionCategory.COLLECTIVE
         if node.name in self._copies:
-            return What.COPY
-        return What.FUSION if node.instruction.opcode == "fusion" else What.OTHER
+            return InstructionCategory.COPY
+        return (
+            InstructionCategory.FUSION
+            if node.instruction.opcode == "fusion"
+            else InstructionCategory.OTHER
+        )
 
     def written_bytes(self, node: Node) -> int:
-        """Size of the values that the instruction defines; a tuple's table of pointers too."""
+        """Size of the values that the instruction defines, including a tuple's pointer table."""
         return self._written_bytes[node.name]
 
-    def subject(self, name: str) -> Subject:
-        """The instruction of that name, as its author knows it."""
+    def operation(self, name: str) -> OperationName:
+        """The name in the user's code of the instruction `name`."""
         node = self.side.nodes.get(name)
         plan = self.side.program.plan
         if node is None:
             instruction = plan.instructions.get(name)
-            return Subject(
+            return OperationName(
                 instruction.opcode if instruction else name, "", plan.nearest_source(name)
             )
         if node.gemm is not None:
-            return Subject("dot", _modules(scope_of(node.gemm.op_name)), node.gemm.source)
+            return OperationName("dot", _modules(scope_of(node.gemm.op_name)), node.gemm.source)
         scope, _, label = node.scope.rpartition("/")
         source = node.instruction.source or plan.nearest_source(name)
         opcode = node.instruction.custom_call_target or node.instruction.opcode
         if node.instruction.opcode == "fusion":
-            return Subject(f"fusion {label}" if label else "fusion", scope, source)
-        return Subject(opcode, _modules(node.scope), source)
+            return OperationName(f"fusion {label}" if label else "fusion", scope, source)
+        return OperationName(opcode, _modules(node.scope), source)
 
 
 def _modules(scope: str) -> str:
-    """The scope without the primitive, and without an einsum's or a projection's formula."""
+    """The modules of a scope: without the primitive and without the formula of an einsum."""
     modules, _, _ = scope.rpartition("/")
-    before, _, last = modules.rpartition("/")
-    return before if "->" in last else modules
+    parents, _, last = modules.rpartition("/")
+    return parents if "->" in last else modules

@@ -1,4 +1,4 @@
-"""What is different at no cost of its own: where values lie, thunks, the order of the schedule."""
+"""Changes that do not change the total: placement of values, thunks, order of the schedule."""
 
 import re
 from bisect import bisect_left
@@ -14,15 +14,15 @@ _LAUNCH = re.compile(r"grid: .*")
 
 
 def placement_changes(matching: Matching) -> Iterator[PlacementChange]:
-    """Values of both plans that lie in other memory, or at another offset, by where to where."""
+    """Values of both plans that are in a different allocation or at a different offset, grouped."""
     places = place_labels(matching.a), place_labels(matching.b)
     renamed = {
-        ours[at].label: theirs[other].label
-        for ours, theirs, pairs in (
+        leaves_a[index].label: leaves_b[other].label
+        for leaves_a, leaves_b, pairs in (
             (matching.a.arguments, matching.b.arguments, matching.arguments),
             (matching.a.outputs, matching.b.outputs, matching.outputs),
         )
-        for at, other in pairs.items()
+        for index, other in pairs.items()
     }
     values_b = {
         value.name: value
@@ -46,38 +46,44 @@ def placement_changes(matching: Matching) -> Iterator[PlacementChange]:
 
 
 def thunk_changes(matching: Matching) -> Iterator[ThunkChange | LaunchChange]:
-    """Numbers of thunks by kind; where these are equal, launches. Kernels' names tell nothing."""
-    ours, theirs = matching.a.program.plan.thunks, matching.b.program.plan.thunks
-    if ours is None or theirs is None:
+    """Differences in the number of thunks by kind; if all are equal, differences of launches.
+
+    Names of kernels are ignored: they contain numbers that vary between compiles.
+    """
+    thunks_a, thunks_b = matching.a.program.plan.thunks, matching.b.program.plan.thunks
+    if thunks_a is None or thunks_b is None:
         return
-    a, b = (Counter(thunk.kind for thunk in side) for side in (ours, theirs))
+    a, b = (Counter(thunk.kind for thunk in thunks) for thunks in (thunks_a, thunks_b))
     for kind in sorted(a.keys() | b.keys()):
         if a[kind] != b[kind]:
             yield ThunkChange(kind, a[kind], b[kind])
     if a == b:
-        launches = [Counter((each.kind, _launch(each)) for each in side) for side in (ours, theirs)]
+        launches_a, launches_b = (
+            Counter((thunk.kind, _launch(thunk)) for thunk in thunks)
+            for thunks in (thunks_a, thunks_b)
+        )
         changed: Counter[str] = Counter()
-        for (kind, _), count in (launches[0] - launches[1]).items():
+        for (kind, _), count in (launches_a - launches_b).items():
             changed[kind] += count
         for kind in sorted(changed):
             yield LaunchChange(kind, changed[kind])
 
 
 def _launch(thunk: Thunk) -> str:
-    found = _LAUNCH.search(thunk.detail)
-    return " ".join(found[0].split()) if found else ""
+    match = _LAUNCH.search(thunk.detail)
+    return " ".join(match[0].split()) if match else ""
 
 
 def order_change(matching: Matching) -> Iterator[OrderChange]:
-    """How many instructions must move for the two schedules to be in one order."""
+    """The smallest number of instructions to move so that both schedules have one order."""
     order = [
         matching.b.nodes[matching.instructions[name]].position
         for name in matching.a.nodes
         if name in matching.instructions
     ]
-    tails: list[int] = []  # of increasing runs, by length
+    tails: list[int] = []  # last positions of the best increasing subsequences, by length
     for position in order:
-        at = bisect_left(tails, position)
-        tails[at : at + 1] = [position]
+        length = bisect_left(tails, position)
+        tails[length : length + 1] = [position]
     if len(tails) < len(order):
         yield OrderChange(len(order) - len(tails), len(order))

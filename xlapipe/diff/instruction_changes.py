@@ -1,24 +1,24 @@
-"""Instructions that came, went, or are done otherwise."""
+"""Instructions that were added, removed or changed."""
 
 from collections.abc import Iterator
 
 from xlapipe.diff.aspects import aspects_of
 from xlapipe.diff.changes import Action, InstructionChange
-from xlapipe.diff.described import Described
+from xlapipe.diff.describe import InstructionDescriber
 from xlapipe.diff.matching import Matching
 
 
 def instruction_changes(
-    matching: Matching, a: Described, b: Described
+    matching: Matching, a: InstructionDescriber, b: InstructionDescriber
 ) -> Iterator[InstructionChange]:
-    """Every change, in the order of A's schedule and then, for those that came, of B's."""
+    """Removed and changed instructions in the order of A's schedule, then added ones in B's."""
     for name, node in matching.a.nodes.items():
         other_name = matching.instructions.get(name)
         if other_name is None:
             yield InstructionChange(
-                what=a.what(node),
+                what=a.category(node),
                 action=Action.REMOVED,
-                subject=a.subject(name),
+                subject=a.operation(name),
                 shape=node.instruction.shape,
                 a=name,
                 b=None,
@@ -32,9 +32,9 @@ def instruction_changes(
         aspects = aspects_of(matching, a, b, node, other)
         if aspects:
             yield InstructionChange(
-                what=a.what(node) if node.gemm is not None else b.what(other),
+                what=a.category(node) if node.gemm is not None else b.category(other),
                 action=Action.CHANGED,
-                subject=b.subject(other_name) if node.gemm is None else a.subject(name),
+                subject=b.operation(other_name) if node.gemm is None else a.operation(name),
                 shape=other.instruction.shape,
                 a=name,
                 b=other_name,
@@ -45,9 +45,9 @@ def instruction_changes(
     for name, node in matching.b.nodes.items():
         if name not in matching.reverse:
             yield InstructionChange(
-                what=b.what(node),
+                what=b.category(node),
                 action=Action.ADDED,
-                subject=b.subject(name),
+                subject=b.operation(name),
                 shape=node.instruction.shape,
                 a=None,
                 b=name,

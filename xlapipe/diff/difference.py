@@ -1,0 +1,55 @@
+"""The difference between two plans: totals, changes, and the sentences that state them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xlapipe.diff.changes import BytesChange, Change, LeafChange
+from xlapipe.diff.sentences import Sentences, account_sentences, change_sentences, leaf_sentences
+from xlapipe.plan import Totals
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Everything that differs between the plans A and B.
+
+    Attributes:
+      context: settings and versions that differ: `jaxlib` to ("0.10.2", "0.11.2").
+      programs: how the programs themselves differ; if not empty, two programs were compared, not
+        two compiles of one program.
+      account: lines whose deltas add up to the difference of `total_allocation_bytes`.
+      changes: everything else that differs, the most bytes written first.
+      first_stage: the compiler stage at which the two first differ; None if they do not, or if
+        the dumps do not contain the texts to decide it.
+    """
+
+    a_name: str
+    b_name: str
+    a_totals: Totals
+    b_totals: Totals
+    context: Mapping[str, tuple[str, str]]
+    programs: tuple[LeafChange, ...]
+    account: tuple[BytesChange, ...]
+    changes: tuple[Change, ...]
+    first_stage: str | None = None
+
+    @property
+    def delta_bytes(self) -> int:
+        """Total of B minus total of A; the sum of the lines of `account`."""
+        return self.b_totals.total_allocation_bytes - self.a_totals.total_allocation_bytes
+
+    @property
+    def same(self) -> bool:
+        """Whether the plans are the same, whatever their settings and versions."""
+        return not (self.programs or self.account or self.changes)
+
+    def context_lines(self) -> list[str]:
+        """Each setting or version that differs: `jaxlib: 0.10.2 → 0.11.2`."""
+        return [f"{name}: {a} → {b}" for name, (a, b) in self.context.items()]
+
+    def sentences(self) -> Sentences:
+        """The difference in words; every output lists it in the order of `Sentences`."""
+        return Sentences(
+            programs=leaf_sentences(self.programs),
+            account=account_sentences(self.account),
+            changes=change_sentences(self.changes),
+        )

@@ -1,0 +1,91 @@
+"""Changes of arguments and outputs: leaves, aliases, and which instruction computes an output."""
+
+from collections.abc import Iterator
+
+from xlapipe.diff.changes import AliasChange, LeafChange, OutputChange
+from xlapipe.diff.describe import InstructionDescriber
+from xlapipe.diff.leaves import ComparedLeaf, makers
+from xlapipe.diff.matching import Matching, Side
+from xlapipe.diff.places import aliased_to
+from xlapipe.plan import InputOutputAlias
+
+
+def leaf_changes(matching: Matching) -> Iterator[LeafChange]:
+    """Arguments and outputs that differ between the programs, also in whether they are donated."""
+    for kind, leaves_a, leaves_b, pairs in (
+        ("argument", matching.a.arguments, matching.b.arguments, matching.arguments),
+        ("output", matching.a.outputs, matching.b.outputs, matching.outputs),
+    ):
+        for index, leaf in enumerate(leaves_a):
+            other = leaves_b[pairs[index]] if index in pairs else None
+            if other is None:
+                yield LeafChange(kind, _leaf_text(leaf), None)
+            elif leaf.shape != other.shape or _donation_differs(leaf, other):
+                yield LeafChange(kind, _leaf_text(leaf), _leaf_text(other))
+        paired = set(pairs.values())
+        for index, leaf in enumerate(leaves_b):
+            if index not in paired:
+                yield LeafChange(kind, None, _leaf_text(leaf))
+
+
+def _donation_differs(one: ComparedLeaf, other: ComparedLeaf) -> bool:
+    """Whether one is known to be donated and the other is known not to be."""
+    return None not in (one.donated, other.donated) and one.donated != other.donated
+
+
+def _leaf_text(leaf: ComparedLeaf) -> str:
+    return f"{leaf.label} {leaf.shape}" + (", donated" if leaf.donated else "")
+
+
+def alias_changes(matching: Matching) -> Iterator[AliasChange]:
+    """Arguments of both plans that are aliased to different outputs, or only in one plan."""
+    outputs_a = {argument: output for output, argument in aliased_to(matching.a).items()}
+    outputs_b = {argument: output for output, argument in aliased_to(matching.b).items()}
+    output_pairs = {
+        matching.a.outputs[index].label: matching.b.outputs[other].label
+        for index, other in matching.outputs.items()
+    }
+    for index_a, index_b in matching.arguments.items():
+        one, other = matching.a.arguments[index_a], matching.b.arguments[index_b]
+        aliases = _alias_of(matching.a, one), _alias_of(matching.b, other)
+        # Without the module's header, the output of an alias is unknown.
+        a = outputs_a.get(one.label) or ("an output" if aliases[0] else None)
+        b = outputs_b.get(other.label) or ("an output" if aliases[1] else None)
+        donors = _is_donor(matching.a, one), _is_donor(matching.b, other)
+        same = a == b or "an output" in (a, b) or output_pairs.get(a or "") == b
+        if not (same and (a is None) == (b is None)) or donors[0] != donors[1]:
+            yield AliasChange(other.label, a, b, *donors)
+        elif aliases[0] and aliases[1] and aliases[0].must_alias != aliases[1].must_alias:
+            forms = [
+                " (must-alias)" if alias.must_alias else " (may-alias)"
+                for alias in aliases
+                if alias
+            ]
+            yield AliasChange(other.label, f"{a}{forms[0]}", f"{b}{forms[1]}")
+
+
+def _alias_of(side: Side, leaf: ComparedLeaf) -> InputOutputAlias | None:
+    for alias in side.program.plan.aliases:
+        if (alias.parameter_number, *alias.parameter_index) == leaf.number:
+            return alias
+    return None
+
+
+def _is_donor(side: Side, leaf: ComparedLeaf) -> bool:
+    donors = side.program.plan.buffer_donors or ()
+    return any((number, *index) == leaf.number for number, index in donors)
+
+
+def output_changes(
+    matching: Matching, a: InstructionDescriber, b: InstructionDescriber
+) -> Iterator[OutputChange]:
+    """Outputs that A and B compute by instructions which are not paired with each other."""
+    makers_a, makers_b = makers(matching.a.program), makers(matching.b.program)
+    for index_a, index_b in matching.outputs.items():
+        maker_a, maker_b = makers_a.get(index_a), makers_b.get(index_b)
+        if maker_a is None or maker_b is None:
+            continue
+        paired = matching.instructions.get(maker_a)
+        if paired != maker_b and paired is not None and maker_b in matching.reverse:
+            label = matching.b.outputs[index_b].label
+            yield OutputChange(label, a.operation(maker_a), b.operation(maker_b))
