@@ -16,8 +16,8 @@ import pytest
 from xlapipe.cli import main
 from xlapipe.dumps.dump import EXECUTABLE, MANIFEST, open_dump, with_digests
 from xlapipe.errors import DumpError, TargetError, WorkloadError
-from xlapipe.plan.hlo import MOSAIC_CALL
 from xlapipe.plan.program import ArgumentLeaf
+from xlapipe.platforms.nvidia import MOSAIC_CALL
 from xlapipe.running import inputs as run_inputs
 from xlapipe.running import run as running
 

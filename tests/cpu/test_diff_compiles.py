@@ -10,8 +10,9 @@ from xlapipe.cli import main
 from xlapipe.compiling.child_process import Job
 from xlapipe.compiling.pipeline import dump_folder, make_dump
 from xlapipe.compiling.two_compiles import parsed_options
-from xlapipe.diff import Opened, compare_opened
+from xlapipe.diff import compare_opened
 from xlapipe.dumps.dump import open_dump
+from xlapipe.dumps.opened import Opened
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.target import target_named
 
@@ -67,9 +68,7 @@ def test_a_larger_batch_is_accounted_for(compiled: Compile, tmp_path: Path) -> N
     job = Job(reference=reference, target=target_named("h200"))
     four = make_dump(job, tmp_path, folder=HERE).dump
     one = compiled("qwen3-decode", "auto").dump
-    difference = compare_opened(
-        Opened(one.path, one.program, one), Opened(four.path, four.program, four)
-    )
+    difference = compare_opened(Opened.of_dump(one), Opened.of_dump(four))
     assert len(difference.programs) == 11
     assert sum(line.delta_bytes for line in difference.account) == difference.delta_bytes
     texts = [sentence.text for sentence in difference.sentences().account]

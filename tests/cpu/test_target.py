@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from xlapipe.cli import main
 from xlapipe.errors import TargetError
+from xlapipe.platforms.textproto import TextProtoError, parse
 from xlapipe.targets import target as target_module
 from xlapipe.targets.target import (
     Target,
@@ -18,7 +19,6 @@ from xlapipe.targets.target import (
     target_from_file,
     target_named,
 )
-from xlapipe.targets.textproto import TextProtoError, parse
 
 HERE = Path(__file__).resolve().parent
 DEVICE_CONFIG = Path(target_module.__file__).parent / "targets" / "h200_device.txtpb"

@@ -28,7 +28,7 @@ from tests.reading.replan import (
     with_new_allocation,
 )
 from xlapipe.cli import main
-from xlapipe.diff import Difference, compare, compare_paths, opened
+from xlapipe.diff import Difference, compare, compare_paths
 from xlapipe.diff.aspects import split_k
 from xlapipe.diff.changes import (
     Action,
@@ -40,6 +40,7 @@ from xlapipe.diff.changes import (
     Place,
     SlackReason,
 )
+from xlapipe.dumps.opened import open_path
 from xlapipe.plan import AllocationKind, Instruction
 from xlapipe.plan.program import Program
 
@@ -50,7 +51,7 @@ STEP = DATA / "jaxlib-0.11.2" / "step"
 
 @cache
 def program(path: Path) -> Program:
-    return opened(path).program
+    return open_path(path).program
 
 
 def golden(workload: str, policy: str) -> Path:

@@ -76,13 +76,13 @@ def test_thunks_are_those_of_the_module(tmp_path: Path) -> None:
 def test_several_modules_are_listed(tmp_path: Path) -> None:
     for path in (*STEP.iterdir(), *SHARDED.iterdir()):
         shutil.copy(path, tmp_path)
-    refuse(tmp_path, r"expected one optimised module, found 2; name one of:\n.*step.*\n.*sharded")
+    refuse(tmp_path, r"expected one optimised module, found 2; .*:\n.*step.*\n.*sharded")
 
 
 def test_an_empty_directory_and_one_without_optimised_modules(tmp_path: Path) -> None:
-    refuse(tmp_path, "expected an optimised module, .* found neither")
+    refuse(tmp_path, "expected an optimised module .* found neither")
     (tmp_path / "module_0001.jit_f.before_optimizations.hlo.pb").write_bytes(b"x")
-    refuse(tmp_path, "expected an optimised module, .* found neither")
+    refuse(tmp_path, "expected an optimised module .* found neither")
 
 
 def test_own_layout_with_a_manifest(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import KernelCount, expectation_from_json, expectation_to_json
-from xlapipe.plan.hlo import MOSAIC_CALL, TRITON_CALL, Instruction
+from xlapipe.plan.hlo import Instruction
+from xlapipe.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
 
 
 def call(config: str, target: str = TRITON_CALL) -> Instruction:

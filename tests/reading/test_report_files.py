@@ -12,8 +12,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tests.reading.dumps import texts_of
 from xlapipe.cli import main
 from xlapipe.dumps.atomic_write import write_files
+from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plan import Plan
+from xlapipe.plan.program import Program
 from xlapipe.report.markdown import render_text
 from xlapipe.report.page import render_page
 from xlapipe.report.subject import Subject, read_subject
@@ -120,7 +122,7 @@ def test_names_that_are_no_text(goldens: Path, tmp_path: Path) -> None:
 
 
 def test_an_empty_plan() -> None:
-    subject = Subject("empty", Path("empty"), Plan(()))
+    subject = Subject("empty", Opened(Path("empty"), Program(Plan(()))))
     subject.__dict__["stages"] = ()  # there is no file to read them from
     assert "0 B" in render_page([subject])
     assert "total_allocation_bytes" in render_text([subject])
@@ -162,7 +164,7 @@ def test_xprof_needs_a_proto(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     path.write_text(texts.assignment.text)
     assert main(["report", str(path), "--xprof", str(tmp_path / "log")]) == 2
     error = capsys.readouterr().err
-    assert "expected an .hlo.pb, which XProf reads, found text alone" in error
+    assert "expected an .hlo.pb, found only text" in error
     assert "--xla_dump_hlo_as_proto" in error
     assert not (tmp_path / "log").exists()
 

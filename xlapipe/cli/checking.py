@@ -1,15 +1,36 @@
-"""`check`: plans against expectations, compiled first where no dump is named."""
+"""`check`: plans against expectations; a workload is compiled first."""
 
 import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xlapipe.cli.options import Commands, add_compile_options, asked_for, print_json
+
+if TYPE_CHECKING:
+    from xlapipe.dumps.opened import Opened
+    from xlapipe.expect import Finding
+
+
+@dataclass(frozen=True)
+class CheckedPlan:
+    """One plan with the findings of its expectations.
+
+    Attributes:
+      name: as the user gave it; for a workload, with target and GEMM policy.
+      notes: what the findings do not cover, for people.
+    """
+
+    name: str
+    opened: "Opened"
+    findings: "Sequence[Finding]"
+    notes: Sequence[str]
 
 
 def add(commands: Commands) -> None:
     """Adds the commands of this module."""
-    check = commands.add("check", _check, "Hold plans against their expectations.")
+    check = commands.add("check", _check, "Check plans against their expectations.")
     check.add_argument(
         "subjects",
         nargs="+",
@@ -20,74 +41,92 @@ def add(commands: Commands) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from xlapipe.report.collectives import collective_lines
-    from xlapipe.report.donation import donation_figures
-    from xlapipe.report.figures import failed, finding_figures
+    from xlapipe.report.figures import failed
 
     results = []
     code = 0
-    for name, label, findings, notes, donated, (exchanged, asked) in _checked(options):
-        code = max(code, 1 if failed(findings) else 0)
+    for checked in _checked(options):
+        code = max(code, 1 if failed(checked.findings) else 0)
         if options.json:
-            results.append(
-                {
-                    "subject": name,
-                    "autotuning": label,
-                    "holds": not failed(findings),
-                    "notes": notes,
-                    "findings": [finding_figures(finding) for finding in findings],
-                    "donations": [donation_figures(row) for row in donated],
-                    "collectives": exchanged,
-                    "requested_collectives": asked,
-                }
-            )
+            results.append(_figures(checked))
         else:
-            from xlapipe.report.terminal import print_findings
-
-            lines = tuple(collective_lines(exchanged, asked))
-            print_findings(name, label, findings, notes, donated, lines)
+            _print(checked)
     if options.json:
         print_json(results)
     return code
 
 
-def _checked(options: argparse.Namespace) -> Any:
-    """Per subject: name, autotuning label, findings, notes, donations, collectives."""
+def _figures(checked: CheckedPlan) -> dict[str, Any]:
+    from xlapipe.plan.donation import donations
+    from xlapipe.report.donation import donation_figures
+    from xlapipe.report.figures import collectives_of, failed, finding_figures
+
+    compiled, requested = collectives_of(checked.opened)
+    rows = donations(checked.opened.program) if checked.opened.dump is not None else ()
+    return {
+        "subject": checked.name,
+        "autotuning": checked.opened.autotuning,
+        "holds": not failed(checked.findings),
+        "notes": checked.notes,
+        "findings": [finding_figures(finding) for finding in checked.findings],
+        "donations": [donation_figures(row) for row in rows],
+        "collectives": compiled,
+        "requested_collectives": requested,
+    }
+
+
+def _print(checked: CheckedPlan) -> None:
+    from xlapipe.plan.donation import donations
+    from xlapipe.report.collectives import collective_lines
+    from xlapipe.report.figures import collectives_of
+    from xlapipe.report.terminal import print_findings
+
+    opened = checked.opened
+    print_findings(
+        checked.name,
+        opened.autotuning,
+        checked.findings,
+        checked.notes,
+        donations(opened.program) if opened.dump is not None else (),
+        tuple(collective_lines(*collectives_of(opened))),
+    )
+
+
+def _checked(options: argparse.Namespace) -> Iterator[CheckedPlan]:
     import tempfile
 
-    from xlapipe.dumps.dump import Dump, is_dump, open_dump
-    from xlapipe.expect import check_all
-    from xlapipe.plan.donation import donations
-    from xlapipe.read import read_path
-    from xlapipe.report.collectives import collective_figures
-    from xlapipe.report.figures import exchanged_figures
+    from xlapipe.dumps.opened import Opened, open_path
 
-    def of_dump(name: str, dump: Dump) -> Any:
-        own = sum(item is None for item in dump.manifest.expectations)
-        notes = [f"{own} expectations of the workload's own classes need its code"] if own else []
-        if not dump.expectations:
-            notes.append("no expectations are recorded; the plan's invariants hold")
-        findings = check_all(dump.expectations, dump.program)
-        label, donated = dump.manifest.autotuning, donations(dump.program)
-        return name, label, findings, notes, donated, exchanged_figures(dump)
-
-    subjects = [(subject, Path(subject)) for subject in options.subjects]
-    compiled = [name for name, path in subjects if not path.exists()]
+    paths = {subject: Path(subject) for subject in options.subjects}
+    workloads = [subject for subject, path in paths.items() if not path.exists()]
     jobs = {}
-    if compiled:
+    if workloads:
         from xlapipe.compiling.make_jobs import jobs_of
 
-        jobs = {name: jobs_of([name], asked_for(options, options.gemm)) for name in compiled}
-    for name, path in subjects:
-        if is_dump(path):
-            yield of_dump(name, open_dump(path))
-        elif path.exists():
-            exchanged = collective_figures(read_path(path).collectives)
-            note = "no manifest, so no expectations; the plan's invariants hold"
-            yield name, "unknown", (), [note], (), (exchanged, None)
-        for job in jobs.get(name, ()):
+        # All are looked up before the first is compiled, so that a wrong name costs no time.
+        jobs = {name: jobs_of([name], asked_for(options, options.gemm)) for name in workloads}
+    for subject in options.subjects:
+        if subject not in jobs:
+            yield _check_plan(subject, open_path(paths[subject]))
+        for job in jobs.get(subject, ()):
             from xlapipe.compiling.pipeline import make_dump
 
             with tempfile.TemporaryDirectory(prefix="xlapipe-check-") as scratch:
-                made = make_dump(job, Path(scratch))
-                yield of_dump(f"{name} ({made.dump.manifest.device}, {job.policy})", made.dump)
+                dump = make_dump(job, Path(scratch)).dump
+                name = f"{subject} ({dump.manifest.device}, {job.policy})"
+                yield _check_plan(name, Opened.of_dump(dump))
+
+
+def _check_plan(name: str, opened: "Opened") -> CheckedPlan:
+    from xlapipe.expect import check_all
+
+    if opened.dump is None:
+        note = "no manifest, so no expectations; the plan's invariants hold"
+        return CheckedPlan(name, opened, (), [note])
+    expectations = opened.dump.expectations
+    notes = []
+    if unrecorded := sum(item is None for item in opened.dump.manifest.expectations):
+        notes.append(f"{unrecorded} expectations of the workload's own classes need its code")
+    if not expectations:
+        notes.append("no expectations are recorded; the plan's invariants hold")
+    return CheckedPlan(name, opened, check_all(expectations, opened.program), notes)

@@ -22,25 +22,18 @@ def add(commands: Commands) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from xlapipe.dumps.dump import is_dump, open_dump
+    from xlapipe.dumps.opened import open_path
     from xlapipe.plan.donation import donations
-    from xlapipe.plan.program import Program
-    from xlapipe.read import read_path
-    from xlapipe.report.figures import dump_figures, plan_figures
+    from xlapipe.report.figures import opened_figures
 
-    path: Path = options.path
-    if is_dump(path):
-        dump = open_dump(path)
-        figures, plan, program = dump_figures(dump), dump.plan, dump.program
-    else:
-        plan = read_path(path)
-        figures, program = plan_figures(plan), Program(plan)
+    opened = open_path(options.path)
+    figures = opened_figures(opened)
     if options.json:
         print_json(figures)
     else:
         from xlapipe.report.terminal import print_plan
 
-        print_plan(str(path), figures, plan, donations(program))
+        print_plan(str(options.path), figures, opened.plan, donations(opened.program))
     return 0
 
 

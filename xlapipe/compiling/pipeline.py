@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from xlapipe.compiling.capture import capture
 from xlapipe.compiling.child_process import Job, compile_workload
-from xlapipe.dumps.dump import Dump, Manifest, is_dump, write_dump
+from xlapipe.dumps.dump import Dump, Manifest, is_dump, with_digests, write_dump
 from xlapipe.dumps.normal_plan import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.errors import XlapipeError
@@ -100,6 +100,7 @@ def compile_dump(
     """The dump of a job, its normal form, the contents of both's files, and seconds by stage."""
     with compile_workload(job, folder=folder) as compiled:
         dump, files = capture(job, compiled, where=job.reference.name)
+        dump = replace(dump, manifest=with_digests(dump.manifest, files))
         stages = compiled.stage_seconds
     normal = normal_form(dump, files)
     return dump, normal, {**files, **normal.files()}, stages

@@ -10,7 +10,8 @@ from xlapipe.compiling.child_process import GemmPolicy, Job, XlaOption
 from xlapipe.compiling.jax_environments import parsed_version, python_with_jax
 from xlapipe.compiling.make_jobs import Asked, jobs_of
 from xlapipe.compiling.pipeline import Made, make_dumps
-from xlapipe.diff import Difference, Opened, compare_opened
+from xlapipe.diff import Difference, compare_opened
+from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
 
 _BETWEEN_OPTIONS = re.compile(r",(?=\s*xla_\w+=)")
@@ -149,7 +150,7 @@ def compare_pair(
     a, b = (made[name].dump for name in jobs)
     labels: Sequence[str] = tuple(jobs)
     return compare_opened(
-        Opened(a.path, a.program, a),
-        Opened(b.path, b.program, b),
+        Opened.of_dump(a),
+        Opened.of_dump(b),
         names=(labels[0], labels[1]),
     )

@@ -9,16 +9,14 @@ text in `wording`.
 
 from xlapipe.diff.compare import compare
 from xlapipe.diff.difference import Difference
-from xlapipe.diff.paths import Opened, compare_opened, compare_paths, opened
+from xlapipe.diff.paths import compare_opened, compare_paths
 from xlapipe.diff.sentences import Sentence, Sentences
 
 __all__ = [
     "Difference",
-    "Opened",
     "Sentence",
     "Sentences",
     "compare",
     "compare_opened",
     "compare_paths",
-    "opened",
 ]

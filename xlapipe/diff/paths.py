@@ -1,59 +1,24 @@
-"""From two paths to a Difference: dumps of xlapipe's, or any dump of XLA's."""
+"""From two paths to a Difference: dumps of xlapipe, or any dump of XLA."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from xlapipe.diff.changes import InstructionChange
 from xlapipe.diff.compare import compare
 from xlapipe.diff.difference import Difference
-from xlapipe.diff.stages import (
-    StageTexts,
-    first_stage,
-    hidden_change,
-    texts_beside,
-    texts_of_dump,
-)
-from xlapipe.dumps.dump import Dump, is_dump, open_dump
-from xlapipe.plan.program import Program
-from xlapipe.read import read_path
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A path that was read.
-
-    Attributes:
-      dump: None for a dump that xlapipe did not write.
-    """
-
-    path: Path
-    program: Program
-    dump: Dump | None
-
-    def texts(self) -> StageTexts:
-        return texts_of_dump(self.dump) if self.dump is not None else texts_beside(self.path)
-
-
-def opened(path: Path) -> Opened:
-    """Reads a dump directory, an `.hlo.pb`, or a buffer assignment.
-
-    Raises:
-      DumpError: what is missing, damaged, or made by a newer xlapipe.
-    """
-    if is_dump(path):
-        dump = open_dump(path)
-        return Opened(path, dump.program, dump)
-    return Opened(path, Program(read_path(path)), None)
+from xlapipe.diff.stages import first_stage, hidden_change
+from xlapipe.dumps.dump import Dump
+from xlapipe.dumps.opened import Opened, open_path
 
 
 def compare_paths(a: Path, b: Path) -> Difference:
     """The difference between the plans at two paths.
 
     Raises:
-      DumpError: as `opened`.
+      DumpError: as `open_path`.
     """
-    return compare_opened(opened(a), opened(b))
+    return compare_opened(open_path(a), open_path(b))
 
 
 def compare_opened(a: Opened, b: Opened, *, names: tuple[str, str] | None = None) -> Difference:
@@ -69,10 +34,10 @@ def compare_opened(a: Opened, b: Opened, *, names: tuple[str, str] | None = None
         context=_context(a.dump, b.dump),
     )
     if difference.same:
-        hidden = None if "jaxlib" in difference.context else hidden_change(a.texts(), b.texts())
+        hidden = None if "jaxlib" in difference.context else hidden_change(a, b)
         return difference if hidden is None else replace(difference, changes=(hidden,))
     other_hlo = any(isinstance(change, InstructionChange) for change in difference.changes)
-    return replace(difference, first_stage=first_stage(a.texts(), b.texts(), other_hlo=other_hlo))
+    return replace(difference, first_stage=first_stage(a, b, other_hlo=other_hlo))
 
 
 def _context(a: Dump | None, b: Dump | None) -> Mapping[str, tuple[str, str]]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import TargetError, XlapipeError
+from xlapipe.platforms.textproto import TextProtoError, parse
 from xlapipe.targets.target import Target, catalogue
-from xlapipe.targets.textproto import TextProtoError, parse
 from xlapipe.targets.topology import Topology
 
 LOCK = "autotune_lock.json"

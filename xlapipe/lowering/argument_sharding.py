@@ -10,7 +10,7 @@ from jax._src.mesh import AbstractDevice
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from xlapipe.errors import WorkloadError
-from xlapipe.targets.textproto import parse
+from xlapipe.platforms.textproto import parse
 from xlapipe.workload import Workload
 
 

@@ -6,12 +6,13 @@ batch 1, reductions of a product that XLA wrote in place of a dot.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from xlapipe.plan.dataflow import PASS_THROUGH, Dataflow, Site
 from xlapipe.plan.hlo import HloModule, Instruction, SourceLine
+from xlapipe.platforms import PLATFORMS
 
 
 class GemmBackend(StrEnum):
@@ -26,6 +27,9 @@ class GemmBackend(StrEnum):
     OTHER = "other"
 
 
+# A dump of XLA's own does not name its platform; no two platforms use one name for two backends.
+_CALLS = [row for platform in PLATFORMS for row in platform.gemm_calls]
+_FUSION_KINDS = [row for platform in PLATFORMS for row in platform.gemm_fusion_kinds]
 _MAY_BE_A_GEMM = frozenset({"custom-call", "dot", "fusion", "reduce", "scaled-dot"})
 
 
@@ -72,21 +76,16 @@ def is_dot(op_name: str | None) -> bool:
     )
 
 
-def _backend_of_target(target: str) -> GemmBackend | None:
-    if target == "__cublas$gemm":
-        return GemmBackend.CUBLAS
-    if target == "__cublas$lt$matmul$f8":
-        return GemmBackend.CUBLASLT_F8
-    if target.startswith("__cublas$lt$"):
-        return GemmBackend.CUBLASLT
-    if target.startswith("__cudnn$fmha"):
-        return GemmBackend.CUDNN
-    return None
+def _backend(name: str, table: Iterable[tuple[str, str]]) -> GemmBackend | None:
+    """The backend of the first prefix in `table` that `name` starts with."""
+    return next(
+        (GemmBackend(backend) for prefix, backend in table if name.startswith(prefix)), None
+    )
 
 
 def _custom_call(site: Site, scheduled: Site | None = None) -> Iterator[Gemm]:
     target = site.instruction.custom_call_target
-    backend = _backend_of_target(target) if target else None
+    backend = _backend(target, _CALLS) if target else None
     if backend is not None:
         yield _gemm(scheduled or site, site, backend)
 
@@ -107,14 +106,7 @@ def _fusion(dataflow: Dataflow, site: Site) -> Iterator[Gemm]:
         if inner.instruction.opcode == "reduce" and _reduces_a_dot(dataflow, inner):
             yield _gemm(site, inner, GemmBackend.REDUCE)
     for dot in dots:
-        if kind.startswith("__triton"):
-            yield _gemm(site, dot, GemmBackend.TRITON)
-        elif kind.startswith("__cudnn"):
-            yield _gemm(site, dot, GemmBackend.CUDNN)
-        elif kind.startswith("__cublas"):
-            yield _gemm(site, dot, GemmBackend.CUBLASLT)
-        else:
-            yield _gemm(site, dot, GemmBackend.OTHER)
+        yield _gemm(site, dot, _backend(kind, _FUSION_KINDS) or GemmBackend.OTHER)
 
 
 def _reduces_a_dot(dataflow: Dataflow, site: Site) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from xlapipe.platforms import PLATFORMS
+
 # XLA's collectives, in their synchronous spelling; some have one of their own for `-start`.
 COLLECTIVES = frozenset(
     {
@@ -22,13 +24,9 @@ COLLECTIVES = frozenset(
 # Opcodes of instructions that tell which devices join.
 WITH_GROUPS = COLLECTIVES | {f"{kind}-start" for kind in COLLECTIVES}
 
-# Where a Pallas kernel goes to be compiled by Triton.
-TRITON_CALL = "__gpu$xla.gpu.triton"
-# Quotes within the kernel's own text are escaped otherwise.
-_KERNEL_NAME = re.compile(r'\bname = "([^"]*)"')
-# Where a Pallas kernel for Hopper and later goes; its module's name ends so, in bytecode.
-MOSAIC_CALL = "mosaic_gpu_v2"
-_MOSAIC_NAME = re.compile(r"\\00(?!stable_mosaic_gpu)(\w+)_mosaic_gpu\b")
+_KERNEL_NAMES = {
+    call: pattern for platform in PLATFORMS for call, pattern in platform.kernel_names.items()
+}
 _FUSION_BACKEND_KIND = re.compile(r'"kind"\s*:\s*"([^"]+)"')
 
 
@@ -101,14 +99,10 @@ class Instruction(NamedTuple):
 
     @property
     def kernel_name(self) -> str | None:
-        """The name that a Pallas kernel was given, for a call of one, by Triton or Mosaic GPU."""
-        if self.custom_call_target == TRITON_CALL:
-            found = _KERNEL_NAME.search(self.backend_config)
-        elif self.custom_call_target == MOSAIC_CALL:
-            found = _MOSAIC_NAME.search(self.backend_config)
-        else:
-            return None
-        return found.group(1) if found else None
+        """The name of the Pallas kernel that a custom call runs; None for any other instruction."""
+        pattern = _KERNEL_NAMES.get(self.custom_call_target or "")
+        match = pattern.search(self.backend_config) if pattern is not None else None
+        return match.group(1) if match else None
 
     @property
     def fusion_backend_config(self) -> str:

@@ -1,9 +1,8 @@
-"""Which files of a dump belong together.
+"""Which files of a folder belong to one module.
 
-XLA names them `module_0001.jit_f.sm_9.0a_gpu_after_optimizations` and then `.hlo.pb`, `.txt`,
-`-buffer-assignment.txt`, `-buffer-assignment-values.txt` and `-live-range.txt`; thunks are in
-`module_0001.jit_f.thunk_sequence….txt`. A dump directory of xlapipe has `after_optimizations.*`,
-`buffer-assignment.txt`, `live-range.txt` and so on. Any of them may end in `.gz`.
+The names are in `xlapipe.platforms.dump_files`: those that XLA gives, such as
+`module_0001.jit_f.sm_9.0a_gpu_after_optimizations-live-range.txt`, and those in a Dump, such as
+`live-range.txt`. Any of them may end in `.gz`.
 """
 
 import re
@@ -12,25 +11,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xlapipe.errors import DumpError
-
-_BUFFERS = re.compile(
-    r"(?P<stem>.*?)-?(?P<part>buffer-assignment-values|buffer-assignment|live-range)\.txt"
+from xlapipe.platforms.dump_files import (
+    DUMP_STEM,
+    OPTIMIZED_SUFFIXES,
+    Part,
 )
-_MODULE = re.compile(r"(?P<stem>.*after_optimizations)\.(?P<part>hlo\.pb|txt)")
-_THUNKS = re.compile(r"(?P<stem>.*?)thunk_sequence(?P<after>_after_thunk_passes)?[^/]*\.txt")
-# The stem of xlapipe's own names.
-_OWN = "after_optimizations"
-# Modules that a message lists.
-_LISTED = 20
+
+# In a Dump the suffixes of buffer files stand alone, without a stem and its hyphen.
+_OPTIMIZED = {
+    part: re.compile(
+        rf"(?P<stem>.*?)-?{re.escape(suffix[1:])}"
+        if suffix.startswith("-")
+        else rf"(?P<stem>.*{DUMP_STEM}){re.escape(suffix)}"
+    )
+    for part, suffix in OPTIMIZED_SUFFIXES.items()
+}
+# Other jaxlibs put more between the name and `.txt`.
+_THUNKS = re.compile(r"(?P<stem>.*?)[.-]?thunk_sequence(?P<after>_after_thunk_passes)?[^/]*\.txt")
+# Modules that an error message lists.
+_LISTED_MODULES = 20
 _MODULE_ID = re.compile(r"module_\d+")
 
 
 @dataclass
 class DumpFiles:
-    """The files of one module; None where there is none.
+    """The files of one module; None for a part that the folder does not hold.
 
     Attributes:
-      stem: what their names have in common.
+      stem: the beginning that their names share.
     """
 
     stem: str
@@ -42,11 +50,20 @@ class DumpFiles:
     thunks: Path | None = None
 
 
+def files_at(path: Path) -> DumpFiles:
+    """The files of the module at `path`, a directory or one of the files.
+
+    Raises:
+      DumpError: as `in_directory` and `beside`.
+    """
+    return in_directory(path) if path.is_dir() else beside(path)
+
+
 def in_directory(directory: Path) -> DumpFiles:
     """The files of the one optimised module in a directory.
 
     Raises:
-      DumpError: if it holds none, or several.
+      DumpError: the directory holds no optimised module, or several.
     """
     names = _names(directory)
     modules = [
@@ -59,47 +76,57 @@ def in_directory(directory: Path) -> DumpFiles:
         return modules[0]
     if not modules:
         raise DumpError(
-            f"{directory}: expected an optimised module, that is *after_optimizations.hlo.pb or "
-            "*buffer-assignment.txt, found neither; XLA dumps nothing where a compile comes out "
-            "of the persistent cache: switch that off, or give the right directory"
+            f"{directory}: expected an optimised module (*after_optimizations.hlo.pb or "
+            "*buffer-assignment.txt), found neither; fix: give the directory that XLA dumped to, "
+            "and switch the persistent compilation cache off, since a cached compile dumps nothing"
         )
-    listed = "".join(f"\n  {files.proto or files.assignment}" for files in modules[:_LISTED])
-    if len(modules) > _LISTED:
-        listed += f"\n  and {len(modules) - _LISTED} more"
+    listed = "".join(
+        f"\n  {files.proto or files.assignment}" for files in modules[:_LISTED_MODULES]
+    )
+    if len(modules) > _LISTED_MODULES:
+        listed += f"\n  and {len(modules) - _LISTED_MODULES} more"
     raise DumpError(
-        f"{directory}: expected one optimised module, found {len(modules)}; name one of:{listed}"
+        f"{directory}: expected one optimised module, found {len(modules)}; "
+        f"fix: name one of:{listed}"
     )
 
 
 def beside(path: Path) -> DumpFiles:
-    """The files of the module to which `path` belongs; `path` alone where its name tells nothing.
+    """The files of the module that `path` belongs to; `path` alone if its name is not a known one.
 
-    `proto` is set only if `path` is the proto, or the texts that it belongs to have no buffer
-    assignment.
+    `proto` is set only if `path` is the proto, or if there is no buffer assignment as text.
 
     Raises:
-      DumpError: if the file is part of a dump whose buffer assignment is missing.
+      DumpError: the file is part of a dump whose buffer assignment is missing.
     """
     name = _plain(path.name)
+    part, stem = _part_of(name) or (None, "")
     if name.endswith(".pb"):
-        wanted = _MODULE.fullmatch(name)
-        files = _module_beside(path, wanted["stem"]) if wanted else DumpFiles(name)
+        files = _module_beside(path, stem) if part is not None else DumpFiles(name)
         files.proto = path
         return files
-    match = _BUFFERS.fullmatch(name) or _MODULE.fullmatch(name)
-    if match is None:
+    if part is None:
         return DumpFiles(name, assignment=path)
-    files = _module_beside(path, match["stem"] or _OWN)
-    if match["part"] == "buffer-assignment":
+    files = _module_beside(path, stem)
+    if part is Part.ASSIGNMENT:
         files.assignment = path
     if files.assignment is not None:
         files.proto = None
     elif files.proto is None:
         raise DumpError(
-            f"{path}: expected {match['stem']}-buffer-assignment.txt or .hlo.pb beside this "
-            "file, found neither; copy the whole dump directory"
+            f"{path}: expected {stem}-buffer-assignment.txt or {stem}.hlo.pb in the same folder, "
+            "found neither; fix: copy the whole dump directory"
         )
     return files
+
+
+def _part_of(name: str) -> tuple[Part, str] | None:
+    """What a file of this name holds, and the stem of its module; None for other names."""
+    for part, pattern in _OPTIMIZED.items():
+        match = pattern.fullmatch(name)
+        if match is not None:
+            return part, match["stem"] or DUMP_STEM
+    return None
 
 
 def _module_beside(path: Path, stem: str) -> DumpFiles:
@@ -110,7 +137,7 @@ def _module_beside(path: Path, stem: str) -> DumpFiles:
 
 
 def _names(directory: Path) -> dict[str, Path]:
-    """Files by name without `.gz`; a file that is not packed comes first."""
+    """Files by name without `.gz`; an uncompressed file is preferred."""
     try:
         paths = sorted(path for path in directory.iterdir() if path.is_file())
     except OSError as error:
@@ -126,41 +153,26 @@ def _plain(name: str) -> str:
 
 
 def _modules(names: Mapping[str, Path]) -> dict[str, DumpFiles]:
-    """The files of every module but its thunks, by stem."""
+    """The files of every module except its thunks, by stem."""
     modules: dict[str, DumpFiles] = {}
     for name, path in names.items():
-        match = _BUFFERS.fullmatch(name) or _MODULE.fullmatch(name)
-        if match is None:
-            continue
-        stem = match["stem"] or _OWN
-        files = modules.setdefault(stem, DumpFiles(stem))
-        match match["part"]:
-            case "hlo.pb":
-                files.proto = path
-            case "txt":
-                files.hlo = path
-            case "buffer-assignment":
-                files.assignment = path
-            case "buffer-assignment-values":
-                files.values = path
-            case "live-range":
-                files.live_range = path
+        part_and_stem = _part_of(name)
+        if part_and_stem is not None:
+            part, stem = part_and_stem
+            setattr(modules.setdefault(stem, DumpFiles(stem)), part.value, path)
     return modules
 
 
 def _thunks_of(stem: str, names: Mapping[str, Path]) -> Path | None:
-    """The thunk sequence of a module, after the thunk passes where there are both."""
-    found: tuple[int, bool, Path] | None = None
+    """The thunk sequence of a module; the one after the thunk passes if there are both."""
+    best: tuple[int, bool, Path] | None = None
     for name, path in names.items():
         match = _THUNKS.fullmatch(name)
-        if match is None:
+        if match is None or not stem.startswith(match["stem"]):
             continue
-        of = match["stem"]
-        if of != stem + "-" and not stem.startswith(of):
+        if not match["stem"] and stem != DUMP_STEM and _MODULE_ID.match(stem):
             continue
-        if not of and stem != _OWN and _MODULE_ID.match(stem):
-            continue
-        rank = (len(of), match["after"] is not None, path)
-        if found is None or rank[:2] > found[:2]:
-            found = rank
-    return found[2] if found else None
+        rank = (len(match["stem"]), match["after"] is not None)
+        if best is None or rank > best[:2]:
+            best = (*rank, path)
+    return best[2] if best else None

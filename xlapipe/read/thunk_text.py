@@ -11,6 +11,7 @@ A thunk is nested in the thunk before it that is indented less. Labels (`conditi
 import re
 
 from xlapipe.plan import Thunk
+from xlapipe.platforms import PLATFORMS
 from xlapipe.read.source_text import CUT, SourceText, int64, shown
 
 _THUNK = re.compile(
@@ -19,8 +20,8 @@ _THUNK = re.compile(
     r"(?:[ \t]+(?P<detail>\S.*)|[ \t]*)"
 )
 _LABEL = re.compile(r" *[a-z_]+(?:_\d+)?:")
-# These hold others, so that none of them can be the last.
-_HOLDERS = frozenset({"kAsyncStart", "kCommandBuffer", "kConditional", "kDynamicSliceFusion"})
+# Thunks of these kinds are followed by the thunks nested in them, so none of them can be the last.
+_HOLDERS = frozenset().union(*(platform.thunk_holders for platform in PLATFORMS))
 _ASYNC_ID = re.compile(r"\basync_id=(\d+)")
 _REFERENCE = re.compile(r"(?:prev|next)=(\d+)")
 

@@ -63,9 +63,9 @@ def alias_groups(subject: Subject) -> tuple[AliasGroup, ...]:
 
 def own_outputs(subject: Subject) -> tuple[OwnOutput, ...]:
     """Outputs that no argument was given up for, largest first; none where names are unknown."""
-    if subject.dump is None:
+    if subject.opened.dump is None:
         return ()
-    plan, outputs = subject.plan, subject.dump.manifest.outputs
+    plan, outputs = subject.plan, subject.opened.dump.manifest.outputs
     found = [
         OwnOutput(leaf.path, allocation.index, leaf.size_bytes)
         for leaf in outputs
@@ -81,7 +81,7 @@ def _answers(subject: Subject) -> list[tuple[str, str, str, int]]:
     aliases: dict[int, list[str]] = {}
     for alias in plan.aliases:
         aliases.setdefault(alias.parameter_number, []).append(labels.output(alias.output_index))
-    if subject.dump is None:
+    if subject.opened.dump is None:
         return _without_names(plan, labels, aliases)
     found = []
     for leaf in subject.arguments:

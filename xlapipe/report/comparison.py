@@ -5,7 +5,7 @@ The totals are each plan's own, the sentences those of `xlapipe diff`.
 
 from dataclasses import asdict, dataclass
 
-from xlapipe.diff import Opened, Sentence, compare_opened
+from xlapipe.diff import Sentence, compare_opened
 from xlapipe.plan import Plan
 from xlapipe.report.subject import Subject
 
@@ -46,8 +46,8 @@ def compare(before: Subject, after: Subject) -> Comparison:
       DumpError: a text of a dump is damaged.
     """
     difference = compare_opened(
-        Opened(before.path, before.program, before.dump),
-        Opened(after.path, after.program, after.dump),
+        before.opened,
+        after.opened,
     )
     notes = difference.context_lines()
     if difference.same:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from xlapipe.dumps.dump import Dump
+from xlapipe.dumps.opened import Opened
 from xlapipe.plan import Plan
 from xlapipe.plan.donation import donations
 from xlapipe.report.collectives import collective_figures, requested_figures
@@ -77,7 +78,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
 def dump_figures(dump: Dump) -> dict[str, Any]:
     """`plan_figures` with what the manifest knows."""
     manifest = dump.manifest
-    exchanged, asked = exchanged_figures(dump)
+    compiled, requested = _collectives_of_dump(dump)
     return {
         **plan_figures(dump.plan),
         "target": manifest.target,
@@ -92,16 +93,27 @@ def dump_figures(dump: Dump) -> dict[str, Any]:
         "arguments": [asdict(leaf) for leaf in manifest.arguments],
         "outputs": [asdict(leaf) for leaf in manifest.outputs],
         "donations": [donation_figures(row) for row in donations(dump.program)],
-        "collectives": exchanged,
-        "requested_collectives": asked,
+        "collectives": compiled,
+        "requested_collectives": requested,
     }
+
+
+def opened_figures(opened: Opened) -> dict[str, Any]:
+    """The JSON of `xlapipe show` for whatever was opened."""
+    return plan_figures(opened.plan) if opened.dump is None else dump_figures(opened.dump)
 
 
 Rows = list[dict[str, Any]] | None
 
 
-def exchanged_figures(dump: Dump) -> tuple[Rows, Rows]:
-    """The collectives of a dump, compiled and asked for."""
+def collectives_of(opened: Opened) -> tuple[Rows, Rows]:
+    """The collectives of the compiled module and of the traced program; None if unknown."""
+    if opened.dump is None:
+        return collective_figures(opened.plan.collectives), None
+    return _collectives_of_dump(opened.dump)
+
+
+def _collectives_of_dump(dump: Dump) -> tuple[Rows, Rows]:
     manifest = dump.manifest
     gpus = None if manifest.topology is None else Topology.parse(manifest.topology).gpus
     compiled = collective_figures(dump.plan.collectives, gpus)

@@ -29,7 +29,7 @@ def render_text(subjects: Sequence[Subject], comparison: Comparison | None = Non
 
 def _subject(subject: Subject) -> Iterator[str]:
     data = subject_data(subject)
-    yield f"# {plain(subject.title)}"
+    yield f"# {plain(subject.opened.title)}"
     yield ""
     figures = data["figures"]
     if "workload" in figures:

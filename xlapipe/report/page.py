@@ -16,11 +16,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from xlapipe.dumps.opened import StageText
 from xlapipe.report import units
 from xlapipe.report.comparison import Comparison
 from xlapipe.report.data import answers, subject_data
 from xlapipe.report.picture import picture
-from xlapipe.report.subject import Stage, Subject
+from xlapipe.report.subject import Subject
 
 # Behind a slash, behind the comma of an einsum, before a key of a pytree path.
 _MAY_BREAK = re.compile(r"(?<=/)(?=.)|(?<=,)(?=[A-Za-z])|(?<=.)(?=\[['\"])")
@@ -71,7 +72,7 @@ def render_page(subjects: Sequence[Subject], comparison: Comparison | None = Non
                 "data": (data := subject_data(subject)),
                 "answers": answers(data),
                 "picture": picture(subject),
-                "stages": [_packed(stage) for stage in subject.stages],
+                "stages": [_packed(stage) for stage in subject.opened.stage_texts],
             }
             for subject in subjects
         ],
@@ -130,7 +131,7 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _packed(stage: Stage) -> dict[str, str]:
+def _packed(stage: StageText) -> dict[str, str]:
     """A stage's text, gzip in base64: HLO shrinks to a tenth, and is unpacked when it is shown."""
     packed = gzip.compress(stage.text.encode(errors="replace"), compresslevel=6, mtime=0)
-    return {"name": stage.name, "gzip": base64.b64encode(packed).decode()}
+    return {"name": stage.title, "gzip": base64.b64encode(packed).decode()}

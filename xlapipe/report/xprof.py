@@ -25,7 +25,7 @@ def xprof_files(subjects: Sequence[Subject]) -> dict[PurePosixPath, bytes]:
     files: dict[PurePosixPath, bytes] = {}
     for subject in subjects:
         run = PurePosixPath("plugins/profile") / _unused(run_name(subject), files)
-        name, proto = module_name(subject), subject.proto()
+        name, proto = module_name(subject), subject.opened.proto()
         files[run / f"{name}.hlo_proto.pb"] = proto
         files[run / f"{HOST}.xplane.pb"] = xspace(name, proto)
     return files
@@ -33,9 +33,9 @@ def xprof_files(subjects: Sequence[Subject]) -> dict[PurePosixPath, bytes]:
 
 def run_name(subject: Subject) -> str:
     """Workload and folder of an own dump; else the file's name."""
-    path = subject.path.absolute()
-    if subject.dump is not None:
-        return _name(f"{subject.dump.manifest.workload}-{path.name}")
+    path = subject.opened.path.absolute()
+    if subject.opened.dump is not None:
+        return _name(f"{subject.opened.dump.manifest.workload}-{path.name}")
     return _name(path.name)
 
 

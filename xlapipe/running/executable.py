@@ -19,8 +19,8 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 from xlapipe.dumps.dump import EXECUTABLE, Manifest, read_file, read_manifest
 from xlapipe.errors import DumpError
 from xlapipe.lowering.specs import mesh_over, named
-from xlapipe.plan.hlo import MOSAIC_CALL
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
+from xlapipe.platforms.nvidia import MOSAIC_CALL
 from xlapipe.running.select_devices import devices_for
 
 

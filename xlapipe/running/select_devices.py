@@ -11,7 +11,7 @@ import jax
 from xlapipe.dumps.dump import Manifest, read_file
 from xlapipe.environment.doctor import missing_to_communicate
 from xlapipe.errors import DumpError, TargetError
-from xlapipe.targets.textproto import parse
+from xlapipe.platforms.textproto import parse
 from xlapipe.targets.topology import Topology
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xlapipe.errors import TargetError
-from xlapipe.targets.textproto import Message, TextProtoError, parse
+from xlapipe.platforms.textproto import Message, TextProtoError, parse
 
 Source = Literal["catalogue", "file", "attached"]
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from xlapipe.diff import Opened, compare_opened
+from xlapipe.diff import compare_opened
 from xlapipe.dumps.dump import Dump
+from xlapipe.dumps.opened import Opened
 from xlapipe.plan.donation import donations
 
 
@@ -20,9 +21,7 @@ def changes(golden: Dump, found: Dump) -> Iterator[str]:
             yield f"{row.path} is no longer donated"
         elif (now.outcome, now.output) != (row.outcome, row.output):
             yield f"{row.path} was {row.outcome}, is {now.outcome}: {now.reason or now.output}"
-    difference = compare_opened(
-        Opened(golden.path, golden.program, golden), Opened(found.path, found.program, found)
-    )
+    difference = compare_opened(Opened.of_dump(golden), Opened.of_dump(found))
     yield from difference.context_lines()
     for sentence in difference.sentences():
         cost = f"{sentence.delta_bytes:+,} B: " if sentence.delta_bytes else ""

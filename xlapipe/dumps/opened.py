@@ -1,0 +1,157 @@
+"""The plan at a path, whoever wrote it: the only place that decides what a path is."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from xlapipe.dumps.dump import MANIFEST, PLAN, Dump, is_dump, open_dump, read_file
+from xlapipe.errors import DumpError
+from xlapipe.plan import Plan
+from xlapipe.plan.program import Program
+from xlapipe.platforms.dump_files import STAGE_TITLES
+from xlapipe.read import read_path
+from xlapipe.read.files import files_at
+from xlapipe.read.file_contents import read_bytes, read_source
+
+# In front of its first section, plan.txt names what the plan was made with.
+_FIRST_SECTION = "\n["
+
+
+@dataclass(frozen=True, slots=True)
+class StageText:
+    """The text of one stage of the compiler.
+
+    Attributes:
+      title: for people.
+    """
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A path that was read.
+
+    Attributes:
+      dump: None for files that xlapipe did not write. Names of arguments are then HLO's, and
+        target, options and expectations are unknown.
+    """
+
+    path: Path
+    program: Program
+    dump: Dump | None = None
+
+    @classmethod
+    def of_dump(cls, dump: Dump) -> "Opened":
+        """A dump that was read or made before."""
+        return cls(dump.path, dump.program, dump)
+
+    @property
+    def plan(self) -> Plan:
+        return self.program.plan
+
+    @property
+    def title(self) -> str:
+        """Workload and target if known, else the file's name."""
+        if self.dump is None:
+            return self.path.name or str(self.path)
+        manifest = self.dump.manifest
+        return f"{manifest.workload} on {manifest.device}"
+
+    @property
+    def autotuning(self) -> str:
+        """The label that a plan has wherever it is shown."""
+        return self.dump.manifest.autotuning if self.dump is not None else "unknown"
+
+    @property
+    def stage_texts(self) -> tuple[StageText, ...]:
+        """The texts of the compiler's stages, in their order.
+
+        Raises:
+          DumpError: a text is damaged, or was edited after the manifest was written.
+        """
+        texts = ((title, self._text(name)) for name, title in STAGE_TITLES.items())
+        return tuple(StageText(title, text) for title, text in texts if text is not None)
+
+    @cached_property
+    def hlo_before(self) -> str | None:
+        """The module before optimisation, as XLA prints it; None if it was not dumped."""
+        return self._text("before_optimizations.txt")
+
+    @cached_property
+    def hlo_after(self) -> str | None:
+        """The module after optimisation, as XLA prints it; None if it was not dumped."""
+        return self._text("after_optimizations.txt")
+
+    @property
+    def plan_sections(self) -> str | None:
+        """plan.txt from its first section on; None for a dump that xlapipe did not write."""
+        if self.dump is None:
+            return None
+        text = read_file(self.dump.path, PLAN).decode(errors="replace")
+        return text[text.find(_FIRST_SECTION) :]
+
+    def proto(self) -> bytes:
+        """The serialised HloProto.
+
+        Raises:
+          DumpError: there is none.
+        """
+        if self.dump is not None:
+            return read_file(self.path, "after_optimizations.hlo.pb")
+        path = files_at(self.path).proto
+        if path is None:
+            raise DumpError(
+                f"{self.path}: expected an .hlo.pb, found only text; fix: dump again with "
+                "--xla_dump_hlo_as_proto, and give the .hlo.pb or its directory"
+            )
+        return read_bytes(path)
+
+    def _text(self, name: str) -> str | None:
+        """The text that is in a Dump under `name`, or in the file of XLA's that became it."""
+        if self.dump is not None:
+            return _text_of_dump(self.dump, name)
+        path = self._xla_paths.get(name)
+        return read_source(path).text if path is not None else None
+
+    @cached_property
+    def _xla_paths(self) -> Mapping[str, Path | None]:
+        """Files that XLA wrote, by the name that they have in a Dump."""
+        files = files_at(self.path)
+        folder = self.path if self.path.is_dir() else self.path.parent
+        before = [path for path in folder.glob("*before_optimizations.txt*") if path.is_file()]
+        return {
+            # Its name does not tell the module, so it is this module's only if it is the only one.
+            "before_optimizations.txt": before[0] if len(before) == 1 else None,
+            "after_optimizations.txt": files.hlo,
+            "thunk_sequence.txt": files.thunks,
+            "buffer-assignment.txt": files.assignment,
+        }
+
+
+def _text_of_dump(dump: Dump, name: str) -> str | None:
+    digest = dump.manifest.files.get(name)
+    if digest is None:
+        return None
+    content = read_file(dump.path, name)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise DumpError(
+            f"{dump.path / name}: content differs from the SHA-256 in {MANIFEST}, so the file is "
+            "damaged or was edited; fix: make the dump again"
+        )
+    return content.decode(errors="replace")
+
+
+def open_path(path: Path) -> Opened:
+    """Reads a dump directory of xlapipe, an `.hlo.pb`, or any buffer assignment that XLA wrote.
+
+    Raises:
+      DumpError: a file is missing, damaged, or made by a newer xlapipe.
+      PlanMismatchError: a plan breaks an invariant, or totals differ from XLA's own.
+    """
+    if is_dump(path):
+        return Opened.of_dump(open_dump(path))
+    return Opened(path, Program(read_path(path)))

@@ -1,0 +1,21 @@
+"""What differs between vendors of accelerators, as data: one module per vendor.
+
+Everything else in xlapipe asks a `Platform`. To add a vendor, write one module here that defines
+a `Platform`, and list it in `PLATFORMS`. Nothing in this package imports jax.
+"""
+
+from xlapipe.platforms.nvidia import NVIDIA
+from xlapipe.platforms.platform import Platform
+
+__all__ = ["NVIDIA", "PLATFORMS", "Platform", "platform_named"]
+
+PLATFORMS: tuple[Platform, ...] = (NVIDIA,)
+
+
+def platform_named(name: str) -> Platform:
+    """The platform that jax calls `name`, for instance `cuda`.
+
+    Raises:
+      KeyError: no such platform; names come from targets and manifests, not from users.
+    """
+    return {platform.name: platform for platform in PLATFORMS}[name]

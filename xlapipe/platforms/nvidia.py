@@ -1,0 +1,97 @@
+"""NVIDIA GPUs: what XLA calls things there."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from xlapipe.platforms.dump_files import (
+    THUNKS_AFTER_PASSES,
+    THUNKS_BEFORE_PASSES,
+    DumpFile,
+    Part,
+    stage_files,
+)
+from xlapipe.platforms.platform import AbstractDeviceFigures, Platform
+from xlapipe.platforms.textproto import parse
+
+# The custom calls by which jax hands a Pallas kernel to Triton and to Mosaic GPU.
+TRITON_CALL, MOSAIC_CALL = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
+
+
+def _topology_arguments(
+    config_text: str, *, hosts: int, devices_per_host: int
+) -> Mapping[str, Any]:
+    # jax's form is slices × hosts × devices; several slices are not supported here.
+    return {"target_config": config_text, "topology": f"1x{hosts}x{devices_per_host}"}
+
+
+def _abstract_device(config_text: str) -> AbstractDeviceFigures:
+    """The figures of a GpuTargetConfigProto in text form."""
+    config: Any = parse(config_text).fields
+    device = config.get("gpu_device_info", {})
+    return AbstractDeviceFigures(
+        device_kind=str(config.get("device_description_str") or device.get("name") or ""),
+        core_count=int(device.get("core_count", 0)),
+        platform="gpu",
+    )
+
+
+NVIDIA = Platform(
+    name="cuda",
+    vendor="NVIDIA",
+    recorded_packages=("jax-cuda13-plugin",),
+    compiler_packages=(
+        "jax-cuda13-plugin",
+        "jax-cuda13-pjrt",
+        "nvidia-cuda-nvcc",
+        "nvidia-nvvm",
+    ),
+    dump_files=stage_files(
+        "gpu_after_optimizations",
+        DumpFile(
+            part=Part.THUNKS,
+            endings=(THUNKS_AFTER_PASSES, THUNKS_BEFORE_PASSES),
+            name="thunk_sequence.txt",
+            required=False,
+        ),
+        DumpFile(
+            part=Part.TARGET_CONFIG,
+            endings=(".gpu_target_config.pbtxt",),
+            name="target_config.txtpb",
+        ),
+    ),
+    gemm_policies={
+        "auto": {},
+        "cublas": {"xla_gpu_enable_triton_gemm": False},
+        "triton": {
+            "xla_gpu_enable_triton_gemm": True,
+            "xla_gpu_triton_gemm_any": True,
+            "xla_gpu_cublas_fallback": False,
+        },
+    },
+    gemm_calls=(
+        ("__cublas$gemm", "cublas"),
+        ("__cublas$lt$matmul$f8", "cublaslt_f8"),
+        ("__cublas$lt$", "cublaslt"),
+        ("__cudnn$fmha", "cudnn"),
+    ),
+    gemm_fusion_kinds=(
+        ("__triton", "triton"),
+        ("__cudnn", "cudnn"),
+        ("__cublas", "cublaslt"),
+    ),
+    kernel_names={
+        # Quotes within the kernel's own text are escaped otherwise.
+        TRITON_CALL: re.compile(r'\bname = "([^"]*)"'),
+        # The kernel's module is bytecode; its name ends so.
+        MOSAIC_CALL: re.compile(r"\\00(?!stable_mosaic_gpu)(\w+)_mosaic_gpu\b"),
+    },
+    topology_arguments=_topology_arguments,
+    abstract_device=_abstract_device,
+    load_autotune_flag="xla_gpu_load_autotune_results_from",
+    dump_autotune_flag="xla_gpu_dump_autotune_results_to",
+    complete_autotune_option="xla_gpu_require_complete_aot_autotune_results",
+    thunk_holders=frozenset(
+        {"kAsyncStart", "kCommandBuffer", "kConditional", "kDynamicSliceFusion"}
+    ),
+)

@@ -1,0 +1,79 @@
+"""The interface to a vendor: names, files and options that XLA uses for it."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from xlapipe.platforms.dump_files import DumpFile, Part
+
+
+class TopologyArguments(Protocol):
+    """Makes the arguments of `jax.experimental.topologies.get_topology_desc`."""
+
+    def __call__(
+        self, config_text: str, *, hosts: int, devices_per_host: int
+    ) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbstractDeviceFigures:
+    """What traced code may ask of the device, as in `jax.sharding.AbstractDevice`.
+
+    Attributes:
+      device_kind: e.g. `NVIDIA H200`.
+      core_count: streaming multiprocessors of a GPU.
+      platform: the kind of device in jax's kernels (`gpu`, `tpu`), not the platform's name.
+    """
+
+    device_kind: str
+    core_count: int
+    platform: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """One vendor's accelerators, as jax and XLA see them.
+
+    Attributes:
+      name: in jax's `lowering_platforms` and `get_topology_desc(platform=...)`.
+      vendor: for messages.
+      recorded_packages: distributions whose versions a manifest records beside jax's.
+      compiler_packages: all distributions that decide about a plan; part of a cache key.
+      dump_files: every file that XLA dumps for a module, in the order of the stages.
+      gemm_policies: XLA options that make each GEMM policy.
+      gemm_calls: backend of a matrix product by its custom call target, the first prefix that
+        fits; values are those of `xlapipe.plan.gemms.GemmBackend`.
+      gemm_fusion_kinds: the same for a fusion that holds a `dot`, by its backend config's kind.
+      kernel_names: for the custom call target of a Pallas kernel, the pattern that finds the name
+        of the kernel in the backend config.
+      load_autotune_flag, dump_autotune_flag: XLA flags that read and write autotune results;
+        None where the platform has no autotuning.
+      complete_autotune_option: XLA option that makes a compile fail if a result is missing.
+      topology_arguments, abstract_device: from the target's config text.
+      thunk_holders: thunk kinds that are always followed by thunks nested in them.
+    """
+
+    name: str
+    vendor: str
+    recorded_packages: tuple[str, ...]
+    compiler_packages: tuple[str, ...]
+    dump_files: tuple[DumpFile, ...]
+    gemm_policies: Mapping[str, Mapping[str, bool]]
+    gemm_calls: tuple[tuple[str, str], ...]
+    gemm_fusion_kinds: tuple[tuple[str, str], ...]
+    kernel_names: Mapping[str, re.Pattern[str]]
+    topology_arguments: TopologyArguments
+    abstract_device: Callable[[str], AbstractDeviceFigures]
+    load_autotune_flag: str | None = None
+    dump_autotune_flag: str | None = None
+    complete_autotune_option: str | None = None
+    thunk_holders: frozenset[str] = field(default_factory=frozenset)
+
+    def dump_file(self, part: Part) -> DumpFile:
+        """The file that holds `part`.
+
+        Raises:
+          KeyError: the platform has no such file.
+        """
+        return {file.part: file for file in self.dump_files}[part]
