@@ -123,7 +123,7 @@ def test_names_that_are_no_text(goldens: Path, tmp_path: Path) -> None:
 
 def test_an_empty_plan() -> None:
     subject = Subject("empty", Opened(Path("empty"), Program(Plan(()))))
-    subject.__dict__["stages"] = ()  # there is no file to read them from
+    subject.opened.__dict__["stage_texts"] = ()  # there is no file to read them from
     assert "0 B" in render_page([subject])
     assert "total_allocation_bytes" in render_text([subject])
 

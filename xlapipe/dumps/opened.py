@@ -12,8 +12,8 @@ from xlapipe.plan import Plan
 from xlapipe.plan.program import Program
 from xlapipe.platforms.dump_files import STAGE_TITLES
 from xlapipe.read import read_path
-from xlapipe.read.files import files_at
 from xlapipe.read.file_contents import read_bytes, read_source
+from xlapipe.read.files import files_at
 
 # In front of its first section, plan.txt names what the plan was made with.
 _FIRST_SECTION = "\n["
@@ -66,7 +66,7 @@ class Opened:
         """The label that a plan has wherever it is shown."""
         return self.dump.manifest.autotuning if self.dump is not None else "unknown"
 
-    @property
+    @cached_property
     def stage_texts(self) -> tuple[StageText, ...]:
         """The texts of the compiler's stages, in their order.
 
