@@ -63,7 +63,9 @@ class PlansOfTest:
           gemm: `auto`, `cublas` or `triton`.
           name: of the golden; by default the test's.
           options: XLA options (`xla_*`).
-          mesh, in_specs, out_specs: as in Workload.
+          mesh: as in Workload.
+          in_specs: as in Workload.
+          out_specs: as in Workload.
           topology: hosts and GPUs that the mesh is laid over, `8x8`; by default as few as it asks
             for.
           autotune_lock: a device's autotune results, for the plan that the device would make.
