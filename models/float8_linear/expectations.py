@@ -1,6 +1,7 @@
-"""What must hold of the plans, in closed form from the sizes. Imports no jax. Sizes are bytes."""
+"""Expectations about the plans, in closed form from the sizes. Imports no jax. Sizes are bytes."""
 
 from models.float8_linear.sizes import BFLOAT16, FLOAT8, FLOAT32, Float8Sizes
+from models.gemm_backends import CUBLASLT_WORKSPACE_BYTES, TRITON
 from xlapipe.expect import (
     AllocationOf,
     Expectation,
@@ -15,21 +16,19 @@ from xlapipe.expect import (
 )
 
 FLOAT8_GEMM = ("cublaslt_f8",)
-# XLA asks for at most this much for cuBLASLt on Hopper; the gemms of a step share one.
-WORKSPACE_BYTES = 32 * 2**20
-# Row maxima, scalars, tables of pointers, and padding of each value to 128 bytes.
+# Row maxima, scalars, tuple tables, and padding of each value to 128 bytes.
 SMALL_BYTES = 64 * 1024
 
 
 def forward(sizes: Float8Sizes) -> tuple[Expectation, ...]:
-    """y and the residuals; the product's own operands are temporary."""
+    """The forward pass: returns y and the residuals; the gemm's operands are temporary."""
     operands = (sizes.x + sizes.kernel) * FLOAT8
     return (
         ParameterBytes((sizes.x + sizes.kernel) * BFLOAT16, because="x and kernel"),
         NotAliased(because="nothing is donated"),
         AllocationOf("out[0]", sizes.y * BFLOAT16, because="y: M O"),
-        AllocationOf("out[1]['kernel']", sizes.kernel * FLOAT8, because="codes: I O"),
-        AllocationOf("out[1]['x_t']", sizes.x * FLOAT8, because="codes: I M"),
+        AllocationOf("out[1]['kernel']", sizes.kernel * FLOAT8, because="codes of kernel: I O"),
+        AllocationOf("out[1]['x_t']", sizes.x * FLOAT8, because="codes of xᵀ: I M"),
         AllocationOf("out[1]['kernel_unscale']", FLOAT32, because="a scalar"),
         AllocationOf("out[1]['x_unscale']", FLOAT32, because="a scalar"),
         *_read_twice("x", "kernel"),
@@ -40,21 +39,21 @@ def forward(sizes: Float8Sizes) -> tuple[Expectation, ...]:
 
 
 def backward(sizes: Float8Sizes) -> tuple[Expectation, ...]:
-    """Both gradients, from donated residuals."""
+    """The backward pass: both gradients, from donated residuals."""
     return (
         ParameterBytes(
             sizes.residual_bytes + sizes.y * BFLOAT16,
-            because="codes of xᵀ and kernel, two scalars; g",
+            because="residuals (codes of xᵀ and kernel, two scalars) and g",
         ),
-        # The two scalars are donated too, but no output is a scalar for JAX to pair them with.
-        GivenUp("residuals['kernel']", because="needed no more"),
-        GivenUp("residuals['x_t']", because="needed no more"),
-        AllocationOf("residuals['kernel']", sizes.kernel * FLOAT8, because="codes: I O"),
-        AllocationOf("residuals['x_t']", sizes.x * FLOAT8, because="codes: I M"),
+        # The two scalars are donated too, but JAX has no scalar output to pair them with.
+        GivenUp("residuals['kernel']", because="not needed after its gemm"),
+        GivenUp("residuals['x_t']", because="not needed after its gemm"),
+        AllocationOf("residuals['kernel']", sizes.kernel * FLOAT8, because="codes of kernel: I O"),
+        AllocationOf("residuals['x_t']", sizes.x * FLOAT8, because="codes of xᵀ: I M"),
         AllocationOf("out[0]", sizes.x * BFLOAT16, because="dx: M I"),
         AllocationOf("out[1]", sizes.kernel * BFLOAT16, because="dkernel: I O"),
-        ReadAtMost("residuals['kernel']", 1, because="the gemm alone: no transposed copy"),
-        ReadAtMost("residuals['x_t']", 1, because="the gemm alone: no transposed copy"),
+        ReadAtMost("residuals['kernel']", 1, because="only its gemm reads it: no transposed copy"),
+        ReadAtMost("residuals['x_t']", 1, because="only its gemm reads it: no transposed copy"),
         *_read_twice("g"),
         *_no_float32(sizes),
         *_temp(2 * sizes.y * FLOAT8, "codes of g and gᵀ"),
@@ -74,7 +73,7 @@ def step(sizes: Float8Sizes) -> tuple[Expectation, ...]:
         *_no_float32(sizes),
         *(
             ValuesOfShapeAtMost(
-                shape, 2, "bf16", because=f"{names}: nothing is dequantised before a gemm"
+                shape, 2, "bf16", because=f"{names}: no operand is dequantised before a gemm"
             )
             for shape, names in (
                 ((sizes.rows, sizes.in_features), "x and dx"),
@@ -82,14 +81,14 @@ def step(sizes: Float8Sizes) -> tuple[Expectation, ...]:
                 ((sizes.rows, sizes.out_features), "g and y"),
             )
         ),
-        *_temp(codes, "codes of x, kernel and g, both ways round"),
+        *_temp(codes, "codes of x, kernel and g and of their transposes"),
         *_gemms(3, fast=("y",)),
     )
 
 
 def _read_twice(*names: str) -> tuple[Expectation, ...]:
     return tuple(
-        ReadAtMost(name, 2, because="for the largest magnitude, and for the codes both ways round")
+        ReadAtMost(name, 2, because="once for the largest magnitude, once for both sets of codes")
         for name in names
     )
 
@@ -101,26 +100,27 @@ def _no_float32(sizes: Float8Sizes) -> tuple[Expectation, ...]:
         (sizes.rows, sizes.out_features),
     )
     return tuple(
-        ValuesOfShapeAtMost(shape, 0, "f32", because="codes and products are written narrow")
+        ValuesOfShapeAtMost(shape, 0, "f32", because="codes are float8, products are bfloat16")
         for shape in shapes
     )
 
 
 def _temp(codes_bytes: int, because: str) -> tuple[Expectation, ...]:
-    limit = codes_bytes + WORKSPACE_BYTES + SMALL_BYTES
+    limit = codes_bytes + CUBLASLT_WORKSPACE_BYTES + SMALL_BYTES
     return (TempAtMost(limit, because=f"{because}, workspace"),)
 
 
 def _gemms(count: int, *, fast: tuple[str, ...]) -> tuple[Expectation, ...]:
-    """The dot's algorithm names cuBLASLt's float8 gemm, whichever policy is set.
+    """Number and backend of the gemms; `fast` are the scopes with fast accumulation.
 
-    jax 0.12.0.1 cannot name it (models/float8_linear/recipe.py): Triton's policy gets Triton's.
+    The dot's algorithm selects cuBLASLt's float8 gemm under every policy. jax 0.12.0.1 cannot
+    specify the algorithm (see recipe.py), so the Triton policy may choose Triton there.
     """
-    one_each = "one gemm for each product of codes"
+    one_gemm_each = "one gemm for each product of codes"
     return (
-        GemmCount(count, because=one_each),
-        GemmCount(count, FLOAT8_GEMM, because=one_each, under="auto"),
-        GemmCount(count, FLOAT8_GEMM, because=one_each, under="cublas"),
-        GemmCount(count, (*FLOAT8_GEMM, "triton"), because=one_each, under="triton"),
-        FastAccumulation(fast, because="forward alone: gradients are summed in float32"),
+        GemmCount(count, because=one_gemm_each),
+        GemmCount(count, FLOAT8_GEMM, because=one_gemm_each, under="auto"),
+        GemmCount(count, FLOAT8_GEMM, because=one_gemm_each, under="cublas"),
+        GemmCount(count, (*FLOAT8_GEMM, *TRITON), because=one_gemm_each, under="triton"),
+        FastAccumulation(fast, because="forward only: gradients accumulate in float32"),
     )

@@ -5,12 +5,12 @@ from typing import TypedDict
 import jax
 from jaxtyping import Array, Float
 
-from models.float8_linear.quantise import codes_both_ways
+from models.float8_linear.quantise import codes_and_transpose
 from models.float8_linear.recipe import E4M3, E5M2, scale_of, scaled_dot
 
 
 class Residuals(TypedDict):
-    """What the forward pass keeps for the backward pass: codes of one byte, and two scalars.
+    """What the forward pass keeps for the backward pass: codes (one byte each) and two scalars.
 
     Attributes:
       x_t: e4m3fn codes of xᵀ [I, M].
@@ -27,16 +27,16 @@ class Residuals(TypedDict):
 def forward(
     x: Float[Array, "M I"], kernel: Float[Array, "I O"]
 ) -> tuple[Float[Array, "M O"], Residuals]:
-    """`x kernel` in x's dtype, with fast accumulation, and what the backward pass needs.
+    """Computes `x kernel` in x's dtype, with fast accumulation, and the residuals.
 
-    cuBLASLt wants the summed axis last in both operands, so that each tensor is needed both ways
-    round, here or in the backward pass. It is read twice in all: for its largest magnitude, and
-    for its codes.
+    cuBLASLt requires the contracted axis to be last in both operands, so that forward and backward
+    together need each tensor's codes and the codes of its transpose. Each tensor is read twice:
+    for its largest magnitude, and for both sets of codes.
     """
     with jax.named_scope("quantise"):
         x_scale, kernel_scale = scale_of(x, E4M3), scale_of(kernel, E4M3)
-        x_codes, x_t = codes_both_ways(x, x_scale, E4M3)
-        kernel_codes, kernel_t = codes_both_ways(kernel, kernel_scale, E4M3)
+        x_codes, x_t = codes_and_transpose(x, x_scale, E4M3)
+        kernel_codes, kernel_t = codes_and_transpose(kernel, kernel_scale, E4M3)
         x_unscale, kernel_unscale = 1 / x_scale, 1 / kernel_scale
     with jax.named_scope("y"):
         y = scaled_dot(
@@ -50,10 +50,13 @@ def forward(
 def backward(
     residuals: Residuals, g: Float[Array, "M O"]
 ) -> tuple[Float[Array, "M I"], Float[Array, "I O"]]:
-    """Gradients of x and kernel in g's dtype, summed in float32; g [M, O] is that of y."""
+    """Computes the gradients of x and kernel from g, y's gradient; in g's dtype.
+
+    Gemms accumulate in float32.
+    """
     with jax.named_scope("quantise"):
         g_scale = scale_of(g, E5M2)
-        g_codes, g_t = codes_both_ways(g, g_scale, E5M2)
+        g_codes, g_t = codes_and_transpose(g, g_scale, E5M2)
         g_unscale = 1 / g_scale
     with jax.named_scope("dx"):
         dx = scaled_dot(
@@ -76,7 +79,7 @@ def backward(
 
 @jax.custom_vjp
 def float8_matmul(x: Float[Array, "M I"], kernel: Float[Array, "I O"]) -> Float[Array, "M O"]:
-    """`x kernel` in float8, of two matrices of one dtype; see `forward` and `backward`."""
+    """`x kernel` in float8, for matrices of the same dtype; see `forward` and `backward`."""
     return forward(x, kernel)[0]
 
 

@@ -1,4 +1,4 @@
-"""Shapes and bytes of the float8 linear layer. Imports no jax, so that expectations need none."""
+"""Shapes and bytes of the float8 linear layer. Imports no jax: expectations do not need it."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ POINTER = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Float8Sizes:
-    """Sizes of one layer's matmuls; those of dump 004 are the defaults.
+    """Sizes of one layer's matmuls; the defaults are those of reference dump 004.
 
     Attributes:
-      rows: of x, all leading axes together (M).
+      rows: M, rows of x: the product of its leading axes.
       in_features, out_features: I and O.
     """
 
@@ -38,10 +38,10 @@ class Float8Sizes:
 
     @property
     def residual_bytes(self) -> int:
-        """What the forward pass keeps: two tensors of codes, two scalars."""
+        """Bytes that the forward pass keeps: two tensors of codes, two scalars."""
         return (self.x + self.kernel) * FLOAT8 + 2 * FLOAT32
 
     @property
     def least_step_bytes(self) -> int:
-        """x, kernel and g read once, y and both gradients written once, all in bfloat16."""
+        """Least traffic: x, kernel and g read once, y, dx and dkernel written once, in bfloat16."""
         return 2 * (self.x + self.kernel + self.y) * BFLOAT16

@@ -1,4 +1,7 @@
-"""The float8 linear layer's workloads, at the sizes of dump 004. Building one allocates nothing."""
+"""Workloads of the float8 linear layer, at the sizes of reference dump 004.
+
+Building a workload allocates no arrays.
+"""
 
 from typing import Any
 
@@ -12,23 +15,26 @@ from models.float8_linear.matmul import backward, forward
 from models.float8_linear.sizes import Float8Sizes
 from xlapipe.workload import Workload
 
-DUMP_004 = Float8Sizes()
+DUMP_004_SIZES = Float8Sizes()
 
 
 def step(
     x: Float[Array, "M I"], kernel: Float[Array, "I O"], g: Float[Array, "M O"]
 ) -> dict[str, Array]:
-    """y, and for y's gradient g those of x and kernel: what autodiff makes of `float8_matmul`."""
+    """Computes y and, from its gradient g, the gradients of x and kernel.
+
+    The result is that of `jax.vjp(float8_matmul, …)`.
+    """
     y, residuals = forward(x, kernel)
-    # As in training, g is known only when y is, and of x and kernel only the residuals are left.
+    # As in training, g depends on y, and backward reads the residuals rather than x and kernel.
     g, _ = lax.optimization_barrier((g, y))
     residuals = jax.tree.map(lax.optimization_barrier, residuals)
     dx, dkernel = backward(residuals, g)
     return {"y": y, "dx": dx, "dkernel": dkernel}
 
 
-def float8_linear_forward(sizes: Float8Sizes = DUMP_004) -> Workload:
-    """y, and what the backward pass needs."""
+def float8_linear_forward(sizes: Float8Sizes = DUMP_004_SIZES) -> Workload:
+    """The forward pass: y and the residuals."""
     return Workload(
         name="float8-linear-forward",
         fn=forward,
@@ -37,8 +43,8 @@ def float8_linear_forward(sizes: Float8Sizes = DUMP_004) -> Workload:
     )
 
 
-def float8_linear_backward(sizes: Float8Sizes = DUMP_004) -> Workload:
-    """Gradients of x and kernel. What the forward pass kept is donated: it is needed no more."""
+def float8_linear_backward(sizes: Float8Sizes = DUMP_004_SIZES) -> Workload:
+    """The backward pass: gradients of x and kernel. The residuals are donated."""
     _, residuals = jax.eval_shape(forward, _x(sizes), _kernel(sizes))
     return Workload(
         name="float8-linear-backward",
@@ -49,7 +55,7 @@ def float8_linear_backward(sizes: Float8Sizes = DUMP_004) -> Workload:
     )
 
 
-def float8_linear_step(sizes: Float8Sizes = DUMP_004) -> Workload:
+def float8_linear_step(sizes: Float8Sizes = DUMP_004_SIZES) -> Workload:
     """Forward and backward in one program."""
     return Workload(
         name="float8-linear-step",

@@ -1,4 +1,4 @@
-"""`relu(x Wᵀ)` with W gathered where it is used, forward and backward."""
+"""`relu(x Wᵀ)` with W gathered for each use, forward and backward."""
 
 from functools import partial
 from typing import TypeAlias
@@ -12,7 +12,7 @@ Residuals: TypeAlias = tuple[Array, Array, Array]
 
 
 def plain_layer(x: Float[Array, "B I"], kernel: Float[Array, "O I"]) -> Float[Array, "B O"]:
-    """`relu(x Wᵀ)`; sums in float32 inside the gemm."""
+    """`relu(x Wᵀ)`; the gemm accumulates in float32."""
     with jax.named_scope("y"):
         return jax.nn.relu(x @ kernel.T)
 
@@ -21,17 +21,16 @@ def plain_layer(x: Float[Array, "B I"], kernel: Float[Array, "O I"]) -> Float[Ar
 def gathered_layer(
     x: Float[Array, "B I"], shard: Float[Array, "S I"], axis: str
 ) -> Float[Array, "B O"]:
-    """The same with the rows of W gathered from the devices of mesh axis `axis`.
+    """`plain_layer` with the rows of W gathered from the devices of mesh axis `axis`.
 
-    What is kept for backward is x, y and the shard; W is gathered there again. Plain autodiff
-    would keep W, and `jax.checkpoint`, told to save the dot alone, what the ReLU reads beside
-    what it writes.
+    Keeps x, y and the shard for backward, which gathers W again. Plain autodiff would keep W;
+    `jax.checkpoint` with a policy that saves the dot alone would keep the ReLU's input and output.
     """
     return plain_layer(x, gather(shard, axis))
 
 
 def gather(shard: Float[Array, "S I"], axis: str) -> Float[Array, "O I"]:
-    """All devices' rows, in the order of the axis."""
+    """The rows of all devices, in the order of the mesh axis."""
     with jax.named_scope("gather"):
         gathered: Array = lax.all_gather(shard, axis, tiled=True)
     return gathered
@@ -45,7 +44,7 @@ def reduce_scatter(gradient: Float[Array, "O I"], axis: str) -> Float[Array, "S 
 
 
 def _forward(x: Array, shard: Array, axis: str) -> tuple[Array, Residuals]:
-    # XLA would mask by what the ReLU reads, and keep that for backward beside what it writes.
+    # Without the barrier XLA masks dy by the ReLU's input and keeps that input as well as y.
     y = lax.optimization_barrier(gathered_layer(x, shard, axis))
     return y, (x, y, shard)
 
@@ -53,13 +52,13 @@ def _forward(x: Array, shard: Array, axis: str) -> tuple[Array, Residuals]:
 def _backward(axis: str, residuals: Residuals, dy: Array) -> tuple[Array, Array]:
     x, y, shard = residuals
     dy = jnp.where(y > 0, dy, 0)
-    # Without this barrier XLA sees one gather, and keeps all kernels from forward to here; with
-    # dy in it, it cannot gather in forward already.
+    # Without this barrier XLA merges this gather with the forward one and keeps all kernels from
+    # forward to backward. With dy in the barrier, it cannot move the gather into forward.
     dy, shard = lax.optimization_barrier((dy, shard))
     kernel = gather(shard, axis)
     with jax.named_scope("dkernel"):
         dkernel = dy.T @ x
-    # First this gemm, beside the gather; then that of dx, beside the reduce-scatter.
+    # Orders the gemms: this one overlaps the gather, that of dx overlaps the reduce-scatter.
     dy, dkernel = lax.optimization_barrier((dy, dkernel))
     with jax.named_scope("dx"):
         dx = dy @ kernel

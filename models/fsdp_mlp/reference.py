@@ -1,4 +1,4 @@
-"""The backward pass of dump 000: three layers, weights in flat shards, few rows on each device."""
+"""The backward pass of reference dump 000: three layers, weights in flat shards, few rows."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from models.fsdp_mlp.training import AXIS
 
-# Shards, x, h1, h2 and the mask are split; g is the same on all devices.
+# Shards, x, h1, h2 and the mask are split; g is replicated.
 IN_SPECS = (*(PartitionSpec(AXIS),) * 5, PartitionSpec())
 OUT_SPECS = PartitionSpec(AXIS)
 
@@ -26,13 +26,13 @@ def backward(
     """Gradients of the shards of W1, W2 and W3, summed over devices.
 
     Args:
-      shards: rows of W1, W2 and W3 ([out, in]) on this device, flat.
+      shards: this device's rows of W1, W2 and W3 ([out, in]), flattened.
       x, h1, h2: the layers' inputs; h1 and h2 are outputs of a ReLU.
-      mask: where the last ReLU gave 0.
-      g: gradient of the loss, for every element of the last output.
+      mask: where the last ReLU's output is 0.
+      g: the loss gradient, the same for every element of the last output.
     """
     features = x.shape[-1]
-    # As in the dump W1 too, though x has no gradient to compute with it.
+    # Gathers W1 too, as the dump does, although only a gradient of x would need it.
     w3, w2, _ = (_gather(f"w{n}", shards[n - 1], features) for n in (3, 2, 1))
     g3 = jnp.where(mask, jnp.zeros_like(g), g)
     with jax.named_scope("dw3"):
@@ -63,7 +63,7 @@ def _reduce_scatter(gradient: Float[Array, "O I"]) -> Float[Array, " S"]:
 
 
 def backward_over_mesh() -> Callable[..., tuple[Array, Array, Array]]:
-    """`backward` over the mesh in use, on global arrays: shards f[H·H], rows f[B·devices, I]."""
+    """`backward` over the current mesh, on global arrays: shards f[H·H], rows f[B·devices, I]."""
     over_mesh: Callable[..., tuple[Array, Array, Array]] = jax.shard_map(
         backward, in_specs=IN_SPECS, out_specs=OUT_SPECS
     )

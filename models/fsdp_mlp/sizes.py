@@ -1,4 +1,4 @@
-"""Shapes and bytes of the sharded MLP. Imports no jax, so that expectations need none."""
+"""Shapes and bytes of the sharded MLP. Imports no jax, so that expectations do not need it."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,12 @@ class MLPSizes:
 
     Attributes:
       hidden: features of every layer, in and out.
-      layers: how many.
-      batch: rows of one device; all devices together have `devices` times as many.
-      devices: size of the mesh axis that shards rows of the batch and of every kernel.
+      layers: number of layers.
+      batch: rows per device; the whole batch has `batch * devices` rows.
+      devices: size of the mesh axis over which the batch and the rows of every kernel are sharded.
 
     Raises:
-      WorkloadError: a size that is not 1 or more, or kernels that `devices` does not divide.
+      WorkloadError: a size is less than 1, or `hidden` is not a multiple of `devices`.
     """
 
     hidden: int = 8192
@@ -32,15 +32,13 @@ class MLPSizes:
         for name in ("hidden", "layers", "batch", "devices"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise WorkloadError(
-                    f"fsdp-mlp: {name}={value!r}: expected a whole number of 1 or more"
-                )
+                raise WorkloadError(f"fsdp-mlp: {name}={value!r}: expected an integer of 1 or more")
         if self.hidden % self.devices:
             raise WorkloadError(
                 f"fsdp-mlp: state['params']['layers'][0]['kernel'] [{self.hidden}, {self.hidden}]: "
-                f"its axis 0 of {self.hidden} cannot be split over the {self.devices} devices of "
-                f"mesh axis 'fsdp': choose a hidden that is a multiple of {self.devices}, or "
-                "another number of devices"
+                f"axis 0 ({self.hidden}) cannot be split over the {self.devices} devices of mesh "
+                f"axis 'fsdp'; fix: choose a multiple of {self.devices} for hidden, or another "
+                "number of devices"
             )
 
     @property
@@ -50,25 +48,25 @@ class MLPSizes:
 
     @property
     def shard(self) -> int:
-        """Elements of one layer's kernel that lie on one device."""
+        """Elements of one layer's kernel on one device."""
         return self.kernel // self.devices
 
     @property
     def gathered_bytes(self) -> int:
-        """One layer's kernel, bfloat16, as a gather writes it and as its gradient is."""
+        """Bytes of one layer's gathered kernel, and of its gradient, bfloat16."""
         return self.kernel * BFLOAT16
 
     @property
     def shard_bytes(self) -> int:
-        """One layer's shard, bfloat16: what a gather reads and a reduce-scatter writes."""
+        """Bytes of one layer's shard, bfloat16: a gather's input, a reduce-scatter's output."""
         return self.shard * BFLOAT16
 
     @property
     def activation_bytes(self) -> int:
-        """A layer's input or output on one device, bfloat16."""
+        """Bytes of a layer's input or output on one device, bfloat16."""
         return self.batch * self.hidden * BFLOAT16
 
     @property
     def parameter_shard_bytes(self) -> int:
-        """All layers' shards on one device, float32."""
+        """Bytes of all layers' shards on one device, float32."""
         return self.layers * self.shard * FLOAT32

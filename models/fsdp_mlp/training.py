@@ -1,4 +1,4 @@
-"""A training step of the sharded MLP, its state, and how both lie on a mesh."""
+"""A training step of the sharded MLP, its state, and their shardings."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,7 +20,7 @@ Params: TypeAlias = dict[str, Any]
 State: TypeAlias = dict[str, Any]
 Step: TypeAlias = Callable[[State, Array, Array], tuple[State, Array]]
 
-# Kernels and their moments by rows, the batch by rows; prefixes of the trees.
+# Kernels, their moments and the batch are sharded by rows. Specs are prefixes of the trees.
 STATE_SPECS = {
     "params": PartitionSpec(AXIS),
     "first_moment": PartitionSpec(AXIS),
@@ -30,7 +30,7 @@ STATE_SPECS = {
 IN_SPECS = (STATE_SPECS, PartitionSpec(AXIS), PartitionSpec(AXIS))
 OUT_SPECS = (STATE_SPECS, PartitionSpec())
 
-# Adam's constants, as its authors give them (Kingma & Ba, 2015).
+# Adam's constants, from the paper (Kingma & Ba, 2015).
 LEARNING_RATE = 1e-3
 DECAY_1 = 0.9
 DECAY_2 = 0.999
@@ -38,22 +38,22 @@ EPSILON = 1e-8
 
 
 def training_step(sizes: MLPSizes) -> Step:
-    """One step of Adam on the mean squared error, over the mesh in use (`jax.set_mesh`).
+    """One step of Adam on the mean squared error, over the current mesh (`jax.set_mesh`).
 
     Returns:
-      `fn(state, x, target)`: state as `initial_state` makes it; x and target bf16[B·devices, I].
-      Result: the next state, and the loss before the step, f32[]. Donate the state.
+      `fn(state, x, target)`: state as from `initial_state`, to be donated; x and target
+      bf16[B·devices, I]. Result: the next state, and the loss before the step, f32[].
     """
     return jax.shard_map(_step(sizes, AXIS), in_specs=IN_SPECS, out_specs=OUT_SPECS)
 
 
 def plain_training_step(sizes: MLPSizes) -> Step:
-    """The same step on one device, without gathers; it takes the same (global) arrays."""
+    """`training_step` on one device, without gathers, for the same global arrays."""
     return _step(sizes, None)
 
 
 def gradients(sizes: MLPSizes) -> Callable[[Params, Array, Array], tuple[Array, Params]]:
-    """`fn(params, x, target)`: the loss, f32[], and its gradients, f32 and sharded like params."""
+    """`fn(params, x, target)`: the loss, f32[], and its gradients, f32, sharded like params."""
     return jax.shard_map(
         _gradients(sizes, AXIS),
         in_specs=(STATE_SPECS["params"], *IN_SPECS[1:]),
@@ -62,17 +62,17 @@ def gradients(sizes: MLPSizes) -> Callable[[Params, Array, Array], tuple[Array, 
 
 
 def plain_gradients(sizes: MLPSizes) -> Callable[[Params, Array, Array], tuple[Array, Params]]:
-    """The same on one device, without gathers; it takes the same (global) arrays."""
+    """`gradients` on one device, without gathers, for the same global arrays."""
     return _gradients(sizes, None)
 
 
 def device_mesh(devices: Sequence[jax.Device]) -> Mesh:
-    """A mesh of one axis over `devices`, in their order."""
+    """A mesh with one axis over `devices`, in their order."""
     return Mesh(np.asarray(devices), (AXIS,), axis_types=(AxisType.Auto,))
 
 
 def shardings(mesh: Mesh, specs: Any) -> Any:
-    """`specs` (IN_SPECS, OUT_SPECS, STATE_SPECS) on `mesh`, as `jax.jit` takes them."""
+    """`specs` (IN_SPECS, OUT_SPECS, STATE_SPECS) as shardings on `mesh`, for `jax.jit`."""
     return jax.tree.map(
         lambda spec: NamedSharding(mesh, spec),
         specs,
@@ -83,16 +83,17 @@ def shardings(mesh: Mesh, specs: Any) -> Any:
 def initial_state(sizes: MLPSizes, seed: int, mesh: Mesh | None = None) -> State:
     """The state before the first step, on `mesh`, or on the default device.
 
-    Each device makes its own rows, so that nothing larger than a shard is allocated; the values
-    depend on the seed alone.
+    Each device computes its own rows: no array larger than a shard is allocated. The values depend
+    only on the seed, not on the mesh.
     """
-    out = None if mesh is None else shardings(mesh, STATE_SPECS)
-    state: State = jax.jit(partial(_initial_state, sizes), out_shardings=out)(seed)
+    out_shardings = None if mesh is None else shardings(mesh, STATE_SPECS)
+    initialize = jax.jit(partial(_initial_state, sizes), out_shardings=out_shardings)
+    state: State = initialize(seed)
     return state
 
 
 def abstract_state(sizes: MLPSizes) -> State:
-    """The state as `ShapeDtypeStruct`s of global shapes; nothing is allocated."""
+    """The state as `ShapeDtypeStruct`s with global shapes; allocates no arrays."""
     state: State = jax.eval_shape(partial(_initial_state, sizes), 0)
     return state
 
@@ -100,15 +101,15 @@ def abstract_state(sizes: MLPSizes) -> State:
 def random_batch(
     sizes: MLPSizes, seed: int, mesh: Mesh | None = None
 ) -> tuple[Float[Array, "B I"], Float[Array, "B O"]]:
-    """x (normal) and target (its magnitude), bf16[B·devices, I], which every MLP can learn."""
+    """Random x (normal) and target (|x|, which an MLP can learn), both bf16[B·devices, I]."""
 
-    def made(seed: Int[Array, ""]) -> tuple[Array, Array]:
+    def draw(seed: Int[Array, ""]) -> tuple[Array, Array]:
         rows = sizes.batch * sizes.devices
         x = jax.random.normal(jax.random.key(seed), (rows, sizes.hidden), jnp.bfloat16)
         return x, jnp.abs(x)
 
-    out = None if mesh is None else shardings(mesh, IN_SPECS[1:])
-    batch: tuple[Array, Array] = jax.jit(made, out_shardings=out)(seed)
+    out_shardings = None if mesh is None else shardings(mesh, IN_SPECS[1:])
+    batch: tuple[Array, Array] = jax.jit(draw, out_shardings=out_shardings)(seed)
     return batch
 
 
@@ -132,18 +133,18 @@ def _gradients(
     sizes: MLPSizes, axis: str | None
 ) -> Callable[[Params, Array, Array], tuple[Array, Params]]:
     graphdef = _structure(sizes, axis)
-    # A float: on many devices it is more than an int32 holds.
-    count = float(sizes.batch * sizes.devices * sizes.hidden)
+    # A float, since it overflows an int32 on many devices.
+    element_count = float(sizes.batch * sizes.devices * sizes.hidden)
 
     def share_of_loss(params: Params, x: Array, target: Array) -> Array:
         y = nnx.merge(graphdef, params)(x)
         with jax.named_scope("loss"):
             error = y.astype(jnp.float32) - target.astype(jnp.float32)
-            return (error * error).sum() / count
+            return (error * error).sum() / element_count
 
     def loss_and_gradients(params: Params, x: Array, target: Array) -> tuple[Array, Params]:
-        loss, found = jax.value_and_grad(share_of_loss)(params, x, target)
-        return (loss if axis is None else lax.psum(loss, axis)), found
+        loss, gradients = jax.value_and_grad(share_of_loss)(params, x, target)
+        return (loss if axis is None else lax.psum(loss, axis)), gradients
 
     return loss_and_gradients
 
@@ -152,21 +153,23 @@ def _step(sizes: MLPSizes, axis: str | None) -> Step:
     loss_and_gradients = _gradients(sizes, axis)
 
     def step(state: State, x: Array, target: Array) -> tuple[State, Array]:
-        loss, found = loss_and_gradients(state["params"], x, target)
+        loss, gradients = loss_and_gradients(state["params"], x, target)
         with jax.named_scope("adam"):
-            return adam(state, found), loss
+            return adam(state, gradients), loss
 
     return step
 
 
-def adam(state: State, found: Params) -> State:
-    """The state after one step of Adam; works on shards, since no element needs another."""
+def adam(state: State, gradients: Params) -> State:
+    """The state after one step of Adam. The step is elementwise, so that it applies to shards."""
     steps = state["steps"] + 1
-    first = jax.tree.map(lambda m, g: DECAY_1 * m + (1 - DECAY_1) * g, state["first_moment"], found)
-    second = jax.tree.map(
-        lambda v, g: DECAY_2 * v + (1 - DECAY_2) * g * g, state["second_moment"], found
+    first = jax.tree.map(
+        lambda m, g: DECAY_1 * m + (1 - DECAY_1) * g, state["first_moment"], gradients
     )
-    # Both moments start at 0: these take that out again.
+    second = jax.tree.map(
+        lambda v, g: DECAY_2 * v + (1 - DECAY_2) * g * g, state["second_moment"], gradients
+    )
+    # Corrects the bias from moments that start at 0.
     unbias_1 = 1 / (1 - DECAY_1**steps)
     unbias_2 = 1 / (1 - DECAY_2**steps)
     params = jax.tree.map(

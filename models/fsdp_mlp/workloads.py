@@ -1,4 +1,4 @@
-"""The sharded MLP's workloads. Building one allocates nothing."""
+"""Workloads of the sharded MLP. Building a workload allocates no arrays."""
 
 import jax
 import jax.numpy as jnp
@@ -7,25 +7,30 @@ from models.fsdp_mlp import expectations, reference, training
 from models.fsdp_mlp.sizes import MLPSizes
 from xlapipe.workload import Workload
 
-# On 64 devices and more XLA would scatter two layers' gradients at once, later, and so beside
-# fewer gemms, for which it would keep both.
+# Turns the collective combiners off. On 64 devices and more, XLA otherwise combines the
+# reduce-scatters of two layers: it keeps both gradients longer and overlaps fewer gemms.
 OPTIONS: dict[str, int | str] = {
     "xla_gpu_all_gather_combine_threshold_bytes": 0,
     "xla_gpu_reduce_scatter_combine_threshold_bytes": 0,
 }
 if jax.__version_info__ >= (0, 11):
-    # Over NVLink XLA would add up the loss with a kernel of its own, which works within one
-    # process only; jax 0.10 has no such option.
+    # Over NVLink, XLA otherwise all-reduces the loss with its own kernel, which supports a single
+    # process only. jax 0.10 does not have this option.
     OPTIONS["xla_gpu_experimental_use_collective_kernels"] = ""
 
 
 def fsdp_mlp_reference(batch: int = 1, devices: int = 2) -> Workload:
-    """The backward pass of dump 000; `batch` counts the rows of one device."""
+    """The backward pass of reference dump 000.
+
+    Args:
+      batch: rows per device.
+      devices: number of devices.
+    """
     sizes = MLPSizes(hidden=16, layers=3, batch=batch, devices=devices)
     rows = sizes.batch * sizes.devices
     activation = jax.ShapeDtypeStruct((rows, sizes.hidden), jnp.bfloat16)
     return Workload(
-        name=f"fsdp-mlp-reference{_beyond_default(batch=(batch, 1))}",
+        name=f"fsdp-mlp-reference{_suffix(batch=(batch, 1))}",
         fn=reference.backward_over_mesh(),
         args=(
             (jax.ShapeDtypeStruct((sizes.kernel,), jnp.bfloat16),) * sizes.layers,
@@ -43,13 +48,18 @@ def fsdp_mlp_reference(batch: int = 1, devices: int = 2) -> Workload:
 
 
 def fsdp_mlp(layers: int = 4, batch: int = 4096, devices: int = 2, hidden: int = 8192) -> Workload:
-    """A training step; `batch` counts the rows of one device."""
+    """A training step.
+
+    Args:
+      layers: number of layers.
+      batch: rows per device.
+      devices: number of devices.
+      hidden: features of every layer.
+    """
     sizes = MLPSizes(hidden=hidden, layers=layers, batch=batch, devices=devices)
     rows = jax.ShapeDtypeStruct((batch * devices, hidden), jnp.bfloat16)
-    name = f"fsdp-mlp{_beyond_default(hidden=(hidden, 8192), layers=(layers, 4))}"
-    name += _beyond_default(batch=(batch, 4096))
     return Workload(
-        name=name,
+        name=f"fsdp-mlp{_suffix(hidden=(hidden, 8192), layers=(layers, 4), batch=(batch, 4096))}",
         fn=training.training_step(sizes),
         args=(training.abstract_state(sizes), rows, rows),
         donate_argnums=0,
@@ -61,6 +71,9 @@ def fsdp_mlp(layers: int = 4, batch: int = 4096, devices: int = 2, hidden: int =
     )
 
 
-def _beyond_default(**values: tuple[int, int]) -> str:
-    """`-layers28` for each value that is not its default: a folder of its own for the dump."""
+def _suffix(**values: tuple[int, int]) -> str:
+    """`-NAMEVALUE` for each (value, default) that differ, e.g. `-layers28`.
+
+    Gives each variant of a workload a different name, and so a different folder for its dump.
+    """
     return "".join(f"-{key}{value}" for key, (value, default) in values.items() if value != default)

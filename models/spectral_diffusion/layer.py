@@ -1,4 +1,4 @@
-"""Diffusion of each channel for a time of its own, in the basis of the Laplacian."""
+"""Diffusion of each channel for its own learned time, in the eigenbasis of the Laplacian."""
 
 import jax
 import jax.numpy as jnp
@@ -7,10 +7,10 @@ from jaxtyping import Array, Float
 
 
 class SpectralDiffusion(nnx.Module):
-    """Diffuses channel c of a signal for `time[c]`; times are learned."""
+    """Diffuses channel c of a signal for the learned time `time[c]`."""
 
     def __init__(self, channels: int, *, dtype: str = "bfloat16") -> None:
-        """All times start at 0: no diffusion, as in DiffusionNet."""
+        """Initializes all times to 0 (no diffusion), as DiffusionNet does."""
         self.time = nnx.Param(jnp.zeros((channels,), jnp.dtype(dtype)))
 
     def __call__(
@@ -31,21 +31,26 @@ def diffuse(
     evecs: Float[Array, "*B V K"],
     time: Float[Array, " C"],
 ) -> tuple[Float[Array, "*B K C"], Float[Array, "*B V C"]]:
-    """`exp(-evals ⊗ time) * (evecsᵀ (mass * x))`, and `evecs` times it.
+    """Computes `y_spectral = exp(-evals ⊗ time) * (evecsᵀ (mass * x))` and `y = evecs y_spectral`.
 
-    Every value kept is in x's dtype; gemms sum in float32, and the decay is float32 inside. The
-    mass weights evecs instead of x: it is smaller, the same for every layer of a network, and
-    serves the gradient of x as it is.
+    Values in memory have x's dtype; gemms accumulate in float32, and the decay is computed in
+    float32. The mass is multiplied into evecs instead of x: evecs is smaller and the same for
+    every layer of a network, and the gradient of x needs the same product.
 
     Args:
-      mass: of each vertex, the diagonal of the lumped mass matrix.
-      evals, evecs: the K smallest eigenvalues of the Laplacian, and their eigenvectors,
-        orthonormal under `mass`.
+      x: the signal.
+      mass: the diagonal of the lumped mass matrix, one entry per vertex.
+      evals, evecs: the K smallest eigenvalues of the Laplacian and their eigenvectors,
+        orthonormal with respect to `mass`.
+      time: the diffusion time of each channel.
+
+    Returns:
+      y_spectral and y.
 
     Raises:
-      ValueError: lengths that disagree.
+      ValueError: the arguments' axis lengths disagree.
     """
-    _refuse_unless_fitting(x, mass, evals, evecs, time)
+    _check_shapes(x, mass, evals, evecs, time)
     with jax.named_scope("to_basis"):
         weighted = evecs * mass[..., None]
         x_spectral = jnp.einsum("...VK,...VC->...KC", weighted, x)
@@ -57,19 +62,19 @@ def diffuse(
     return y_spectral, y
 
 
-def _refuse_unless_fitting(x: Array, mass: Array, evals: Array, evecs: Array, time: Array) -> None:
-    """Every axis is named once: x gives meshes, vertices and channels, evecs the eigenvectors."""
+def _check_shapes(x: Array, mass: Array, evals: Array, evecs: Array, time: Array) -> None:
+    """Checks every axis against x (meshes, vertices, channels) and evecs (eigenvectors)."""
     if x.ndim < 2 or evecs.ndim < 2:
         raise ValueError(
             f"expected x [..., V, C] and evecs [..., V, K]; found {list(x.shape)} and "
             f"{list(evecs.shape)}"
         )
     *meshes, vertices, channels = x.shape
-    count = evecs.shape[-1]
+    eigenvectors = evecs.shape[-1]
     expected = {
         "mass": (mass, (*meshes, vertices), "one for each vertex of x"),
-        "evecs": (evecs, (*meshes, vertices, count), "one row for each vertex of x"),
-        "evals": (evals, (*meshes, count), "one for each column of evecs"),
+        "evecs": (evecs, (*meshes, vertices, eigenvectors), "one row for each vertex of x"),
+        "evals": (evals, (*meshes, eigenvectors), "one for each column of evecs"),
         "time": (time, (channels,), "one for each channel of x"),
     }
     for name, (array, shape, meaning) in expected.items():

@@ -1,4 +1,4 @@
-"""Shapes and bytes of spectral diffusion. Imports no jax, so that expectations need none."""
+"""Shapes and bytes of spectral diffusion. Imports no jax, so that expectations do not need it."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ POINTER = 8
 
 @dataclass(frozen=True, kw_only=True)
 class SpectralSizes:
-    """Sizes of one application of the layer; those of dump 002 are the defaults.
+    """Sizes of one application of the layer; the defaults are those of reference dump 002.
 
     Attributes:
-      meshes: B; None for one mesh without that axis.
+      meshes: B; None for a single mesh, whose arrays have no axis B.
       vertices, eigenvectors, channels: V, K and C.
     """
 
@@ -23,7 +23,7 @@ class SpectralSizes:
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The axis of meshes, if there is one."""
+        """The dimension B, or none for a single mesh."""
         return () if self.meshes is None else (self.meshes,)
 
     @property
@@ -32,46 +32,46 @@ class SpectralSizes:
 
     @property
     def signal_bytes(self) -> int:
-        """x, or y: [B, V, C]."""
+        """Bytes of x, and of y: [B, V, C]."""
         return self._count * self.vertices * self.channels * BFLOAT16
 
     @property
     def spectrum_bytes(self) -> int:
-        """y in the basis: [B, K, C]."""
+        """Bytes of y in the basis: [B, K, C]."""
         return self._count * self.eigenvectors * self.channels * BFLOAT16
 
     @property
     def evecs_bytes(self) -> int:
-        """[B, V, K]."""
+        """Bytes of evecs: [B, V, K]."""
         return self._count * self.vertices * self.eigenvectors * BFLOAT16
 
     @property
     def mass_bytes(self) -> int:
-        """[B, V]."""
+        """Bytes of mass: [B, V]."""
         return self._count * self.vertices * BFLOAT16
 
     @property
     def evals_bytes(self) -> int:
-        """[B, K]."""
+        """Bytes of evals: [B, K]."""
         return self._count * self.eigenvectors * BFLOAT16
 
     @property
     def time_bytes(self) -> int:
-        """[C]."""
+        """Bytes of time: [C]."""
         return self.channels * BFLOAT16
 
     @property
     def argument_bytes(self) -> int:
-        """Everything that `diffuse` reads."""
+        """Bytes of all arguments of `diffuse`."""
         mesh = self.mass_bytes + self.evals_bytes + self.evecs_bytes
         return self.signal_bytes + mesh + self.time_bytes
 
     @property
     def least_bytes(self) -> int:
-        """Every argument read once, both results written once."""
+        """Least traffic of the layer: each argument read once, both results written once."""
         return self.argument_bytes + self.spectrum_bytes + self.signal_bytes
 
     @property
     def least_train_bytes(self) -> int:
-        """The same with the gradient of y read, and those of x and of the times written."""
+        """Least traffic of a training step: also reads dy, and writes dx and dtime."""
         return self.least_bytes + 2 * self.signal_bytes + self.time_bytes

@@ -1,4 +1,7 @@
-"""Spectral diffusion's workloads, at the sizes of dump 002. Building one allocates nothing."""
+"""Workloads of spectral diffusion, at the sizes of reference dump 002.
+
+Building a workload allocates no arrays.
+"""
 
 from typing import Any
 
@@ -12,7 +15,7 @@ from models.spectral_diffusion.layer import diffuse
 from models.spectral_diffusion.sizes import SpectralSizes
 from xlapipe.workload import Workload
 
-DUMP_002 = SpectralSizes()
+DUMP_002_SIZES = SpectralSizes()
 
 
 def train(
@@ -23,20 +26,23 @@ def train(
     time: Float[Array, " C"],
     g: Float[Array, "*B V C"],
 ) -> dict[str, Array]:
-    """y and, for y's gradient g, those of the times and of x (for the layer before)."""
+    """Computes y and, from its gradient g, the gradients of time and of x.
+
+    The preceding layer of a network needs the gradient of x.
+    """
 
     def y_of(x: Array, time: Array) -> Array:
         return diffuse(x, mass, evals, evecs, time)[1]
 
     y, pull_back = jax.vjp(y_of, x, time)
-    # As in training, g is known only when y is.
+    # In training, g depends on y: the barrier keeps XLA from using g earlier.
     g, _ = lax.optimization_barrier((g, y))
     dx, dtime = pull_back(g)
     return {"y": y, "dx": dx, "dtime": dtime}
 
 
-def spectral_diffusion(sizes: SpectralSizes = DUMP_002) -> Workload:
-    """The layer forward."""
+def spectral_diffusion(sizes: SpectralSizes = DUMP_002_SIZES) -> Workload:
+    """The layer, forward only."""
     return Workload(
         name="spectral-diffusion",
         fn=diffuse,
@@ -45,8 +51,8 @@ def spectral_diffusion(sizes: SpectralSizes = DUMP_002) -> Workload:
     )
 
 
-def spectral_diffusion_train(sizes: SpectralSizes = DUMP_002) -> Workload:
-    """Forward and backward, for training the times."""
+def spectral_diffusion_train(sizes: SpectralSizes = DUMP_002_SIZES) -> Workload:
+    """Forward and backward, as for training the times."""
     args = _args(sizes)
     return Workload(
         name="spectral-diffusion-train",
@@ -58,6 +64,8 @@ def spectral_diffusion_train(sizes: SpectralSizes = DUMP_002) -> Workload:
 
 def _args(sizes: SpectralSizes) -> tuple[Any, ...]:
     v, k, c = sizes.vertices, sizes.eigenvectors, sizes.channels
-    shapes = ((v, c), (v,), (k,), (v, k))
-    meshes = tuple(jax.ShapeDtypeStruct((*sizes.leading, *s), jnp.bfloat16) for s in shapes)
-    return (*meshes, jax.ShapeDtypeStruct((c,), jnp.bfloat16))
+    shapes_per_mesh = ((v, c), (v,), (k,), (v, k))
+    per_mesh = tuple(
+        jax.ShapeDtypeStruct((*sizes.leading, *shape), jnp.bfloat16) for shape in shapes_per_mesh
+    )
+    return (*per_mesh, jax.ShapeDtypeStruct((c,), jnp.bfloat16))

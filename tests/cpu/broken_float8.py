@@ -1,4 +1,4 @@
-"""The float8 linear layer's programs, each broken in one way; at the sizes of dump 004."""
+"""The float8 linear programs, each broken in one way, at the sizes of reference dump 004."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,54 +11,54 @@ from jax import lax
 
 from models.float8_linear import matmul, workloads
 from models.float8_linear.layer import Float8Linear
-from models.float8_linear.quantise import codes_both_ways
+from models.float8_linear.quantise import codes_and_transpose
 from models.float8_linear.recipe import scaled_dot
 from models.float8_linear.sizes import Float8Sizes
 from xlapipe import Workload
 
 
-def _with(make: Callable[[], Workload], name: str, **parts: Any) -> Workload:
-    """The workload, traced with other parts than `matmul`'s own."""
+def _with(make: Callable[[], Workload], name: str, **replacements: Any) -> Workload:
+    """The workload, traced with functions of `matmul` replaced."""
     good = make()
 
     @wraps(good.fn)
     def broken(*args: Any) -> Any:
-        kept = {part: getattr(matmul, part) for part in parts}
-        for part, other in parts.items():
-            setattr(matmul, part, other)
+        originals = {function: getattr(matmul, function) for function in replacements}
+        for function, replacement in replacements.items():
+            setattr(matmul, function, replacement)
         try:
             return good.fn(*args)
         finally:
-            for part, own in kept.items():
-                setattr(matmul, part, own)
+            for function, original in originals.items():
+                setattr(matmul, function, original)
 
     return replace(good, name=f"{good.name}-{name}", fn=broken)
 
 
-def _watched(make: Callable[[], Workload]) -> Workload:
-    """Every matrix that comes in is given back in float32 too, and there is one gemm more.
+def _reading_again(make: Callable[[], Workload]) -> Workload:
+    """Also returns each input matrix in float32, and computes one gemm more.
 
-    Nothing is donated: readers of what is written over read a copy.
+    Nothing is donated: XLA would copy a donated input that is read after it is overwritten.
     """
     good = make()
 
     @wraps(good.fn)
-    def watched(*args: Any) -> Any:
+    def reading_again(*args: Any) -> Any:
         matrices = [leaf for leaf in jax.tree.leaves(args) if leaf.ndim == 2]
         wide = [lax.optimization_barrier(leaf.astype(jnp.float32)) for leaf in matrices]
         return good.fn(*args), wide, matrices[-1].T @ matrices[-1]
 
-    return replace(good, name=f"{good.name}-watched", fn=watched, donate_argnums=())
+    return replace(good, name=f"{good.name}-reads-again", fn=reading_again, donate_argnums=())
 
 
 def dequantised_dot(a: Any, b: Any, unscale: Any, *, dtype: Any, fast_accumulation: bool) -> Any:
-    """The codes are widened before they are multiplied."""
+    """Converts the codes to bfloat16 before it multiplies them."""
     wide = lax.optimization_barrier((a.astype(dtype), b.astype(dtype)))
     return (wide[0] @ wide[1].T) * unscale.astype(dtype)
 
 
 def wide_dot(a: Any, b: Any, unscale: Any, *, dtype: Any, fast_accumulation: bool) -> Any:
-    """The product is written in float32, and narrowed by a kernel of its own."""
+    """Writes the product in float32, and converts it in a separate kernel."""
     wide = scaled_dot(a, b, unscale, dtype=jnp.float32, fast_accumulation=fast_accumulation)
     return lax.optimization_barrier(wide).astype(dtype)
 
@@ -68,9 +68,9 @@ def other_accumulation(a: Any, b: Any, unscale: Any, *, dtype: Any, fast_accumul
 
 
 def quantised_again(t: Any, scale: Any, dtype: Any) -> Any:
-    """The transpose comes from a reading of its own, as in dump 004."""
+    """Reads the matrix a second time for the transpose, as reference dump 004 does."""
     again = lax.optimization_barrier(scale)
-    return codes_both_ways(t, scale, dtype)[0], codes_both_ways(t, again, dtype)[1]
+    return codes_and_transpose(t, scale, dtype)[0], codes_and_transpose(t, again, dtype)[1]
 
 
 FORWARD = workloads.float8_linear_forward
@@ -80,21 +80,21 @@ BROKEN = {
     "dequantised": {"scaled_dot": dequantised_dot},
     "wide": {"scaled_dot": wide_dot},
     "other-accumulation": {"scaled_dot": other_accumulation},
-    "quantised-again": {"codes_both_ways": quantised_again},
+    "quantised-again": {"codes_and_transpose": quantised_again},
 }
 forward_dequantised, forward_wide, forward_other, forward_again = (
-    partial(_with, FORWARD, name, **parts) for name, parts in BROKEN.items()
+    partial(_with, FORWARD, name, **replacements) for name, replacements in BROKEN.items()
 )
 backward_dequantised, backward_wide, backward_other, _ = (
-    partial(_with, BACKWARD, name, **parts) for name, parts in BROKEN.items()
+    partial(_with, BACKWARD, name, **replacements) for name, replacements in BROKEN.items()
 )
 step_dequantised, step_wide, step_other, step_again = (
-    partial(_with, STEP, name, **parts) for name, parts in BROKEN.items()
+    partial(_with, STEP, name, **replacements) for name, replacements in BROKEN.items()
 )
 
 
-forward_watched, backward_watched, step_watched = (
-    partial(_watched, make) for make in (FORWARD, BACKWARD, STEP)
+forward_reads_again, backward_reads_again, step_reads_again = (
+    partial(_reading_again, make) for make in (FORWARD, BACKWARD, STEP)
 )
 
 
@@ -103,22 +103,22 @@ def backward_undonated() -> Workload:
 
 
 def forward_in_place() -> Workload:
-    """Gives x back, changed in place, and scales of every row."""
+    """Also returns x, updated in place, and makes each scale a row of 2048."""
     good = FORWARD()
 
     def forward(x: Any, kernel: Any) -> Any:
         y, residuals = matmul.forward(x, kernel)
-        rows = {
+        with_rows = {
             name: jnp.broadcast_to(value, (2048,)) if value.ndim == 0 else value
             for name, value in residuals.items()
         }
-        return y, rows, x * 2
+        return y, with_rows, x * 2
 
     return replace(good, name="float8-linear-forward-in-place", fn=forward, donate_argnums=0)
 
 
 def smaller(make: Callable[..., Workload]) -> Workload:
-    """A program of other sizes than its expectations are of."""
+    """A program of sizes that its expectations were not computed for."""
     small = make(Float8Sizes(rows=1024, in_features=2048, out_features=2048))
     return replace(small, name=f"{small.name}-smaller")
 
@@ -129,7 +129,7 @@ forward_smaller, backward_smaller, step_smaller = (
 
 
 def _layer(otherwise: Any) -> Workload:
-    """`Float8Linear` as a user has it, for whatever GPU."""
+    """`Float8Linear` as in a user's program, compiled for any GPU."""
     from flax import nnx
 
     def make() -> Float8Linear:

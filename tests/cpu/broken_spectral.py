@@ -1,4 +1,4 @@
-"""Spectral diffusion's programs, each broken in one way; at the sizes of dump 002."""
+"""Spectral diffusion's programs, each broken in one way, at the sizes of reference dump 002."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ TRAIN = workloads.spectral_diffusion_train()
 
 
 def _exponentials_written(x: Any, mass: Any, evals: Any, evecs: Any, time: Any) -> Any:
-    """The decay is a matrix of its own, as are the products with it."""
+    """Writes the exponentials, and their products with x in the basis, to memory."""
     x_spectral = lax.optimization_barrier(jnp.einsum("VK,VC->KC", evecs * mass[:, None], x))
     decay = lax.optimization_barrier(jnp.exp(-evals[:, None] * time))
     y_spectral = lax.optimization_barrier(decay * x_spectral)
@@ -23,14 +23,14 @@ def _exponentials_written(x: Any, mass: Any, evals: Any, evecs: Any, time: Any) 
 
 
 def _wide(x: Any, mass: Any, evals: Any, evecs: Any, time: Any) -> Any:
-    """Everything is widened to float32 first, and x is read for its sum too."""
+    """Converts all arguments to float32 first, and also reads x for its sum."""
     wide = [lax.optimization_barrier(a.astype(jnp.float32)) for a in (x, mass, evals, evecs, time)]
     y_spectral, y = layer.diffuse(*wide)
     return y_spectral.astype(x.dtype), (y + jnp.sum(x.astype(jnp.float32))).astype(x.dtype)
 
 
 def _summed(x: Any, mass: Any, evals: Any, evecs: Any, time: Any) -> Any:
-    """The products of the first matmul are written before they are summed."""
+    """Writes the first matmul's products to memory before it sums them."""
     products = evecs.astype(jnp.float32)[:, :, None] * (x * mass[:, None])[:, None, :]
     products = lax.optimization_barrier(products)
     decay = jnp.exp(-evals[:, None] * time)
@@ -38,7 +38,7 @@ def _summed(x: Any, mass: Any, evals: Any, evecs: Any, time: Any) -> Any:
     return y_spectral, evecs @ y_spectral
 
 
-def _watched(x: Any, mass: Any, evals: Any, evecs: Any, time: Any) -> Any:
+def _reads_x_again(x: Any, mass: Any, evals: Any, evecs: Any, time: Any) -> Any:
     return *layer.diffuse(x, mass, evals, evecs, time), jnp.max(x)
 
 
@@ -46,16 +46,17 @@ def _in_place(x: Any, mass: Any, evals: Any, evecs: Any, time: Any) -> Any:
     return *layer.diffuse(x, mass, evals, evecs, time), x * 2
 
 
-def _trained(diffuse: Any) -> Any:
+def _train_with(diffuse: Any) -> Any:
+    """`workloads.train` with `diffuse` replaced; it also reads x and g once more than needed."""
+
     def train(x: Any, mass: Any, evals: Any, evecs: Any, time: Any, g: Any) -> Any:
-        kept = workloads.diffuse
+        original = workloads.diffuse
         workloads.diffuse = diffuse
         try:
-            found = workloads.train(x, mass, evals, evecs, time, g)
+            outputs = workloads.train(x, mass, evals, evecs, time, g)
         finally:
-            workloads.diffuse = kept
-        # x and g are read once more than they need be.
-        return {**found, "seen": (jnp.max(x), jnp.max(g))}
+            workloads.diffuse = original
+        return {**outputs, "maxima": (jnp.max(x), jnp.max(g))}
 
     return train
 
@@ -72,8 +73,8 @@ def forward_summed() -> Workload:
     return replace(FORWARD, name="spectral-summed", fn=_summed)
 
 
-def forward_watched() -> Workload:
-    return replace(FORWARD, name="spectral-watched", fn=_watched)
+def forward_reads_again() -> Workload:
+    return replace(FORWARD, name="spectral-reads-again", fn=_reads_x_again)
 
 
 def forward_in_place() -> Workload:
@@ -81,15 +82,15 @@ def forward_in_place() -> Workload:
 
 
 def train_exponentials() -> Workload:
-    return replace(TRAIN, name="spectral-train-exponentials", fn=_trained(_exponentials_written))
+    return replace(TRAIN, name="spectral-train-exponentials", fn=_train_with(_exponentials_written))
 
 
 def train_wide() -> Workload:
-    return replace(TRAIN, name="spectral-train-wide", fn=_trained(_wide))
+    return replace(TRAIN, name="spectral-train-wide", fn=_train_with(_wide))
 
 
 def train_summed() -> Workload:
-    return replace(TRAIN, name="spectral-train-summed", fn=_trained(_summed), donate_argnums=5)
+    return replace(TRAIN, name="spectral-train-summed", fn=_train_with(_summed), donate_argnums=5)
 
 
 SMALL = SpectralSizes(vertices=1024, eigenvectors=64, channels=128)

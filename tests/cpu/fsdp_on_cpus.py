@@ -1,6 +1,6 @@
-"""Runs the sharded MLP on 1 to 8 CPU devices and writes what it computed: `… OUT.npz`.
+"""Runs the sharded MLP on 1 to 8 CPU devices and writes its results: `fsdp_on_cpus.py OUT.npz`.
 
-A process of its own, since jax takes the number of CPU devices once.
+Runs in a separate process, since jax reads the number of CPU devices once per process.
 """
 
 import sys
@@ -17,46 +17,46 @@ with install_import_hook("models.fsdp_mlp", "beartype.beartype"):
 
 HIDDEN, LAYERS, ROWS, STEPS = 48, 3, 16, 30
 DEVICES = (1, 2, 4, 8)
-# What one device computes is held against the plain program, what eight do against that of one.
+# Training on these device counts is compared with the plain program.
 TRAINED_ON = (1, 8)
 DTYPES = ("bfloat16", "float32")
 
 
 def flat(prefix: str, tree: Any) -> dict[str, Any]:
-    """Leaves as float64 by `prefix` and their place; bfloat16 is no dtype of numpy's."""
+    """Leaves as float64, named `PREFIX/INDEX`; NumPy files do not support bfloat16."""
     leaves = jax.tree.leaves(tree)
     return {f"{prefix}/{n}": np.asarray(leaf, np.float64) for n, leaf in enumerate(leaves)}
 
 
 def main(out: str) -> None:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     arguments, expected = reference_case()
     for devices in DEVICES:
         sizes = MLPSizes(hidden=HIDDEN, layers=LAYERS, batch=ROWS // devices, devices=devices)
         mesh = training.device_mesh(jax.devices()[:devices])
         state = training.initial_state(sizes, 3, mesh)
-        found |= flat(f"params/{devices}", state["params"])
+        results |= flat(f"params/{devices}", state["params"])
         (kernel, *_) = jax.tree.leaves(state["first_moment"])
         assert kernel.addressable_shards[0].data.shape == (HIDDEN // devices, HIDDEN)
         batch = training.random_batch(sizes, 4, mesh)
-        found |= flat(f"batch/{devices}", batch)
+        results |= flat(f"batch/{devices}", batch)
         for dtype in DTYPES:
-            batch = jax.tree.map(lambda each, dtype=dtype: each.astype(dtype), batch)
+            batch = jax.tree.map(lambda array, dtype=dtype: array.astype(dtype), batch)
             with jax.set_mesh(mesh):
-                answer = jax.jit(training.gradients(sizes))(state["params"], *batch)
-            found |= flat(f"gradients/{devices}/{dtype}", answer)
+                gradients = jax.jit(training.gradients(sizes))(state["params"], *batch)
+            results |= flat(f"gradients/{devices}/{dtype}", gradients)
             if devices == 1:
                 plain = jax.jit(training.plain_gradients(sizes))(state["params"], *batch)
-                found |= flat(f"gradients/plain/{dtype}", plain)
-        found |= flat(f"reference/{devices}", backward(arguments, mesh))
+                results |= flat(f"gradients/plain/{dtype}", plain)
+        results |= flat(f"reference/{devices}", backward(arguments, mesh))
         if devices in TRAINED_ON:
-            found |= trained(sizes, state, batch, mesh)
-    found |= flat("reference/plain", expected)
-    np.savez(out, **found)
+            results |= trained(sizes, state, batch, mesh)
+    results |= flat("reference/plain", expected)
+    np.savez(out, **results)
 
 
 def backward(arguments: Any, mesh: Any) -> Any:
-    """The reference's gradients of shards, in float32."""
+    """The gradients of shards by `reference.backward`, in float32."""
     specs = (reference.IN_SPECS[0],) * 3, *reference.IN_SPECS[1:]
     arguments = jax.device_put(arguments, training.shardings(mesh, specs))
     with jax.set_mesh(mesh):
@@ -64,7 +64,7 @@ def backward(arguments: Any, mesh: Any) -> Any:
 
 
 def reference_case() -> tuple[Any, Any]:
-    """What the reference takes, and the gradients that jax makes of the plain MLP."""
+    """Arguments of `reference.backward`, and the gradients by autodiff of the plain MLP."""
     rng = np.random.default_rng(5)
     weights = [rng.normal(0, 0.3, (16, 16)).astype(np.float32) for _ in range(3)]
     x = rng.standard_normal((8, 16)).astype(np.float32)
@@ -84,11 +84,11 @@ def reference_case() -> tuple[Any, Any]:
     gradients, hidden = differentiated(weights)
     shards = tuple(weight.reshape(-1) for weight in weights)
     arguments = (shards, *map(np.asarray, hidden[:3]), np.asarray(hidden[3]) == 0, g)
-    return arguments, [np.asarray(each).reshape(-1) for each in gradients]
+    return arguments, [np.asarray(gradient).reshape(-1) for gradient in gradients]
 
 
 def trained(sizes: Any, state: Any, batch: Any, mesh: Any) -> dict[str, Any]:
-    """Losses of some steps, and the last parameters, in float32."""
+    """The losses of STEPS steps, and the last parameters, in float32."""
     losses = []
     plain = jax.device_get(state)
     with jax.set_mesh(mesh):
@@ -98,13 +98,13 @@ def trained(sizes: Any, state: Any, batch: Any, mesh: Any) -> dict[str, Any]:
             losses.append(loss)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before))
     name = f"trained/{sizes.devices}"
-    found = flat(name, state["params"]) | {f"losses/{sizes.devices}": np.asarray(losses)}
+    results = flat(name, state["params"]) | {f"losses/{sizes.devices}": np.asarray(losses)}
     if sizes.devices == 1:
         step = jax.jit(training.plain_training_step(sizes))
         for _ in range(STEPS):
             plain, loss = step(plain, *jax.device_get(batch))
-        found |= flat("trained/plain", plain["params"]) | {"losses/plain": np.asarray([loss])}
-    return found
+        results |= flat("trained/plain", plain["params"]) | {"losses/plain": np.asarray([loss])}
+    return results
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The sharded MLP's plans on many devices, and each expectation on a program that breaks it."""
+"""Plans of the sharded MLP on many devices, and its expectations on programs that break them."""
 
 import json
 from collections.abc import Callable
@@ -18,13 +18,13 @@ HERE = Path(__file__).parent
 MODULE = "models.fsdp_mlp.workloads"
 # The good workload, and the names of its broken programs.
 BROKEN: dict[str, tuple[Callable[[], Workload], tuple[str, ...]]] = {
-    "training": (fsdp_mlp, ("smaller", "kept")),
-    "reference": (fsdp_mlp_reference, ("much", "undefined")),
+    "training": (fsdp_mlp, ("smaller", "kernels_kept")),
+    "reference": (fsdp_mlp_reference, ("more_collectives", "undefined_copies")),
 }
-MANY = ("8x8", "1x8")
+TOPOLOGIES = ("8x8", "1x8")
 
 
-def dumped(
+def compile_dumps(
     references: list[str], out: Path, capsys: pytest.CaptureFixture[str], *options: str
 ) -> list[Dump]:
     command = ["dump", *references, "--gemm", "cublas", "--target", "h200", "--out", str(out)]
@@ -32,23 +32,24 @@ def dumped(
     return [open_dump(Path(row["path"])) for row in json.loads(capsys.readouterr().out)["dumps"]]
 
 
-@pytest.mark.parametrize("topology", MANY)
-def test_the_closed_forms_hold_on_many_devices(
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_expectations_hold_on_many_devices(
     topology: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (dump,) = dumped([f"{MODULE}:fsdp_mlp"], tmp_path, capsys, "--topology", topology)
+    (dump,) = compile_dumps([f"{MODULE}:fsdp_mlp"], tmp_path, capsys, "--topology", topology)
     assert dump.manifest.topology == topology
     hosts, gpus = map(int, topology.split("x"))
     sizes = MLPSizes(devices=hosts * gpus)
     findings = check_all(dump.expectations, dump.program)
     assert [str(finding) for finding in findings if not finding.holds] == []
-    # Said again, from the sizes of one device, so that the closed forms are held too.
+    # Checks the closed forms themselves, with numbers that do not come from MLPSizes.
     totals = dump.plan.totals
-    one = MLPSizes(devices=1)
+    single_device = MLPSizes(devices=1)
     batch_bytes = 2 * 4096 * 8192 * 2
-    kernels = 3 * 4 * 8192 * 8192 * 4
-    assert totals.parameter_bytes == kernels // sizes.devices + 4 + batch_bytes
-    assert sizes.parameter_shard_bytes * sizes.devices == one.parameter_shard_bytes
+    kernel_and_moment_bytes = 3 * 4 * 8192 * 8192 * 4
+    expected_bytes = kernel_and_moment_bytes // sizes.devices + 4 + batch_bytes
+    assert totals.parameter_bytes == expected_bytes
+    assert sizes.parameter_shard_bytes * sizes.devices == single_device.parameter_shard_bytes
     assert totals.temp_bytes < 800e6
 
 
@@ -61,32 +62,32 @@ def test_each_expectation_fails_on_a_program_that_breaks_it(
 ) -> None:
     make, names = BROKEN[case]
     monkeypatch.chdir(HERE)
-    dumps = dumped([f"broken_fsdp:{case}_{name}" for name in names], tmp_path, capsys)
+    dumps = compile_dumps([f"broken_fsdp:{case}_{name}" for name in names], tmp_path, capsys)
     assert len(dumps) == len(names)
     expectations = tuple(e for e in make().expectations if e.under in (None, "cublas"))
     unbroken = set(expectations)
     for dump in dumps:
         findings = check_all(expectations, dump.program)
         broken = {e for e, f in zip(expectations, findings, strict=True) if not f.holds}
-        assert broken, f"{dump.manifest.workload} breaks nothing"
-        assert broken != set(expectations), f"{dump.manifest.workload} tells nothing apart"
+        assert broken, f"{dump.manifest.workload} breaks no expectation"
+        assert broken != set(expectations), f"{dump.manifest.workload} breaks every expectation"
         unbroken -= broken
     assert unbroken == set()
 
 
-def test_two_rows_make_five_gemms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """At one row XLA writes none of the five dots as a gemm."""
-    (dump,) = dumped([f"{MODULE}:fsdp_mlp_reference(batch=2)"], tmp_path, capsys)
+def test_two_rows_give_five_gemms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a single row, XLA turns none of the five dots into a gemm."""
+    (dump,) = compile_dumps([f"{MODULE}:fsdp_mlp_reference(batch=2)"], tmp_path, capsys)
     assert [gemm.backend for gemm in dump.plan.gemms] == ["cublaslt"] * 5
-    # The root is the combined reduce-scatter: its results lie apart.
+    # The root is the combined reduce-scatter, whose results are in different allocations.
     outputs = [dump.plan.output_allocation(index, of=3) for index in range(3)]
     assert len({allocation.index for allocation in outputs if allocation is not None}) == 3
     assert all(finding.holds for finding in check_all(dump.expectations, dump.program))
 
 
-def test_one_device_exchanges_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_device_has_no_collectives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = f"{MODULE}:fsdp_mlp(hidden=256, batch=128, devices=1)"
-    (dump,) = dumped([small], tmp_path, capsys)
+    (dump,) = compile_dumps([small], tmp_path, capsys)
     assert dump.plan.collectives == ()
     assert all(finding.holds for finding in check_all(dump.expectations, dump.program))
 
@@ -94,18 +95,18 @@ def test_one_device_exchanges_nothing(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"layers": 0}, "layers=0: expected a whole number of 1 or more"),
-        ({"devices": 0}, "devices=0: expected a whole number of 1 or more"),
-        ({"batch": 0.5}, "batch=0.5: expected a whole number of 1 or more"),
-        ({"hidden": True}, "hidden=True: expected a whole number of 1 or more"),
+        ({"layers": 0}, "layers=0: expected an integer of 1 or more"),
+        ({"devices": 0}, "devices=0: expected an integer of 1 or more"),
+        ({"batch": 0.5}, "batch=0.5: expected an integer of 1 or more"),
+        ({"hidden": True}, "hidden=True: expected an integer of 1 or more"),
         (
             {"devices": 6},
-            r"state\['params'\]\['layers'\]\[0\]\['kernel'\] \[8192, 8192\]: its axis 0 of 8192 "
-            r"cannot be split over the 6 devices of mesh axis 'fsdp': choose a hidden that is a "
-            "multiple of 6, or another number of devices",
+            r"state\['params'\]\['layers'\]\[0\]\['kernel'\] \[8192, 8192\]: axis 0 \(8192\) "
+            "cannot be split over the 6 devices of mesh axis 'fsdp'; fix: choose a multiple of 6 "
+            "for hidden, or another number of devices",
         ),
     ],
 )
-def test_sizes_that_do_not_fit(arguments: dict[str, int], message: str) -> None:
+def test_invalid_sizes_are_errors(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(XlapipeError, match=message):
         fsdp_mlp(**arguments)

@@ -1,4 +1,4 @@
-"""The sharded MLP computes what the whole one does, on 1 to 8 devices."""
+"""The sharded MLP on 1 to 8 devices computes the same as the unsharded one."""
 
 import os
 import subprocess
@@ -12,16 +12,16 @@ import numpy.typing as npt
 import pytest
 
 F64: TypeAlias = npt.NDArray[np.float64]
-Found: TypeAlias = Mapping[str, F64]
+Results: TypeAlias = Mapping[str, F64]
 HERE = Path(__file__).parent
 DEVICES = (1, 2, 4, 8)
-# Relative, of a whole gradient.
+# Relative error of a whole gradient, by dtype.
 ROUNDING = {"float32": 2e-6, "bfloat16": 2**-6}
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    out = tmp_path_factory.mktemp("fsdp") / "found.npz"
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    out = tmp_path_factory.mktemp("fsdp") / "results.npz"
     subprocess.run(
         [sys.executable, HERE / "fsdp_on_cpus.py", out],
         cwd=HERE.parents[1],
@@ -31,15 +31,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return dict(np.load(out))
 
 
-def leaves(found: Found, prefix: str) -> list[F64]:
-    names = [name for name in found if name.rpartition("/")[0] == prefix]
-    assert names, f"nothing named {prefix}"
-    return [found[f"{prefix}/{number}"] for number in range(len(names))]
+def leaves(results: Results, prefix: str) -> list[F64]:
+    names = [name for name in results if name.rpartition("/")[0] == prefix]
+    assert names, f"no result is named {prefix}"
+    return [results[f"{prefix}/{number}"] for number in range(len(names))]
 
 
-def apart(one: F64, other: F64) -> float:
-    assert one.shape == other.shape
-    return float(np.linalg.norm(one - other) / np.linalg.norm(other))
+def relative_error(actual: F64, expected: F64) -> float:
+    assert actual.shape == expected.shape
+    return float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
 
 
 def np_gradients(kernels: list[F64], x: F64, target: F64) -> tuple[float, list[F64]]:
@@ -59,46 +59,52 @@ def np_gradients(kernels: list[F64], x: F64, target: F64) -> tuple[float, list[F
 
 @pytest.mark.parametrize("dtype", ROUNDING)
 @pytest.mark.parametrize("devices", DEVICES)
-def test_gradients_against_float64(found: Found, devices: int, dtype: str) -> None:
-    x, target = leaves(found, f"batch/{devices}")
-    loss, *gradients = leaves(found, f"gradients/{devices}/{dtype}")
-    expected_loss, expected = np_gradients(leaves(found, f"params/{devices}"), x, target)
+def test_gradients_match_float64(results: Results, devices: int, dtype: str) -> None:
+    x, target = leaves(results, f"batch/{devices}")
+    loss, *gradients = leaves(results, f"gradients/{devices}/{dtype}")
+    expected_loss, expected = np_gradients(leaves(results, f"params/{devices}"), x, target)
     assert loss == pytest.approx(expected_loss, rel=ROUNDING[dtype])
     assert len(gradients) == len(expected) == 3
-    for one, other in zip(gradients, expected, strict=True):
-        assert apart(one, other) < ROUNDING[dtype]
+    for gradient, expected_gradient in zip(gradients, expected, strict=True):
+        assert relative_error(gradient, expected_gradient) < ROUNDING[dtype]
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)
 @pytest.mark.parametrize("devices", DEVICES)
-def test_gradients_are_those_of_one_device(found: Found, devices: int, dtype: str) -> None:
-    plain = leaves(found, f"gradients/plain/{dtype}")
-    sharded = leaves(found, f"gradients/{devices}/{dtype}")
-    for one, other in zip(sharded, plain, strict=True):
-        assert apart(one, other) < ROUNDING[dtype]
+def test_gradients_match_those_of_the_unsharded_model(
+    results: Results, devices: int, dtype: str
+) -> None:
+    plain = leaves(results, f"gradients/plain/{dtype}")
+    sharded = leaves(results, f"gradients/{devices}/{dtype}")
+    for gradient, expected in zip(sharded, plain, strict=True):
+        assert relative_error(gradient, expected) < ROUNDING[dtype]
 
 
 @pytest.mark.parametrize("devices", DEVICES[1:])
-def test_a_seed_gives_the_same_state_and_batch_on_every_mesh(found: Found, devices: int) -> None:
+def test_a_seed_gives_the_same_state_and_batch_on_every_mesh(
+    results: Results, devices: int
+) -> None:
     for name in ("params/{}", "batch/{}"):
-        one, other = leaves(found, name.format(devices)), leaves(found, name.format(1))
-        for left, right in zip(one, other, strict=True):
-            np.testing.assert_array_equal(left, right)
+        sharded, single = leaves(results, name.format(devices)), leaves(results, name.format(1))
+        for array, expected in zip(sharded, single, strict=True):
+            np.testing.assert_array_equal(array, expected)
 
 
 @pytest.mark.parametrize("devices", DEVICES)
-def test_the_reference_is_what_jax_makes_of_the_plain_mlp(found: Found, devices: int) -> None:
-    answer = leaves(found, f"reference/{devices}")
-    for one, other in zip(answer, leaves(found, "reference/plain"), strict=True):
-        assert np.linalg.norm(other) > 1
-        assert apart(one, other) < ROUNDING["float32"]
+def test_the_reference_backward_matches_autodiff_of_the_plain_mlp(
+    results: Results, devices: int
+) -> None:
+    gradients = leaves(results, f"reference/{devices}")
+    for gradient, expected in zip(gradients, leaves(results, "reference/plain"), strict=True):
+        assert np.linalg.norm(expected) > 1
+        assert relative_error(gradient, expected) < ROUNDING["float32"]
 
 
 @pytest.mark.parametrize("devices", [1, 8])
-def test_training_lowers_the_loss_as_the_plain_step_does(found: Found, devices: int) -> None:
-    losses = found[f"losses/{devices}"]
+def test_training_lowers_the_loss_as_the_plain_step_does(results: Results, devices: int) -> None:
+    losses = results[f"losses/{devices}"]
     assert losses[-1] < losses[0] / 2
-    assert losses[-1] == pytest.approx(found["losses/plain"][0], rel=1e-3)
-    plain = leaves(found, "trained/plain")
-    for one, other in zip(leaves(found, f"trained/{devices}"), plain, strict=True):
-        assert apart(one, other) < 1e-3
+    assert losses[-1] == pytest.approx(results["losses/plain"][0], rel=1e-3)
+    plain = leaves(results, "trained/plain")
+    for params, expected in zip(leaves(results, f"trained/{devices}"), plain, strict=True):
+        assert relative_error(params, expected) < 1e-3

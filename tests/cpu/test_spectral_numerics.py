@@ -1,4 +1,4 @@
-"""Spectral diffusion against float64 NumPy, on random inputs and where the answer is known."""
+"""Spectral diffusion compared with float64 NumPy, and with cases whose answer is known."""
 
 import sys
 from typing import Any, TypeAlias
@@ -44,36 +44,37 @@ def rng() -> np.random.Generator:
 
 
 @pytest.mark.parametrize(("dtype", "rounding"), [(jnp.bfloat16, 2**-6), (jnp.float32, 1e-5)])
-def test_against_float64(dtype: Any, rounding: float, rng: np.random.Generator) -> None:
+def test_results_match_float64(dtype: Any, rounding: float, rng: np.random.Generator) -> None:
     for _ in range(10):
         arguments = inputs(rng, dtype)
-        for found, expected in zip(
+        for result, expected in zip(
             jax.jit(diffuse)(*arguments), np_diffuse(*map(f64, arguments)), strict=True
         ):
-            assert found.dtype == dtype
-            assert np.linalg.norm(f64(found) - expected) < rounding * np.linalg.norm(expected)
+            assert result.dtype == dtype
+            assert np.linalg.norm(f64(result) - expected) < rounding * np.linalg.norm(expected)
 
 
-def test_gradients_against_differences(rng: np.random.Generator) -> None:
+def test_gradients_match_finite_differences(rng: np.random.Generator) -> None:
     arguments = inputs(rng, jnp.float32)
     g = jnp.asarray(rng.standard_normal(arguments[0].shape), jnp.float32)
-    found = jax.jit(train)(*arguments, g)
+    results = jax.jit(train)(*arguments, g)
     exact = list(map(f64, arguments))
 
     def value(position: int, step: F64) -> float:
-        moved = [each + step if n == position else each for n, each in enumerate(exact)]
+        moved = list(exact)
+        moved[position] = exact[position] + step
         return float((np_diffuse(*moved)[1] * f64(g)).sum())
 
     for position, name in ((0, "dx"), (4, "dtime")):
         direction = rng.standard_normal(exact[position].shape)
         step = 1e-5 * direction
         slope = (value(position, step) - value(position, -step)) / 2e-5
-        assert (f64(found[name]) * direction).sum() == pytest.approx(slope, rel=1e-3, abs=1e-3)
-    np.testing.assert_allclose(f64(found["y"]), np_diffuse(*exact)[1], rtol=1e-4, atol=1e-4)
+        assert (f64(results[name]) * direction).sum() == pytest.approx(slope, rel=1e-3, abs=1e-3)
+    np.testing.assert_allclose(f64(results["y"]), np_diffuse(*exact)[1], rtol=1e-4, atol=1e-4)
 
 
-def test_no_time_projects_and_much_time_leaves_the_mean(rng: np.random.Generator) -> None:
-    """At time 0 a signal in the basis comes back; the constant eigenvector never decays."""
+def test_time_zero_is_the_identity_and_long_times_give_the_mean(rng: np.random.Generator) -> None:
+    """At time 0 a signal in the basis is unchanged; the constant eigenvector never decays."""
     v = 40
     mass = np.full(v, 1 / v)
     cosines = np.cos(np.pi * np.outer(np.arange(v) + 0.5, np.arange(6)) / v)
@@ -81,22 +82,22 @@ def test_no_time_projects_and_much_time_leaves_the_mean(rng: np.random.Generator
     evals = np.arange(6.0) ** 2
     x = evecs @ rng.standard_normal((6, 3))
     layer = SpectralDiffusion(3, dtype="float32")
-    arguments = [jnp.asarray(each, jnp.float32) for each in (x, mass, evals, evecs)]
+    arguments = [jnp.asarray(array, jnp.float32) for array in (x, mass, evals, evecs)]
     np.testing.assert_allclose(layer(*arguments)[1], x, atol=1e-5)
     layer.time[...] = jnp.full((3,), 1e3)
     mean = np.broadcast_to(x.mean(0), x.shape)
     np.testing.assert_allclose(layer(*arguments)[1], mean, atol=1e-5)
 
 
-def test_a_batch_of_meshes_is_each_mesh_alone(rng: np.random.Generator) -> None:
+def test_a_batch_of_meshes_gives_the_results_of_each_mesh(rng: np.random.Generator) -> None:
     meshes = [inputs(rng, jnp.float32) for _ in range(3)]
     time = meshes[0][4]
-    stacked = [jnp.stack(each) for each in zip(*(mesh[:4] for mesh in meshes), strict=True)]
+    stacked = [jnp.stack(arrays) for arrays in zip(*(mesh[:4] for mesh in meshes), strict=True)]
     y_spectral, y = diffuse(*stacked, time)
     for number, mesh in enumerate(meshes):
-        alone = diffuse(*mesh[:4], time)
-        np.testing.assert_allclose(y_spectral[number], alone[0], rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(y[number], alone[1], rtol=1e-5, atol=1e-5)
+        single = diffuse(*mesh[:4], time)
+        np.testing.assert_allclose(y_spectral[number], single[0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(y[number], single[1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +111,10 @@ def test_a_batch_of_meshes_is_each_mesh_alone(rng: np.random.Generator) -> None:
         ({1: (2, 72)}, r"mass: expected \[72\]"),
     ],
 )
-def test_lengths_that_disagree(change: dict[int, tuple[int, ...]], message: str) -> None:
-    """jaxtyping's checks are left out, as where a user has none."""
+def test_inconsistent_axis_lengths_are_errors(
+    change: dict[int, tuple[int, ...]], message: str
+) -> None:
+    """Calls the function without jaxtyping's checks, as users do by default."""
     shapes = {0: (72, 5), 1: (72,), 2: (9,), 3: (72, 9), 4: (5,)} | change
     arguments = [jnp.ones(shape) for _, shape in sorted(shapes.items())]
     with pytest.raises(ValueError, match=message):
