@@ -1,4 +1,4 @@
-"""What the fixture `xlapipe_plan` does, called as the plugin calls it, with a cache of its own."""
+"""The fixture `xlapipe_plan`, called as the plugin calls it, with a separate cache."""
 
 import hashlib
 import json
@@ -48,30 +48,30 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def told() -> list[Any]:
-    """What the plugin is told: True for a plan that was compiled, names of written goldens."""
+def calls() -> list[Any]:
+    """What the callbacks receive: True for a compiled plan, names of written goldens."""
     return []
 
 
 @pytest.fixture
-def plans(cache_folder: Path, tmp_path: Path, told: list[Any]) -> PlansOfTest:
-    return plans_of(tmp_path, cache_folder, told)
+def plans(cache_folder: Path, tmp_path: Path, calls: list[Any]) -> PlansOfTest:
+    return plans_of(tmp_path, cache_folder, calls)
 
 
-def plans_of(root: Path, folder: Path, told: list[Any], *, update: bool = False) -> PlansOfTest:
+def plans_of(root: Path, folder: Path, calls: list[Any], *, update: bool = False) -> PlansOfTest:
     return PlansOfTest(
         file=HERE / "test_file.py",
         test="test_it[a b]",
         root=HERE,
         target="h200",
         cache=DumpCache(folder, "name another"),
-        goldens=Goldens(root / "hlo_dumps", root, update, "pytest --xlapipe-update", _tell(told)),
-        on_plan=told.append,
+        goldens=Goldens(root / "hlo_dumps", root, update, "pytest --xlapipe-update", _tell(calls)),
+        on_plan=calls.append,
     )
 
 
-def _tell(told: list[Any]) -> Callable[[str, list[str]], None]:
-    return lambda path, what: told.append((path, what))
+def _tell(calls: list[Any]) -> Callable[[str, list[str]], None]:
+    return lambda path, what: calls.append((path, what))
 
 
 @pytest.fixture
@@ -88,8 +88,8 @@ def lost(plans: PlansOfTest) -> PlanUnderTest:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Pallas' backends
-def test_lowered_here_as_in_the_child() -> None:
-    """Module, names and locations, byte for byte: the one source of a plan."""
+def test_lowering_here_equals_lowering_in_the_child() -> None:
+    """Module, names and locations are byte-identical."""
     names = ["good", "wrong_dtype", "sharded", "pallas"]
     done = subprocess.run(
         [sys.executable, str(HERE / "lowered_elsewhere.py"), *names],
@@ -125,8 +125,8 @@ def test_the_plan_is_the_workloads(good: PlanUnderTest, tmp_path: Path) -> None:
         assert (good.dump.path / name).read_bytes() == (made.dump.path / name).read_bytes(), name
 
 
-def test_settings_of_the_test_hold_for_the_step() -> None:
-    """Lowering on another thread must not lose a `with jax.default_matmul_precision(…)`."""
+def test_settings_of_the_test_apply_to_the_step() -> None:
+    """Lowering on another thread must keep a `with jax.default_matmul_precision(…)`."""
     x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
     workload = Workload(name="dot", fn=jnp.dot, args=(x, x))
     plain = lower_in_test(workload, TARGET.config_text)
@@ -141,12 +141,12 @@ def text_of(program: LoweredProgram) -> str:
         return str(ir.Module.parse(program.stablehlo))
 
 
-def test_where_the_test_calls_from_is_not_in_the_module() -> None:
+def test_the_location_of_the_call_is_not_in_the_module() -> None:
     programs = [lower_in_test(broken.good(), TARGET.config_text)]
     programs.append(lower_in_test(broken.good(), TARGET.config_text))
     assert programs[0] == programs[1]
-    for part in (b"test_plan_under_test", b"pytest", b"pluggy", b"threading"):
-        assert part not in programs[0].stablehlo
+    for word in (b"test_plan_under_test", b"pytest", b"pluggy", b"threading"):
+        assert word not in programs[0].stablehlo
 
 
 def test_answers(good: PlanUnderTest, lost: PlanUnderTest) -> None:
@@ -169,17 +169,17 @@ def test_answers(good: PlanUnderTest, lost: PlanUnderTest) -> None:
     assert [copy.copied_bytes for copy in lost.copies(above_bytes=10)] == [broken.CACHE_BYTES]
 
 
-def test_a_false_answer_explains_the_assertion_that_shows_it(
+def test_a_false_answer_explains_the_assertion_that_contains_it(
     plans: PlansOfTest, lost: PlanUnderTest
 ) -> None:
     answer, other = lost.aliases("cache"), lost.check(NoCopyAbove(10))
-    said = f"assert {answer!r}\n +  where …"
-    assert explanations(plans.answers, said) == [str(answer)]
+    message = f"assert {answer!r}\n +  where …"
+    assert explanations(plans.answers, message) == [str(answer)]
     assert explanations(plans.answers, "assert 1 == 2") == []
     assert explanations(plans.answers, "") == [str(other)]  # assertions are not rewritten
 
 
-def test_a_local_function_with_one_array_behind_two_leaves(plans: PlansOfTest) -> None:
+def test_a_local_function_with_one_array_in_two_leaves(plans: PlansOfTest) -> None:
     factor = 3
     x = jnp.zeros((64, 1024))
 
@@ -197,19 +197,19 @@ def test_a_jitted_step_keeps_its_donation() -> None:
     workload = broken.good()
     jitted = jax.jit(workload.fn, donate_argnums=0)
     own = replace(workload, fn=jitted, donate_argnums=())
-    asked, alike = (lower_in_test(each, TARGET.config_text) for each in (workload, own))
-    assert [leaf.donated for leaf in alike.arguments] == [True, False]
-    assert alike == asked
+    lowered, lowered_own = (lower_in_test(each, TARGET.config_text) for each in (workload, own))
+    assert [leaf.donated for leaf in lowered_own.arguments] == [True, False]
+    assert lowered_own == lowered
 
 
-def test_which_leaves_are_one_buffer() -> None:
+def test_leaves_that_share_a_buffer_are_found() -> None:
     x, y, n = jnp.zeros((4,)), jnp.ones((4,)), np.zeros((4,))
     key = jax.random.key(0)
     tree = {"x": x, "n": n, "empty": jnp.zeros((0,)), "key": key}
     again = {"y": y, "x": x, "n": n, "empty": jnp.zeros((0,)), "key": key}
-    found = same_buffers(Workload(name="w", fn=lambda a, b: (a, b), args=(tree, again)))
-    assert found["b['x']"] == "a['x']" and found["a['x']"] == "b['x']"
-    assert {path.partition("[")[2] for path in found} == {"'x']", "'key']"}
+    shared = same_buffers(Workload(name="w", fn=lambda a, b: (a, b), args=(tree, again)))
+    assert shared["b['x']"] == "a['x']" and shared["a['x']"] == "b['x']"
+    assert {path.partition("[")[2] for path in shared} == {"'x']", "'key']"}
 
 
 def test_a_typed_key_is_an_argument(plans: PlansOfTest) -> None:
@@ -226,41 +226,41 @@ def test_a_typed_key_is_an_argument(plans: PlansOfTest) -> None:
 X = jax.ShapeDtypeStruct((4,), jnp.float32)
 
 
-def asked(args: tuple[Any, ...], **fields: Any) -> Any:
-    """A call of the fixture, to be made."""
+def call_with(args: tuple[Any, ...], **fields: Any) -> Any:
+    """A function that calls the fixture with these arguments."""
     return lambda plans: plans(*args, **fields)
 
 
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (asked((3,)), "takes a function with its arguments, or a Workload"),
-        (asked((broken.good(), X)), "leave out args"),
-        (asked((broken.good(),), donate=0, mesh={"x": 1}), "leave out donate, mesh"),
-        (asked((jnp.sin, X), donate="nothing"), "no parameter of that name"),
-        (asked((jnp.sin, X), donate=3), "donate_argnums names argument 3"),
-        (asked((jnp.sin, X), options={"no": 1}), "xla_*"),
-        (asked((jnp.sin, X), target="h20"), "unknown target 'h20'"),
-        (asked((jnp.sin, X), target="nowhere.txtpb"), "cannot be read"),
-        (asked((jnp.sin, X), target="attached"), "target capture"),
-        (asked((jnp.sin, X), gemm="fast"), "auto, cublas or triton"),
-        (asked((jnp.sin, X), timeout=-1), "above 0"),
-        (asked((jnp.sin, X), autotune_lock="nowhere.json"), "cannot be read"),
-        (asked((jnp.sin, 2.0)), "functools.partial"),
-        (asked((jax.jit(jnp.sin), X), donate=0), "jitted already"),
-        (asked((jnp.sin, X), name="a b"), "workload name 'a b'"),
-        (asked((jnp.sin, X), topology="8"), "expected HOSTSxGPUS"),
-        (asked((broken.over(),), topology="1x8"), "mesh (d=2) is of 2 devices"),
+        (call_with((3,)), "takes a function with its arguments, or a Workload"),
+        (call_with((broken.good(), X)), "leave out args"),
+        (call_with((broken.good(),), donate=0, mesh={"x": 1}), "leave out donate, mesh"),
+        (call_with((jnp.sin, X), donate="nothing"), "no parameter of that name"),
+        (call_with((jnp.sin, X), donate=3), "donate_argnums names argument 3"),
+        (call_with((jnp.sin, X), options={"no": 1}), "xla_*"),
+        (call_with((jnp.sin, X), target="h20"), "unknown target 'h20'"),
+        (call_with((jnp.sin, X), target="nowhere.txtpb"), "cannot be read"),
+        (call_with((jnp.sin, X), target="attached"), "target capture"),
+        (call_with((jnp.sin, X), gemm="fast"), "auto, cublas or triton"),
+        (call_with((jnp.sin, X), timeout=-1), "above 0"),
+        (call_with((jnp.sin, X), autotune_lock="nowhere.json"), "cannot be read"),
+        (call_with((jnp.sin, 2.0)), "functools.partial"),
+        (call_with((jax.jit(jnp.sin), X), donate=0), "jitted already"),
+        (call_with((jnp.sin, X), name="a b"), "workload name 'a b'"),
+        (call_with((jnp.sin, X), topology="8"), "expected HOSTSxGPUS"),
+        (call_with((broken.over(),), topology="1x8"), "mesh (d=2) is of 2 devices"),
     ],
 )
 def test_refused_before_compiling(
-    call: Any, expected: str, plans: PlansOfTest, told: list[Any]
+    call: Any, expected: str, plans: PlansOfTest, calls: list[Any]
 ) -> None:
     with pytest.raises(XlapipeError) as caught:
         call(plans)
     assert expected in str(caught.value)
     assert caught.value.__cause__ is None
-    assert told == []
+    assert calls == []
 
 
 def test_collectives(plans: PlansOfTest) -> None:
@@ -270,18 +270,18 @@ def test_collectives(plans: PlansOfTest) -> None:
     assert (reduced.group_size, reduced.crosses_hosts(gpus_per_host=1)) == (2, True)
 
 
-def test_what_the_step_raises_passes_through(plans: PlansOfTest) -> None:
+def test_exceptions_of_the_step_are_not_caught(plans: PlansOfTest) -> None:
     with pytest.raises(TypeError, match=r"incompatible shapes|contracting"):
         plans(broken.does_not_lower())
 
 
-def test_refused_questions(plans: PlansOfTest, good: PlanUnderTest) -> None:
+def test_invalid_questions_are_refused(plans: PlansOfTest, good: PlanUnderTest) -> None:
     with pytest.raises(XlapipeError, match="unknown gemm backend 'magma'"):
         good.gemms("magma")
     with pytest.raises(XlapipeError, match="unknown kind of collective 'gather'; known: all-g"):
         good.collectives("gather")
     bare = replace(good, _expectations=())
-    with pytest.raises(XlapipeError, match="nothing to check"):
+    with pytest.raises(XlapipeError, match="no expectations to check"):
         bare.check()
 
 
@@ -289,20 +289,20 @@ def no_compile(*_: Any) -> Any:
     raise AssertionError("compiled again")
 
 
-def test_what_has_not_changed_is_not_compiled(
-    plans: PlansOfTest, good: PlanUnderTest, monkeypatch: pytest.MonkeyPatch, told: list[Any]
+def test_an_unchanged_program_is_not_compiled_again(
+    plans: PlansOfTest, good: PlanUnderTest, monkeypatch: pytest.MonkeyPatch, calls: list[Any]
 ) -> None:
     monkeypatch.setattr(cache, "compile_dump", no_compile)
-    del told[:]
+    del calls[:]
     again = plans(replace(broken.good(), expectations=(ParameterBytes(1),)))
-    assert told == [False]
+    assert calls == [False]
     assert again.dump.plan == good.dump.plan
-    # What is expected is no part of the program, and is today's.
+    # Expectations are not part of the program, and come from the present workload.
     assert not again.check()
     assert again.dump.expectations == (ParameterBytes(1),)
 
 
-def test_everything_that_decides_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_that_affects_the_plan_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = broken.good()
     job = job_of(
         workload, target="h200", gemm="auto", topology=None, autotune_lock=None, timeout=None
@@ -327,7 +327,7 @@ def test_everything_that_decides_is_in_the_key(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def compiled(good: PlanUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Takes the place of compiling, and is as long as there were compiles."""
+    """Replaces compiling; its length is the number of compiles."""
     files = {path.name: path.read_bytes() for path in good.dump.path.iterdir()}
     files.pop(MANIFEST)
     calls: list[int] = []
@@ -335,47 +335,47 @@ def compiled(good: PlanUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def slow(*_: Any) -> Any:
         calls.append(1)
         time.sleep(0.2)
-        # As after a compile: the digests come with the writing.
+        # As after a compile: the digests are added on writing.
         return replace(good.dump, manifest=replace(good.dump.manifest, files={})), None, files, {}
 
     monkeypatch.setattr(cache, "compile_dump", slow)
     return calls
 
 
-def test_a_damaged_entry_is_made_again(tmp_path: Path, compiled: list[int]) -> None:
-    told: list[Any] = []
-    plans = plans_of(tmp_path, tmp_path / "cache", told)
+def test_a_damaged_entry_is_compiled_again(tmp_path: Path, compiled: list[int]) -> None:
+    calls: list[Any] = []
+    plans = plans_of(tmp_path, tmp_path / "cache", calls)
     path = plans(broken.good()).dump.path
     (path / "after_optimizations.hlo.pb").write_bytes(b"damaged")
     plans(broken.good())
     plans(broken.good())
-    assert told == [True, True, False]
+    assert calls == [True, True, False]
     assert sorted(each.name for each in path.parent.iterdir()) == sorted([path.name, "locks"])
 
 
-def test_what_nobody_asked_for_in_a_month_is_removed(tmp_path: Path, compiled: list[int]) -> None:
+def test_entries_unused_for_a_month_are_removed(tmp_path: Path, compiled: list[int]) -> None:
     plans = plans_of(tmp_path, tmp_path / "cache", [])
     used, unused = plans(broken.good()).dump.path, plans(broken.good(), gemm="triton").dump.path
     for path in (used, unused):
         os.utime(path, (0, 0))
-    plans(broken.good())  # which is a use
+    plans(broken.good())  # uses the entry
     plans(broken.good(), gemm="cublas")
     assert used.exists() and not unused.exists()
     assert len(compiled) == 3
 
 
-def test_two_at_once_compile_once(tmp_path: Path, compiled: list[int]) -> None:
-    told: list[Any] = []
+def test_two_simultaneous_requests_compile_once(tmp_path: Path, compiled: list[int]) -> None:
+    calls: list[Any] = []
     both = [
-        threading.Thread(target=plans_of(tmp_path, tmp_path / "cache", told), args=[broken.good()])
+        threading.Thread(target=plans_of(tmp_path, tmp_path / "cache", calls), args=[broken.good()])
         for _ in range(2)
     ]
-    for each in both:
-        each.start()
-    for each in both:
-        each.join()
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
     assert len(compiled) == 1
-    assert sorted(told) == [False, True]
+    assert sorted(calls) == [False, True]
 
 
 def test_an_unwritable_cache(tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_an_unwritable_cache(tmp_path: Path) -> None:
         plans(broken.good())
 
 
-def test_a_missing_golden_says_how_to_make_it(good: PlanUnderTest) -> None:
+def test_a_missing_golden_names_the_command_that_writes_it(good: PlanUnderTest) -> None:
     answer = good.matches_golden()
     assert not answer
     assert "there is no golden hlo_dumps/good/h200-auto-jax" in str(answer)
@@ -392,12 +392,12 @@ def test_a_missing_golden_says_how_to_make_it(good: PlanUnderTest) -> None:
 
 
 @pytest.fixture
-def golden(good: PlanUnderTest, cache_folder: Path, tmp_path: Path, told: list[Any]) -> Path:
-    """A golden that was written on request."""
-    del told[:]
-    assert plans_of(tmp_path, cache_folder, told, update=True)(broken.good()).matches_golden()
+def golden(good: PlanUnderTest, cache_folder: Path, tmp_path: Path, calls: list[Any]) -> Path:
+    """A golden written with --xlapipe-update."""
+    del calls[:]
+    assert plans_of(tmp_path, cache_folder, calls, update=True)(broken.good()).matches_golden()
     (manifest,) = tmp_path.glob(f"hlo_dumps/good/*/{MANIFEST}")
-    assert told == [False, (str(manifest.parent.relative_to(tmp_path)), ["new"])]
+    assert calls == [False, (str(manifest.parent.relative_to(tmp_path)), ["new"])]
     return manifest.parent
 
 
@@ -414,19 +414,19 @@ def test_a_golden_of_a_plan_that_was_just_compiled_is_whole(
 
 
 def test_a_golden_is_matched_and_left_alone(
-    golden: Path, good: PlanUnderTest, cache_folder: Path, tmp_path: Path, told: list[Any]
+    golden: Path, good: PlanUnderTest, cache_folder: Path, tmp_path: Path, calls: list[Any]
 ) -> None:
     assert good.matches_golden()
-    # Lines that moved are no change of the plan: an update leaves the golden as it is.
+    # Moved source lines do not change the plan: an update leaves the golden as it is.
     (golden / "after_optimizations.txt").write_text("with other line numbers")
-    del told[:]
-    assert plans_of(tmp_path, cache_folder, told, update=True)(broken.good()).matches_golden()
-    assert told == [False]
+    del calls[:]
+    assert plans_of(tmp_path, cache_folder, calls, update=True)(broken.good()).matches_golden()
+    assert calls == [False]
     assert (golden / "after_optimizations.txt").read_text() == "with other line numbers"
 
 
-def test_another_plan_is_told_in_sentences_first(
-    golden: Path, plans: PlansOfTest, cache_folder: Path, tmp_path: Path, told: list[Any]
+def test_a_different_plan_is_described_in_sentences_first(
+    golden: Path, plans: PlansOfTest, cache_folder: Path, tmp_path: Path, calls: list[Any]
 ) -> None:
     answer = plans(NOT_DONATED).matches_golden()
     assert not answer
@@ -435,10 +435,10 @@ def test_another_plan_is_told_in_sentences_first(
     assert any("131,072 B" in line for line in lines[2:6])
     text = next(n for n, line in enumerate(lines) if line == "--- golden plan.txt")
     assert text > lines.index("  cache['k'] is no longer donated")
-    assert lines[-1] == "if that is meant: pytest --xlapipe-update"
-    del told[:]
-    assert plans_of(tmp_path, cache_folder, told, update=True)(NOT_DONATED).matches_golden()
-    (_, (path, what)) = told
+    assert lines[-1] == "if the change is intended, update the golden: pytest --xlapipe-update"
+    del calls[:]
+    assert plans_of(tmp_path, cache_folder, calls, update=True)(NOT_DONATED).matches_golden()
+    (_, (path, what)) = calls
     assert path.startswith("hlo_dumps/good/") and "cache['k'] is no longer donated" in what
 
 
@@ -459,7 +459,7 @@ def test_a_golden_of_a_newer_schema_is_refused(golden: Path, good: PlanUnderTest
 def test_a_golden_that_cannot_be_written(
     good: PlanUnderTest, cache_folder: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "hlo_dumps").write_text("a file is in the way")
+    (tmp_path / "hlo_dumps").write_text("a file instead of a folder")
     plans = plans_of(tmp_path, cache_folder, [], update=True)
     with pytest.raises(XlapipeError, match="cannot be written"):
         plans(broken.good()).matches_golden()

@@ -1,4 +1,4 @@
-"""The plugin in pytest runs of its own, as a user's."""
+"""The plugin in separate pytest runs, like those of a user."""
 
 import os
 import subprocess
@@ -22,13 +22,13 @@ USES_IT = """
 def test_plan(xlapipe_plan):
     xlapipe_plan(lambda x: x)
 """
-# Without other packages' plugins, which take seconds to start.
+# Without the plugins of other packages, which take seconds to start.
 OTHERS = [f"-pno:{name}" for name in ("hypothesispytest", "anyio", "jaxtyping", "timeout")]
 PYTEST = [sys.executable, "-Werror", "-mpytest", "-c", os.devnull, "--rootdir=.", *OTHERS]
 
 
 def run(folder: Path, *arguments: str, ci: str = "") -> "subprocess.CompletedProcess[str]":
-    """Runs pytest in `folder`, with warnings as errors and no configuration but its own."""
+    """Runs pytest in `folder`, with warnings as errors and no configuration file."""
     return subprocess.run(
         [*PYTEST, *arguments],
         cwd=folder,
@@ -39,13 +39,14 @@ def run(folder: Path, *arguments: str, ci: str = "") -> "subprocess.CompletedPro
     )
 
 
-def test_a_run_that_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
+def test_a_run_without_the_fixture_imports_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import sys\n"
         "def test_it(pytestconfig):\n"
         "    assert pytestconfig.pluginmanager.hasplugin('xlapipe')\n"
         "    loaded = {name for name in sys.modules if name.startswith(('jax', 'xlapipe'))}\n"
-        "    assert loaded == {'xlapipe', 'xlapipe.errors', 'xlapipe.testing.pytest_plugin'}\n"
+        "    plugin = {'xlapipe.testing', 'xlapipe.testing.pytest_plugin'}\n"
+        "    assert loaded == {'xlapipe', 'xlapipe.errors'} | plugin\n"
     )
     done = run(tmp_path)
     assert done.returncode == 0, done.stdout
@@ -72,7 +73,7 @@ def test_without_the_wheels(strict: bool, outcome: str, tmp_path: Path) -> None:
     done = run(tmp_path, "-rs", *(["--xlapipe-strict"] if strict else []))
     # A fixture that fails is an error in pytest's count.
     assert outcome.replace("failed", "error") in done.stdout
-    assert "cannot compile: libdevice: nowhere; mend it with: pip install it" in done.stdout
+    assert "cannot compile: libdevice: nowhere; fix: pip install it" in done.stdout
 
 
 def test_a_device_test_is_skipped_without_a_gpu(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_a_device_test_is_skipped_without_a_gpu(tmp_path: Path) -> None:
     assert "no NVIDIA GPU is attached" in done.stdout
 
 
-def test_an_unknown_target_is_one_error_at_the_tests_own_line(tmp_path: Path) -> None:
+def test_an_unknown_target_is_one_error_at_the_line_of_the_test(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(USES_IT)
     done = run(tmp_path, "--xlapipe-target", "h20")
     assert "test_it.py:3: TargetError" in done.stdout

@@ -1,4 +1,4 @@
-"""What two dumps of one workload differ in, in sentences, before any text is compared."""
+"""How a plan differs from its golden, in sentences."""
 
 from collections.abc import Iterator
 
@@ -8,20 +8,22 @@ from xlapipe.dumps.opened import Opened
 from xlapipe.plan.donation import donations
 
 
-def changes(golden: Dump, found: Dump) -> Iterator[str]:
-    """What became of donations, then what `xlapipe diff` says, largest first.
+def golden_changes(golden: Dump, dump: Dump) -> Iterator[str]:
+    """Changes of donations, then the sentences of `xlapipe diff`, largest first.
 
     Raises:
-      DumpError: a text of a dump is damaged.
+      DumpError: a text in a dump is damaged.
     """
-    rows = {row.path: row for row in donations(found.program)}
-    for row in donations(golden.program):
-        now = rows.get(row.path)
+    donated = {donation.path: donation for donation in donations(dump.program)}
+    for before in donations(golden.program):
+        now = donated.get(before.path)
         if now is None:
-            yield f"{row.path} is no longer donated"
-        elif (now.outcome, now.output) != (row.outcome, row.output):
-            yield f"{row.path} was {row.outcome}, is {now.outcome}: {now.reason or now.output}"
-    difference = compare_opened(Opened.of_dump(golden), Opened.of_dump(found))
+            yield f"{before.path} is no longer donated"
+        elif (now.outcome, now.output) != (before.outcome, before.output):
+            yield (
+                f"{before.path} was {before.outcome}, is {now.outcome}: {now.reason or now.output}"
+            )
+    difference = compare_opened(Opened.of_dump(golden), Opened.of_dump(dump))
     yield from difference.context_lines()
     for sentence in difference.sentences():
         cost = f"{sentence.delta_bytes:+,} B: " if sentence.delta_bytes else ""

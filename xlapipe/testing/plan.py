@@ -1,4 +1,4 @@
-"""A compiled plan, as tests ask about it."""
+"""A compiled plan with the questions that a test asks about it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from xlapipe.plan.program import Program
 from xlapipe.testing.answer import Answer, answer_of
 from xlapipe.testing.goldens import Goldens
 
-# As the GEMM policy of that name: cuBLAS is one library with several entries.
+# The same set as the GEMM policy `cublas`: one library with several entry points.
 _CUBLAS = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
 
 
@@ -25,8 +25,8 @@ class PlanUnderTest:
     """What `xlapipe_plan` returns. Bytes are ints, on one device.
 
     Attributes:
-      dump: everything that was captured.
-      program: the plan with the author's names of arguments and outputs.
+      dump: all captured files.
+      program: the plan with the pytree paths of arguments and outputs.
     """
 
     dump: Dump
@@ -34,7 +34,7 @@ class PlanUnderTest:
     _expectations: tuple[Expectation, ...]
     _key: str
     _goldens: Goldens
-    _asked: Callable[[Answer], Answer]
+    _record: Callable[[Answer], Answer]
 
     def __repr__(self) -> str:
         manifest = self.dump.manifest
@@ -59,44 +59,51 @@ class PlanUnderTest:
 
     @property
     def tuned(self) -> bool:
-        """Whether a device's autotune results were used; else gemm tiles are XLA's defaults."""
+        """Whether a device's autotune results were used; if not, GEMM tiles are XLA's defaults."""
         return self.dump.manifest.tuned
 
     @property
     def donations(self) -> tuple[Donation, ...]:
-        """What became of each donated leaf."""
+        """The outcome of the donation of each donated leaf."""
         return donations(self.program)
 
     def aliases(self, name: str) -> Answer:
-        """Whether every argument leaf named `name` is donated and aliased; `Aliased`."""
+        """Whether every argument leaf named `name` is donated and aliased; see `Aliased`."""
         return self._answer(Aliased(name))
 
     def donated(self, name: str, *, copies_up_to_bytes: int = 0) -> Answer:
-        """Whether, besides, nothing larger copies half of a leaf or more; `Donated`."""
+        """As `aliases`; also checks that no copy of half a leaf or more remains; see `Donated`.
+
+        Args:
+          copies_up_to_bytes: ignore copies of at most this size.
+        """
         return self._answer(Donated(name, copies_up_to_bytes))
 
     def check(self, *expectations: Expectation) -> Answer:
-        """Whether all of `expectations` hold; without any, those of the workload.
+        """Whether all of `expectations` hold; default: the expectations of the workload.
 
         Raises:
-          XlapipeError: there are none.
+          XlapipeError: there are no expectations.
         """
         expectations = expectations or self._expectations
         if not expectations:
             raise XlapipeError(
-                f"{self!r}: nothing to check: name expectations of xlapipe.expect, or give a "
-                "Workload that has some"
+                f"{self!r}: no expectations to check; fix: pass expectations of xlapipe.expect, or "
+                "use a Workload that has some"
             )
         return self._answer(*expectations)
 
     def _answer(self, *expectations: Expectation) -> Answer:
-        return self._asked(answer_of(check_all(expectations, self.program)))
+        return self._record(answer_of(check_all(expectations, self.program)))
 
     def gemms(self, backend: str | None = None) -> tuple[Gemm, ...]:
-        """Matrix products on `backend`, of `GemmBackend`; `cublas` stands for cuBLASLt too.
+        """Matrix products, of one backend if given; `cublas` includes cuBLASLt.
+
+        Args:
+          backend: a value of `GemmBackend`.
 
         Raises:
-          XlapipeError: no such backend.
+          XlapipeError: unknown backend.
         """
         if backend is None:
             return self.plan.gemms
@@ -106,27 +113,32 @@ class PlanUnderTest:
         return tuple(gemm for gemm in self.plan.gemms if gemm.backend in known[backend])
 
     def collectives(self, kind: str | None = None) -> tuple[Collective, ...]:
-        """What devices exchange; `kind` is XLA's, e.g. `all-gather`.
+        """Collectives, of one kind if given.
+
+        Args:
+          kind: XLA's name, e.g. `all-gather`.
 
         Raises:
-          XlapipeError: no such kind, or a plan without an HLO module.
+          XlapipeError: unknown kind, or a plan without an HLO module.
         """
         if kind is not None and kind not in COLLECTIVES:
             raise XlapipeError(
                 f"unknown kind of collective {kind!r}; known: {', '.join(sorted(COLLECTIVES))}"
             )
         if self.plan.collectives is None:
-            raise XlapipeError(f"{self!r}: its collectives are not known without an HLO module")
-        return tuple(each for each in self.plan.collectives if kind in (None, each.kind))
+            raise XlapipeError(f"{self!r}: without an HLO module its collectives are unknown")
+        return tuple(
+            collective for collective in self.plan.collectives if kind in (None, collective.kind)
+        )
 
     def copies(self, above_bytes: int = 0) -> tuple[Copy, ...]:
-        """Values of more than `above_bytes` that were written by moving data alone."""
-        return tuple(c for c in find_copies(self.plan) if c.copied_bytes > above_bytes)
+        """Copies of more than `above_bytes`: values written by instructions that only move data."""
+        return tuple(copy for copy in find_copies(self.plan) if copy.copied_bytes > above_bytes)
 
     def matches_golden(self) -> Answer:
-        """Whether the plan is that of the golden beside the test file, in `hlo_dumps/`.
+        """Whether the plan equals the golden in `hlo_dumps/` next to the test file.
 
         Raises:
           DumpError: the golden is damaged, or was made by a newer xlapipe.
         """
-        return self._asked(self._goldens.matches(self.dump, self._key))
+        return self._record(self._goldens.matches(self.dump, self._key))

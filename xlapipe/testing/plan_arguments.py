@@ -1,4 +1,4 @@
-"""From the arguments of `xlapipe_plan` to a Workload and a Job."""
+"""Makes a Workload and a Job from the arguments of `xlapipe_plan`."""
 
 import inspect
 import re
@@ -14,7 +14,7 @@ from xlapipe.targets.topology import Topology
 from xlapipe.workload import Workload
 
 Donate = int | str | Sequence[int | str]
-_NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def workload_of(
@@ -25,18 +25,21 @@ def workload_of(
     donate: Donate | None,
     **fields: Any,
 ) -> Workload:
-    """The Workload that is asked for; `fields` are those of Workload that are not None.
+    """The Workload of a step, or `step` itself if it is one.
+
+    Args:
+      fields: of Workload; those that are None are left out.
 
     Raises:
-      WorkloadError: a Workload with arguments besides, or a field that is not of its form.
+      WorkloadError: a Workload together with other arguments, or an invalid field.
     """
     given = {key: value for key, value in fields.items() if value is not None}
     if isinstance(step, Workload):
-        besides = [*(["args"] if args else []), *(["donate"] if donate is not None else []), *given]
-        if besides:
+        others = [*(["args"] if args else []), *(["donate"] if donate is not None else []), *given]
+        if others:
             raise WorkloadError(
-                f"workload {step.name}: has its own arguments and options; leave out "
-                f"{', '.join(besides)}, or use dataclasses.replace"
+                f"workload {step.name}: has its own arguments and options; fix: leave out "
+                f"{', '.join(others)}, or use dataclasses.replace"
             )
         return step
     if not callable(step):
@@ -53,16 +56,18 @@ def workload_of(
 
 
 def _argnums(step: Callable[..., Any], donate: Donate) -> tuple[int, ...]:
-    """Positions of arguments that are named by position or by parameter name."""
-    asked = [donate] if isinstance(donate, (int, str)) else list(donate)
-    names = list(inspect.signature(step).parameters) if any(map(_is_name, asked)) else []
-    for each in asked:
-        if _is_name(each) and each not in names:
+    """Positions of arguments that are given by position or by parameter name."""
+    donated = [donate] if isinstance(donate, (int, str)) else list(donate)
+    names = list(inspect.signature(step).parameters) if any(map(_is_name, donated)) else []
+    for argument in donated:
+        if _is_name(argument) and argument not in names:
             raise WorkloadError(
-                f"donate={each!r}: the function has no parameter of that name; it has "
+                f"donate={argument!r}: the function has no parameter of that name; it has "
                 f"{', '.join(names)}"
             )
-    return tuple(names.index(each) if isinstance(each, str) else each for each in asked)
+    return tuple(
+        names.index(argument) if isinstance(argument, str) else argument for argument in donated
+    )
 
 
 def _is_name(value: Any) -> bool:
@@ -70,12 +75,12 @@ def _is_name(value: Any) -> bool:
 
 
 def name_of_test(file: Path, test: str) -> str:
-    """A folder for a test's goldens.
+    """The name of the folder of a test's goldens.
 
     >>> name_of_test(Path("test_step.py"), "test_decode[bf16, 8]")
     'test_step-test_decode-bf16-8'
     """
-    return _NO_NAME.sub("-", f"{file.stem}-{test}").strip("-.")
+    return _NOT_IN_A_NAME.sub("-", f"{file.stem}-{test}").strip("-.")
 
 
 def job_of(
@@ -87,21 +92,21 @@ def job_of(
     autotune_lock: Path | None,
     timeout: float | None,
 ) -> Job:
-    """The compile of a workload that the test's process lowers.
+    """The compile of a workload that is lowered in the test's process.
 
     Raises:
-      XlapipeError: an unknown target or GEMM policy, or a lock that is of another.
+      XlapipeError: an unknown target or GEMM policy, or a lock of a different target.
     """
     if target == ATTACHED:
         raise XlapipeError(
-            "target 'attached': a test compiles for a GPU by name, so that its plan is the same "
-            "on every machine; `xlapipe target capture --out FILE` writes the attached GPU's "
-            "configuration, which is a target too"
+            "target 'attached': a test must name its GPU, so that its plan is the same on every "
+            "machine; fix: write the attached GPU's configuration with `xlapipe target capture "
+            "--out FILE`, and give that file as target"
         )
     if gemm not in ("auto", "cublas", "triton"):
         raise XlapipeError(f"gemm={gemm!r}: expected auto, cublas or triton")
     is_file = isinstance(target, Path) or Path(target).suffix in (".txtpb", ".pbtxt", ".textproto")
-    asked = Asked(
+    request = Asked(
         target=None if is_file else str(target),
         target_config=Path(target) if is_file else None,
         policies=(gemm,),
@@ -111,5 +116,5 @@ def job_of(
     )
     fn = workload.fn
     where = f"{getattr(fn, '__module__', '?')}:{getattr(fn, '__qualname__', '?')}"
-    (job,) = jobs_of([WorkloadReference(workload.name, where)], asked)
+    (job,) = jobs_of([WorkloadReference(workload.name, where)], request)
     return job

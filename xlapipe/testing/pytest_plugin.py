@@ -1,6 +1,6 @@
 """The pytest plugin: `xlapipe_plan`, its options, and the marker `xlapipe_device`.
 
-Loading it imports neither jax nor the rest of xlapipe: a run that does not use it pays nothing.
+Loading it imports neither jax nor the rest of xlapipe, so that runs without it are not slower.
 """
 
 import os
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xlapipe.testing.session import PlansOfTest
 
 _DEFAULT_TARGET = "h200"
-# Keys of `report.user_properties`, which travel from xdist's workers to the controller.
+# Keys of `report.user_properties`, which xdist sends from the workers to the controller.
 _COMPILED, _CACHED, _WRITTEN = "xlapipe_compiled", "xlapipe_cached", "xlapipe_written"
 _plans = pytest.StashKey["PlansOfTest"]()
 
@@ -25,35 +25,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--xlapipe-target",
         metavar="NAME",
         default=None,
-        help="GPU to compile for where a test names none: a name of `xlapipe targets`, or the "
-        f"path of a target config; default: {_DEFAULT_TARGET}",
+        help="GPU to compile for if the test does not name one: a name of `xlapipe targets`, or "
+        f"the path of a target config; default: {_DEFAULT_TARGET}",
     )
     group.addoption(
         "--xlapipe-update",
         action="store_true",
-        help="write goldens in place of comparing with them, and list what changed; never in CI",
+        help="write goldens instead of comparing with them, and list what changed; not in CI",
     )
     group.addoption(
         "--xlapipe-strict",
         action="store_true",
-        help="fail, not skip, where what compiling needs is not installed",
+        help="fail instead of skip if something needed for compiling is not installed",
     )
     group.addoption(
         "--xlapipe-cache",
         metavar="DIR",
         default=None,
-        help="where compiled plans are kept by content; default: pytest's cache folder",
+        help="folder for compiled plans, keyed by content; default: pytest's cache folder",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "xlapipe_device: the test needs an NVIDIA GPU, and is skipped without one"
+        "markers", "xlapipe_device: the test needs an NVIDIA GPU; without one it is skipped"
     )
     if config.getoption("xlapipe_update") and _in_ci():
         raise pytest.UsageError(
-            "--xlapipe-update: refused in CI (the environment variable CI is set): write goldens "
-            "where you can look at what changed, and commit them"
+            "--xlapipe-update: refused in CI (the environment variable CI is set); fix: write the "
+            "goldens locally, review what changed, and commit them"
         )
     config.pluginmanager.register(_Summary(), "xlapipe-summary")
 
@@ -67,20 +67,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         from xlapipe.environment.machine import Machine
 
         if Machine.here().gpu() is None:
-            pytest.skip("no NVIDIA GPU is attached: nvidia-smi finds none")
+            pytest.skip("no NVIDIA GPU is attached: nvidia-smi lists none")
 
 
 @pytest.fixture
 def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
-    """Compiles a step for a GPU that need not be here: `xlapipe_plan(fn, *args, donate=0)`.
+    """Compiles a step for a GPU that need not be attached: `xlapipe_plan(fn, *args, donate=0)`.
 
-    Skips, or under --xlapipe-strict fails, where what compiling needs is missing.
+    If something needed for compiling is missing, the test is skipped; under --xlapipe-strict it
+    fails.
     """
     __tracebackhide__ = True
     from xlapipe.environment.doctor import missing_to_compile
 
     for check in missing_to_compile():
-        text = f"cannot compile: {check.name}: {check.found}; mend it with: {check.remedy}"
+        text = f"cannot compile: {check.name}: {check.found}; fix: {check.remedy}"
         if request.config.getoption("xlapipe_strict"):
             pytest.fail(text, pytrace=False)
         pytest.skip(text)
@@ -91,7 +92,7 @@ def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
 
     config, item = request.config, request.node
 
-    def tell(key: str, value: object) -> None:
+    def report(key: str, value: object) -> None:
         item.user_properties.append((key, value))
 
     plans = PlansOfTest(
@@ -99,15 +100,15 @@ def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
         test=item.nodeid.partition("::")[2].replace("::", "."),
         root=config.rootpath,
         target=config.getoption("xlapipe_target") or _DEFAULT_TARGET,
-        cache=DumpCache(_cache_folder(config), "name another folder with --xlapipe-cache"),
+        cache=DumpCache(_cache_folder(config), "choose another folder with --xlapipe-cache"),
         goldens=Goldens(
             folder=request.path.parent / "hlo_dumps",
             root=config.rootpath,
             update=config.getoption("xlapipe_update"),
             command=f"pytest --xlapipe-update '{item.nodeid}'",
-            on_written=lambda path, what: tell(_WRITTEN, [path, *what]),
+            on_written=lambda path, changes: report(_WRITTEN, [path, *changes]),
         ),
-        on_plan=lambda compiled: tell(_COMPILED if compiled else _CACHED, 1),
+        on_plan=lambda compiled: report(_COMPILED if compiled else _CACHED, 1),
     )
     item.stash[_plans] = plans
     return plans
@@ -117,7 +118,7 @@ def _cache_folder(config: pytest.Config) -> Path:
     chosen = config.getoption("xlapipe_cache")
     if chosen:
         return Path(os.path.abspath(Path(config.invocation_params.dir, chosen)))
-    cache = getattr(config, "cache", None)  # none under -p no:cacheprovider
+    cache = getattr(config, "cache", None)  # None under -p no:cacheprovider
     if cache is not None:
         return Path(cache.mkdir("xlapipe"))
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "xlapipe")
@@ -127,28 +128,28 @@ def _cache_folder(config: pytest.Config) -> Path:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, None, None]:
-    """Puts why a plan is not as asserted before the assertion's own text."""
+    """Puts the explanation of a false answer before the message of the assertion."""
     plans = item.stash.get(_plans, None)
     if plans is not None and call.excinfo is not None:
         error = call.excinfo.value
         if isinstance(error, AssertionError):
             from xlapipe.testing.session import explanations
 
-            found = explanations(plans.answers, str(error))
-            if found:
-                error.args = ("\n".join([*found, str(error)]).rstrip(),)
+            texts = explanations(plans.answers, str(error))
+            if texts:
+                error.args = ("\n".join([*texts, str(error)]).rstrip(),)
     yield
 
 
 class _Summary:
-    """Counts plans and lists written goldens, of all workers, at the end of the run."""
+    """Prints the number of plans and the written goldens of all workers at the end of the run."""
 
     def __init__(self) -> None:
         self._counts = {_COMPILED: 0, _CACHED: 0}
         self._written: list[list[str]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when != "teardown":  # the last of a test, with all that was told
+        if report.when != "teardown":  # the last report of a test, which has all properties
             return
         for key, value in report.user_properties:
             if key in self._counts:
@@ -161,7 +162,7 @@ class _Summary:
         if compiled or cached:
             terminalreporter.section("xlapipe")
             terminalreporter.line(f"plans: {compiled} compiled, {cached} unchanged")
-        for path, *what in self._written:
+        for path, *changes in self._written:
             terminalreporter.line(f"wrote {path}")
-            for sentence in what:
+            for sentence in changes:
                 terminalreporter.line(f"  {sentence}")

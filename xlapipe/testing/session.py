@@ -1,4 +1,4 @@
-"""One test's `xlapipe_plan`: lower here, compile in a child or take from the cache, ask."""
+"""The fixture `xlapipe_plan` of one test: lowers in this process, compiles or uses the cache."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,14 +18,14 @@ from xlapipe.workload import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class PlansOfTest:
-    """Makes plans for one test; the fixture `xlapipe_plan` is one.
+    """Makes the plans of one test; the value of the fixture `xlapipe_plan`.
 
     Attributes:
-      file, test: where the test is.
-      root: source paths are made relative to it.
-      target: where the test names none.
-      on_plan: is told whether each plan was compiled, or taken from the cache.
-      answers: every answer that was given, for a failed assertion to explain.
+      file, test: file and name of the test.
+      root: source paths are relative to it.
+      target: default for plans without one.
+      on_plan: called for each plan, with True if it was compiled, False if it was in the cache.
+      answers: all answers so far, to explain a failed assertion.
     """
 
     file: Path
@@ -53,26 +53,25 @@ class PlansOfTest:
         autotune_lock: str | Path | None = None,
         timeout: float | None = None,
     ) -> PlanUnderTest:
-        """The plan of a step for a GPU that need not be here.
+        """Compiles a step for a GPU that need not be attached.
 
         Args:
-          step: a function, jitted or not, or a Workload, which has everything else already.
-          args: one pytree per positional argument; of arrays, only shape and dtype are taken.
-          donate: positions or names of donated parameters; a jitted step has its own.
+          step: a function, jitted or not, or a Workload, which takes no other arguments here.
+          args: one pytree per positional argument; only shape and dtype of arrays are used.
+          donate: positions or names of donated parameters; not for a jitted step.
           target: a name of `xlapipe targets`, or the path of a target config.
           gemm: `auto`, `cublas` or `triton`.
-          name: of the golden; by default the test's.
+          name: of the golden; default: from the test's name.
           options: XLA options (`xla_*`).
-          mesh: as in Workload.
-          in_specs: as in Workload.
-          out_specs: as in Workload.
-          topology: hosts and GPUs that the mesh is laid over, `8x8`; by default as few as it asks
-            for.
-          autotune_lock: a device's autotune results, for the plan that the device would make.
-          timeout: seconds.
+          mesh: see Workload.
+          in_specs: see Workload.
+          out_specs: see Workload.
+          topology: hosts × GPUs per host, e.g. `8x8`; default: from the mesh.
+          autotune_lock: a file with a device's autotune results.
+          timeout: in seconds.
 
         Raises:
-          XlapipeError: bad input, or a compile that failed. What the step raises passes through.
+          XlapipeError: bad input or a failed compile. Exceptions of the step are not caught.
         """
         __tracebackhide__ = True
         try:
@@ -96,7 +95,7 @@ class PlansOfTest:
             )
             return self._plan(workload, job)
         except XlapipeError as error:
-            # The message says it all: of the frames, only the test's own are of use.
+            # The message is complete; xlapipe's own frames would only hide the test's line.
             raise error.with_traceback(None) from None
 
     def _plan(self, workload: Workload, job: Job) -> PlanUnderTest:
@@ -110,10 +109,10 @@ class PlansOfTest:
             tuple(workload.expectations),
             kept.key,
             self.goldens,
-            self._noted,
+            self._record,
         )
 
-    def _noted(self, answer: Answer) -> Answer:
+    def _record(self, answer: Answer) -> Answer:
         self.answers.append(answer)
         return answer
 
@@ -124,12 +123,12 @@ def _lowered(workload: Workload, config_text: str) -> tuple[LoweredProgram, Mapp
     return lower_in_test(workload, config_text), same_buffers(workload)
 
 
-def explanations(answers: Sequence[Answer], said: str) -> list[str]:
-    """What the false answers in a failed assertion's message explain.
+def explanations(answers: Sequence[Answer], message: str) -> list[str]:
+    """The explanations of the false answers that a failed assertion's message contains.
 
     Args:
-      said: the message; empty where assertions are not rewritten, and the last answer counts.
+      message: empty if pytest does not rewrite assertions; then the last false answer is explained.
     """
     false = [answer for answer in answers if not answer.holds]
-    shown = [answer for answer in false if repr(answer) in said] if said else false[-1:]
+    shown = [answer for answer in false if repr(answer) in message] if message else false[-1:]
     return [str(answer) for answer in dict.fromkeys(shown)]
