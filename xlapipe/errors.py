@@ -1,4 +1,4 @@
-"""The errors that a user can meet; anything else that escapes is a bug in xlapipe.
+"""The errors that a user can meet; any other exception that escapes is a bug in xlapipe.
 
 The command line prints the message of an `XlapipeError` and exits with code 2.
 """
@@ -7,20 +7,20 @@ The command line prints the message of an `XlapipeError` and exits with code 2.
 class XlapipeError(Exception):
     """Bad input or a failed compile.
 
-    The message says where, what was expected, what came, and how to mend it.
+    The message states where, what was expected, what was found, and how to fix it (`fix: …`).
     """
 
 
 class DumpError(XlapipeError):
-    """A dump file that is missing, damaged, contradictory or of an unknown form."""
+    """A dump file that is missing, damaged, contradictory or in an unknown format."""
 
 
 class PlanMismatchError(DumpError):
-    """A plan that breaks an invariant of buffer assignment, or XLA's own total."""
+    """A plan that breaks an invariant of buffer assignment, or disagrees with XLA's own total."""
 
 
 class TargetError(XlapipeError):
-    """A GPU that is unknown, unsupported, or not attached."""
+    """A GPU that is unknown, unsupported or not attached."""
 
 
 class WorkloadError(XlapipeError):
@@ -28,8 +28,8 @@ class WorkloadError(XlapipeError):
 
 
 class ParameterError(WorkloadError):
-    """An argument that the function which makes a workload does not take."""
+    """An argument that a workload's factory function does not accept."""
 
 
 class CompileError(XlapipeError):
-    """A compile that failed, crashed, was killed or ran out of time."""
+    """A compile that failed, crashed, was killed or timed out."""

@@ -49,7 +49,7 @@ def line_of(text: str) -> str:
         ("grown", DonationOutcome.UNUSED, "nor its size of 270,336 B", 'out["grown"] ='),
         ("summed", DonationOutcome.UNUSED, "nor its size", 'out["summed"] ='),
         ("ignored", DonationOutcome.DROPPED, "does not use it", ""),
-        ("other_of_two", DonationOutcome.UNUSED, "went to state['one_of_two']", "one_of_two"),
+        ("other_of_two", DonationOutcome.UNUSED, "aliased to state['one_of_two']", "one_of_two"),
         ("read_after", DonationOutcome.COPIED, "copies 141,312 B of it", 'out["read_after"] ='),
         ("returned_twice", DonationOutcome.COPIED, "copies 143,360 B of it", "updated = "),
         ("shifted", DonationOutcome.COPIED, "copies 286,720 B of it", "behind = lax"),

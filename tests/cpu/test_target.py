@@ -21,7 +21,7 @@ from xlapipe.targets.target import (
 )
 
 HERE = Path(__file__).resolve().parent
-DEVICE_CONFIG = Path(target_module.__file__).parent / "targets" / "h200_device.txtpb"
+DEVICE_CONFIG = Path(target_module.__file__).parent / "h200_device.txtpb"
 SUPPORTED = [row.name for row in catalogue() if row.unsupported is None]
 UNSUPPORTED = [row.name for row in catalogue() if row.unsupported is not None]
 

@@ -119,9 +119,9 @@ X = "%x = f32[4]{0} parameter(0)"
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ("{{0,1,2}}", "all-gather g over 3 devices that come to the same whole, found operands of"),
+        ("{{0,1,2}}", "all-gather g over 3 devices to have the same total size, found operands of"),
         ("{{0,1,2,3}}", "over 4 devices .* found operands of 16 bytes, results of 32"),
-        ("{{0,1},{1,2}}", "each device once in the groups of g, found one twice"),
+        ("{{0,1},{1,2}}", "each device once in the groups of g, found a device twice"),
     ],
 )
 def test_groups_must_fit(groups: str, message: str) -> None:

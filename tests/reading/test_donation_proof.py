@@ -100,7 +100,7 @@ def test_what_is_not_donated_has_no_row() -> None:
         (
             program(outputs=(OutputLeaf("out", (512,), "float32", 2048, 0),)),
             DonationOutcome.UNUSED,
-            "out, float32[512], has its size alone",
+            "out, float32[512], only has its size",
         ),
         (
             program(outputs=(OutputLeaf("out", (), "float32", 4, 0),)),
@@ -120,7 +120,11 @@ def test_what_is_not_donated_has_no_row() -> None:
             DonationOutcome.UNUSED,
             "the layout of out differs: {0,1}, not {1,0}",
         ),
-        (program(), DonationOutcome.UNUSED, "XLA aliased nothing to it; out would fit"),
+        (
+            program(),
+            DonationOutcome.UNUSED,
+            "XLA aliased no output to it, although out has its shape",
+        ),
     ],
 )
 def test_a_donation_that_came_to_nothing(
@@ -138,7 +142,7 @@ def test_a_donation_that_came_to_nothing(
 def test_an_output_that_another_leaf_took() -> None:
     arguments = (leaf("old", 0), leaf("new", 1))
     _, row = donations(replace(IN_PLACE, arguments=arguments))
-    assert row.reason == "out has its shape and dtype, and went to old"
+    assert row.reason == "out has its shape and dtype, but is aliased to old"
 
 
 def test_the_same_buffer_behind_two_leaves() -> None:

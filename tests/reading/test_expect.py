@@ -178,7 +178,7 @@ def test_one_byte_or_one_gemm_off_fails(holds: Expectation, fails: Expectation) 
 def test_lost_donation_names_leaf_bytes_line_and_remedy() -> None:
     (violation,) = violations(Aliased("cache"), LOST)
     assert "cache (bfloat16[8, 128], 2,048 B)" in violation.expected
-    assert "XLA aliased nothing" in violation.found
+    assert "XLA aliased no output" in violation.found
     assert violation.source == LINE
     assert "allocation 1" in violation.where
     assert violation.advice

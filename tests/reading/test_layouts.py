@@ -167,7 +167,7 @@ def test_windows_line_ends_and_a_byte_order_mark_do_not_matter() -> None:
         ("allocation 1: size 8", "allocation 1: size -8", "dump:5: expected an allocation line"),
         ("allocation 1: size 8", f"allocation 1: size {2**63}", "dump:5: expected a size below"),
         ("(size=16,offset=256)", "(size=16,offset=257)", "within the 272 bytes of allocation 4"),
-        ("(size=200,offset=0)", "(size=200,offset=60)", "shared by values that are alive at once"),
+        ("(size=200,offset=0)", "(size=200,offset=60)", "shared by values alive at the same time"),
         (", parameter 0, shape", ", parameter 1, shape", "expected the instruction parameter(1)"),
         (", thread-local", ", thread-local, thread-local", "every flag of an allocation once"),
         (", thread-local", ", device-local", "dump:7: expected an allocation line"),

@@ -84,7 +84,7 @@ def test_constants_and_thread_local_values_are_left_alone(kind: AllocationKind) 
 
 def test_places() -> None:
     refuse(Plan((replace(arena(), index=1),)), "allocation 0, found allocation 1")
-    refuse(Plan((replace(arena(), size_bytes=-1),)), "not below 0, found size -1")
+    refuse(Plan((replace(arena(), size_bytes=-1),)), "non-negative size and color, found size -1")
     refuse(Plan((arena(replace(A, offset_bytes=901)),)), "within the 1000 bytes of allocation 0")
     refuse(Plan((arena(replace(A, offset_bytes=-1)),)), "found offset -1")
     refuse(Plan((arena(replace(A, size_bytes=-1)),)), "size -1")
@@ -109,7 +109,7 @@ def test_aliases() -> None:
     cache = BufferAllocation(0, 4, DONATED, parameter_number=2)
     verify(Plan((cache,)), where="dump")
     verify(Plan((cache,), header_aliases=(InputOutputAlias(2, (0,)),)), where="dump")
-    refuse(Plan((cache,), header_aliases=()), "found none in the module's header")
+    refuse(Plan((cache,), header_aliases=()), "found no such alias in the module's header")
     refuse(Plan((cache,), header_aliases=(InputOutputAlias(3, (0,)),)), r"parameter 3\{\}")
     plain = replace(cache, kinds=(AllocationKind.PARAMETER,))
     refuse(Plan((plain,), header_aliases=(InputOutputAlias(2, (0,)),)), "maybe-live-out")

@@ -43,9 +43,9 @@ class ReadAtMost(Expectation):
 def _readers(program: Program, number: int | None) -> list[Instruction]:
     """What reads entry parameter `number`, other names of it included."""
     module = program.plan.module
-    if module is None or module.entry is None or number is None:
+    entry = module.entry_computation if module is not None else None
+    if entry is None or number is None:
         return []
-    entry = module.computations[module.entry]
     names = {each.name for each in entry.instructions if each.parameter_number == number}
     return list(_readers_of(entry, names))
 

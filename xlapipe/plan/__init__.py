@@ -1,4 +1,4 @@
-"""What XLA decided for one module: frozen data, no parsing, no jax."""
+"""What XLA decided for one module, as frozen data: no parsing and no jax."""
 
 from xlapipe.plan.buffers import (
     AllocationKind,

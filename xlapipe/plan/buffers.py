@@ -1,4 +1,4 @@
-"""Buffer assignment: regions of device memory and the values that lie in them."""
+"""Buffer assignment: regions of device memory and the values that they contain."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class AllocationKind(StrEnum):
-    """What XLA says of an allocation, in its own words; an allocation may be of several kinds."""
+    """XLA's flags of an allocation, with XLA's names; an allocation may have several."""
 
     PARAMETER = "parameter"
     CONSTANT = "constant"
@@ -20,7 +20,7 @@ class LogicalBuffer:
     """A value (HloValue in dataflow analysis) at an offset inside an allocation.
 
     Attributes:
-      name: defining instruction and shape index as XLA prints them, e.g. `custom-call.5.0{0}`.
+      name: defining instruction and shape index, as XLA prints them, e.g. `custom-call.5.0{0}`.
       offset_bytes: from the start of the allocation.
       shape: with layout, e.g. `s8[4194304]{0}`.
     """
@@ -41,9 +41,9 @@ class BufferAllocation:
     """A contiguous region of device memory.
 
     Attributes:
-      kinds: in the order of `AllocationKind`; never empty for an allocation XLA printed
-        flags for.
-      parameter_number: of the entry parameter that lives here, with its shape index.
+      kinds: in the order of `AllocationKind`; empty only if XLA printed no flags.
+      parameter_number, parameter_shape_index: the entry parameter in this allocation; None if it
+        contains none.
       color: XLA's memory space number; 0 is the default.
       values: ordered by offset, then size, then name.
     """
@@ -64,7 +64,7 @@ class BufferAllocation:
 class InputOutputAlias:
     """The module's answer to a donation: an output that is written over a parameter.
 
-    `output_index` is None where only the allocation tells of the alias (no module header).
+    `output_index` is None if the alias is known only from the allocation (no module header).
     """
 
     parameter_number: int
@@ -77,7 +77,7 @@ class InputOutputAlias:
 class Totals:
     """Bytes of a plan by kind of allocation.
 
-    `live_out_bytes` counts aliased parameters too, so that
+    `live_out_bytes` includes aliased parameters, so
     total = parameter + live_out - aliased + constant + temp + thread_local.
     """
 
@@ -91,7 +91,7 @@ class Totals:
 
     @classmethod
     def of(cls, allocations: Iterable[BufferAllocation]) -> "Totals":
-        """Sums `allocations`; an allocation that is no other kind counts as temp."""
+        """Sum `allocations`; an allocation of no other kind counts as temp."""
         total = parameter = live_out = temp = constant = thread_local = aliased = 0
         for allocation in allocations:
             size, kinds = allocation.size_bytes, allocation.kinds

@@ -1,7 +1,7 @@
-"""Bytes of a collective in closed form: what goes in, and what a device has to send.
+"""Bytes of a collective in closed form: operand bytes, and bytes that a device has to send.
 
-n is the number of devices that join, S the bytes of the whole (an all-gather's result, an
-all-reduce's or a reduce-scatter's operand).
+n is the number of participating devices; S is the size of the full array in bytes (the result of
+an all-gather, the operand of an all-reduce or a reduce-scatter).
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def common_size(groups: Groups) -> int | None:
-    """Size of the groups; None where there are none, or of several sizes."""
+    """Number of devices in each group; None if there are no groups or their sizes differ."""
     sizes = {len(group) for group in groups}
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -20,11 +20,14 @@ def common_size(groups: Groups) -> int | None:
 def operand_bytes_of(
     kind: str, shapes: Sequence[str], output_bytes: int | None, group_size: int | None
 ) -> int | None:
-    """Bytes of the operands, from their shapes or, for parts of a tuple, from the result.
+    """Bytes of the operands, from their shapes or, for elements of a tuple, from the result.
 
-    Which part of a tuple an operand is, a Plan does not keep. The result of an all-gather is n
-    times its operand, that of a reduce-scatter the n-th part; others are of one size, but for
-    ragged ones.
+    A Plan does not store which element of a tuple an operand is. The result of an all-gather is n
+    times its operand, the result of a reduce-scatter is 1/n of it; other collectives, except
+    ragged ones, have operands and results of the same size.
+
+    Returns:
+      The bytes on one device; None if the shapes do not determine them.
     """
     if not any(shape.startswith("(") for shape in shapes):
         sizes = [shape_bytes(shape) for shape in shapes]
@@ -43,19 +46,22 @@ def operand_bytes_of(
 def wire_bytes(
     kind: str, operand_bytes: int | None, output_bytes: int | None, group_size: int | None
 ) -> int | None:
-    """What a device sends, at least, and without reduction in the network.
+    """Least number of bytes that a device sends, without reduction in the network.
 
-    S (n - 1) / n for all-gather, reduce-scatter and all-to-all, twice that for all-reduce, S for
-    a broadcast and for a permutation (of a device that has a target): a ring sends just that, and
-    by these factors NCCL's tests make a bus bandwidth of a time (doc/PERFORMANCE.md of
-    nccl-tests). Rounded up; None where S or n is unknown, and for ragged ones.
+    S (n - 1) / n for all-gather, reduce-scatter and all-to-all; twice that for all-reduce; S for
+    a broadcast and for a permutation (on a device that has a target). A ring sends exactly this,
+    and nccl-tests uses the same factors to convert a time into a bus bandwidth (its
+    doc/PERFORMANCE.md).
+
+    Returns:
+      The bytes, rounded up; None for ragged collectives, and if S or n is unknown.
     """
-    whole = output_bytes if kind in ("all-gather", "collective-broadcast") else operand_bytes
-    if whole is None or kind == "ragged-all-to-all":
+    whole_bytes = output_bytes if kind in ("all-gather", "collective-broadcast") else operand_bytes
+    if whole_bytes is None or kind == "ragged-all-to-all":
         return None
     if kind in ("collective-broadcast", "collective-permute"):
-        return whole
+        return whole_bytes
     if group_size is None:
         return None
-    sent = whole * (group_size - 1) * (2 if kind == "all-reduce" else 1)
-    return -(-sent // group_size)
+    scaled_bytes = whole_bytes * (group_size - 1) * (2 if kind == "all-reduce" else 1)
+    return -(-scaled_bytes // group_size)

@@ -1,11 +1,11 @@
-"""Name scopes of what XLA combined: `jit(f)/(a/psum:b/psum)` stands for two op_names."""
+"""Split the op_name of a combined collective: `jit(f)/(a/psum:b/psum)` is two op_names."""
 
-# XLA combines hundreds at most; a damaged name could stand for any number.
-_MOST_SCOPES = 4096
+# XLA combines hundreds at most; a damaged name could expand to any number.
+_MAX_OP_NAMES = 4096
 
 
 def split_scopes(op_name: str | None) -> tuple[str, ...]:
-    """The op_names that XLA's combiner joined into one.
+    """The op_names that XLA's combiner joined into one; empty for no op_name.
 
     >>> split_scopes("jit(f)/(a/psum:jvp(b)/psum)")
     ('jit(f)/a/psum', 'jit(f)/jvp(b)/psum')
@@ -16,26 +16,34 @@ def split_scopes(op_name: str | None) -> tuple[str, ...]:
 
 
 def _expanded(text: str) -> list[str] | None:
-    """Every reading of a text with alternatives; None where they are too many to be XLA's."""
-    readings, begin, position = [""], 0, 0
+    """All expansions of a text with alternatives; None if there are too many to be XLA's."""
+    expansions, begin, position = [""], 0, 0
     while position < len(text):
         if text[position] == "(" and (position == 0 or text[position - 1] == "/"):
             parts, end = _alternatives(text, position)
             if len(parts) > 1:
-                expanded = [_expanded(part) for part in parts]
-                inner = [each for part in expanded if part is not None for each in part]
-                if None in expanded or len(readings) * len(inner) > _MOST_SCOPES:
+                alternatives: list[str] = []
+                for part in parts:
+                    expanded_part = _expanded(part)
+                    if expanded_part is None:
+                        return None
+                    alternatives += expanded_part
+                if len(expansions) * len(alternatives) > _MAX_OP_NAMES:
                     return None
-                before = text[begin:position]
-                readings = [reading + before + each for reading in readings for each in inner]
+                literal = text[begin:position]
+                expansions = [
+                    prefix + literal + alternative
+                    for prefix in expansions
+                    for alternative in alternatives
+                ]
                 begin = position = end
                 continue
         position += 1
-    return [reading + text[begin:] for reading in readings]
+    return [prefix + text[begin:] for prefix in expansions]
 
 
 def _alternatives(text: str, start: int) -> tuple[list[str], int]:
-    """Parts between colons of the bracket that opens at `start`, and the place behind it."""
+    """The colon-separated parts of the bracket that opens at `start`, and the position after it."""
     depth, begin = 0, start + 1
     parts: list[str] = []
     for position in range(start, len(text)):

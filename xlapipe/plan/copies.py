@@ -1,23 +1,24 @@
-"""Data that is only moved: copies, and fusions that slice, concatenate or transpose.
+"""Find copies: copy instructions, and fusions that only slice, concatenate or transpose.
 
-A donated buffer may be aliased and still be copied in full elsewhere; the module header does not
-tell. A dynamic-update-slice whose result lies where its operand lay is an update in place, and
-no copy.
+A donated buffer may be aliased and still be copied in full to other memory; the module header
+does not show that. A dynamic-update-slice whose result has the same memory as its operand is an
+update in place, not a copy.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xlapipe.plan.buffers import BufferAllocation, LogicalBuffer
 from xlapipe.plan.dataflow import Dataflow
 from xlapipe.plan.hlo import Computation, Instruction, SourceLine
 from xlapipe.plan.plan import Plan
+from xlapipe.plan.shapes import dims_without_ones
 
 _MOVES = frozenset(
     {"concatenate", "copy", "copy-start", "dynamic-slice", "dynamic-update-slice", "reverse"}
     | {"scatter", "slice", "transpose"}
 )
-_WITHOUT_WORK = _MOVES | {
+_NO_ARITHMETIC = _MOVES | {
     "bitcast",
     "broadcast",
     "clamp",
@@ -30,19 +31,19 @@ _WITHOUT_WORK = _MOVES | {
     "select",
     "tuple",
 }
-# Index arithmetic is no work on the data, as long as it is done on integers.
+# Integer arithmetic computes indices; it does not change the data that is moved.
 _INDEX_ARITHMETIC = frozenset({"add", "and", "convert", "multiply", "or", "subtract"})
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A value written by moving data alone.
+    """A value that is written only by moving data.
 
     Attributes:
       copied_bytes: size of the value written.
       value: name of that value.
-      read_from: indices of the allocations in which operands lie. Where an operand is an
-        element of a tuple, all elements of its shape count, since HLO text may not tell which.
+      read_from: indices of the allocations of the operands. For an operand that is an element of
+        a tuple, all elements of the same shape count, since HLO text may not show which one.
     """
 
     instruction: str
@@ -55,21 +56,21 @@ class Copy:
 
 
 def find_copies(plan: Plan) -> tuple[Copy, ...]:
-    """Every copy of `plan`, largest first. Empty if the dump holds no HLO."""
+    """Every copy of `plan`, largest first; empty if the dump has no HLO."""
     if plan.module is None:
         return ()
-    values = _values_by_instruction(plan)
+    values = plan.values_of_instruction
     dataflow = Dataflow(plan.module)
-    found: list[Copy] = []
+    copies: list[Copy] = []
     for computation, instruction in plan.module.scheduled():
-        whole = only_moves(dataflow, instruction)
-        moved = frozenset[str]() if whole else _moved_outputs(dataflow, instruction)
-        if not whole and not moved:
+        moves_all = only_moves(dataflow, instruction)
+        moved = frozenset[str]() if moves_all else _moved_outputs(dataflow, instruction)
+        if not moves_all and not moved:
             continue
         read = list(_operand_slices(computation, instruction, values))
         updates = _updates(dataflow, instruction)
         origins = list(_read_from(dataflow, computation, instruction, values))
-        found.extend(
+        copies.extend(
             Copy(
                 instruction.name,
                 value.size_bytes,
@@ -80,20 +81,20 @@ def find_copies(plan: Plan) -> tuple[Copy, ...]:
                 tuple(sorted({index for index, _ in origins})),
             )
             for allocation, value in values.get(instruction.name, ())
-            if (whole or value.name in moved)
+            if (moves_all or value.name in moved)
             and not value.shape.startswith("(")
             and not _in_place((allocation, value), read, updates=updates)
         )
-    return tuple(sorted(found, key=lambda copy: (-copy.copied_bytes, copy.value)))
+    return tuple(sorted(copies, key=lambda copy: (-copy.copied_bytes, copy.value)))
 
 
 def _read_from(
     dataflow: Dataflow,
     computation: Computation,
     instruction: Instruction,
-    values: dict[str, list["_Slice"]],
+    values: Mapping[str, list["_Slice"]],
 ) -> Iterator[tuple[int, str]]:
-    """Allocation and instruction of each operand's value, found by its name and shape."""
+    """(allocation, instruction) of each operand's value, matched by name and shape."""
     shapes: dict[int, str] = {}
     if instruction.opcode == "copy":
         shapes[0] = _array(instruction.shape)
@@ -109,49 +110,47 @@ def _read_from(
             if (scope.name, name) in seen:
                 continue
             seen.add((scope.name, name))
-            found = [
+            origins = [
                 (allocation.index, value.instruction)
                 for allocation, value in values.get(name, ())
                 if shape is None or _array(value.shape) == shape
             ]
-            yield from found
-            made_by = scope.by_name.get(name)
-            if found or made_by is None:
+            yield from origins
+            producer = scope.by_name.get(name)
+            if origins or producer is None:
                 continue
-            if shape is not None and made_by.shape[0] != "(" and _array(made_by.shape) != shape:
+            if shape is not None and producer.shape[0] != "(" and _array(producer.shape) != shape:
                 continue  # another element of the tuple
-            if made_by.opcode == "async-start":
-                bodies = map(dataflow.module.computations.get, made_by.called_computations)
+            if producer.opcode == "async-start":
+                bodies = map(dataflow.module.computations.get, producer.called_computations)
                 pending += [(body, body.root, shape) for body in bodies if body is not None]
-            elif made_by.opcode in _NAMES_ANOTHER:
-                inner_shape = None if made_by.opcode == "bitcast" else shape
-                pending += [(scope, each, inner_shape) for each in made_by.operands]
+            elif producer.opcode in _RENAMING:
+                inner_shape = None if producer.opcode == "bitcast" else shape
+                pending += [(scope, name, inner_shape) for name in producer.operands]
 
 
 def _source(plan: Plan, origins: list[tuple[int, str]]) -> SourceLine | None:
-    found = (plan.nearest_source(instruction) for _, instruction in origins)
-    return next((source for source in found if source is not None), None)
+    sources = (plan.nearest_source(instruction) for _, instruction in origins)
+    return next((source for source in sources if source is not None), None)
 
 
-# Opcodes whose result lies where an operand lies.
-_NAMES_ANOTHER = frozenset(
+# Opcodes whose result has the same memory as an operand.
+_RENAMING = frozenset(
     {"async-done", "async-update", "bitcast", "copy-done", "get-tuple-element", "tuple"}
 )
 
 
 def _array(shape: str) -> str:
-    """Element type and dimensions, ones left out.
+    """Element type and dimensions, without dimensions of size 1.
 
     >>> _array("bf16[1,8,128]{2,1,0}")
     'bf16[8,128]'
     """
-    kind, _, rest = shape.partition("[")
-    dims = [dim for dim in rest.partition("]")[0].split(",") if dim != "1"]
-    return f"{kind}[{','.join(dims)}]"
+    return f"{shape.partition('[')[0]}[{','.join(dims_without_ones(shape))}]"
 
 
 def only_moves(dataflow: Dataflow, instruction: Instruction) -> bool:
-    """Whether an instruction moves data, and computes nothing from it."""
+    """Whether an instruction moves data and computes nothing from it."""
     if instruction.opcode in _MOVES:
         return True
     return instruction.opcode == "fusion" and _moves_alone(
@@ -160,20 +159,20 @@ def only_moves(dataflow: Dataflow, instruction: Instruction) -> bool:
 
 
 def _moves_alone(instructions: Iterable[Instruction]) -> bool:
-    """Whether there is a move among them, and nothing that works on the data."""
+    """Whether the instructions contain a move, and no computation on the data."""
     moves = False
     for instruction in instructions:
         if instruction.opcode in _MOVES:
             moves = True
         elif instruction.opcode in _INDEX_ARITHMETIC and _is_integer(instruction.shape):
             continue
-        elif instruction.opcode not in _WITHOUT_WORK:
+        elif instruction.opcode not in _NO_ARITHMETIC:
             return False
     return moves
 
 
 def _moved_outputs(dataflow: Dataflow, fusion: Instruction) -> frozenset[str]:
-    """Values of a fusion of several outputs that are moved only, beside others that are computed.
+    """Names of a multi-output fusion's values that are only moved; others are computed.
 
     XLA fuses a copy with arithmetic that reads the same operand.
     """
@@ -192,7 +191,7 @@ def _moved_outputs(dataflow: Dataflow, fusion: Instruction) -> frozenset[str]:
 
 
 def _feeding(body: Computation, name: str) -> Iterator[Instruction]:
-    """The instruction `name` and all of `body` that it is computed from."""
+    """The instruction `name` and all instructions of `body` that it is computed from."""
     pending, seen = [name], set[str]()
     while pending:
         current = pending.pop()
@@ -204,30 +203,32 @@ def _feeding(body: Computation, name: str) -> Iterator[Instruction]:
 
 
 def _updates(dataflow: Dataflow, instruction: Instruction) -> bool:
-    """Whether the instruction updates rows of an operand, which XLA then lets it write over."""
+    """Whether the instruction updates slices of an operand, which XLA may do in place."""
     opcodes = {site.instruction.opcode for site in dataflow.body(instruction)}
     return bool((opcodes | {instruction.opcode}) & {"dynamic-update-slice", "scatter"})
 
 
 def _in_place(written: "_Slice", read: list["_Slice"], *, updates: bool) -> bool:
-    """Whether what is written is an operand, where it lies.
+    """Whether the written value has the same memory as an operand.
 
-    Which element of a tuple is read is not kept: the text of jaxlib 0.11 names no
-    get-tuple-element. An update lies at its operand, so that one fitting element is enough. What
-    only copies may as well come from another element of the same shape, as in a loop that hands
-    a cache on from one place of its carry to the next.
+    `read` does not show which element of a tuple is read, since the text of jaxlib 0.11 has no
+    get-tuple-element. An update has the same memory as its operand, so one matching element is
+    enough. A pure copy could come from any element of the same shape, e.g. in a loop that moves a
+    cache from one position of its carry to another, so all of them have to match.
     """
     if updates and not read:
         return True
-    elements = [source for source in read if "{" in source[1].name]
-    whole = [source for source in read if "{" not in source[1].name]
-    alike = [source for source in elements if source[1].shape == written[1].shape]
-    if any(_place(written) == _place(source) for source in (*whole, *(alike if updates else ()))):
+    tuple_elements = [source for source in read if "{" in source[1].name]
+    whole_values = [source for source in read if "{" not in source[1].name]
+    same_shape = [source for source in tuple_elements if source[1].shape == written[1].shape]
+    sufficient = (*whole_values, *(same_shape if updates else ()))
+    if any(_address(written) == _address(source) for source in sufficient):
         return True
-    return bool(alike) and all(_place(written) == _place(source) for source in alike)
+    return bool(same_shape) and all(_address(written) == _address(source) for source in same_shape)
 
 
-def _place(slice_: "_Slice") -> tuple[int, int]:
+def _address(slice_: "_Slice") -> tuple[int, int]:
+    """Allocation index and offset in bytes."""
     allocation, value = slice_
     return allocation.index, value.offset_bytes
 
@@ -239,18 +240,10 @@ def _is_integer(shape: str) -> bool:
 _Slice = tuple[BufferAllocation, LogicalBuffer]
 
 
-def _values_by_instruction(plan: Plan) -> dict[str, list[_Slice]]:
-    values: dict[str, list[_Slice]] = {}
-    for allocation in plan.allocations:
-        for value in allocation.values:
-            values.setdefault(value.instruction, []).append((allocation, value))
-    return values
-
-
 def _operand_slices(
-    computation: Computation, instruction: Instruction, values: dict[str, list[_Slice]]
+    computation: Computation, instruction: Instruction, values: Mapping[str, list[_Slice]]
 ) -> Iterator[_Slice]:
-    """Where the operands lie; nothing for what a loop or a call hands in."""
+    """Memory of the operands; nothing for values that a loop or a call passes in."""
     pending, seen = list(instruction.operands), set[str]()
     while pending:
         name = pending.pop()

@@ -1,6 +1,6 @@
-"""Where a value comes from, seen through fusions, loops' bodies excepted.
+"""Which instructions a value comes from, across fusion boundaries but not into loop bodies.
 
-XLA splits one operation over several fusions (a product in one, its sum in the next). To tell
+XLA may split one operation over several fusions (a product in one, its sum in the next). To see
 what a reduction reduces, operands are followed from a fused parameter to the fusion's operand,
 and from a fusion to the root of its body.
 """
@@ -11,7 +11,7 @@ from functools import cached_property
 
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
 
-# Operations that change type or form, never the value that they pass on.
+# Operations that change the type or shape of a value but not the value itself.
 PASS_THROUGH = frozenset(
     {
         "bitcast",
@@ -29,7 +29,7 @@ PASS_THROUGH = frozenset(
 
 @dataclass(frozen=True)
 class Site:
-    """An instruction and the computation in which it stands."""
+    """An instruction and the computation that contains it."""
 
     computation: Computation
     instruction: Instruction
@@ -37,7 +37,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Dataflow:
-    """Questions about who feeds whom, over a complete `HloModule`."""
+    """Operand and body queries over a complete `HloModule`."""
 
     module: HloModule
 
@@ -52,31 +52,31 @@ class Dataflow:
         }
 
     def operands(self, site: Site) -> Iterator[Site]:
-        """What `site` reads: operands, and through the borders of fusions."""
+        """The instructions that `site` reads, across fusion boundaries."""
         instruction, computation = site.instruction, site.computation
         if instruction.opcode == "parameter":
             fusion = self._fusion_of.get(computation.name)
             number = instruction.parameter_number
             if fusion is None or number is None or number >= len(fusion.instruction.operands):
                 return
-            yield from self._named(fusion.computation, fusion.instruction.operands[number])
+            yield from self._site(fusion.computation, fusion.instruction.operands[number])
         elif instruction.opcode == "fusion":
             for called in instruction.called_computations:
                 body = self.module.computations.get(called)
                 if body is not None:
-                    yield from self._named(body, body.root)
+                    yield from self._site(body, body.root)
         else:
             for name in instruction.operands:
-                yield from self._named(computation, name)
+                yield from self._site(computation, name)
 
     @staticmethod
-    def _named(computation: Computation, name: str) -> Iterator[Site]:
+    def _site(computation: Computation, name: str) -> Iterator[Site]:
         instruction = computation.by_name.get(name)
         if instruction is not None:
             yield Site(computation, instruction)
 
     def origins(self, site: Site) -> Iterator[Site]:
-        """The nearest operations that compute what `site` reads, past those that only pass on."""
+        """The nearest operations that compute what `site` reads, skipping `PASS_THROUGH` ones."""
         pending, seen = list(self.operands(site)), set[tuple[str, str]]()
         while pending:
             origin = pending.pop()
@@ -91,15 +91,15 @@ class Dataflow:
                 yield origin
 
     def body_has_any(self, instruction: Instruction, opcodes: frozenset[str]) -> bool:
-        """Whether a computation that `instruction` calls has one of `opcodes`, or is not known."""
-        known = self.module.computations
+        """Whether a computation that `instruction` calls has one of `opcodes` or is unknown."""
+        computations = self.module.computations
         return any(
-            name not in known or not known[name].opcodes.isdisjoint(opcodes)
+            name not in computations or not computations[name].opcodes.isdisjoint(opcodes)
             for name in instruction.called_computations
         )
 
     def body(self, instruction: Instruction) -> Iterator[Site]:
-        """Every instruction of the computations that `instruction` calls, nested ones included."""
+        """Every instruction of the computations that `instruction` calls, directly or not."""
         pending, seen = list(instruction.called_computations), set[str]()
         while pending:
             name = pending.pop()

@@ -1,8 +1,9 @@
-"""What became of each donated leaf: a row of proof per pytree path.
+"""The outcome of each donation: one row per donated pytree leaf.
 
-JAX pairs a donated leaf with an output of its shape, dtype and sharding. What is left over it
-hands to XLA as a mere buffer donor where the number of elements fits, and says nothing; and XLA
-keeps an alias even where it has to copy the whole buffer beside it. The plan tells all of it.
+JAX pairs a donated leaf with an output of the same shape, dtype and sharding. It passes a leaf
+without such an output to XLA as a buffer donor if an output has the same number of elements, and
+prints nothing. XLA keeps an alias even if it has to copy the whole buffer as well. The plan shows
+all of this.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
 
 
 class DonationOutcome(StrEnum):
-    """What became of a donation."""
+    """The outcome of a donation."""
 
     ALIASED = "aliased"
     COPIED = "aliased, but copied"
@@ -30,16 +31,16 @@ class DonationOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Donation:
-    """One donated leaf and what became of it.
+    """One donated leaf and the outcome of its donation.
 
     Attributes:
-      path: of the argument's leaf, e.g. `cache[0]['k']`.
+      path: path of the argument leaf, e.g. `cache[0]['k']`.
       size_bytes: on one device.
       output: path of the output that is written over it; None without an alias.
-      reason: why the donation came to nothing, or to less than it should; empty if aliased.
-      advice: what to try, where there is a reason.
-      copies: of half of the leaf or more, beside the alias, largest first.
-      source: line of the first copy, or of the output that was meant.
+      reason: why the donation failed or is incomplete; empty if aliased.
+      advice: what to try if there is a reason.
+      copies: copies of half of the leaf or more, in spite of the alias, largest first.
+      source: line of the first copy, or of the output that most likely should alias the leaf.
     """
 
     path: str
@@ -55,12 +56,12 @@ class Donation:
 
     @property
     def holds(self) -> bool:
-        """Whether the leaf is written over in place, and nothing else is wrong."""
+        """Whether the leaf is updated in place without a copy."""
         return self.outcome is DonationOutcome.ALIASED
 
 
 def donations(program: Program) -> tuple[Donation, ...]:
-    """A row for each leaf that the author donated, in the order of the arguments."""
+    """One row per leaf that the author donated, in the order of the arguments."""
     copies = find_copies(program.plan)
     return tuple(_donation(program, leaf, copies) for leaf in program.arguments if leaf.donated)
 
@@ -79,7 +80,7 @@ def _donation(program: Program, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> D
     if leaf.parameter_number is None:
         return row(
             DonationOutcome.DROPPED,
-            reason="the program does not use it, so it is no parameter of the module",
+            reason="the program does not use it, so it is not a parameter of the module",
             advice="return a value computed from it, or do not pass it",
         )
     output = _aliased_output(program, leaf)
@@ -88,9 +89,9 @@ def _donation(program: Program, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> D
         return row(
             DonationOutcome.SAME_BUFFER,
             output=output,
-            reason=f"{shared} is the same array: a call that donates one buffer and reads it "
-            "through another argument fails when it is run",
-            advice="pass a copy (`jnp.copy`), or the array once",
+            reason=f"{shared} is the same array: a call that donates a buffer and also reads it "
+            "through another argument fails at run time",
+            advice="pass a copy (`jnp.copy`), or pass the array only once",
         )
     if output is None:
         reason, advice, partner = _why_not(program, leaf)
@@ -107,8 +108,8 @@ def _donation(program: Program, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> D
         return row(
             DonationOutcome.COPIED,
             output=output,
-            reason=_copied(program, leaf, copied[0]),
-            advice="read nothing of the old value after the update, and return the new one once",
+            reason=_copy_text(program, leaf, copied[0]),
+            advice="do not read the old value after the update, and return the new value only once",
             copies=copied,
             source=copied[0].source,
         )
@@ -122,8 +123,8 @@ def _aliased_output(program: Program, leaf: ArgumentLeaf) -> str | None:
     return None
 
 
-def _copied(program: Program, leaf: ArgumentLeaf, copy: Copy) -> str:
-    """Which copy it is; and what else it may be of, where tuples do not tell."""
+def _copy_text(program: Program, leaf: ArgumentLeaf, copy: Copy) -> str:
+    """Describe the copy, with the other leaves it may be of, if tuples leave that open."""
     others = [
         other.path
         for other in program.arguments
@@ -133,14 +134,14 @@ def _copied(program: Program, leaf: ArgumentLeaf, copy: Copy) -> str:
         and 2 * copy.copied_bytes >= other.size_bytes
         and (other.shape, other.dtype) == (leaf.shape, leaf.dtype)
     ]
-    of = f" or of {', '.join(others)}" if others else ""
-    return f"{copy.instruction} copies {copy.copied_bytes:,} B of it{of}"
+    alternatives = f" or of {', '.join(others)}" if others else ""
+    return f"{copy.instruction} copies {copy.copied_bytes:,} B of it{alternatives}"
 
 
 def _copies_of(plan: Plan, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> Iterator[Copy]:
-    """Copies of half of the leaf or more: out of its allocation, or from temporary memory into it.
+    """Copies of half of the leaf or more: out of its allocation, or from temp memory into it.
 
-    A step may well read a row of its cache; whoever moves half of it pays for it as for a copy.
+    A step may read single rows of its cache; moving half of it costs about as much as a copy.
     """
     allocation = plan.parameter_allocation(leaf.parameter_number)
     if allocation is None:
@@ -149,18 +150,20 @@ def _copies_of(plan: Plan, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> Iterat
     for copy in copies:
         if 2 * copy.copied_bytes < leaf.size_bytes:
             continue
-        out_of = copy.allocation != allocation.index and allocation.index in copy.read_from
-        into = copy.allocation == allocation.index and temps.intersection(copy.read_from)
-        if out_of or into:
+        copies_out = copy.allocation != allocation.index and allocation.index in copy.read_from
+        copies_in = copy.allocation == allocation.index and temps.intersection(copy.read_from)
+        if copies_out or copies_in:
             yield copy
 
 
 def partner_of(program: Program, leaf: ArgumentLeaf) -> tuple[OutputLeaf | None, SourceLine | None]:
-    """The output that would most likely lie over `leaf`, and the line that makes it."""
-    fitting = [
-        o for o in _by_likeness(program, leaf) if (o.shape, o.dtype) == (leaf.shape, leaf.dtype)
+    """The output that most likely should alias `leaf`, and the line that computes it."""
+    candidates = [
+        output
+        for output in _by_likeness(program, leaf)
+        if (output.shape, output.dtype) == (leaf.shape, leaf.dtype)
     ]
-    partner = fitting[0] if fitting else None
+    partner = candidates[0] if candidates else None
     return partner, _source(program, leaf, partner)
 
 
@@ -169,12 +172,15 @@ def _by_likeness(program: Program, leaf: ArgumentLeaf) -> list[OutputLeaf]:
 
 
 def _why_not(program: Program, leaf: ArgumentLeaf) -> tuple[str, str, OutputLeaf | None]:
-    """Why no output lies over a donated leaf, what to try, and the output that was meant."""
+    """(reason, advice, output) for a leaf without an alias.
+
+    The output is the one that most likely should alias the leaf, if any.
+    """
     outputs = _by_likeness(program, leaf)
     same_shape = [output for output in outputs if output.shape == leaf.shape]
-    fitting = [output for output in same_shape if output.dtype == leaf.dtype]
-    if fitting:
-        return _why_not_the_fitting(program, leaf, fitting)
+    same_type = [output for output in same_shape if output.dtype == leaf.dtype]
+    if same_type:
+        return _why_not_aliased_to(program, leaf, same_type)
     if same_shape:
         other = same_shape[0]
         return (
@@ -188,8 +194,8 @@ def _why_not(program: Program, leaf: ArgumentLeaf) -> tuple[str, str, OutputLeaf
         other = same_size[0]
         return (
             f"no output has its shape and dtype; {other.path}, "
-            f"{other.dtype}{list(other.shape)}, has its size alone",
-            "return the updated value with the shape and dtype that came in",
+            f"{other.dtype}{list(other.shape)}, only has its size",
+            "return the updated value with the shape and dtype of the argument",
             other,
         )
     return (
@@ -199,23 +205,29 @@ def _why_not(program: Program, leaf: ArgumentLeaf) -> tuple[str, str, OutputLeaf
     )
 
 
-def _why_not_the_fitting(
-    program: Program, leaf: ArgumentLeaf, fitting: Sequence[OutputLeaf]
+def _why_not_aliased_to(
+    program: Program, leaf: ArgumentLeaf, candidates: Sequence[OutputLeaf]
 ) -> tuple[str, str, OutputLeaf]:
-    """The outputs have the leaf's shape and dtype; the most likely one comes first."""
+    """(reason, advice, output); `candidates` have the leaf's shape and dtype, likeliest first."""
     taken = {
         program.output_path(alias.output_index): argument.path
         for alias in program.plan.aliases
         for argument in program.arguments
         if argument.parameter_number == alias.parameter_number
     }
-    free = [output for output in fitting if output.path not in taken]
+    free = [output for output in candidates if output.path not in taken]
     if not free:
-        first = fitting[0]
-        others = f", and so on for {len(fitting)} outputs" if len(fitting) > 1 else ""
+        first = candidates[0]
+        if len(candidates) == 1:
+            reason = f"{first.path} has its shape and dtype, but is aliased to {taken[first.path]}"
+        else:
+            reason = (
+                f"all {len(candidates)} outputs with its shape and dtype are aliased to other "
+                f"leaves, e.g. {first.path} to {taken[first.path]}"
+            )
         return (
-            f"{first.path} has its shape and dtype, and went to {taken[first.path]}{others}",
-            "return one more value of its shape and dtype, or donate one leaf fewer",
+            reason,
+            "return one more value of its shape and dtype, or do not donate this leaf",
             first,
         )
     output = free[0]
@@ -230,20 +242,20 @@ def _why_not_the_fitting(
     if layouts is not None and layouts[0] != layouts[1]:
         return (
             f"the layout of {output.path} differs: {{{layouts[1]}}}, not {{{layouts[0]}}}",
-            "return the value in the order of dimensions that came in",
+            "return the value with the order of dimensions of the argument",
             output,
         )
     return (
-        f"XLA aliased nothing to it; {output.path} would fit",
-        "look for an output that is an argument or a constant, or is returned twice",
+        f"XLA aliased no output to it, although {output.path} has its shape and dtype",
+        "check for an output that is an argument or a constant, or that is returned twice",
         output,
     )
 
 
 def _layouts(program: Program, leaf: ArgumentLeaf, output: OutputLeaf) -> tuple[str, str] | None:
-    """Layouts of the parameter and of the output; None where the HLO does not tell."""
+    """Layouts of the parameter and of the output; None without HLO."""
     module = program.plan.module
-    entry = module.computations.get(module.entry) if module and module.entry else None
+    entry = module.entry_computation if module is not None else None
     if entry is None:
         return None
     root = entry.by_name[entry.root]
@@ -258,22 +270,22 @@ def _layouts(program: Program, leaf: ArgumentLeaf, output: OutputLeaf) -> tuple[
 
 
 def _layout(shape: str) -> str:
-    """`1,0` of `bf16[8,128]{1,0}`."""
+    """`1,0` for `bf16[8,128]{1,0}`."""
     return shape.partition("{")[2].partition("}")[0].partition(":")[0]
 
 
 def _source(program: Program, leaf: ArgumentLeaf, partner: OutputLeaf | None) -> SourceLine | None:
-    """Line of the output that was meant, or else of what reads the leaf."""
+    """Line of the output `partner`; without one, of the largest value in the leaf's memory."""
     plan = program.plan
     if partner is not None:
         allocation = plan.output_allocation(partner.index, of=len(program.outputs))
-        if allocation is not None and (found := plan.source_in(allocation)) is not None:
-            return found
+        if allocation is not None and (line := plan.source_in(allocation)) is not None:
+            return line
     allocation = plan.parameter_allocation(leaf.parameter_number)
     return plan.source_in(allocation) if allocation is not None else None
 
 
 def _likeness(one: str, other: str) -> int:
-    """Characters that two paths share at their ends: cache[0]['v'] is for out[1][0]['v']."""
+    """Length of the common suffix of two paths: cache[0]['v'] matches out[1][0]['v']."""
     pairs = zip(reversed(one), reversed(other), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

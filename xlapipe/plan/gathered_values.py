@@ -1,9 +1,10 @@
-"""Values that hold gathered data, and how long they live.
+"""Gathered values: values with gathered data, and their live ranges.
 
-A gathered value is the result of an all-gather, or what an instruction that moves data alone
-writes of one: a transposed weight, or the stack into which a scan saves a weight for its backward
-pass. Such a stack goes through a loop's carry in place: the loop's own value at its place is the
-same memory. What is computed from gathered data, a conversion of its type included, is not.
+A gathered value is the result of an all-gather, or a value that an instruction writes by only
+moving such a result: a transposed weight, or the stack in which a scan saves a weight for its
+backward pass. Such a stack passes through a loop's carry in place, so the loop's own value at the
+same offset is the same memory. A value that is computed from gathered data, e.g. by a type
+conversion, is not a gathered value.
 """
 
 from collections.abc import Iterator
@@ -16,23 +17,23 @@ from xlapipe.plan.dataflow import Dataflow
 from xlapipe.plan.hlo import Instruction
 from xlapipe.plan.plan import Plan
 
-# Instructions that hand a value on as it is.
-_HANDS_ON = frozenset(
+# Opcodes that pass a value on unchanged.
+_FORWARDS = frozenset(
     {"async-done", "async-update", "bitcast", "get-tuple-element", "opt-barrier", "tuple"}
 )
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredValue:
-    """A value that holds gathered data.
+    """A value with gathered data.
 
     Attributes:
-      name: XLA's, as in live ranges.
+      name: XLA's name, as in live ranges.
       collective: the all-gather that it comes from.
-      allocation, offset_bytes, size_bytes: where it lies.
+      allocation, offset_bytes, size_bytes: its memory.
       start, end: schedule positions, both included.
-      ends_at: the instruction at `end`; None behind the last one.
-      is_output: it lives on as an output of the program, or to the end of the schedule.
+      ends_at: the instruction at `end`; None after the last one.
+      is_output: whether it is an output of the program or alive to the end of the schedule.
     """
 
     name: str
@@ -47,101 +48,101 @@ class GatheredValue:
 
 
 def gathered_values(plan: Plan) -> tuple[GatheredValue, ...] | None:
-    """Every gathered value, by its start; None where live ranges or the HLO are not known."""
+    """Every gathered value, by start; None without live ranges or a complete HLO module."""
     if plan.live_ranges is None or plan.collectives is None or plan.module is None:
         return None
-    finder = _Finder(plan, Dataflow(plan.module))
-    found: dict[str, GatheredValue] = {}
+    finder = _GatheredValueFinder(plan, Dataflow(plan.module))
+    values: dict[str, GatheredValue] = {}
     for collective in plan.collectives:
         if collective.kind == "all-gather":
             for value in finder.values_of(collective):
-                found.setdefault(value.name, value)
-    return tuple(sorted(found.values(), key=lambda value: (value.start, value.name)))
+                values.setdefault(value.name, value)
+    return tuple(sorted(values.values(), key=lambda value: (value.start, value.name)))
 
 
 def most_alive(values: tuple[GatheredValue, ...]) -> tuple[int, tuple[GatheredValue, ...]]:
-    """The most bytes that gathered values take at one position, and the values alive there.
+    """The most bytes that gathered values take at one position, and the values alive then.
 
-    Bytes that several of them share count once.
+    Bytes that several values share count once.
     """
-    most, holders = 0, tuple[GatheredValue, ...]()
+    most_bytes, most_values = 0, tuple[GatheredValue, ...]()
     for position in sorted({value.start for value in values}):
         alive = tuple(value for value in values if value.start <= position <= value.end)
         size_bytes = sum(_occupied(alive))
-        if size_bytes > most:
-            most, holders = size_bytes, alive
-    return most, holders
+        if size_bytes > most_bytes:
+            most_bytes, most_values = size_bytes, alive
+    return most_bytes, most_values
 
 
 def _occupied(values: tuple[GatheredValue, ...]) -> Iterator[int]:
-    """Sizes of the stretches of memory that the values cover."""
-    reached = (-1, 0)  # allocation, and the first byte behind what was counted
-    for value in sorted(values, key=lambda each: (each.allocation, each.offset_bytes)):
+    """Sizes of the disjoint memory ranges that the values cover."""
+    counted_to = (-1, 0)  # allocation, and the end of the bytes counted in it
+    for value in sorted(values, key=lambda value: (value.allocation, value.offset_bytes)):
         end = value.offset_bytes + value.size_bytes
         start = value.offset_bytes
-        if reached[0] == value.allocation:
-            start = max(start, reached[1])
-            end = max(end, reached[1])
+        if counted_to[0] == value.allocation:
+            start = max(start, counted_to[1])
+            end = max(end, counted_to[1])
         yield end - start
-        reached = (value.allocation, end)
+        counted_to = (value.allocation, end)
 
 
-_Element = tuple[str, tuple[int, ...]]
-"""An instruction, and which element of its result."""
+_ResultElement = tuple[str, tuple[int, ...]]
+"""An instruction's name, and the shape index of an element of its result."""
 
 
-class _Finder:
+class _GatheredValueFinder:
     def __init__(self, plan: Plan, dataflow: Dataflow) -> None:
-        assert plan.live_ranges is not None  # as `gathered_values` has seen
+        assert plan.live_ranges is not None  # checked by `gathered_values`
         self._plan = plan
         self._dataflow = dataflow
         self._schedule = plan.live_ranges.schedule
         self._alive = {live.name: live for live in plan.live_ranges.ranges}
         self._placed: dict[str, tuple[BufferAllocation, LogicalBuffer]] = {}
         self._of_instruction: dict[str, list[str]] = {}
-        self._at: dict[tuple[int, int, str], list[str]] = {}
+        self._by_address: dict[tuple[int, int, str], list[str]] = {}
         for allocation in plan.allocations:
             for value in allocation.values:
-                # A tuple is a table of pointers.
+                # A value of tuple shape is a table of pointers, not data.
                 if value.name in self._alive and not value.shape.startswith("("):
                     self._placed[value.name] = (allocation, value)
                     self._of_instruction.setdefault(value.instruction, []).append(value.name)
-                    place = (allocation.index, value.offset_bytes, value.shape)
-                    self._at.setdefault(place, []).append(value.name)
+                    address = (allocation.index, value.offset_bytes, value.shape)
+                    self._by_address.setdefault(address, []).append(value.name)
 
     def values_of(self, collective: Collective) -> Iterator[GatheredValue]:
-        """The results of an all-gather, and what is moved from them."""
-        pending: list[_Element] = []
+        """The results of an all-gather, and the values moved from them."""
+        pending: list[_ResultElement] = []
         for name in collective.defined_by:
             for value in self._of_instruction.get(name, ()):
                 yield self._value(value, collective)
                 element = _index_of(value)
                 if collective.done is not None and name == collective.instruction:
-                    element = element[1:]  # a start's result has the operands before it
+                    element = element[1:]  # a start's shape is (operands, results)
                 pending.append((collective.done or collective.instruction, element))
         seen = set(pending)
         while pending:
             name, element = pending.pop()
             for user in self._plan.users_of(name):
-                for following in self._handed_on(self._plan.instructions[user], name, element):
-                    if following not in seen:
-                        seen.add(following)
-                        pending.append(following)
-                        yield from self._moved(following, collective)
+                for moved in self._moved_to(self._plan.instructions[user], name, element):
+                    if moved not in seen:
+                        seen.add(moved)
+                        pending.append(moved)
+                        yield from self._values_at(moved, collective)
 
-    def _handed_on(
+    def _moved_to(
         self, user: Instruction, name: str, element: tuple[int, ...]
-    ) -> Iterator[_Element]:
-        """What `user` makes of an element of `name`: another name for it, or a moved one."""
+    ) -> Iterator[_ResultElement]:
+        """The elements of `user`'s result that are an element of `name`, renamed or moved."""
         for position, operand in enumerate(user.operands):
             read = user.operand_indices[position] if user.operand_indices else ()
             if operand != name or element[: len(read)] != read[: len(element)]:
                 continue
-            rest = element[len(read) :]
+            subindex = element[len(read) :]
             if user.opcode == "tuple":
-                yield user.name, (position, *rest)
-            elif user.opcode in _HANDS_ON:
-                yield user.name, rest
+                yield user.name, (position, *subindex)
+            elif user.opcode in _FORWARDS:
+                yield user.name, subindex
             elif only_moves(self._dataflow, user):
                 yield user.name, ()
             elif user.opcode == "async-start":
@@ -150,27 +151,29 @@ class _Finder:
                         yield site.instruction.name, ()
                         yield user.name, ()
 
-    def _moved(self, element: _Element, collective: Collective) -> Iterator[GatheredValue]:
-        made_by = self._plan.instructions.get(element[0])
-        if made_by is None or made_by.opcode == "async-start":
-            return  # part of a fusion, or with nothing of its own but what belongs to the start
+    def _values_at(
+        self, element: _ResultElement, collective: Collective
+    ) -> Iterator[GatheredValue]:
+        producer = self._plan.instructions.get(element[0])
+        if producer is None or producer.opcode == "async-start":
+            return  # inside a fusion, or a start, whose values `values_of` has yielded
         for value in self._of_instruction.get(element[0], ()):
             yield self._value(value, collective)
             for loop in self._in_place_in_loops(value):
                 yield self._value(loop, collective)
 
     def _in_place_in_loops(self, name: str) -> Iterator[str]:
-        """Values of while loops that take over the place of a value just where it ends."""
+        """Values of while loops that reuse a value's memory from the position where it ends."""
         allocation, value = self._placed[name]
-        reached = self._alive[name].end
-        place = (allocation.index, value.offset_bytes, value.shape)
-        for other in sorted(self._at[place], key=lambda each: self._alive[each].start):
-            made_by = self._plan.instructions.get(other.partition("{")[0])
+        end = self._alive[name].end
+        address = (allocation.index, value.offset_bytes, value.shape)
+        for other in sorted(self._by_address[address], key=lambda name: self._alive[name].start):
+            producer = self._plan.instructions.get(other.partition("{")[0])
             live = self._alive[other]
-            # Nothing else may have had the place in between.
-            if made_by is not None and made_by.opcode == "while" and live.start == reached:
+            # No other value may have used the memory in between.
+            if producer is not None and producer.opcode == "while" and live.start == end:
                 yield other
-                reached = live.end
+                end = live.end
 
     def _value(self, name: str, collective: Collective) -> GatheredValue:
         live = self._alive[name]
@@ -189,16 +192,16 @@ class _Finder:
         )
 
     def _is_root(self, name: str) -> bool:
-        """Whether it is the entry's root, and computes nothing."""
+        """Whether `name` is the entry's root and computes nothing."""
         module = self._plan.module
-        entry = module.computations[module.entry] if module is not None and module.entry else None
+        entry = module.entry_computation if module is not None else None
         return (
             entry is not None
             and name == entry.root
-            and entry.by_name[entry.root].opcode in _HANDS_ON
+            and entry.by_name[entry.root].opcode in _FORWARDS
         )
 
 
 def _index_of(value: str) -> tuple[int, ...]:
-    """`(1, 0)` of `all-gather-start{1,0}`."""
+    """`(1, 0)` for `all-gather-start{1,0}`."""
     return tuple(map(int, filter(None, value.partition("{")[2].rstrip("}").split(","))))

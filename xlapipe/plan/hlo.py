@@ -1,4 +1,4 @@
-"""The optimised HLO module, reduced to what expectations and reports ask about."""
+"""The optimised HLO module, reduced to what expectations and reports need."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from xlapipe.platforms import PLATFORMS
 
-# XLA's collectives, in their synchronous spelling; some have one of their own for `-start`.
+# XLA's collectives, in their synchronous spelling; some also have a `-start` opcode.
 COLLECTIVES = frozenset(
     {
         "all-gather",
@@ -21,7 +21,7 @@ COLLECTIVES = frozenset(
         "reduce-scatter",
     }
 )
-# Opcodes of instructions that tell which devices join.
+# Opcodes of the instructions that have replica groups or source-target pairs.
 WITH_GROUPS = COLLECTIVES | {f"{kind}-start" for kind in COLLECTIVES}
 
 _KERNEL_NAMES = {
@@ -32,7 +32,7 @@ _FUSION_BACKEND_KIND = re.compile(r'"kind"\s*:\s*"([^"]+)"')
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of the program that was traced."""
+    """A line of the traced program."""
 
     file: str
     line: int
@@ -42,12 +42,12 @@ class SourceLine:
 
 
 class CollectiveGroups(NamedTuple):
-    """Which devices a collective joins.
+    """The devices that take part in a collective.
 
     Attributes:
-      replica_groups: device ids of each group; none stands for one group of all devices.
-      source_target_pairs: of a collective-permute.
-      channel_id: None where devices are replicas of the program, which jax's are not.
+      replica_groups: device ids of each group; empty means one group of all devices.
+      source_target_pairs: (source, target) device ids of a collective-permute.
+      channel_id: None if devices are replicas of the program, which is never so under jax.
     """
 
     replica_groups: tuple[tuple[int, ...], ...] = ()
@@ -56,23 +56,24 @@ class CollectiveGroups(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One HLO instruction; a tuple, since a module has ten thousands of them.
+    """One HLO instruction. A NamedTuple for speed: a module can have tens of thousands.
 
     Attributes:
       name: without the leading `%`.
       opcode: XLA's, e.g. `fusion`, `custom-call`, `dot`.
       shape: as XLA prints it with layout and without `/*index=N*/`, e.g. `bf16[128,1024]{1,0}`.
-      operands: names of instructions of the same computation.
-      parameter_number: of a `parameter` instruction.
-      called_computations: names of fused, called, reduction and loop computations, in XLA's order.
+      operands: names of instructions in the same computation.
+      parameter_number: for a `parameter` instruction.
+      called_computations: names of fused, called, reduction and loop computations, in XLA's
+        order.
       fusion_kind: kLoop, kInput, kOutput or kCustom, for a fusion.
       custom_call_target: for a custom call.
       op_name: the metadata's name scope, e.g. `jit(step)/layers_0/attention/dot_general`.
-      source: the innermost frame of the program's own code, where the metadata tells.
-      backend_config: JSON text with sorted keys and no spaces; empty where there is none.
-      collective: what only a collective has; None for all else.
-      operand_indices: which element of its tuple each operand is, `()` for a whole one; empty
-        where all are whole, and in dumps that do not tell.
+      source: the innermost frame of the program's own code; None if the metadata has none.
+      backend_config: JSON text with sorted keys and no spaces; empty if there is none.
+      collective: devices of a collective; None for other instructions.
+      operand_indices: for each operand, the tuple element that is read, `()` for the whole value;
+        empty if all operands are whole values or the dump does not show the elements.
     """
 
     name: str
@@ -91,11 +92,11 @@ class Instruction(NamedTuple):
 
     @property
     def fusion_backend_kind(self) -> str | None:
-        """`__triton_nested_gemm_fusion`, `__triton`, `__cudnn$…` of a kCustom fusion."""
+        """Backend kind of a kCustom fusion, e.g. `__triton_nested_gemm_fusion` or `__cudnn$…`."""
         if self.opcode != "fusion" or "fusion_backend_config" not in self.backend_config:
             return None
-        found = _FUSION_BACKEND_KIND.search(self.backend_config)
-        return found.group(1) if found else None
+        match = _FUSION_BACKEND_KIND.search(self.backend_config)
+        return match.group(1) if match else None
 
     @property
     def kernel_name(self) -> str | None:
@@ -106,7 +107,7 @@ class Instruction(NamedTuple):
 
     @property
     def fusion_backend_config(self) -> str:
-        """What the emitter was told: kind, tiles, warps; empty where nothing is told."""
+        """The emitter's configuration as JSON (kind, tiles, warps); empty if there is none."""
         if "fusion_backend_config" not in self.backend_config:
             return ""
         config = json.loads(self.backend_config).get("fusion_backend_config")
@@ -115,7 +116,7 @@ class Instruction(NamedTuple):
 
 @dataclass(frozen=True)
 class Computation:
-    """A computation, its instructions in the order in which XLA printed or scheduled them."""
+    """A computation, with its instructions in the order in which XLA printed or scheduled them."""
 
     name: str
     instructions: tuple[Instruction, ...]
@@ -135,10 +136,10 @@ class HloModule:
     """A module after optimisation.
 
     Attributes:
-      computations: by name; empty for a dump that holds buffer-assignment text alone.
-      entry: name of the entry computation, or None where unknown.
-      complete: False if only the instructions that define values are known; they then stand
-        in one computation, without bodies of fusions.
+      computations: by name; empty for a dump that has only buffer-assignment text.
+      entry: name of the entry computation; None if unknown.
+      complete: False if only the instructions that define values are known; these are then in
+        one computation, and the bodies of fusions are missing.
     """
 
     name: str
@@ -146,15 +147,20 @@ class HloModule:
     entry: str | None
     complete: bool = True
 
+    @property
+    def entry_computation(self) -> Computation | None:
+        """The entry computation; None if unknown."""
+        return self.computations.get(self.entry) if self.entry is not None else None
+
     def instructions(self) -> Iterator[tuple[Computation, Instruction]]:
-        """Every instruction of every computation, fused ones included."""
+        """Every instruction of every computation, including fused ones."""
         for computation in self.computations.values():
             for instruction in computation.instructions:
                 yield computation, instruction
 
     @cached_property
     def fused_computations(self) -> frozenset[str]:
-        """Names of the computations that are bodies of fusions, or are called from one."""
+        """Names of the computations that are bodies of fusions or are called from one."""
         fused: set[str] = set()
         pending = [
             called
@@ -172,7 +178,7 @@ class HloModule:
         return frozenset(fused)
 
     def scheduled(self) -> Iterator[tuple[Computation, Instruction]]:
-        """Instructions outside fusion bodies: those that become thunks or values."""
+        """Instructions outside fusion bodies, i.e. those that become thunks or values."""
         for computation, instruction in self.instructions():
             if computation.name not in self.fused_computations:
                 yield computation, instruction

@@ -19,8 +19,8 @@ class LiveRanges:
     Attributes:
       schedule: instruction names by position, called computations flattened in.
       ranges: as XLA lists them.
-      live_range_peak_position: where the sum of live values is largest.
-      live_range_peak_bytes: that sum. Some versions count aliases twice in it: it is not the
+      live_range_peak_position: schedule position at which the sum of live values is largest.
+      live_range_peak_bytes: that sum. Some XLA versions count aliases twice in it, so it is not the
         allocation total.
     """
 

@@ -1,4 +1,4 @@
-"""While loops: what runs at each of their trips, and how many trips XLA knows of."""
+"""While loops: their trip counts and the instructions that run in each trip."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,10 +12,10 @@ class Loop:
     """A while instruction.
 
     Attributes:
-      trips: XLA's known_trip_count; None where it knows none. The condition is then computed on
-        the device and read by the host before each trip.
-      instructions: names of those that run at each trip, of the condition, of loops inside and of
-        what is called included; bodies of fusions are not.
+      trips: XLA's known_trip_count; None if unknown. The condition is then computed on the device
+        and read by the host before each trip.
+      instructions: names of the instructions that run in each trip, including those of the
+        condition, of nested loops and of called computations, but not those in fusion bodies.
     """
 
     instruction: Instruction
@@ -33,56 +33,59 @@ def find_loops(module: HloModule) -> tuple[Loop, ...]:
 
 
 def executions(module: HloModule) -> Mapping[str, int | None]:
-    """How often each computation runs when the entry runs once, by its name.
+    """How often each computation runs when the entry runs once, by name.
 
-    None where nobody knows: in a loop of unknown trips, and in a branch of a conditional. A
-    loop's condition runs once more than its body. What the entry does not lead to is left out.
+    None if unknown: in a loop with an unknown trip count and in a branch of a conditional. A
+    loop's condition runs once more than its body. Computations that the entry cannot reach are
+    left out.
     """
-    return _counted(module, _times)
+    return _counts(module, _runs_per_call)
 
 
 def call_sites(module: HloModule) -> Mapping[str, int]:
-    """How often each computation is written into the thunk sequence, by its name."""
-    counts = _counted(module, lambda caller: [1] * len(caller.called_computations))
+    """How often each computation appears in the thunk sequence, by name."""
+    counts = _counts(module, lambda caller: [1] * len(caller.called_computations))
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def _counted(
-    module: HloModule, times_of: Callable[[Instruction], Sequence[int | None]]
+def _counts(
+    module: HloModule, factors_of: Callable[[Instruction], Sequence[int | None]]
 ) -> dict[str, int | None]:
+    """Multiply `factors_of` each caller along the calls from the entry, and add up the paths."""
     counts: dict[str, int | None] = {}
     if module.entry is not None:
         counts[module.entry] = 1
-    # Computations stand behind those that they call.
+    # Each computation comes after those that it calls.
     for name in reversed(list(module.computations)):
         if name not in counts:
             continue
-        here = counts[name]
+        count = counts[name]
         for caller in module.computations[name].instructions:
-            for called, times in zip(caller.called_computations, times_of(caller), strict=True):
-                before = counts.get(called, 0)
-                known = before is not None and here is not None and times is not None
-                counts[called] = before + here * times if known else None  # type: ignore[operator]
+            for called, factor in zip(caller.called_computations, factors_of(caller), strict=True):
+                total = counts.get(called, 0)
+                known = total is not None and count is not None and factor is not None
+                counts[called] = total + count * factor if known else None  # type: ignore[operator]
     return counts
 
 
-def _times(caller: Instruction) -> list[int | None]:
-    """How often each of the called computations runs when the caller runs once."""
-    called = len(caller.called_computations)
-    if caller.opcode == "while" and called == 2:
+def _runs_per_call(caller: Instruction) -> list[int | None]:
+    """How often each called computation runs when the caller runs once."""
+    called_count = len(caller.called_computations)
+    if caller.opcode == "while" and called_count == 2:
         trips = _trips(caller)
         return [trips, None if trips is None else trips + 1]
-    return [None if caller.opcode == "conditional" else 1] * called
+    return [None if caller.opcode == "conditional" else 1] * called_count
 
 
 def _trips(instruction: Instruction) -> int | None:
     config = json.loads(instruction.backend_config) if instruction.backend_config else {}
-    known = config.get("known_trip_count") if isinstance(config, Mapping) else None
-    # A proto's JSON writes 64-bit numbers as strings.
-    return int(known["n"]) if isinstance(known, Mapping) and "n" in known else None
+    trip_count = config.get("known_trip_count") if isinstance(config, Mapping) else None
+    # The JSON form of a proto writes 64-bit integers as strings.
+    return int(trip_count["n"]) if isinstance(trip_count, Mapping) and "n" in trip_count else None
 
 
 def _inside(module: HloModule, instruction: Instruction) -> Iterator[str]:
+    """Names of the instructions that `instruction` runs, outside fusion bodies."""
     pending, seen = list(instruction.called_computations), set[str]()
     while pending:
         name = pending.pop()

@@ -1,8 +1,8 @@
-"""Which bytes hold a live value at each schedule position, and which lie idle.
+"""Which bytes contain a live value at each schedule position, and which are unused.
 
-XLA reserves every allocation for the whole run; live ranges tell what of it is in use when. Bytes
-are counted once however many values share them, so that these sums, other than XLA's
-`live_range_peak_bytes`, never exceed the allocations.
+XLA reserves every allocation for the whole run; live ranges show which bytes are in use when.
+Bytes that several values share count once, so these sums, unlike XLA's `live_range_peak_bytes`,
+never exceed the allocations.
 """
 
 from bisect import bisect_left
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import accumulate
 
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plan.live_ranges import LiveRange
@@ -17,7 +18,7 @@ from xlapipe.plan.plan import Plan
 
 
 class Role(StrEnum):
-    """What a value is to the program; one for each value."""
+    """The role of a value in the program; each value has one."""
 
     PARAMETER = "parameter"
     ALIAS = "alias"
@@ -28,11 +29,11 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A value in its allocation, as counted at one position.
+class CountedValue:
+    """A value and the bytes that it adds to the bytes in use at a position.
 
     Attributes:
-      counted_bytes: its bytes less those that are counted with a value at the same place.
+      counted_bytes: its bytes, without bytes shared with a value that is counted already.
     """
 
     allocation: BufferAllocation
@@ -43,7 +44,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Bytes of an allocation in which no value is alive."""
+    """A range of an allocation in which no value is alive."""
 
     offset_bytes: int
     size_bytes: int
@@ -51,11 +52,11 @@ class Gap:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Questions about a plan's memory over its schedule.
+    """Queries about a plan's memory over its schedule.
 
-    Constants are in use throughout. Thread-local allocations lie in registers, not in device
-    memory, and are never counted here. Without live ranges (`plan.live_ranges` is None) there
-    are no positions: every value then counts as alive.
+    Constants are always in use. Thread-local allocations are in registers, not in device memory,
+    and are never counted. Without live ranges (`plan.live_ranges` is None) there are no positions,
+    and every value counts as alive.
     """
 
     plan: Plan
@@ -63,14 +64,14 @@ class Occupancy:
     @cached_property
     def alive(self) -> dict[str, LiveRange]:
         """Live ranges by the value's name."""
-        live = self.plan.live_ranges
-        return {each.name: each for each in live.ranges} if live is not None else {}
+        live_ranges = self.plan.live_ranges
+        return {live.name: live for live in live_ranges.ranges} if live_ranges is not None else {}
 
     @property
     def last_position(self) -> int | None:
-        """The position behind the last instruction, to which outputs are alive."""
-        live = self.plan.live_ranges
-        return len(live.schedule) if live is not None else None
+        """The position after the last instruction, up to which outputs are alive."""
+        live_ranges = self.plan.live_ranges
+        return len(live_ranges.schedule) if live_ranges is not None else None
 
     @cached_property
     def occupied_bytes(self) -> tuple[int, ...]:
@@ -81,19 +82,15 @@ class Occupancy:
         changes = [0] * (last + 2)
         for allocation in self.plan.allocations:
             if allocation.is_a(AllocationKind.CONSTANT):
-                changes[0] += sum(held.counted_bytes for held in self._held(allocation, None))
+                changes[0] += sum(value.counted_bytes for value in self._counted(allocation, None))
             elif not allocation.is_a(AllocationKind.THREAD_LOCAL):
                 for position, difference in self._changes(allocation):
                     changes[position] += difference
-        occupied, now = [], 0
-        for difference in changes[:-1]:
-            now += difference
-            occupied.append(now)
-        return tuple(occupied)
+        return tuple(accumulate(changes[:-1]))
 
     @cached_property
     def peak_position(self) -> int | None:
-        """The first position at which most bytes are in use."""
+        """The first position at which the most bytes are in use."""
         occupied = self.occupied_bytes
         return occupied.index(max(occupied)) if occupied else None
 
@@ -102,38 +99,40 @@ class Occupancy:
         """Bytes in use at `peak_position`."""
         return max(self.occupied_bytes, default=None)
 
-    def contents(self, position: int | None) -> tuple[Held, ...]:
-        """Values alive at `position`, most bytes first; None stands for any position."""
+    def contents(self, position: int | None) -> tuple[CountedValue, ...]:
+        """Values alive at `position` (None: at any position), most bytes first."""
         return _ranked(
-            held
+            value
             for allocation in self.plan.allocations
-            for held in self._held(allocation, position)
+            for value in self._counted(allocation, position)
         )
 
-    def contents_of(self, allocation: BufferAllocation, position: int | None) -> tuple[Held, ...]:
-        """The same for one allocation."""
-        return _ranked(self._held(allocation, position))
+    def contents_of(
+        self, allocation: BufferAllocation, position: int | None
+    ) -> tuple[CountedValue, ...]:
+        """Like `contents`, for one allocation."""
+        return _ranked(self._counted(allocation, position))
 
     def fullest(self, allocation: BufferAllocation) -> tuple[int, int] | None:
-        """The first position at which most bytes of `allocation` are in use, and those bytes.
+        """The first position at which the most bytes of `allocation` are in use, and these bytes.
 
         None for an allocation without live ranges.
         """
         changes: dict[int, int] = {}
         for position, difference in self._changes(allocation):
             changes[position] = changes.get(position, 0) + difference
-        now, best = 0, None
+        in_use_bytes, fullest = 0, None
         for position in sorted(changes):
-            now += changes[position]
-            if best is None or now > best[1]:
-                best = position, now
-        return best
+            in_use_bytes += changes[position]
+            if fullest is None or in_use_bytes > fullest[1]:
+                fullest = position, in_use_bytes
+        return fullest
 
     def gaps(self, allocation: BufferAllocation, position: int | None) -> tuple[Gap, ...]:
-        """Bytes of `allocation` idle at `position`; None: those idle at every position."""
+        """Ranges of `allocation` unused at `position` (None: unused at every position)."""
         values = (v for v in allocation.values if self._is_alive(allocation, v, position))
         gaps, end = [], 0
-        for value in sorted(values, key=lambda each: each.offset_bytes):
+        for value in sorted(values, key=lambda value: value.offset_bytes):
             if value.offset_bytes > end and value.size_bytes:
                 gaps.append(Gap(end, value.offset_bytes - end))
             end = max(end, value.offset_bytes + value.size_bytes) if value.size_bytes else end
@@ -142,19 +141,19 @@ class Occupancy:
         return tuple(gaps)
 
     def role(self, allocation: BufferAllocation, value: LogicalBuffer) -> Role:
-        """The role of a value; one that only borrows an output's or argument's memory is temp."""
+        """The role of a value; one that only reuses an output's or argument's memory is temp."""
         if allocation.is_a(AllocationKind.THREAD_LOCAL):
             return Role.THREAD_LOCAL
         if allocation.is_a(AllocationKind.CONSTANT):
             return Role.CONSTANT
         live = self.alive.get(value.name)
-        leaves = live is None or live.end == self.last_position
+        is_output = live is None or live.end == self.last_position
         if allocation.is_a(AllocationKind.PARAMETER):
-            if not (leaves or value.size_bytes == allocation.size_bytes):
+            if not (is_output or value.size_bytes == allocation.size_bytes):
                 return Role.TEMP
             is_alias = allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
             return Role.ALIAS if is_alias else Role.PARAMETER
-        if allocation.is_a(AllocationKind.MAYBE_LIVE_OUT) and leaves:
+        if allocation.is_a(AllocationKind.MAYBE_LIVE_OUT) and is_output:
             return Role.OUTPUT
         return Role.TEMP
 
@@ -166,25 +165,28 @@ class Occupancy:
         live = self.alive.get(value.name)
         return live is not None and live.start <= position <= live.end
 
-    def _held(self, allocation: BufferAllocation, position: int | None) -> Iterator[Held]:
+    def _counted(
+        self, allocation: BufferAllocation, position: int | None
+    ) -> Iterator[CountedValue]:
         if allocation.is_a(AllocationKind.THREAD_LOCAL):
             return
         values = [v for v in allocation.values if self._is_alive(allocation, v, position)]
         counted: list[tuple[int, int]] = []
-        # The largest first, of equals the one that was there before.
+        # The largest first; of equals, the one that began first.
         values.sort(key=lambda v: (-v.size_bytes, self._start(v), v.offset_bytes, v.name))
         for value in values:
             begin, end = value.offset_bytes, value.offset_bytes + value.size_bytes
-            before = _covered(counted)
+            counted_before = _covered(counted)
             counted.append((begin, end))
-            yield Held(allocation, value, self.role(allocation, value), _covered(counted) - before)
+            added_bytes = _covered(counted) - counted_before
+            yield CountedValue(allocation, value, self.role(allocation, value), added_bytes)
 
     def _start(self, value: LogicalBuffer) -> int:
         live = self.alive.get(value.name)
         return live.start if live is not None else 0
 
     def _changes(self, allocation: BufferAllocation) -> Iterator[tuple[int, int]]:
-        """(position, difference of the bytes in use) of one allocation."""
+        """(position, change of the bytes in use) of one allocation."""
         placed = [
             (live.start, live.end, value.offset_bytes, value.offset_bytes + value.size_bytes)
             for value in allocation.values
@@ -208,14 +210,16 @@ class Occupancy:
             yield position, difference
 
 
-def _ranked(held: Iterable[Held]) -> tuple[Held, ...]:
-    return tuple(sorted(held, key=lambda each: (-each.counted_bytes, -each.value.size_bytes)))
+def _ranked(values: Iterable[CountedValue]) -> tuple[CountedValue, ...]:
+    return tuple(
+        sorted(values, key=lambda counted: (-counted.counted_bytes, -counted.value.size_bytes))
+    )
 
 
 def _covered(intervals: Iterable[tuple[int, int]]) -> int:
     """Bytes in the union of (begin, end) intervals."""
-    covered, reached = 0, 0
+    covered_bytes, covered_to = 0, 0
     for begin, end in sorted(intervals):
-        covered += max(0, end - max(begin, reached))
-        reached = max(reached, end)
-    return covered
+        covered_bytes += max(0, end - max(begin, covered_to))
+        covered_to = max(covered_to, end)
+    return covered_bytes

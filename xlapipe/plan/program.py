@@ -1,7 +1,7 @@
 """The program as its author wrote it: named leaves of arguments and outputs.
 
-XLA knows parameter numbers and output indices; people know pytree paths. This is the map
-between them, recorded when the program is lowered.
+XLA uses parameter numbers and output indices; authors use pytree paths. This module maps one to
+the other; the mapping is recorded when the program is lowered.
 """
 
 import re
@@ -12,18 +12,18 @@ from typing import Any, Self
 from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.plan import Plan
 
-# Mesh axes that each dimension is split over, as in jax's PartitionSpec; dimensions behind the
-# last entry are whole.
+# Mesh axes that each dimension is split over, as in jax's PartitionSpec; dimensions after the
+# last entry are not split.
 Spec = tuple[str | tuple[str, ...] | None, ...]
 
 
-class _Leaf:
-    """What the leaves of arguments and of outputs have in common: a form as plain data."""
+class _LeafJson:
+    """Conversion of `ArgumentLeaf` and `OutputLeaf` to and from plain data."""
 
     __slots__ = ()
 
     def to_json(self: Any) -> dict[str, Any]:
-        """Its fields; `spec` is left out where there is none."""
+        """All fields; `spec` is left out if it is None."""
         data = asdict(self)
         if self.spec is None:
             del data["spec"]
@@ -31,11 +31,15 @@ class _Leaf:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Raises KeyError, TypeError or ValueError for data of another form."""
+        """The leaf that `to_json` wrote.
+
+        Raises:
+          KeyError, TypeError, ValueError: the data has another form.
+        """
         spec = data.get("spec")
         if spec is not None:
             if not isinstance(spec, (list, tuple)):
-                raise TypeError(f"spec {spec!r:.60} is no list of axes of a mesh")
+                raise TypeError(f"expected spec to be a list of mesh axes, found {spec!r:.60}")
             spec = tuple(_spec_entry(entry) for entry in spec)
         return cls(**{**data, "shape": tuple(data["shape"]), "spec": spec})
 
@@ -43,20 +47,20 @@ class _Leaf:
 def _spec_entry(entry: Any) -> str | tuple[str, ...] | None:
     axes = entry if isinstance(entry, (list, tuple)) else [entry] if entry is not None else []
     if not all(isinstance(axis, str) for axis in axes):
-        raise TypeError(f"a spec's entry {entry!r:.60} names no axes of a mesh")
+        raise TypeError(f"expected a spec entry to name mesh axes, found {entry!r:.60}")
     return tuple(axes) if isinstance(entry, (list, tuple)) else entry
 
 
 @dataclass(frozen=True, slots=True)
-class ArgumentLeaf(_Leaf):
+class ArgumentLeaf(_LeafJson):
     """One leaf of the arguments.
 
     Attributes:
       path: parameter name of the function and path in its tree, e.g. `cache[0]['k']`.
       size_bytes: on one device.
-      donated: requested by the author; whether it was answered, the plan tells.
+      donated: whether the author donated it; the plan shows whether XLA used the donation.
       parameter_number: in the compiled module; None if the program does not use the leaf.
-      spec: how it lies over the mesh; None for a program of one device.
+      spec: how it is sharded over the mesh; None for a program on one device.
     """
 
     path: str
@@ -69,13 +73,13 @@ class ArgumentLeaf(_Leaf):
 
 
 @dataclass(frozen=True, slots=True)
-class OutputLeaf(_Leaf):
+class OutputLeaf(_LeafJson):
     """One leaf of the outputs.
 
     Attributes:
       size_bytes: on one device.
-      index: its place in XLA's flat output tuple.
-      spec: as of `ArgumentLeaf`; where the author named none, the one that XLA chose.
+      index: position in XLA's flat output tuple.
+      spec: as in `ArgumentLeaf`; if the author gave none, the one that XLA chose.
     """
 
     path: str
@@ -97,13 +101,13 @@ class RequestedDot:
 
 @dataclass(frozen=True, slots=True)
 class RequestedCollective:
-    """A collective of the traced program, before jax and XLA drop or merge any.
+    """A collective of the traced program, before jax and XLA remove or merge any.
 
     Attributes:
-      kind: XLA's, e.g. `all-gather`.
-      op_name: scopes and jax's primitive, e.g. `transpose(jvp(layer_0))/reduce_scatter`.
+      kind: XLA's name, e.g. `all-gather`.
+      op_name: name scopes and jax's primitive, e.g. `transpose(jvp(layer_0))/reduce_scatter`.
       shapes: dtype and dimensions of its operands on one device, e.g. `bfloat16[8,16]`.
-      executions: how often it runs in a step; None in a while loop and in a branch.
+      executions: how often it runs per step; None inside a while loop or a branch.
     """
 
     kind: str
@@ -114,25 +118,25 @@ class RequestedCollective:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "RequestedCollective":
-        """What `dataclasses.asdict` made of one.
+        """The collective that `dataclasses.asdict` converted to `data`.
 
         Raises:
-          KeyError, TypeError: for data of another form.
+          KeyError, TypeError: the data has another form.
         """
         source = data["source"]
-        given = {**data, "shapes": tuple(data["shapes"])}
-        return cls(**{**given, "source": SourceLine(**source) if source is not None else None})
+        line = SourceLine(**source) if source is not None else None
+        return cls(**{**data, "shapes": tuple(data["shapes"]), "source": line})
 
 
 @dataclass(frozen=True)
 class Program:
-    """A plan together with the names of the author.
+    """A plan together with the author's names for arguments and outputs.
 
     Attributes:
       gemm_policy: `auto`, `cublas` or `triton`.
-      requested_dots, requested_collectives: None where the dump does not tell.
-      same_buffer: path of another argument leaf that is the same array, by path; known only
-        where the program was lowered from concrete arrays.
+      requested_dots, requested_collectives: None if the dump does not record them.
+      same_buffer: maps the path of an argument leaf to the path of another leaf that is the same
+        array; known only if the program was lowered from concrete arrays.
     """
 
     plan: Plan
@@ -150,7 +154,7 @@ class Program:
         return tuple(leaf for leaf in self.outputs if matches(pattern, leaf.path))
 
     def output_path(self, index: tuple[int, ...] | None) -> str:
-        """The author's name of XLA's output index, or the index where there is no name."""
+        """The author's name for XLA's output index, or the index as text if it has no name."""
         for leaf in self.outputs:
             if index == (leaf.index,) or (index == () and len(self.outputs) == 1):
                 return leaf.path
@@ -158,7 +162,7 @@ class Program:
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether `pattern` names `path` or something above it; `*` stands for any characters.
+    """Whether `pattern` names `path` or a parent of it; `*` matches any characters.
 
     >>> matches("cache", "cache[0]['k']"), matches("cache[*]['v']", "cache[0]['k']")
     (True, False)

@@ -1,4 +1,4 @@
-"""Thunks: the runtime steps into which XLA:GPU emits a module."""
+"""Thunks: the runtime steps that XLA:GPU emits for a module."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ class Thunk:
 
     Attributes:
       kind: as XLA prints it, e.g. `kCustomKernel`, `kCublasLtMatmul`.
-      depth: nesting inside command buffers, loops and conditionals; 0 is the top level.
-      detail: what XLA prints behind the dependencies: kernel name, grid, threads.
+      depth: nesting level inside command buffers, loops and conditionals; 0 is the top level.
+      detail: what XLA prints after the dependencies: kernel name, grid, threads.
     """
 
     kind: str

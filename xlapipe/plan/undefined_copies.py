@@ -1,7 +1,7 @@
-"""Copies of memory that was never written: work for nothing, and garbage in the result.
+"""Find copies of memory that was never written: wasted work, and undefined data in the result.
 
-XLA has such memory from `AllocateBuffer`, which is what `jax.lax.empty` becomes. To write into it
-in place is what it is for; to copy it first is not.
+Such memory comes from XLA's `AllocateBuffer`, to which `jax.lax.empty` compiles. It is meant to be
+written in place; copying it first is a mistake.
 """
 
 from collections.abc import Iterator
@@ -12,19 +12,21 @@ from xlapipe.plan.dataflow import Dataflow
 from xlapipe.plan.hlo import Instruction, SourceLine
 from xlapipe.plan.plan import Plan
 
-_ALLOCATES = "AllocateBuffer"
-_NAMES = frozenset({"bitcast", "get-tuple-element", "opt-barrier"})
-# These hand every element out as they took it; a loop's body may have written to it.
-_SPREADS = frozenset({"broadcast", "convert", "pad"})
+_ALLOCATE_TARGET = "AllocateBuffer"
+# Opcodes whose result is another name for their operand. `while` is not among them: its body may
+# write to the buffer.
+_RENAMING = frozenset({"bitcast", "get-tuple-element", "opt-barrier"})
+# Opcodes that write the elements of their operand unchanged, or converted, to new memory.
+_REWRITES = frozenset({"broadcast", "convert", "pad"})
 
 
 @dataclass(frozen=True, slots=True)
 class UndefinedCopy:
-    """An instruction that writes undefined data elsewhere.
+    """An instruction that writes undefined data to other memory.
 
     Attributes:
-      buffer: the instruction that allocates what is read.
-      size_bytes: of the value written.
+      buffer: the instruction that allocates the memory that is read.
+      size_bytes: size of the value written.
     """
 
     instruction: str
@@ -35,45 +37,44 @@ class UndefinedCopy:
 
 
 def undefined_copies(plan: Plan) -> tuple[UndefinedCopy, ...] | None:
-    """Every copy of undefined data, in the schedule's order; None without a whole HLO module."""
+    """Every copy of undefined data, in schedule order; None without a complete HLO module."""
     if plan.module is None or not plan.module.complete:
         return None
     return tuple(_find(plan, Dataflow(plan.module)))
 
 
 def _find(plan: Plan, dataflow: Dataflow) -> Iterator[UndefinedCopy]:
-    copied = {copy.instruction: copy.copied_bytes for copy in find_copies(plan)}
+    copied_bytes = {copy.instruction: copy.copied_bytes for copy in find_copies(plan)}
     sizes: dict[str, int] = {}
     for allocation in plan.allocations:
         for value in allocation.values:
             name = value.instruction
             sizes[name] = max(sizes.get(name, 0), value.size_bytes)
     for name, instruction in plan.instructions.items():
-        spreads = _spreads(dataflow, instruction)
-        if name not in copied and not spreads:
+        if name not in copied_bytes and not _rewrites(dataflow, instruction):
             continue
         for buffer in _buffers_read(plan, instruction):
             yield UndefinedCopy(
                 name,
                 buffer,
-                copied.get(name, sizes.get(name, 0)),
+                copied_bytes.get(name, sizes.get(name, 0)),
                 instruction.op_name,
                 plan.nearest_source(name) or plan.nearest_source(buffer),
             )
 
 
-def _spreads(dataflow: Dataflow, instruction: Instruction) -> bool:
-    """Whether it writes an operand's data elsewhere without computing from several."""
-    if instruction.opcode in _SPREADS:
+def _rewrites(dataflow: Dataflow, instruction: Instruction) -> bool:
+    """Whether the instruction only writes the data of an operand to other memory."""
+    if instruction.opcode in _REWRITES:
         return True
     if instruction.opcode != "fusion" or only_moves(dataflow, instruction):
-        return False  # a move in place is none; one elsewhere is among the copies
+        return False  # a move to other memory is in `find_copies`; one in place is not a copy
     opcodes = {site.instruction.opcode for site in dataflow.body(instruction)}
-    return bool(opcodes & _SPREADS) and opcodes <= _SPREADS | _NAMES | {"parameter", "copy"}
+    return bool(opcodes & _REWRITES) and opcodes <= _REWRITES | _RENAMING | {"parameter", "copy"}
 
 
 def _buffers_read(plan: Plan, instruction: Instruction) -> Iterator[str]:
-    """Names of the allocating instructions whose memory it reads unwritten."""
+    """Names of the AllocateBuffer calls whose unwritten memory the instruction reads."""
     for position, operand in enumerate(instruction.operands):
         index = instruction.operand_indices[position] if instruction.operand_indices else ()
         buffer = _origin(plan, operand, index)
@@ -82,19 +83,19 @@ def _buffers_read(plan: Plan, instruction: Instruction) -> Iterator[str]:
 
 
 def _origin(plan: Plan, name: str, index: tuple[int, ...]) -> str | None:
-    """The AllocateBuffer that an element of `name` is, under other names; None if it is another."""
+    """The AllocateBuffer call that an element of `name` comes from; None for any other origin."""
     for _ in range(len(plan.instructions)):
-        found = plan.instructions.get(name)
-        if found is None:
+        instruction = plan.instructions.get(name)
+        if instruction is None:
             return None
-        if found.custom_call_target == _ALLOCATES:
+        if instruction.custom_call_target == _ALLOCATE_TARGET:
             return name
-        if found.opcode == "tuple" and index and index[0] < len(found.operands):
+        if instruction.opcode == "tuple" and index and index[0] < len(instruction.operands):
             position, index = index[0], index[1:]
-        elif found.opcode in _NAMES and found.operands:
+        elif instruction.opcode in _RENAMING and instruction.operands:
             position = 0
         else:
             return None
-        read = found.operand_indices[position] if found.operand_indices else ()
-        name, index = found.operands[position], (*read, *index)
+        read = instruction.operand_indices[position] if instruction.operand_indices else ()
+        name, index = instruction.operands[position], (*read, *index)
     return None

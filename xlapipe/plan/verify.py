@@ -1,49 +1,54 @@
-"""The specification of a plan, run after every read.
+"""The executable specification of a plan, checked after every read.
 
-What XLA's buffer assignment promises, and what figures shown to people rest on:
+These invariants of XLA's buffer assignment are what the reported figures rely on:
 
-1. allocations are numbered 0, 1, …; sizes and offsets are not negative; a value lies inside its
+1. allocations are numbered 0, 1, …; sizes and offsets are not negative; a value is inside its
    allocation and in no other;
-2. the sizes of the allocations add up to XLA's own `Total bytes used`, where the dump has it;
-3. a parameter (or a part of one) has one allocation, and the parameter instruction of that
-   number is defined there;
-4. an input_output_alias of the module's header is an allocation that is both parameter and
-   maybe-live-out, and the reverse;
-5. a value with a live range has an allocation, and values alive at once do not share bytes;
-6. a collective's groups have each device once, its result's bytes fit its operands', and the
-   thunk sequence has as many of its kind as the HLO (`xlapipe.plan.verify_collectives`).
+2. the sizes of the allocations add up to XLA's own `Total bytes used`, if the dump has it;
+3. a parameter (or a part of one) has one allocation, which contains the value of the parameter
+   instruction with that number;
+4. each input_output_alias of the module's header has an allocation that is both parameter and
+   maybe-live-out, and vice versa;
+5. a value with a live range has an allocation, and values alive at the same time do not share
+   bytes;
+6. the groups of a collective contain each device once, the bytes of its result match those of its
+   operands, and the thunk sequence has the same number of each kind of collective as the HLO
+   (`xlapipe.plan.verify_collectives`).
 
-For 5, XLA's live ranges have both ends included, and two things are no conflict: a value that
-begins at the position where another ends may take over its bytes (it is computed in place, or is
-the next holder of a loop's variable); and of two aliased values that begin together, XLA cuts
-one down to its first position. Constants and thread-local values have no live range.
+In 5, live ranges include both ends, and two cases are not conflicts: a value that begins at the
+position where another ends may reuse its bytes (it is computed in place, or is the next value of
+a loop variable); and if two aliased values begin at the same position, XLA cuts the live range of
+one of them down to that position. Constants and thread-local values have no live range.
 """
 
 from bisect import bisect_left
 from heapq import heappop, heappush
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from xlapipe.errors import PlanMismatchError
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plan.live_ranges import LiveRange
 from xlapipe.plan.plan import Plan
-from xlapipe.plan.verify_collectives import wrong_collective
+from xlapipe.plan.verify_collectives import collective_mismatch
 
-_DAMAGED = "the files are damaged or of two compiles: dump the module again into an empty directory"
-_REPORT = (
-    "the files are damaged or of two compiles (dump the module again into an empty directory), or "
-    "XLA has changed what it prints: report it with the dump"
+_DUMP_AGAIN = (
+    "dump the module again into an empty directory; the files are damaged or from two compiles"
+)
+_DUMP_AGAIN_OR_REPORT = (
+    "dump the module again into an empty directory; if this error stays, report it with the dump, "
+    "because XLA's output may have changed"
 )
 
 
 def verify(plan: Plan, *, where: str) -> None:
-    """Holds a plan against the invariants above.
+    """Check a plan against the invariants above.
 
     Args:
+      plan: the plan to check.
       where: the file it was read from, for messages.
 
     Raises:
-      PlanMismatchError: for the first invariant that does not hold.
+      PlanMismatchError: an invariant does not hold; the message states the first such.
     """
     _verify_places(plan, where)
     _verify_total(plan, where)
@@ -53,31 +58,35 @@ def verify(plan: Plan, *, where: str) -> None:
         alive = {live.name: live for live in plan.live_ranges.ranges}
         missing = alive.keys() - plan.allocation_of_value.keys()
         if missing:
-            _fail(where, f"an allocation for value {min(missing)}, which has a live range", "none")
+            _fail(
+                where,
+                f"an allocation for value {min(missing)}, which has a live range",
+                "no allocation",
+            )
         for allocation in plan.allocations:
             if not (
                 allocation.is_a(AllocationKind.THREAD_LOCAL)
                 or allocation.is_a(AllocationKind.CONSTANT)
             ):
                 _verify_disjoint(allocation, alive, where)
-    if (wrong := wrong_collective(plan)) is not None:
-        _fail(where, *wrong, _REPORT)
+    if (mismatch := collective_mismatch(plan)) is not None:
+        _fail(where, *mismatch, _DUMP_AGAIN_OR_REPORT)
 
 
-def _fail(where: str, expected: str, found: str, mend: str = _DAMAGED) -> NoReturn:
-    raise PlanMismatchError(f"{where}: expected {expected}, found {found}; {mend}")
+def _fail(where: str, expected: str, found: str, fix: str = _DUMP_AGAIN) -> NoReturn:
+    raise PlanMismatchError(f"{where}: expected {expected}, found {found}; fix: {fix}")
 
 
 def _verify_places(plan: Plan, where: str) -> None:
-    home: dict[str, int] = {}
+    allocation_of: dict[str, int] = {}
     for position, allocation in enumerate(plan.allocations):
         index, size = allocation.index, allocation.size_bytes
         if index != position:
-            _fail(where, f"allocation {position}", f"allocation {index} in its place")
+            _fail(where, f"allocation {position}", f"allocation {index} at its position")
         if size < 0 or allocation.color < 0:
             _fail(
                 where,
-                f"allocation {index} of a size and a color not below 0",
+                f"allocation {index} with a non-negative size and color",
                 f"size {size}, color {allocation.color}",
             )
         for value in allocation.values:
@@ -88,13 +97,13 @@ def _verify_places(plan: Plan, where: str) -> None:
                     f"value {value.name} within the {size} bytes of allocation {index}",
                     f"offset {value.offset_bytes}, size {value.size_bytes}",
                 )
-            if value.name in home:
+            if value.name in allocation_of:
                 _fail(
                     where,
                     f"value {value.name} in one allocation",
-                    f"it in allocations {home[value.name]} and {index}",
+                    f"it in allocations {allocation_of[value.name]} and {index}",
                 )
-            home[value.name] = index
+            allocation_of[value.name] = index
 
 
 def _verify_total(plan: Plan, where: str) -> None:
@@ -103,28 +112,32 @@ def _verify_total(plan: Plan, where: str) -> None:
         _fail(
             where,
             f"allocations that add up to XLA's total of {plan.total_bytes_used} bytes",
-            f"{len(plan.allocations)} allocations with {total} bytes",
+            f"{len(plan.allocations)} allocations with {total} bytes in total",
         )
 
 
 def _verify_parameters(plan: Plan, where: str) -> None:
-    found: dict[tuple[int, tuple[int, ...]], int] = {}
+    seen: dict[tuple[int, tuple[int, ...]], int] = {}
     for allocation in plan.allocations:
         number, index = allocation.parameter_number, allocation.index
         if allocation.is_a(AllocationKind.PARAMETER) != (number is not None):
-            _fail(where, f"a parameter number for allocation {index} if it is one", "the contrary")
+            _fail(
+                where,
+                f"a parameter number for allocation {index} exactly if it is a parameter",
+                "no number" if number is None else f"number {number}",
+            )
         if number is None:
             continue
         if number < 0:
-            _fail(where, f"a parameter number for allocation {index}", str(number))
+            _fail(where, f"a non-negative parameter number for allocation {index}", str(number))
         parameter = (number, allocation.parameter_shape_index)
-        if parameter in found:
+        if parameter in seen:
             _fail(
                 where,
                 f"one allocation for parameter {_named(parameter)}",
-                f"allocations {found[parameter]} and {index}",
+                f"allocations {seen[parameter]} and {index}",
             )
-        found[parameter] = index
+        seen[parameter] = index
         if plan.module is not None and all(
             (defining := plan.instructions.get(value.instruction)) is None
             or defining.parameter_number != number
@@ -133,113 +146,122 @@ def _verify_parameters(plan: Plan, where: str) -> None:
             _fail(
                 where,
                 f"the instruction parameter({number}) among the values of allocation {index}",
-                "none",
+                "no such value",
             )
 
 
 def _verify_aliases(plan: Plan, where: str) -> None:
     if plan.header_aliases is None:
         return
-    promised = {(alias.parameter_number, alias.parameter_index) for alias in plan.header_aliases}
-    given = {
+    in_header = {(alias.parameter_number, alias.parameter_index) for alias in plan.header_aliases}
+    in_allocations = {
         (allocation.parameter_number, allocation.parameter_shape_index): allocation.index
         for allocation in plan.allocations
         if allocation.parameter_number is not None
         and allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
     }
-    for parameter in sorted(promised):
-        if parameter not in given:
+    for parameter in sorted(in_header):
+        if parameter not in in_allocations:
             _fail(
                 where,
-                f"parameter {_named(parameter)} in an allocation that is maybe-live-out, as the "
-                "module's input_output_alias says",
+                f"parameter {_named(parameter)}, which the module's input_output_alias names, in "
+                "a maybe-live-out allocation",
                 "no such allocation",
             )
-    for found, index in given.items():
-        if found not in promised:
+    for parameter, index in in_allocations.items():
+        if parameter not in in_header:
             _fail(
                 where,
                 f"an input_output_alias for allocation {index}, which is both parameter "
-                f"{_named(found)} and maybe-live-out",
-                "none in the module's header",
+                f"{_named(parameter)} and maybe-live-out",
+                "no such alias in the module's header",
             )
 
 
 def _named(parameter: tuple[int | None, tuple[int, ...]]) -> str:
+    """`2{0,1}`: a parameter number and shape index."""
     number, index = parameter
     return f"{number}{{{','.join(map(str, index))}}}"
 
 
-def _verify_disjoint(allocation: BufferAllocation, alive: dict[str, LiveRange], where: str) -> None:
-    """Sweeps over schedule positions, keeping the values alive in order of offset.
+class _LiveValue(NamedTuple):
+    """A value and its live range, in schedule positions, both ends included."""
 
-    They share no bytes, so that a new one can only clash with its two neighbours.
+    start: int
+    end: int
+    value: LogicalBuffer
+
+
+def _verify_disjoint(allocation: BufferAllocation, alive: dict[str, LiveRange], where: str) -> None:
+    """Sweep over schedule positions, keeping the live values in order of offset.
+
+    Live values share no bytes, so a new one can only conflict with its two neighbours.
     """
     pending = [
-        (live.start, live.end, value)
+        _LiveValue(live.start, live.end, value)
         for value in allocation.values
         if value.size_bytes > 0 and (live := alive.get(value.name)) is not None
     ]
     if len(pending) < 2:
         return
-    pending.sort(key=lambda entry: entry[:2])
+    pending.sort(key=lambda live: live[:2])
     offsets: list[int] = []
-    present: list[tuple[int, int, LogicalBuffer]] = []
+    live_values: list[_LiveValue] = []
     ends: list[tuple[int, int]] = []  # (position of the end, offset)
     now = -1
-    for entry in pending:
-        start, end, value = entry
-        if start > now:
-            now = start
-            while ends and ends[0][0] <= now:
-                ended, offset = heappop(ends)
-                at = bisect_left(offsets, offset)
-                # Another may have taken its place, or it was in place twice.
-                if offsets[at : at + 1] == [offset] and present[at][1] == ended:
-                    del offsets[at], present[at]
-        at = bisect_left(offsets, value.offset_bytes)
-        heappush(ends, (end, value.offset_bytes))
-        if at < len(present) and _is_cut_alias(present[at], entry):
-            present[at] = entry
+    for new in pending:
+        if new.start > now:
+            now = new.start
+            _drop_ended(now, ends, offsets, live_values)
+        slot = bisect_left(offsets, new.value.offset_bytes)
+        heappush(ends, (new.end, new.value.offset_bytes))
+        if slot < len(live_values) and _is_cut_alias(live_values[slot], new):
+            live_values[slot] = new
             continue
-        for neighbour in present[max(at - 1, 0) : at + 1]:
-            _clash_if_shared(allocation, neighbour, entry, where)
-        offsets.insert(at, value.offset_bytes)
-        present.insert(at, entry)
+        for neighbour in live_values[max(slot - 1, 0) : slot + 1]:
+            _fail_if_shared(allocation, neighbour, new, where)
+        offsets.insert(slot, new.value.offset_bytes)
+        live_values.insert(slot, new)
 
 
-def _is_cut_alias(
-    one: tuple[int, int, LogicalBuffer], other: tuple[int, int, LogicalBuffer]
-) -> bool:
-    """Whether two begin together in one place, the first cut down to its first position."""
-    value, new = one[2], other[2]
+def _drop_ended(
+    now: int, ends: list[tuple[int, int]], offsets: list[int], live_values: list[_LiveValue]
+) -> None:
+    """Remove the values that end at or before position `now`."""
+    while ends and ends[0][0] <= now:
+        end, offset = heappop(ends)
+        slot = bisect_left(offsets, offset)
+        # The entry in `ends` is stale if an alias replaced the value.
+        if offsets[slot : slot + 1] == [offset] and live_values[slot].end == end:
+            del offsets[slot], live_values[slot]
+
+
+def _is_cut_alias(one: _LiveValue, other: _LiveValue) -> bool:
+    """Whether both begin together in the same bytes, and `one` is cut to its first position."""
     return (
-        one[0] == one[1] == other[0]
-        and value.offset_bytes == new.offset_bytes
-        and value.size_bytes == new.size_bytes
+        one.start == one.end == other.start
+        and one.value.offset_bytes == other.value.offset_bytes
+        and one.value.size_bytes == other.value.size_bytes
     )
 
 
-def _clash_if_shared(
-    allocation: BufferAllocation,
-    one: tuple[int, int, LogicalBuffer],
-    other: tuple[int, int, LogicalBuffer],
-    where: str,
+def _fail_if_shared(
+    allocation: BufferAllocation, one: _LiveValue, other: _LiveValue, where: str
 ) -> None:
-    value, new = one[2], other[2]
     if (
-        value.offset_bytes + value.size_bytes <= new.offset_bytes
-        or new.offset_bytes + new.size_bytes <= value.offset_bytes
+        one.value.offset_bytes + one.value.size_bytes <= other.value.offset_bytes
+        or other.value.offset_bytes + other.value.size_bytes <= one.value.offset_bytes
     ):
         return
     _fail(
         where,
-        f"no bytes of allocation {allocation.index} shared by values that are alive at once",
-        f"{_placed(value)} alive {one[0]}-{one[1]} and {_placed(new)} alive {other[0]}-{other[1]}",
-        _REPORT,
+        f"no bytes of allocation {allocation.index} shared by values alive at the same time",
+        f"{_described(one)} and {_described(other)}",
+        _DUMP_AGAIN_OR_REPORT,
     )
 
 
-def _placed(value: LogicalBuffer) -> str:
-    end = value.offset_bytes + value.size_bytes
-    return f"{value.name} at bytes {value.offset_bytes} to {end}"
+def _described(live: _LiveValue) -> str:
+    begin = live.value.offset_bytes
+    end = begin + live.value.size_bytes
+    return f"{live.value.name} at bytes {begin} to {end} alive {live.start}-{live.end}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from xlapipe.plan import AllocationKind, BufferAllocation
-from xlapipe.plan.occupancy import Gap, Held, Occupancy, Role
+from xlapipe.plan.occupancy import CountedValue, Gap, Occupancy, Role
 from xlapipe.report.labels import Labels, pattern_of
 
 NO_SOURCE = "no source line"
@@ -104,7 +104,7 @@ class Peak:
         return live.schedule[self.position]
 
     @cached_property
-    def contents(self) -> tuple[Held, ...]:
+    def contents(self) -> tuple[CountedValue, ...]:
         return self.occupancy.contents(self.position)
 
     @cached_property
@@ -147,7 +147,7 @@ class Peak:
         found = [self._arena(each) for each in allocations if _is_arena(each)]
         return tuple(sorted(found, key=lambda each: (-each.size_bytes, each.allocation)))
 
-    def _grouped(self, contents: Iterable[Held]) -> tuple[PeakGroup, ...]:
+    def _grouped(self, contents: Iterable[CountedValue]) -> tuple[PeakGroup, ...]:
         gathered: dict[tuple[Role, str, str], list[PeakValue]] = {}
         for held in contents:
             value = self._value(held)
@@ -159,7 +159,7 @@ class Peak:
             sorted(groups, key=lambda group: (-group.counted_bytes, group.role, group.label))
         )
 
-    def _value(self, held: Held) -> PeakValue:
+    def _value(self, held: CountedValue) -> PeakValue:
         source = self.occupancy.plan.nearest_source(held.value.instruction)
         return PeakValue(
             label=self.labels.value(held.allocation, held.value, held.role),
