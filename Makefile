@@ -29,7 +29,7 @@ setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dump test bench bench-gpu infer lint lock clean
+.PHONY: help setup dump test bench bench-gpu infer lint docs lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -59,6 +59,11 @@ lint: setup ## ruff, mypy, import-linter
 	@$(bin)/ruff format --check .
 	@$(bin)/mypy
 	@$(bin)/lint-imports
+
+docs: ## build the documentation into build/site; broken links are errors
+	@$(setup) docs
+	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict
+	@echo "docs: build/site/index.html"
 
 lock: ## write requirements/ anew, with the newest versions (needs uv)
 	@.ci/lock
