@@ -1,13 +1,23 @@
 """Names of workloads, found without importing them.
 
-A registered name is an entry point of the group `xlapipe.workloads`, of xlapipe's own models or
-of any installed package. Everything else is `module:attribute`, looked up from the current folder.
-Either may be followed by arguments for the function that makes the workload, as Python would have
-them: `qwen3-decode(layers=28, batch=4)`.
+A project registers its workloads in its `pyproject.toml`, without being installed:
+
+    [tool.xlapipe.workloads]
+    my-step = "steps.decode:workload"
+
+The file is the nearest one, in the current folder or above it, that has this table; the files above
+it are not read. Modules are imported with the folder of that file first on the path. An installed
+package registers its workloads as entry points of the group `xlapipe.workloads`. If both have a
+name, the project's is used: it is the one that the user is editing.
+
+A name that is not registered is `module:attribute`, imported with the current folder first on the
+path. Either may be followed by keyword arguments for the function that makes the workload:
+`my-step(layers=28, batch=4)`.
 """
 
 import ast
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -18,6 +28,9 @@ from typing import Any
 from xlapipe.errors import WorkloadError
 
 GROUP = "xlapipe.workloads"
+_PROJECT_FILE = "pyproject.toml"
+_TABLE = ("tool", "xlapipe", "workloads")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -83,33 +96,86 @@ class WorkloadReference:
 
 
 def registered_workloads() -> tuple[WorkloadReference, ...]:
-    """Every registered workload, in order of name."""
-    targets = {entry.name: entry.value for entry in entry_points(group=GROUP)}
-    return tuple(WorkloadReference(name, targets[name]) for name in sorted(targets))
+    """Every workload of the current folder's project and of installed packages, in order of name.
+
+    Raises:
+      WorkloadError: the project's table is not of its form.
+    """
+    installed = {
+        entry.name: WorkloadReference(entry.name, entry.value)
+        for entry in entry_points(group=GROUP)
+    }
+    references = {**installed, **_project_workloads(Path.cwd())}
+    return tuple(references[name] for name in sorted(references))
 
 
 def find_workload(name: str) -> WorkloadReference:
     """The reference of a registered name, or of `module:attribute`; arguments may follow.
 
-    A module that is not a registered one is imported with the current folder first on the path.
-
     Raises:
-      WorkloadError: neither; the nearest registered names are offered. Or the arguments are not
-        keyword literals.
+      WorkloadError: the name is neither, with the nearest registered names; the arguments are not
+        keyword literals; or the project's table is not of its form.
     """
     base, bracket, rest = name.partition("(")
     arguments = _parse_arguments(name, bracket + rest) if bracket else None
+    if _TARGET.fullmatch(base):
+        return WorkloadReference(name, base, arguments, Path.cwd())
     registered = {reference.name: reference for reference in registered_workloads()}
     if base in registered:
         return replace(registered[base], name=name, arguments=arguments)
-    if _TARGET.fullmatch(base):
-        return WorkloadReference(name, base, arguments, Path.cwd())
     near = get_close_matches(base, registered, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`xlapipe list` lists them;"
     raise WorkloadError(
         f"unknown workload {name!r}: {hint} expected a registered name or `module:attribute`, "
         "optionally followed by arguments: `name(layers=28)`"
     )
+
+
+def _project_workloads(start: Path) -> dict[str, WorkloadReference]:
+    """The workloads of the nearest table, at `start` or above it; empty if there is no table."""
+    for folder in (start, *start.parents):
+        file = folder / _PROJECT_FILE
+        table = _workload_table(file)
+        if table is not None:
+            return {name: _reference(file, name, target) for name, target in table.items()}
+    return {}
+
+
+def _workload_table(file: Path) -> Mapping[str, Any] | None:
+    """The table in a project file; None if the file or the table does not exist."""
+    try:
+        content = file.read_bytes()
+        # A project that does not use xlapipe is not parsed: its mistakes are not ours to report.
+        value = tomllib.loads(content.decode()) if b"xlapipe" in content else {}
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise WorkloadError(f"{file}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise WorkloadError(f"{file}: not valid TOML: {error}") from None
+    for depth, key in enumerate(_TABLE, start=1):
+        if key not in value:
+            return None
+        value = value[key]
+        if not isinstance(value, dict):
+            raise WorkloadError(
+                f"{file}: {'.'.join(_TABLE[:depth])}: expected a table, found {value!r}"
+            )
+    return value
+
+
+def _reference(file: Path, name: str, target: Any) -> WorkloadReference:
+    where = f"{file}: {'.'.join(_TABLE)}: {name!r}"
+    if not _NAME.fullmatch(name):
+        raise WorkloadError(f"{where}: a name consists of letters, digits, '.', '_' and '-'")
+    if isinstance(target, dict):
+        raise WorkloadError(
+            f"{where}: expected 'module:attribute', found a table; "
+            "fix: put a name that has dots in quotes"
+        )
+    if not isinstance(target, str) or not _TARGET.fullmatch(target):
+        raise WorkloadError(f"{where}: expected 'module:attribute', found {target!r}")
+    return WorkloadReference(name, target, folder=file.parent)
 
 
 def _parse_arguments(name: str, text: str) -> dict[str, Any]:

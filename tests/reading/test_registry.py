@@ -1,13 +1,14 @@
 """Workloads by name, optionally followed by arguments."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from xlapipe.errors import WorkloadError
-from xlapipe.registry import WorkloadReference, find_workload
+from xlapipe.registry import WorkloadReference, find_workload, registered_workloads
 
 
 def test_a_registered_name_with_arguments() -> None:
@@ -95,3 +96,116 @@ def test_new_arguments_are_part_of_the_name() -> None:
     reference = find_workload("a:b(x=1)").with_arguments({"x": 2, "y": "z"})
     assert (reference.name, reference.target) == ("a:b(x=2, y='z')", "a:b")
     assert reference.with_arguments({}) == find_workload("a:b")
+
+
+def write_project(folder: Path, table: str) -> Path:
+    """A pyproject.toml with other tools' tables around `table`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "pyproject.toml"
+    file.write_text(f"[tool.other]\nxlapipe = 1\n\n{table}\n\n[tool.last]\n", encoding="utf-8")
+    return file
+
+
+TABLE = """
+[tool.xlapipe.workloads]
+step = "steps.decode:workload"
+"other.step" = "steps:make.other"
+"""
+
+
+@pytest.mark.parametrize("below", [".", "steps", "steps/deeper"])
+def test_a_projects_workloads_are_found_from_its_folders(
+    below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_project(tmp_path, TABLE)
+    (tmp_path / below).mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(tmp_path / below)
+    assert registered_workloads() == (
+        WorkloadReference("other.step", "steps:make.other", folder=tmp_path),
+        WorkloadReference("step", "steps.decode:workload", folder=tmp_path),
+    )
+    reference = find_workload("step(layers=2)")
+    assert reference == WorkloadReference(
+        "step(layers=2)", "steps.decode:workload", {"layers": 2}, tmp_path
+    )
+
+
+def test_the_nearest_table_is_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nearer pyproject.toml without a table, or one that has no xlapipe in it, is passed over."""
+    write_project(tmp_path, TABLE)
+    write_project(tmp_path / "a", '[tool.xlapipe.workloads]\nnear = "near:workload"')
+    write_project(tmp_path / "a" / "b", "[tool.xlapipe]")
+    (tmp_path / "a" / "b" / "c").mkdir()
+    (tmp_path / "a" / "b" / "c" / "pyproject.toml").write_text("not TOML, and not about it")
+    monkeypatch.chdir(tmp_path / "a" / "b" / "c")
+    assert registered_workloads() == (
+        WorkloadReference("near", "near:workload", folder=tmp_path / "a"),
+    )
+
+
+def test_an_empty_table_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_project(tmp_path, TABLE)
+    write_project(tmp_path / "a", "[tool.xlapipe.workloads]")
+    monkeypatch.chdir(tmp_path / "a")
+    assert registered_workloads() == ()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that registers `step` and `theirs` as entry points."""
+    folder = tmp_path / "site-packages" / "their_package-1.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1\n")
+    entries = "[xlapipe.workloads]\nstep = theirs:step\ntheirs = theirs:theirs\n"
+    (folder / "entry_points.txt").write_text(entries)
+    monkeypatch.syspath_prepend(folder.parent)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_projects_name_is_used_before_an_installed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_workload("step") == WorkloadReference("step", "theirs:step")
+    write_project(tmp_path, TABLE)
+    assert find_workload("step").target == "steps.decode:workload"
+    assert find_workload("theirs") == WorkloadReference("theirs", "theirs:theirs")
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("[tool.xlapipe.workloads", "not valid TOML: .*line 4"),
+        ("[[tool.xlapipe.workloads]]", r"tool\.xlapipe\.workloads: expected a table, found \["),
+        ("[tool]\nxlapipe = 1", r"tool\.xlapipe: expected a table, found 1"),
+        ("[tool.xlapipe]\nworkloads = 'a:b'", r"tool\.xlapipe\.workloads: expected a table"),
+        ("[tool.xlapipe.workloads]\nstep = 1", "'step': expected 'module:attribute', found 1"),
+        ("[tool.xlapipe.workloads]\nstep = 'a'", "'step': expected 'module:attribute', found 'a'"),
+        ("[tool.xlapipe.workloads]\nstep = 'a:b(c=1)'", "'step': expected 'module:attribute'"),
+        ("[tool.xlapipe.workloads]\nstep = '../a:b'", "'step': expected 'module:attribute'"),
+        ("[tool.xlapipe.workloads]\nmy.step = 'a:b'", "'my': .*a table; fix: put a name .* quotes"),
+        ("[tool.xlapipe.workloads]\n'a b' = 'a:b'", "'a b': a name consists of"),
+        ("[tool.xlapipe.workloads]\n'' = 'a:b'", "'': a name consists of"),
+        ("[tool.xlapipe.workloads]\n'a:b' = 'a:b'", "'a:b': a name consists of"),
+    ],
+)
+def test_a_table_of_another_form_is_refused(
+    table: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_project(tmp_path, table)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    with pytest.raises(WorkloadError, match=rf"^{re.escape(str(file))}: .*{expected}"):
+        registered_workloads()
+    with pytest.raises(WorkloadError, match=re.escape(str(file))):
+        find_workload("step")
+    assert find_workload("step:workload").folder == tmp_path / "below"
+
+
+def test_a_project_file_that_is_not_text_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(b"xlapipe = '\xff'")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(WorkloadError, match="not valid TOML"):
+        registered_workloads()
