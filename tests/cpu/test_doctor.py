@@ -1,14 +1,16 @@
 """The doctor, on this machine and on machines made of folders."""
 
+import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from xlapipe.cli import main
 from xlapipe.environment import doctor
 from xlapipe.environment.doctor import Check, examine, missing_to_compile
 from xlapipe.environment.machine import Gpu, Machine
@@ -19,11 +21,9 @@ WHEELS = {
     "jaxlib": "0.11.2",
     "jax-cuda13-plugin": "0.11.2",
     "jax-cuda13-pjrt": "0.11.2",
-    "flax": "0.12.12",
-    "jaxtyping": "0.3.11",
     "jinja2": "3.1.6",
+    "markupsafe": "3.0.4",
     "numpy": "2.5.5",
-    "optax": "0.2.6",
     "protobuf": "7.36.2",
     "rich": "15.0.0",
 }
@@ -99,7 +99,7 @@ def test_complete_environment_compiles(fake: Fake) -> None:
     assert report.can_compile
     assert report.can_run is None
     assert report.gpu is None
-    assert [check.name for check in report.checks if check.ok is not True] == ["GPU"]
+    assert [check.name for check in report.checks if check.ok is not True] == ["cuDNN", "GPU"]
     assert missing_to_compile(fake.machine()) == []
 
 
@@ -138,6 +138,7 @@ def test_missing_package(fake: Fake, package: str, remedy: str) -> None:
     fake.uninstall(package)
     (check,) = missing_to_compile(fake.machine())
     assert (check.name, check.found, check.remedy) == (package, "not installed", remedy)
+    assert check.missing
 
 
 @pytest.mark.parametrize("package", sorted(doctor.OLDEST_PACKAGES))
@@ -150,16 +151,53 @@ def test_missing_library_is_no_missing_compiler(fake: Fake, package: str) -> Non
     assert check.remedy == f"python -m pip install '{package}>={oldest}'"
 
 
-def test_plugin_of_another_version(fake: Fake) -> None:
-    fake.install("jax-cuda13-plugin", "0.10.2")
+@pytest.mark.parametrize("package", ["jax-cuda13-plugin", "jax-cuda13-pjrt"])
+def test_a_wrong_version_is_not_missing(fake: Fake, package: str) -> None:
+    fake.install(package, "0.12.0.1")
     (check,) = missing_to_compile(fake.machine())
-    assert (check.found, check.expected) == ("0.10.2", "0.11.2, jaxlib's version")
+    assert (check.ok, check.missing) == (False, False)
+    assert check.problem == (
+        f"{package}: found 0.12.0.1, expected 0.11.2, the version of jaxlib; "
+        "fix: python -m pip install 'jax-cuda13-plugin==0.11.2' 'jax-cuda13-pjrt==0.11.2'"
+    )
+
+
+def test_the_doctor_prints_wrong_and_missing(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.install("jax-cuda13-plugin", "0.12.0.1")
+    fake.uninstall("jax-cuda13-pjrt")
+    monkeypatch.setattr(Machine, "here", fake.machine)
+    assert main(["doctor"]) == 2
+    fix = "fix: python -m pip install 'jax-cuda13-plugin==0.11.2' 'jax-cuda13-pjrt==0.11.2'"
+    expected = f"         expected 0.11.2, the version of jaxlib; {fix}"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3:7] == [
+        "WRONG    jax-cuda13-plugin: 0.12.0.1",
+        expected,
+        "MISSING  jax-cuda13-pjrt: not installed",
+        expected,
+    ]
+    assert main(["doctor", "--json"]) == 2
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert [checks[name]["missing"] for name in ("jax-cuda13-plugin", "jax-cuda13-pjrt")] == [
+        False,
+        True,
+    ]
+
+
+def test_cudnn_is_optional(fake: Fake) -> None:
+    check = check_of(fake.machine(), "cuDNN")
+    assert (check.ok, check.found) == (None, "not installed")
+    assert check.remedy == "python -m pip install 'nvidia-cudnn-cu13>=9.12,<10'"
+    fake.write(fake.packages / "nvidia/cudnn/lib/libcudnn.so.9")
+    assert check_of(fake.machine(), "cuDNN").ok is True
 
 
 def test_plugin_without_its_library(fake: Fake) -> None:
     (fake.packages / "jax_plugins/xla_cuda13/xla_cuda_plugin.so").unlink()
     (check,) = missing_to_compile(fake.machine())
-    assert check.found == "0.11.2, without its xla_cuda_plugin.so"
+    assert check.found == "0.11.2 without its xla_cuda_plugin.so"
 
 
 def test_jaxlib_is_held_against_what_jax_requires(fake: Fake) -> None:
@@ -207,11 +245,13 @@ def test_missing_libdevice(fake: Fake) -> None:
     folder = fake.packages / "nvidia/cu13/nvvm/libdevice"
     (folder / "libdevice.10.bc").unlink()
     (check,) = missing_to_compile(fake.machine())
-    assert check.found == f"not in {folder}, the first such folder that XLA meets"
+    assert check.found == (
+        f"{folder}, the first such folder in XLA's search paths, without the file"
+    )
     assert check.remedy == "python -m pip install --force-reinstall 'nvidia-nvvm==13.*'"
     folder.rmdir()
     (check,) = missing_to_compile(fake.machine())
-    assert check.found == "in no place where XLA looks"
+    assert check.found == "not found in XLA's search paths"
     assert check.remedy == "python -m pip install 'nvidia-nvvm==13.*'"
     fake.write(fake.folder / "toolkit/nvvm/libdevice/libdevice.10.bc")
     assert missing_to_compile(fake.machine()) == []
@@ -261,7 +301,12 @@ def test_gpu_that_nvidia_smi_does_not_tell_of(fake: Fake, answer: str | None) ->
 def test_oldest_packages_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     oldest = {"jax": doctor.OLDEST_JAX, "jaxlib": doctor.OLDEST_JAX, **doctor.OLDEST_PACKAGES}
-    assert sorted(f"{name}>={version}" for name, version in oldest.items()) == sorted(
-        project["dependencies"]
-    )
+    assert requirements(oldest) == sorted(project["dependencies"])
+    extras = project["optional-dependencies"]
+    assert requirements(doctor.OLDEST_MODEL_PACKAGES) == sorted(extras["models"])
+    assert extras["cudnn"] == ["nvidia-cudnn-cu13>=9.12,<10"]
     assert project["requires-python"] == f">={'.'.join(map(str, doctor.OLDEST_PYTHON))}"
+
+
+def requirements(oldest: Mapping[str, str]) -> list[str]:
+    return sorted(f"{name}>={version}" for name, version in oldest.items())

@@ -176,7 +176,7 @@ def test_nccl_that_is_missing(built: Path, monkeypatch: pytest.MonkeyPatch) -> N
     check = missing_to_communicate(nowhere)
     assert isinstance(check, Check)
     monkeypatch.setattr(attached, "missing_to_communicate", lambda: check)
-    expected = r"through NCCL: libnccl.so.2 is in no place where XLA looks; mend it with: .*nccl-cu"
+    expected = r"through NCCL: libnccl.so.2: not found in XLA's search paths, .*; fix: .*nccl-cu"
     with pytest.raises(TargetError, match=expected):
         chosen(built, monkeypatch, gpus(2))
 

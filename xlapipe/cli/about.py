@@ -64,8 +64,12 @@ def _doctor(options: argparse.Namespace) -> int:
         print_json(asdict(report))
     else:
         for check in report.checks:
-            mark = {True: "ok", False: "MISSING", None: "-"}[check.ok]
+            failed = "MISSING" if check.missing else "WRONG"
+            mark = {True: "ok", False: failed, None: "-"}[check.ok]
             print(f"{mark:<8} {check.name}: {check.found}")
             if check.ok is False:
-                print(f"         expected {check.expected}; mend it with: {check.remedy}")
+                fix = f"; fix: {check.remedy}" if check.remedy is not None else ""
+                print(f"         expected {check.expected}{fix}")
+            elif check.remedy is not None:
+                print(f"         optional: {check.expected}; to install: {check.remedy}")
     return 0 if report.can_compile else 2

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from xlapipe.environment.doctor import OLDEST_JAX, OLDEST_PACKAGES
+from xlapipe.environment.doctor import OLDEST_JAX, OLDEST_MODEL_PACKAGES, OLDEST_PACKAGES
+from xlapipe.environment.machine import Machine
 from xlapipe.errors import XlapipeError
 from xlapipe.targets.target import CUDA_MAJOR
 
@@ -53,7 +54,7 @@ def python_with_jax(version: str, *, say: Callable[[str], None]) -> Path:
     wanted = [
         f"{name}=={version}" for name in ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt")
     ]
-    wanted += _PACKAGES
+    wanted += [*_PACKAGES, *_model_packages(Machine.here())]
     pins = _PINS / f"jax-{version}.txt"
     pinned = pins.read_text(encoding="utf-8") if pins.is_file() else ""
     key = hashlib.sha256("\n".join([str(base), *wanted, pinned]).encode()).hexdigest()[:12]
@@ -64,6 +65,15 @@ def python_with_jax(version: str, *, say: Callable[[str], None]) -> Path:
             say(f"installing jax {version} into {folder} (some minutes the first time)")
             _make(folder, base, wanted, pins if pinned else None, version)
     return python
+
+
+def _model_packages(machine: Machine) -> list[str]:
+    """Packages that a workload may import, if they are installed in this environment."""
+    return [
+        f"{name}>={oldest}"
+        for name, oldest in OLDEST_MODEL_PACKAGES.items()
+        if machine.version(name) is not None
+    ]
 
 
 def parsed_version(version: str) -> tuple[int, ...]:

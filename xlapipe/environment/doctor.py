@@ -1,7 +1,7 @@
-"""What compiling and running need, what is there of it, and the command that mends the rest.
+"""What compiling and running need, what is installed, and the command that fixes the rest.
 
-XLA's own messages for a missing piece name neither the piece nor its wheel, so the places where
-XLA looks are looked at beforehand. Nothing here imports jax.
+If a file is missing, XLA's own message names neither the file nor its wheel, so the doctor searches
+the same places before a compile. Nothing here imports jax.
 """
 
 import re
@@ -13,22 +13,26 @@ from xlapipe.targets.target import CUDA_MAJOR, OLDEST_COMPUTE_CAPABILITY
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAX = "0.10.2"
-# The oldest that pyproject.toml admits.
+# What xlapipe imports, and the oldest versions that pyproject.toml admits.
 OLDEST_PACKAGES = {
-    "flax": "0.12",
-    "jaxtyping": "0.3",
     "jinja2": "3.1",
+    "markupsafe": "2.1",
     "numpy": "2.0",
-    "optax": "0.2.5",
     "protobuf": "6.31",
     "rich": "13",
 }
+# What many models import; xlapipe does not.
+OLDEST_MODEL_PACKAGES = {"flax": "0.12", "jaxtyping": "0.3", "optax": "0.2.5"}
 # The first driver that runs what CUDA 13 compiles.
 OLDEST_DRIVER = 580
 _NVCC = f"'nvidia-cuda-nvcc=={CUDA_MAJOR}.*' 'nvidia-nvvm=={CUDA_MAJOR}.*'"
 _NVVM = f"'nvidia-nvvm=={CUDA_MAJOR}.*'"
+_CUDNN = "libcudnn.so.9"
+_CUDNN_WHEEL = "nvidia-cudnn-cu13>=9.12,<10"
 _NCCL = "libnccl.so.2"
-# What jax's CUDA 13 plugin loads to run: library -> wheel.
+_NOT_INSTALLED = "not installed"
+_NOT_FOUND = "not found in XLA's search paths"
+# The libraries that jax's CUDA 13 plugin loads to run, with their wheels.
 _LIBRARIES = {
     "libcudart.so.13": "nvidia-cuda-runtime",
     "libcublas.so.13": "nvidia-cublas",
@@ -38,22 +42,23 @@ _LIBRARIES = {
     "libcusparse.so.12": "nvidia-cusparse",
     "libcupti.so.13": "nvidia-cuda-cupti",
     "libnvJitLink.so.13": "nvidia-nvjitlink",
-    "libcudnn.so.9": "nvidia-cudnn-cu13",
+    _CUDNN: "nvidia-cudnn-cu13",
     _NCCL: "nvidia-nccl-cu13",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was looked at.
+    """One item that was examined.
 
     Attributes:
-      name: of the thing, e.g. `libdevice`.
-      ok: None where it is neither needed nor wrong, e.g. no GPU.
-      found: what is there, for people.
-      expected: what should be.
-      remedy: the command that mends it, where `ok` is False and there is one.
-      to_run: it is needed on an attached GPU only, not to compile.
+      name: the item, e.g. `libdevice`.
+      ok: None if the item is optional or its state is unknown, e.g. no GPU.
+      found: what is installed.
+      expected: what should be installed.
+      remedy: the command that installs what is expected, if there is one.
+      to_run: the item is needed on an attached GPU only, not to compile.
+      missing: the item, or a part of it, is not installed.
     """
 
     name: str
@@ -62,11 +67,19 @@ class Check:
     expected: str
     remedy: str | None = None
     to_run: bool = False
+    missing: bool = False
+
+    @property
+    def problem(self) -> str:
+        """For an error message: the item, what was found, what is expected, and the fix."""
+        found = self.found if self.missing else f"found {self.found}"
+        text = f"{self.name}: {found}, expected {self.expected}"
+        return f"{text}; fix: {self.remedy}" if self.remedy is not None else text
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that was looked at.
+    """Everything that was examined.
 
     Attributes:
       gpu: the first attached GPU, or None.
@@ -88,30 +101,32 @@ class Report:
 
 
 def examine(machine: Machine | None = None) -> Report:
-    """Looks at everything; asks nvidia-smi, so it can take a second."""
+    """Examines everything. Runs nvidia-smi, which can take a second."""
     machine = machine or Machine.here()
     gpu = machine.gpu()
-    checks = (*_to_compile(machine), *_packages(machine), *_to_run(machine, gpu))
+    optional = (_cudnn(machine),)
+    checks = (*_to_compile(machine), *_packages(machine), *optional, *_to_run(machine, gpu))
     return Report(checks, gpu)
 
 
 def missing_to_compile(machine: Machine | None = None) -> list[Check]:
-    """What a compile is sure to fail without; empty where all is there. Takes milliseconds."""
+    """What makes every compile fail; empty if nothing does. Takes milliseconds."""
     return [check for check in _to_compile(machine or Machine.here()) if check.ok is False]
 
 
 def missing_to_communicate(machine: Machine | None = None) -> Check | None:
-    """What several GPUs cannot talk to each other without; None where it is there."""
+    """The library without which several GPUs cannot communicate; None if it is installed."""
     machine = machine or Machine.here()
     if machine.library(_NCCL) is not None:
         return None
     return Check(
         name=_NCCL,
         ok=False,
-        found="in no place where XLA looks",
-        expected=f"from the {_LIBRARIES[_NCCL]} wheel",
+        found=_NOT_FOUND,
+        expected=f"the wheel {_LIBRARIES[_NCCL]}",
         remedy=_install(machine, _LIBRARIES[_NCCL]),
         to_run=True,
+        missing=True,
     )
 
 
@@ -134,7 +149,7 @@ def _python(machine: Machine) -> Check:
         ok=ok,
         found=found,
         expected=f"{oldest} or newer",
-        remedy=None if ok else "make setup PYTHON=python3.12",
+        remedy=None if ok else "install Python 3.12, and xlapipe there",
     )
 
 
@@ -142,7 +157,7 @@ def _jaxlib(machine: Machine, jax: str | None) -> Check:
     found = machine.version("jaxlib")
     expected, ok = "jax's version", found is not None
     if found and jax:
-        # jax names the jaxlibs that it works with: `jaxlib<=0.12.0.1,>=0.11.2`.
+        # jax's metadata has the jaxlibs that it works with: `jaxlib<=0.12.0.1,>=0.11.2`.
         bounds = [
             bound
             for requirement in machine.requirements("jax")
@@ -159,9 +174,10 @@ def _jaxlib(machine: Machine, jax: str | None) -> Check:
     return Check(
         name="jaxlib",
         ok=ok,
-        found=found or "not installed",
+        found=found or _NOT_INSTALLED,
         expected=expected,
         remedy=None if ok else _install(machine, f"jaxlib=={jax}" if jax else "jaxlib"),
+        missing=found is None,
     )
 
 
@@ -175,16 +191,17 @@ def _plugin(machine: Machine, jaxlib: str | None) -> Iterator[Check]:
     for name, file in files.items():
         version = machine.version(name)
         complete = machine.in_site_packages(file) is not None
-        found = version or "not installed"
+        found = version or _NOT_INSTALLED
         if version and not complete:
-            found = f"{version}, without its {file.rpartition('/')[2]}"
+            found = f"{version} without its {file.rpartition('/')[2]}"
         ok = version is not None and complete and jaxlib in (None, version)
         yield Check(
             name=name,
             ok=ok,
             found=found,
-            expected=f"{jaxlib}, jaxlib's version" if jaxlib else "jaxlib's version",
+            expected=f"{jaxlib}, the version of jaxlib" if jaxlib else "the version of jaxlib",
             remedy=None if ok else remedy,
+            missing=version is None,
         )
 
 
@@ -193,18 +210,20 @@ def _tools(machine: Machine) -> Iterator[Check]:
     yield Check(
         name="ptxas",
         ok=ptxas is not None,
-        found=str(ptxas) if ptxas else "in no place where XLA looks",
-        expected="from the nvidia-cuda-nvcc wheel, or a CUDA 13 toolkit on PATH",
+        found=str(ptxas) if ptxas else _NOT_FOUND,
+        expected="the wheel nvidia-cuda-nvcc, or a CUDA 13 toolkit on PATH",
         remedy=None if ptxas else _install_quoted(machine, _NVCC),
+        missing=ptxas is None,
     )
     nvlink = machine.cuda_tool("nvlink")
     yield Check(
         name="nvlink",
-        # Without it XLA compiles a module in one piece, which is slower and no failure.
+        # Without nvlink XLA compiles a module in one piece, which is slower.
         ok=True if nvlink else None,
-        found=str(nvlink) if nvlink else "in no place where XLA looks",
-        expected="beside ptxas",
+        found=str(nvlink) if nvlink else _NOT_FOUND,
+        expected="the wheel nvidia-cuda-nvcc, for faster compiles",
         remedy=None if nvlink else _install_quoted(machine, _NVCC),
+        missing=nvlink is None,
     )
 
 
@@ -212,10 +231,10 @@ def _libdevice(machine: Machine) -> Check:
     folder = machine.libdevice_folder()
     file = folder / "libdevice.10.bc" if folder else None
     if file is None:
-        found, remedy = "in no place where XLA looks", _NVVM
+        found, remedy = _NOT_FOUND, _NVVM
     elif not file.is_file():
-        # XLA takes the first such folder, and looks no further if the file is not in it.
-        found = f"not in {folder}, the first such folder that XLA meets"
+        # XLA uses the first such folder, even if the file is not in it.
+        found = f"{folder}, the first such folder in XLA's search paths, without the file"
         remedy = f"--force-reinstall {_NVVM}"
     else:
         found, remedy = str(file), None
@@ -223,8 +242,21 @@ def _libdevice(machine: Machine) -> Check:
         name="libdevice",
         ok=remedy is None,
         found=found,
-        expected="from the nvidia-nvvm wheel, or a CUDA 13 toolkit",
+        expected="the wheel nvidia-nvvm, or a CUDA 13 toolkit",
         remedy=_install_quoted(machine, remedy) if remedy else None,
+        missing=remedy is not None,
+    )
+
+
+def _cudnn(machine: Machine) -> Check:
+    library = machine.library(_CUDNN)
+    return Check(
+        name="cuDNN",
+        ok=True if library else None,
+        found=str(library) if library else _NOT_INSTALLED,
+        expected="the wheel nvidia-cudnn-cu13, for attention with implementation='cudnn'",
+        remedy=None if library else _install(machine, _CUDNN_WHEEL),
+        missing=library is None,
     )
 
 
@@ -239,9 +271,10 @@ def _at_least(machine: Machine, name: str, oldest: str) -> Check:
     return Check(
         name=name,
         ok=ok,
-        found=version or "not installed",
+        found=version or _NOT_INSTALLED,
         expected=f"{oldest} or newer",
         remedy=None if ok else _install(machine, f"{name}>={oldest}"),
+        missing=version is None,
     )
 
 
@@ -251,8 +284,8 @@ def _to_run(machine: Machine, gpu: Gpu | None) -> Iterator[Check]:
         yield Check(
             name="GPU",
             ok=None,
-            found="no NVIDIA GPU: this machine compiles, and runs nothing",
-            expected="none to compile; to run, " + expected,
+            found="no NVIDIA GPU; none is needed to compile",
+            expected="to run: " + expected,
             to_run=True,
         )
         return
@@ -268,7 +301,7 @@ def _to_run(machine: Machine, gpu: Gpu | None) -> Iterator[Check]:
     yield Check(
         name="driver",
         ok=driver[0] >= OLDEST_DRIVER if driver else None,
-        found=gpu.driver_version or "unknown: nvidia-smi does not say",
+        found=gpu.driver_version or "unknown: nvidia-smi does not report it",
         expected=f"{OLDEST_DRIVER} or newer, for CUDA 13",
         to_run=True,
     )
@@ -278,12 +311,13 @@ def _to_run(machine: Machine, gpu: Gpu | None) -> Iterator[Check]:
     yield Check(
         name="CUDA libraries",
         ok=not missing,
-        found=f"without {', '.join(missing)} ({', '.join(wheels)})" if missing else "all there",
-        expected="what jax[cuda13] installs",
+        found=f"all but {', '.join(missing)} ({', '.join(wheels)})" if missing else "all",
+        expected="the libraries that jax[cuda13] installs",
         remedy=_install(machine, f"jax[cuda13]=={jax}" if jax else "jax[cuda13]")
         if missing
         else None,
         to_run=True,
+        missing=bool(missing),
     )
 
 
@@ -296,6 +330,6 @@ def _install_quoted(machine: Machine, arguments: str) -> str:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Numbers of a version, without what follows them; empty if it starts with none."""
+    """The leading numbers of a version, e.g. (2, 1) of `2.1rc1`; empty if there are none."""
     match = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
     return tuple(map(int, match.group().split("."))) if match else ()

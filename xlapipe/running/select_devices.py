@@ -57,8 +57,7 @@ def devices_for(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any, ..
     missing = missing_to_communicate() if count > 1 else None
     if missing is not None:
         raise TargetError(
-            f"{path}: built for {count} GPUs, which talk through NCCL: {missing.name} is "
-            f"{missing.found}; mend it with: {missing.remedy}"
+            f"{path}: built for {count} GPUs, which communicate through NCCL: {missing.problem}"
         )
     config = read_file(path, "target_config.txtpb").decode()
     built_for = compute_capability(config)

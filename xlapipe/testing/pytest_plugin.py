@@ -81,7 +81,7 @@ def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
     from xlapipe.environment.doctor import missing_to_compile
 
     for check in missing_to_compile():
-        text = f"cannot compile: {check.name}: {check.found}; fix: {check.remedy}"
+        text = f"cannot compile: {check.problem}"
         if request.config.getoption("xlapipe_strict"):
             pytest.fail(text, pytrace=False)
         pytest.skip(text)
