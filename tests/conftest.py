@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.compiling.child_process import GemmPolicy, Job
+from xlapipe.compiling.job import GemmPolicy, Job
 from xlapipe.compiling.pipeline import Made, make_dump
 from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, read_lock
 from xlapipe.registry import find_workload

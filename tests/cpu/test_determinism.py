@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from xlapipe.compiling.child_process import GemmPolicy, Job
+from xlapipe.compiling.job import GemmPolicy, Job
 from xlapipe.compiling.pipeline import make_dump
 from xlapipe.dumps.normal_plan import differences
 from xlapipe.registry import WorkloadReference

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import Compile
 from xlapipe.cli import main
-from xlapipe.compiling.child_process import Job
+from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import dump_folder, make_dump
 from xlapipe.compiling.two_compiles import parsed_options
 from xlapipe.diff import compare_opened

@@ -250,7 +250,7 @@ def call_with(args: tuple[Any, ...], **fields: Any) -> Any:
         (call_with((jax.jit(jnp.sin), X), donate=0), "jitted already"),
         (call_with((jnp.sin, X), name="a b"), "workload name 'a b'"),
         (call_with((jnp.sin, X), topology="8"), "expected HOSTSxGPUS"),
-        (call_with((broken.over(),), topology="1x8"), "mesh (d=2) is of 2 devices"),
+        (call_with((broken.over(),), topology="1x8"), "mesh (d=2) has 2 devices"),
     ],
 )
 def test_refused_before_compiling(

@@ -50,9 +50,9 @@ def test_without_one_a_mesh_lies_on_one_host(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["broken:sharded", "--topology", "1x8"], ["mesh (d=2) is of 2 devices", "1x8 has 8"]),
-        (["broken:good", "--topology", "8x8"], ["no mesh, and is for 1 device,", "8x8 has 64"]),
-        (["broken:over(devices=4)", "--topology", "1x2"], ["of 4 devices", "1x2 has 2"]),
+        (["broken:sharded", "--topology", "1x8"], ["mesh (d=2) has 2 devices", "1x8 has 8"]),
+        (["broken:good", "--topology", "8x8"], ["no mesh, so it uses 1 device,", "8x8 has 64"]),
+        (["broken:over(devices=4)", "--topology", "1x2"], ["has 4 devices", "1x2 has 2"]),
         (["broken:over", "--topology", "8"], ["topology '8': expected HOSTSxGPUS"]),
     ],
 )

@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
 
 
 def _dump(options: argparse.Namespace) -> int:
-    from xlapipe.compiling.child_process import Job
+    from xlapipe.compiling.job import Job
     from xlapipe.compiling.make_jobs import jobs_of, locked_jobs
     from xlapipe.compiling.pipeline import Made, make_dumps
     from xlapipe.registry import registered_workloads

@@ -1,41 +1,31 @@
-"""From XLA's dump files to a Dump that reads the same on every machine.
+"""From XLA's dump files to a Dump that is the same on every machine.
 
 XLA writes absolute source paths into HLO. A golden must hold none, so they are made relative:
 to the user's folder, to `<site-packages>`, or to `<python>`.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from xlapipe.compiling.child_process import Compiled, Job
+from xlapipe.compiling.child_process import Compiled
+from xlapipe.compiling.job import Job
+from xlapipe.compiling.messages import CompileRecord
 from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, target_name
 from xlapipe.dumps.dump import EXECUTABLE, Dump, Manifest, check_memory_analysis
 from xlapipe.errors import CompileError
 from xlapipe.plan import Instruction, Plan
 from xlapipe.plan.gemms import requested_dots
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, RequestedCollective, RequestedDot
+from xlapipe.plan.program import OutputLeaf, RequestedCollective, RequestedDot
 from xlapipe.plan.shapes import array_bytes
+from xlapipe.platforms import Platform
+from xlapipe.platforms.dump_files import DumpFile, Part
 from xlapipe.read import read_path
 from xlapipe.read.hlo_proto import HloProto
 from xlapipe.read.proto_reader import read_module
 from xlapipe.targets.target import target_attached
 
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
-# Name in the dump, and the end of the name of the file that XLA writes.
-_FILES = {
-    "before_optimizations.txt": ".before_optimizations.txt",
-    "after_optimizations.txt": "gpu_after_optimizations.txt",
-    "after_optimizations.hlo.pb": "gpu_after_optimizations.hlo.pb",
-    "buffer-assignment.txt": "gpu_after_optimizations-buffer-assignment.txt",
-    "buffer-assignment-values.txt": "gpu_after_optimizations-buffer-assignment-values.txt",
-    "live-range.txt": "gpu_after_optimizations-live-range.txt",
-    "target_config.txtpb": ".gpu_target_config.pbtxt",
-}
-_BEFORE = ".before_optimizations.hlo.pb"
-_THUNKS = (".thunk_sequence_after_thunk_passes.txt", ".thunk_sequence.txt")
 
 
 def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str, bytes]]:
@@ -45,18 +35,15 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
       CompileError: XLA did not write what is needed.
       DumpError: what it wrote cannot be read, or breaks an invariant.
     """
-    relative = _Relative(compiled.folder, Path(compiled.record["prefixes"]["stdlib"]))
-    raw = {name: _only(compiled.dump_folder, ending) for name, ending in _FILES.items()}
-    files = {name: path.read_bytes() for name, path in raw.items()}
-    thunks = [path for ending in _THUNKS for path in compiled.dump_folder.glob(f"*{ending}")]
-    if thunks:
-        files["thunk_sequence.txt"] = thunks[0].read_bytes()
-    before = _only(compiled.dump_folder, _BEFORE).read_bytes()
-
-    for name in ("before_optimizations.txt", "after_optimizations.txt"):
-        files[name] = relative.in_text(files[name])
-    files["buffer-assignment-values.txt"] = relative.in_text(files["buffer-assignment-values.txt"])
-    files["after_optimizations.hlo.pb"] = relative.in_proto(files["after_optimizations.hlo.pb"])
+    record = compiled.record
+    relative = _Relative(compiled.folder, Path(record.standard_library))
+    xla_files = _read_xla_files(compiled.dump_folder, job.platform)
+    files = {
+        file.name: relative.in_file(file.part, content)
+        for file, content in xla_files.items()
+        if file.name is not None
+    }
+    before = xla_files[job.platform.dump_file(Part.BEFORE_PROTO)]
 
     canonical = compiled.dump_folder.with_name("canonical")
     canonical.mkdir()
@@ -69,8 +56,8 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
         files[LOCK] = lock.to_bytes()
     if compiled.executable is not None:
         files[EXECUTABLE] = compiled.executable
-    collectives = tuple(map(relative.requested, compiled.record["requested_collectives"]))
-    manifest = _manifest(job, compiled.record, lock, dots, collectives)
+    collectives = tuple(map(relative.in_collective, record.requested_collectives))
+    manifest = _manifest(job, record, lock, dots, collectives)
     if manifest.mesh is not None:
         manifest = replace(manifest, outputs=_on_one_device(manifest.outputs, plan))
     check_memory_analysis(plan, manifest.memory_analysis, where=where)
@@ -82,33 +69,33 @@ def _lock(job: Job, compiled: Compiled) -> AutotuneLock | None:
     record = compiled.record
     if job.lock is not None:
         # The attached GPU's config is known only now; a lock may be of another device.
-        device = target_attached(record["target_config"]) if job.target is None else None
+        device = target_attached(record.target_config) if job.target is None else None
         job.lock.refuse_unless(
             where="of --autotune-lock",
-            workload=record["workload"],
+            workload=record.workload,
             device=device.description if device is not None else None,
         )
         return job.lock
     if compiled.autotune_results is None:
         return None
-    device = target_attached(record["target_config"])
+    device = target_attached(record.target_config)
     return AutotuneLock(
-        workload=record["workload"],
+        workload=record.workload,
         gemm_policy=job.policy.value,
         target=target_name(device),
         device=device.description,
         compute_capability=device.compute_capability,
         device_memory_bytes=device.device_memory_bytes,
-        versions=record["versions"],
+        versions=record.versions,
         target_config=device.config_text,
         results=compiled.autotune_results,
-        topology=record["topology"],
+        topology=record.topology,
     )
 
 
 def _manifest(
     job: Job,
-    record: Mapping[str, Any],
+    record: CompileRecord,
     lock: AutotuneLock | None,
     dots: tuple[Instruction, ...],
     collectives: tuple[RequestedCollective, ...],
@@ -116,31 +103,32 @@ def _manifest(
     if lock is not None:
         target = lock.as_target()
     else:
-        target = job.target or target_attached(record["target_config"])
+        target = job.target or target_attached(record.target_config)
     extra = {name: str(value) for name, value in job.options.items()}
     return Manifest(
-        workload=record["workload"],
+        workload=record.workload,
         target=target.name,
         target_description=target.description,
         target_source=target.source,
+        platform=job.platform.name,
         gemm_policy=job.policy.value,
-        tuned=lock is not None and record["fusion_without_result"] is None,
-        fusion_without_result=record["fusion_without_result"],
-        versions=record["versions"],
+        tuned=lock is not None and record.fusion_without_result is None,
+        fusion_without_result=record.fusion_without_result,
+        versions=record.versions,
         options={
-            **record["options"],
-            **{name: str(value) for name, value in job.policy.options.items()},
+            **record.options,
+            **{name: str(value) for name, value in job.policy_options.items()},
             **extra,
         },
         extra_options=extra,
-        arguments=tuple(ArgumentLeaf.from_json(leaf) for leaf in record["arguments"]),
-        outputs=tuple(OutputLeaf.from_json(leaf) for leaf in record["outputs"]),
+        arguments=record.arguments,
+        outputs=record.outputs,
         requested_dots=tuple(RequestedDot(dot.op_name, dot.shape, dot.source) for dot in dots),
         requested_collectives=collectives,
-        expectations=tuple(record["expectations"]),
-        memory_analysis=record["memory_analysis"],
-        mesh=record["mesh"],
-        topology=record["topology"],
+        expectations=record.expectations,
+        memory_analysis=record.memory_analysis,
+        mesh=record.mesh,
+        topology=record.topology,
     )
 
 
@@ -155,19 +143,33 @@ def _on_one_device(outputs: tuple[OutputLeaf, ...], plan: Plan) -> tuple[OutputL
     return tuple(replace(leaf, size_bytes=size) for leaf, size in zip(outputs, sizes, strict=True))
 
 
-def _only(folder: Path, ending: str) -> Path:
-    found = sorted(folder.glob(f"*{ending}")) if folder.is_dir() else []
-    if len(found) != 1:
-        raise CompileError(
-            f"{folder}: expected one file *{ending} of XLA's, found "
-            f"{', '.join(path.name for path in found) or 'none'}; "
-            "is this jaxlib one that xlapipe supports (0.10 to 0.12)?"
-        )
-    return found[0]
+def _read_xla_files(folder: Path, platform: Platform) -> dict[DumpFile, bytes]:
+    """The contents of the files that XLA dumped for the module."""
+    paths = {file: _path_of(folder, file) for file in platform.dump_files}
+    return {file: path.read_bytes() for file, path in paths.items() if path is not None}
+
+
+def _path_of(folder: Path, file: DumpFile) -> Path | None:
+    """The one file with the first of the endings that is there; None for a missing optional one."""
+    for ending in file.endings:
+        paths = sorted(folder.glob(f"*{ending}")) if folder.is_dir() else []
+        if len(paths) == 1 or (paths and not file.required):
+            return paths[0]
+        if paths:
+            raise CompileError(
+                f"{folder}: expected one XLA dump file *{ending}, found "
+                f"{', '.join(path.name for path in paths)}; fix: compile one module per workload"
+            )
+    if not file.required:
+        return None
+    raise CompileError(
+        f"{folder}: expected an XLA dump file *{file.endings[0]}, found none; "
+        "fix: use a jaxlib that xlapipe supports (0.10 to 0.12)"
+    )
 
 
 class _Relative:
-    """Rewrites absolute source paths, the same in text and in proto."""
+    """Makes absolute source paths relative, in text and in proto alike."""
 
     def __init__(self, folder: Path, stdlib: Path) -> None:
         own = Path(__file__).parents[2]
@@ -183,19 +185,26 @@ class _Relative:
                 return replacement + path.removeprefix(root)
         return f"<elsewhere>/{PurePosixPath(path).name}"
 
-    def requested(self, data: Mapping[str, Any]) -> RequestedCollective:
-        """A requested collective of the compile's record."""
-        collective = RequestedCollective.from_json(data)
+    def in_collective(self, collective: RequestedCollective) -> RequestedCollective:
+        """A collective of the traced program with a relative source path."""
         source = collective.source
         if source is None:
             return collective
         return replace(collective, source=replace(source, file=self.path(source.file)))
 
+    def in_file(self, part: Part, content: bytes) -> bytes:
+        """A dump file with relative source paths."""
+        if part in (Part.BEFORE, Part.HLO, Part.VALUES):
+            return self.in_text(content)
+        if part is Part.PROTO:
+            return self.in_proto(content)
+        return content
+
     def in_text(self, content: bytes) -> bytes:
         """Paths in the FileNames table, and in the older `source_file="…"`."""
         return re.sub(
             rb'(?m)((?:^\d+ |source_file=)")(/[^"\n]*)(?=")',
-            lambda found: found[1] + self.path(found[2].decode(errors="replace")).encode(),
+            lambda match: match[1] + self.path(match[2].decode(errors="replace")).encode(),
             content,
         )
 

@@ -17,22 +17,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.child_process import Job
+from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import compile_dump
 from xlapipe.dumps.dump import SCHEMA_VERSION, Dump, is_dump, open_dump, write_dump
 from xlapipe.dumps.normal_plan import FORM_VERSION
 from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.lowering.lowered_program import LoweredProgram
-
-_PACKAGES = (
-    "xlapipe",
-    "jax",
-    "jaxlib",
-    "jax-cuda13-plugin",
-    "jax-cuda13-pjrt",
-    "nvidia-cuda-nvcc",
-    "nvidia-nvvm",
-)
 
 _KEPT_SECONDS = 30 * 24 * 3600
 
@@ -114,6 +104,7 @@ class DumpCache:
 def cache_key(job: Job, program: LoweredProgram, folder: Path) -> str:
     """SHA-256 of all that decides about the dump of `program`, but for what is expected of it."""
     target = job.target
+    packages = ("xlapipe", "jax", "jaxlib", *job.platform.compiler_packages)
     content: dict[str, Any] = {
         "program": replace(program, expectations=()).to_json(),
         "target": None if target is None else [target.name, target.description, target.config_text],
@@ -123,7 +114,7 @@ def cache_key(job: Job, program: LoweredProgram, folder: Path) -> str:
         "lock": None if job.lock is None else job.lock.to_bytes().decode(),
         "folder": str(folder),
         "schema": [SCHEMA_VERSION, FORM_VERSION],
-        "versions": {name: _version(name) for name in _PACKAGES},
+        "versions": {name: _version(name) for name in packages},
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

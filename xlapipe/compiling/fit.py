@@ -12,7 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.child_process import Job, compile_workload
+from xlapipe.compiling.child_process import compile_workload
+from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import make_dump, run_jobs
 from xlapipe.compiling.sweep import Axis, Combination
 from xlapipe.dumps.dump import check_memory_analysis
@@ -167,11 +168,11 @@ def _fitted(job: Job, memory_fraction: float, out: Path | None) -> Fitted:
     else:
         with compile_workload(replace(job, plan_only=True)) as compiled:
             plan = read_path(compiled.dump_folder)
-            record, stages = compiled.record, compiled.stage_seconds
-            analysis = record["memory_analysis"]
+            record, stages = compiled.record, compiled.record.seconds
+            analysis = record.memory_analysis
             check_memory_analysis(plan, analysis, where=job.reference.name)
-        workload, topology = record["workload"], record["topology"]
-        config_text = record["target_config"]
+        workload, topology = record.workload, record.topology
+        config_text = record.target_config
     memory = (job.target or target_attached(config_text)).device_memory_bytes
     seconds = time.monotonic() - started
     return _of_plan(

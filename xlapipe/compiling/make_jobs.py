@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from xlapipe.compiling.child_process import DEFAULT_TIMEOUT_SECONDS, GemmPolicy, Job, XlaOption
+from xlapipe.compiling.job import DEFAULT_TIMEOUT_SECONDS, GemmPolicy, Job, XlaOption
 from xlapipe.dumps.autotune_lock import LOCK, raw_lock, read_lock
 from xlapipe.errors import XlapipeError
 from xlapipe.registry import WorkloadReference, find_workload

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from xlapipe.compiling.capture import capture
-from xlapipe.compiling.child_process import Job, compile_workload
+from xlapipe.compiling.child_process import compile_workload
+from xlapipe.compiling.job import Job
 from xlapipe.dumps.dump import Dump, Manifest, is_dump, with_digests, write_dump
 from xlapipe.dumps.normal_plan import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
@@ -28,7 +29,7 @@ class Made:
       files: contents by name, the normal form among them.
       changed: False if the folder held this dump before.
       seconds: wall time of the whole job.
-      stage_seconds: of the child's stages; see `Compiled`.
+      stage_seconds: of the child's stages; see `CompileRecord`.
     """
 
     dump: Dump
@@ -101,7 +102,7 @@ def compile_dump(
     with compile_workload(job, folder=folder) as compiled:
         dump, files = capture(job, compiled, where=job.reference.name)
         dump = replace(dump, manifest=with_digests(dump.manifest, files))
-        stages = compiled.stage_seconds
+        stages = compiled.record.seconds
     normal = normal_form(dump, files)
     return dump, normal, {**files, **normal.files()}, stages
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from xlapipe.compiling.child_process import GemmPolicy, Job, XlaOption
 from xlapipe.compiling.jax_environments import parsed_version, python_with_jax
+from xlapipe.compiling.job import GemmPolicy, Job, XlaOption
 from xlapipe.compiling.make_jobs import Asked, jobs_of
 from xlapipe.compiling.pipeline import Made, make_dumps
 from xlapipe.diff import Difference, compare_opened

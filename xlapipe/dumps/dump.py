@@ -59,6 +59,7 @@ class Manifest:
       memory_analysis: XLA's own totals, in bytes: argument, output, alias, temp.
       mesh: axis names to sizes; None for one device.
       topology: hosts and GPUs that it was laid over, `8x8`; None for one device.
+      platform: jax's name of the vendor's platform, e.g. `cuda`.
       files: SHA-256 of each file's content before compression, by name without `.gz`.
     """
 
@@ -80,6 +81,7 @@ class Manifest:
     requested_collectives: tuple[RequestedCollective, ...] | None = ()
     fusion_without_result: str | None = None
     extra_options: Mapping[str, str] = field(default_factory=dict)
+    platform: str = "cuda"
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -104,6 +106,8 @@ class Manifest:
             del data["extra_options"]  # as in dumps that were made before there were any
         if self.topology is None:
             del data["topology"]
+        if self.platform == "cuda":
+            del data["platform"]  # as in dumps from before there were other platforms
         if not self.requested_collectives and self.mesh is None:
             del data["requested_collectives"]
         return data

@@ -10,7 +10,7 @@ from jax._src.mesh import AbstractDevice
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from xlapipe.errors import WorkloadError
-from xlapipe.platforms.textproto import parse
+from xlapipe.platforms.platform import AbstractDeviceFigures
 from xlapipe.workload import Workload
 
 
@@ -19,14 +19,12 @@ def is_spec(value: Any) -> bool:
     return value is None or isinstance(value, PartitionSpec)
 
 
-def mesh_of(workload: Workload, config_text: str) -> AbstractMesh:
-    """The workload's mesh over the GPU of a GpuTargetConfigProto; Pallas asks it for the device.
+def mesh_of(workload: Workload, device: AbstractDeviceFigures) -> AbstractMesh:
+    """The workload's mesh, which tells Pallas what the device is.
 
-    For one device it has no axes, so that it tells the device and shards nothing.
+    For one device the mesh has no axes, and shards nothing.
     """
     axes = dict(workload.mesh or {})
-    config: Any = parse(config_text).fields
-    device = config.get("gpu_device_info", {})
     return AbstractMesh(
         tuple(axes.values()),
         tuple(axes),
@@ -34,9 +32,9 @@ def mesh_of(workload: Workload, config_text: str) -> AbstractMesh:
             AxisType.Explicit if name in workload.explicit_axes else AxisType.Auto for name in axes
         ),
         abstract_device=AbstractDevice(
-            device_kind=str(config.get("device_description_str") or device.get("name") or ""),
-            num_cores=int(device.get("core_count", 0)),
-            platform="gpu",
+            device_kind=device.device_kind,
+            num_cores=device.core_count,
+            platform=device.platform,
         ),
     )
 

@@ -32,6 +32,7 @@ from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.specs import spec_of
 from xlapipe.lowering.strip_kernel_locations import strip_locations
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
+from xlapipe.platforms import NVIDIA, Platform
 from xlapipe.registry import WorkloadReference
 from xlapipe.workload import Workload
 
@@ -94,19 +95,19 @@ def _check_parameters(
         )
 
 
-def lower(workload: Workload, config_text: str) -> LoweredProgram:
-    """Traces and lowers `workload` for the GPU of a GpuTargetConfigProto in text form.
+def lower(workload: Workload, config_text: str, *, platform: Platform = NVIDIA) -> LoweredProgram:
+    """Traces and lowers `workload` for the device that the target config describes.
 
     Raises:
       WorkloadError: arguments that are no arrays, or specs that do not fit. What the user's
         function raises passes through.
     """
-    mesh = mesh_of(workload, config_text)
+    mesh = mesh_of(workload, platform.abstract_device(config_text))
     args = with_shardings(workload, mesh)
     jitted = _jitted(workload, mesh)
     with jax.sharding.use_abstract_mesh(mesh), _without_donation_warnings():
         traced = jitted.trace(*args)
-        lowered = traced.lower(lowering_platforms=("cuda",))
+        lowered = traced.lower(lowering_platforms=(platform.name,))
     module = lowered._lowering.stablehlo()
     strip_locations(module)
     # jit drops leaves that the program does not use; only these private fields tell which.

@@ -14,11 +14,12 @@ from typing import Any
 from jax._src.lib import triton
 from jax._src.lib.mlir import ir, passmanager
 
-TRITON, MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
+from xlapipe.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
+
 # The attribute that holds a kernel of each.
-_KERNEL = {TRITON: "ir", MOSAIC: "module"}
+_KERNEL = {TRITON_CALL: "ir", MOSAIC_CALL: "module"}
 # As jax writes them.
-_VERSION: dict[str, dict[str, int]] = {TRITON: {}, MOSAIC: {"desired_version": 0}}
+_VERSION: dict[str, dict[str, int]] = {TRITON_CALL: {}, MOSAIC_CALL: {"desired_version": 0}}
 _CONFIG = "mhlo.backend_config"
 
 
@@ -38,7 +39,7 @@ def _strip(call: Any, target: str, context: Any) -> None:
     name = _KERNEL[target]
     kernel = _without_locations(ir.StringAttr(config[name]).value_bytes, target, context)
     config[name] = ir.StringAttr.get(kernel)
-    if target == MOSAIC:
+    if target == MOSAIC_CALL:
         # By which the runtime knows what it has compiled before.
         config["kernel_hash"] = ir.StringAttr.get(hashlib.sha256(kernel).digest())
     call.attributes[_CONFIG] = ir.DictAttr.get(config)
@@ -55,8 +56,8 @@ def _operations(operation: Any) -> Iterator[Any]:
 def _without_locations(bytecode: bytes, target: str, context: Any) -> bytes:
     # In jax's own context: operations of a dialect that a new one does not know (the barrier of
     # `gpu`) would be written as unregistered ones, which XLA cannot read.
-    with context, ir.Location.unknown(), _unregistered_allowed(context, target == MOSAIC):
-        if target == TRITON:
+    with context, ir.Location.unknown(), _unregistered_allowed(context, target == MOSAIC_CALL):
+        if target == TRITON_CALL:
             triton.dialect.register_dialect(context)
         module = ir.Module.parse(bytecode)
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)

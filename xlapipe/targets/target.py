@@ -40,6 +40,7 @@ class Target:
       compute_capability: e.g. `9.0`.
       device_memory_bytes: as the configuration says.
       source: where the configuration came from.
+      platform: jax's name of the vendor's platform; see `xlapipe.platforms`.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Target:
     compute_capability: str
     device_memory_bytes: int
     source: Source
+    platform: str = "cuda"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

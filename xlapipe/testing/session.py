@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.child_process import Job
 from xlapipe.compiling.dump_cache import DumpCache
+from xlapipe.compiling.job import Job
 from xlapipe.errors import XlapipeError
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.testing.answer import Answer

@@ -1,0 +1,14 @@
+"""Starts the compiling child: `python -P _start_child.py REQUEST.json`. Never imported.
+
+The interpreter may be of another environment, in which xlapipe is not installed: this checkout is
+put at the end of the path, after everything that is installed.
+"""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+    from xlapipe.compiling.child import main
+
+    sys.exit(main(Path(sys.argv[1])))

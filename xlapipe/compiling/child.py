@@ -1,0 +1,254 @@
+"""The compiling child: reads a CompileRequest, lowers, compiles, and writes a CompileRecord.
+
+XLA writes its dump files meanwhile. An exception becomes a ChildError in the result; a crash
+leaves no result, and the parent reports that. Only `_start_child.py` imports this module.
+"""
+
+import json
+import os
+import re
+import shutil
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
+from xlapipe.dumps.atomic_write import write_files
+from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
+from xlapipe.lowering.lowered_program import LoweredProgram
+from xlapipe.plan.program import OutputLeaf
+from xlapipe.platforms import platform_named
+from xlapipe.targets.topology import Topology
+
+_MISSING_RESULT = re.compile(r"No cached config found for HLO instr: %(\S+) =")
+
+
+def main(request_path: Path) -> int:
+    """Returns 0 if a result was written, even if it is an error."""
+    request = CompileRequest.from_json(json.loads(request_path.read_text(encoding="utf-8")))
+    stages = _Stages(request.started_seconds)
+    try:
+        result = _compile(request, stages).to_json()
+    except Exception as error:  # noqa: BLE001 - the user's code and XLA may raise anything
+        traceback.print_exc()
+        result = {"error": asdict(_child_error(error, stages.current))}
+    write_files({Path(request.result_path): json.dumps(result).encode()})
+    return 0
+
+
+def _child_error(error: Exception, stage: str) -> ChildError:
+    from xlapipe.lowering.lower import user_frame
+
+    return ChildError(
+        stage="parameters" if isinstance(error, ParameterError) else stage,
+        type="" if isinstance(error, XlapipeError) else type(error).__name__,
+        message=str(error),
+        frame=user_frame(error),
+    )
+
+
+class _Stages:
+    """The stage that is running, for messages, and the time that each took.
+
+    Args:
+      started_seconds: when the parent began, on the machine's monotonic clock.
+    """
+
+    def __init__(self, started_seconds: float) -> None:
+        self.current = "start"
+        self._entered = [("start", started_seconds)]
+
+    def enter(self, stage: str) -> None:
+        self.current = stage
+        self._entered.append((stage, time.monotonic()))
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of loading Python, jax and the workload, of lowering, and of compiling."""
+        ends = [*(entered for _, entered in self._entered[1:]), time.monotonic()]
+        seconds = {"load": 0.0, "lower": 0.0, "compile": 0.0}
+        for (stage, begin), end in zip(self._entered, ends, strict=True):
+            if stage != "record":
+                seconds[stage if stage in seconds else "load"] += end - begin
+        return seconds
+
+
+def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
+    import jax
+
+    # A compilation taken from the cache would dump nothing.
+    jax.config.update("jax_enable_compilation_cache", False)
+    from jax._src import source_info_util
+
+    # As in xlapipe.lowering.lower, for the frames of this package.
+    source_info_util.register_exclusion(os.path.dirname(__file__))
+
+    program, topology, devices, config_text = _lowered(request, stages)
+    stages.enter("compile")
+    executable, fusion_without_result = _with_results(request, program, devices)
+    stages.enter("record")
+    if request.executable_path is not None:
+        # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
+        Path(request.executable_path).write_bytes(executable.serialize())
+    memory = executable.get_compiled_memory_stats()
+    packages = ("jax", "jaxlib", *platform_named(request.platform).recorded_packages)
+    return CompileRecord(
+        workload=program.workload,
+        arguments=program.arguments,
+        outputs=_outputs(program, executable),
+        requested_collectives=program.requested_collectives,
+        expectations=program.expectations,
+        options={name: str(value) for name, value in program.options.items()},
+        mesh=program.mesh,
+        topology=str(topology) if topology is not None else None,
+        target_config=config_text,
+        memory_analysis={
+            f"{name}_bytes": getattr(memory, f"{name}_size_in_bytes")
+            for name in ("argument", "output", "alias", "temp")
+        },
+        fusion_without_result=fusion_without_result,
+        seconds=stages.seconds(),
+        versions={name: version(name) for name in packages},
+        standard_library=os.path.dirname(os.__file__),
+    )
+
+
+def _lowered(
+    request: CompileRequest, stages: _Stages
+) -> tuple[LoweredProgram, Topology | None, list[Any], str]:
+    """The lowered program, its topology, devices to compile for, and their target config."""
+    if request.program_path is not None:
+        text = Path(request.program_path).read_text(encoding="utf-8")
+        program = LoweredProgram.from_json(json.loads(text))
+        stages.enter("topology")
+        topology = _topology(request, program.workload, program.mesh)
+        stages.enter("target")
+        return program, topology, *_devices(request, program.workload, topology)
+    from xlapipe.lowering.lower import load_workload, lower
+
+    stages.enter("import")
+    requested = _requested_topology(request)
+    devices_wanted = requested.device_count if requested is not None else None
+    workload = load_workload(request.reference, devices=devices_wanted)
+    stages.enter("topology")
+    topology = _topology(request, workload.name, workload.mesh)
+    stages.enter("target")
+    devices, config_text = _devices(request, workload.name, topology)
+    stages.enter("lower")
+    platform = platform_named(request.platform)
+    return lower(workload, config_text, platform=platform), topology, devices, config_text
+
+
+def _requested_topology(request: CompileRequest) -> Topology | None:
+    return Topology.parse(request.topology) if request.topology is not None else None
+
+
+def _topology(
+    request: CompileRequest, name: str, mesh: Mapping[str, int] | None
+) -> Topology | None:
+    """Hosts and GPUs that the mesh covers; None for a workload without a mesh.
+
+    Raises:
+      WorkloadError: the requested topology has another number of devices.
+    """
+    count = prod(mesh.values()) if mesh is not None else 1
+    requested = _requested_topology(request)
+    if requested is not None and requested.device_count != count:
+        axes = ", ".join(f"{axis}={size}" for axis, size in (mesh or {}).items())
+        mesh_text = f"its mesh ({axes}) has" if mesh is not None else "it has no mesh, so it uses"
+        raise WorkloadError(
+            f"workload {name}: {mesh_text} {count} device{'s' if count > 1 else ''}, topology "
+            f"{requested} has {requested.device_count}: mesh and topology must have the same "
+            "device count. A factory function with a `devices` parameter receives the topology's"
+        )
+    if mesh is None:
+        return None
+    return requested or Topology.of_devices(count)
+
+
+def _with_results(
+    request: CompileRequest, program: LoweredProgram, devices: list[Any]
+) -> tuple[Any, str | None]:
+    """The executable, and the first fusion that the autotune lock has no result for."""
+    options = {**program.options, **request.options}
+    complete_option = platform_named(request.platform).complete_autotune_option
+    if not request.locked or complete_option is None:
+        return _executable(program, devices, options), None
+    try:
+        return _executable(program, devices, {**options, complete_option: True}), None
+    except RuntimeError as error:
+        match = _MISSING_RESULT.search(str(error))
+        if match is None:
+            raise
+        # The failed attempt has left the first stages of a dump.
+        shutil.rmtree(options["xla_dump_to"], ignore_errors=True)
+        return _executable(program, devices, options), match[1]
+
+
+def _executable(program: LoweredProgram, devices: list[Any], options: dict[str, Any]) -> Any:
+    """Compiles as `jax.stages.Lowered.compile` does, but from a module alone."""
+    import numpy as np
+    from jax._src import compiler
+    from jax._src.interpreters import mlir, pxla
+    from jax._src.lib import xla_client
+    from jax._src.lib.mlir import ir
+
+    with mlir.make_ir_context():
+        module = ir.Module.parse(program.stablehlo)
+        client = devices[0].client
+        compile_options = pxla.create_compile_options(
+            module,
+            False,
+            program.propagate_to_parameters,
+            program.propagate_to_outputs,
+            client,
+            np.array(devices),
+            dict(options),
+        )
+        return compiler.backend_compile_and_load(
+            client, module, xla_client.DeviceList(tuple(devices)), compile_options, []
+        )
+
+
+def _outputs(program: LoweredProgram, executable: Any) -> tuple[OutputLeaf, ...]:
+    """The outputs, with the shardings that XLA chose."""
+    if program.device_count == 1 or program.mesh is None:
+        return program.outputs
+    from xlapipe.lowering.specs import as_compiled
+
+    return as_compiled(program.outputs, program.mesh, executable)
+
+
+def _devices(
+    request: CompileRequest, name: str, topology: Topology | None
+) -> tuple[list[Any], str]:
+    """Devices to compile for, and their target config."""
+    hosts, per_host = (topology.hosts, topology.gpus) if topology is not None else (1, 1)
+    if request.target_config is None:
+        return _attached_devices(name, hosts, per_host)
+    from jax.experimental import topologies
+
+    platform = platform_named(request.platform)
+    arguments = platform.topology_arguments(
+        request.target_config, hosts=hosts, devices_per_host=per_host
+    )
+    description = topologies.get_topology_desc(platform=platform.name, **arguments)
+    return list(description.devices), request.target_config
+
+
+def _attached_devices(name: str, hosts: int, per_host: int) -> tuple[list[Any], str]:
+    import jax
+    from jax._src.lib import xla_client
+
+    devices = jax.devices("gpu")
+    if hosts > 1 or per_host > len(devices):
+        raise WorkloadError(
+            f"workload {name}: its mesh needs {hosts} host(s) with {per_host} GPUs each, found "
+            f"one host with {len(devices)}; fix: name a --target to compile without the GPUs"
+        )
+    config = str(xla_client.get_topology_for_devices(devices).target_config)
+    return devices[:per_host], config

@@ -1,0 +1,70 @@
+"""A Job: one compile to do, and the choices that a user has for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from xlapipe.dumps.autotune_lock import AutotuneLock
+from xlapipe.lowering.lowered_program import LoweredProgram
+from xlapipe.platforms import NVIDIA, Platform, platform_named
+from xlapipe.registry import WorkloadReference
+from xlapipe.targets.target import Target
+from xlapipe.targets.topology import Topology
+
+DEFAULT_TIMEOUT_SECONDS = 600
+
+XlaOption = str | bool | int | float
+
+
+class GemmPolicy(StrEnum):
+    """Which matrix-product backends XLA may choose from.
+
+    `auto` keeps XLA's defaults; `cublas` excludes Triton; `triton` excludes cuBLAS.
+    """
+
+    AUTO = "auto"
+    CUBLAS = "cublas"
+    TRITON = "triton"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One compile to do.
+
+    Attributes:
+      reference: where the workload is defined; names it in messages.
+      target: None for the attached GPU.
+      program: the workload, if it is lowered already; None if the child imports and lowers it.
+      lock: autotune results to use instead of tuning.
+      tune: keep the results of the attached GPU's autotuning.
+      serialize: keep the executable too.
+      plan_only: dump only what the plan needs, without texts, and skip the optimisation of
+        generated code, which comes after buffer assignment and changes no plan.
+      topology: hosts and GPUs per host; None for the number of devices of the workload's mesh.
+      options: XLA options beyond those of the workload and of the policy; they override both.
+      python: the interpreter of an environment that holds another jax; None for this one.
+    """
+
+    reference: WorkloadReference
+    target: Target | None
+    program: LoweredProgram | None = None
+    policy: GemmPolicy = GemmPolicy.AUTO
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    lock: AutotuneLock | None = None
+    tune: bool = False
+    serialize: bool = False
+    plan_only: bool = False
+    topology: Topology | None = None
+    options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
+    python: Path | None = None
+
+    @property
+    def platform(self) -> Platform:
+        """The vendor's platform; an attached device is an NVIDIA GPU."""
+        return NVIDIA if self.target is None else platform_named(self.target.platform)
+
+    @property
+    def policy_options(self) -> Mapping[str, bool]:
+        """The XLA options that make the GEMM policy."""
+        return self.platform.gemm_policies[self.policy.value]
