@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small_sharded import sharded
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import Manifest
+from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import TargetError
 from xlapipe.lowering.specs import mesh_over, named
 from xlapipe.running import run

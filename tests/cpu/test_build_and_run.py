@@ -14,7 +14,8 @@ import jax
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import EXECUTABLE, MANIFEST, open_dump, with_digests
+from xlapipe.dumps.dump import EXECUTABLE, open_dump
+from xlapipe.dumps.manifest import MANIFEST, with_digests
 from xlapipe.errors import DumpError, TargetError, WorkloadError
 from xlapipe.plan.program import ArgumentLeaf
 from xlapipe.platforms.nvidia import MOSAIC_CALL
@@ -178,7 +179,8 @@ def test_what_mosaic_kernels_call_is_found_before_they_are_loaded(
 
 def open_dump_files(folder: Path) -> dict[str, Any]:
     """The manifest of `folder` with the digests of what lies there now."""
-    from xlapipe.dumps.dump import Manifest, read_file
+    from xlapipe.dumps.dump import read_file
+    from xlapipe.dumps.manifest import Manifest
 
     data = json.loads((folder / MANIFEST).read_text())
     manifest = Manifest.from_json(data, where=MANIFEST)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import MANIFEST, open_dump, write_dump
+from xlapipe.dumps.dump import open_dump, write_dump
+from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.errors import DumpError
 
 READING = ("list", "targets", "show {dump}", "check {dump}", "show {dump} --json")

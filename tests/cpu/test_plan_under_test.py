@@ -25,7 +25,8 @@ from xlapipe import Workload
 from xlapipe.compiling import dump_cache as cache
 from xlapipe.compiling.dump_cache import DumpCache, cache_key
 from xlapipe.compiling.pipeline import make_dump
-from xlapipe.dumps.dump import MANIFEST, open_dump
+from xlapipe.dumps.dump import open_dump
+from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.errors import DumpError, TargetError, WorkloadError, XlapipeError
 from xlapipe.expect import NoCopyAbove, ParameterBytes, TempAtMost
 from xlapipe.lowering.in_process import lower_in_test, same_buffers

@@ -16,7 +16,8 @@ import jax
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import MANIFEST, Manifest, read_manifest
+from xlapipe.dumps.dump import read_manifest
+from xlapipe.dumps.manifest import MANIFEST, Manifest
 from xlapipe.environment.doctor import Check
 from xlapipe.errors import DumpError, TargetError
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf

@@ -9,7 +9,7 @@ import pytest
 from tests.reading.dumps import DATA, DIRECTORIES, name_of
 from tests.reading.test_normal_form import MANIFEST
 from xlapipe.diff import compare_opened
-from xlapipe.dumps.dump import Manifest
+from xlapipe.dumps.manifest import Manifest
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.expect import (

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.dumps.dump import Dump, Manifest
+from xlapipe.dumps.dump import Dump
+from xlapipe.dumps.manifest import Manifest
 from xlapipe.dumps.normal_hlo import normal_hlo
 from xlapipe.dumps.normal_plan import NormalForm, differences, normal_form
 from xlapipe.plan import (

@@ -12,7 +12,8 @@ from xlapipe.compiling.child_process import Compiled
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.messages import CompileRecord
 from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, target_name
-from xlapipe.dumps.dump import EXECUTABLE, Dump, Manifest, check_memory_analysis
+from xlapipe.dumps.dump import EXECUTABLE, Dump, check_memory_analysis
+from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import CompileError
 from xlapipe.plan import Instruction, Plan
 from xlapipe.plan.gemms import requested_dots

@@ -19,7 +19,8 @@ from typing import Any
 
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import compile_dump
-from xlapipe.dumps.dump import SCHEMA_VERSION, Dump, is_dump, open_dump, write_dump
+from xlapipe.dumps.dump import Dump, is_dump, open_dump, write_dump
+from xlapipe.dumps.manifest import SCHEMA_VERSION
 from xlapipe.dumps.normal_plan import FORM_VERSION
 from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.lowering.lowered_program import LoweredProgram
@@ -46,11 +47,11 @@ class DumpCache:
     """A folder of dumps by key; several processes may use it at once.
 
     Attributes:
-      remedy: what to do where the folder cannot be written, for messages.
+      fix: what to do if the folder cannot be written, for messages.
     """
 
     folder: Path
-    remedy: str
+    fix: str
 
     def dump_of(self, job: Job, program: LoweredProgram, *, folder: Path) -> Kept:
         """The dump of `program`, compiled if the cache does not hold it.
@@ -72,7 +73,7 @@ class DumpCache:
             found = _read(path)
             if found is None:
                 dump, _, files, _ = compile_dump(job, folder)
-                write_dump(path, dump.manifest, files, remedy=self.remedy)
+                write_dump(path, dump.manifest, files, fix=self.fix)
                 self._forget()
                 return Kept(open_dump(path), key, True)
         return Kept(_as_asked(found, program), key, False)
@@ -92,7 +93,7 @@ class DumpCache:
             handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
         except OSError as error:
             raise XlapipeError(
-                f"cache {self.folder}: cannot be written: {error.strerror}; {self.remedy}"
+                f"cache {self.folder}: cannot be written: {error.strerror}; fix: {self.fix}"
             ) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)

@@ -12,7 +12,8 @@ from typing import TypeVar
 from xlapipe.compiling.capture import capture
 from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.job import Job
-from xlapipe.dumps.dump import Dump, Manifest, is_dump, with_digests, write_dump
+from xlapipe.dumps.dump import Dump, is_dump, write_dump
+from xlapipe.dumps.manifest import Manifest, with_digests
 from xlapipe.dumps.normal_plan import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.errors import XlapipeError

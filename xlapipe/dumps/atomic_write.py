@@ -1,6 +1,7 @@
-"""Files written whole or not at all."""
+"""Files and folders that are written completely or not at all."""
 
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,29 +9,62 @@ from xlapipe.errors import XlapipeError
 
 
 def write_files(files: Mapping[Path, bytes]) -> None:
-    """Writes all of `files`, making their folders; each appears under its name when complete.
+    """Writes all of `files`, making their folders; each gets its name when it is complete.
 
     Raises:
-      XlapipeError: one cannot be written; those that were there before are as they were, unless
-        the disk fails between two renames.
+      XlapipeError: one cannot be written. Existing files are then unchanged, unless the disk fails
+        between two renames.
     """
-    partials = {path: path.with_name(f".{path.name}.partial-{os.getpid()}") for path in files}
-    at = next(iter(files), Path())
+    partials = {path: _beside(path, "partial") for path in files}
+    path = next(iter(files), Path())
     try:
-        for at, content in files.items():
-            if at.is_dir():
-                raise XlapipeError(f"{at}: expected the name of a file to write, found a folder")
-            at.parent.mkdir(parents=True, exist_ok=True)
-            partials[at].write_bytes(content)
-        for at, partial in partials.items():
-            partial.replace(at)
+        for path, content in files.items():
+            if path.is_dir():
+                raise XlapipeError(f"{path}: expected the name of a file to write, found a folder")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partials[path].write_bytes(content)
+        for path, partial in partials.items():
+            partial.replace(path)
     except OSError as error:
         raise XlapipeError(
-            f"{at}: cannot be written: {error.strerror}; choose another place"
+            f"{path}: cannot be written: {error.strerror}; fix: choose another place"
         ) from None
     finally:
         for partial in partials.values():
             _remove(partial)
+
+
+def write_folder(path: Path, files: Mapping[str, bytes], *, fix: str) -> None:
+    """Writes a folder that holds exactly `files`; an existing folder is replaced.
+
+    Args:
+      files: contents by name.
+      fix: what to do if the folder cannot be written, for the message.
+
+    Raises:
+      XlapipeError: it cannot be written; an existing folder is then unchanged.
+    """
+    partial, former = _beside(path, "partial"), _beside(path, "former")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+        for name, content in files.items():
+            (partial / name).write_bytes(content)
+        if path.exists():
+            path.rename(former)
+        partial.rename(path)
+    except OSError as error:
+        if former.exists() and not path.exists():
+            former.rename(path)
+        raise XlapipeError(f"{path}: cannot be written: {error.strerror}; fix: {fix}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(former, ignore_errors=True)
+
+
+def _beside(path: Path, label: str) -> Path:
+    """A hidden name in the same folder, so that a rename stays on one file system."""
+    return path.with_name(f".{path.name}.{label}-{os.getpid()}")
 
 
 def _remove(partial: Path) -> None:

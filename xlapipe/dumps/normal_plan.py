@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass
 from difflib import unified_diff
 from pathlib import Path
 
-from xlapipe.dumps.dump import HLO, PLAN, Dump, Manifest, read_file
+from xlapipe.dumps.dump import HLO, PLAN, Dump, read_file
+from xlapipe.dumps.manifest import Manifest
 from xlapipe.dumps.normal_hlo import normal_hlo
 from xlapipe.plan import AllocationKind, BufferAllocation
 from xlapipe.plan.program import Program

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from xlapipe.dumps.dump import MANIFEST, PLAN, Dump, is_dump, open_dump, read_file
+from xlapipe.dumps.dump import PLAN, Dump, is_dump, open_dump, read_file
+from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.errors import DumpError
 from xlapipe.plan import Plan
 from xlapipe.plan.program import Program

@@ -1,4 +1,4 @@
-"""What only a device can show, kept as data: device, versions, command, date, digests."""
+"""The record of a run on a device: device, versions, command, date, and the files' digests."""
 
 import hashlib
 import json
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from xlapipe.dumps.atomic_write import write_files
 
 RUN_RECORD = "run_record.json"
 
@@ -25,13 +27,11 @@ def run_record(
 
 
 def write_run_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Writes the record beside a golden, with the digest of every file of the folder."""
+    """Writes the record into a golden's folder, with the digest of every file there."""
     digests = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.iterdir())
         if path.name != RUN_RECORD
     }
     text = json.dumps({**record, "sha256": digests}, indent=1, sort_keys=True) + "\n"
-    partial = folder / f".{RUN_RECORD}.partial"
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(folder / RUN_RECORD)
+    write_files({folder / RUN_RECORD: text.encode()})

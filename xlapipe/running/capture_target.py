@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from xlapipe.dumps.atomic_write import write_files
 from xlapipe.environment.machine import Machine
-from xlapipe.errors import TargetError, XlapipeError
+from xlapipe.errors import TargetError
 from xlapipe.targets.target import target_attached
 
 _PROGRAM = """
@@ -88,14 +89,9 @@ def captured_target() -> CapturedTarget:
 
 
 def write_target(path: Path, captured: CapturedTarget) -> None:
-    """Writes the config to `path`, whole or not at all.
+    """Writes the config to `path`.
 
     Raises:
       XlapipeError: it cannot be written.
     """
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(captured.text(), encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise XlapipeError(f"{path}: cannot be written: {error.strerror}") from None
+    write_files({path: captured.text().encode()})

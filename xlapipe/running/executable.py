@@ -16,7 +16,8 @@ import jax
 from jax._src.lib import xla_client
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
-from xlapipe.dumps.dump import EXECUTABLE, Manifest, read_file, read_manifest
+from xlapipe.dumps.dump import EXECUTABLE, read_file, read_manifest
+from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import DumpError
 from xlapipe.lowering.specs import mesh_over, named
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf

@@ -8,7 +8,8 @@ from typing import Any
 
 import jax
 
-from xlapipe.dumps.dump import Manifest, read_file
+from xlapipe.dumps.dump import read_file
+from xlapipe.dumps.manifest import Manifest
 from xlapipe.environment.doctor import missing_to_communicate
 from xlapipe.errors import DumpError, TargetError
 from xlapipe.platforms.textproto import parse

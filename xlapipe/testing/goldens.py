@@ -75,7 +75,7 @@ class Goldens:
 
     def _write(self, path: Path, shown: str, dump: Dump, changes: list[str]) -> Answer:
         files = {name: read_file(dump.path, name) for name in dump.manifest.files}
-        write_dump(path, dump.manifest, files, remedy="goldens are written next to the test file")
+        write_dump(path, dump.manifest, files, fix="goldens are written next to the test file")
         self.on_written(shown, changes)
         return Answer(True, f"golden {shown} was written")
 

@@ -1,0 +1,159 @@
+"""The manifest of a Dump: what was compiled, for what, with what, and the digest of each file."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from xlapipe.errors import DumpError
+from xlapipe.plan import SourceLine
+from xlapipe.plan.program import (
+    ArgumentLeaf,
+    OutputLeaf,
+    RequestedCollective,
+    RequestedDot,
+)
+
+SCHEMA_VERSION = 1
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a dump was made from.
+
+    Attributes:
+      target: the target's name; `target_description` is the device's, `target_source` one of
+        `catalogue`, `file` and `attached`.
+      tuned: True if a device's autotune results covered every fusion that needs one.
+      fusion_without_result: the first fusion that a lock does not cover, if it covers others.
+      requested_collectives: of the traced program; None for a dump of several devices from before
+        they were recorded.
+      options: XLA options of the workload, of the GEMM policy, and the extra ones.
+      extra_options: XLA options of neither the workload nor the policy.
+      expectations: as `expectation_to_json` writes them; None for one of a user's own class.
+      memory_analysis: XLA's own totals, in bytes: argument, output, alias, temp.
+      mesh: axis names to sizes; None for one device.
+      topology: hosts and GPUs per host, `8x8`; None for one device.
+      platform: jax's name of the vendor's platform, e.g. `cuda`.
+      files: SHA-256 of each file's content before compression, by name without `.gz`.
+    """
+
+    workload: str
+    target: str
+    target_description: str
+    target_source: str
+    gemm_policy: str
+    tuned: bool
+    versions: Mapping[str, str]
+    options: Mapping[str, str]
+    arguments: tuple[ArgumentLeaf, ...]
+    outputs: tuple[OutputLeaf, ...]
+    requested_dots: tuple[RequestedDot, ...]
+    expectations: tuple[Mapping[str, Any] | None, ...]
+    memory_analysis: Mapping[str, int]
+    mesh: Mapping[str, int] | None = None
+    topology: str | None = None
+    requested_collectives: tuple[RequestedCollective, ...] | None = ()
+    fusion_without_result: str | None = None
+    extra_options: Mapping[str, str] = field(default_factory=dict)
+    platform: str = "cuda"
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def device(self) -> str:
+        """The target, with the topology if there are several devices: `h200`, `h200 8x8`."""
+        return self.target if self.topology is None else f"{self.target} {self.topology}"
+
+    @property
+    def autotuning(self) -> str:
+        """The label that states the plan's autotuning wherever it is shown."""
+        if self.tuned:
+            return f"tuned on {self.target_description}"
+        if self.fusion_without_result is not None:
+            return f"partly tuned (the lock holds no result for {self.fusion_without_result})"
+        return "untuned (no autotune results: gemm tiles are XLA's defaults)"
+
+    def to_json(self) -> dict[str, Any]:
+        data = {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        for name, leaves in (("arguments", self.arguments), ("outputs", self.outputs)):
+            data[name] = [leaf.to_json() for leaf in leaves]
+        if not self.extra_options:
+            del data["extra_options"]  # absent in older dumps
+        if self.topology is None:
+            del data["topology"]
+        if self.platform == "cuda":
+            del data["platform"]  # absent in older dumps
+        if not self.requested_collectives and self.mesh is None:
+            del data["requested_collectives"]
+        return data
+
+    @classmethod
+    def from_json(cls, data: Any, *, where: str) -> "Manifest":
+        """Raises DumpError for a manifest of another form or schema."""
+        if not isinstance(data, dict):
+            raise DumpError(f"{where}: expected a JSON object, found {type(data).__name__}")
+        schema = data.get("schema_version")
+        if schema != SCHEMA_VERSION:
+            newer = isinstance(schema, int) and schema > SCHEMA_VERSION
+            raise DumpError(
+                f"{where}: schema version {schema!r}, expected {SCHEMA_VERSION}: "
+                + (
+                    "made by a newer xlapipe; fix: update xlapipe"
+                    if newer
+                    else "not an xlapipe dump"
+                )
+            )
+        known = {item.name: item for item in fields(cls)}
+        given = {key: value for key, value in data.items() if key in known}
+        try:
+            for name, leaf_class in (("arguments", ArgumentLeaf), ("outputs", OutputLeaf)):
+                given[name] = tuple(map(leaf_class.from_json, given[name]))
+            given["requested_dots"] = tuple(map(_requested_dot, given["requested_dots"]))
+            requested = given.get("requested_collectives", None if given.get("mesh") else ())
+            given["requested_collectives"] = (
+                None if requested is None else tuple(map(RequestedCollective.from_json, requested))
+            )
+            given["expectations"] = tuple(given["expectations"])
+            manifest = cls(**given)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DumpError(
+                f"{where}: not a manifest of xlapipe: {error}; fix: make the dump again"
+            ) from error
+        manifest._check_types(where)
+        return manifest
+
+    def _check_types(self, where: str) -> None:
+        expected: dict[str, type | tuple[type, ...]] = {
+            **dict.fromkeys(("workload", "target", "target_description", "target_source"), str),
+            "gemm_policy": str,
+            "tuned": bool,
+            **dict.fromkeys(("versions", "options", "memory_analysis", "files"), dict),
+            "extra_options": dict,
+            "mesh": (dict, type(None)),
+            "topology": (str, type(None)),
+            "fusion_without_result": (str, type(None)),
+        }
+        for name, types in expected.items():
+            if not isinstance(getattr(self, name), types):
+                raise DumpError(
+                    f"{where}: {name} is {getattr(self, name)!r:.60}; fix: make the dump again"
+                )
+        numbers = [*self.memory_analysis.values(), *(leaf.size_bytes for leaf in self.arguments)]
+        if not all(isinstance(number, int) and number >= 0 for number in numbers):
+            raise DumpError(
+                f"{where}: a byte count is not a non-negative integer; fix: make the dump again"
+            )
+
+
+def _requested_dot(data: Mapping[str, Any]) -> RequestedDot:
+    source = data["source"]
+    return RequestedDot(
+        data["op_name"], data["shape"], SourceLine(**source) if source is not None else None
+    )
+
+
+def with_digests(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:
+    """The manifest with the SHA-256 digests of `files`."""
+    digests = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    return replace(manifest, files=digests)
