@@ -226,14 +226,14 @@ def test_every_kind(dumps: Dumps) -> None:
 
 def test_what_a_loop_of_unknown_trips_exchanges_is_not_said(dumps: Dumps) -> None:
     untold = broken(dumps["kinds"], CollectiveBytes(262_144, "all-reduce"))
-    assert untold.found.endswith("runs who knows how often")
+    assert untold.found.endswith("runs an unknown number of times")
     assert str(untold.source) == line_of('return lax.psum(carry, "a")')
 
 
 def test_a_gathered_output_and_a_copy_of_nothing(dumps: Dumps) -> None:
     dump = dumps["kinds"]
     outlives = broken(dump, GatheredEndAtUse())
-    assert outlives.found == "it is an output, or lives to the end of the step"
+    assert outlives.found == "it is an output, or alive to the end of the step"
     assert str(outlives.source) == line_of('lax.all_gather(x, "b"')
     undefined = broken(dump, NoUndefinedCopy())
     assert "writes 524,288 B of empty" in undefined.found

@@ -75,7 +75,7 @@ def test_a_donation_that_is_broken_is_explained_first(
     first = next(n for n, line in enumerate(told) if "Donated(name='cache') does not hold" in line)
     assert "E       AssertionError: Donated(name='cache')" in told[first]
     after = "\n".join(told[first : first + 12])
-    assert "it is not donated; out[1]['key'] takes memory of its own" in after
+    assert "it is not donated; out[1]['key'] has a separate allocation" in after
     assert "decode.py:30" in after
     assert "add the argument 'cache' to donate_argnums" in after
     if jaxlib_version == golden_jaxlib:

@@ -45,7 +45,7 @@ def test_a_loop_that_copies_its_carry(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(copies) == 3
     for copy in copies:
         assert copy["found"].startswith("131,072 B copied by copy")
-        assert copy["found"].endswith("at each trip")
+        assert copy["found"].endswith("in each trip")
     at_the_update = line_of("row + caches[1][index]), caches[0]")
     # One of them XLA adds at the end of the body: it is told at the line whose value it copies.
     assert [copy["source"] for copy in copies] == [at_the_update] * 3

@@ -163,7 +163,7 @@ def test_answers(good: PlanUnderTest, lost: PlanUnderTest) -> None:
     answer = lost.aliases("cache")
     assert not answer
     assert repr(answer) == "<not Aliased(name='cache')>"
-    assert "it is not donated; out[0]['k'] takes memory of its own" in str(answer)
+    assert "it is not donated; out[0]['k'] has a separate allocation" in str(answer)
     assert "add the argument 'cache' to donate_argnums" in str(answer)
     both = lost.check(NoCopyAbove(10), TempAtMost(2**30))
     assert repr(both) == "<1 of 2 do not hold: NoCopyAbove(limit_bytes=10)>"

@@ -356,7 +356,7 @@ def test_a_combined_gather_that_names_too_few_scopes_may_hold_a_dead_one() -> No
     plan = plan_of(entry(X, line))
     two = Program(plan, requested_collectives=(asked("a"), asked("b")))
     (violation,) = DeadCollective("all-gather", "b").check(two).violations
-    assert violation.found == "2 results, and jit(f)/a/all_gather"
+    assert violation.found == "2 results, scopes: jit(f)/a/all_gather"
     # With a third one that is alive there is none too many.
     three = Program(plan, requested_collectives=(asked("a"), asked("a"), asked("b")))
     assert DeadCollective("all-gather", "b").check(three).holds

@@ -108,7 +108,7 @@ def updated() -> Program:
 @pytest.mark.parametrize("program", [COPIED, handed_on()], ids=["copied", "handed on"])
 def test_a_copy_in_a_loop_is_told_with_instruction_bytes_and_line(program: Program) -> None:
     (violation,) = NoCopyInLoopAbove(LEAF_BYTES - 1).check(program).violations
-    assert violation.found == "2,048 B copied by copy.1 at each trip"
+    assert violation.found == "2,048 B copied by copy.1 in each trip"
     assert "value copy.1" in violation.where
     assert violation.source == LINE
     assert NoCopyInLoopAbove(LEAF_BYTES).check(program).holds
@@ -190,7 +190,7 @@ def test_a_dump_that_cannot_tell_does_not_pass(expectation: Expectation) -> None
     partial = Program(Plan((), module=HloModule("m", computations, None, complete=False)))
     assert expectation.check(straight).violations[0].found == "none"
     for program in (partial, Program(Plan(()))):
-        assert "no whole HLO module" in expectation.check(program).violations[0].found
+        assert "no complete HLO module" in expectation.check(program).violations[0].found
 
 
 @pytest.mark.parametrize("expectation", [NoCopyInLoopAbove(2048, because="x"), LoopOfTrips(4)])

@@ -1,4 +1,4 @@
-"""The vocabulary of expectations. All are frozen dataclasses; every field is plain data."""
+"""The expectations. All are frozen dataclasses whose fields are plain data."""
 
 from xlapipe.expect.collectives import (
     CollectiveBytes,

@@ -1,81 +1,102 @@
-"""Expectations of collectives: how many, of how many bytes, asked for or not, overlapped."""
+"""Expectations of collectives: number, bytes and overlap with computation."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.missing_parts import no_module
+from xlapipe.expect.wording import counted
 from xlapipe.plan.collectives import Collective
 from xlapipe.plan.hlo import COLLECTIVES
 from xlapipe.plan.program import Program
 from xlapipe.plan.shapes import shape_bytes
 
+# Instructions that a violation lists.
+_MAX_LISTED = 8
+
+
+class _CollectiveExpectation(Expectation):
+    """Base class of expectations of the compiled collectives of one kind.
+
+    Attributes:
+      kind: XLA's name, e.g. `all-gather`; None for all kinds. Each subclass declares it as a
+        field, at its own position among the parameters.
+    """
+
+    kind: str | None
+
+    def check(self, program: Program) -> Finding:
+        collectives = program.plan.collectives
+        if collectives is None:
+            return self.finding("unknown", no_module("collectives"))
+        if (violation := unknown_kind(self.kind)) is not None:
+            return self.finding("unknown", violation)
+        return self._check(collectives, of_kind(collectives, self.kind))
+
+    @abstractmethod
+    def _check(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
+        """Check the collectives of the program, of which `matching` have the kind."""
+
 
 @dataclass(frozen=True)
-class CollectiveCount(Expectation):
-    """Exactly `count` collectives of XLA's `kind` (`all-gather`, …; None: of any).
+class CollectiveCount(_CollectiveExpectation):
+    """Exactly `count` collectives of XLA's `kind` (e.g. `all-gather`; None: of any kind).
 
-    Several that XLA combined are one. One in a loop's body is one, whatever the loop's trips.
+    Collectives that XLA combined count as one. A collective in a loop body counts once,
+    independent of the trip count.
     """
 
     count: int
     kind: str | None = None
 
-    def check(self, program: Program) -> Finding:
-        collectives = program.plan.collectives
-        if collectives is None:
-            return self.finding("unknown", no_module())
-        if (wrong := wrong_kind(self.kind)) is not None:
-            return self.finding("unknown", wrong)
-        found = of_kind(collectives, self.kind)
+    def _check(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
         measured = kind_counts(collectives)
-        if len(found) == self.count:
+        if len(matching) == self.count:
             return self.finding(measured)
         return self.finding(
             measured,
             Violation(
                 f"{self.count} × {self.kind or 'a collective'}",
-                f"{len(found)} ({measured})",
-                ", ".join(each.instruction for each in found[:8]),
-                found[-1].source if found else None,
-                "look whether XLA combined several, turned one into another, or added some for "
-                "how arguments and results are sharded",
+                f"{len(matching)} ({measured})",
+                ", ".join(collective.instruction for collective in matching[:_MAX_LISTED]),
+                matching[-1].source if matching else None,
+                "check whether XLA combined several, replaced one by another kind, or added some "
+                "because of the shardings of arguments and results",
             ),
         )
 
 
 @dataclass(frozen=True)
-class CollectiveBytes(Expectation):
-    """The collectives of `kind` have exactly `size_bytes` of results, on one device in a step.
+class CollectiveBytes(_CollectiveExpectation):
+    """The results of all collectives of `kind` total `size_bytes`, on one device in one step.
 
-    `operands=True` counts what goes in instead. A loop's trips count; combining changes nothing.
+    `operands=True` counts operands instead. A collective in a loop counts once per trip;
+    combining collectives does not change the total.
     """
 
     size_bytes: int
     kind: str | None = None
     operands: bool = False
 
-    def check(self, program: Program) -> Finding:
-        collectives = program.plan.collectives
-        if collectives is None:
-            return self.finding("unknown", no_module())
-        if (wrong := wrong_kind(self.kind)) is not None:
-            return self.finding("unknown", wrong)
-        total, violations = 0, []
+    def _check(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
+        total_bytes, violations = 0, []
         side = "operands" if self.operands else "results"
-        found = of_kind(collectives, self.kind)
-        for each in found:
-            step = each.of_step(_bytes_of(each, self.operands))
-            if step is None:
-                violations.append(_untold(each))
+        for collective in matching:
+            step_bytes = collective.of_step(self._bytes_of(collective))
+            if step_bytes is None:
+                violations.append(_unknown_bytes(collective))
             else:
-                total += step
-        measured = f"{total:,} B of {side} in {len(found)} collectives"
-        if not violations and total != self.size_bytes:
-            largest = max(found, key=lambda each: _bytes_of(each, self.operands) or 0, default=None)
+                total_bytes += step_bytes
+        measured = f"{total_bytes:,} B of {side} in {counted(len(matching), 'collective')}"
+        if not violations and total_bytes != self.size_bytes:
+            largest = max(
+                matching, key=lambda collective: self._bytes_of(collective) or 0, default=None
+            )
             violations.append(
                 Violation(
                     f"{self.size_bytes:,} B of {side} of {self.kind or 'all collectives'}",
-                    f"{total:,} B, {total - self.size_bytes:+,} B",
+                    f"{total_bytes:,} B, {total_bytes - self.size_bytes:+,} B",
                     describe(largest) if largest is not None else "",
                     largest.source if largest is not None else None,
                     "compare shapes, dtypes and the number of devices with the formula",
@@ -83,72 +104,62 @@ class CollectiveBytes(Expectation):
             )
         return self.finding(measured, *violations)
 
+    def _bytes_of(self, collective: Collective) -> int | None:
+        return collective.operand_bytes if self.operands else collective.output_bytes
+
 
 @dataclass(frozen=True)
-class CollectiveEach(Expectation):
-    """Every array that a collective of `kind` results in has `size_bytes`, on one device.
+class CollectiveEach(_CollectiveExpectation):
+    """Every array in the result of a collective of `kind` has `size_bytes`, on one device.
 
-    One that XLA combined has several arrays. (Of all-reduces of several arrays XLA may make one
-    of an array that holds them all: state `CollectiveBytes` for those.)
+    A collective that XLA combined has several arrays. (XLA may combine several all-reduces into
+    one of a single array that contains all of theirs: use `CollectiveBytes` for all-reduces.)
     """
 
     kind: str
     size_bytes: int
 
-    def check(self, program: Program) -> Finding:
-        collectives = program.plan.collectives
-        if collectives is None:
-            return self.finding("unknown", no_module())
-        if (wrong := wrong_kind(self.kind)) is not None:
-            return self.finding("unknown", wrong)
-        found = of_kind(collectives, self.kind)
+    def _check(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
         violations = [
             Violation(
                 f"{self.size_bytes:,} B from each {self.kind}",
-                f"{_said(shape_bytes(shape))} ({shape})",
-                describe(each),
-                each.source,
+                f"{_bytes_text(shape_bytes(shape))} ({shape})",
+                describe(collective),
+                collective.source,
                 "compare the shape, its dtype and the number of devices with the formula",
             )
-            for each in found
-            for shape in each.results
+            for collective in matching
+            for shape in collective.results
             if shape_bytes(shape) != self.size_bytes
         ]
-        if not found:
+        if not matching:
             violations.append(_none_of(self.kind, collectives))
-        arrays = sum(len(each.results) for each in found)
-        return self.finding(f"{arrays} arrays in {len(found)} collectives", *violations)
+        array_count = sum(len(collective.results) for collective in matching)
+        return self.finding(
+            f"{counted(array_count, 'array')} in {counted(len(matching), 'collective')}",
+            *violations,
+        )
 
 
 @dataclass(frozen=True)
-class CollectivesOverlap(Expectation):
-    """Every collective of `kind` runs beside work that is scheduled between its start and end.
+class CollectivesOverlap(_CollectiveExpectation):
+    """Every collective of `kind`, except `all_but`, overlaps with other work.
 
-    But for at most `all_but` of them: before the first gather, and behind the last scatter, there
-    may be nothing to compute. `gemms=True` asks for a matrix product between them.
+    Work overlaps if it is scheduled between the start and the end of an asynchronous collective.
+    Before the first gather and after the last scatter there may be nothing to compute, hence
+    `all_but`. `gemms=True` requires a matrix product among the work.
     """
 
     kind: str
     all_but: int = 0
     gemms: bool = False
 
-    def check(self, program: Program) -> Finding:
-        collectives = program.plan.collectives
-        if collectives is None:
-            return self.finding("unknown", no_module())
-        if (wrong := wrong_kind(self.kind)) is not None:
-            return self.finding("unknown", wrong)
-        found = of_kind(collectives, self.kind)
-        alone = [
-            each
-            for each in found
-            if not (each.overlapped_gemms if self.gemms else each.overlapped_by)
-            or not each.asynchronous
-        ]
-        measured = f"{len(found) - len(alone)} of {len(found)} overlapped"
-        if not found:
+    def _check(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
+        exposed = [collective for collective in matching if not self._overlaps(collective)]
+        measured = f"{len(matching) - len(exposed)} of {len(matching)} overlapped"
+        if not matching:
             return self.finding(measured, _none_of(self.kind, collectives))
-        if len(alone) <= self.all_but:
+        if len(exposed) <= self.all_but:
             return self.finding(measured)
         work = "a gemm" if self.gemms else "work"
         return self.finding(
@@ -156,85 +167,85 @@ class CollectivesOverlap(Expectation):
             *(
                 Violation(
                     f"{work} between start and end of every {self.kind}"
-                    + (f" but {self.all_but}" if self.all_but else ""),
-                    f"{each.instruction} is {_how(each)}",
-                    describe(each),
-                    each.source,
-                    "ask for it earlier than its result is read, or look at the combiner's "
-                    "thresholds (xla_gpu_…_combine_threshold_bytes): one of all waits for all",
+                    + (f" except {self.all_but}" if self.all_but else ""),
+                    f"{collective.instruction} {_overlap_text(collective)}",
+                    describe(collective),
+                    collective.source,
+                    "issue the collective earlier than its result is read, or lower the "
+                    "combiner's thresholds (xla_gpu_…_combine_threshold_bytes): a combined "
+                    "collective waits for all of its operands",
                 )
-                for each in alone
+                for collective in exposed
             ),
         )
 
+    def _overlaps(self, collective: Collective) -> bool:
+        work = collective.overlapped_gemms if self.gemms else collective.overlapped_by
+        return collective.asynchronous and bool(work)
 
-def _how(collective: Collective) -> str:
+
+def _overlap_text(collective: Collective) -> str:
     if not collective.asynchronous:
-        return "synchronous"
-    work = len(collective.overlapped_by)
-    return f"beside {work} instructions, none of them a gemm" if work else "beside nothing"
+        return "is synchronous"
+    if not collective.overlapped_by:
+        return "overlaps with nothing"
+    return f"overlaps with {counted(len(collective.overlapped_by), 'instruction')}, but no gemm"
 
 
 def of_kind(collectives: Sequence[Collective], kind: str | None) -> list[Collective]:
-    """Those of a kind; all for None."""
-    return [each for each in collectives if kind in (None, each.kind)]
-
-
-def _bytes_of(collective: Collective, operands: bool) -> int | None:
-    return collective.operand_bytes if operands else collective.output_bytes
+    """The collectives of a kind; all of them if `kind` is None."""
+    return [collective for collective in collectives if kind in (None, collective.kind)]
 
 
 def kind_counts(collectives: Sequence[Collective]) -> str:
     """`2 all-gather, 1 reduce-scatter`."""
-    counts = {kind: sum(each.kind == kind for each in collectives) for kind in sorted(COLLECTIVES)}
+    counts = {kind: len(of_kind(collectives, kind)) for kind in sorted(COLLECTIVES)}
     return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "none"
 
 
 def describe(collective: Collective) -> str:
     """`all-gather.2 of bf16[16,16]{1,0}, bf16[16,16]{1,0} over 2 devices`."""
     size = collective.group_size
-    over = "" if size is None else f" over {size} devices"
+    over = "" if size is None else f" over {counted(size, 'device')}"
     return f"{collective.instruction} of {', '.join(collective.results)}{over}"
 
 
-def _said(size_bytes: int | None) -> str:
-    return "unknown bytes" if size_bytes is None else f"{size_bytes:,} B"
+def _bytes_text(size_bytes: int | None) -> str:
+    return "an unknown number of bytes" if size_bytes is None else f"{size_bytes:,} B"
 
 
-def _untold(collective: Collective) -> Violation:
-    often = collective.executions is None
+def _unknown_bytes(collective: Collective) -> Violation:
+    name = f"{collective.kind} {collective.instruction}"
+    if collective.executions is None:
+        found = f"{name} runs an unknown number of times"
+        advice = (
+            "it is in a branch or in a loop with an unknown trip count: use a scan or a static "
+            "trip count"
+        )
+    else:
+        found = f"{name} has an unknown number of bytes"
+        advice = "its shapes are dynamic, or an operand is an element of a tuple"
     return Violation(
-        "bytes of a step that the plan tells",
-        f"{collective.kind} {collective.instruction} "
-        + ("runs who knows how often" if often else "is of unknown bytes"),
+        "collectives with a known number of bytes per step",
+        found,
         describe(collective),
         collective.source,
-        "it is in a loop of unknown trips or in a branch: use a scan or a static number of trips"
-        if often
-        else "its shapes are dynamic, or a part of a tuple",
+        advice,
     )
 
 
-def _none_of(kind: str, collectives: Sequence[Collective]) -> Violation:
+def _none_of(kind: str | None, collectives: Sequence[Collective]) -> Violation:
     return Violation(
         f"a collective of kind {kind}",
-        f"none (there are: {kind_counts(collectives)})",
-        advice="look whether XLA turned it into another kind, or found that nothing reads it",
+        f"none (the program has: {kind_counts(collectives)})",
+        advice="check whether XLA replaced it by another kind, or removed it because nothing "
+        "reads its result",
     )
 
 
-def wrong_kind(kind: str | None) -> Violation | None:
-    """What is wrong with a kind that XLA does not know, of which there would always be none."""
+def unknown_kind(kind: str | None) -> Violation | None:
+    """The violation for a kind that XLA does not have; None for XLA's kinds and for None."""
     if kind is None or kind in COLLECTIVES:
         return None
     known = ", ".join(sorted(COLLECTIVES))
-    return Violation(f"a kind of collective: {known}", f"{kind!r}", advice="use XLA's own name")
-
-
-def no_module() -> Violation:
-    """What is wrong with a dump of which collectives cannot be told."""
-    return Violation(
-        "the collectives of the module",
-        "the dump holds no whole HLO module",
-        advice="dump with xla_dump_hlo_as_proto or xla_dump_hlo_as_text",
-    )
+    return Violation(f"a kind of collective: {known}", f"{kind!r}", advice="use XLA's name")

@@ -1,9 +1,10 @@
-"""Expectations of copies: none that is large, none of data that was never written."""
+"""Expectations of copies: no large copies, and no copies of undefined data."""
 
 from dataclasses import dataclass
 
-from xlapipe.expect.collectives import no_module
 from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.missing_parts import no_module
+from xlapipe.expect.wording import counted
 from xlapipe.plan.copies import find_copies
 from xlapipe.plan.program import Program
 from xlapipe.plan.undefined_copies import undefined_copies
@@ -24,35 +25,39 @@ class NoCopyAbove(Expectation):
                 f"allocation {copy.allocation}, value {copy.value}"
                 + (f" ({copy.op_name})" if copy.op_name else ""),
                 copy.source,
-                "donate the buffer and update it in place (`x.at[i].set(v)`), "
-                "and read nothing of the old value afterwards",
+                "donate the buffer, update it in place (`x.at[i].set(v)`), and do not read the "
+                "old value after the update",
             )
             for copy in copies
             if copy.copied_bytes > self.limit_bytes
         ]
         largest = copies[0].copied_bytes if copies else 0
-        return self.finding(f"{len(copies)} copies, largest {largest:,} B", *violations)
+        return self.finding(
+            f"{counted(len(copies), 'copy', 'copies')}, largest {largest:,} B", *violations
+        )
 
 
 @dataclass(frozen=True)
 class NoUndefinedCopy(Expectation):
-    """Nothing copies, broadcasts or otherwise moves memory that was never written.
+    """No instruction copies, broadcasts or otherwise moves memory that was never written.
 
-    Such memory is that of `jax.lax.empty` and of XLA's AllocateBuffer.
+    Such memory comes from `jax.lax.empty`, i.e. XLA's AllocateBuffer.
     """
 
     def check(self, program: Program) -> Finding:
         copies = undefined_copies(program.plan)
         if copies is None:
-            return self.finding("unknown", no_module())
+            return self.finding("unknown", no_module("instructions"))
         violations = [
             Violation(
                 "no copy of undefined data",
-                f"{copy.instruction} writes {copy.size_bytes:,} B of {copy.buffer}",
+                f"{copy.instruction} copies {copy.size_bytes:,} B of {copy.buffer}, undefined data",
                 f"instruction {copy.instruction}" + (f" ({copy.op_name})" if copy.op_name else ""),
                 copy.source,
-                "return or donate the buffer once, and write to it before it is read",
+                "write to the buffer before it is read, and return or donate it only once",
             )
             for copy in copies
         ]
-        return self.finding(f"{len(copies)} copies of undefined data", *violations)
+        return self.finding(
+            f"{counted(len(copies), 'copy', 'copies')} of undefined data", *violations
+        )

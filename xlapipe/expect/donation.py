@@ -1,10 +1,11 @@
-"""Expectations of donation: which arguments are written over, and why others are not."""
+"""Expectations of donation: which arguments are aliased to outputs, and why others are not."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.expect.memory import describe, nothing_named
+from xlapipe.expect.memory import describe, no_leaf_named
+from xlapipe.expect.wording import counted
 from xlapipe.plan.donation import Donation, DonationOutcome, donations, partner_of
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.program import ArgumentLeaf, Program
@@ -12,10 +13,10 @@ from xlapipe.plan.program import ArgumentLeaf, Program
 
 @dataclass(frozen=True)
 class Donated(Expectation):
-    """Every argument leaf named `name` is donated, aliased, and copied nowhere.
+    """Every argument leaf named `name` is donated, aliased and not copied.
 
-    Copies of half of a leaf or more count, if they are of more than `copies_up_to_bytes`: XLA
-    may well copy a small weight, so as to compute its gradient in the donated buffer.
+    Only copies of half of a leaf or more count, and only those of more than `copies_up_to_bytes`:
+    XLA may copy a small weight in order to compute its gradient in the donated buffer.
     """
 
     name: str
@@ -32,7 +33,7 @@ class Donated(Expectation):
 
 @dataclass(frozen=True)
 class Aliased(Expectation):
-    """Every argument leaf named `name` is donated and aliased to an output, copies or not."""
+    """Every argument leaf named `name` is donated and aliased to an output; copies are allowed."""
 
     name: str
 
@@ -42,10 +43,10 @@ class Aliased(Expectation):
 
 @dataclass(frozen=True)
 class GivenUp(Expectation):
-    """Every argument leaf named `name` is donated: written over, or free when the step ends.
+    """Every argument leaf named `name` is donated: aliased, or freed when the step ends.
 
-    An output of another size cannot be written over it; its memory is the next step's all the
-    same. JAX gives up no leaf to which no output has as many elements.
+    An output of another size cannot alias the leaf, but the leaf's memory is still free for the
+    next step. JAX does not donate a leaf if no output has the same number of elements.
     """
 
     name: str
@@ -64,22 +65,23 @@ def _check_leaves(
     leaves = program.arguments_named(name)
     rows = {row.path: row for row in donations(program)}
     word = "given up" if isinstance(expectation, GivenUp) else "aliased"
-    violations = [] if leaves else [nothing_named(program, name)]
-    held_bytes = 0
+    violations = [] if leaves else [no_leaf_named(program, name)]
+    donated_bytes = 0
     for leaf in leaves:
         row = rows.get(leaf.path)
         if row is not None and holds(row):
-            held_bytes += leaf.size_bytes
+            donated_bytes += leaf.size_bytes
         else:
             violations.append(
-                _not_donated(program, leaf) if row is None else _came_to_nothing(program, leaf, row)
+                _not_donated(program, leaf) if row is None else _failed(program, leaf, row)
             )
-    return expectation.finding(f"{len(leaves)} leaves, {held_bytes:,} B {word}", *violations)
+    leaf_count = counted(len(leaves), "leaf", "leaves")
+    return expectation.finding(f"{leaf_count}, {donated_bytes:,} B {word}", *violations)
 
 
 @dataclass(frozen=True)
 class NotAliased(Expectation):
-    """No argument leaf named `name` is written over by an output."""
+    """No argument leaf named `name` is aliased to an output."""
 
     name: str = "*"
 
@@ -96,7 +98,9 @@ class NotAliased(Expectation):
             for number, alias in aliases.items()
             if number in leaves or self.name == "*"
         ]
-        return self.finding(f"{len(aliases)} aliases in the module", *violations)
+        return self.finding(
+            f"{counted(len(aliases), 'alias', 'aliases')} in the module", *violations
+        )
 
 
 def _where_parameter(plan: Plan, number: int | None) -> str:
@@ -108,7 +112,7 @@ def _expected(leaf: ArgumentLeaf) -> str:
     return f"{leaf.path} ({leaf.dtype}{list(leaf.shape)}, {leaf.size_bytes:,} B) is aliased"
 
 
-def _came_to_nothing(program: Program, leaf: ArgumentLeaf, row: Donation) -> Violation:
+def _failed(program: Program, leaf: ArgumentLeaf, row: Donation) -> Violation:
     aliased = f"donated and aliased to {row.output}, but" if row.output else "donated, but"
     return Violation(
         _expected(leaf) + (" and not copied" if row.copies else ""),
@@ -124,7 +128,7 @@ def _not_donated(program: Program, leaf: ArgumentLeaf) -> Violation:
     partner, source = partner_of(program, leaf)
     return Violation(
         _expected(leaf),
-        "it is not donated" + (f"; {partner.path} takes memory of its own" if partner else ""),
+        "it is not donated" + (f"; {partner.path} has a separate allocation" if partner else ""),
         _where_parameter(plan, leaf.parameter_number),
         source,
         f"add the argument {leaf.path.split('[')[0].split('.')[0]!r} to donate_argnums",

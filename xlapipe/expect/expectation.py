@@ -1,4 +1,4 @@
-"""What an expectation is, and what it answers."""
+"""The base class of expectations, and the result of checking one."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
@@ -9,13 +9,13 @@ from xlapipe.plan.program import Program
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One place where the plan is not as expected.
+    """One place where the plan differs from the expectation.
 
     Attributes:
-      expected, found: in words, with bytes.
-      where: the allocation and the instruction.
-      source: the line of the program, from the HLO's metadata.
-      advice: what to try.
+      expected, found: in words, with exact bytes.
+      where: the allocation, value or instruction.
+      source: line of the program, from the HLO's metadata.
+      advice: what to try, as an imperative sentence.
     """
 
     expected: str
@@ -27,12 +27,12 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The answer to one expectation; it holds if there are no violations.
+    """The result of checking one expectation; the expectation holds if there are no violations.
 
     Attributes:
       expectation: as its author wrote it.
       because: the author's formula or reason.
-      measured: the figure that was held against the expectation.
+      measured: the figure that was checked, as text.
     """
 
     expectation: str
@@ -47,11 +47,11 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation(ABC):
-    """Base of the vocabulary. Subclasses are frozen dataclasses of plain data.
+    """Base class of all expectations. Subclasses are frozen dataclasses of plain data.
 
     Attributes:
-      because: the formula or the reason, in words.
-      under: the GEMM policy under which it is held; None for every policy.
+      because: the formula or the reason for the expectation, in words.
+      under: the GEMM policy under which it is checked; None for every policy.
     """
 
     because: str = field(default="", kw_only=True)
@@ -59,9 +59,10 @@ class Expectation(ABC):
 
     @abstractmethod
     def check(self, program: Program) -> Finding:
-        """Holds the program's plan against the expectation."""
+        """Check the program's plan."""
 
     def finding(self, measured: str, *violations: Violation) -> Finding:
+        """The result of this expectation for a measured figure."""
         return Finding(str(self), self.because, measured, violations)
 
     def __str__(self) -> str:
@@ -77,14 +78,14 @@ def _brief(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, tuple) and len(value) > 4:
-        return f"({_brief(value[0])}, … {len(value)} in all)"
+        return f"({_brief(value[0])}, … {len(value)} in total)"
     if isinstance(value, tuple):
         return f"({', '.join(map(_brief, value))})"
     return repr(value) if isinstance(value, str) else str(value)
 
 
 def check_all(expectations: tuple[Expectation, ...], program: Program) -> tuple[Finding, ...]:
-    """Checks those expectations that apply under the program's GEMM policy."""
+    """Check the expectations that apply under the program's GEMM policy."""
     return tuple(
         expectation.check(program)
         for expectation in expectations

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
+from inspect import isabstract
 from typing import Any
 
 from xlapipe.errors import DumpError
@@ -38,14 +39,14 @@ _CLASSES: Mapping[str, type[Any]] = {
         cls.__name__: cls
         for module in _MODULES
         for cls in vars(module).values()
-        if isinstance(cls, type) and issubclass(cls, Expectation) and cls is not Expectation
+        if isinstance(cls, type) and issubclass(cls, Expectation) and not isabstract(cls)
     },
     "Matmul": gemms.Matmul,
 }
 
 
 def expectation_to_json(expectation: Expectation) -> dict[str, Any] | None:
-    """Plain data for `expectation`; None for a class that is not of xlapipe's vocabulary."""
+    """`expectation` as plain data; None for a class that xlapipe does not define."""
     if _CLASSES.get(type(expectation).__name__) is not type(expectation):
         return None
     return dict(_encode(expectation))
@@ -55,11 +56,14 @@ def expectation_from_json(data: Any, *, where: str) -> Expectation:
     """The expectation that `expectation_to_json` wrote.
 
     Raises:
-      DumpError: unknown kind, or fields that are not those of the kind.
+      DumpError: the kind is unknown, or the fields do not fit the kind.
     """
     decoded = _decode(data, where)
     if not isinstance(decoded, Expectation):
-        raise DumpError(f"{where}: expected a recorded expectation, found {data!r:.80}")
+        raise DumpError(
+            f"{where}: expected a recorded expectation, found {data!r:.80}; "
+            "fix: dump the workload again"
+        )
     return decoded
 
 
@@ -86,10 +90,13 @@ def _decode(data: Any, where: str) -> Any:
     cls = _CLASSES.get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise DumpError(
-            f"{where}: expectation of unknown kind {kind!r}; expected one of "
-            f"{', '.join(sorted(_CLASSES))}; was the dump made by a newer xlapipe?"
+            f"{where}: expected an expectation of kind {', '.join(sorted(_CLASSES))}, found "
+            f"{kind!r}; fix: read the dump with the version of xlapipe that wrote it"
         )
     try:
         return cls(**arguments)
     except TypeError as error:
-        raise DumpError(f"{where}: expectation {kind}: {error}") from error
+        raise DumpError(
+            f"{where}: expected the parameters of {kind}, found {sorted(arguments)} ({error}); "
+            "fix: dump the workload again"
+        ) from error

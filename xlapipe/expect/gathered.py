@@ -1,20 +1,24 @@
-"""Expectations of gathered data: how much of it is alive, and for how long."""
+"""Expectations of gathered values: how many bytes are alive, and for how long."""
 
 from dataclasses import dataclass
 
-from xlapipe.expect.collectives import no_module
 from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.missing_parts import no_live_ranges, no_module
+from xlapipe.expect.wording import counted
 from xlapipe.plan.gathered_values import GatheredValue, gathered_values, most_alive
 from xlapipe.plan.program import Program
+
+# Gathered values that a violation lists.
+_MAX_LISTED = 8
 
 
 @dataclass(frozen=True)
 class GatheredLiveAtMost(Expectation):
-    """Values that hold gathered data take at most `limit_bytes` at any one position.
+    """Gathered values take at most `limit_bytes` at any schedule position.
 
-    Counted are results of all-gathers and what is moved from them, where they lie (see
-    `xlapipe.plan.gathered_values`): also the stack in which a scan keeps a gathered weight for its
-    backward pass.
+    Gathered values are the results of all-gathers and the values moved from them, e.g. the stack
+    in which a scan saves a gathered weight for its backward pass (see
+    `xlapipe.plan.gathered_values`).
     """
 
     limit_bytes: int
@@ -22,42 +26,45 @@ class GatheredLiveAtMost(Expectation):
     def check(self, program: Program) -> Finding:
         values = gathered_values(program.plan)
         if values is None:
-            return self.finding("unknown", _not_told(program))
-        found, holders = most_alive(values)
-        measured = f"{found:,} B of {len(values)} gathered values"
-        if found <= self.limit_bytes:
+            return self.finding("unknown", _missing_part(program))
+        alive_bytes, alive = most_alive(values)
+        measured = f"{alive_bytes:,} B of {counted(len(values), 'gathered value')}"
+        if alive_bytes <= self.limit_bytes:
             return self.finding(measured)
-        largest = max(holders, key=lambda value: value.size_bytes)
-        listed = ", ".join(f"{value.name} ({value.size_bytes:,} B)" for value in holders[:8])
+        largest = max(alive, key=lambda value: value.size_bytes)
+        listed = ", ".join(
+            f"{value.name} ({value.size_bytes:,} B)" for value in alive[:_MAX_LISTED]
+        )
         return self.finding(
             measured,
             Violation(
-                f"at most {self.limit_bytes:,} B of gathered values alive at once",
-                f"{found:,} B: {listed}" + (f", … {len(holders)}" if len(holders) > 8 else ""),
+                f"at most {self.limit_bytes:,} B of gathered values alive at the same time",
+                f"{alive_bytes:,} B: {listed}"
+                + (f", … {len(alive)} in total" if len(alive) > _MAX_LISTED else ""),
                 _where(largest),
                 largest.collective.source,
-                "gather again in the backward pass instead of saving the weight (jax.checkpoint "
-                "with a policy that saves no gathered weight), and gather where it is used",
+                "gather each weight where it is used, and again in the backward pass instead of "
+                "saving it (jax.checkpoint with a policy that saves no gathered weight)",
             ),
         )
 
 
 @dataclass(frozen=True)
 class GatheredEndAtUse(Expectation):
-    """Every value that holds gathered data ends at an instruction that reads it.
+    """Every gathered value's live range ends at an instruction that reads it.
 
-    That is, none is handed out as an output or lives to the end of the step. A loop that reads it
-    at each trip is such an instruction.
+    So no gathered value is an output or alive to the end of the step. A loop that reads the value
+    in each trip counts as one instruction.
     """
 
     def check(self, program: Program) -> Finding:
         values = gathered_values(program.plan)
         if values is None:
-            return self.finding("unknown", _not_told(program))
+            return self.finding("unknown", _missing_part(program))
         violations = [
             Violation(
                 f"{value.name} ({value.size_bytes:,} B) ends at its last reader",
-                "it is an output, or lives to the end of the step",
+                "it is an output, or alive to the end of the step",
                 _where(value),
                 value.collective.source,
                 "return the shard, not the gathered array",
@@ -65,7 +72,7 @@ class GatheredEndAtUse(Expectation):
             for value in values
             if value.is_output
         ]
-        return self.finding(f"{len(values)} gathered values", *violations)
+        return self.finding(counted(len(values), "gathered value"), *violations)
 
 
 def _where(value: GatheredValue) -> str:
@@ -75,11 +82,7 @@ def _where(value: GatheredValue) -> str:
     )
 
 
-def _not_told(program: Program) -> Violation:
+def _missing_part(program: Program) -> Violation:
     if program.plan.collectives is None:
-        return no_module()
-    return Violation(
-        "live ranges of the gathered values",
-        "the dump holds none",
-        advice="put XLA's *live-range.txt beside the dump",
-    )
+        return no_module("collectives")
+    return no_live_ranges("the gathered values")

@@ -1,35 +1,36 @@
-"""Expectations of matrix products: how many, on which backend, asked for and found."""
+"""Expectations of matrix products: number, backend, and the dots that they come from."""
 
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.wording import counted
 from xlapipe.plan.gemms import Gemm
 from xlapipe.plan.program import Program, RequestedDot
 
 
 @dataclass(frozen=True)
 class GemmCount(Expectation):
-    """Exactly `count` matrix products run on one of `backends` (none named: on any)."""
+    """Exactly `count` matrix products run on one of `backends` (empty: on any backend)."""
 
     count: int
     backends: tuple[str, ...] = ()
 
     def check(self, program: Program) -> Finding:
-        found = [
+        matching = [
             gemm
             for gemm in program.plan.gemms
             if not self.backends or gemm.backend in self.backends
         ]
         measured = backend_counts(program.plan.gemms)
-        if len(found) == self.count:
+        if len(matching) == self.count:
             return self.finding(measured)
-        others = [gemm for gemm in program.plan.gemms if gemm not in found]
-        example = next(iter(others or found), None)
+        others = [gemm for gemm in program.plan.gemms if gemm not in matching]
+        example = next(iter(others or matching), None)
         return self.finding(
             measured,
             Violation(
-                f"{self.count} gemms on {' or '.join(self.backends) or 'any backend'}",
-                f"{len(found)} ({measured})",
+                f"{counted(self.count, 'gemm')} on {' or '.join(self.backends) or 'any backend'}",
+                f"{len(matching)} ({measured})",
                 _describe(example) if example is not None else "",
                 example.source if example is not None else None,
                 "set the GEMM policy (`--gemm cublas|triton`), or look for dots that XLA merged, "
@@ -40,11 +41,11 @@ class GemmCount(Expectation):
 
 @dataclass(frozen=True)
 class Matmul:
-    """A dot that the model asks for `count` times within the name scope `scope`.
+    """A dot that the model contains `count` times in the name scope `scope`.
 
     Attributes:
-      backends: those it may go to; none named: any.
-      merged_into: how many gemms XLA may make of the `count` dots, where it merges some.
+      backends: the allowed backends; empty: any.
+      merged_into: number of gemms after optimisation, if XLA merges some of the `count` dots.
     """
 
     scope: str
@@ -58,7 +59,7 @@ class Matmul:
 
 @dataclass(frozen=True)
 class MatmulsAccounted(Expectation):
-    """Every dot of the program is one of `matmuls`, and is found after optimisation."""
+    """Every dot of the program is one of `matmuls`, and each of these is in the compiled module."""
 
     matmuls: tuple[Matmul, ...]
 
@@ -68,25 +69,25 @@ class MatmulsAccounted(Expectation):
         requested = program.requested_dots
         for matmul in self.matmuls:
             inside = [gemm for gemm in gemms if _within(matmul.scope, gemm.op_name)]
-            violations.extend(_account(matmul, inside, requested))
+            violations.extend(_matmul_violations(matmul, inside, requested))
             gemms = [gemm for gemm in gemms if gemm not in inside]
         violations.extend(
             Violation(
-                "every gemm belongs to a matmul of the model",
+                "every gemm in the scope of a listed matmul",
                 f"{gemm.backend} gemm outside all scopes ({gemm.op_name})",
                 _describe(gemm),
                 gemm.source,
-                "give the matmul a jax.named_scope and list it, or remove it",
+                "put the matmul in a jax.named_scope and list it, or remove it",
             )
             for gemm in gemms
         )
         scopes = tuple(matmul.scope for matmul in self.matmuls)
         violations.extend(
             Violation(
-                "every dot of the program is a matmul of the model",
+                "every dot of the program in the scope of a listed matmul",
                 f"dot outside all scopes: {dot.op_name} {dot.shape}",
                 source=dot.source,
-                advice="give the matmul a jax.named_scope and list it, or remove it",
+                advice="put the matmul in a jax.named_scope and list it, or remove it",
             )
             for dot in requested or ()
             if not any(_within(scope, dot.op_name) for scope in scopes)
@@ -96,9 +97,10 @@ class MatmulsAccounted(Expectation):
 
 @dataclass(frozen=True)
 class FastAccumulation(Expectation):
-    """Float8 gemms of cuBLASLt sum fast exactly within the name scopes `scopes`.
+    """Float8 gemms on cuBLASLt use fast accumulation in the name scopes `scopes` and only there.
 
-    Fast sums stay in the tensor cores' narrow accumulator; others are promoted to float32.
+    Fast accumulation keeps sums in the tensor cores' narrow accumulator; otherwise they are
+    promoted to float32.
     """
 
     scopes: tuple[str, ...]
@@ -107,32 +109,34 @@ class FastAccumulation(Expectation):
         gemms = [gemm for gemm in program.plan.gemms if gemm.fast_accumulation is not None]
         violations = []
         for gemm in gemms:
-            wanted = any(within_differentiated(scope, gemm.op_name) for scope in self.scopes)
-            if gemm.fast_accumulation is not wanted:
+            expects_fast = any(within_differentiated(scope, gemm.op_name) for scope in self.scopes)
+            if gemm.fast_accumulation is not expects_fast:
                 violations.append(
                     Violation(
-                        f"{'fast' if wanted else 'float32'} accumulation in {gemm.op_name}",
+                        f"{'fast' if expects_fast else 'float32'} accumulation in {gemm.op_name}",
                         "fast" if gemm.fast_accumulation else "float32",
                         _describe(gemm),
                         gemm.source,
-                        "name the dot's algorithm, or its precision: DEFAULT is fast",
+                        "set the dot's algorithm or precision: Precision.DEFAULT is fast",
                     )
                 )
-        fast = sum(gemm.fast_accumulation is True for gemm in gemms)
-        return self.finding(f"{fast} of {len(gemms)} float8 gemms fast", *violations)
+        fast_count = sum(gemm.fast_accumulation is True for gemm in gemms)
+        return self.finding(
+            f"{fast_count} of {counted(len(gemms), 'float8 gemm')} fast", *violations
+        )
 
 
-def _account(
+def _matmul_violations(
     matmul: Matmul, gemms: list[Gemm], requested: tuple[RequestedDot, ...] | None
 ) -> list[Violation]:
     violations = []
     if requested is not None:
-        asked = sum(_within(matmul.scope, dot.op_name) for dot in requested)
-        if asked != matmul.count:
+        requested_count = sum(_within(matmul.scope, dot.op_name) for dot in requested)
+        if requested_count != matmul.count:
             violations.append(
                 Violation(
-                    f"{matmul.count} dots in {matmul.scope} before optimisation",
-                    f"{asked}",
+                    f"{counted(matmul.count, 'dot')} in {matmul.scope} before optimisation",
+                    f"{requested_count}",
                     advice="the model and its expectations disagree: change one of them",
                 )
             )
@@ -140,11 +144,11 @@ def _account(
     if len(gemms) != expected:
         violations.append(
             Violation(
-                f"{expected} gemms in {matmul.scope} after optimisation",
+                f"{counted(expected, 'gemm')} in {matmul.scope} after optimisation",
                 f"{len(gemms)}: " + (", ".join(map(_describe, gemms)) or "none"),
                 source=gemms[0].source if gemms else None,
-                advice="look in after_optimizations.txt for where the dot went: "
-                "merged, folded into a constant, or rewritten",
+                advice="find the dot in after_optimizations.txt: XLA may have merged it, folded "
+                "it into a constant, or rewritten it",
             )
         )
     violations.extend(
@@ -162,15 +166,12 @@ def _account(
 
 
 def _within(scope: str, op_name: str | None) -> bool:
-    """Whether `scope` stands in `op_name` as whole path segments."""
+    """Whether `scope` is in `op_name`, as whole path segments."""
     return op_name is not None and f"/{scope}/" in f"/{op_name}/"
 
 
 def within_differentiated(scope: str, op_name: str | None) -> bool:
-    """Whether `scope` is a segment of `op_name`.
-
-    `jvp(scope)` and `transpose(jvp(scope))`, which autodiff makes, count too.
-    """
+    """Whether `scope` is a segment of `op_name`, also as autodiff's `transpose(jvp(scope))`."""
     segments = (op_name or "").split("/")
     return any(segment.strip(")").rpartition("(")[2] == scope for segment in segments)
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.wording import counted
 from xlapipe.plan.program import Program
 
 
@@ -10,7 +11,7 @@ from xlapipe.plan.program import Program
 class FusionCount(Expectation):
     """Exactly `count` fusions of XLA's `kind` (kLoop, kInput, kOutput, kCustom) and backend kind.
 
-    `backend_kind` is that of a kCustom fusion, in full: `__triton` does not count
+    `backend_kind` is the full backend kind of a kCustom fusion: `__triton` does not match
     `__triton_nested_gemm_fusion`.
     """
 
@@ -19,8 +20,12 @@ class FusionCount(Expectation):
     backend_kind: str | None = None
 
     def check(self, program: Program) -> Finding:
-        fusions = [i for i in program.plan.instructions.values() if i.opcode == "fusion"]
-        found = [
+        fusions = [
+            instruction
+            for instruction in program.plan.instructions.values()
+            if instruction.opcode == "fusion"
+        ]
+        matching = [
             fusion
             for fusion in fusions
             if self.kind in (None, fusion.fusion_kind)
@@ -31,25 +36,25 @@ class FusionCount(Expectation):
             kind = fusion.fusion_backend_kind or fusion.fusion_kind or "?"
             counts[kind] = counts.get(kind, 0) + 1
         measured = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "none"
-        if len(found) == self.count:
+        if len(matching) == self.count:
             return self.finding(measured)
         return self.finding(
             measured,
             Violation(
-                f"{self.count} fusions"
-                + (f" of {self.kind}" if self.kind else "")
-                + (f" by {self.backend_kind}" if self.backend_kind else ""),
-                f"{len(found)} ({measured})",
-                f"instruction {found[-1].name}" if found else "",
-                found[-1].source if found else None,
-                "compare with the golden which operations are fused differently",
+                f"{counted(self.count, 'fusion')}"
+                + (f" of kind {self.kind}" if self.kind else "")
+                + (f" with backend kind {self.backend_kind}" if self.backend_kind else ""),
+                f"{len(matching)} ({measured})",
+                f"instruction {matching[-1].name}" if matching else "",
+                matching[-1].source if matching else None,
+                "compare the fusions with those of the golden",
             ),
         )
 
 
 @dataclass(frozen=True)
 class KernelCount(Expectation):
-    """Exactly `count` calls of the Pallas kernel `name`, by Triton or by Mosaic GPU."""
+    """Exactly `count` calls of the Pallas kernel `name`, compiled by Triton or Mosaic GPU."""
 
     name: str
     count: int
@@ -61,15 +66,15 @@ class KernelCount(Expectation):
             if (kernel := instruction.kernel_name) is not None:
                 counts[kernel] = counts.get(kernel, 0) + 1
         measured = ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
-        found = counts.get(self.name, 0)
-        if found == self.count:
+        calls = counts.get(self.name, 0)
+        if calls == self.count:
             return self.finding(measured)
         return self.finding(
             measured,
             Violation(
-                f"{self.count} calls of kernel {self.name}",
-                f"{found} (kernels: {measured})",
-                advice="look whether the step still takes the path with the kernel, and whether "
-                "XLA dropped calls whose results nothing reads",
+                f"{counted(self.count, 'call')} of kernel {self.name}",
+                f"{calls} (kernels: {measured})",
+                advice="check whether the step still uses the kernel, and whether XLA removed "
+                "calls whose results nothing reads",
             ),
         )

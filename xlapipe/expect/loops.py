@@ -1,8 +1,10 @@
-"""Expectations of while loops: what one trip costs is paid at every trip."""
+"""Expectations of while loops: known trip counts, and no large copies in each trip."""
 
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.missing_parts import no_module
+from xlapipe.expect.wording import counted
 from xlapipe.plan.copies import find_copies
 from xlapipe.plan.loops import Loop, find_loops
 from xlapipe.plan.program import Program
@@ -10,10 +12,10 @@ from xlapipe.plan.program import Program
 
 @dataclass(frozen=True)
 class NoCopyInLoopAbove(Expectation):
-    """No instruction of a while loop that only moves data writes more than `limit_bytes`.
+    """No copy in a while loop writes more than `limit_bytes`.
 
-    Moving is as in `NoCopyAbove`. A program without a loop breaks the expectation, as does a dump
-    that does not hold the loops' bodies.
+    Copies are as in `NoCopyAbove`. A program without a loop violates the expectation, as does a
+    dump without the bodies of loops.
     """
 
     limit_bytes: int
@@ -27,25 +29,29 @@ class NoCopyInLoopAbove(Expectation):
         violations = [
             Violation(
                 f"no copy above {self.limit_bytes:,} B in a while loop",
-                f"{copy.copied_bytes:,} B copied by {copy.instruction} at each trip",
+                f"{copy.copied_bytes:,} B copied by {copy.instruction} in each trip",
                 f"allocation {copy.allocation}, value {copy.value}"
                 + (f" ({copy.op_name})" if copy.op_name else ""),
-                # What XLA itself adds has no line; the loop does.
+                # Copies that XLA inserts have no source line; the loop does.
                 copy.source or program.plan.nearest_source(loop_of[copy.instruction]),
-                "let each leaf of the carry be updated in place, stay at its place in the carry, "
-                "and be read before the update alone",
+                "update each leaf of the carry in place, keep its position in the carry, and read "
+                "the old value only before the update",
             )
             for copy in copies
             if copy.copied_bytes > self.limit_bytes
         ]
         largest = copies[0].copied_bytes if copies else 0
-        measured = f"{len(copies)} copies in {len(loops)} loops, largest {largest:,} B"
+        copy_count = counted(len(copies), "copy", "copies")
+        measured = f"{copy_count} in {counted(len(loops), 'loop')}, largest {largest:,} B"
         return self.finding(measured, *violations)
 
 
 @dataclass(frozen=True)
 class LoopOfTrips(Expectation):
-    """XLA knows of one while loop that it makes `trips` trips, and so need not ask at each."""
+    """XLA knows that exactly one while loop has `trips` trips.
+
+    The host then does not have to read the loop's condition from the device before each trip.
+    """
 
     trips: int
 
@@ -53,18 +59,18 @@ class LoopOfTrips(Expectation):
         loops = _loops(program)
         if not loops:
             return self.finding("no loop", _no_loop(program))
-        known = [loop.trips for loop in loops]
-        measured = ", ".join("unknown" if trips is None else str(trips) for trips in known)
-        if known.count(self.trips) == 1:
+        trip_counts = [loop.trips for loop in loops]
+        measured = ", ".join("unknown" if trips is None else str(trips) for trips in trip_counts)
+        if trip_counts.count(self.trips) == 1:
             return self.finding(f"trips: {measured}")
         return self.finding(
             f"trips: {measured}",
             Violation(
-                f"one loop of {self.trips} trips",
+                f"one loop with {counted(self.trips, 'trip')}",
                 f"trips: {measured}",
                 ", ".join(loop.instruction.name for loop in loops),
                 program.plan.nearest_source(loops[0].instruction.name),
-                "use jax.lax.fori_loop or scan with a number of trips that is static",
+                "use jax.lax.fori_loop or scan with a static trip count",
             ),
         )
 
@@ -77,9 +83,9 @@ def _loops(program: Program) -> tuple[Loop, ...]:
 def _no_loop(program: Program) -> Violation:
     module = program.plan.module
     if module is None or not module.complete:
-        return Violation(
-            "the bodies of while loops",
-            "the dump holds no whole HLO module",
-            advice="dump with xla_dump_hlo_as_proto or xla_dump_hlo_as_text",
-        )
-    return Violation("a while loop", "none", advice="was it unrolled, or is its trip count one?")
+        return no_module("while loops")
+    return Violation(
+        "a while loop",
+        "none",
+        advice="check whether the loop was unrolled or has only one trip: XLA removes such loops",
+    )

@@ -1,4 +1,4 @@
-"""Expectations of allocations: their sizes and their totals."""
+"""Expectations of allocations: sizes, kinds and totals."""
 
 from dataclasses import dataclass
 
@@ -11,18 +11,18 @@ from xlapipe.plan.program import Program
 
 @dataclass(frozen=True)
 class AllocationsAre(Expectation):
-    """Allocations from index `first` on have exactly these sizes (bytes) and kinds."""
+    """The allocations from index `first` on have exactly these sizes (bytes) and kinds."""
 
     allocations: tuple[tuple[int, tuple[str, ...]], ...]
     first: int = 0
 
     def check(self, program: Program) -> Finding:
         last = self.first + len(self.allocations) - 1
-        found = {allocation.index: allocation for allocation in program.plan.allocations}
+        by_index = {allocation.index: allocation for allocation in program.plan.allocations}
         violations = []
         for index, (size, kinds) in enumerate(self.allocations, self.first):
             expected = f"allocation {index}: {size:,} B, {' and '.join(kinds) or 'no kind'}"
-            allocation = found.get(index)
+            allocation = by_index.get(index)
             if allocation is None:
                 violations.append(Violation(expected, "no such allocation"))
             elif allocation.size_bytes != size or set(allocation.kinds) != set(kinds):
@@ -32,7 +32,7 @@ class AllocationsAre(Expectation):
                         f"{allocation.size_bytes:,} B, {' and '.join(allocation.kinds)}",
                         describe(allocation),
                         program.plan.source_in(allocation),
-                        "compare the arguments' and outputs' shapes, dtypes and donation",
+                        "compare the shapes, dtypes and donation of arguments and outputs",
                     )
                 )
         return self.finding(f"allocations {self.first} to {last} compared", *violations)
@@ -42,7 +42,7 @@ class AllocationsAre(Expectation):
 class AllocationOf(Expectation):
     """The allocation of each leaf named `name` (argument or output) has `size_bytes`.
 
-    On one device: of an array that is sharded over N, the N-th part.
+    On one device: for an array sharded over N devices, 1/N of its bytes.
     """
 
     name: str
@@ -53,7 +53,7 @@ class AllocationOf(Expectation):
         violations = [
             Violation(
                 f"{path}: an allocation of {self.size_bytes:,} B",
-                f"{allocation.size_bytes:,} B" if allocation else "no allocation of its own",
+                f"{allocation.size_bytes:,} B" if allocation else "no separate allocation",
                 describe(allocation) if allocation else "",
                 program.plan.source_in(allocation) if allocation else None,
                 "compare the leaf's shape and dtype with the formula",
@@ -62,13 +62,13 @@ class AllocationOf(Expectation):
             if allocation is None or allocation.size_bytes != self.size_bytes
         ]
         if not allocations:
-            violations.append(nothing_named(program, self.name))
+            violations.append(no_leaf_named(program, self.name))
         return self.finding(f"{len(allocations)} × {self.size_bytes:,} B", *violations)
 
 
 @dataclass(frozen=True)
 class NoAllocationAbove(Expectation):
-    """No allocation of more than `limit_bytes`, but those of arguments or outputs excepted."""
+    """No allocation is larger than `limit_bytes`, except those of leaves in `except_names`."""
 
     limit_bytes: int
     except_names: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class NoAllocationAbove(Expectation):
                 f"{allocation.size_bytes:,} B",
                 describe(allocation),
                 program.plan.source_in(allocation),
-                "look for a copy, a lost donation or an intermediate that was not fused",
+                "look for a copy, a failed donation or an intermediate that was not fused",
             )
             for allocation in others
             if allocation.size_bytes > self.limit_bytes
@@ -93,18 +93,22 @@ class NoAllocationAbove(Expectation):
 
 @dataclass(frozen=True)
 class ParameterBytes(Expectation):
-    """The parameters' allocations come to exactly `total_bytes`, on one device."""
+    """The allocations of the parameters total exactly `total_bytes`, on one device."""
 
     total_bytes: int
 
     def check(self, program: Program) -> Finding:
-        found = program.plan.totals.parameter_bytes
-        violation = Violation(
-            f"parameters of {self.total_bytes:,} B",
-            f"{found:,} B, {found - self.total_bytes:+,} B",
-            advice="compare shapes and dtypes of the arguments; unused arguments are dropped",
+        parameter_bytes = program.plan.totals.parameter_bytes
+        if parameter_bytes == self.total_bytes:
+            return self.finding(f"{parameter_bytes:,} B")
+        return self.finding(
+            f"{parameter_bytes:,} B",
+            Violation(
+                f"parameters of {self.total_bytes:,} B in total",
+                f"{parameter_bytes:,} B, {parameter_bytes - self.total_bytes:+,} B",
+                advice="compare shapes and dtypes of the arguments; jax drops unused arguments",
+            ),
         )
-        return self.finding(f"{found:,} B", *([violation] if found != self.total_bytes else []))
 
 
 @dataclass(frozen=True)
@@ -114,71 +118,75 @@ class TempAtMost(Expectation):
     limit_bytes: int
 
     def check(self, program: Program) -> Finding:
-        found = program.plan.totals.temp_bytes
-        if found <= self.limit_bytes:
-            return self.finding(f"{found:,} B")
+        temp_bytes = program.plan.totals.temp_bytes
+        if temp_bytes <= self.limit_bytes:
+            return self.finding(f"{temp_bytes:,} B")
         return self.finding(
-            f"{found:,} B",
+            f"{temp_bytes:,} B",
             Violation(
-                f"temp of at most {self.limit_bytes:,} B",
-                f"{found:,} B, {found - self.limit_bytes:,} B too many",
+                f"temp memory of at most {self.limit_bytes:,} B",
+                f"{temp_bytes:,} B, {temp_bytes - self.limit_bytes:,} B too many",
                 *_largest_temp_value(program.plan),
-                "see `xlapipe show` for what lies in the temp allocation",
+                "run `xlapipe show` for the values in the temp allocation",
             ),
         )
 
 
 @dataclass(frozen=True)
 class TotalWithin(Expectation):
-    """All allocations together are within `relative` of `total_bytes`, on one device."""
+    """The total of all allocations is within `relative` of `total_bytes`, on one device."""
 
     total_bytes: int
     relative: float
 
     def check(self, program: Program) -> Finding:
-        found = program.plan.totals.total_allocation_bytes
-        apart = (found - self.total_bytes) / self.total_bytes
-        violation = Violation(
-            f"a total within {self.relative:.2%} of {self.total_bytes:,} B",
-            f"{found:,} B, {apart:+.3%}",
-            advice="see `xlapipe show` for the largest allocations",
+        allocated_bytes = program.plan.totals.total_allocation_bytes
+        deviation = (allocated_bytes - self.total_bytes) / self.total_bytes
+        measured = f"{allocated_bytes:,} B, {deviation:+.4%}"
+        if abs(deviation) <= self.relative:
+            return self.finding(measured)
+        return self.finding(
+            measured,
+            Violation(
+                f"a total within {self.relative:.2%} of {self.total_bytes:,} B",
+                f"{allocated_bytes:,} B, {deviation:+.3%}",
+                advice="run `xlapipe show` for the largest allocations",
+            ),
         )
-        beyond = abs(apart) > self.relative
-        return self.finding(f"{found:,} B, {apart:+.4%}", *([violation] if beyond else []))
 
 
 @dataclass(frozen=True)
 class BeyondAtMost(Expectation):
-    """What is allocated beyond parameters and the named outputs is at most `limit_bytes`."""
+    """Allocations other than those of parameters and named outputs total at most `limit_bytes`."""
 
     limit_bytes: int
     names: tuple[str, ...] = ()
 
     def check(self, program: Program) -> Finding:
         named = _indices_named(program, self.names)
-        beyond = [
+        others = [
             allocation
             for allocation in program.plan.allocations
             if allocation.index not in named and not allocation.is_a(AllocationKind.PARAMETER)
         ]
-        found = sum(allocation.size_bytes for allocation in beyond)
-        if found <= self.limit_bytes:
-            return self.finding(f"{found:,} B")
-        largest = max(beyond, key=lambda allocation: allocation.size_bytes)
+        other_bytes = sum(allocation.size_bytes for allocation in others)
+        if other_bytes <= self.limit_bytes:
+            return self.finding(f"{other_bytes:,} B")
+        largest = max(others, key=lambda allocation: allocation.size_bytes)
         return self.finding(
-            f"{found:,} B",
+            f"{other_bytes:,} B",
             Violation(
                 f"at most {self.limit_bytes:,} B beyond parameters{_except(self.names, ' and ')}",
-                f"{found:,} B, {found - self.limit_bytes:,} B too many",
+                f"{other_bytes:,} B, {other_bytes - self.limit_bytes:,} B too many",
                 describe(largest),
                 program.plan.source_in(largest),
-                "see `xlapipe show` for what lies in the largest allocations",
+                "run `xlapipe show` for the values in the largest allocations",
             ),
         )
 
 
 def describe(allocation: BufferAllocation) -> str:
-    """`allocation 3 (maybe-live-out), largest value fusion.2 bf16[…]`."""
+    """`allocation 3 (maybe-live-out), value fusion.2 bf16[…]`, with the largest value."""
     kinds = " and ".join(allocation.kinds)
     text = f"allocation {allocation.index}" + (f" ({kinds})" if kinds else "")
     largest = _largest_value(allocation)
@@ -197,20 +205,21 @@ def _largest_temp_value(plan: Plan) -> tuple[str, SourceLine | None]:
 
 
 def _allocations_named(program: Program, name: str) -> list[tuple[str, BufferAllocation | None]]:
-    """Path and allocation of every argument and output leaf that `name` stands for."""
+    """(path, allocation) of every argument and output leaf that `name` matches."""
     plan = program.plan
-    found: list[tuple[str, BufferAllocation | None]] = [
+    allocations: list[tuple[str, BufferAllocation | None]] = [
         (leaf.path, plan.parameter_allocation(leaf.parameter_number))
         for leaf in program.arguments_named(name)
     ]
-    found.extend(
+    allocations.extend(
         (leaf.path, plan.output_allocation(leaf.index, of=len(program.outputs)))
         for leaf in program.outputs_named(name)
     )
-    return found
+    return allocations
 
 
 def _indices_named(program: Program, names: tuple[str, ...]) -> set[int]:
+    """Indices of the allocations of the leaves that `names` match."""
     return {
         allocation.index
         for name in names
@@ -219,15 +228,16 @@ def _indices_named(program: Program, names: tuple[str, ...]) -> set[int]:
     }
 
 
-def nothing_named(program: Program, name: str) -> Violation:
+def no_leaf_named(program: Program, name: str) -> Violation:
+    """The violation for a name that matches no argument or output."""
     paths = [leaf.path for leaf in program.arguments] + [leaf.path for leaf in program.outputs]
-    listed = ", ".join(paths[:8]) + (f", … {len(paths)} in all" if len(paths) > 8 else "")
+    listed = ", ".join(paths[:8]) + (f", … {len(paths)} in total" if len(paths) > 8 else "")
     return Violation(
         f"an argument or output named {name!r}",
-        f"the program has {listed or 'no recorded names'}",
+        f"the program has {listed or 'no recorded leaf names'}",
         advice="name a leaf by the function's parameter and its path, e.g. cache[0]['k'], out[1]",
     )
 
 
-def _except(names: tuple[str, ...], joined: str = ", but ") -> str:
-    return f"{joined}{', '.join(names)}" if names else ""
+def _except(names: tuple[str, ...], conjunction: str = " except ") -> str:
+    return f"{conjunction}{', '.join(names)}" if names else ""

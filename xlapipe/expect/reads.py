@@ -1,14 +1,15 @@
-"""Expectations of what is read."""
+"""Expectations of how often arguments are read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.expect.memory import nothing_named
+from xlapipe.expect.memory import no_leaf_named
+from xlapipe.expect.wording import counted
 from xlapipe.plan.hlo import Computation, Instruction
 from xlapipe.plan.program import Program
 
-# Instructions that give a value another shape or name, and read nothing.
+# Opcodes that only change the shape or name of a value; they do not count as reads.
 _RENAMING = frozenset({"bitcast", "get-tuple-element", "optimization-barrier", "reshape", "tuple"})
 
 
@@ -21,37 +22,41 @@ class ReadAtMost(Expectation):
 
     def check(self, program: Program) -> Finding:
         leaves = program.arguments_named(self.name)
-        violations = [] if leaves else [nothing_named(program, self.name)]
-        most = 0
+        violations = [] if leaves else [no_leaf_named(program, self.name)]
+        most_reads = 0
         for leaf in leaves:
             readers = _readers(program, leaf.parameter_number)
-            most = max(most, len(readers))
+            most_reads = max(most_reads, len(readers))
             if len(readers) > self.count:
-                named = ", ".join(f"{reader.name} ({reader.opcode})" for reader in readers)
+                listed = ", ".join(f"{reader.name} ({reader.opcode})" for reader in readers)
                 violations.append(
                     Violation(
-                        f"{leaf.path}: read by at most {self.count} instructions",
-                        f"read by {len(readers)}: {named}",
+                        f"{leaf.path}: read by at most {counted(self.count, 'instruction')}",
+                        f"read by {len(readers)}: {listed}",
                         source=program.plan.nearest_source(readers[-1].name),
-                        advice="compute what is needed of it where it is read anyway, or keep "
-                        "the smaller result of the first reading",
+                        advice="compute everything that needs it in one place, or keep the smaller "
+                        "result of the first read",
                     )
                 )
-        return self.finding(f"read by {most} instructions", *violations)
+        return self.finding(f"read by {counted(most_reads, 'instruction')}", *violations)
 
 
 def _readers(program: Program, number: int | None) -> list[Instruction]:
-    """What reads entry parameter `number`, other names of it included."""
+    """Instructions that read entry parameter `number`, also under other names."""
     module = program.plan.module
     entry = module.entry_computation if module is not None else None
     if entry is None or number is None:
         return []
-    names = {each.name for each in entry.instructions if each.parameter_number == number}
+    names = {
+        instruction.name
+        for instruction in entry.instructions
+        if instruction.parameter_number == number
+    }
     return list(_readers_of(entry, names))
 
 
 def _readers_of(computation: Computation, names: set[str]) -> Iterator[Instruction]:
-    # Instructions stand in the order of the schedule, definitions before uses.
+    # Instructions are in schedule order, definitions before uses.
     for instruction in computation.instructions:
         if names.isdisjoint(instruction.operands):
             continue

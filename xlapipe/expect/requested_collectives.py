@@ -1,21 +1,27 @@
-"""Expectations of the collectives that a program asks for, and of those that came to nothing."""
+"""Expectations of requested collectives: those in the traced program, before optimisation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlapipe.expect.collectives import describe, no_module, of_kind, wrong_kind
+from xlapipe.expect.collectives import describe, of_kind, unknown_kind
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.gemms import within_differentiated
+from xlapipe.expect.missing_parts import no_module
+from xlapipe.expect.wording import counted
 from xlapipe.plan.collectives import Collective
 from xlapipe.plan.program import Program, RequestedCollective
+
+# Op names that a violation lists.
+_MAX_LISTED = 8
 
 
 @dataclass(frozen=True)
 class CollectivesAskedFor(Expectation):
-    """The traced program asks for exactly `count` collectives of XLA's `kind`.
+    """The traced program contains exactly `count` collectives of XLA's `kind`.
 
-    As the author wrote it, before jax and XLA drop or merge any; one of a tree counts for each
-    primitive that jax makes of it. What sharding alone brings about is not asked for.
+    This is the program before jax and XLA remove or merge any. A collective of a pytree counts
+    once per primitive that jax traces for it. Collectives that XLA adds because of shardings are
+    not in the traced program.
     """
 
     count: int
@@ -25,17 +31,17 @@ class CollectivesAskedFor(Expectation):
         requested = program.requested_collectives
         if requested is None:
             return self.finding("unknown", _no_record())
-        if (wrong := wrong_kind(self.kind)) is not None:
-            return self.finding("unknown", wrong)
-        found = [each for each in requested if each.kind == self.kind]
-        if len(found) == self.count:
-            return self.finding(f"{len(found)}")
+        if (violation := unknown_kind(self.kind)) is not None:
+            return self.finding("unknown", violation)
+        matching = _requested_of_kind(requested, self.kind)
+        if len(matching) == self.count:
+            return self.finding(f"{len(matching)}")
         return self.finding(
-            f"{len(found)}",
+            f"{len(matching)}",
             Violation(
                 f"{self.count} × {self.kind} in the traced program",
-                f"{len(found)}" + (f", the last {found[-1].op_name}" if found else ""),
-                source=found[-1].source if found else None,
+                f"{len(matching)}" + (f", the last is {matching[-1].op_name}" if matching else ""),
+                source=matching[-1].source if matching else None,
                 advice="the model and its expectations disagree: change one of them",
             ),
         )
@@ -43,10 +49,10 @@ class CollectivesAskedFor(Expectation):
 
 @dataclass(frozen=True)
 class DeadCollective(Expectation):
-    """Collectives of `kind` are asked for in the name scope `scope`, and none is compiled.
+    """The traced program has collectives of `kind` in the name scope `scope`; none is compiled.
 
-    That is, jax or XLA found that nothing reads their results. `scope` is a `jax.named_scope`, as
-    it stands or in the `jvp(…)` and `transpose(…)` of autodiff.
+    So jax or XLA removed them because nothing reads their results. `scope` is a `jax.named_scope`,
+    also inside the `jvp(…)` and `transpose(…)` of autodiff.
     """
 
     kind: str
@@ -55,62 +61,79 @@ class DeadCollective(Expectation):
     def check(self, program: Program) -> Finding:
         collectives, requested = program.plan.collectives, program.requested_collectives
         if collectives is None or requested is None:
-            return self.finding("unknown", no_module() if requested is not None else _no_record())
-        asked = [each for each in requested if self._is_meant(each)]
+            return self.finding("unknown", _missing_part(program))
+        in_scope = [collective for collective in requested if self._in_scope(collective)]
         alive = [
-            each
-            for each in of_kind(collectives, self.kind)
-            if any(within_differentiated(self.scope, scope) for scope in each.scopes)
+            collective
+            for collective in of_kind(collectives, self.kind)
+            if any(within_differentiated(self.scope, scope) for scope in collective.scopes)
         ]
-        violations = [self._not_asked(requested)] if not asked else []
+        violations = [self._not_requested(requested)] if not in_scope else []
         violations += [
             Violation(
                 f"no {self.kind} in {self.scope} after optimisation",
-                f"{each.kind} {each.instruction}",
-                describe(each),
-                each.source or asked[0].source if asked else each.source,
-                "something reads its result: look for a use that was not meant",
+                f"{collective.kind} {collective.instruction}",
+                describe(collective),
+                collective.source or (in_scope[0].source if in_scope else None),
+                "look for an unintended use of its result",
             )
-            for each in alive
+            for collective in alive
         ]
-        if asked and not alive:
-            violations += self._cannot_tell(of_kind(collectives, self.kind), requested, len(asked))
-        return self.finding(f"{len(asked)} asked for, {len(alive)} compiled", *violations)
+        if in_scope and not alive:
+            violations += self._ambiguous(of_kind(collectives, self.kind), requested, len(in_scope))
+        return self.finding(f"{len(in_scope)} requested, {len(alive)} compiled", *violations)
 
-    def _is_meant(self, each: RequestedCollective) -> bool:
-        return each.kind == self.kind and within_differentiated(self.scope, each.op_name)
-
-    def _not_asked(self, requested: Sequence[RequestedCollective]) -> Violation:
-        others = [each.op_name for each in requested if each.kind == self.kind]
-        return Violation(
-            f"the program to ask for {self.kind} in the scope {self.scope}",
-            f"it asks for {', '.join(others[:8]) or 'none'}",
-            advice="name the scope with jax.named_scope, around the collective",
+    def _in_scope(self, collective: RequestedCollective) -> bool:
+        return collective.kind == self.kind and within_differentiated(
+            self.scope, collective.op_name
         )
 
-    def _cannot_tell(
-        self, compiled: list[Collective], requested: Sequence[RequestedCollective], dead: int
+    def _not_requested(self, requested: Sequence[RequestedCollective]) -> Violation:
+        op_names = [collective.op_name for collective in _requested_of_kind(requested, self.kind)]
+        return Violation(
+            f"{self.kind} in the scope {self.scope} of the traced program",
+            ", ".join(op_names[:_MAX_LISTED]) or "none",
+            advice="put a jax.named_scope with this name around the collective",
+        )
+
+    def _ambiguous(
+        self, compiled: list[Collective], requested: Sequence[RequestedCollective], dead_count: int
     ) -> list[Violation]:
-        """Combined ones that name too few scopes, if one of the dead could be among them."""
-        others = sum(each.kind == self.kind for each in requested) - dead
-        unnamed = [each for each in compiled if len(each.scopes) < len(each.results)]
-        if not unnamed or sum(len(each.results) for each in compiled) <= others:
+        """The violation for a combined collective without scopes that may contain a dead one."""
+        alive_count = len(_requested_of_kind(requested, self.kind)) - dead_count
+        unnamed = [
+            collective
+            for collective in compiled
+            if len(collective.scopes) < len(collective.results)
+        ]
+        if not unnamed or sum(len(collective.results) for collective in compiled) <= alive_count:
             return []
-        each = unnamed[0]
+        first = unnamed[0]
         return [
             Violation(
-                f"a scope for each result of {self.kind}, to tell that none is of {self.scope}",
-                f"{len(each.results)} results, and {', '.join(each.scopes) or 'no scope'}",
-                describe(each),
-                each.source,
-                "give every collective a jax.named_scope of its own, or keep XLA from combining",
+                f"a scope for each result of {self.kind}, to show that none is from {self.scope}",
+                f"{counted(len(first.results), 'result')}, "
+                f"scopes: {', '.join(first.scopes) or 'none'}",
+                describe(first),
+                first.source,
+                "give every collective a separate jax.named_scope, or keep XLA from combining them",
             )
         ]
+
+
+def _requested_of_kind(
+    requested: Sequence[RequestedCollective], kind: str
+) -> list[RequestedCollective]:
+    return [collective for collective in requested if collective.kind == kind]
+
+
+def _missing_part(program: Program) -> Violation:
+    return no_module("collectives") if program.plan.collectives is None else _no_record()
 
 
 def _no_record() -> Violation:
     return Violation(
-        "a record of the collectives that the program asks for",
+        "a record of the collectives of the traced program",
         "the dump has none",
-        advice="make the dump again with this xlapipe",
+        advice="dump the workload again with this version of xlapipe",
     )
