@@ -236,7 +236,7 @@ def test_a_gathered_output_and_a_copy_of_nothing(dumps: Dumps) -> None:
     assert outlives.found == "it is an output, or alive to the end of the step"
     assert str(outlives.source) == line_of('lax.all_gather(x, "b"')
     undefined = broken(dump, NoUndefinedCopy())
-    assert "writes 524,288 B of empty" in undefined.found
+    assert "copies 524,288 B of undefined data from empty" in undefined.found
     assert str(undefined.source) == line_of("undefined = lax.empty")
     holds(dump, GatheredLiveAtMost(262_144))  # the copy beside it is of something else
 

@@ -51,7 +51,8 @@ class NoUndefinedCopy(Expectation):
         violations = [
             Violation(
                 "no copy of undefined data",
-                f"{copy.instruction} copies {copy.size_bytes:,} B of {copy.buffer}, undefined data",
+                f"{copy.instruction} copies {copy.size_bytes:,} B of undefined data "
+                f"from {copy.buffer}",
                 f"instruction {copy.instruction}" + (f" ({copy.op_name})" if copy.op_name else ""),
                 copy.source,
                 "write to the buffer before it is read, and return or donate it only once",
