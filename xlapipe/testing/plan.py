@@ -47,14 +47,17 @@ class PlanUnderTest:
 
     @property
     def totals(self) -> Totals:
+        """Sums of the allocations' sizes, by kind."""
         return self.plan.totals
 
     @property
     def total_allocation_bytes(self) -> int:
+        """All allocations: what XLA allocates for one call."""
         return self.totals.total_allocation_bytes
 
     @property
     def temp_bytes(self) -> int:
+        """The temporary memory, in which values share bytes over time."""
         return self.totals.temp_bytes
 
     @property
