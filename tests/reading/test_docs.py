@@ -232,4 +232,4 @@ def test_every_expectation_is_in_the_vocabulary() -> None:
         for name in expect.__all__
         if isinstance(cls := getattr(expect, name), type) and issubclass(cls, expect.Expectation)
     ]
-    assert [name for name in classes if f"[xlapipe.expect.{name}]" not in text] == []
+    assert [name for name in classes if f"#xlapipe.expect.{name})" not in text] == []
