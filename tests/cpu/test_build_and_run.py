@@ -1,4 +1,4 @@
-"""Executables: built without a GPU, refused when they are not what the manifest says."""
+"""Executables: built without a GPU, refused if they differ from the manifest."""
 
 import json
 import os
@@ -40,14 +40,15 @@ def copy(built: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cpu_in_place_of_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that loading is reached on a machine without a GPU."""
+def cpu_instead_of_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a run reach the loading of the executable on a machine without a GPU."""
     monkeypatch.setattr(
-        running, "devices_for", lambda path, manifest, hosts: tuple(jax.devices("cpu")[:1])
+        running, "select_devices", lambda path, manifest, hosts: tuple(jax.devices("cpu")[:1])
     )
 
 
-def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+def error_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command prints on stderr; it must exit with code 2."""
     assert main(arguments) == 2
     text = capsys.readouterr().err
     assert "Traceback" not in text
@@ -73,7 +74,7 @@ def test_without_a_gpu(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = said([part.format(built=built) for part in command], capsys)
+    text = error_of([part.format(built=built) for part in command], capsys)
     assert "no NVIDIA GPU is attached" in text
     assert "xlapipe doctor" in text
     assert list(tmp_path.iterdir()) == []
@@ -89,13 +90,13 @@ def test_without_a_gpu(
     ],
     ids=["last byte", "half", "empty", "one bit"],
 )
-@pytest.mark.usefixtures("cpu_in_place_of_gpu")
+@pytest.mark.usefixtures("cpu_instead_of_gpu")
 def test_a_damaged_executable_is_refused(
     damage: Callable[[bytes], bytes], copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = copy / EXECUTABLE
     path.write_bytes(damage(path.read_bytes()))
-    assert "SHA-256" in said(["run", str(copy)], capsys)
+    assert "SHA-256" in error_of(["run", str(copy)], capsys)
 
 
 @pytest.mark.parametrize("package", ["jaxlib", "jax-cuda13-plugin"])
@@ -115,8 +116,8 @@ def test_a_dump_without_executable_is_refused(copy: Path) -> None:
         running.run(copy, inputs="random:0", repeat=1)
 
 
-class Evil:
-    """Makes a file when it is unpickled."""
+class MakesFolder:
+    """Makes a folder when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -125,18 +126,18 @@ class Evil:
         return os.mkdir, (str(self.path),)
 
 
-@pytest.mark.usefixtures("cpu_in_place_of_gpu")
-def test_a_strangers_directory_runs_no_code_by_being_loaded(copy: Path, tmp_path: Path) -> None:
-    """The digests are right, as a stranger would make them; the executable is a pickle."""
+@pytest.mark.usefixtures("cpu_instead_of_gpu")
+def test_loading_an_untrusted_directory_runs_no_code(copy: Path, tmp_path: Path) -> None:
+    """The executable is a pickle, and the digests are correct, as an attacker would make them."""
     trace = tmp_path / "trace"
-    payload = pickle.dumps((Evil(trace), [], True))
+    payload = pickle.dumps((MakesFolder(trace), [], True))
     (copy / EXECUTABLE).write_bytes(payload)
-    manifest = open_dump_files(copy)
+    manifest = manifest_with_digests(copy)
     (copy / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(DumpError, match="cannot load it"):
         running.run(copy, inputs="random:0", repeat=1)
     assert not trace.exists()
-    pickle.loads(payload)  # the payload does work where somebody unpickles it
+    pickle.loads(payload)  # the payload works if it is unpickled
     assert trace.exists()
 
 
@@ -158,27 +159,25 @@ print(os.environ.get("MOSAIC_GPU_RUNTIME_LIB_PATH"))
 
 
 @pytest.mark.parametrize("kernels", [False, True], ids=["no kernel", "a kernel"])
-def test_what_mosaic_kernels_call_is_found_before_they_are_loaded(
-    kernels: bool, copy: Path
-) -> None:
-    """In a process that lowers nothing, as `xlapipe run` is."""
+def test_the_library_of_mosaic_kernels_is_located_before_loading(kernels: bool, copy: Path) -> None:
+    """In a process that lowers nothing, as in `xlapipe run`."""
     if kernels:
         content = (copy / EXECUTABLE).read_bytes()
         (copy / EXECUTABLE).write_bytes(content + MOSAIC_CALL.encode())
-        (copy / MANIFEST).write_text(json.dumps(open_dump_files(copy)))
+        (copy / MANIFEST).write_text(json.dumps(manifest_with_digests(copy)))
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     environment.pop("MOSAIC_GPU_RUNTIME_LIB_PATH", None)
     command = [sys.executable, "-c", LOAD, str(copy)]
-    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert printed.returncode == 0, printed.stderr
+    child = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
     if kernels:
-        assert Path(printed.stdout.strip()).is_file()
+        assert Path(child.stdout.strip()).is_file()
     else:
-        assert printed.stdout.strip() == "None"
+        assert child.stdout.strip() == "None"
 
 
-def open_dump_files(folder: Path) -> dict[str, Any]:
-    """The manifest of `folder` with the digests of what lies there now."""
+def manifest_with_digests(folder: Path) -> dict[str, Any]:
+    """The manifest of `folder` with the digests of the files as they are now."""
     from xlapipe.dumps.dump import read_file
     from xlapipe.dumps.manifest import Manifest
 
@@ -195,13 +194,13 @@ LEAVES = (
 )
 
 
-def test_random_inputs_are_the_same_for_a_seed_and_indices_differ() -> None:
-    one, same = (run_inputs.read_inputs("random:3", LEAVES) for _ in range(2))
+def test_random_inputs_depend_on_the_seed_and_integers_do_not_repeat() -> None:
+    first, same = (run_inputs.read_inputs("random:3", LEAVES) for _ in range(2))
     other = run_inputs.read_inputs("random:4", LEAVES)
-    assert sorted(one) == [0, 1]
-    assert all((one[number] == same[number]).all() for number in one)
-    assert not (one[0] == other[0]).all()
-    assert sorted(one[1].tolist()) == list(range(16))
+    assert sorted(first) == [0, 1]
+    assert all((first[number] == same[number]).all() for number in first)
+    assert not (first[0] == other[0]).all()
+    assert sorted(first[1].tolist()) == list(range(16))
 
 
 def test_inputs_from_a_file(tmp_path: Path) -> None:
@@ -210,42 +209,40 @@ def test_inputs_from_a_file(tmp_path: Path) -> None:
     values = run_inputs.read_inputs("random:3", LEAVES)
     path = tmp_path / "inputs.npz"
     np.savez(path, **{"cache['k']": values[0], "ids": values[1]})
-    found = run_inputs.read_inputs(str(path), LEAVES)
-    assert all((found[number] == values[number]).all() for number in values)
+    read = run_inputs.read_inputs(str(path), LEAVES)
+    assert all((read[number] == values[number]).all() for number in values)
     np.savez(path, **{"cache['k']": values[0], "ids": values[1][:3]})
     with pytest.raises(WorkloadError, match=r"ids is int32\[3\], expected int32\[16\]"):
         run_inputs.read_inputs(str(path), LEAVES)
     np.savez(path, ids=values[1])
-    with pytest.raises(WorkloadError, match=r"no array \"cache\['k'\]\""):
+    with pytest.raises(WorkloadError, match=r"expected an array \"cache\['k'\]\", found ids"):
         run_inputs.read_inputs(str(path), LEAVES)
 
 
 @pytest.mark.parametrize("spec", ["random:x", "nowhere.npz", "random:"])
-def test_inputs_that_are_none(spec: str) -> None:
+def test_invalid_inputs(spec: str) -> None:
     with pytest.raises(WorkloadError, match="--inputs"):
         run_inputs.read_inputs(spec, LEAVES)
 
 
-@pytest.mark.usefixtures("cpu_in_place_of_gpu")
 def test_another_gpu_is_refused(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Other:
+    class OtherGpu:
         device_kind = "NVIDIA A100-SXM4-80GB"
         compute_capability = "8.0"
 
-    monkeypatch.undo()
-    monkeypatch.setattr(jax, "devices", lambda platform: [Other()])
-    with pytest.raises(TargetError, match=r"built for NVIDIA H200 .* attached is NVIDIA A100"):
+    monkeypatch.setattr(jax, "devices", lambda platform: [OtherGpu()])
+    with pytest.raises(TargetError, match=r"built for NVIDIA H200 .* attached GPU is NVIDIA A100"):
         running.run(built, inputs="random:0", repeat=1)
 
 
-def test_a_folder_of_something_else_is_refused_before_compiling(
+def test_a_folder_with_other_files_is_refused_before_compiling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(HERE)
     (tmp_path / "mine").write_text("kept")
-    # A compile of this workload would fail with another message.
+    # Compiling this workload would fail with another message.
     for out in (tmp_path, tmp_path / "mine"):
-        assert "holds something else" in said(
+        assert "holds something else" in error_of(
             ["build", "broken:does_not_lower", "--out", str(out)], capsys
         )
     assert (tmp_path / "mine").read_text() == "kept"

@@ -1,11 +1,12 @@
-"""Executables for several devices: placed and put together by plain data, in 1 process or more.
+"""Executables for several devices: placing inputs and gathering outputs, in one process or two.
 
-A GPU is attached to none of these machines: programs are compiled for CPU devices in place of
-loading (run_on_cpus.py), and attached GPUs are made up.
+No GPU is attached: instead of loading an executable, run_on_cpus.py compiles its program for CPU
+devices, and attached GPUs are simulated.
 """
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.plan.thunks import Thunk
 from xlapipe.running import executable
 from xlapipe.running import run as running
-from xlapipe.running import select_devices as attached
+from xlapipe.running import select_devices as selecting
 from xlapipe.running.executable import LoadedExecutable
 from xlapipe.running.rendezvous import Member
 
@@ -42,7 +43,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def said(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
+def run_command(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         env={**os.environ, "PYTHONWARNINGS": "default", **environ},
@@ -53,26 +54,26 @@ def said(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_the_manifest_says_how_leaves_lie_over_the_mesh(built: Path) -> None:
+def test_the_manifest_holds_the_sharding_of_every_leaf(built: Path) -> None:
     manifest = read_manifest(built)
     assert manifest.mesh == {"data": 2}
     assert [leaf.spec for leaf in manifest.arguments] == [("data",), ("data",)]
-    # XLA chose these: the workload names no out_specs.
+    # Chosen by XLA: the workload has no out_specs.
     assert [leaf.spec for leaf in manifest.outputs] == [("data",), ("data",), ()]
     assert [leaf.size_bytes for leaf in manifest.outputs] == [512, 256, 4]
 
 
-def test_two_processes_give_what_one_gives(built: Path) -> None:
+def test_two_processes_give_the_outputs_of_one(built: Path) -> None:
     arguments = ["run", str(built), "--inputs", "random:3", "--repeat", "2", "--json"]
-    alone = said([*ON_CPUS, *arguments], JAX_NUM_CPU_DEVICES="2")
-    together = said([*LAUNCH, *ON_CPUS, *arguments])
+    alone = run_command([*ON_CPUS, *arguments], JAX_NUM_CPU_DEVICES="2")
+    together = run_command([*LAUNCH, *ON_CPUS, *arguments])
     assert (alone.returncode, together.returncode) == (0, 0), alone.stderr + together.stderr
-    one, two = (json.loads(each.stdout.splitlines()[-1]) for each in (alone, together))
+    one, two = (json.loads(run.stdout.splitlines()[-1]) for run in (alone, together))
     assert one["outputs"] == two["outputs"]
     assert len({output["sha256"] for output in one["outputs"]}) == 3
     assert (one["processes"], two["processes"]) == (1, 2)
-    assert [(each["process"], each["device"]) for each in one["devices"]] == [(0, 0), (0, 1)]
-    assert [(each["process"], each["device"]) for each in two["devices"]] == [(0, 0), (1, 1)]
+    assert [(run["process"], run["device"]) for run in one["devices"]] == [(0, 0), (0, 1)]
+    assert [(run["process"], run["device"]) for run in two["devices"]] == [(0, 0), (1, 1)]
     assert len(two["call_seconds"]) == 2
 
 
@@ -83,31 +84,45 @@ def test_two_processes_give_what_one_gives(built: Path) -> None:
         ("raises", "process 1 found no GPU"),
     ],
 )
-def test_a_process_that_fails_says_so_and_ends_the_other(
+def test_the_launcher_reports_a_failed_process_and_ends_the_other(
     mode: str, expected: str, built: Path, tmp_path: Path
 ) -> None:
     command = [*LAUNCH, *ON_CPUS, "run", str(built)]
-    done = said(command, TEST_PROCESS_1=mode, TMPDIR=str(tmp_path))
-    assert done.returncode == 2
-    errors = [line for line in done.stderr.splitlines() if line.startswith("xlapipe: error")]
+    finished = run_command(command, TEST_PROCESS_1=mode, TMPDIR=str(tmp_path))
+    assert finished.returncode == 2
+    errors = [line for line in finished.stderr.splitlines() if line.startswith("xlapipe: error")]
     assert len(errors) == 1
     assert "process 1 of 2 ended with exit code 2" in errors[0]
     assert expected in errors[0]
     assert Path(errors[0].partition("its log is ")[2].partition(";")[0]).exists()
 
 
-def test_digests_are_of_whole_arrays_in_rows() -> None:
+HANGING_CALL = """
+import time
+from xlapipe.running.rendezvous import Member
+from xlapipe.running.run import _time_limit
+
+with _time_limit(Member(process=0, count=2, coordinator="127.0.0.1:1", wait_seconds=0.1)):
+    time.sleep(60)
+"""
+
+
+def test_a_first_call_that_hangs_ends_the_process() -> None:
+    assert run_command([sys.executable, "-c", HANGING_CALL]).returncode == -signal.SIGALRM
+
+
+def test_digests_are_of_whole_arrays_in_row_major_order() -> None:
     import hashlib
 
     import numpy as np
 
     for value in (np.arange(12, dtype=np.int16).reshape(3, 4).T, np.float32(7), np.zeros((0, 2))):
-        whole = running._on_host(jax.numpy.asarray(value))
+        whole = running._whole_on_host(jax.numpy.asarray(value))
         expected = hashlib.sha256(np.ascontiguousarray(whole).tobytes()).hexdigest()
         assert running._digest(whole) == expected
 
 
-# Attached GPUs that are none.
+# Simulated GPUs.
 
 
 class Gpu(SimpleNamespace):
@@ -121,78 +136,80 @@ def gpus(count: int) -> list[Any]:
 
 
 @pytest.fixture
-def nccl_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attached, "missing_to_communicate", lambda: None)
+def nccl_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selecting, "missing_to_communicate", lambda: None)
 
 
-def chosen(
-    built: Path, monkeypatch: pytest.MonkeyPatch, found: list[Any], hosts: int = 1
+def selected(
+    built: Path, monkeypatch: pytest.MonkeyPatch, attached: list[Any], hosts: int = 1
 ) -> tuple[Any, ...]:
-    monkeypatch.setattr(jax, "devices", lambda platform: found)
-    return attached.devices_for(built, read_manifest(built), hosts)
+    monkeypatch.setattr(jax, "devices", lambda platform: attached)
+    return selecting.select_devices(built, read_manifest(built), hosts)
 
 
-@pytest.mark.usefixtures("nccl_is_there")
-def test_the_first_gpus_are_taken(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [each.id for each in chosen(built, monkeypatch, gpus(4))] == [0, 1]
+@pytest.mark.usefixtures("nccl_installed")
+def test_the_first_gpus_are_selected(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [gpu.id for gpu in selected(built, monkeypatch, gpus(4))] == [0, 1]
 
 
-@pytest.mark.usefixtures("nccl_is_there")
+@pytest.mark.usefixtures("nccl_installed")
 def test_fewer_gpus_than_the_mesh_has(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    expected = r"mesh {'data': 2}, 2 GPUs; attached: 1 \(CUDA_VISIBLE_DEVICES=1\); run it where"
+    expected = r"mesh {'data': 2}, 2 GPUs; attached: 1 \(CUDA_VISIBLE_DEVICES=1\); fix: run it"
     with pytest.raises(TargetError, match=expected):
-        chosen(built, monkeypatch, gpus(1))
+        selected(built, monkeypatch, gpus(1))
 
 
-@pytest.mark.usefixtures("nccl_is_there")
+@pytest.mark.usefixtures("nccl_installed")
 def test_more_processes_than_the_mesh_has(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "process_count", lambda: 4)
-    with pytest.raises(TargetError, match="4 processes have 4; every process takes part"):
-        chosen(built, monkeypatch, gpus(4))
+    with pytest.raises(TargetError, match="4 processes have 4 GPUs; fix: launch 2 processes"):
+        selected(built, monkeypatch, gpus(4))
 
 
-@pytest.mark.usefixtures("nccl_is_there")
-def test_another_gpu_among_them(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = gpus(2)
-    found[1].device_kind = "NVIDIA H100 80GB HBM3"
+@pytest.mark.usefixtures("nccl_installed")
+def test_a_gpu_of_another_kind_among_them(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attached = gpus(2)
+    attached[1].device_kind = "NVIDIA H100 80GB HBM3"
     with pytest.raises(TargetError, match="GPU 1 is NVIDIA H100 80GB HBM3"):
-        chosen(built, monkeypatch, found)
+        selected(built, monkeypatch, attached)
 
 
-@pytest.mark.usefixtures("nccl_is_there")
-def test_other_hosts_than_the_topology_has(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = "topology 1x2, 1 hosts; this is 2; build it again with --topology 2x1"
+@pytest.mark.usefixtures("nccl_installed")
+def test_more_hosts_than_the_topology_has(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = r"topology 1x2 \(hosts: 1\), found hosts: 2; fix: build it with --topology 2x1"
     with pytest.raises(TargetError, match=expected):
-        chosen(built, monkeypatch, gpus(2), hosts=2)
+        selected(built, monkeypatch, gpus(2), hosts=2)
 
 
-def test_nccl_that_is_missing(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_nccl(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from xlapipe.environment.doctor import missing_to_communicate
     from xlapipe.environment.machine import Machine
 
-    nowhere = Machine(
+    without_nccl = Machine(
         python_version=(3, 12), site_packages=[], environ={}, find_library=lambda name: None
     )
-    check = missing_to_communicate(nowhere)
+    check = missing_to_communicate(without_nccl)
     assert isinstance(check, Check)
-    monkeypatch.setattr(attached, "missing_to_communicate", lambda: check)
+    monkeypatch.setattr(selecting, "missing_to_communicate", lambda: check)
     expected = r"through NCCL: libnccl.so.2: not found in XLA's search paths, .*; fix: .*nccl-cu"
     with pytest.raises(TargetError, match=expected):
-        chosen(built, monkeypatch, gpus(2))
+        selected(built, monkeypatch, gpus(2))
 
 
-def test_a_kernel_of_xlas_own_needs_one_process(
+def test_xlas_own_collective_kernel_needs_one_process(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = SimpleNamespace(thunks=(Thunk("kCollectiveKernel", 0),))
     monkeypatch.setattr(running, "open_dump", lambda folder: SimpleNamespace(plan=plan))
     member = Member(process=0, count=2, coordinator="127.0.0.1:1")
-    with pytest.raises(TargetError, match="within one process only: run it without `xlapipe launc"):
+    with pytest.raises(TargetError, match="within one process only; fix: run it without `xlap"):
         running.run(built, inputs="random:0", repeat=1, member=member)
 
 
-def test_a_manifest_that_does_not_say_how(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_without_the_sharding_of_a_leaf(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manifest = read_manifest(built)
     bare = Manifest(
         **{
@@ -203,12 +220,12 @@ def test_a_manifest_that_does_not_say_how(built: Path, monkeypatch: pytest.Monke
     )
     monkeypatch.setattr(executable, "mesh_over", lambda axes, devices: None)
     loaded = LoadedExecutable(built, bare, tuple(gpus(2)), None)
-    with pytest.raises(DumpError, match="does not say how x lies over the mesh"):
+    with pytest.raises(DumpError, match="does not hold the sharding of x over the mesh"):
         loaded.place(bare.arguments[0], None)
 
 
 @pytest.mark.parametrize("spec", [[3], "data", [["data", 1]], [{"a": 1}]])
-def test_specs_of_another_form_are_refused(spec: Any, built: Path) -> None:
+def test_invalid_specs_are_refused(spec: Any, built: Path) -> None:
     data = json.loads((built / MANIFEST).read_text())
     data["arguments"][0]["spec"] = spec
     with pytest.raises(DumpError, match="make the dump again"):
@@ -223,7 +240,7 @@ def test_specs_of_another_form_are_refused(spec: Any, built: Path) -> None:
         OutputLeaf("out", (4,), "int32", 16, 0),
     ],
 )
-def test_leaves_pass_through_json(leaf: Any) -> None:
+def test_leaves_round_trip_through_json(leaf: Any) -> None:
     data = json.loads(json.dumps(leaf.to_json()))
     assert type(leaf).from_json(data) == leaf
     assert ("spec" in data) == (leaf.spec is not None)

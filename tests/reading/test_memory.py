@@ -1,7 +1,7 @@
-"""The memory account adds up, item by item."""
+"""The memory account: every item, and their sum."""
 
 from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer, Plan
-from xlapipe.running.memory_account import account
+from xlapipe.running.memory_account import reconcile
 
 LIVE, PARAMETER = AllocationKind.MAYBE_LIVE_OUT, AllocationKind.PARAMETER
 TABLE = (LogicalBuffer("tuple{}", 0, 16, "(f32[75]{0})"),)
@@ -18,12 +18,12 @@ PLAN = Plan(
 )
 
 
-def test_every_item_is_named() -> None:
-    found = account(
+def test_every_item_is_computed() -> None:
+    account = reconcile(
         PLAN,
         before={"bytes_in_use": 100},
         loaded={"bytes_in_use": 100 + 512},
-        # 1024 + 2048, in chunks that are 768 larger.
+        # Rounded 1024 + 2048, in chunks that are 768 larger.
         with_inputs={"bytes_in_use": 100 + 512 + 3072 + 768},
         # One more output of 512, in a chunk that is 256 larger.
         after={
@@ -31,27 +31,27 @@ def test_every_item_is_named() -> None:
             "peak_bytes_in_use": 100 + 512 + 3840 + 512 + 256 + 256 + 512 + 7,
         },
     )
-    assert found is not None
-    assert found.planned_bytes == 3980
-    assert found.not_on_device_bytes == 4
-    assert found.constant_bytes == 100
-    assert found.rounding_bytes == 24 + 212 + 240
-    assert found.executable_bytes == 512
-    assert found.input_chunk_bytes == 768
-    assert found.output_chunk_bytes == 256
-    assert found.unexplained_bytes == 7
-    assert found.measured_bytes == (
-        found.planned_bytes
-        - found.not_on_device_bytes
-        - found.constant_bytes
-        + found.rounding_bytes
-        + found.executable_bytes
-        + found.input_chunk_bytes
-        + found.output_chunk_bytes
-        + found.unexplained_bytes
+    assert account is not None
+    assert account.planned_bytes == 3980
+    assert account.not_on_device_bytes == 4
+    assert account.constant_bytes == 100
+    assert account.rounding_bytes == 24 + 212 + 240
+    assert account.executable_bytes == 512
+    assert account.input_chunk_bytes == 768
+    assert account.output_chunk_bytes == 256
+    assert account.unexplained_bytes == 7
+    assert account.measured_bytes == (
+        account.planned_bytes
+        - account.not_on_device_bytes
+        - account.constant_bytes
+        + account.rounding_bytes
+        + account.executable_bytes
+        + account.input_chunk_bytes
+        + account.output_chunk_bytes
+        + account.unexplained_bytes
     )
-    assert found.unexplained_share == 7 / found.measured_bytes
+    assert account.unexplained_share == 7 / account.measured_bytes
 
 
-def test_no_statistics_no_account() -> None:
-    assert account(PLAN, before={}, loaded={}, with_inputs={}, after={}) is None
+def test_without_statistics_there_is_no_account() -> None:
+    assert reconcile(PLAN, before={}, loaded={}, with_inputs={}, after={}) is None

@@ -8,7 +8,7 @@ from xlapipe.cli.options import Commands, at_least_one, print_json
 from xlapipe.running.rendezvous import DEFAULT_WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from xlapipe.running.run import RunResult
+    from xlapipe.running.run_result import RunResult
 
 _LAUNCH_HELP = (
     "Run a command in one process per GPU of this host; the same on every host, with its own "

@@ -1,4 +1,7 @@
-"""Captures the attached GPU's target config, in a child: jax takes hold of the GPU."""
+"""Captures the attached GPU's target config.
+
+A child process does it, because jax keeps the GPU until its process ends.
+"""
 
 import json
 import os
@@ -14,7 +17,7 @@ from xlapipe.environment.machine import Machine
 from xlapipe.errors import TargetError
 from xlapipe.targets.target import target_attached
 
-_PROGRAM = """
+_CHILD_PROGRAM = """
 import json, sys
 from importlib.metadata import version
 import jax
@@ -25,12 +28,20 @@ json.dump({
     "versions": {name: version(name) for name in ("jax", "jaxlib", "jax-cuda13-plugin")},
 }, sys.stdout)
 """
-_SECONDS = 120
+_TIMEOUT_SECONDS = 120
 
 
 @dataclass(frozen=True)
 class CapturedTarget:
-    """A GPU's own GpuTargetConfigProto and where it comes from."""
+    """A GPU's own GpuTargetConfigProto and its provenance.
+
+    Attributes:
+      device: e.g. `NVIDIA H200`.
+      driver: version of the driver; None if unknown.
+      versions: of jax, jaxlib and the plugin, by package.
+      date: ISO date, UTC.
+      config: a GpuTargetConfigProto in text format.
+    """
 
     device: str
     driver: str | None
@@ -42,7 +53,7 @@ class CapturedTarget:
         return asdict(self)
 
     def text(self) -> str:
-        """The config with its provenance in comments, as `--target-config` takes it."""
+        """The config with its provenance in comments; `--target-config` reads this."""
         versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         return (
             f"# GpuTargetConfigProto of an attached {self.device}\n"
@@ -52,32 +63,33 @@ class CapturedTarget:
 
 
 def captured_target() -> CapturedTarget:
-    """Asks the attached GPU.
+    """The target config of the attached GPU.
 
     Raises:
       TargetError: no GPU is attached that jax can use.
     """
     environment = {**os.environ, "JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _PROGRAM],
+        child = subprocess.run(
+            [sys.executable, "-P", "-c", _CHILD_PROGRAM],
             capture_output=True,
             text=True,
             env=environment,
-            timeout=_SECONDS,
+            timeout=_TIMEOUT_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
         raise TargetError(
-            f"the attached GPU did not answer within {_SECONDS} s; `nvidia-smi` may say why"
+            f"the attached GPU did not answer within {_TIMEOUT_SECONDS} s; fix: check it with "
+            "`nvidia-smi`"
         ) from None
-    if done.returncode != 0:
-        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
+    if child.returncode != 0:
+        last_line = [line for line in child.stderr.splitlines() if line.strip()][-1:]
         raise TargetError(
-            f"no NVIDIA GPU is attached that jax can use: {' '.join(last):.300}; "
-            "`xlapipe doctor` says what is missing"
+            f"no NVIDIA GPU is attached that jax can use: {' '.join(last_line):.300}; "
+            "fix: `xlapipe doctor` lists what is missing"
         )
-    answer = json.loads(done.stdout)
+    answer = json.loads(child.stdout)
     gpu = Machine.here().gpu()
     return CapturedTarget(
         device=target_attached(answer["config"]).description,

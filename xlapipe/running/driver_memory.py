@@ -1,14 +1,18 @@
-"""A GPU's memory in use by everything, as the driver tells it: XLA's allocator knows its own."""
+"""GPU memory in use by all programs, as the CUDA driver reports it.
+
+XLA's allocator reports only the memory that it manages itself.
+"""
 
 import ctypes
+from collections.abc import Mapping
 from typing import Any
 
 
 def used_bytes(ordinal: int) -> int | None:
-    """Bytes in use on a GPU, of this and of every other program; None where nobody tells.
+    """Bytes in use on a GPU by this and all other programs; None if the driver does not report it.
 
     Args:
-      ordinal: the GPU's index among those that this process may see.
+      ordinal: the GPU's index among those visible to this process.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -24,7 +28,7 @@ def used_bytes(ordinal: int) -> int | None:
     if any(call(*arguments) != 0 for call, *arguments in calls):
         return None
     try:
-        # XLA uses the same context, so that none is made.
+        # The primary context is the one that XLA uses, so that no second one takes memory.
         if driver.cuCtxPushCurrent_v2(context) != 0:
             return None
         try:
@@ -34,3 +38,15 @@ def used_bytes(ordinal: int) -> int | None:
     finally:
         driver.cuDevicePrimaryCtxRelease_v2(device)
     return total.value - free.value if code == 0 else None
+
+
+def outside_allocator_bytes(device: Any, memory_stats: Mapping[str, int]) -> int | None:
+    """Bytes in use on a device that XLA's allocator does not manage; None if not reported.
+
+    Args:
+      device: a jax device.
+      memory_stats: its `memory_stats()`.
+    """
+    used = used_bytes(device.local_hardware_id) if device.platform == "gpu" else None
+    pool = memory_stats.get("pool_bytes")
+    return used - pool if used is not None and pool is not None else None

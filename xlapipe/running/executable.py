@@ -1,7 +1,7 @@
 """Loads a built executable onto the attached GPUs.
 
-The executable is PJRT's own serialisation, and never a pickle: what is loaded is held against the
-manifest's digest first, and everything else about it is plain data.
+The executable is in PJRT's serialised form, never a pickle. Its bytes are compared with the
+manifest's digest before they are loaded; all that describes it is plain data.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from xlapipe.errors import DumpError
 from xlapipe.lowering.specs import mesh_over, named
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.platforms.nvidia import MOSAIC_CALL
-from xlapipe.running.select_devices import devices_for
+from xlapipe.running.select_devices import select_devices
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class LoadedExecutable:
     """An executable on its devices.
 
     Attributes:
-      path: of the folder that it was built into.
-      manifest: of that folder, with the leaves of arguments and outputs.
-      devices: of all processes, in the order of the mesh.
+      path: the folder that it was built into.
+      manifest: the folder's manifest, with the leaves of arguments and outputs.
+      devices: jax devices of all processes, in the order of the mesh.
     """
 
     path: Path
@@ -42,30 +42,37 @@ class LoadedExecutable:
 
     @property
     def device(self) -> Any:
-        """The first one of this process."""
+        """The first device of this process."""
         return self.local_devices[0]
 
     @property
     def local_devices(self) -> tuple[Any, ...]:
-        """Those of this process."""
-        return tuple(each for each in self.devices if each.process_index == jax.process_index())
+        """The devices of this process."""
+        index = jax.process_index()
+        return tuple(device for device in self.devices if device.process_index == index)
 
     def place(self, leaf: ArgumentLeaf, value: Any) -> Any:
-        """A whole value on the host, put on the devices as the program takes it.
+        """Places a value on the devices, with the sharding that the program expects.
+
+        Args:
+          value: the whole array, on the host.
 
         Raises:
-          DumpError: the manifest does not tell how.
+          DumpError: the manifest does not hold the leaf's sharding.
         """
         if len(self.devices) == 1:
             return jax.device_put(value, self.devices[0])
         return jax.make_array_from_callback(leaf.shape, self._sharding(leaf), value.__getitem__)
 
     def call(self, leaves: Sequence[Any]) -> list[Any]:
-        """Outputs in the order of `manifest.outputs`; not waited for.
+        """Runs the program; does not wait for the outputs.
 
         Args:
           leaves: arrays on the devices, one for each of `manifest.arguments`. Donated ones are
-            gone afterwards.
+            deleted.
+
+        Returns:
+          The outputs, in the order of `manifest.outputs`.
         """
         numbered = zip(self.manifest.arguments, leaves, strict=True)
         used = {leaf.parameter_number: value for leaf, value in numbered}
@@ -73,7 +80,11 @@ class LoadedExecutable:
         return self.call_numbered(used)
 
     def call_numbered(self, parameters: Mapping[Any, Any]) -> list[Any]:
-        """The same with arrays by parameter number, of those that the program uses."""
+        """Runs the program as `call` does.
+
+        Args:
+          parameters: arrays on the devices by parameter number, without unused arguments.
+        """
         arguments = [parameters[number] for number in sorted(parameters)]
         results = self._executable.execute_sharded(arguments)
         shards = results.disassemble_into_single_device_arrays()
@@ -96,8 +107,8 @@ class LoadedExecutable:
             return self._shardings[leaf]
         except (KeyError, ValueError) as error:
             raise DumpError(
-                f"{self.path}: the manifest does not say how {leaf.path} lies over the mesh "
-                f"{dict(self.manifest.mesh or {})}: {error}; build it again"
+                f"{self.path}: the manifest does not hold the sharding of {leaf.path} over the "
+                f"mesh {dict(self.manifest.mesh or {})}: {error}; fix: build it again"
             ) from None
 
 
@@ -105,43 +116,43 @@ def load_executable(path: Path, devices: Sequence[Any] | None = None) -> LoadedE
     """Loads the executable of a folder that `xlapipe build` made.
 
     Args:
-      devices: of `devices_for`, which is asked by default.
+      devices: the result of `select_devices`, which is called by default.
 
     Raises:
-      DumpError: it is damaged, or holds no executable, or this jaxlib cannot load it.
-      TargetError: as `devices_for` does.
+      DumpError: the folder is damaged or holds no executable, or this jaxlib cannot load it.
+      TargetError: as `select_devices`.
     """
     manifest = built_manifest(path)
-    devices = tuple(devices_for(path, manifest) if devices is None else devices)
+    devices = tuple(select_devices(path, manifest) if devices is None else devices)
     content = read_file(path, EXECUTABLE)
-    # The file was held against its digest; hold the very bytes that are loaded too.
+    # Reading the manifest checked the file; this checks the bytes that are loaded.
     if hashlib.sha256(content).hexdigest() != manifest.files[EXECUTABLE]:
-        raise DumpError(f"{path / EXECUTABLE}: changed while it was read")
+        raise DumpError(f"{path / EXECUTABLE}: changed while it was read; fix: build it again")
     if MOSAIC_CALL.encode() in content:
-        _find_mosaic_runtime()
+        _locate_mosaic_runtime()
     try:
         executable = devices[0].client.deserialize_executable(
             content, executable_devices=xla_client.DeviceList(devices)
         )
     except RuntimeError as error:
         raise DumpError(
-            f"{path / EXECUTABLE}: this jaxlib cannot load it: {error}; build it again"
+            f"{path / EXECUTABLE}: this jaxlib cannot load it: {error}; fix: build it again"
         ) from None
     return LoadedExecutable(path, manifest, devices, executable)
 
 
-def _find_mosaic_runtime() -> None:
-    """Tells XLA where the library is that kernels of Mosaic GPU call: importing this does."""
+def _locate_mosaic_runtime() -> None:
+    """Sets the path of the library that Mosaic GPU kernels call, which this import does."""
     import_module("jax.experimental.mosaic.gpu")
 
 
 def built_manifest(path: Path) -> Manifest:
-    """The manifest of a folder that `xlapipe build` made, its files held against it.
+    """The manifest of a folder that `xlapipe build` made, after checking the files' digests.
 
     Raises:
-      DumpError: it is damaged, or holds no executable.
+      DumpError: the folder is damaged, or holds no executable.
     """
     manifest = read_manifest(path)
     if EXECUTABLE not in manifest.files:
-        raise DumpError(f"{path}: holds no executable; `xlapipe build` makes one")
+        raise DumpError(f"{path}: holds no executable; fix: make one with `xlapipe build`")
     return manifest

@@ -1,4 +1,4 @@
-"""Inputs for a built executable: random ones, or those of an .npz file."""
+"""Inputs for a built executable: random values, or the arrays of an .npz file."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,36 +11,49 @@ import numpy as np
 from xlapipe.errors import WorkloadError
 from xlapipe.plan.program import ArgumentLeaf
 
+_RANDOM = "random:"
+_RANDOM_SCALE = np.float32(0.02)
+
 
 def read_inputs(spec: str, arguments: Sequence[ArgumentLeaf]) -> dict[int, np.ndarray[Any, Any]]:
-    """Values of the parameters by number.
+    """Values of the program's parameters, by parameter number.
+
+    Args:
+      spec: `random:SEED`, or the path of an .npz file whose keys are the arguments' paths.
 
     Raises:
-      WorkloadError: an unknown form, or arrays that do not fit the arguments.
+      WorkloadError: `spec` has another form, or the arrays do not fit the arguments.
     """
-    used = [leaf for leaf in arguments if leaf.parameter_number is not None]
-    if spec.startswith("random:"):
-        try:
-            seed = int(spec.removeprefix("random:"))
-        except ValueError:
-            raise WorkloadError(f"--inputs {spec}: expected a number behind random:") from None
-        # numpy's generators let go of the interpreter.
-        with ThreadPoolExecutor() as pool:
-            made = pool.map(_random, used, ([seed, number] for number in range(len(used))))
-            values = {leaf.path: value for leaf, value in zip(used, made, strict=True)}
-    else:
-        values = _from_file(Path(spec), used)
-    return {
-        leaf.parameter_number: values[leaf.path]
-        for leaf in used
-        if leaf.parameter_number is not None
+    leaves = {
+        leaf.parameter_number: leaf for leaf in arguments if leaf.parameter_number is not None
     }
+    if spec.startswith(_RANDOM):
+        values = _random_values(_seed(spec), list(leaves.values()))
+    else:
+        values = _values_from_file(Path(spec), list(leaves.values()))
+    return dict(zip(leaves, values, strict=True))
 
 
-def _random(leaf: ArgumentLeaf, seed: list[int]) -> np.ndarray[Any, Any]:
-    """Normal values of scale 0.02; for integers small indices, no two alike in an array.
+def _seed(spec: str) -> int:
+    try:
+        return int(spec.removeprefix(_RANDOM))
+    except ValueError:
+        raise WorkloadError(
+            f"--inputs {spec}: expected an integer after {_RANDOM}; fix: --inputs {_RANDOM}0"
+        ) from None
 
-    Equal indices would make a scatter depend on the order of its threads.
+
+def _random_values(seed: int, leaves: Sequence[ArgumentLeaf]) -> list[np.ndarray[Any, Any]]:
+    # numpy's generators release the interpreter lock.
+    with ThreadPoolExecutor() as pool:
+        seeds = ([seed, number] for number in range(len(leaves)))
+        return list(pool.map(_random_value, leaves, seeds))
+
+
+def _random_value(leaf: ArgumentLeaf, seed: list[int]) -> np.ndarray[Any, Any]:
+    """Normally distributed floats of scale 0.02; for integers, small values without repetition.
+
+    Equal indices would make a scatter's result depend on the order of its threads.
     """
     generator = np.random.default_rng(seed)
     dtype = jax.numpy.dtype(leaf.dtype)
@@ -50,34 +63,39 @@ def _random(leaf: ArgumentLeaf, seed: list[int]) -> np.ndarray[Any, Any]:
         return values.reshape(leaf.shape).astype(dtype)
     if dtype == np.bool_:
         return generator.integers(0, 2, leaf.shape).astype(dtype)
-    return (generator.standard_normal(leaf.shape, np.float32) * np.float32(0.02)).astype(dtype)
+    return (generator.standard_normal(leaf.shape, np.float32) * _RANDOM_SCALE).astype(dtype)
 
 
-def _from_file(path: Path, used: Sequence[ArgumentLeaf]) -> dict[str, np.ndarray[Any, Any]]:
-    values = {}
+def _values_from_file(path: Path, leaves: Sequence[ArgumentLeaf]) -> list[np.ndarray[Any, Any]]:
+    values = []
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            for leaf in used:
-                if leaf.path not in stored:
+        with np.load(path, allow_pickle=False) as arrays:
+            for leaf in leaves:
+                if leaf.path not in arrays:
                     raise WorkloadError(
-                        f"--inputs {path}: no array {leaf.path!r}; it has "
-                        f"{', '.join(sorted(stored)[:8])}"
+                        f"--inputs {path}: expected an array {leaf.path!r}, found "
+                        f"{', '.join(sorted(arrays)[:8])}; fix: add it to the file"
                     )
-                values[leaf.path] = _fitting(stored[leaf.path], leaf, path)
+                values.append(_checked(arrays[leaf.path], leaf, path))
     except (OSError, ValueError, EOFError) as error:
         raise WorkloadError(
-            f"--inputs {path}: expected random:SEED or an .npz file: {error}"
+            f"--inputs {path}: expected {_RANDOM}SEED or an .npz file: {error}"
         ) from None
     return values
 
 
-def _fitting(value: np.ndarray[Any, Any], leaf: ArgumentLeaf, path: Path) -> np.ndarray[Any, Any]:
+def _checked(value: np.ndarray[Any, Any], leaf: ArgumentLeaf, path: Path) -> np.ndarray[Any, Any]:
+    """The array in the leaf's dtype.
+
+    Raises:
+      WorkloadError: its shape or dtype is not the leaf's.
+    """
     dtype = jax.numpy.dtype(leaf.dtype)
     if value.dtype.kind == "V" and value.dtype.itemsize == dtype.itemsize:
-        value = value.view(dtype)  # .npz keeps bfloat16 and float8 as raw bytes
+        value = value.view(dtype)  # .npz holds bfloat16 and float8 as raw bytes
     if value.shape != leaf.shape or value.dtype != dtype:
         raise WorkloadError(
             f"--inputs {path}: {leaf.path} is {value.dtype}{list(value.shape)}, expected "
-            f"{leaf.dtype}{list(leaf.shape)}"
+            f"{leaf.dtype}{list(leaf.shape)}; fix: convert the array in the file"
         )
     return value

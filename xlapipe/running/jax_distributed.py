@@ -1,4 +1,4 @@
-"""Starts jax as one of several processes, and lets them tell each other plain data."""
+"""jax over the devices of several processes, and plain data that the processes exchange."""
 
 import ctypes
 import json
@@ -13,21 +13,22 @@ from jax._src import distributed
 from xlapipe.errors import TargetError
 from xlapipe.running.rendezvous import Member, meet
 
-# jax ends every process when one has not been heard of for so long.
+# jax ends every process if one has sent no heartbeat for this long.
 _HEARTBEAT_SECONDS = 20
 _SHUTDOWN_SECONDS = 10
-# The kernel's own, the same in all containers of a host.
+# The same in all containers of a host, unlike a host name.
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# Of processes that are alive: one may need so much longer than others to make its inputs.
-_WAITS = 10
+# A process may take much longer than others to make its inputs, so an exchange waits this many
+# times `Member.wait_seconds`.
+_EXCHANGE_WAITS = 10
 
 
 @contextmanager
-def joined(member: Member | None, about: str = "") -> Iterator[None]:
-    """jax over the devices of all processes within the context; nothing where `member` is None.
+def joined(member: Member | None, program: str = "") -> Iterator[None]:
+    """Starts jax over the devices of all processes; does nothing if `member` is None.
 
     Args:
-      about: what will be run, the same in every process.
+      program: identifies what will be run; must be the same in every process.
 
     Raises:
       TargetError: a process is missing, or the coordinator cannot be reached, within
@@ -36,10 +37,20 @@ def joined(member: Member | None, about: str = "") -> Iterator[None]:
     if member is None:
         yield
         return
-    meet(member, about)
+    meet(member, program)
+    _initialize(member)
+    try:
+        yield
+    except BaseException:
+        _abandon()
+        raise
+    jax.distributed.shutdown()
+
+
+def _initialize(member: Member) -> None:
     host, port = member.address
     bind = f"{host}:{port}" if host in ("127.0.0.1", "localhost") else f"[::]:{port}"
-    # It takes SIGTERM for a notice to finish soon; the launcher means now.
+    # jax's service delays the end of a process on SIGTERM; the launcher needs it at once.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -55,16 +66,13 @@ def joined(member: Member | None, about: str = "") -> Iterator[None]:
         )
     except RuntimeError as error:
         raise TargetError(f"{member.name}: jax.distributed did not start: {error}") from None
-    try:
-        yield
-    except BaseException:
-        _leave()
-        raise
-    jax.distributed.shutdown()
 
 
-def _leave() -> None:
-    """Takes back what jax does at exit: it would wait for the others, who wait for this process."""
+def _abandon() -> None:
+    """Removes jax's distributed state without its shutdown.
+
+    At exit jax would wait for the other processes, which wait for this one.
+    """
     state = distributed.global_state
     for part in (state.client, state.service):
         if part is not None:
@@ -73,32 +81,37 @@ def _leave() -> None:
 
 
 def host_count(member: Member | None) -> int:
-    """Hosts that the processes are on."""
+    """The number of hosts that the processes run on."""
     return len(set(exchange(member, "host", _BOOT_ID.read_text())))
 
 
-def exchange(member: Member | None, key: str, mine: Any) -> list[Any]:
-    """What every process gave under `key`, in the order of the processes.
+def exchange(member: Member | None, key: str, value: Any) -> list[Any]:
+    """Waits until every process has given a value under `key`.
 
     Args:
-      mine: plain data.
+      key: names this exchange; each process uses a key once.
+      value: this process's value; data that JSON can hold.
+
+    Returns:
+      The values of all processes, in the order of the processes.
 
     Raises:
-      TargetError: a process did not come to this point in time.
+      TargetError: a process gave no value in time.
     """
     if member is None:
-        return [mine]
-    seconds = _WAITS * member.wait_seconds
+        return [value]
+    seconds = _EXCHANGE_WAITS * member.wait_seconds
     client: Any = distributed.global_state.client
-    client.key_value_set(f"xlapipe/{key}/{member.process}", json.dumps(mine))
-    found = []
-    for number in range(member.count):
+    client.key_value_set(f"xlapipe/{key}/{member.process}", json.dumps(value))
+    values = []
+    for process in range(member.count):
         try:
-            text = client.blocking_key_value_get(f"xlapipe/{key}/{number}", round(seconds * 1000))
+            text = client.blocking_key_value_get(f"xlapipe/{key}/{process}", round(seconds * 1000))
         except RuntimeError as error:
             raise TargetError(
-                f"{member.name}: process {number} did not come to {key!r} within "
-                f"{seconds:g} s: {error!s:.200}"
+                f"{member.name}: process {process} did not reach {key!r} within {seconds:g} s: "
+                f"{error!s:.200}; fix: see the output of process {process}, or allow more with "
+                "--wait"
             ) from None
-        found.append(json.loads(text))
-    return found
+        values.append(json.loads(text))
+    return values

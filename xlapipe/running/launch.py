@@ -1,7 +1,8 @@
-"""Starts one process per GPU on this host, watches them, and leaves none behind.
+"""Starts one process per GPU of this host, watches them, and ends all of them when one fails.
 
-As torchrun does: the same command on every host, with its own `--host-index`. When one process
-fails, the others of its host are ended at once, and jax's heartbeat ends those of other hosts.
+As with torchrun, the same command is given on every host, with that host's `--host-index`. When one
+process fails, the launcher ends the others of its host, and jax's heartbeat ends those of other
+hosts.
 """
 
 import ctypes
@@ -22,28 +23,31 @@ from typing import IO
 from xlapipe.errors import TargetError
 from xlapipe.running.rendezvous import DEFAULT_WAIT_SECONDS, SEVERAL_GPUS, Member
 
+_ERROR = "xlapipe: error: "
 _POLL_SECONDS = 0.02
-_GRACE_SECONDS = 3.0
-_TELLING_SECONDS = 0.5
+_TERMINATION_SECONDS = 3.0
+# After a process was aborted, how long to wait for one that exits and prints the reason.
+_REASON_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1
-# Exit codes of programs that say why, as xlapipe and Python do.
-_TOLD = (1, 2)
-# jax's C++ side warns of the connections that a clean end cancels.
-_DEFAULTS = {**SEVERAL_GPUS, "TF_CPP_MIN_LOG_LEVEL": "2"}
+# With these exit codes xlapipe and Python have printed the reason.
+_EXPLAINED_EXIT_CODES = (1, 2)
+# Defaults for the processes. jax's C++ code logs warnings of connections that a normal end cancels.
+_ENVIRONMENT = {**SEVERAL_GPUS, "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What to start.
+    """A command, and the processes to run it in.
 
     Attributes:
-      processes: on this host, one for each of its GPUs.
-      hosts: that the same command is given on; `host_index` is this one's, from 0.
-      coordinator: `HOST:PORT` of host 0; None on a single host, where any free port will do.
-      wait_seconds: how long processes wait for each other.
+      processes: number of processes on this host, one per GPU.
+      hosts: number of hosts on which the same command is given.
+      host_index: number of this host, from 0.
+      coordinator: `HOST:PORT` of host 0; None for a free port of a single host.
+      wait_seconds: how long processes wait for each other at each point where they meet.
 
     Raises:
-      TargetError: numbers that do not fit each other.
+      TargetError: the values contradict each other.
     """
 
     command: tuple[str, ...]
@@ -56,13 +60,13 @@ class Launch:
     def __post_init__(self) -> None:
         if not 0 <= self.host_index < self.hosts:
             raise TargetError(
-                f"--host-index {self.host_index}: expected 0 to {self.hosts - 1}, one for each of "
-                f"--hosts {self.hosts}"
+                f"--host-index {self.host_index}: expected 0 to {self.hosts - 1}, one number for "
+                f"each of --hosts {self.hosts}"
             )
         if self.hosts > 1 and self.coordinator is None:
             raise TargetError(
-                f"--hosts {self.hosts}: name host 0 and a free port of it on every host, with "
-                "--coordinator HOST:PORT"
+                f"--hosts {self.hosts}: expected --coordinator HOST:PORT, found none; fix: give "
+                "the address of host 0 and a free port there, the same on every host"
             )
         if self.coordinator is not None:
             _, _, port = self.coordinator.rpartition(":")
@@ -89,42 +93,46 @@ class Launch:
         ]
 
 
-def launch(asked: Launch) -> int:
-    """Runs the command in every process and returns 0 when all have ended well.
+def launch(options: Launch) -> int:
+    """Runs the command in every process, and waits for all of them.
 
-    The first process of this host has this process's stdout and stderr; the others' go to logs,
-    which are kept where one fails.
+    The first process of this host has this process's stdout and stderr. The others write to logs,
+    which are kept if a process fails.
 
     Returns:
-      The exit code of the first process of the host where that is what failed, and has said why.
+      0 if all processes succeeded. The exit code of the first process of this host if it failed
+      and printed the reason.
 
     Raises:
-      TargetError: the command cannot be started, or another process failed: which, and its last
-        words.
+      TargetError: the command cannot be started, or another process failed; names the process, its
+        error and its log.
     """
-    program = shutil.which(asked.command[0])
+    program = shutil.which(options.command[0])
     if program is None:
-        raise TargetError(f"{asked.command[0]}: no such command; name what each process is to run")
+        raise TargetError(
+            f"{options.command[0]}: no such command; fix: name a program after `--`, as in "
+            "`xlapipe launch --processes 2 -- xlapipe run DIR`"
+        )
     logs = Path(tempfile.mkdtemp(prefix="xlapipe-launch-"))
-    members = asked.members()
+    members = options.members()
     running: dict[Member, subprocess.Popen[bytes]] = {}
-    failed = False
+    keep_logs = False
     try:
-        with _ended_by_signals():
+        with _sigterm_as_interrupt():
             for member in members:
-                running[member] = _start(asked, program, member, members[0], logs)
-            failing = _first_failure(running)
+                running[member] = _start(options, program, member, members[0], logs)
+            failing = _wait(running)
             if failing is None:
                 return 0
-            failed = True
-            # Several may have ended by now: the first one has told the user itself.
-            first = running[members[0]].returncode
-            if first in _TOLD:
-                return first
-            raise TargetError(_ending(failing, running[failing].returncode, asked, logs))
+            keep_logs = True
+            # Several may have failed by now. The first process prints to the user's terminal.
+            first_code = running[members[0]].returncode
+            if first_code in _EXPLAINED_EXIT_CODES:
+                return first_code
+            raise TargetError(_failure(failing, running[failing].returncode, options, logs))
     finally:
-        _end(running.values())
-        if not failed:
+        _terminate(running.values())
+        if not keep_logs:
             shutil.rmtree(logs, ignore_errors=True)
 
 
@@ -135,16 +143,16 @@ def _free_port() -> int:
 
 
 def _start(
-    asked: Launch, program: str, member: Member, first: Member, logs: Path
+    options: Launch, program: str, member: Member, first: Member, logs: Path
 ) -> "subprocess.Popen[bytes]":
     log: IO[bytes] | None = None if member is first else _log(logs, member).open("wb")
     try:
         return subprocess.Popen(
-            [program, *asked.command[1:]],
+            [program, *options.command[1:]],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**_DEFAULTS, **os.environ, **member.environment()},
+            env={**_ENVIRONMENT, **os.environ, **member.environment()},
             start_new_session=True,
             preexec_fn=_die_with_parent,  # noqa: PLW1509 - the launcher has one thread
         )
@@ -156,47 +164,48 @@ def _start(
 
 
 def _die_with_parent() -> None:
-    """Whatever ends the launcher, SIGKILL too, ends this process."""
+    """Lets the kernel kill this process when the launcher ends, even by SIGKILL."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _first_failure(running: "dict[Member, subprocess.Popen[bytes]]") -> Member | None:
-    """Waits until one has failed, or all have ended well.
+def _wait(running: "dict[Member, subprocess.Popen[bytes]]") -> Member | None:
+    """Waits until a process fails, or all have succeeded.
 
-    A process that ended itself knows why; one that jax or XLA aborted may have died of another's
-    end, which then comes a moment later.
+    Returns:
+      The process that failed, or None. A process that exited is preferred to one that a signal
+      ended, because jax and XLA abort a process when another one ends.
     """
-    aborted: float | None = None
+    aborted_at: float | None = None
     while True:
         codes = {member: child.poll() for member, child in running.items()}
         failed = {member: code for member, code in codes.items() if code}
-        told = [member for member, code in failed.items() if code > 0]
-        if told:
-            return told[0]
+        exited = [member for member, code in failed.items() if code > 0]
+        if exited:
+            return exited[0]
         if failed:
-            aborted = aborted or time.monotonic()
-            if time.monotonic() - aborted > _TELLING_SECONDS:
+            aborted_at = aborted_at or time.monotonic()
+            if time.monotonic() - aborted_at > _REASON_SECONDS:
                 return next(iter(failed))
         elif all(code == 0 for code in codes.values()):
             return None
         time.sleep(_POLL_SECONDS)
 
 
-def _end(children: "Collection[subprocess.Popen[bytes]]") -> None:
-    """Ends the processes and what they started, politely first."""
+def _terminate(children: "Collection[subprocess.Popen[bytes]]") -> None:
+    """Ends the processes and those they started: SIGTERM, then SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for child in children:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, number)
-        deadline = time.monotonic() + _GRACE_SECONDS
+        deadline = time.monotonic() + _TERMINATION_SECONDS
         for child in children:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(max(0.0, deadline - time.monotonic()))
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM ends the launcher as Ctrl-C does, by way of its `finally`."""
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Turns SIGTERM into KeyboardInterrupt, so that `finally` ends the processes."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -212,23 +221,25 @@ def _log(logs: Path, member: Member) -> Path:
     return logs / f"process-{member.process}.log"
 
 
-def _ending(member: Member, code: int, asked: Launch, logs: Path) -> str:
+def _failure(member: Member, code: int, options: Launch, logs: Path) -> str:
+    """The message for a process that failed."""
     log = _log(logs, member)
     how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
     text = f"{member.name} ended with {how}"
     if code == -signal.SIGALRM:
         text += (
-            f": its first call did not end within {asked.wait_seconds:g} s; a GPU or a link "
-            "between them may be stuck: NCCL_DEBUG=INFO tells more, --wait allows more time"
+            f": its first call did not end within {options.wait_seconds:g} s; a GPU or a link "
+            "between GPUs may hang; fix: set NCCL_DEBUG=INFO for details, or allow more with --wait"
         )
     if log.exists():
-        text += f"{_last_words(log)}; its log is {log}"
+        text += f"{_last_error(log)}; its log is {log}"
     return f"{text}; the other processes were ended"
 
 
-def _last_words(log: Path) -> str:
+def _last_error(log: Path) -> str:
+    """xlapipe's error, or else XLA's fatal message, or the log's last line; after a colon."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-    said = [line for line in lines if line.startswith("xlapipe: error: ")]
+    errors = [line for line in lines if line.startswith(_ERROR)]
     fatal = [line for line in lines if "heartbeat" in line or "Check failed" in line]
-    last = (said or fatal or [line for line in lines if line])[-1:]
-    return f": {last[0].removeprefix('xlapipe: error: '):.600}" if last else ""
+    last = (errors or fatal or [line for line in lines if line])[-1:]
+    return f": {last[0].removeprefix(_ERROR):.600}" if last else ""

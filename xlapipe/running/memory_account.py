@@ -1,4 +1,4 @@
-"""A plan's memory held against what the device's allocator reports."""
+"""Planned memory compared with the memory that the device's allocator measured."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ ALLOCATOR_GRANULE_BYTES = 256
 
 @dataclass(frozen=True)
 class MemoryAccount:
-    """Planned against measured, and the difference item by item; all in bytes.
+    """Planned and measured memory of one device, and the items that explain the difference.
 
     planned - not_on_device - constant + rounding + executable + input_chunks + output_chunks
-    + unexplained = measured.
+    + unexplained = measured; all in bytes.
 
     Attributes:
-      planned_bytes: the plan's total.
-      measured_bytes: peak in use during the call, less what was in use before loading.
-      not_on_device_bytes: thread-local allocations, which live in registers.
-      constant_bytes: constants, which the executable brings along.
-      rounding_bytes: allocations rounded up to the allocator's granule.
-      executable_bytes: taken by loading the executable, before any input.
-      input_chunk_bytes: taken by the inputs beyond their rounded sizes: the allocator hands out
-        a free chunk whole where what would be left of it is small.
-      output_chunk_bytes: the same of the outputs.
-      unexplained_bytes: what remains: command buffers and the runtime's own.
+      planned_bytes: total of the plan.
+      measured_bytes: peak in use during the first call, minus bytes in use before loading.
+      not_on_device_bytes: thread-local allocations, which are kept in registers.
+      constant_bytes: constants, which are part of the executable.
+      rounding_bytes: added by rounding allocations up to the allocator's granule.
+      executable_bytes: allocated when the executable is loaded, before the inputs.
+      input_chunk_bytes: allocated for inputs beyond their rounded sizes: the allocator does not
+        split a free chunk if the rest would be small.
+      output_chunk_bytes: the same for outputs.
+      unexplained_bytes: the remainder: command buffers and the runtime's own memory.
     """
 
     planned_bytes: int
@@ -41,11 +41,11 @@ class MemoryAccount:
 
     @property
     def unexplained_share(self) -> float:
-        """Of the measured bytes."""
+        """Unexplained bytes as a fraction of the measured bytes, from 0."""
         return abs(self.unexplained_bytes) / max(1, self.measured_bytes)
 
 
-def account(
+def reconcile(
     plan: Plan,
     *,
     before: Mapping[str, int],
@@ -53,33 +53,23 @@ def account(
     with_inputs: Mapping[str, int],
     after: Mapping[str, int],
 ) -> MemoryAccount | None:
-    """Reconciles `plan` with `memory_stats()` taken at four moments of one process.
+    """Explains measured memory by the plan.
 
     Args:
-      before: before the executable is loaded.
-      loaded: after that, before inputs.
+      before: the device's `memory_stats()` before the executable is loaded.
+      loaded: after loading, before the inputs are placed.
       with_inputs: with the inputs on the device.
-      after: after the first call, while its outputs are alive.
+      after: after the first call, with its outputs alive.
 
     Returns:
-      None where the device reports no statistics.
+      None if the device reports no statistics.
     """
     if "peak_bytes_in_use" not in after or "bytes_in_use" not in before:
         return None
     totals = plan.totals
     inputs = [a for a in plan.allocations if a.is_a(AllocationKind.PARAMETER)]
-    outputs = [
-        a
-        for a in plan.allocations
-        if a.is_a(AllocationKind.MAYBE_LIVE_OUT)
-        and not a.is_a(AllocationKind.PARAMETER)
-        and not _is_tuple_table(a)
-    ]
-    on_device = [
-        a
-        for a in plan.allocations
-        if not a.is_a(AllocationKind.THREAD_LOCAL) and not a.is_a(AllocationKind.CONSTANT)
-    ]
+    outputs = [a for a in plan.allocations if _is_output(a)]
+    on_device = [a for a in plan.allocations if not _is_apart(a)]
     measured = after["peak_bytes_in_use"] - before["bytes_in_use"]
     executable = loaded["bytes_in_use"] - before["bytes_in_use"]
     input_chunks = with_inputs["bytes_in_use"] - loaded["bytes_in_use"] - _rounded(inputs)
@@ -103,6 +93,22 @@ def _rounded(allocations: list[BufferAllocation]) -> int:
     return sum(-(-allocation.size_bytes // granule) * granule for allocation in allocations)
 
 
+def _is_apart(allocation: BufferAllocation) -> bool:
+    """Whether the allocation takes no memory of the call: registers, or part of the executable."""
+    return allocation.is_a(AllocationKind.THREAD_LOCAL) or allocation.is_a(AllocationKind.CONSTANT)
+
+
+def _is_output(allocation: BufferAllocation) -> bool:
+    """Whether the allocation is a new array that the call returns."""
+    return (
+        allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
+        and not allocation.is_a(AllocationKind.PARAMETER)
+        and not _is_tuple_table(allocation)
+    )
+
+
 def _is_tuple_table(allocation: BufferAllocation) -> bool:
-    """The table of pointers to the outputs, which is gone when the call has returned."""
-    return bool(allocation.values) and all(v.shape.startswith("(") for v in allocation.values)
+    """Whether it is the table of pointers to the outputs, which is freed when the call returns."""
+    return bool(allocation.values) and all(
+        value.shape.startswith("(") for value in allocation.values
+    )

@@ -1,8 +1,8 @@
-"""One process of several: which one it is, and how they find each other before jax starts.
+"""The processes that run one program together: which one this is, and how they meet.
 
-jax's own start ends a process whose peers do not come (`LOG(FATAL)`, with a stack trace and no
-word of who is missing). So the processes meet here first, over a socket at the coordinator's
-address, which jax's coordination service takes over when all have come.
+If a process is missing, jax's own start ends the others with a stack trace (`LOG(FATAL)`) that does
+not name it. So the processes meet here first, through a socket at the coordinator's address, which
+jax's coordination service uses afterwards.
 """
 
 import json
@@ -19,26 +19,27 @@ DEFAULT_WAIT_SECONDS = 60.0
 COUNT, PROCESS = "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 COORDINATOR, DEVICES = "JAX_COORDINATOR_ADDRESS", "JAX_LOCAL_DEVICE_IDS"
 WAIT = "XLAPIPE_WAIT_SECONDS"
-# For processes that use several GPUs, unless the user says otherwise. With one hardware queue
-# kernels begin in the order in which they were launched: a collective that was started before a
-# gemm gets its share of the GPU before the gemm takes all of it. Otherwise it is chance, and one
-# device that loses keeps all others waiting.
+# Environment of processes that use several GPUs; the user's own settings take precedence. With one
+# hardware queue, kernels begin in the order in which they were launched, so that a collective that
+# was launched before a gemm gets multiprocessors before the gemm occupies all of them. With more
+# queues the order varies, and all devices wait for the one on which the gemm was first.
 SEVERAL_GPUS = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-_GO = b"go\n"
-_LONGEST_LINE = 1024
+_START = b"go\n"
+_MAX_LINE_BYTES = 1024
+_HELLO_SECONDS = 5
 _RETRY_SECONDS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """A process of several that run one program.
+    """One of several processes that run one program together.
 
     Attributes:
-      process: from 0; process 0 is the coordinator.
-      count: of processes, on all hosts.
+      process: number of this process, from 0; process 0 is the coordinator.
+      count: number of processes on all hosts.
       coordinator: `HOST:PORT` of process 0.
-      local_devices: indices of the GPUs that this process takes; None for all it sees.
-      wait_seconds: how long it waits for the others, whenever it does.
+      local_devices: indices of the GPUs that this process uses; None for all visible ones.
+      wait_seconds: how long it waits for the others at each point where they meet.
     """
 
     process: int
@@ -49,39 +50,41 @@ class Member:
 
     @property
     def name(self) -> str:
+        """The process in messages, e.g. `process 0 of 2`."""
         return f"process {self.process} of {self.count}"
 
     @property
     def address(self) -> tuple[str, int]:
+        """Host and port of the coordinator."""
         host, _, port = self.coordinator.rpartition(":")
         return host.strip("[]"), int(port)
 
     def environment(self) -> dict[str, str]:
         """The variables that `member_from` reads."""
-        found = {
+        variables = {
             COORDINATOR: self.coordinator,
             COUNT: str(self.count),
             PROCESS: str(self.process),
             WAIT: f"{self.wait_seconds:g}",
         }
         if self.local_devices is not None:
-            found[DEVICES] = ",".join(map(str, self.local_devices))
-        return found
+            variables[DEVICES] = ",".join(map(str, self.local_devices))
+        return variables
 
 
 def member_from(environ: Mapping[str, str]) -> Member | None:
-    """Which process this is, by the variables that `xlapipe launch` sets; None if it is alone.
+    """The member that the variables of `xlapipe launch` describe; None for a single process.
 
     Raises:
-      TargetError: some of the variables are missing, or are of another form.
+      TargetError: some of the variables are missing, or have another form.
     """
     if COUNT not in environ and PROCESS not in environ:
         return None
     missing = [name for name in (COORDINATOR, COUNT, PROCESS) if not environ.get(name)]
     if missing:
         raise TargetError(
-            f"{', '.join(missing)} not set, but {COUNT} or {PROCESS} is: `xlapipe launch` sets "
-            "all of them; unset them to run alone"
+            f"{', '.join(missing)} not set, but {COUNT} or {PROCESS} is; fix: start with `xlapipe "
+            "launch`, which sets all of them, or unset them to run a single process"
         )
     try:
         devices = environ.get(DEVICES)
@@ -106,131 +109,151 @@ def member_from(environ: Mapping[str, str]) -> Member | None:
     return member
 
 
-def meet(member: Member, about: str) -> None:
-    """Returns when every process has come to the coordinator's address.
+def this_member() -> Member | None:
+    """`member_from` of this process's environment."""
+    return member_from(os.environ)
+
+
+def meet(member: Member, program: str) -> None:
+    """Returns when every process has connected to the coordinator.
 
     Args:
-      about: what this process will run, which must be what the others will.
+      program: identifies what this process will run; must be the same in every process.
 
     Raises:
-      TargetError: who did not come in time, or came for something else.
+      TargetError: processes are missing, or run another program.
     """
     deadline = time.monotonic() + member.wait_seconds
     if member.process == 0:
-        _gather(member, about, deadline)
+        _gather(member, program, deadline)
     else:
-        _come(member, about, deadline)
+        _connect_and_wait(member, program, deadline)
 
 
-def _gather(member: Member, about: str, deadline: float) -> None:
+def _gather(member: Member, program: str, deadline: float) -> None:
+    """The coordinator's side: waits for all others, then lets them start."""
     with ExitStack() as stack:
-        host = member.address[0]
-        try:
-            server = stack.enter_context(_listening(member))
-        except OSError as error:
-            raise TargetError(
-                f"{member.name}: cannot listen at {member.coordinator}: {error.strerror or error}; "
-                "name an address of this host and a port that is free with --coordinator"
-            ) from None
+        server = _listen(member, stack)
         peers: dict[int, socket.socket] = {}
         while len(peers) < member.count - 1:
-            try:
-                server.settimeout(max(0.001, deadline - time.monotonic()))
-                peer = stack.enter_context(server.accept()[0])
-            except TimeoutError:
-                missing = [n for n in range(1, member.count) if n not in peers]
-                _tell(peers, f"process {', '.join(map(str, missing))} is missing")
-                raise TargetError(
-                    f"{member.name}: process {', '.join(map(str, missing))} did not come to "
-                    f"{member.coordinator} within {member.wait_seconds:g} s: start it with the "
-                    "same command on its host, where this address can be reached"
-                ) from None
-            hello = _hello(peer, deadline)
+            peer = _accept(member, server, stack, peers, deadline)
+            hello = _read_hello(peer, deadline)
             if hello is None:
-                continue  # somebody else's connection
-            number, count, theirs = hello
-            wrong = None
+                continue  # a connection of another program
+            process, count, peer_program = hello
+            mismatch = None
             if count != member.count:
-                wrong = f"expected {member.count} processes, process {number} expects {count}"
-            elif number in peers or not 0 < number < member.count:
-                wrong = f"two processes say that they are number {number}"
-            elif theirs != about:
-                wrong = f"process 0 runs {about}, process {number} runs {theirs}"
-            peers[number] = peer
-            if wrong is not None:
-                _tell(peers, wrong)
+                mismatch = f"expected {member.count} processes, process {process} expects {count}"
+            elif process in peers or not 0 < process < member.count:
+                mismatch = f"two processes have the number {process}"
+            elif peer_program != program:
+                mismatch = f"process 0 runs {program}, process {process} runs {peer_program}"
+            peers[process] = peer
+            if mismatch is not None:
+                _send(peers, mismatch)
                 raise TargetError(
-                    f"{member.name}, at {host}: {wrong}; give every host the same command but "
-                    "for --host-index"
+                    f"{member.name}, at {member.address[0]}: {mismatch}; fix: give every host the "
+                    "same command, except --host-index"
                 )
         for peer in peers.values():
-            peer.sendall(_GO)
+            peer.sendall(_START)
         for peer in peers.values():
-            _line(peer, deadline)  # it hangs up first, so that the port is free at once
+            _read_line(peer, deadline)  # the peer closes first, so that the port is free at once
 
 
-def _listening(member: Member) -> socket.socket:
-    """On the address alone where that is this host's loopback, else on every address."""
+def _listen(member: Member, stack: ExitStack) -> socket.socket:
+    try:
+        return stack.enter_context(_server_socket(member))
+    except OSError as error:
+        raise TargetError(
+            f"{member.name}: cannot listen at {member.coordinator}: {error.strerror or error}; "
+            "fix: give --coordinator an address of this host and a free port"
+        ) from None
+
+
+def _accept(
+    member: Member,
+    server: socket.socket,
+    stack: ExitStack,
+    peers: Mapping[int, socket.socket],
+    deadline: float,
+) -> socket.socket:
+    """The next connection.
+
+    Raises:
+      TargetError: there is none before the deadline; the other processes are told too.
+    """
+    try:
+        server.settimeout(max(0.001, deadline - time.monotonic()))
+        return stack.enter_context(server.accept()[0])
+    except TimeoutError:
+        missing = ", ".join(str(n) for n in range(1, member.count) if n not in peers)
+        _send(peers, f"process {missing} is missing")
+        raise TargetError(
+            f"{member.name}: process {missing} did not connect to {member.coordinator} within "
+            f"{member.wait_seconds:g} s; fix: start it on its host with the same command, and "
+            "check that the host can reach this address"
+        ) from None
+
+
+def _server_socket(member: Member) -> socket.socket:
+    """Listens on the loopback address only if that is the coordinator's, else on all addresses."""
     host, port = member.address
-    own = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    loopback = own[4][0] in ("127.0.0.1", "::1")
-    if loopback:
-        return socket.create_server(own[4][:2], family=own[0])
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    if address[0] in ("127.0.0.1", "::1"):
+        return socket.create_server(address[:2], family=family)
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     return socket.create_server(("", port), family=family, dualstack_ipv6=both)
 
 
-def _tell(peers: Mapping[int, socket.socket], text: str) -> None:
+def _send(peers: Mapping[int, socket.socket], text: str) -> None:
     for peer in peers.values():
         with suppress(OSError):
             peer.sendall(f"{text}\n".encode())
 
 
-def _hello(peer: socket.socket, deadline: float) -> tuple[int, int, str] | None:
+def _read_hello(peer: socket.socket, deadline: float) -> tuple[int, int, str] | None:
+    """Number, process count and program of a peer; None if it is not a process of xlapipe."""
     try:
-        data = json.loads(_line(peer, min(deadline, time.monotonic() + 5)))
-        return int(data["process"]), int(data["count"]), str(data["about"])
+        line = _read_line(peer, min(deadline, time.monotonic() + _HELLO_SECONDS))
+        hello = json.loads(line)
+        return int(hello["process"]), int(hello["count"]), str(hello["program"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _come(member: Member, about: str, deadline: float) -> None:
-    said = b""
+def _connect_and_wait(member: Member, program: str, deadline: float) -> None:
+    """The side of all other processes: connects, and waits until all may start."""
+    hello = {"process": member.process, "count": member.count, "program": program}
     while True:
-        left = deadline - time.monotonic()
+        seconds_left = deadline - time.monotonic()
         try:
-            with socket.create_connection(member.address, timeout=max(0.001, left)) as server:
-                hello = {"process": member.process, "count": member.count, "about": about}
+            with socket.create_connection(member.address, max(0.001, seconds_left)) as server:
                 server.sendall(json.dumps(hello).encode() + b"\n")
-                said = _line(server, deadline)
+                answer = _read_line(server, deadline)
                 break
         except OSError as error:
-            # Not listening yet, or unknown, or silent.
+            # The coordinator does not listen yet, its host is unknown, or it does not answer.
             if time.monotonic() + _RETRY_SECONDS >= deadline:
                 raise TargetError(
                     f"{member.name}: the coordinator {member.coordinator} did not answer within "
-                    f"{member.wait_seconds:g} s: {error.strerror or error}; is process 0 running, "
-                    "and can its host be reached at this address?"
+                    f"{member.wait_seconds:g} s: {error.strerror or error}; fix: check that "
+                    "process 0 is running, and that its host can be reached at this address"
                 ) from None
             time.sleep(_RETRY_SECONDS)
-    if said != _GO:
-        reason = said.decode(errors="replace").strip() or "it hung up"
-        raise TargetError(f"{member.name}: the coordinator {member.coordinator} says: {reason}")
+    if answer != _START:
+        reason = answer.decode(errors="replace").strip() or "it closed the connection"
+        raise TargetError(f"{member.name}: the coordinator {member.coordinator} reports: {reason}")
 
 
-def _line(connection: socket.socket, deadline: float) -> bytes:
-    """Up to a line's end or the other side's hanging up."""
-    found = b""
-    while not found.endswith(b"\n") and len(found) < _LONGEST_LINE:
+def _read_line(connection: socket.socket, deadline: float) -> bytes:
+    """Bytes up to the end of a line, or until the other side closes the connection."""
+    line = b""
+    while not line.endswith(b"\n") and len(line) < _MAX_LINE_BYTES:
         connection.settimeout(max(0.001, deadline - time.monotonic()))
-        part = connection.recv(_LONGEST_LINE)
+        part = connection.recv(_MAX_LINE_BYTES)
         if not part:
             break
-        found += part
-    return found
-
-
-def this_member() -> Member | None:
-    """`member_from` of this process's environment."""
-    return member_from(os.environ)
+        line += part
+    return line

@@ -1,6 +1,7 @@
-"""The attached GPUs, held against what an executable was built for."""
+"""Selects the attached GPUs that an executable runs on; refuses GPUs it was not built for."""
 
 import os
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from pathlib import Path
@@ -12,90 +13,115 @@ from xlapipe.dumps.dump import read_file
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.environment.doctor import missing_to_communicate
 from xlapipe.errors import DumpError, TargetError
-from xlapipe.platforms.textproto import parse
+from xlapipe.targets.target import target_attached
 from xlapipe.targets.topology import Topology
 
+_SAME_VERSION = ("jaxlib", "jax-cuda13-plugin")
 
-def devices_for(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any, ...]:
-    """The GPUs to run on, in the order of the mesh: those of the kind that it was built for.
 
-    Of more GPUs than the mesh has, one process takes the first ones.
+def select_devices(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any, ...]:
+    """The GPUs to run on, in the order of the mesh.
+
+    If more GPUs are attached than the mesh has, a single process uses the first ones.
 
     Args:
-      hosts: that the processes are on.
+      path: folder of the executable, for messages.
+      hosts: number of hosts that the processes run on.
 
     Raises:
-      DumpError: it was built by other versions.
-      TargetError: no GPU, fewer than the mesh has, others than it was built for, or more in
-        several processes; or NCCL is missing.
+      DumpError: the executable was built with other versions of jaxlib or the plugin.
+      TargetError: the attached GPUs differ from those that it was built for in number, kind or
+        hosts; or NCCL is missing.
     """
-    for package in ("jaxlib", "jax-cuda13-plugin"):
+    _check_versions(path, manifest)
+    count = prod((manifest.mesh or {}).values())
+    attached = _attached_gpus()
+    _check_hosts(path, manifest, count, hosts)
+    devices = first_devices(path, manifest, attached)
+    _check_nccl(path, count)
+    _check_kind(path, manifest, devices)
+    return devices
+
+
+def first_devices(path: Path, manifest: Manifest, attached: Sequence[Any]) -> tuple[Any, ...]:
+    """The first attached devices, one for each position of the mesh.
+
+    Raises:
+      TargetError: there are fewer, or several processes have more.
+    """
+    processes = jax.process_count()
+    count = prod((manifest.mesh or {}).values())
+    mesh = f"the mesh {dict(manifest.mesh)}, {count} GPUs" if manifest.mesh else "1 GPU"
+    if len(attached) < count:
+        in_processes = f" in {processes} processes" if processes > 1 else ""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        setting = f" (CUDA_VISIBLE_DEVICES={visible})" if visible is not None else ""
+        raise TargetError(
+            f"{path}: built for {mesh}; attached: {len(attached)}{in_processes}{setting}; "
+            f"fix: run it on {count} GPUs, or build it for fewer"
+        )
+    if processes > 1 and len(attached) > count:
+        raise TargetError(
+            f"{path}: built for {mesh}; {processes} processes have {len(attached)} GPUs; "
+            f"fix: launch {count} processes, one per GPU"
+        )
+    return tuple(attached[:count])
+
+
+def _check_versions(path: Path, manifest: Manifest) -> None:
+    for package in _SAME_VERSION:
         try:
             installed = version(package)
         except PackageNotFoundError:
-            installed = "none"
-        if manifest.versions[package] != installed:
+            installed = "not installed"
+        built_with = manifest.versions[package]
+        if built_with != installed:
             raise DumpError(
-                f"{path}: built with {package} {manifest.versions[package]}, here is "
-                f"{installed}; build it again with this one, or install that one"
+                f"{path}: built with {package} {built_with}, found {installed}; fix: build it "
+                f"again here, or install {package}=={built_with}"
             )
-    count = prod((manifest.mesh or {}).values())
+
+
+def _attached_gpus() -> list[Any]:
     try:
-        attached = jax.devices("gpu")
+        return jax.devices("gpu")
     except RuntimeError as error:
         raise TargetError(
-            f"no NVIDIA GPU is attached that jax can use: {error}; `xlapipe doctor` says what is "
-            "missing"
+            f"no NVIDIA GPU is attached that jax can use: {error}; fix: `xlapipe doctor` lists "
+            "what is missing"
         ) from None
-    built_hosts = Topology.parse(manifest.topology).hosts if manifest.topology is not None else 1
+
+
+def _check_hosts(path: Path, manifest: Manifest, count: int, hosts: int) -> None:
+    topology = manifest.topology
+    built_hosts = Topology.parse(topology).hosts if topology is not None else 1
     if built_hosts != hosts:
         raise TargetError(
-            f"{path}: built for the topology {manifest.topology or '1x1'}, {built_hosts} hosts; "
-            f"this is {hosts}; build it again with --topology {hosts}x{count // hosts}, or "
-            "`xlapipe launch` it on as many hosts"
+            f"{path}: built for topology {topology or '1x1'} (hosts: {built_hosts}), found hosts: "
+            f"{hosts}; fix: build it with --topology {hosts}x{count // hosts}, or give `xlapipe "
+            f"launch` --hosts {built_hosts}"
         )
-    devices = _enough(path, manifest, count, attached)
+
+
+def _check_nccl(path: Path, count: int) -> None:
     missing = missing_to_communicate() if count > 1 else None
     if missing is not None:
         raise TargetError(
             f"{path}: built for {count} GPUs, which communicate through NCCL: {missing.problem}"
         )
-    config = read_file(path, "target_config.txtpb").decode()
-    built_for = compute_capability(config)
+
+
+def _check_kind(path: Path, manifest: Manifest, devices: Sequence[Any]) -> None:
+    """Refuses a GPU of another name or compute capability than the target's."""
+    config_text = read_file(path, "target_config.txtpb").decode()
+    built_for = target_attached(config_text).compute_capability
     for device in devices:
         capability = str(device.compute_capability)
-        described = manifest.target_description.startswith(device.device_kind)
-        if not described or built_for != capability:
-            which = f"GPU {device.id}" if count > 1 else "attached"
+        same_name = manifest.target_description.startswith(device.device_kind)
+        if not same_name or built_for != capability:
+            which = f"GPU {device.id}" if len(devices) > 1 else "the attached GPU"
             raise TargetError(
                 f"{path}: built for {manifest.target_description} (compute capability "
-                f"{built_for}), {which} is {device.device_kind} ({capability}); build it for that"
+                f"{built_for}), {which} is {device.device_kind} ({capability}); fix: build it "
+                "with --target attached on this machine"
             )
-    return devices
-
-
-def _enough(path: Path, manifest: Manifest, count: int, attached: list[Any]) -> tuple[Any, ...]:
-    """The GPUs that the mesh is laid over."""
-    processes = jax.process_count()
-    mesh = f"the mesh {dict(manifest.mesh)}, {count} GPUs" if manifest.mesh else "1 GPU"
-    if len(attached) < count:
-        found = f"{len(attached)} of {processes} processes" if processes > 1 else len(attached)
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        seen = f" (CUDA_VISIBLE_DEVICES={visible})" if visible is not None else ""
-        raise TargetError(
-            f"{path}: built for {mesh}; attached: {found}{seen}; run it where there are {count}, "
-            f"or build it for fewer"
-        )
-    if processes > 1 and len(attached) > count:
-        raise TargetError(
-            f"{path}: built for {mesh}; {processes} processes have {len(attached)}; every process "
-            f"takes part, so launch {count}, one for each GPU"
-        )
-    return tuple(attached[:count])
-
-
-def compute_capability(config_text: str) -> str:
-    """`9.0` of a GpuTargetConfigProto."""
-    info: Any = parse(config_text).fields.get("gpu_device_info", {})
-    found = info.get("cuda_compute_capability", {})
-    return f"{found.get('major', 0)}.{found.get('minor', 0)}"
