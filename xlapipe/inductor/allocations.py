@@ -1,0 +1,244 @@
+"""Replays allocations, references and frees in order, and counts the bytes that are held.
+
+Both readers use it: wrapper code gives its own statements, and liveness over IR gives those that
+it would need. Memory is freed where its last reference goes, as in Python.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from xlapipe.inductor.inductor_plan import Kernel, Lifetime
+from xlapipe.inductor.layouts import Layout
+from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
+from xlapipe.plan.liveness import LiveRange
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor that a name is bound to: a layout at an offset in a storage.
+
+    Attributes:
+      storage: number of the storage in the replay.
+      layout: None if the dump does not say.
+      offset_bytes: None if it is not a number.
+    """
+
+    storage: int
+    layout: Layout | None
+    offset_bytes: int | None = 0
+
+
+@dataclass(slots=True)
+class Storage:
+    """Memory that one allocation took.
+
+    Attributes:
+      size_bytes: None if the dump does not say.
+      argument: whether the caller made it.
+      held: whether the caller keeps it whatever the call does.
+      counted: whether it is memory of the accelerator, of a known size.
+      references: names and containers that hold it.
+      start, end: in schedule positions; `end` is None while it is held.
+      began, ended: numbers of the event that allocated and freed it.
+      largest_bytes: its size when it was largest; it may be resized.
+      values: name, tensor, and the position from which it is there.
+    """
+
+    name: str
+    size_bytes: int | None
+    line: int
+    argument: bool
+    held: bool
+    counted: bool
+    start: int
+    began: int
+    references: int = 0
+    end: int | None = None
+    ended: int | None = None
+    constant: bool = False
+    live_out: bool = False
+    mutated: bool = False
+    largest_bytes: int = 0
+    values: list[tuple[str, Tensor, int]] = field(default_factory=list)
+
+
+class Replay:
+    """The state of memory while a call runs.
+
+    Attributes:
+      kernels: what was launched so far; their number is the position of the next.
+      own_bytes: held now beyond the arguments, freed arguments subtracted.
+      peak_bytes, peak_position, peak_line: where that was largest.
+      argument_numbers: the number of the argument that a storage came with.
+    """
+
+    def __init__(self) -> None:
+        self.storages: list[Storage] = []
+        self.kernels: list[Kernel] = []
+        self.own_bytes = 0
+        self.peak_bytes = 0
+        self.peak_position: int | None = None
+        self.peak_line: int | None = None
+        self.argument_numbers: dict[int, int] = {}
+        self._events = 0
+        self._peak_event = 0
+        self._names: dict[str, int] = {}
+
+    @property
+    def position(self) -> int:
+        """Of the next kernel."""
+        return len(self.kernels)
+
+    def allocate(
+        self,
+        name: str,
+        size_bytes: int | None,
+        line: int,
+        *,
+        argument: bool = False,
+        held: bool = False,
+        on_device: bool = True,
+    ) -> int:
+        """A new storage without references; returns its number."""
+        self._events += 1
+        counted = on_device and size_bytes is not None
+        began = 0 if argument else self._events
+        self.storages.append(
+            Storage(
+                name, size_bytes, line, argument, held, counted, self.position, began
+            )
+        )
+        self.storages[-1].largest_bytes = size_bytes or 0
+        if counted and not argument:
+            self._change(size_bytes or 0, line)
+        return len(self.storages) - 1
+
+    def hold(self, storage: int) -> None:
+        """One more reference."""
+        self.storages[storage].references += 1
+
+    def release(self, storage: int, line: int) -> None:
+        """One reference less; the storage is freed with the last one."""
+        found = self.storages[storage]
+        found.references -= 1
+        if found.references > 0 or found.held or found.ended is not None:
+            return
+        self._events += 1
+        found.ended = self._events
+        found.end = max(found.start, self.position - 1)
+        if found.counted:
+            self._change(-(found.size_bytes or 0), line)
+
+    def resize(self, storage: int, size_bytes: int, line: int) -> None:
+        """Gives a storage another size, as FSDP does to free and fill gathered weights."""
+        found = self.storages[storage]
+        before, found.size_bytes = found.size_bytes, size_bytes
+        found.largest_bytes = max(found.largest_bytes, size_bytes)
+        if not found.counted or before is None or found.ended is not None:
+            return
+        self._events += 1
+        self._change(size_bytes - before, line)
+
+    def name_value(self, name: str, tensor: Tensor) -> None:
+        """Records that `tensor` is called `name`, for the list of values in its storage.
+
+        A name that is bound again to another storage, as in an inlined function, gets a number.
+        """
+        storage = self.storages[tensor.storage]
+        values = storage.values
+        if storage.argument and (tensor.offset_bytes or 0) > (storage.size_bytes or 0):
+            return  # the caller's memory goes on beyond the argument
+        if any(known == name and other == tensor for known, other, _ in values):
+            return
+        count = self._names.get(name, 0) + 1
+        self._names[name] = count
+        unique = name if count == 1 else f"{name}#{count}"
+        values.append((unique, tensor, self.position))
+
+    def launch(self, kernel: Kernel) -> None:
+        """Records a kernel at the next position."""
+        self.kernels.append(kernel)
+
+    def _change(self, difference: int, line: int) -> None:
+        self.own_bytes += difference
+        if self.own_bytes > self.peak_bytes:
+            self.peak_bytes = self.own_bytes
+            self.peak_position, self.peak_line = self.position, line
+            self._peak_event = self._events
+
+    # What the plan is made of, once the call has returned.
+
+    def allocations(self) -> tuple[tuple[BufferAllocation, ...], dict[int, int]]:
+        """Allocations in the order in which they were made, and their index by storage."""
+        index: dict[int, int] = {}
+        made = []
+        for number, storage in enumerate(self.storages):
+            if storage.counted:
+                index[number] = len(made)
+                made.append(self._allocation(storage, len(made), number))
+        return tuple(made), index
+
+    def lifetimes(self) -> tuple[Lifetime, ...]:
+        """One for each allocation."""
+        return tuple(
+            Lifetime(
+                storage.start,
+                len(self.kernels) if storage.end is None else storage.end,
+                storage.began <= self._peak_event
+                and (storage.ended is None or storage.ended > self._peak_event),
+                storage.ended is None,
+                storage.line,
+            )
+            for storage in self.storages
+            if storage.counted
+        )
+
+    def live_ranges(self) -> Iterator[LiveRange]:
+        """When each value is there: until the next value at the same place, or the end."""
+        for storage in self.storages:
+            if not storage.counted:
+                continue
+            end = len(self.kernels) if storage.end is None else storage.end
+            for at, (name, tensor, start) in enumerate(storage.values):
+                later = (
+                    begin
+                    for _, other, begin in storage.values[at + 1 :]
+                    if begin > start and other.offset_bytes == tensor.offset_bytes
+                )
+                yield LiveRange(name, start, max(start, min(next(later, end), end)))
+
+    def _allocation(self, storage: Storage, index: int, number: int) -> BufferAllocation:
+        kinds = []
+        if storage.argument:
+            kinds.append(AllocationKind.PARAMETER)
+        if storage.constant:
+            kinds.append(AllocationKind.CONSTANT)
+        if storage.live_out or (storage.argument and storage.mutated):
+            kinds.append(AllocationKind.MAYBE_LIVE_OUT)
+        values = (
+            LogicalBuffer(
+                name,
+                tensor.offset_bytes or 0,
+                _size_of(tensor, storage),
+                str(tensor.layout) if tensor.layout is not None else "?",
+            )
+            for name, tensor, _ in storage.values
+        )
+        ordered = sorted(values, key=lambda value: (value.offset_bytes, value.size_bytes, value.name))
+        parameter = self.argument_numbers.get(number) if storage.argument else None
+        return BufferAllocation(
+            index,
+            storage.largest_bytes,
+            tuple(kinds),
+            parameter_number=parameter,
+            values=tuple(ordered),
+        )
+
+
+def _size_of(tensor: Tensor, storage: Storage) -> int:
+    """Bytes of a value; what is left of its storage if its layout does not say."""
+    left = storage.largest_bytes - (tensor.offset_bytes or 0)
+    size = tensor.layout.storage_bytes if tensor.layout is not None else None
+    if size is None or storage.argument:
+        return left if size is None else min(size, left)
+    return size

@@ -1,0 +1,295 @@
+"""From a replay to an InductorPlan: totals, arguments, outputs, aliases, kernels with their lines."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from xlapipe.inductor.derive import derive
+from xlapipe.inductor.findings_ir import ir_findings
+from xlapipe.inductor.findings_wrapper import wrapper_findings
+from xlapipe.inductor.fx_graphs import FxGraph
+from xlapipe.inductor.gemms_and_collectives import (
+    ir_collectives,
+    ir_gemms,
+    wrapper_collectives,
+    wrapper_gemms,
+)
+from xlapipe.inductor.inductor_plan import (
+    FindingKind,
+    GraphKind,
+    InductorArgument,
+    InductorCollective,
+    InductorFinding,
+    InductorOnly,
+    InductorOutput,
+    InductorPlan,
+    InductorTotals,
+    Kernel,
+    ResizedStorage,
+)
+from xlapipe.inductor.ir_facts import ir_facts
+from xlapipe.inductor.ir_graph import IrGraph
+from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.wrapper_replay import Replayed
+from xlapipe.plan.buffers import AllocationKind, BufferAllocation, InputOutputAlias
+from xlapipe.plan.hlo import SourceLine
+
+
+@dataclass(frozen=True, slots=True)
+class GraphName:
+    """What a graph is called.
+
+    Attributes:
+      where: file, or folder, for messages.
+      graph: AOT id, or the folder's name.
+    """
+
+    where: str
+    graph: str
+    kind: GraphKind | None
+
+
+def plan_of_wrapper(
+    name: GraphName,
+    replayed: Replayed,
+    *,
+    ir: IrGraph | None = None,
+    fx: FxGraph | None = None,
+    saved: int | None = None,
+    notes: Sequence[str] = (),
+) -> InductorPlan:
+    """The plan of wrapper code that was replayed.
+
+    Args:
+      saved: how many of the last outputs are kept for the backward graph; None if not known.
+      notes: what was assumed.
+    """
+    sources = dict(_sources(replayed, fx)) if fx is not None else {}
+    kernels = tuple(
+        replace(kernel, source=sources.get(kernel.position)) for kernel in replayed.replay.kernels
+    )
+    collectives = tuple(wrapper_collectives(replayed.launches, kernels, sources))
+    findings = (*wrapper_findings(replayed, sources), *_unused(collectives, kernels))
+    only = ir_facts(ir) if ir is not None else InductorOnly()
+    resized = tuple(
+        ResizedStorage(buffer, "", size, line) for buffer, size, line in replayed.resized
+    )
+    return _plan(
+        name,
+        replayed,
+        exact=True,
+        kernels=kernels,
+        saved=saved,
+        findings=findings,
+        notes=(*notes, *replayed.notes),
+        rest={
+            "gemms": tuple(wrapper_gemms(replayed.launches, kernels, sources)),
+            "collectives": collectives,
+            "only": replace(only, resized_storages=resized or only.resized_storages),
+        },
+    )
+
+
+def plan_of_ir(
+    name: GraphName, graph: IrGraph, layouts: Mapping[str, Layout]
+) -> InductorPlan:
+    """The plan that liveness gives for IR alone.
+
+    Args:
+      layouts: of arguments, from an FX graph.
+
+    Raises:
+      DumpError: a loop's body is not Python.
+    """
+    replayed = derive(graph, layouts)
+    kernels = tuple(replayed.replay.kernels)
+    collectives = tuple(ir_collectives(graph, kernels))
+    return _plan(
+        name,
+        replayed,
+        exact=False,
+        kernels=kernels,
+        saved=None,
+        findings=(*ir_findings(graph), *_unused(collectives, kernels)),
+        notes=(
+            "derived from IR by liveness and Inductor's rule for in-place reuse: what the wrapper "
+            "keeps longer, and arguments that the caller gives away, are not in it",
+            *replayed.notes,
+        ),
+        rest={
+            "gemms": tuple(ir_gemms(graph)),
+            "collectives": collectives,
+            "only": ir_facts(graph),
+        },
+    )
+
+
+def _plan(
+    name: GraphName,
+    replayed: Replayed,
+    *,
+    exact: bool,
+    kernels: tuple[Kernel, ...],
+    saved: int | None,
+    findings: tuple[InductorFinding, ...],
+    notes: tuple[str, ...],
+    rest: Mapping[str, object],
+) -> InductorPlan:
+    replay = replayed.replay
+    allocations, index = replay.allocations()
+    arguments = tuple(_arguments(replayed, index))
+    outputs = tuple(_outputs(replayed, index, saved))
+    return InductorPlan(
+        where=name.where,
+        graph=name.graph,
+        kind=name.kind,
+        exact=exact,
+        totals=_totals(replayed, allocations, arguments, outputs, saved),
+        allocations=allocations,
+        lifetimes=replay.lifetimes(),
+        live_ranges=tuple(replay.live_ranges()),
+        arguments=arguments,
+        outputs=outputs,
+        kernels=kernels,
+        aliases=tuple(_aliases(arguments, outputs, allocations)),
+        unknown=tuple(replayed.unknown),
+        findings=findings,
+        peak_position=replay.peak_position,
+        peak_line=replay.peak_line,
+        notes=notes,
+        **rest,  # type: ignore[arg-type]
+    )
+
+
+def _arguments(replayed: Replayed, index: Mapping[int, int]) -> Iterator[InductorArgument]:
+    for number, argument in enumerate(replayed.arguments):
+        tensor, layout = argument.tensor, argument.layout
+        if tensor is None:
+            continue
+        storage = replayed.replay.storages[tensor.storage]
+        yield InductorArgument(
+            number=number,
+            name=argument.name,
+            layout=layout,
+            size_bytes=layout.element_bytes if layout is not None else None,
+            given_away=argument.given,
+            mutated=storage.mutated,
+            allocation=index.get(tensor.storage),
+        )
+
+
+def _outputs(
+    replayed: Replayed, index: Mapping[int, int], saved: int | None
+) -> Iterator[InductorOutput]:
+    first_saved = len(replayed.returned) - (saved or 0)
+    arguments = {
+        argument.name: (number, argument.tensor)
+        for number, argument in enumerate(replayed.arguments)
+        if argument.tensor is not None
+    }
+    for place, (name, tensor) in enumerate(replayed.returned):
+        if tensor is None:
+            continue
+        number, given = arguments.get(name, (None, None))
+        same = given is not None and given.storage == tensor.storage
+        layout = tensor.layout
+        yield InductorOutput(
+            index=place,
+            name=name,
+            layout=layout,
+            size_bytes=layout.element_bytes if layout is not None else None,
+            allocation=index.get(tensor.storage),
+            argument=number if same else None,
+            saved=saved is not None and place >= first_saved,
+        )
+
+
+def _totals(
+    replayed: Replayed,
+    allocations: Sequence[BufferAllocation],
+    arguments: Sequence[InductorArgument],
+    outputs: Sequence[InductorOutput],
+    saved: int | None,
+) -> InductorTotals:
+    def size(indices: Iterator[int | None]) -> int:
+        return sum(allocations[at].size_bytes for at in {i for i in indices if i is not None})
+
+    computed = [output for output in outputs if output.argument is None]
+    returned = {output.allocation for output in computed if not output.saved}
+    kept = (o.allocation for o in computed if o.saved and o.allocation not in returned)
+    sizes = [_argument_bytes(argument) for argument in arguments]
+    live_out = [a for a in allocations if a.is_a(AllocationKind.MAYBE_LIVE_OUT)]
+    aliased = [a for a in live_out if a.is_a(AllocationKind.PARAMETER)]
+    constants = [a for a in allocations if a.is_a(AllocationKind.CONSTANT)]
+    return InductorTotals(
+        own_peak_bytes=replayed.replay.peak_bytes,
+        argument_bytes=_sum(sizes),
+        output_bytes=size(output.allocation for output in computed),
+        unknown_allocations=len(replayed.unknown),
+        given_argument_bytes=size(a.allocation for a in arguments if a.given_away),
+        saved_bytes=None if saved is None else size(kept),
+        end_bytes=replayed.replay.own_bytes,
+        live_out_bytes=sum(allocation.size_bytes for allocation in live_out),
+        aliased_bytes=sum(allocation.size_bytes for allocation in aliased),
+        constant_bytes=sum(allocation.size_bytes for allocation in constants),
+    )
+
+
+def _argument_bytes(argument: InductorArgument) -> int | None:
+    layout = argument.layout
+    if layout is not None and not layout.on_device:
+        return 0
+    return argument.size_bytes
+
+
+def _sum(sizes: Sequence[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _aliases(
+    arguments: Sequence[InductorArgument],
+    outputs: Sequence[InductorOutput],
+    allocations: Sequence[BufferAllocation],
+) -> Iterator[InputOutputAlias]:
+    """Outputs in the memory of an argument, and arguments that are changed in place."""
+    by_allocation = {a.allocation: a.number for a in arguments if a.allocation is not None}
+    aliased: set[int] = set()
+    for output in outputs:
+        if output.argument is None and output.allocation in by_allocation:
+            number = by_allocation[output.allocation]
+            aliased.add(number)
+            yield InputOutputAlias(number, (output.index,))
+    for argument in arguments:
+        if argument.mutated and argument.number not in aliased and not argument.given_away:
+            yield InputOutputAlias(argument.number, None)
+
+
+def _unused(
+    collectives: Sequence[InductorCollective], kernels: Sequence[Kernel]
+) -> Iterator[InductorFinding]:
+    for collective in collectives:
+        if not collective.used:
+            yield InductorFinding(
+                FindingKind.UNUSED_COLLECTIVE,
+                kernels[collective.start].node or kernels[collective.start].name,
+                collective.output_bytes,
+                f"nothing computes with the result of this {collective.kind}",
+                kernels[collective.start].line,
+                collective.source,
+            )
+
+
+def _sources(replayed: Replayed, fx: FxGraph) -> Iterator[tuple[int, SourceLine]]:
+    """Lines of the program by position of the kernel."""
+    for launch, kernel in zip(replayed.launches, replayed.replay.kernels, strict=True):
+        names: list[str] = []
+        if launch.definition is not None:
+            names += reversed(launch.definition.fragment)
+        names += reversed(launch.source_nodes)
+        source = next((fx.sources[name] for name in names if name in fx.sources), None)
+        if source is None:
+            lines = (fx.source_of_operator(operator) for operator in reversed(kernel.origins))
+            source = next((line for line in lines if line is not None), None)
+        if source is not None:
+            yield launch.position, source
+

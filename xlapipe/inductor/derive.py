@@ -1,0 +1,281 @@
+"""From IR alone to allocations in order: liveness, and Inductor's rule for in-place reuse.
+
+An allocation is made before the node that first writes it and freed after the last node that reads
+it. Outputs stay. Buffers that only parts of one fused node use are never made. A node writes over
+a buffer that it reads if all of this holds, as in `SchedulerNode.decide_inplace_update`:
+
+- the node is a loop, the buffer it writes is neither an alias nor a mutation;
+- it is the one use that is left of the other buffer, marked `can_inplace` there;
+- a node that launches something made that buffer, not an empty allocation, and it is no alias;
+- both have the same dtype, device and number of bytes;
+- all uses inside one fused node are at one index.
+
+What the wrapper does beyond that (keeping a dead buffer until one of the same size is needed) and
+the arguments that the caller gives away are not in the IR, so that the result is not exact.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from xlapipe.inductor.allocations import Replay, Tensor
+from xlapipe.inductor.inductor_plan import Kernel, KernelKind, UnknownAllocation
+from xlapipe.inductor.ir_graph import IrGraph, read_names
+from xlapipe.inductor.ir_nodes import IrBuffer, IrNode
+from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.operators import hides_bytes
+from xlapipe.inductor.wrapper_launches import operator_kind
+from xlapipe.inductor.wrapper_replay import Replayed, ReplayedArgument
+
+_NOT_REUSED = ("NoneLayout", "MultiOutputLayout", "MutationLayout", "CommBufferLayout")
+
+
+def derive(graph: IrGraph, layouts: Mapping[str, Layout] | None = None) -> Replayed:
+    """Allocations, launches and frees that the nodes of `graph` need.
+
+    Args:
+      layouts: of arguments, from another file.
+    """
+    return _Deriver(graph, layouts or {}).run()
+
+
+class _Deriver:
+    def __init__(self, graph: IrGraph, layouts: Mapping[str, Layout]) -> None:
+        self._graph = graph
+        self._layouts = {**layouts, **graph.layouts}
+        self._replay = Replay()
+        self._replayed = Replayed(self._replay)
+        self._tensors: dict[str, Tensor] = {}
+        self._kept = frozenset(graph.outputs) | frozenset(_given_to_arguments(graph))
+        self._results = _results_of_fallbacks(graph)
+        self._done: set[str] = set()
+        self._last = self._last_uses()
+
+    def run(self) -> Replayed:
+        for name in dict.fromkeys((*self._graph.arguments, *self._graph.mutated_arguments)):
+            self._argument(name)
+        for at, node in enumerate(self._graph.nodes):
+            self._run_node(at, node)
+        for name in self._graph.outputs:
+            tensor = self._tensors.get(name)
+            self._replayed.returned.append((name, tensor))
+            if tensor is not None:
+                self._replay.storages[tensor.storage].live_out = True
+        return self._replayed
+
+    def _last_uses(self) -> dict[str, int]:
+        """The last node that reads or writes each memory."""
+        last: dict[str, int] = {}
+        for at, node in enumerate(self._graph.nodes):
+            for name in read_names(self._graph, node.leaves):
+                last[name] = at
+            for leaf in node.leaves:
+                for buffer in leaf.outputs:
+                    last[self._graph.memory_of(buffer.name)] = at
+        return last
+
+    def _argument(self, name: str) -> None:
+        layout = self._layouts.get(name)
+        size = layout.element_bytes if layout is not None else None
+        on_device = layout is None or layout.on_device
+        storage = self._replay.allocate(
+            name, size, 1, argument=True, held=True, on_device=on_device
+        )
+        tensor = Tensor(storage, layout)
+        self._replay.argument_numbers[storage] = len(self._replayed.arguments)
+        self._replay.hold(storage)
+        self._replay.name_value(name, tensor)
+        self._tensors[name] = tensor
+        self._replayed.arguments.append(ReplayedArgument(name, layout, tensor, False))
+
+    def _run_node(self, at: int, node: IrNode) -> None:
+        for leaf in node.leaves:
+            for buffer in leaf.outputs:
+                self._define(at, leaf, buffer)
+                for result in self._results.get(buffer.name, ()):
+                    self._define(at, leaf, result)
+            self._done.add(leaf.name)
+        for buffer, source in _set_storages(node):
+            self._set_storage(buffer, source)
+        if node.inner == "ResizeStorageBytes":
+            resized = ((name, None, node.line) for b in node.outputs for name in b.mutations)
+            self._replayed.resized.extend(resized)
+        if not node.is_nop and node.inner != "MultiOutput":
+            self._replay.launch(self._kernel(node))
+            self._note_unknown(node)
+        for name in self._dying(at, node):
+            tensor = self._tensors.pop(name)
+            self._replay.release(tensor.storage, node.line)
+
+    def _define(self, at: int, leaf: IrNode, buffer: IrBuffer) -> None:
+        graph, name = self._graph, buffer.name
+        home = graph.memory_of(name)
+        if home != name:
+            if buffer.mutations and home in self._tensors:
+                self._replay.storages[self._tensors[home].storage].mutated = True
+            elif home not in self._tensors and home in graph.buffers:
+                self._allocate(graph.buffers[home], buffer.line)  # a part of a concatenation
+            return
+        if not graph.owns_memory(buffer) or graph.inside_one_node(buffer) or home in self._tensors:
+            return
+        over = self._written_over(at, leaf, buffer)
+        if over is None:
+            self._allocate(buffer, buffer.line)
+            return
+        tensor = Tensor(self._tensors.pop(over).storage, buffer.layout)
+        self._replay.name_value(name, tensor)
+        self._tensors[name] = tensor
+
+    def _allocate(self, buffer: IrBuffer, line: int) -> None:
+        layout = buffer.layout
+        size = layout.storage_bytes if layout is not None else None
+        on_device = layout is None or layout.on_device
+        storage = self._replay.allocate(buffer.name, size, line, on_device=on_device)
+        tensor = Tensor(storage, layout)
+        self._replay.hold(storage)
+        self._replay.name_value(buffer.name, tensor)
+        self._tensors[buffer.name] = tensor
+        if size is None:
+            said = "no layout" if layout is None else f"{layout}"
+            self._replayed.unknown.append(
+                UnknownAllocation(
+                    self._replay.position,
+                    buffer.name,
+                    line,
+                    None,
+                    f"the size of {buffer.name} is not in the dump: {said}",
+                )
+            )
+
+    def _set_storage(self, argument: str, source: str) -> None:
+        """`argument` gets the memory of `source`, and keeps it for the caller."""
+        tensor = self._tensors.get(self._graph.memory_of(source))
+        if tensor is not None:
+            self._replay.storages[tensor.storage].live_out = True
+            self._replayed.notes.append(f"{argument} is given the memory of {source}")
+
+    def _written_over(self, at: int, leaf: IrNode, buffer: IrBuffer) -> str | None:
+        """The buffer that `leaf` may write over; see the module's docstring."""
+        if leaf.kind != "SchedulerNode":
+            return None
+        for dependency in self._graph.reads_of(leaf):
+            other = self._graph.buffers.get(dependency.name)
+            if (
+                other is not None
+                and other.name in self._tensors
+                and self._is_last_use(leaf, other)
+                and not self._graph.definer[other.name].is_nop
+                and not (other.layout_kind or "").startswith(_NOT_REUSED)
+                and not (other.aliases or other.mutations)
+                and _same_size(other, buffer)
+                and self._one_index(at, other)
+            ):
+                return other.name
+        return None
+
+    def _is_last_use(self, leaf: IrNode, other: IrBuffer) -> bool:
+        left = [user for user in other.users if user.node not in self._done]
+        return len(left) == 1 and left[0].can_inplace and left[0].node == leaf.name
+
+    def _one_index(self, at: int, other: IrBuffer) -> bool:
+        """Whether the parts of the node at `at` use `other` at one index."""
+        uses = {
+            dependency
+            for leaf in self._graph.nodes[at].leaves
+            for dependency in (*leaf.reads, *leaf.writes)
+            if dependency.name == other.name and dependency.kind != "WeakDep"
+        }
+        return len(uses) <= 1
+
+    def _dying(self, at: int, node: IrNode) -> Iterator[str]:
+        """Buffers that no later node uses."""
+        names = read_names(self._graph, node.leaves)
+        made = (buffer for leaf in node.leaves for buffer in leaf.outputs)
+        names |= {self._graph.memory_of(buffer.name) for buffer in made}
+        for name in sorted(names):
+            if name in self._tensors and name in self._graph.buffers:
+                if self._last.get(name) == at and name not in self._kept:
+                    yield name
+
+    def _kernel(self, node: IrNode) -> Kernel:
+        graph = self._graph
+        reads = dict.fromkeys(
+            dependency.name for leaf in node.leaves for dependency in graph.reads_of(leaf)
+        )
+        inner = {buffer.name for leaf in node.leaves for buffer in leaf.outputs}
+        return Kernel(
+            position=self._replay.position,
+            kind=node_kind(node),
+            name=node.kernel or node.name,
+            line=node.line,
+            reads=tuple(name for name in reads if name not in inner),
+            writes=tuple(
+                buffer.name
+                for leaf in node.leaves
+                for buffer in leaf.outputs
+                if not graph.inside_one_node(buffer)
+            ),
+            node=node.name,
+        )
+
+    def _note_unknown(self, node: IrNode) -> None:
+        if node_kind(node) != KernelKind.FALLBACK or not hides_bytes(node.kernel or ""):
+            return
+        results = [each for buffer in node.outputs for each in self._results.get(buffer.name, ())]
+        sizes = [each.layout.storage_bytes for each in results if each.layout is not None]
+        known = [size for size in sizes if size is not None]
+        self._replayed.unknown.append(
+            UnknownAllocation(
+                self._replay.position - 1,
+                node.kernel or node.name,
+                node.line,
+                sum(known) if len(known) == len(results) else None,
+                "what the operator allocates inside is not in the dump",
+            )
+        )
+
+
+def _set_storages(node: IrNode) -> Iterator[tuple[str, str]]:
+    """Arguments whose memory `set_` replaces, and the buffer whose memory they get."""
+    for leaf in node.leaves:
+        for buffer in leaf.outputs:
+            if buffer.kind == "SetSourceTensorKernel" and len(buffer.aliases) == 2:
+                yield buffer.aliases[0], buffer.aliases[1]
+
+
+def _given_to_arguments(graph: IrGraph) -> Iterator[str]:
+    for node in graph.nodes:
+        for _, source in _set_storages(node):
+            yield graph.memory_of(source)
+
+
+def _results_of_fallbacks(graph: IrGraph) -> dict[str, list[IrBuffer]]:
+    """Results by the buffer of the call that allocates them."""
+    results: dict[str, list[IrBuffer]] = {}
+    for leaf in graph.leaves:
+        if leaf.inner == "MultiOutput" and len(leaf.unmet) == 1:
+            results.setdefault(leaf.unmet[0].name, []).extend(leaf.outputs)
+    return results
+
+
+def node_kind(node: IrNode) -> KernelKind:
+    """Who computes a node."""
+    if node.inner == "UserDefinedTritonKernel":
+        return KernelKind.USER_TRITON
+    if "Template" in node.inner:
+        return KernelKind.TEMPLATE
+    if node.inner == "MultiOutput":
+        return KernelKind.OTHER
+    if node.is_extern:
+        has_out = node.inner in ("ExternKernelOut",)
+        return operator_kind(node.kernel or "", has_out=has_out)
+    return KernelKind.CPP if (node.device or "").startswith("cpu") else KernelKind.TRITON
+
+
+def _same_size(one: IrBuffer, other: IrBuffer) -> bool:
+    if one.layout is None or other.layout is None:
+        return False
+    return (
+        one.layout.dtype == other.layout.dtype
+        and one.layout.device == other.layout.device
+        and one.layout.storage_bytes is not None
+        and one.layout.storage_bytes == other.layout.storage_bytes
+    )

@@ -1,0 +1,174 @@
+"""Sizes and index expressions as Inductor prints them, evaluated without running anything.
+
+Python and sympy spell them: `256*c0 + c1`, `s0*s1`, `(s0 // 2)`, `Max(1, s0)`,
+`ModularIndexing(c0, 1, 512)`.
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+# torch keeps sizes, strides and offsets in int64.
+_LIMIT = 2**63
+_SHOWN_CHARACTERS = 4_000
+
+Dimension = int | str
+"""A size or stride: a number, or the text of an expression whose symbols have no value."""
+
+
+def evaluate(text: str, symbols: Mapping[str, int]) -> int | None:
+    """The value of an integer expression.
+
+    Args:
+      symbols: values of names such as `s0`.
+
+    Returns:
+      None for a name without a value, an unknown function, or a number beyond int64.
+    """
+    if text.isdecimal() and len(text) < 19:
+        return int(text)
+    tree = parse_expression(text)
+    return None if tree is None else evaluate_tree(tree, symbols)
+
+
+@lru_cache(maxsize=4096)
+def parse_expression(text: str) -> ast.expr | None:
+    """The syntax tree of an expression; None if Python cannot parse it."""
+    if len(text) > _SHOWN_CHARACTERS:
+        return None
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def evaluate_tree(tree: ast.expr, symbols: Mapping[str, int]) -> int | None:
+    """As `evaluate`, for a syntax tree."""
+    match tree:
+        case ast.Constant(value=int(number)) if not isinstance(number, bool):
+            return _bounded(number)
+        case ast.Name(id=name):
+            return symbols.get(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            value = evaluate_tree(operand, symbols)
+            return None if value is None else -value
+        case ast.BinOp(left=left, op=operator, right=right):
+            first, second = evaluate_tree(left, symbols), evaluate_tree(right, symbols)
+            if first is None or second is None:
+                return None
+            return _combine(operator, first, second)
+        case ast.Call(func=ast.Name(id=function), args=arguments):
+            values = [evaluate_tree(argument, symbols) for argument in arguments]
+            known = [value for value in values if value is not None]
+            return _call(function, known) if len(known) == len(values) else None
+    return None
+
+
+def dimensions(texts: Sequence[str], symbols: Mapping[str, int]) -> tuple[Dimension, ...]:
+    """Each size as a number if its symbols have values, else as its text."""
+    values = ((text, evaluate(text, symbols)) for text in texts)
+    return tuple(text if value is None else value for text, value in values)
+
+
+def _combine(operator: ast.operator, first: int, second: int) -> int | None:
+    match operator:
+        case ast.Add():
+            return _bounded(first + second)
+        case ast.Sub():
+            return _bounded(first - second)
+        case ast.Mult():
+            return _bounded(first * second)
+        case ast.FloorDiv() | ast.Div() if second != 0 and isinstance(operator, ast.FloorDiv):
+            return first // second
+        case ast.Div() if second != 0 and first % second == 0:
+            return first // second
+        case ast.Mod() if second != 0:
+            return first % second
+        case ast.Pow() if 0 <= second <= 63 and abs(first) < 2**31:
+            return _bounded(first**second)
+    return None
+
+
+def _call(function: str, values: list[int]) -> int | None:
+    match function, values:
+        case ("Max" | "max"), [_, *_]:
+            return max(values)
+        case ("Min" | "min"), [_, *_]:
+            return min(values)
+        case ("FloorDiv" | "CleanDiv"), [number, divisor] if divisor != 0:
+            return number // divisor
+        case ("CeilDiv" | "CeilToInt"), [number, divisor] if divisor != 0:
+            return -(-number // divisor)
+        case ("Mod" | "PythonMod"), [number, divisor] if divisor != 0:
+            return number % divisor
+        case "ModularIndexing", [number, divisor, modulus] if divisor != 0 and modulus != 0:
+            return number // divisor % modulus
+        case ("Identity" | "int"), [number]:
+            return number
+    return None
+
+
+def _bounded(number: int) -> int | None:
+    return number if -_LIMIT < number < _LIMIT else None
+
+
+def linear_terms(text: str) -> Mapping[str, int] | None:
+    """Coefficients of the variables that an index expression is linear in.
+
+    A term `k*ModularIndexing(v, 1, m)`, or `k*(v % m)`, counts as `k` of `v`: neighbours in `v`
+    are `k` elements apart nearly everywhere. Other terms are left out.
+
+    Returns:
+      None if the expression cannot be parsed.
+
+    >>> linear_terms("8*x0 + 4096*(r0 % 512) + x1")
+    {'x0': 8, 'r0': 4096, 'x1': 1}
+    """
+    tree = parse_expression(text)
+    if tree is None:
+        return None
+    terms: dict[str, int] = {}
+    for factor, part in _terms(tree, 1):
+        name = _neighbours_of(part)
+        if name is not None:
+            terms[name] = terms.get(name, 0) + factor
+    return terms
+
+
+def _terms(tree: ast.expr, factor: int) -> list[tuple[int, ast.expr]]:
+    match tree:
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _terms(left, factor) + _terms(right, factor)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return _terms(left, factor) + _terms(right, -factor)
+        case ast.BinOp(left=ast.Constant(value=int(number)), op=ast.Mult(), right=right):
+            return _terms(right, factor * number)
+        case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int(number))):
+            return _terms(left, factor * number)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _terms(operand, -factor)
+    return [(factor, tree)]
+
+
+def _neighbours_of(tree: ast.expr) -> str | None:
+    """The variable whose next value is the next value of `tree`."""
+    match tree:
+        case ast.Name(id=name):
+            return name
+        case ast.BinOp(left=left, op=ast.Mod()):
+            return _last_unit(left)
+        case ast.Call(
+            func=ast.Name(id="ModularIndexing"), args=[index, ast.Constant(value=1), _]
+        ):
+            return _last_unit(index)
+    return None
+
+
+def _last_unit(tree: ast.expr) -> str | None:
+    """The variable with coefficient 1 in a sum."""
+    units = [name for factor, part in _terms(tree, 1) if factor == 1 and (name := _name(part))]
+    return units[0] if len(units) == 1 else None
+
+
+def _name(tree: ast.expr) -> str | None:
+    return tree.id if isinstance(tree, ast.Name) else None

@@ -1,0 +1,177 @@
+"""Findings in IR: work and memory that a graph does not need, from its loops' bodies."""
+
+from collections.abc import Iterable, Iterator
+
+from xlapipe.inductor.expressions import evaluate, linear_terms
+from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding
+from xlapipe.inductor.ir_graph import IrGraph
+from xlapipe.inductor.ir_nodes import IrNode
+from xlapipe.inductor.loop_bodies import BodyLoad, LoopBody, ValueTable, read_body
+
+SECTOR_BYTES = 32
+"""What a GPU reads at once: elements further apart each cost a whole sector."""
+
+
+def ir_findings(graph: IrGraph) -> tuple[InductorFinding, ...]:
+    """Findings, in the order of the nodes.
+
+    Raises:
+      DumpError: a loop's body that is not Python.
+    """
+    return tuple(_Finder(graph).find())
+
+
+class _Finder:
+    def __init__(self, graph: IrGraph) -> None:
+        self._graph = graph
+        self._table = ValueTable()
+        # The node that first computed a reduction, by the reduction's number.
+        self._reduced: dict[int, IrNode] = {}
+        self._written: set[str] = set()
+
+    def find(self) -> Iterator[InductorFinding]:
+        for node in self._graph.nodes:
+            yield from self._node(node)
+
+    def _node(self, node: IrNode) -> Iterator[InductorFinding]:
+        first: dict[tuple[object, ...], str] = {}
+        for leaf in node.leaves:
+            body = read_body(leaf.body, self._table) if leaf.body is not None else None
+            if body is not None:
+                yield from self._uninitialised(leaf, body)
+                yield from self._strided(leaf, body)
+                yield from self._float64(leaf, body)
+                yield from self._reductions(node, leaf, body)
+                yield from self._duplicates(leaf, body, first)
+            yield from self._never_read(leaf)
+            self._advance(leaf, body)
+
+    def _advance(self, leaf: IrNode, body: LoopBody | None) -> None:
+        """Records what the buffers hold after a leaf."""
+        for store in body.stores if body is not None else ():
+            state = self._table.number("stored", store.value, store.place)
+            self._table.states[self._graph.memory_of(store.buffer)] = state
+        if leaf.is_nop:
+            return
+        for buffer in leaf.outputs:
+            memory = self._graph.memory_of(buffer.name)
+            self._written.add(memory)
+            if buffer.mutations and body is None:
+                self._table.states[memory] = self._table.number("after", buffer.name)
+
+    def _duplicates(
+        self, leaf: IrNode, body: LoopBody, first: dict[tuple[object, ...], str]
+    ) -> Iterator[InductorFinding]:
+        for store in body.stores:
+            buffer = self._graph.buffers.get(store.buffer)
+            if buffer is None or buffer.layout is None:
+                continue
+            key = (store.value, store.place, buffer.layout)
+            if key in first and first[key] != store.buffer:
+                detail = f"{store.buffer} gets the same values as {first[key]}"
+                size = buffer.layout.storage_bytes
+                yield _finding(FindingKind.DUPLICATE_STORE, leaf, size, detail)
+            else:
+                first.setdefault(key, store.buffer)
+
+    def _never_read(self, leaf: IrNode) -> Iterator[InductorFinding]:
+        for buffer in leaf.outputs:
+            if buffer.users or buffer.layout is None or not self._graph.owns_memory(buffer):
+                continue
+            detail = f"nothing reads {buffer.name}"
+            yield _finding(FindingKind.NEVER_READ, leaf, buffer.layout.storage_bytes, detail)
+
+    def _uninitialised(self, leaf: IrNode, body: LoopBody) -> Iterator[InductorFinding]:
+        """Loads of memory that was only allocated."""
+        for name in dict.fromkeys(load.buffer for load in body.loads):
+            memory = self._graph.memory_of(name)
+            definer = self._graph.definer.get(memory)
+            if definer is None or not definer.is_nop or memory in self._written:
+                continue
+            if "Concat" in definer.inner:
+                continue
+            copied = any(store.copies == name for store in body.stores)
+            what = "copies" if copied else "reads"
+            size = self._bytes_of(memory)
+            detail = f"{what} {name}, which no kernel has written"
+            yield _finding(FindingKind.UNINITIALISED, leaf, size, detail)
+
+    def _strided(self, leaf: IrNode, body: LoopBody) -> Iterator[InductorFinding]:
+        for load in dict.fromkeys(body.loads):
+            stride = self._stride(leaf, body, load)
+            layout = self._graph.layouts.get(load.buffer)
+            item = layout.item_bytes if layout is not None else None
+            if stride is None or item is None or stride * item < SECTOR_BYTES:
+                continue
+            detail = f"reads {load.buffer} at {load.index}: neighbours are {stride} elements apart"
+            elements = _product(body, linear_terms(load.index) or {})
+            size = elements * item if elements is not None else None
+            yield _finding(FindingKind.STRIDED_READ, leaf, size, detail)
+
+    def _stride(self, leaf: IrNode, body: LoopBody, load: BodyLoad) -> int | None:
+        """Elements between neighbours of the innermost loop; None if some loop reads neighbours."""
+        terms = linear_terms(load.index)
+        if not terms:
+            return None
+        wide = {name: abs(factor) for name, factor in terms.items() if factor and _wide(body, name)}
+        if 1 in wide.values():
+            return None
+        lanes = [name for name in _innermost(leaf, body) if name in wide]
+        return min((wide[name] for name in lanes), default=None)
+
+    def _float64(self, leaf: IrNode, body: LoopBody) -> Iterator[InductorFinding]:
+        elements = _product(body, body.ranges)
+        if not body.float64 or elements == 1:
+            return
+        detail = f"computes in float64 for each of {elements or 'unknown'} elements"
+        size = elements * 8 if elements is not None else None
+        yield _finding(FindingKind.FLOAT64, leaf, size, detail)
+
+    def _reductions(
+        self, node: IrNode, leaf: IrNode, body: LoopBody
+    ) -> Iterator[InductorFinding]:
+        for reduction in body.reductions:
+            before = self._reduced.setdefault(reduction.value, node)
+            if before is node:
+                continue
+            sizes = [self._bytes_of(load.buffer) for load in body.loads]
+            known = [size for size in sizes if size is not None]
+            detail = f"computes the {reduction.kind} that {before.name} computed before"
+            yield _finding(
+                FindingKind.RECOMPUTED_REDUCTION, leaf, max(known, default=None), detail
+            )
+
+    def _bytes_of(self, name: str) -> int | None:
+        layout = self._graph.layouts.get(name)
+        return layout.element_bytes if layout is not None else None
+
+
+def _innermost(leaf: IrNode, body: LoopBody) -> list[str]:
+    """The last loop variable, and the last one before the reduction loops."""
+    names = list(body.ranges)
+    sizes = leaf.sizes or ""
+    outer = sizes.split("],")[0].split("),")[0]
+    count = len([part for part in outer.strip("([ ])").split(",") if part.strip()])
+    chosen = {names[-1]} if names else set()
+    if 0 < count <= len(names):
+        chosen.add(names[count - 1])
+    return sorted(chosen)
+
+
+def _wide(body: LoopBody, name: str) -> bool:
+    size = evaluate(body.ranges.get(name, ""), {})
+    return size is None or size > 1
+
+
+def _product(body: LoopBody, names: Iterable[str]) -> int | None:
+    total = 1
+    for name in names:
+        size = evaluate(body.ranges.get(name, "1"), {})
+        if size is None:
+            return None
+        total *= size
+    return total
+
+
+def _finding(kind: FindingKind, leaf: IrNode, size: int | None, detail: str) -> InductorFinding:
+    return InductorFinding(kind, leaf.name, size, detail, leaf.line)

@@ -1,0 +1,158 @@
+"""Findings in wrapper code: work and memory that a call does not need."""
+
+from collections.abc import Iterator, Mapping
+
+from xlapipe.inductor.allocations import Storage
+from xlapipe.inductor.findings_ir import SECTOR_BYTES
+from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding
+from xlapipe.inductor.wrapper_launches import Launch, Operand
+from xlapipe.inductor.wrapper_replay import Replayed
+from xlapipe.plan.hlo import SourceLine
+
+
+def wrapper_findings(
+    replayed: Replayed, sources: Mapping[int, SourceLine]
+) -> tuple[InductorFinding, ...]:
+    """Findings, in the order of the launches.
+
+    Args:
+      sources: lines of the program by position.
+    """
+    return tuple(_Finder(replayed, sources).find())
+
+
+class _Finder:
+    def __init__(self, replayed: Replayed, sources: Mapping[int, SourceLine]) -> None:
+        self._replayed = replayed
+        self._sources = sources
+        self._storages = replayed.replay.storages
+        self._written: set[int] = set()
+        # What a storage holds: equal numbers are equal values.
+        self._states: dict[int, int] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._reduced: dict[tuple[object, ...], Launch] = {}
+
+    def find(self) -> Iterator[InductorFinding]:
+        read: set[int] = set()
+        for launch in self._replayed.launches:
+            yield from self._uninitialised(launch)
+            if launch.definition is not None:
+                yield from self._duplicates(launch)
+                yield from self._strided(launch)
+                yield from self._float64(launch)
+            yield from self._recomputed(launch)
+            read.update(operand.tensor.storage for operand in launch.read)
+            self._advance(launch)
+        yield from self._never_read(read)
+
+    def _advance(self, launch: Launch) -> None:
+        """Records what storages hold after a launch."""
+        key = self._key(launch)
+        first = dict(launch.definition.duplicate_stores) if launch.definition is not None else {}
+        for place, operand in enumerate((*launch.written, *launch.outputs)):
+            self._written.add(operand.tensor.storage)
+            which = first.get(operand.parameter or "", operand.parameter) or place
+            self._states[operand.tensor.storage] = self._number(*key, "writes", which)
+
+    def _key(self, launch: Launch) -> tuple[object, ...]:
+        read = tuple(
+            (self._state(operand.tensor.storage), operand.tensor.layout, operand.tensor.offset_bytes)
+            for operand in launch.read
+        )
+        return (launch.operator, read, launch.scalars)
+
+    def _number(self, *value: object) -> int:
+        return self._numbers.setdefault(value, len(self._numbers))
+
+    def _state(self, storage: int) -> int:
+        if storage not in self._states:
+            self._states[storage] = self._number("storage", storage)
+        return self._states[storage]
+
+    def _duplicates(self, launch: Launch) -> Iterator[InductorFinding]:
+        assert launch.definition is not None
+        by_parameter = {operand.parameter: operand for operand in launch.operands}
+        for pointer, first in launch.definition.duplicate_stores:
+            one, other = by_parameter.get(pointer), by_parameter.get(first)
+            if one is not None and other is not None:
+                detail = f"{one.name} gets the same values as {other.name}"
+                yield self._finding(FindingKind.DUPLICATE_STORE, launch, _bytes(one), detail)
+
+    def _strided(self, launch: Launch) -> Iterator[InductorFinding]:
+        assert launch.definition is not None
+        by_parameter = {operand.parameter: operand for operand in launch.operands}
+        for load in launch.definition.strided_loads:
+            operand = by_parameter.get(load.pointer)
+            layout = operand.tensor.layout if operand is not None else None
+            item = layout.item_bytes if layout is not None else None
+            if operand is None or item is None or load.stride * item < SECTOR_BYTES:
+                continue
+            detail = (
+                f"reads {operand.name} at {load.index}: neighbours are {load.stride} elements apart"
+            )
+            yield self._finding(FindingKind.STRIDED_READ, launch, _bytes(operand), detail)
+
+    def _float64(self, launch: Launch) -> Iterator[InductorFinding]:
+        assert launch.definition is not None
+        elements = launch.definition.float64_elements
+        if elements is not None and elements > 1:
+            detail = f"computes in float64 for each of {elements} elements"
+            yield self._finding(FindingKind.FLOAT64, launch, elements * 8, detail)
+
+    def _recomputed(self, launch: Launch) -> Iterator[InductorFinding]:
+        definition = launch.definition
+        if definition is None or not definition.reductions:
+            return
+        before = self._reduced.setdefault(self._key(launch), launch)
+        if before is launch:
+            return
+        sizes = [size for operand in launch.read if (size := _bytes(operand)) is not None]
+        detail = f"computes what the same kernel computed at position {before.position}"
+        yield self._finding(
+            FindingKind.RECOMPUTED_REDUCTION, launch, max(sizes, default=None), detail
+        )
+
+    def _uninitialised(self, launch: Launch) -> Iterator[InductorFinding]:
+        definition = launch.definition
+        if definition is None or definition.heuristic == "user_autotune":
+            return
+        for operand in launch.read:
+            storage = self._storages[operand.tensor.storage]
+            if storage.argument or operand.tensor.storage in self._written:
+                continue
+            if (operand.parameter or "").startswith(("in_ptr", "in_out_ptr")) and (
+                operand.parameter not in definition.written
+            ):
+                detail = f"reads {operand.name}, which no kernel has written"
+                yield self._finding(FindingKind.UNINITIALISED, launch, _bytes(operand), detail)
+
+    def _never_read(self, read: set[int]) -> Iterator[InductorFinding]:
+        for number, storage in enumerate(self._storages):
+            if storage.argument or storage.live_out or number in read or not storage.counted:
+                continue
+            yield InductorFinding(
+                FindingKind.NEVER_READ,
+                _maker(self._replayed, number, storage),
+                storage.size_bytes,
+                f"nothing reads {storage.name}",
+                storage.line,
+            )
+
+    def _finding(
+        self, kind: FindingKind, launch: Launch, size: int | None, detail: str
+    ) -> InductorFinding:
+        source = self._sources.get(launch.position)
+        return InductorFinding(kind, launch.operator, size, detail, launch.line, source)
+
+
+def _bytes(operand: Operand) -> int | None:
+    layout = operand.tensor.layout
+    return layout.element_bytes if layout is not None else None
+
+
+def _maker(replayed: Replayed, number: int, storage: Storage) -> str:
+    """The kernel that writes a storage, or the storage's name."""
+    for launch in replayed.launches:
+        if any(operand.tensor.storage == number for operand in launch.written):
+            return launch.operator
+    return storage.name

@@ -1,0 +1,115 @@
+"""FX graphs as torch prints them: `fx_graph_readable.py`, and AOT graphs in a log.
+
+They name what IR and wrapper code do not: the lines of the program, and the dtypes of arguments.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from xlapipe.inductor.expressions import Dimension, dimensions
+from xlapipe.inductor.ir_values import split_list
+from xlapipe.inductor.layouts import Layout, contiguous_strides, dtype_name
+from xlapipe.inductor.text_lines import TextLines
+from xlapipe.plan.hlo import SourceLine
+
+_DEFINITION = re.compile(r"\s*def forward\(self, ?(?P<parameters>.*)\):\s*(?:#.*)?")
+_TYPED = re.compile(r'(?P<name>\w+): ?"(?P<type>[^"]*)"')
+_FILE = re.compile(r"\s*# File: (?P<file>.*):(?P<line>\d{1,9}) in \S*, code:")
+_NO_FILE = re.compile(r"\s*# No stacktrace found")
+_NODE = re.compile(
+    r'\s*(?P<name>\w+)(?:: ?"(?P<type>[^"]*)")? = (?P<target>[\w.]+)\((?P<arguments>.*?)\)(?:;|$)'
+)
+_TENSOR = re.compile(
+    r"(?P<dtype>[a-z]\w*)\[(?P<shape>[^\[\]]*)\](?:\[(?P<strides>[^\[\]]*)\])?(?P<device>[a-z]*(?::\d+)?)"
+)
+_RETURN = re.compile(r"\s*return \(?(?P<values>.*?),?\)?\s*$")
+_NO_SYMBOLS: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class FxNode:
+    """One call of a graph."""
+
+    name: str
+    target: str
+    layout: Layout | None
+    source: SourceLine | None
+
+
+@dataclass(frozen=True)
+class FxGraph:
+    """One graph.
+
+    Attributes:
+      placeholders: layouts of the arguments by name; None for numbers.
+      returned: names in the returned tuple.
+    """
+
+    placeholders: Mapping[str, Layout | None]
+    nodes: tuple[FxNode, ...]
+    returned: tuple[str, ...]
+
+    @cached_property
+    def sources(self) -> Mapping[str, SourceLine]:
+        """Lines of the program by node."""
+        return {node.name: node.source for node in self.nodes if node.source is not None}
+
+    def source_of_operator(self, operator: str) -> SourceLine | None:
+        """The line of all calls of an operator, e.g. `aten.mm`, if they have one line."""
+        lines = {
+            node.source
+            for node in self.nodes
+            if operator in node.target and node.source is not None
+        }
+        return next(iter(lines)) if len(lines) == 1 else None
+
+
+def read_fx_graph(text: TextLines) -> FxGraph | None:
+    """Reads a graph; None if the text has no `def forward(self, …)`.
+
+    Lines that are not of a known form are skipped: nothing is counted from a graph.
+    """
+    lines = iter(text.lines)
+    placeholders: dict[str, Layout | None] | None = None
+    nodes: list[FxNode] = []
+    returned: tuple[str, ...] = ()
+    source: SourceLine | None = None
+    for line in lines:
+        if placeholders is None:
+            match = _DEFINITION.match(line)
+            if match is not None:
+                placeholders = dict(_placeholders(match["parameters"]))
+        elif (match := _FILE.match(line)) is not None:
+            source = SourceLine(match["file"], int(match["line"]))
+        elif _NO_FILE.match(line) is not None:
+            source = None
+        elif (match := _RETURN.match(line)) is not None:
+            returned = tuple(split_list(match["values"]))
+            break
+        elif (match := _NODE.match(line)) is not None:
+            layout = read_type(match["type"] or "")
+            nodes.append(FxNode(match["name"], match["target"], layout, source))
+    if placeholders is None:
+        return None
+    return FxGraph(placeholders, tuple(nodes), returned)
+
+
+def read_type(text: str) -> Layout | None:
+    """The layout of `bf16[2048, 4096][4096, 1]cuda:0`; None for `Sym(s0)` and the like."""
+    match = _TENSOR.fullmatch(text.strip())
+    if match is None:
+        return None
+    shape = dimensions(split_list(match["shape"]), _NO_SYMBOLS)
+    strides: tuple[Dimension, ...] = contiguous_strides(shape)
+    if match["strides"] is not None:
+        strides = dimensions(split_list(match["strides"]), _NO_SYMBOLS)
+    if len(strides) != len(shape) or any(isinstance(n, int) and n < 0 for n in (*shape, *strides)):
+        return None
+    return Layout(dtype_name(match["dtype"]), shape, strides, match["device"] or "cuda")
+
+
+def _placeholders(text: str) -> Iterator[tuple[str, Layout | None]]:
+    for match in _TYPED.finditer(text):
+        yield match["name"], read_type(match["type"])

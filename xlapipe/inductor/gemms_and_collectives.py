@@ -1,0 +1,276 @@
+"""Matrix products, convolutions and collectives among the launches of a wrapper or of IR."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from xlapipe.inductor.inductor_plan import InductorCollective, Kernel, KernelKind
+from xlapipe.inductor.ir_graph import IrGraph
+from xlapipe.inductor.ir_nodes import OUTPUT, IrNode
+from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.operators import (
+    base_name,
+    collective_kind,
+    gemm_backend,
+    is_template_gemm,
+)
+from xlapipe.inductor.wrapper_launches import Launch, Operand
+from xlapipe.plan.gemms import Gemm, GemmBackend
+from xlapipe.plan.hlo import SourceLine
+
+# Nodes that pass a collective's bytes on without computing with them.
+_PLUMBING = re.compile(r"wait_tensor|set_|resize_|split_with_sizes_copy|copy_in|as_strided|view")
+_WORKING = (KernelKind.WAIT, KernelKind.RESIZE, KernelKind.COLLECTIVE, KernelKind.OTHER)
+
+
+def wrapper_gemms(
+    launches: Sequence[Launch], kernels: Sequence[Kernel], sources: Mapping[int, SourceLine]
+) -> Iterator[Gemm]:
+    """Gemms in the order of their launches."""
+    for launch, kernel in zip(launches, kernels, strict=True):
+        layouts = [operand.tensor.layout for operand in launch.operands]
+        device = next((layout.device for layout in layouts if layout is not None), "cuda")
+        backend = gemm_backend(launch.operator, device)
+        if backend is None and kernel.kind == KernelKind.TEMPLATE:
+            if is_template_gemm(launch.operator):
+                triton = launch.definition is not None
+                backend = GemmBackend.TRITON if triton else GemmBackend.OTHER
+        if backend is None:
+            continue
+        yield Gemm(
+            instruction=next((operand.name for operand in launch.written), launch.operator),
+            backend=backend,
+            shapes=tuple(_shapes(launch)),
+            op_name=next((name for name in kernel.origins if base_name(name) in launch.operator), None)
+            or launch.operator,
+            source=sources.get(launch.position),
+            fast_accumulation=_fast_accumulation(launch, backend),
+        )
+
+
+def _shapes(launch: Launch) -> Iterator[str]:
+    """Shapes of the operands and, last, of the result."""
+    written = {operand.tensor.storage for operand in launch.written}
+    operands = [o for o in launch.operands if o.tensor.storage not in written]
+    for operand in (*operands, *launch.written[:1]):
+        yield operand.tensor.layout.type_text if operand.tensor.layout is not None else "?"
+
+
+def _fast_accumulation(launch: Launch, backend: GemmBackend) -> bool | None:
+    if backend != GemmBackend.CUBLASLT_F8:
+        return None
+    return launch.keywords.get("use_fast_accum") == "True"
+
+
+def ir_gemms(graph: IrGraph) -> Iterator[Gemm]:
+    """Gemms of IR; operands in the order in which the dump lists what a node reads."""
+    for node in graph.nodes:
+        for leaf in node.leaves:
+            backend = gemm_backend(leaf.kernel or "", _device(graph, leaf))
+            if "Template" in leaf.inner and leaf.kernel is None:
+                backend = GemmBackend.TRITON if "Triton" in leaf.inner else GemmBackend.OTHER
+            if backend is None:
+                continue
+            result = next((buffer.name for buffer in leaf.outputs), leaf.name)
+            names = [dependency.name for dependency in graph.reads_of(leaf)]
+            yield Gemm(
+                instruction=result,
+                backend=backend,
+                shapes=tuple(_shape_of(graph, name) for name in (*names, result)),
+                op_name=leaf.kernel or leaf.inner,
+                source=None,
+            )
+
+
+def _shape_of(graph: IrGraph, name: str) -> str:
+    layout = graph.layouts.get(name) or graph.layouts.get(graph.memory_of(name))
+    return layout.type_text if layout is not None else "?"
+
+
+def _device(graph: IrGraph, leaf: IrNode) -> str:
+    for buffer in leaf.outputs:
+        layout = graph.layouts.get(buffer.name)
+        if layout is not None:
+            return layout.device
+    return "cuda"
+
+
+def wrapper_collectives(
+    launches: Sequence[Launch], kernels: Sequence[Kernel], sources: Mapping[int, SourceLine]
+) -> Iterator[InductorCollective]:
+    """Collectives in the order of their launches."""
+    for at, launch in enumerate(launches):
+        kind = collective_kind(launch.operator)
+        if kind is None:
+            continue
+        results = launch.outputs or launch.operands[:1]
+        storages = {operand.tensor.storage for operand in results}
+        end = _waited(launches, at, storages)
+        last = len(kernels) if end is None else end
+        yield InductorCollective(
+            instruction=next((operand.name for operand in results), launch.operator),
+            kind=kind,
+            operands=tuple(operand.name for operand in launch.operands),
+            results=tuple(_type_text(operand) for operand in results),
+            operand_bytes=_sum(operand.tensor.layout for operand in launch.operands),
+            output_bytes=_sum(operand.tensor.layout for operand in results),
+            group_size=_group_size(launch),
+            start=launch.position,
+            end=end,
+            overlapped_by=tuple(
+                kernel.name for kernel in kernels[at + 1 : last] if kernel.kind not in _WORKING
+            ),
+            used=_used(launches, at, storages),
+            source=sources.get(launch.position),
+        )
+
+
+def _waited(launches: Sequence[Launch], at: int, storages: set[int]) -> int | None:
+    for later in launches[at + 1 :]:
+        if base_name(later.operator) == "wait_tensor":
+            if any(operand.tensor.storage in storages for operand in later.operands):
+                return later.position
+    return None
+
+
+def _used(launches: Sequence[Launch], at: int, storages: set[int]) -> bool:
+    """Whether a launch that is not only plumbing reads what the collective made."""
+    holding = set(storages)
+    for later in launches[at + 1 :]:
+        if not any(operand.tensor.storage in holding for operand in later.read):
+            continue
+        if _PLUMBING.search(base_name(later.operator)) is None:
+            return True
+        holding.update(operand.tensor.storage for operand in later.written)
+    return False
+
+
+def _group_size(launch: Launch) -> int | None:
+    for scalar in launch.scalars:
+        number = scalar.partition("=")[2]
+        if number.isdecimal() and int(number) > 0:
+            return int(number)
+    return None
+
+
+def _type_text(operand: Operand) -> str:
+    return operand.tensor.layout.type_text if operand.tensor.layout is not None else "?"
+
+
+def _sum(layouts: Iterable[Layout | None]) -> int | None:
+    total = 0
+    for layout in layouts:
+        size = layout.element_bytes if layout is not None else None
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def ir_collectives(graph: IrGraph, kernels: Sequence[Kernel]) -> Iterator[InductorCollective]:
+    """Collectives of IR; how many devices join is not in it, but for the sizes of the results."""
+    positions = {kernel.node: kernel.position for kernel in kernels}
+    for node in graph.nodes:
+        kind = collective_kind(node.kernel or "")
+        if kind is None or node.name not in positions:
+            continue
+        operands, results = _ir_operands(graph, node, kind)
+        start, end = positions[node.name], _ir_wait(graph, node, positions)
+        last = len(kernels) if end is None else end
+        taken, made = (_sum(graph.layouts.get(n) for n in names) for names in (operands, results))
+        yield InductorCollective(
+            instruction=node.outputs[0].name if node.outputs else node.name,
+            kind=kind,
+            operands=operands,
+            results=tuple(_shape_of(graph, name) for name in results),
+            operand_bytes=taken,
+            output_bytes=made,
+            group_size=_ratio(kind, taken, made),
+            start=start,
+            end=end,
+            overlapped_by=tuple(
+                kernel.name for kernel in kernels[start + 1 : last] if kernel.kind not in _WORKING
+            ),
+            used=_ir_used(graph, node),
+            source=None,
+        )
+
+
+def _ir_operands(
+    graph: IrGraph, node: IrNode, kind: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a collective takes and makes; an `out=` operand is its result."""
+    read = [graph.memory_of(dependency.name) for dependency in graph.reads_of(node)]
+    own = [buffer.name for buffer in node.outputs if graph.owns_memory(buffer)]
+    if own:
+        return tuple(read), tuple(own)
+    sized = [name for name in read if name in graph.layouts]
+    if len(sized) < 2:
+        return tuple(read), tuple(read)
+    ordered = sorted(sized, key=lambda name: graph.layouts[name].element_bytes or 0)
+    if kind == "reduce-scatter":
+        ordered.reverse()
+    return tuple(ordered[:1]), tuple(ordered[1:])
+
+
+def _ratio(kind: str, taken: int | None, made: int | None) -> int | None:
+    """The size of the group, which an all-gather and a reduce-scatter scale their operand by."""
+    if not taken or not made:
+        return None
+    large, small = (made, taken) if kind == "all-gather" else (taken, made)
+    if kind not in ("all-gather", "reduce-scatter") or large % small:
+        return None
+    return large // small
+
+
+def _ir_wait(graph: IrGraph, node: IrNode, positions: Mapping[str | None, int]) -> int | None:
+    made = {buffer.name for buffer in node.outputs}
+    for other in graph.nodes:
+        if other.inner == "_WaitKernel" or base_name(other.kernel or "") == "wait_tensor":
+            if any(dependency.name in made for dependency in graph.reads_of(other)):
+                return positions.get(other.name)
+    return None
+
+
+def _ir_used(graph: IrGraph, node: IrNode) -> bool:
+    """Whether a node that computes, or the caller, reads what the collective made."""
+    pending = [buffer.name for buffer in node.outputs]
+    memories = {graph.memory_of(name) for name in pending}
+    resized = _resized(graph)
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in seen or name not in graph.buffers:
+            continue
+        seen.add(name)
+        for user in graph.buffers[name].users:
+            if user.is_weak:
+                continue
+            if user.node == OUTPUT:
+                if graph.memory_of(name) not in resized and not _is_set(graph, name):
+                    return True
+                continue
+            reader = graph.nodes[graph.position[user.node]] if user.node in graph.position else None
+            if reader is None:
+                continue
+            if _PLUMBING.search(base_name(reader.kernel or "compute")) is None:
+                if any(buffer.name == name for buffer in reader.outputs):
+                    continue  # the collective itself
+                return True
+            pending.extend(buffer.name for buffer in reader.outputs)
+    return not memories
+
+
+def _is_set(graph: IrGraph, name: str) -> bool:
+    """Whether a buffer is an argument whose memory `set_` replaced."""
+    return "set_" in base_name(graph.definer[name].kernel or "")
+
+
+def _resized(graph: IrGraph) -> set[str]:
+    return {
+        graph.memory_of(name)
+        for leaf in graph.leaves
+        if leaf.inner == "ResizeStorageBytes"
+        for buffer in leaf.outputs
+        for name in buffer.mutations
+    }
+

@@ -1,0 +1,254 @@
+"""Which files belong to one graph, in a `torch_compile_debug` or trace folder, and in a log.
+
+A graph's folder holds `output_code.py`, `ir_pre_fusion.txt`, `ir_post_fusion.txt` and
+`fx_graph_readable.py`, each gzipped or not. Folders are named `model__0_forward_1.0`, `forward0`
+and the like, and may be nested: `torch_compile_debug/run_…/torchinductor/model__0_forward_1.0`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from xlapipe.errors import DumpError
+from xlapipe.inductor.inductor_plan import GraphKind
+from xlapipe.inductor.ir_text import is_ir_header
+from xlapipe.inductor.logs import Section, log_sections
+from xlapipe.inductor.text_lines import TextLines
+from xlapipe.read.lines import SourceText
+from xlapipe.read.storage import read_source
+
+WRAPPER = "output_code.py"
+IR_POST = "ir_post_fusion.txt"
+IR_PRE = "ir_pre_fusion.txt"
+FX = ("fx_graph_readable.py", "fx_graph_transformed.py")
+MEASURED = "measured.json"
+_GRAPH_FILES = frozenset({WRAPPER, IR_POST, IR_PRE})
+_MOST_FOLDERS = 10_000
+_MOST_DEPTH = 8
+_NAME = re.compile(
+    r"(?:(?P<before>\d+)_)?(?P<kind>forward|backward|inference)(?:_?(?P<after>\d+))?", re.IGNORECASE
+)
+_MARKS = re.compile(
+    r"torch\._inductor|empty_strided_cuda\(|async_compile\.|# AOT ID: |\[__output_code\]"
+    r"|^=====+ (?:Forward|Backward|Joint) graph|^ =====+ (?:Forward|Backward|Joint) graph",
+    re.MULTILINE,
+)
+_XLA = re.compile(r"\A\s*(?:BufferAssignment|HloModule|HloLiveRange|Used values)")
+
+
+@dataclass(frozen=True)
+class GraphFiles:
+    """The documents of one graph; None for those that are missing.
+
+    Attributes:
+      name: folder or AOT id.
+      group: graphs of one group may be forward and backward of one another.
+      number: what a forward graph and its backward graph have in common.
+    """
+
+    name: str
+    group: str
+    kind: GraphKind | None
+    number: str | None
+    where: str
+    wrapper: TextLines | None = None
+    ir: TextLines | None = None
+    fx: TextLines | None = None
+
+
+def is_inductor(path: Path) -> bool:
+    """Whether a path is a dump of torch Inductor's, as far as names and the text's marks say.
+
+    Never raises: a file that cannot be read is for the reader to refuse.
+    """
+    try:
+        if path.is_dir():
+            return next(_graph_folders(path), None) is not None
+        if not path.is_file() or path.name.endswith((".pb", ".pb.gz", ".json", ".zip")):
+            return False
+        if _plain(path.name) in _GRAPH_FILES:
+            return True
+        return is_inductor_text(read_source(path).text)
+    except (OSError, DumpError):
+        return False
+
+
+def is_inductor_text(text: str) -> bool:
+    """Whether a text is IR, wrapper code, or a log with either."""
+    if _XLA.match(text) is not None:
+        return False
+    if _MARKS.search(text) is not None:
+        return True
+    return "SchedulerNode(" in text and any(
+        is_ir_header(line.strip()) for line in text.splitlines()
+    )
+
+
+def graphs_of(path: Path) -> tuple[GraphFiles, ...]:
+    """The graphs at a path.
+
+    Raises:
+      DumpError: a file cannot be read, or holds no graph.
+    """
+    if path.is_dir():
+        folders = sorted(_graph_folders(path), key=_natural)
+        return tuple(_of_folder(folder, path) for folder in folders)
+    source = read_source(path)
+    name = _plain(path.name)
+    if name == WRAPPER:
+        return (_of_folder(path.parent, path.parent, wrapper=path),)
+    if name in (IR_POST, IR_PRE):
+        return (_of_ir(path, source),)
+    return _of_text(path, source)
+
+
+def beside(graph: GraphFiles, path: Path) -> tuple[GraphFiles, ...]:
+    """Graphs in folders next to that of one graph: its forward graph may be there."""
+    folder = path if path.is_dir() else path.parent
+    if not any(_names(folder).keys() & _GRAPH_FILES):
+        return ()
+    siblings = (each for each in _subfolders(folder.parent) if each != folder)
+    return tuple(
+        _of_folder(each, folder.parent)
+        for each in sorted(siblings, key=_natural)
+        if WRAPPER in _names(each) and _named(each.name)[0] == GraphKind.FORWARD
+    )
+
+
+def _of_folder(folder: Path, root: Path, *, wrapper: Path | None = None) -> GraphFiles:
+    names = _names(folder)
+    relative = folder.relative_to(root).as_posix() if folder != root else folder.resolve().name
+    kind, number = _named(folder.resolve().name)
+    fx = next((names[name] for name in FX if name in names), None)
+    ir = names.get(IR_POST) or names.get(IR_PRE)
+    code = wrapper or names.get(WRAPPER)
+    return GraphFiles(
+        name=relative,
+        group=str(folder.parent),
+        kind=kind,
+        number=number,
+        where=str(code or ir or folder),
+        wrapper=_text(code),
+        ir=_text(ir),
+        fx=_text(fx),
+    )
+
+
+def _of_ir(path: Path, source: SourceText) -> GraphFiles:
+    kind, number = _named(path.resolve().parent.name)
+    names = _names(path.parent)
+    fx = next((names[name] for name in FX if name in names), None)
+    return GraphFiles(
+        name=path.resolve().parent.name if kind is not None else path.name,
+        group=str(path),
+        kind=kind,
+        number=number,
+        where=str(path),
+        ir=TextLines.of(source),
+        fx=_text(fx),
+    )
+
+
+def _of_text(path: Path, source: SourceText) -> tuple[GraphFiles, ...]:
+    """The graphs of a file with another name: IR, wrapper code or a log."""
+    text = TextLines.of(source)
+    content = [line for line in text.lines if line.strip() and not line.startswith("#")]
+    if content and is_ir_header(content[0]):
+        return (_of_ir(path, source),)
+    sections = log_sections(text)
+    if any(section.kind in ("wrapper", "ir") for section in sections):
+        return tuple(_of_sections(path, sections))
+    if any(line.startswith("def call(") or "def call(self, args" in line for line in text.lines):
+        kind, number = _named(path.name)
+        return (GraphFiles(path.name, str(path), kind, number, str(path), wrapper=text),)
+    graphs = sum(section.kind == "graph" for section in sections)
+    found = f"{graphs} AOT graphs without either" if graphs else "neither"
+    raise DumpError(
+        f"{path}: expected wrapper code or IR of torch Inductor, found {found}; fix: log with "
+        "TORCH_LOGS=output_code, or set TORCH_COMPILE_DEBUG=1"
+    )
+
+
+def _of_sections(path: Path, sections: tuple[Section, ...]) -> Iterator[GraphFiles]:
+    """Graphs of a log: wrapper codes, or IR where there is no wrapper code."""
+    wrappers = [section for section in sections if section.kind == "wrapper"]
+    irs = [section for section in sections if section.kind == "ir"]
+    graphs = {section.title: section.text for section in sections if section.kind == "graph"}
+    if wrappers:
+        for at, section in enumerate(wrappers):
+            kind, number = _id_of(section.text)
+            name = f"{number}_{kind}" if kind is not None else f"graph {at}"
+            fx = graphs.get(f"{_graph_title(kind)} {number}")
+            yield GraphFiles(name, str(path), kind, number, str(path), section.text, fx=fx)
+        return
+    after = [section for section in irs if section.title == "AFTER"] or irs
+    for at, section in enumerate(after):
+        yield GraphFiles(f"graph {at}", str(path), None, None, str(path), ir=section.text)
+
+
+def _graph_title(kind: GraphKind | None) -> str:
+    return "Backward" if kind == GraphKind.BACKWARD else "Forward"
+
+
+def _id_of(text: TextLines) -> tuple[GraphKind | None, str | None]:
+    for line in text.lines[:20]:
+        if "# AOT ID:" in line:
+            return _named(line.partition("'")[2].partition("'")[0])
+    return None, None
+
+
+def _named(name: str) -> tuple[GraphKind | None, str | None]:
+    """Kind and number in `0_forward`, `forward0` or `model__0_forward_1.0`."""
+    match = _NAME.search(name)
+    if match is None:
+        return None, None
+    return GraphKind(match["kind"].lower()), match["before"] or match["after"]
+
+
+def _graph_folders(root: Path) -> Iterator[Path]:
+    """Folders that hold the files of a graph, `root` among them."""
+    pending = [(root, 0)]
+    seen = 0
+    while pending and seen < _MOST_FOLDERS:
+        folder, depth = pending.pop()
+        seen += 1
+        if _names(folder).keys() & _GRAPH_FILES:
+            yield folder
+        if depth < _MOST_DEPTH:
+            pending.extend((each, depth + 1) for each in _subfolders(folder))
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    try:
+        return sorted(
+            each for each in folder.iterdir() if each.is_dir() and not each.is_symlink()
+        )
+    except OSError:
+        return []
+
+
+def _names(folder: Path) -> Mapping[str, Path]:
+    """Files by name without `.gz`; a file that is not packed comes first."""
+    try:
+        files = sorted(each for each in folder.iterdir() if each.is_file())
+    except OSError as error:
+        raise DumpError(f"{folder}: expected a readable folder, found: {error}") from None
+    names: dict[str, Path] = {}
+    for file in files:
+        names.setdefault(_plain(file.name), file)
+    return names
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix(".gz")
+
+
+def _text(path: Path | None) -> TextLines | None:
+    return None if path is None else TextLines.of(read_source(path))
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Sorts numbers in names by value."""
+    parts = re.split(r"(\d+)", path.as_posix())
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]

@@ -1,0 +1,350 @@
+"""An InductorPlan: what one graph's dump says about memory and execution.
+
+It has the nouns of `xlapipe.plan.Plan`: BufferAllocation, LogicalBuffer, InputOutputAlias, Gemm,
+SourceLine, schedule positions. It is a class of its own because XLA reserves its allocations for
+the whole run, at fixed offsets, while Inductor's wrapper takes each from torch's caching allocator
+and gives it back: an allocation has a Lifetime, allocations do not add up to a total, and there
+are no thunks and no HLO. A `Plan` with these gaps filled in would claim what the dump does not say.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from xlapipe.inductor.layouts import Layout
+from xlapipe.plan.buffers import AllocationKind, BufferAllocation, InputOutputAlias
+from xlapipe.plan.gemms import Gemm
+from xlapipe.plan.hlo import SourceLine
+from xlapipe.plan.liveness import LiveRange
+
+
+class GraphKind(StrEnum):
+    """What AOTAutograd compiled a graph for."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    INFERENCE = "inference"
+
+
+class KernelKind(StrEnum):
+    """Who computes a step of the wrapper."""
+
+    TRITON = "triton"
+    TEMPLATE = "template"
+    USER_TRITON = "user_triton"
+    CPP = "cpp"
+    EXTERN = "extern"
+    FALLBACK = "fallback"
+    COLLECTIVE = "collective"
+    WAIT = "wait"
+    RESIZE = "resize"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One launch or call, in the order of the wrapper.
+
+    Attributes:
+      position: in the schedule, from 0.
+      name: of the Triton kernel, or of the operator, e.g. `extern_kernels.mm`.
+      node: the scheduler's node, e.g. `op3`, if the plan comes from IR.
+      line: in the file.
+      reads, writes: names of buffers and arguments.
+      source: line of the program.
+      origins: what it was made from, e.g. `aten.mul`.
+    """
+
+    position: int
+    kind: KernelKind
+    name: str
+    line: int
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    node: str | None = None
+    source: SourceLine | None = None
+    origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """When an allocation is held, in schedule positions, both ends included.
+
+    Attributes:
+      start: position of the first kernel after it was allocated; 0 for an argument.
+      end: of the last kernel before it was freed; the number of kernels if the call returns while
+        it is held.
+      held_at_peak: whether it is held where the call holds most.
+      held_at_end: whether it is held when the call returns.
+      line: of the statement that allocates it.
+    """
+
+    start: int
+    end: int
+    held_at_peak: bool
+    held_at_end: bool
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class InductorArgument:
+    """One tensor argument of the call.
+
+    Attributes:
+      number: its place among all arguments, numbers included.
+      size_bytes: of its elements; None if the dump does not say.
+      given_away: whether the call frees it at its `del`.
+      mutated: whether a kernel writes into it.
+      allocation: index of its allocation; None if its size is not known.
+    """
+
+    number: int
+    name: str
+    layout: Layout | None
+    size_bytes: int | None
+    given_away: bool
+    mutated: bool
+    allocation: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InductorOutput:
+    """One tensor that the call returns.
+
+    Attributes:
+      index: its place in the returned tuple.
+      argument: number of the argument that is returned as it was given, if it is one.
+      saved: whether it is kept for the backward graph only.
+    """
+
+    index: int
+    name: str
+    layout: Layout | None
+    size_bytes: int | None
+    allocation: int | None
+    argument: int | None = None
+    saved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownAllocation:
+    """A call that allocates bytes of which the dump does not say how many.
+
+    Attributes:
+      result_bytes: of its results, which are counted; None if their sizes are not known either.
+    """
+
+    position: int
+    name: str
+    line: int
+    result_bytes: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class InductorCollective:
+    """One collective, as `xlapipe.plan.collectives.Collective` where both know the same.
+
+    Attributes:
+      kind: in XLA's spelling, e.g. `all-gather`.
+      group_size: devices of its group; None if the dump does not say.
+      start, end: positions of the call and of the `wait_tensor` that waits for it.
+      overlapped_by: kernels between the two.
+      used: whether a kernel that computes, or the caller, reads its result.
+    """
+
+    instruction: str
+    kind: str
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    operand_bytes: int | None
+    output_bytes: int | None
+    group_size: int | None
+    start: int
+    end: int | None
+    overlapped_by: tuple[str, ...]
+    used: bool
+    source: SourceLine | None
+
+
+class FindingKind(StrEnum):
+    """What a finding is about."""
+
+    DUPLICATE_STORE = "duplicate_store"
+    NEVER_READ = "never_read"
+    UNINITIALISED = "uninitialised_read"
+    STRIDED_READ = "strided_read"
+    RECOMPUTED_REDUCTION = "recomputed_reduction"
+    FLOAT64 = "float64_per_element"
+    UNUSED_COLLECTIVE = "unused_collective"
+
+
+@dataclass(frozen=True, slots=True)
+class InductorFinding:
+    """Work or memory that the program does not need.
+
+    Attributes:
+      node: the scheduler's node or the kernel.
+      size_bytes: of what is stored, read or computed needlessly; None if not known.
+      line: in the file.
+    """
+
+    kind: FindingKind
+    node: str
+    size_bytes: int | None
+    detail: str
+    line: int
+    source: SourceLine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResizedStorage:
+    """A storage that the graph resizes, as FSDP does to free gathered weights."""
+
+    buffer: str
+    node: str
+    new_bytes: int | None
+    line: int
+
+
+@dataclass(frozen=True)
+class InductorOnly:
+    """What Inductor has and XLA does not.
+
+    Attributes:
+      nodes: of the scheduler, parts of fused ones counted, fused ones not; None without IR.
+      node_kinds: number of nodes by `SchedulerNode(ComputedBuffer)` and so on.
+      extern_calls: number of calls by operator.
+      nop_nodes: allocations and views that launch nothing.
+      weak_dependencies: order without data: (node, buffer).
+      mutation_buffers: buffers that are the state of another one after a node.
+      alias_lists: buffers that share the memory of others.
+      user_kernels: number of user-defined Triton kernels by what they read and write.
+    """
+
+    nodes: int | None = None
+    buffers: int | None = None
+    fused_nodes: int | None = None
+    node_kinds: Mapping[str, int] = field(default_factory=dict)
+    extern_calls: Mapping[str, int] = field(default_factory=dict)
+    nop_nodes: tuple[str, ...] = ()
+    weak_dependencies: tuple[tuple[str, str], ...] = ()
+    mutation_buffers: int | None = None
+    alias_lists: int | None = None
+    can_inplace: int | None = None
+    resized_storages: tuple[ResizedStorage, ...] = ()
+    user_kernels: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class InductorTotals:
+    """Bytes of one call; the names that `xlapipe.plan.Totals` has too mean the same.
+
+    Attributes:
+      own_peak_bytes: what the call holds at its worst beyond its arguments; arguments that the
+        caller gives away count as freed at their `del`.
+      argument_bytes: None if the size of an argument is not known.
+      output_bytes: of what the call computes and returns, each allocation once.
+      unknown_allocations: calls that allocate bytes that nobody counted.
+      given_argument_bytes: of the arguments that the caller gives away.
+      saved_bytes: outputs kept for the backward graph only; None without that graph.
+      end_bytes: what the call holds beyond its arguments when it returns; below 0 where it frees
+        more than it leaves.
+      live_out_bytes: as `output_bytes`, arguments that are returned or mutated included.
+      aliased_bytes: arguments among them.
+    """
+
+    own_peak_bytes: int
+    argument_bytes: int | None
+    output_bytes: int
+    unknown_allocations: int
+    given_argument_bytes: int
+    saved_bytes: int | None
+    end_bytes: int
+    live_out_bytes: int
+    aliased_bytes: int
+    constant_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one call asked torch's allocator for, from `measured.json`.
+
+    Attributes:
+      own_peak_bytes: `requested_peak - requested_before`.
+      end_bytes: `requested_after - requested_before`; None if not measured.
+      where: the file.
+    """
+
+    own_peak_bytes: int
+    end_bytes: int | None
+    where: str
+
+
+@dataclass(frozen=True)
+class InductorPlan:
+    """What a reader found in the dump of one graph. A part that the dump lacks is None.
+
+    Attributes:
+      where: the file.
+      graph: AOT id, e.g. `0_forward`, or the folder's name.
+      exact: whether it comes from wrapper code; otherwise it is derived from IR by liveness and
+        Inductor's rule for in-place reuse.
+      notes: what was assumed, for people.
+      allocations: numbered by index; a temporary one has no kind.
+      lifetimes: of the allocations, by index.
+      live_ranges: of the values in them.
+      peak_position: of the kernel at which the call holds most; None for an empty graph.
+      peak_line: of the statement at which it does.
+    """
+
+    where: str
+    graph: str
+    kind: GraphKind | None
+    exact: bool
+    totals: InductorTotals
+    allocations: tuple[BufferAllocation, ...] = ()
+    lifetimes: tuple[Lifetime, ...] = ()
+    live_ranges: tuple[LiveRange, ...] = ()
+    arguments: tuple[InductorArgument, ...] = ()
+    outputs: tuple[InductorOutput, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    aliases: tuple[InputOutputAlias, ...] = ()
+    gemms: tuple[Gemm, ...] = ()
+    collectives: tuple[InductorCollective, ...] = ()
+    unknown: tuple[UnknownAllocation, ...] = ()
+    findings: tuple[InductorFinding, ...] = ()
+    only: InductorOnly = InductorOnly()
+    peak_position: int | None = None
+    peak_line: int | None = None
+    notes: tuple[str, ...] = ()
+    measured: Measured | None = None
+
+    @property
+    def remainder_bytes(self) -> int | None:
+        """Measured peak less the plan's; None without a measurement."""
+        if self.measured is None:
+            return None
+        return self.measured.own_peak_bytes - self.totals.own_peak_bytes
+
+    @cached_property
+    def held_at_peak(self) -> tuple[BufferAllocation, ...]:
+        """Allocations of the call's own that are held at its peak, most bytes first."""
+        held = (
+            allocation
+            for allocation, lifetime in zip(self.allocations, self.lifetimes, strict=True)
+            if lifetime.held_at_peak and not allocation.is_a(AllocationKind.PARAMETER)
+        )
+        return tuple(sorted(held, key=lambda allocation: -allocation.size_bytes))
+
+    @cached_property
+    def kernel_counts(self) -> Mapping[str, int]:
+        """Kernels by kind."""
+        return dict(sorted(Counter(str(kernel.kind) for kernel in self.kernels).items()))
+
+    @property
+    def basis(self) -> str:
+        """How exact it is, as shown wherever the plan is."""
+        return "exact, from wrapper code" if self.exact else "derived from IR, not exact"

@@ -1,0 +1,148 @@
+"""Questions about the nodes of an IR dump: names of one memory, who reads what, what is allocated."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from xlapipe.inductor.ir_nodes import OUTPUT, Dependency, IrBuffer, IrNode
+from xlapipe.inductor.layouts import Layout
+
+# Layouts of buffers that lie in the memory of the buffer that a concatenation makes.
+_VIEW_LAYOUTS = ("NonOwningLayout", "AliasedLayout")
+_NO_MEMORY = ("NoneLayout", "MultiOutputLayout", "MutationLayout", "MutationLayoutSHOULDREMOVE")
+
+
+@dataclass(frozen=True)
+class IrGraph:
+    """The nodes of one graph, in the order in which they run."""
+
+    nodes: tuple[IrNode, ...]
+
+    @cached_property
+    def leaves(self) -> tuple[IrNode, ...]:
+        """Nodes, the parts of fused ones in place of these."""
+        return tuple(leaf for node in self.nodes for leaf in node.leaves)
+
+    @cached_property
+    def buffers(self) -> dict[str, IrBuffer]:
+        """Buffers by name."""
+        return {buffer.name: buffer for leaf in self.leaves for buffer in leaf.outputs}
+
+    @cached_property
+    def definer(self) -> dict[str, IrNode]:
+        """The leaf that defines a buffer."""
+        return {buffer.name: leaf for leaf in self.leaves for buffer in leaf.outputs}
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Position among `nodes` of a node or of a part, by name."""
+        places = {node.name: at for at, node in enumerate(self.nodes)}
+        places |= {leaf.name: at for at, node in enumerate(self.nodes) for leaf in node.leaves}
+        return places
+
+    @cached_property
+    def layouts(self) -> dict[str, Layout]:
+        """Layouts of buffers and of the arguments whose layout the dump prints."""
+        found: dict[str, Layout] = {}
+        for leaf in self.leaves:
+            found.update(leaf.layouts)
+        for buffer in self.buffers.values():
+            if buffer.layout is not None:
+                found[buffer.name] = buffer.layout
+        return found
+
+    @cached_property
+    def arguments(self) -> tuple[str, ...]:
+        """Names that nodes read and no node defines, in the order of their first use."""
+        names = dict.fromkeys(
+            dependency.name
+            for leaf in self.leaves
+            for dependency in leaf.reads
+            if dependency.name not in self.buffers
+        )
+        return tuple(names)
+
+    @cached_property
+    def mutated_arguments(self) -> tuple[str, ...]:
+        """Names that nodes write and no node defines."""
+        names = dict.fromkeys(
+            name
+            for buffer in self.buffers.values()
+            for name in (*buffer.mutations, *buffer.aliases)
+            if name not in self.buffers
+        )
+        return tuple(names)
+
+    @cached_property
+    def _concatenated(self) -> dict[str, str]:
+        """Buffers without memory of their own, and the buffer of which each is a part."""
+        parts: dict[str, str] = {}
+        for leaf in self.leaves:
+            if "Concat" not in leaf.inner or not leaf.outputs:
+                continue
+            for dependency in leaf.reads:
+                buffer = self.buffers.get(dependency.name)
+                if buffer is not None and (buffer.layout_kind or "").startswith(_VIEW_LAYOUTS):
+                    parts[buffer.name] = leaf.outputs[0].name
+        return parts
+
+    @cached_property
+    def _memory(self) -> dict[str, str]:
+        """For each buffer, the buffer or argument whose memory it names."""
+        memory: dict[str, str] = {}
+        for name in self.buffers:
+            seen = [name]
+            current = name
+            while current in self.buffers and current not in memory:
+                buffer = self.buffers[current]
+                following = (*buffer.mutations, *buffer.aliases)
+                after = following[0] if following else self._concatenated.get(current)
+                if after is None or after in seen:
+                    break
+                seen.append(after)
+                current = after
+            final = memory.get(current, current)
+            for each in seen:
+                if each in self.buffers:
+                    memory[each] = final
+        return memory
+
+    def memory_of(self, name: str) -> str:
+        """The buffer or argument in whose memory `name` is."""
+        return self._memory.get(name, name)
+
+    def owns_memory(self, buffer: IrBuffer) -> bool:
+        """Whether a buffer has memory of its own."""
+        return self.memory_of(buffer.name) == buffer.name and buffer.layout_kind not in _NO_MEMORY
+
+    def reads_of(self, leaf: IrNode) -> Iterator[Dependency]:
+        """What a leaf reads, weak dependencies left out."""
+        return (dependency for dependency in leaf.reads if dependency.kind != "WeakDep")
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """Buffers and arguments that the caller reads, in the order of their definition."""
+        found = dict.fromkeys(
+            self.memory_of(buffer.name)
+            for buffer in self.buffers.values()
+            if any(user.node == OUTPUT for user in buffer.users)
+        )
+        return tuple(found)
+
+    def inside_one_node(self, buffer: IrBuffer) -> bool:
+        """Whether only parts of the fused node that defines it use it: it is never stored."""
+        node = self.nodes[self.position[self.definer[buffer.name].name]]
+        if not node.parts or not buffer.users:
+            return False
+        return all(
+            user.node != OUTPUT and self.nodes[self.position[user.node]] is node
+            for user in buffer.users
+            if user.node in self.position or user.node == OUTPUT
+        )
+
+
+def read_names(graph: IrGraph, leaves: Sequence[IrNode]) -> set[str]:
+    """Memory that leaves read."""
+    return {
+        graph.memory_of(dependency.name) for leaf in leaves for dependency in graph.reads_of(leaf)
+    }

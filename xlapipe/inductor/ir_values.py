@@ -1,0 +1,140 @@
+"""Values in an IR dump: lists of dependencies and of users, layouts, names."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from xlapipe.inductor.expressions import dimensions
+from xlapipe.inductor.ir_nodes import OUTPUT, Dependency, User
+from xlapipe.inductor.layouts import Layout, dtype_name
+from xlapipe.inductor.text_lines import TextLines
+from xlapipe.read.lines import shown
+
+_DEPENDENCY = re.compile(
+    r"MemoryDep\('(?P<memory>[^']*)', (?P<index>[^{}]*), \{(?P<ranges>[^{}]*)\}[^()]*\)"
+    r"|StarDep\((?:name=)?'(?P<star>[^']*)'[^()]*\)"
+    r"|WeakDep\((?:name=)?'(?P<weak>[^']*)'[^()]*\)"
+)
+_USER = re.compile(
+    r"NodeUser\(node=(?:\w+\((?:name=)?'?(?P<name>\w+)'?\)|OUTPUT), "
+    r"can_inplace=(?P<inplace>True|False)(?:, is_weak=(?P<weak>True|False))?\)"
+)
+_SEPARATOR = re.compile(r"[\s,]*")
+_NAME = re.compile(r"'([^']*)'")
+_TENSOR_LAYOUT = re.compile(
+    r"(?P<kind>\w*Layout\w*)\((?:device=)?'(?P<device>[^']*)', (?:dtype=)?torch\.(?P<dtype>\w+), "
+    r"size=[\[(](?P<size>[^\[\]]*?),?[\])], stride=[\[(](?P<stride>[^\[\]]*?),?[\])].*\)"
+)
+_ABSTRACT_LAYOUT = re.compile(r"<?(?:[\w.]+\.)?(?P<kind>\w*Layout\w*)\b.*")
+# `NoneLayout(device=…, size=[0], stride=[0])` is a layout without a tensor.
+_NO_TENSOR = "NoneLayout"
+_NO_SYMBOLS: Mapping[str, int] = {}
+_MOST_DIMENSIONS = 64
+
+
+class IrValues:
+    """Reads the values of one dump; equal layouts are one object."""
+
+    def __init__(self, text: TextLines) -> None:
+        self._text = text
+        self._layouts: dict[str, tuple[str, Layout | None]] = {}
+
+    def dependencies(self, text: str, at: int) -> tuple[Dependency, ...]:
+        """`[StarDep(name='buf0', mode=None), …]`; `at` is the index of its first line."""
+        expected = "a dependency, e.g. StarDep(name='buf0', mode=None)"
+        return tuple(_dependency(match) for match in self._items(_DEPENDENCY, text, at, expected))
+
+    def users(self, text: str, at: int) -> tuple[User, ...]:
+        """`[NodeUser(node=SchedulerNode(name='op2'), can_inplace=True, is_weak=False), …]`."""
+        expected = "a user, e.g. NodeUser(node=OUTPUT, can_inplace=False, is_weak=False)"
+        return tuple(
+            User(match["name"] or OUTPUT, match["inplace"] == "True", match["weak"] == "True")
+            for match in self._items(_USER, text, at, expected)
+        )
+
+    def layout(self, text: str, at: int) -> tuple[str, Layout | None]:
+        """The layout's class, and the tensor that it describes, if any."""
+        if text not in self._layouts:
+            self._layouts[text] = self._read_layout(text, at)
+        return self._layouts[text]
+
+    def _read_layout(self, text: str, at: int) -> tuple[str, Layout | None]:
+        match = _TENSOR_LAYOUT.fullmatch(text)
+        if match is None:
+            abstract = _ABSTRACT_LAYOUT.fullmatch(text)
+            if abstract is None or ("size=" in text and abstract["kind"] != _NO_TENSOR):
+                expected = "a layout, e.g. FixedLayout('cuda:0', torch.float32, size=[8], stride=[1])"
+                self._text.fail(at, expected, shown(text))
+            return abstract["kind"], None
+        shape = dimensions(split_list(match["size"]), _NO_SYMBOLS)
+        strides = dimensions(split_list(match["stride"]), _NO_SYMBOLS)
+        layout = Layout(dtype_name(match["dtype"]), shape, strides, match["device"])
+        check_layout(self._text, at, layout)
+        return match["kind"], layout
+
+    def _items(
+        self, pattern: re.Pattern[str], text: str, at: int, expected: str
+    ) -> Iterator[re.Match[str]]:
+        """The items of a list or a set, which nothing but commas separates."""
+        if text in ("set()", "OrderedSet()"):
+            return
+        inner = text.removeprefix("OrderedSet(").removesuffix(")") if text[:1] == "O" else text
+        if inner[:1] + inner[-1:] not in ("[]", "{}"):
+            self._text.fail(at, f"a list of {expected}", shown(text))
+        position, end = 1, len(inner) - 1
+        while (position := _after_separator(inner, position, end)) < end:
+            match = pattern.match(inner, position, end)
+            if match is None:
+                self._text.fail(at, expected, shown(inner[position:end]))
+            yield match
+            position = match.end()
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names of `['buf2', 'buf3']`."""
+    return tuple(_NAME.findall(text))
+
+
+def check_layout(text: TextLines, at: int, layout: Layout) -> None:
+    """Refuses sizes that no tensor has: negative ones, too many, or beyond int64.
+
+    Raises:
+      DumpError: of the line at index `at`.
+    """
+    if len(layout.shape) != len(layout.strides):
+        text.fail(at, "one stride for each size", str(layout))
+    if len(layout.shape) > _MOST_DIMENSIONS:
+        text.fail(at, f"at most {_MOST_DIMENSIONS} dimensions", str(len(layout.shape)))
+    numbers = [size for size in (*layout.shape, *layout.strides) if isinstance(size, int)]
+    if any(number < 0 for number in numbers):
+        text.fail(at, "sizes and strides not below 0", str(layout))
+    if max(layout.storage_bytes or 0, layout.element_bytes or 0) >= 2**63:
+        text.fail(at, "a tensor of less than 2**63 bytes", str(layout))
+
+
+def split_list(text: str) -> list[str]:
+    """Parts of a list at its outer commas.
+
+    >>> split_list("s0, Max(1, s1), 4")
+    ['s0', 'Max(1, s1)', '4']
+    """
+    parts, depth, start = [], 0, 0
+    for index, character in enumerate(text):
+        depth += (character in "([") - (character in ")]")
+        if character == "," and not depth:
+            parts.append(text[start:index].strip())
+            start = index + 1
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+def _dependency(match: re.Match[str]) -> Dependency:
+    if match["memory"] is not None:
+        return Dependency("MemoryDep", match["memory"], match["index"], match["ranges"])
+    if match["star"] is not None:
+        return Dependency("StarDep", match["star"])
+    return Dependency("WeakDep", match["weak"])
+
+
+def _after_separator(text: str, position: int, end: int) -> int:
+    match = _SEPARATOR.match(text, position, end)
+    return match.end() if match is not None else position

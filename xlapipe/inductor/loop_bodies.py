@@ -1,0 +1,237 @@
+"""The body of a loop in an IR dump: loads, stores and reductions, with the values that they have.
+
+A body is a class in Python's syntax. Each statement names a value of others, so that two values are
+the same exactly when they are written the same way over the same loads. `ValueTable` gives equal
+values one number, over all the bodies of a graph.
+"""
+
+import ast
+import re
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from xlapipe.inductor.text_lines import TextLines
+from xlapipe.inductor.wrapper_code import parse_module
+
+_INDIRECT = re.compile(r"\bindirect\d+\b")
+_CONVERSIONS = ("to_dtype", "to_dtype_bitcast")
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLoad:
+    """`ops.load`: a buffer or argument, and the index as printed."""
+
+    buffer: str
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
+class BodyStore:
+    """`ops.store` or `ops.store_reduction`.
+
+    Attributes:
+      value, place: numbers of the value and of the index over its ranges.
+      copies: the buffer whose elements it stores unchanged; None for a computed value.
+    """
+
+    buffer: str
+    place: int
+    value: int
+    copies: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BodyReduction:
+    """`ops.reduction` of one value over the reduction loops."""
+
+    value: int
+    kind: str
+    dtype: str
+
+
+@dataclass
+class LoopBody:
+    """What a body does, in order.
+
+    Attributes:
+      ranges: sizes of the loop variables, as printed.
+      float64: operations that make a float64 value.
+    """
+
+    ranges: Mapping[str, str]
+    loads: list[BodyLoad] = field(default_factory=list)
+    stores: list[BodyStore] = field(default_factory=list)
+    reductions: list[BodyReduction] = field(default_factory=list)
+    float64: list[str] = field(default_factory=list)
+
+
+class ValueTable:
+    """Numbers for values: equal ones have one number.
+
+    Attributes:
+      states: the number of what a buffer holds now; a name that is not there holds itself.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self.states: dict[str, int] = {}
+
+    def number(self, *value: Hashable) -> int:
+        """The number of a value."""
+        return self._numbers.setdefault(value, len(self._numbers))
+
+    def state(self, buffer: str) -> int:
+        """The number of what `buffer` holds."""
+        if buffer not in self.states:
+            self.states[buffer] = self.number("buffer", buffer)
+        return self.states[buffer]
+
+
+def read_body(text: TextLines, table: ValueTable) -> LoopBody:
+    """Reads a loop's body.
+
+    Raises:
+      DumpError: it is not Python.
+    """
+    # Lines keep their numbers: `if` takes the place of the line `class …`.
+    indented = TextLines(text.where, ["if 1:", *text.lines], [text.number(0), *text.numbers])
+    tree = parse_module(indented)
+    statements = tree.body[0].body if isinstance(tree.body[0], ast.If) else []
+    return _BodyReader(statements, table).read()
+
+
+class _BodyReader:
+    def __init__(self, statements: list[ast.stmt], table: ValueTable) -> None:
+        self._table = table
+        self._indices: dict[str, str] = {}
+        self._functions: dict[str, ast.FunctionDef] = {}
+        self._body = LoopBody(_ranges(statements))
+        self._values: dict[str, int] = {}
+        # The expression behind `get_index_2`.
+        self._texts: dict[str, str] = {}
+        # The buffer whose element a value is, unchanged.
+        self._loaded: dict[int, str] = {}
+        for statement in statements:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    self._indices[name] = ast.unparse(value)
+                case ast.FunctionDef(name=name):
+                    self._functions[name] = statement
+        self._ranges = tuple(self._body.ranges.items())
+
+    def read(self) -> LoopBody:
+        body = self._functions.get("body")
+        if body is not None:
+            self._function(body)
+        return self._body
+
+    def _function(self, function: ast.FunctionDef) -> int:
+        """Follows a function; the number of what it returns."""
+        for statement in function.body:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    self._values[name] = self._value(value)
+                    self._texts[name] = self._index_text(value)
+                case ast.Expr(value=value):
+                    self._value(value)
+                case ast.Return(value=ast.expr() as value):
+                    return self._value(value)
+        return self._table.number("none")
+
+    def _value(self, node: ast.expr) -> int:
+        match node:
+            case ast.Name(id=name):
+                return self._values.get(name, self._table.number("name", name))
+            case ast.Subscript(value=value, slice=place):
+                return self._table.number("item", self._value(value), ast.unparse(place))
+            case ast.Tuple(elts=items):
+                return self._table.number("tuple", *(self._value(item) for item in items))
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name), args=arguments):
+                return self._call(node, owner, name, arguments)
+        return self._table.number("text", ast.unparse(node))
+
+    def _call(self, node: ast.Call, owner: str, name: str, arguments: list[ast.expr]) -> int:
+        if owner == "self":
+            return self._own(name, arguments)
+        match name, arguments:
+            case "load", [ast.Constant(value=str(buffer)), index, *_]:
+                return self._load(buffer, index)
+            case ("store" | "store_reduction"), [ast.Constant(value=str(buffer)), index, value, *rest]:
+                return self._store(name, buffer, index, value, rest)
+            case "reduction", [dtype, _, ast.Constant(value=str(kind)), _, *_]:
+                return self._reduction(node, ast.unparse(dtype), kind)
+        number = self._operation(node, name)
+        texts = [ast.unparse(argument) for argument in arguments[1:]]
+        if name in (*_CONVERSIONS, "constant", "index_expr") and "torch.float64" in texts:
+            self._body.float64.append(name)
+        return number
+
+    def _own(self, name: str, arguments: list[ast.expr]) -> int:
+        """`self.get_index('index0')`, `self.masked_subblock1(mask, 0.0)`, `self.set_indirect0(v)`."""
+        match name, arguments:
+            case "get_index", [ast.Constant(value=str(index))]:
+                return self._table.number("index", *self._place(index))
+            case _ if name.startswith("set_indirect") and arguments:
+                number = self._value(arguments[0])
+                self._values[name.removeprefix("set_")] = number
+                return number
+        values = [self._value(argument) for argument in arguments]
+        function = self._functions.get(name)
+        inner = self._function(function) if function is not None and name != "body" else -1
+        return self._table.number("block", inner, *values)
+
+    def _place(self, index: str) -> tuple[Hashable, ...]:
+        """An index over its ranges, and the values of its indirect variables."""
+        text = self._indices.get(index, index)
+        indirect = tuple(self._values.get(name, -1) for name in _INDIRECT.findall(text))
+        return (text, self._ranges, indirect)
+
+    def _index_text(self, node: ast.expr) -> str:
+        """The expression of `self.get_index('index0')`; `` for another value."""
+        match node:
+            case ast.Call(func=ast.Attribute(attr="get_index"), args=[ast.Constant(value=str(name))]):
+                return self._indices.get(name, name)
+        return ""
+
+    def _load(self, buffer: str, index: ast.expr) -> int:
+        place = self._value(index)
+        number = self._table.number("load", self._table.state(buffer), place)
+        self._loaded[number] = buffer
+        self._body.loads.append(BodyLoad(buffer, self._text_of(index)))
+        return number
+
+    def _store(
+        self, name: str, buffer: str, index: ast.expr, value: ast.expr, rest: list[ast.expr]
+    ) -> int:
+        place, number = self._value(index), self._value(value)
+        mode = ast.unparse(rest[0]) if rest else "None"
+        copies = self._loaded.get(number) if mode == "None" else None
+        self._body.stores.append(BodyStore(buffer, place, number, copies))
+        return self._table.number(name, buffer, place, number, mode)
+
+    def _reduction(self, node: ast.Call, dtype: str, kind: str) -> int:
+        number = self._table.number("reduction", self._ranges, self._operation(node, "reduction"))
+        self._body.reductions.append(BodyReduction(number, kind, dtype.removeprefix("torch.")))
+        return number
+
+    def _operation(self, node: ast.Call, name: str) -> int:
+        values = [self._value(argument) for argument in node.args]
+        words = tuple((word.arg, self._value(word.value)) for word in node.keywords)
+        return self._table.number("op", name, *values, words)
+
+    def _text_of(self, index: ast.expr) -> str:
+        if isinstance(index, ast.Name):
+            return self._texts.get(index.id, "")
+        return self._index_text(index)
+
+
+def _ranges(statements: list[ast.stmt]) -> dict[str, str]:
+    for statement in statements:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="var_ranges")], value=ast.Dict(keys=keys, values=values)):
+                return {
+                    ast.unparse(key): ast.unparse(value)
+                    for key, value in zip(keys, values, strict=True)
+                    if key is not None
+                }
+    return {}

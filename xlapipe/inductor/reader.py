@@ -1,0 +1,164 @@
+"""From files to InductorPlans: each graph's documents, forward graphs linked to backward graphs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from xlapipe.errors import DumpError
+from xlapipe.inductor.assemble import GraphName, plan_of_ir, plan_of_wrapper
+from xlapipe.inductor.fx_graphs import FxGraph, read_fx_graph
+from xlapipe.inductor.graph_files import GraphFiles, beside, graphs_of
+from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan
+from xlapipe.inductor.ir_graph import IrGraph
+from xlapipe.inductor.ir_text import read_ir
+from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.linking import Link, link
+from xlapipe.inductor.measured import measured_for
+from xlapipe.inductor.verify import verify
+from xlapipe.inductor.wrapper_code import WrapperCode, read_wrapper
+from xlapipe.inductor.wrapper_replay import Known, Replayed, replay_wrapper
+
+_BY_NAME = (
+    "no forward graph was found: arguments that are not named as parameters, inputs or tangents "
+    "count as given away, each with a storage of its own"
+)
+
+
+@dataclass(frozen=True)
+class InductorDump:
+    """The graphs at one path, in the order of their names."""
+
+    path: Path
+    plans: tuple[InductorPlan, ...]
+
+
+def read_inductor(path: Path) -> InductorDump:
+    """Reads an IR dump, wrapper code, a folder of graphs or a log; each gzipped or not.
+
+    Raises:
+      DumpError: a file that is missing, damaged or of an unknown form; it names the line.
+      PlanMismatchError: a plan that breaks an invariant of `xlapipe.inductor.verify`.
+    """
+    graphs = [_Graph(files) for files in graphs_of(path)]
+    if not graphs:
+        raise DumpError(
+            f"{path}: expected graphs of torch Inductor, that is folders with output_code.py or "
+            "ir_post_fusion.txt, found none; fix: give the folder that TORCH_COMPILE_DEBUG=1 wrote"
+        )
+    try:
+        plans = _read(path, graphs)
+    except RecursionError:
+        raise DumpError(
+            f"{path}: expected expressions of a moderate depth, found deeper ones; fix: the file "
+            "is damaged, dump it again"
+        ) from None
+    plans = tuple(measured_for(path, plans))
+    for plan in plans:
+        verify(plan)
+    return InductorDump(path, plans)
+
+
+def _read(path: Path, graphs: Sequence["_Graph"]) -> tuple[InductorPlan, ...]:
+    others = graphs
+    if len(graphs) == 1 and graphs[0].kind == GraphKind.BACKWARD and graphs[0].code is not None:
+        others = (*graphs, *(_Graph(files) for files in beside(graphs[0].files, path)))
+    links = _links(others)
+    return tuple(_plan(graph, links) for graph in graphs)
+
+
+class _Graph:
+    """One graph's documents, read when they are needed."""
+
+    def __init__(self, files: GraphFiles) -> None:
+        self.files = files
+
+    @cached_property
+    def code(self) -> WrapperCode | None:
+        return read_wrapper(self.files.wrapper) if self.files.wrapper is not None else None
+
+    @cached_property
+    def ir(self) -> IrGraph | None:
+        return IrGraph(read_ir(self.files.ir)) if self.files.ir is not None else None
+
+    @cached_property
+    def fx(self) -> FxGraph | None:
+        return read_fx_graph(self.files.fx) if self.files.fx is not None else None
+
+    @cached_property
+    def kind(self) -> GraphKind | None:
+        """From the AOT id, else from the folder's name."""
+        aot_id = self.code.aot_id if self.code is not None else None
+        for kind in GraphKind:
+            if aot_id is not None and kind in aot_id:
+                return kind
+        return self.files.kind
+
+    @property
+    def name(self) -> GraphName:
+        return GraphName(self.files.where, self.files.name, self.kind)
+
+    @cached_property
+    def layouts(self) -> Mapping[str, Layout]:
+        """What IR and the FX graph say about buffers and arguments."""
+        found: dict[str, Layout] = {}
+        if self.fx is not None:
+            found.update(
+                (name, layout)
+                for name, layout in self.fx.placeholders.items()
+                if layout is not None
+            )
+        if self.ir is not None:
+            found.update(self.ir.layouts)
+        return found
+
+    def replay(self, known: Known) -> Replayed:
+        assert self.code is not None
+        return replay_wrapper(self.code, replace(known, layouts=self.layouts))
+
+    @cached_property
+    def replayed(self) -> Replayed:
+        """Of a graph whose arguments the caller keeps."""
+        return self.replay(Known())
+
+
+def _links(graphs: Sequence[_Graph]) -> dict[int, tuple[_Graph, Link]]:
+    """Backward graphs, by id, with their forward graph."""
+    links: dict[int, tuple[_Graph, Link]] = {}
+    forwards = [graph for graph in graphs if graph.kind == GraphKind.FORWARD]
+    for graph in graphs:
+        if graph.kind != GraphKind.BACKWARD or graph.code is None:
+            continue
+        for forward in forwards:
+            if forward.code is None or not _belong(forward.files, graph.files):
+                continue
+            found = link(forward.replayed, graph.code)
+            if found is not None:
+                links[id(graph)] = forward, found
+                break
+    return links
+
+
+def _belong(forward: GraphFiles, backward: GraphFiles) -> bool:
+    same_number = forward.number == backward.number
+    return forward.group == backward.group and same_number
+
+
+def _plan(graph: _Graph, links: Mapping[int, tuple[_Graph, Link]]) -> InductorPlan:
+    if graph.code is None:
+        assert graph.ir is not None
+        return plan_of_ir(graph.name, graph.ir, graph.layouts)
+    notes: list[str] = []
+    saved: int | None = None
+    if graph.kind != GraphKind.BACKWARD:
+        replayed = graph.replayed
+        saved = next((each.saved for forward, each in links.values() if forward is graph), None)
+    elif id(graph) in links:
+        replayed = graph.replay(Known(given=links[id(graph)][1].given))
+    else:
+        replayed = graph.replay(Known(gives_by_name=True))
+        notes.append(_BY_NAME)
+    return plan_of_wrapper(
+        graph.name, replayed, ir=graph.ir, fx=graph.fx, saved=saved, notes=notes
+    )
+

@@ -1,0 +1,57 @@
+"""A part of a file: its lines, and the number that each has in the file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from xlapipe.errors import DumpError
+from xlapipe.read.lines import SourceText, shown
+
+CUT = "fix: the file seems cut short, copy or dump it again"
+UNKNOWN = (
+    "fix: the file is damaged, or a version of torch wrote it whose form xlapipe does not know: "
+    "dump it again, or report the line"
+)
+
+
+@dataclass(frozen=True)
+class TextLines:
+    """Lines of one document, e.g. the wrapper code of one graph inside a log.
+
+    Attributes:
+      where: the file, for messages.
+      numbers: number of each line in the file, from 1.
+    """
+
+    where: str
+    lines: Sequence[str]
+    numbers: Sequence[int]
+
+    @classmethod
+    def of(cls, source: SourceText) -> "TextLines":
+        """All lines of a file."""
+        lines = source.lines
+        return cls(source.where, lines, range(1, len(lines) + 1))
+
+    def part(self, start: int, end: int) -> "TextLines":
+        """Lines from index `start` up to, not including, `end`."""
+        return TextLines(self.where, self.lines[start:end], self.numbers[start:end])
+
+    def number(self, index: int) -> int:
+        """Number in the file of the line at `index`; of the last one if there is none."""
+        if not self.numbers:
+            return 1
+        return self.numbers[min(max(index, 0), len(self.numbers) - 1)]
+
+    def fail(self, index: int, expected: str, found: str, fix: str = UNKNOWN) -> NoReturn:
+        """Raises the DumpError of the line at `index`."""
+        raise DumpError(
+            f"{self.where}:{self.number(index)}: expected {expected}, found {found}; {fix}"
+        )
+
+    def fail_at(self, index: int, expected: str) -> NoReturn:
+        """As `fail`, showing the line."""
+        if index >= len(self.lines):
+            self.fail(index, expected, "the end of the file", CUT)
+        last = index == len(self.lines) - 1
+        self.fail(index, expected, shown(self.lines[index]), CUT if last else UNKNOWN)

@@ -1,0 +1,247 @@
+"""`output_code.py`: the module that Inductor writes, parsed with `ast` and never run.
+
+It holds kernels as strings, functions (`call`, and the partitions and subgraphs that it calls), and
+`rand_strided` examples of the arguments.
+"""
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xlapipe.inductor.kernel_code import TritonKernel
+from xlapipe.inductor.layouts import Layout, dtype_name
+from xlapipe.inductor.text_lines import CUT, TextLines
+
+_AOT_ID = re.compile(r"# AOT ID: \['([^']*)'\]")
+_ORIGINS = re.compile(r"# .*Original ATen: \[(.*?)\]")
+_SOURCE_NODES = re.compile(r"# .*Source Nodes?: \[(.*?)\]")
+_FRAGMENT = re.compile(r"#\s+%(\w+) .*call_function\[")
+_CONSTANT = re.compile(
+    r"(\w+) = None  # device\(type='(\w+)'[^)]*\) torch\.(\w+) \(([\d, ]*)\) \(([\d, ]*)\)"
+)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_PYTHON = (
+    "fix: the file is damaged or cut short, or a version of torch wrote it whose form xlapipe does "
+    "not know: dump it again, or report the line"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The comment above a statement: operators and names of nodes that it was made from."""
+
+    operators: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WrapperCode:
+    """One module.
+
+    Attributes:
+      text: its lines; line numbers of the syntax tree count from its first line.
+      aot_id: e.g. `0_forward`; None if there is no such comment.
+      functions: by name, methods of `Runner` among them.
+      kernels: Triton kernels by the name that the wrapper calls.
+      other_kernels: names of C++ and CUTLASS kernels.
+      examples: layouts of arguments, and values of the arguments that are numbers.
+      constants: tensors that the module holds.
+      names: every name that the module defines.
+    """
+
+    text: TextLines
+    aot_id: str | None
+    functions: Mapping[str, ast.FunctionDef]
+    kernels: Mapping[str, TritonKernel]
+    other_kernels: Mapping[str, str]
+    examples: Mapping[str, Layout | int]
+    constants: Mapping[str, Layout]
+    names: frozenset[str]
+    origins: Mapping[int, Origin] = field(default_factory=dict)
+
+    def number(self, node: ast.AST) -> int:
+        """Number in the file of the line that a statement begins in."""
+        return self.text.number(getattr(node, "lineno", 1) - 1)
+
+    def origin(self, node: ast.AST) -> Origin:
+        """What the comment above a statement says; the comment of its kernel's launch."""
+        line = getattr(node, "lineno", 0)
+        for above in range(line - 1, max(line - 4, 0), -1):
+            if above in self.origins:
+                return self.origins[above]
+        return Origin()
+
+
+def read_wrapper(text: TextLines) -> WrapperCode:
+    """Reads a module.
+
+    Raises:
+      DumpError: it is not Python, or has no function `call(args)`.
+    """
+    tree = parse_module(text)
+    functions = dict(_functions(tree))
+    if "call" not in functions:
+        text.fail(len(text.lines), "a function `call(args)`", "none in the wrapper code", CUT)
+    kernels, others = _kernels(text, tree)
+    ids = (match[1] for line in text.lines[:50] if (match := _AOT_ID.search(line)) is not None)
+    return WrapperCode(
+        text=text,
+        aot_id=next(ids, None),
+        functions=functions,
+        kernels=kernels,
+        other_kernels=others,
+        examples=dict(_examples(functions)),
+        constants=dict(_constants(text.lines)),
+        names=frozenset(_names(tree)),
+        origins=_origins(text.lines),
+    )
+
+
+def parse_module(text: TextLines) -> ast.Module:
+    """The syntax tree.
+
+    Raises:
+      DumpError: the lines are not Python; it names the line.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes in strings
+            return ast.parse("\n".join(text.lines))
+    except SyntaxError as error:
+        text.fail((error.lineno or 1) - 1, "Python", f"{error.msg}", _PYTHON)
+    except (ValueError, RecursionError, MemoryError) as error:
+        text.fail(0, "Python", f"{error or type(error).__name__}", _PYTHON)
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef):
+            yield statement.name, statement
+        elif isinstance(statement, ast.ClassDef):
+            for method in statement.body:
+                if isinstance(method, ast.FunctionDef):
+                    yield method.name, method
+
+
+def _kernels(
+    text: TextLines, tree: ast.Module
+) -> tuple[dict[str, TritonKernel], dict[str, str]]:
+    kernels: dict[str, TritonKernel] = {}
+    others: dict[str, str] = {}
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="async_compile"), attr=how), args=arguments
+                ),
+            ):
+                source = _string(arguments, 1)
+                if how == "triton" and source is not None:
+                    kernels[name] = _triton(text, statement, name, source)
+                else:
+                    others[name] = how
+    return kernels, others
+
+
+def _string(arguments: Sequence[ast.expr], at: int) -> str | None:
+    match arguments[at : at + 1]:
+        case [ast.Constant(value=str(text))]:
+            return text
+    return None
+
+
+def _triton(text: TextLines, statement: ast.Assign, name: str, source: str) -> TritonKernel:
+    """A kernel, with the comment above it."""
+    origins: tuple[str, ...] = ()
+    fragment: list[str] = []
+    for index in range(statement.lineno - 2, -1, -1):
+        line = text.lines[index]
+        if not line.startswith("#"):
+            break
+        if (match := _ORIGINS.match(line)) is not None:
+            origins = _listed(match[1])
+        if (match := _FRAGMENT.match(line)) is not None:
+            fragment.append(match[1])
+    number = text.number(statement.lineno - 1)
+    return TritonKernel(name, source, number, origins, tuple(reversed(fragment)))
+
+
+def _origins(lines: Sequence[str]) -> dict[int, Origin]:
+    """Comments inside functions, by line from 1."""
+    found = {}
+    for index, line in enumerate(lines, 1):
+        if "Original ATen: [" in line and line.lstrip().startswith("#"):
+            operators, nodes = _ORIGINS.search(line), _SOURCE_NODES.search(line)
+            found[index] = Origin(
+                _listed(operators[1]) if operators is not None else (),
+                _listed(nodes[1]) if nodes is not None else (),
+            )
+    return found
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _examples(functions: Mapping[str, ast.FunctionDef]) -> Iterator[tuple[str, Layout | int]]:
+    """What `get_args` or `benchmark_compiled_module` would pass."""
+    for name in ("benchmark_compiled_module", "get_args"):
+        if name not in functions:
+            continue
+        for statement in functions[name].body:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=target)], value=value):
+                    example = _example(value)
+                    if example is not None:
+                        yield target, example
+
+
+def _example(value: ast.expr) -> Layout | int | None:
+    match value:
+        case ast.Constant(value=int(number)) if not isinstance(number, bool):
+            return number
+        case ast.Call(func=ast.Name(id="rand_strided"), args=[shape, strides, *_], keywords=words):
+            sizes, steps = literal_sizes(shape), literal_sizes(strides)
+            named = {word.arg: word.value for word in words}
+            dtype, device = named.get("dtype"), named.get("device")
+            if sizes is None or steps is None or len(sizes) != len(steps):
+                return None
+            name = dtype_name(ast.unparse(dtype)) if dtype is not None else None
+            where = device.value if isinstance(device, ast.Constant) else "cuda"
+            return Layout(name, sizes, steps, str(where))
+    return None
+
+
+def literal_sizes(node: ast.expr) -> tuple[int, ...] | None:
+    """`(2048, 4096)` as numbers; None for anything else."""
+    if not isinstance(node, (ast.Tuple, ast.List)):
+        return None
+    values = [item.value for item in node.elts if isinstance(item, ast.Constant)]
+    if len(values) != len(node.elts) or not all(type(value) is int for value in values):
+        return None
+    return tuple(value for value in values if isinstance(value, int))
+
+
+def _constants(lines: Sequence[str]) -> Iterator[tuple[str, Layout]]:
+    for line in lines:
+        match = _CONSTANT.match(line)
+        if match is not None:
+            shape = tuple(int(part) for part in match[4].split(",") if part.strip())
+            strides = tuple(int(part) for part in match[5].split(",") if part.strip())
+            if len(shape) == len(strides):
+                yield match[1], Layout(dtype_name(match[3]), shape, strides, match[2])
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    """Names that the module's own statements bind."""
+    for statement in tree.body:
+        match statement:
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from (alias.asname or alias.name.partition(".")[0] for alias in names)
+            case ast.Assign(targets=targets):
+                yield from (target.id for target in targets if isinstance(target, ast.Name))
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name

@@ -1,0 +1,192 @@
+"""Sizes and dtypes of names in wrapper code, gathered before it is replayed.
+
+`assert_size_stride` states sizes and strides without the dtype, and stands after the call that
+allocates. Dtypes come from allocations, from the examples of arguments, from the signatures of
+Triton kernels, and from operators whose results have the dtype of an operand.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from xlapipe.inductor.layouts import Layout, dtype_name
+from xlapipe.inductor.operators import ALLOCATORS, VIEWS, base_name, is_extern
+from xlapipe.inductor.wrapper_code import WrapperCode
+
+# Of fallback operators with several results: the operand (a number) or dtype of each result.
+_RESULTS: Mapping[str, Mapping[int, int | str]] = {
+    "convolution_backward": {0: 0, 1: 2, 2: 2},
+    "_scaled_dot_product_cudnn_attention": {0: 0, 1: "float32", 6: "int64", 7: "int64"},
+    "_scaled_dot_product_flash_attention": {0: 0, 1: "float32"},
+    "_scaled_dot_product_efficient_attention": {0: 0, 1: "float32", 2: "int64", 3: "int64"},
+    "_scaled_dot_product_cudnn_attention_backward": {0: 0, 1: 0, 2: 0},
+    "_scaled_dot_product_flash_attention_backward": {0: 0, 1: 0, 2: 0},
+    "_scaled_dot_product_efficient_attention_backward": {0: 0, 1: 0, 2: 0, 3: 0},
+}
+_ONE_DTYPE = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution", "bias_addmm", "_convolution"})
+
+
+@dataclass(frozen=True)
+class Asserted:
+    """Size and stride expressions of one `assert_size_stride`."""
+
+    shape: ast.expr
+    strides: ast.expr
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What the whole module says of its names.
+
+    Attributes:
+      elements: names of the results of a call that returns several, by their place.
+    """
+
+    asserted: Mapping[str, Asserted]
+    dtypes: Mapping[str, str]
+    elements: Mapping[str, Mapping[int, str]]
+
+
+def gather(code: WrapperCode, layouts: Mapping[str, Layout]) -> Gathered:
+    """Reads every function of a module.
+
+    Args:
+      layouts: from other files.
+    """
+    gatherer = _Gatherer(code)
+    for name, layout in (*code.examples.items(), *layouts.items()):
+        if isinstance(layout, Layout) and layout.dtype is not None:
+            gatherer.dtypes.setdefault(name, layout.dtype)
+    for function in code.functions.values():
+        for node in ast.walk(function):
+            gatherer.visit(node)
+    gatherer.spread()
+    return Gathered(gatherer.asserted, gatherer.dtypes, gatherer.elements)
+
+
+class _Gatherer:
+    def __init__(self, code: WrapperCode) -> None:
+        self._code = code
+        self.asserted: dict[str, Asserted] = {}
+        self.dtypes: dict[str, str] = {}
+        self.elements: dict[str, dict[int, str]] = {}
+        # Pairs of names that have one dtype.
+        self._same: list[tuple[str, str]] = []
+        self._calls: dict[str, ast.Call] = {}
+
+    def visit(self, node: ast.AST) -> None:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self._assigned(name, value)
+            case ast.Call(
+                func=ast.Name(id="assert_size_stride"),
+                args=[ast.Name(id=name), shape, strides, *_],
+            ):
+                self.asserted.setdefault(name, Asserted(shape, strides))
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=kernel), attr="run")):
+                self._launched(kernel, node)
+            case ast.Call():
+                self._called(node)
+
+    def spread(self) -> None:
+        """Gives each name the dtype of those that it shares one with."""
+        for name, places in self.elements.items():
+            call = self._calls.get(name)
+            for place, element in places.items():
+                self._result(call, place, element)
+        pending = True
+        while pending:
+            pending = False
+            for one, other in self._same:
+                for known, unknown in ((one, other), (other, one)):
+                    if known in self.dtypes and unknown not in self.dtypes:
+                        self.dtypes[unknown] = self.dtypes[known]
+                        pending = True
+
+    def _assigned(self, name: str, value: ast.expr) -> None:
+        match value:
+            case ast.Name(id=other):
+                self._same.append((name, other))
+            case ast.Subscript(value=ast.Name(id=call), slice=ast.Constant(value=int(place))):
+                self.elements.setdefault(call, {})[place] = name
+            case ast.Call(func=function, args=arguments):
+                operator = dotted(function)
+                if operator in ALLOCATORS:
+                    dtype = allocated_dtype(value)
+                    if dtype is not None:
+                        self.dtypes.setdefault(name, dtype)
+                    return
+                self._calls[name] = value
+                first = name_of(arguments[0]) if arguments else None
+                one_dtype = is_extern(operator) and base_name(operator) in _ONE_DTYPE
+                if first is not None and (operator in VIEWS or one_dtype):
+                    self._same.append((name, first))
+
+    def _launched(self, kernel: str, call: ast.Call) -> None:
+        definition = self._code.kernels.get(kernel)
+        if definition is None:
+            return
+        for parameter, argument in zip(definition.parameters, call.args, strict=False):
+            name, dtype = name_of(argument), definition.dtypes.get(parameter)
+            # A pointer to 8-bit integers may stand for another type of that size.
+            if name is not None and dtype is not None:
+                self.dtypes.setdefault(name, dtype)
+
+    def _called(self, call: ast.Call) -> None:
+        operator = dotted(call.func)
+        if not is_extern(operator) or base_name(operator) not in _ONE_DTYPE:
+            return
+        out = next((word.value for word in call.keywords if word.arg == "out"), None)
+        operands = [name for argument in call.args if (name := name_of(argument)) is not None]
+        if out is not None and (name := name_of(out)) is not None:
+            operands.append(name)
+        self._same.extend(zip(operands, operands[1:], strict=False))
+
+    def _result(self, call: ast.Call | None, place: int, element: str) -> None:
+        if call is None:
+            return
+        said = _RESULTS.get(base_name(dotted(call.func)), {}).get(place)
+        if isinstance(said, str):
+            self.dtypes.setdefault(element, said)
+        elif said is not None and said < len(call.args):
+            operand = name_of(call.args[said])
+            if operand is not None:
+                self._same.append((element, operand))
+
+
+def allocated_dtype(call: ast.Call) -> str | None:
+    """The dtype that an allocation names."""
+    named = next((word.value for word in call.keywords if word.arg == "dtype"), None)
+    node = named if named is not None else (call.args[2] if len(call.args) > 2 else None)
+    if node is None:
+        return None
+    name = dotted(node)
+    return dtype_name(name) if name.startswith("torch.") else None
+
+
+def dotted(node: ast.expr) -> str:
+    """`torch.ops.aten.mm.default` of such an expression; `` for another one."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+def name_of(node: ast.expr) -> str | None:
+    """The name of a tensor, itself or viewed."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Call(func=function, args=[first, *_]) if dotted(function) in VIEWS:
+            return name_of(first)
+    return None
+
+
+def named_operands(call: ast.Call) -> Iterator[tuple[str | None, ast.expr]]:
+    """Arguments of a call, with their keyword if they have one."""
+    yield from ((None, argument) for argument in call.args)
+    yield from ((word.arg, word.value) for word in call.keywords)
