@@ -11,6 +11,7 @@ from xlapipe.cli.options import Commands, add_compile_options, asked_for, print_
 if TYPE_CHECKING:
     from xlapipe.dumps.opened import Opened
     from xlapipe.expect import Finding
+    from xlapipe.inductor import InductorDump
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,14 @@ class CheckedPlan:
     notes: Sequence[str]
 
 
+@dataclass(frozen=True)
+class CheckedInductor:
+    """A dump of torch Inductor, which is checked against what was measured."""
+
+    name: str
+    dump: "InductorDump"
+
+
 def add(commands: Commands) -> None:
     """Adds the commands of this module."""
     check = commands.add("check", _check, "Check plans against their expectations.")
@@ -43,9 +52,12 @@ def add(commands: Commands) -> None:
 def _check(options: argparse.Namespace) -> int:
     from xlapipe.report.figures import failed
 
-    results = []
+    results: list[dict[str, Any]] = []
     code = 0
     for checked in _checked(options):
+        if isinstance(checked, CheckedInductor):
+            code = max(code, _report_inductor(checked, options, results))
+            continue
         code = max(code, 1 if failed(checked.findings) else 0)
         if options.json:
             results.append(_figures(checked))
@@ -92,10 +104,26 @@ def _print(checked: CheckedPlan) -> None:
     )
 
 
-def _checked(options: argparse.Namespace) -> Iterator[CheckedPlan]:
+def _report_inductor(
+    checked: CheckedInductor, options: argparse.Namespace, results: list[dict[str, Any]]
+) -> int:
+    from xlapipe.report.figures import failed
+    from xlapipe.report.inductor_check import check_figures, check_notes, measured_findings
+
+    findings = measured_findings(checked.dump)
+    if options.json:
+        results.append(check_figures(checked.name, checked.dump))
+    else:
+        from xlapipe.report.terminal import print_findings
+
+        print_findings(checked.name, "unknown", findings, check_notes(checked.dump), ())
+    return 1 if failed(findings) else 0
+
+
+def _checked(options: argparse.Namespace) -> Iterator[CheckedPlan | CheckedInductor]:
     import tempfile
 
-    from xlapipe.dumps.opened import Opened, open_path
+    from xlapipe.dumps.opened import Opened, open_any
 
     paths = {subject: Path(subject) for subject in options.subjects}
     workloads = [subject for subject, path in paths.items() if not path.exists()]
@@ -107,7 +135,11 @@ def _checked(options: argparse.Namespace) -> Iterator[CheckedPlan]:
         jobs = {name: jobs_of([name], asked_for(options, options.gemm)) for name in workloads}
     for subject in options.subjects:
         if subject not in jobs:
-            yield _check_plan(subject, open_path(paths[subject]))
+            opened = open_any(paths[subject])
+            if isinstance(opened, Opened):
+                yield _check_plan(subject, opened)
+            else:
+                yield CheckedInductor(subject, opened)
         for job in jobs.get(subject, ()):
             from xlapipe.compiling.pipeline import make_dump
 

@@ -15,7 +15,10 @@ WORKLOAD_HELP = (
     "a registered name (`xlapipe list`), or module:attribute from the current folder; arguments "
     "may follow: 'qwen3-decode(layers=28)'"
 )
-PATH_HELP = "a dump directory, an .hlo.pb, or any *buffer-assignment*.txt of XLA's (gzip too)"
+PATH_HELP = (
+    "a dump directory, an .hlo.pb, or any *buffer-assignment*.txt of XLA's; of torch Inductor's "
+    "output_code.py, ir_*_fusion.txt, a torch_compile_debug folder or a TORCH_LOGS text (gzip too)"
+)
 
 
 class Commands:

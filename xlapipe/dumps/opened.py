@@ -9,6 +9,7 @@ from pathlib import Path
 from xlapipe.dumps.dump import PLAN, Dump, is_dump, open_dump, read_file
 from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.errors import DumpError
+from xlapipe.inductor import InductorDump, is_inductor, read_inductor
 from xlapipe.plan import Plan
 from xlapipe.plan.program import Program
 from xlapipe.platforms.dump_files import STAGE_TITLES
@@ -146,8 +147,8 @@ def _text_of_dump(dump: Dump, name: str) -> str | None:
     return content.decode(errors="replace")
 
 
-def open_path(path: Path) -> Opened:
-    """Reads a dump directory of xlapipe, an `.hlo.pb`, or any buffer assignment that XLA wrote.
+def open_any(path: Path) -> Opened | InductorDump:
+    """Reads what `open_path` reads, or a dump of torch Inductor.
 
     Raises:
       DumpError: a file is missing, damaged, or made by a newer xlapipe.
@@ -155,4 +156,22 @@ def open_path(path: Path) -> Opened:
     """
     if is_dump(path):
         return Opened.of_dump(open_dump(path))
+    if is_inductor(path):
+        return read_inductor(path)
     return Opened(path, Program(read_path(path)))
+
+
+def open_path(path: Path) -> Opened:
+    """Reads a dump directory of xlapipe, an `.hlo.pb`, or any buffer assignment that XLA wrote.
+
+    Raises:
+      DumpError: as `open_any`, and for a dump of torch Inductor.
+      PlanMismatchError: as `open_any`.
+    """
+    opened = open_any(path)
+    if isinstance(opened, InductorDump):
+        raise DumpError(
+            f"{path}: expected a dump of XLA, found one of torch Inductor; fix: use `xlapipe "
+            "show`, `report` or `check`, which read both"
+        )
+    return opened

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from xlapipe.inductor.inductor_plan import Kernel, Lifetime
 from xlapipe.inductor.layouts import Layout
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
-from xlapipe.plan.liveness import LiveRange
+from xlapipe.plan.live_ranges import LiveRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,8 @@ class Replay:
       kernels: what was launched so far; their number is the position of the next.
       own_bytes: held now beyond the arguments, freed arguments subtracted.
       peak_bytes, peak_position, peak_line: where that was largest.
+      all_bytes: held now by the call and as arguments that the call has not deleted.
+      all_peak_bytes: where that was largest.
       argument_numbers: the number of the argument that a storage came with.
     """
 
@@ -79,6 +81,8 @@ class Replay:
         self.peak_bytes = 0
         self.peak_position: int | None = None
         self.peak_line: int | None = None
+        self.all_bytes = 0
+        self.all_peak_bytes = 0
         self.argument_numbers: dict[int, int] = {}
         self._events = 0
         self._peak_event = 0
@@ -104,13 +108,13 @@ class Replay:
         counted = on_device and size_bytes is not None
         began = 0 if argument else self._events
         self.storages.append(
-            Storage(
-                name, size_bytes, line, argument, held, counted, self.position, began
-            )
+            Storage(name, size_bytes, line, argument, held, counted, self.position, began)
         )
         self.storages[-1].largest_bytes = size_bytes or 0
         if counted and not argument:
             self._change(size_bytes or 0, line)
+        elif counted:
+            self._change_all(size_bytes or 0)
         return len(self.storages) - 1
 
     def hold(self, storage: int) -> None:
@@ -121,7 +125,11 @@ class Replay:
         """One reference less; the storage is freed with the last one."""
         found = self.storages[storage]
         found.references -= 1
-        if found.references > 0 or found.held or found.ended is not None:
+        if found.references > 0 or found.ended is not None:
+            return
+        if found.held:
+            if found.counted and not found.references:
+                self._change_all(-(found.size_bytes or 0))
             return
         self._events += 1
         found.ended = self._events
@@ -160,18 +168,23 @@ class Replay:
         self.kernels.append(kernel)
 
     def _change(self, difference: int, line: int) -> None:
+        self._change_all(difference)
         self.own_bytes += difference
         if self.own_bytes > self.peak_bytes:
             self.peak_bytes = self.own_bytes
             self.peak_position, self.peak_line = self.position, line
             self._peak_event = self._events
 
+    def _change_all(self, difference: int) -> None:
+        self.all_bytes += difference
+        self.all_peak_bytes = max(self.all_peak_bytes, self.all_bytes)
+
     # What the plan is made of, once the call has returned.
 
     def allocations(self) -> tuple[tuple[BufferAllocation, ...], dict[int, int]]:
         """Allocations in the order in which they were made, and their index by storage."""
         index: dict[int, int] = {}
-        made = []
+        made: list[BufferAllocation] = []
         for number, storage in enumerate(self.storages):
             if storage.counted:
                 index[number] = len(made)
@@ -224,7 +237,9 @@ class Replay:
             )
             for name, tensor, _ in storage.values
         )
-        ordered = sorted(values, key=lambda value: (value.offset_bytes, value.size_bytes, value.name))
+        ordered = sorted(
+            values, key=lambda value: (value.offset_bytes, value.size_bytes, value.name)
+        )
         parameter = self.argument_numbers.get(number) if storage.argument else None
         return BufferAllocation(
             index,

@@ -1,4 +1,4 @@
-"""From a replay to an InductorPlan: totals, arguments, outputs, aliases, kernels with their lines."""
+"""From a replay to an InductorPlan: totals, arguments, outputs, aliases, kernels' lines."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,16 +54,18 @@ def plan_of_wrapper(
     *,
     ir: IrGraph | None = None,
     fx: FxGraph | None = None,
+    mapping: Mapping[str, tuple[str, ...]] | None = None,
     saved: int | None = None,
     notes: Sequence[str] = (),
 ) -> InductorPlan:
     """The plan of wrapper code that was replayed.
 
     Args:
+      mapping: FX nodes by the names of nodes in the wrapper's comments.
       saved: how many of the last outputs are kept for the backward graph; None if not known.
       notes: what was assumed.
     """
-    sources = dict(_sources(replayed, fx)) if fx is not None else {}
+    sources = dict(_sources(replayed, fx, mapping or {})) if fx is not None else {}
     kernels = tuple(
         replace(kernel, source=sources.get(kernel.position)) for kernel in replayed.replay.kernels
     )
@@ -89,9 +91,7 @@ def plan_of_wrapper(
     )
 
 
-def plan_of_ir(
-    name: GraphName, graph: IrGraph, layouts: Mapping[str, Layout]
-) -> InductorPlan:
+def plan_of_ir(name: GraphName, graph: IrGraph, layouts: Mapping[str, Layout]) -> InductorPlan:
     """The plan that liveness gives for IR alone.
 
     Args:
@@ -223,6 +223,7 @@ def _totals(
     return InductorTotals(
         own_peak_bytes=replayed.replay.peak_bytes,
         argument_bytes=_sum(sizes),
+        peak_with_arguments_bytes=None if None in sizes else replayed.replay.all_peak_bytes,
         output_bytes=size(output.allocation for output in computed),
         unknown_allocations=len(replayed.unknown),
         given_argument_bytes=size(a.allocation for a in arguments if a.given_away),
@@ -279,12 +280,15 @@ def _unused(
             )
 
 
-def _sources(replayed: Replayed, fx: FxGraph) -> Iterator[tuple[int, SourceLine]]:
+def _sources(
+    replayed: Replayed, fx: FxGraph, mapping: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[int, SourceLine]]:
     """Lines of the program by position of the kernel."""
     for launch, kernel in zip(replayed.launches, replayed.replay.kernels, strict=True):
         names: list[str] = []
         if launch.definition is not None:
             names += reversed(launch.definition.fragment)
+        names += (node for name in reversed(launch.source_nodes) for node in mapping.get(name, ()))
         names += reversed(launch.source_nodes)
         source = next((fx.sources[name] for name in names if name in fx.sources), None)
         if source is None:
@@ -292,4 +296,3 @@ def _sources(replayed: Replayed, fx: FxGraph) -> Iterator[tuple[int, SourceLine]
             source = next((line for line in lines if line is not None), None)
         if source is not None:
             yield launch.position, source
-

@@ -93,8 +93,8 @@ class _Deriver:
                 for result in self._results.get(buffer.name, ()):
                     self._define(at, leaf, result)
             self._done.add(leaf.name)
-        for buffer, source in _set_storages(node):
-            self._set_storage(buffer, source)
+        for argument, source in _set_storages(node):
+            self._set_storage(argument, source)
         if node.inner == "ResizeStorageBytes":
             resized = ((name, None, node.line) for b in node.outputs for name in b.mutations)
             self._replayed.resized.extend(resized)
@@ -191,9 +191,9 @@ class _Deriver:
         made = (buffer for leaf in node.leaves for buffer in leaf.outputs)
         names |= {self._graph.memory_of(buffer.name) for buffer in made}
         for name in sorted(names):
-            if name in self._tensors and name in self._graph.buffers:
-                if self._last.get(name) == at and name not in self._kept:
-                    yield name
+            held = name in self._tensors and name in self._graph.buffers
+            if held and self._last.get(name) == at and name not in self._kept:
+                yield name
 
     def _kernel(self, node: IrNode) -> Kernel:
         graph = self._graph

@@ -91,19 +91,19 @@ def _combine(operator: ast.operator, first: int, second: int) -> int | None:
 
 def _call(function: str, values: list[int]) -> int | None:
     match function, values:
-        case ("Max" | "max"), [_, *_]:
+        case (("Max" | "max"), [_, *_]):
             return max(values)
-        case ("Min" | "min"), [_, *_]:
+        case (("Min" | "min"), [_, *_]):
             return min(values)
-        case ("FloorDiv" | "CleanDiv"), [number, divisor] if divisor != 0:
+        case (("FloorDiv" | "CleanDiv"), [number, divisor]) if divisor != 0:
             return number // divisor
-        case ("CeilDiv" | "CeilToInt"), [number, divisor] if divisor != 0:
+        case (("CeilDiv" | "CeilToInt"), [number, divisor]) if divisor != 0:
             return -(-number // divisor)
-        case ("Mod" | "PythonMod"), [number, divisor] if divisor != 0:
+        case (("Mod" | "PythonMod"), [number, divisor]) if divisor != 0:
             return number % divisor
         case "ModularIndexing", [number, divisor, modulus] if divisor != 0 and modulus != 0:
             return number // divisor % modulus
-        case ("Identity" | "int"), [number]:
+        case (("Identity" | "int"), [number]):
             return number
     return None
 
@@ -157,9 +157,7 @@ def _neighbours_of(tree: ast.expr) -> str | None:
             return name
         case ast.BinOp(left=left, op=ast.Mod()):
             return _last_unit(left)
-        case ast.Call(
-            func=ast.Name(id="ModularIndexing"), args=[index, ast.Constant(value=1), _]
-        ):
+        case ast.Call(func=ast.Name(id="ModularIndexing"), args=[index, ast.Constant(value=1), _]):
             return _last_unit(index)
     return None
 

@@ -127,9 +127,7 @@ class _Finder:
         size = elements * 8 if elements is not None else None
         yield _finding(FindingKind.FLOAT64, leaf, size, detail)
 
-    def _reductions(
-        self, node: IrNode, leaf: IrNode, body: LoopBody
-    ) -> Iterator[InductorFinding]:
+    def _reductions(self, node: IrNode, leaf: IrNode, body: LoopBody) -> Iterator[InductorFinding]:
         for reduction in body.reductions:
             before = self._reduced.setdefault(reduction.value, node)
             if before is node:
@@ -137,9 +135,7 @@ class _Finder:
             sizes = [self._bytes_of(load.buffer) for load in body.loads]
             known = [size for size in sizes if size is not None]
             detail = f"computes the {reduction.kind} that {before.name} computed before"
-            yield _finding(
-                FindingKind.RECOMPUTED_REDUCTION, leaf, max(known, default=None), detail
-            )
+            yield _finding(FindingKind.RECOMPUTED_REDUCTION, leaf, max(known, default=None), detail)
 
     def _bytes_of(self, name: str) -> int | None:
         layout = self._graph.layouts.get(name)

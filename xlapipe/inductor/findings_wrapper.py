@@ -56,7 +56,11 @@ class _Finder:
 
     def _key(self, launch: Launch) -> tuple[object, ...]:
         read = tuple(
-            (self._state(operand.tensor.storage), operand.tensor.layout, operand.tensor.offset_bytes)
+            (
+                self._state(operand.tensor.storage),
+                operand.tensor.layout,
+                operand.tensor.offset_bytes,
+            )
             for operand in launch.read
         )
         return (launch.operator, read, launch.scalars)

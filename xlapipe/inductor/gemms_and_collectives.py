@@ -30,17 +30,18 @@ def wrapper_gemms(
         layouts = [operand.tensor.layout for operand in launch.operands]
         device = next((layout.device for layout in layouts if layout is not None), "cuda")
         backend = gemm_backend(launch.operator, device)
-        if backend is None and kernel.kind == KernelKind.TEMPLATE:
-            if is_template_gemm(launch.operator):
-                triton = launch.definition is not None
-                backend = GemmBackend.TRITON if triton else GemmBackend.OTHER
+        if kernel.kind == KernelKind.TEMPLATE and is_template_gemm(launch.operator):
+            triton = launch.definition is not None
+            backend = GemmBackend.TRITON if triton else GemmBackend.OTHER
         if backend is None:
             continue
         yield Gemm(
             instruction=next((operand.name for operand in launch.written), launch.operator),
             backend=backend,
             shapes=tuple(_shapes(launch)),
-            op_name=next((name for name in kernel.origins if base_name(name) in launch.operator), None)
+            op_name=next(
+                (name for name in kernel.origins if base_name(name) in launch.operator), None
+            )
             or launch.operator,
             source=sources.get(launch.position),
             fast_accumulation=_fast_accumulation(launch, backend),
@@ -126,9 +127,9 @@ def wrapper_collectives(
 
 def _waited(launches: Sequence[Launch], at: int, storages: set[int]) -> int | None:
     for later in launches[at + 1 :]:
-        if base_name(later.operator) == "wait_tensor":
-            if any(operand.tensor.storage in storages for operand in later.operands):
-                return later.position
+        waits = base_name(later.operator) == "wait_tensor"
+        if waits and any(operand.tensor.storage in storages for operand in later.operands):
+            return later.position
     return None
 
 
@@ -225,9 +226,9 @@ def _ratio(kind: str, taken: int | None, made: int | None) -> int | None:
 def _ir_wait(graph: IrGraph, node: IrNode, positions: Mapping[str | None, int]) -> int | None:
     made = {buffer.name for buffer in node.outputs}
     for other in graph.nodes:
-        if other.inner == "_WaitKernel" or base_name(other.kernel or "") == "wait_tensor":
-            if any(dependency.name in made for dependency in graph.reads_of(other)):
-                return positions.get(other.name)
+        waits = other.inner == "_WaitKernel" or base_name(other.kernel or "") == "wait_tensor"
+        if waits and any(dependency.name in made for dependency in graph.reads_of(other)):
+            return positions.get(other.name)
     return None
 
 
@@ -273,4 +274,3 @@ def _resized(graph: IrGraph) -> set[str]:
         for buffer in leaf.outputs
         for name in buffer.mutations
     }
-

@@ -6,6 +6,7 @@ and the like, and may be nested: `torch_compile_debug/run_…/torchinductor/mode
 """
 
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,8 @@ from xlapipe.inductor.inductor_plan import GraphKind
 from xlapipe.inductor.ir_text import is_ir_header
 from xlapipe.inductor.logs import Section, log_sections
 from xlapipe.inductor.text_lines import TextLines
-from xlapipe.read.lines import SourceText
-from xlapipe.read.storage import read_source
+from xlapipe.read.file_contents import read_source
+from xlapipe.read.source_text import SourceText
 
 WRAPPER = "output_code.py"
 IR_POST = "ir_post_fusion.txt"
@@ -34,7 +35,10 @@ _MARKS = re.compile(
     r"|^=====+ (?:Forward|Backward|Joint) graph|^ =====+ (?:Forward|Backward|Joint) graph",
     re.MULTILINE,
 )
-_XLA = re.compile(r"\A\s*(?:BufferAssignment|HloModule|HloLiveRange|Used values)")
+# How XLA's texts begin, and what the names of its files hold.
+_XLA = re.compile(rb"\s*(?:BufferAssignment|HloModule|HloLiveRange|Used values|ThunkSequence)")
+_XLA_NAME = re.compile(r"after_optimizations|buffer-assignment|live-range\.txt")
+_HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -64,20 +68,28 @@ def is_inductor(path: Path) -> bool:
     """
     try:
         if path.is_dir():
-            return next(_graph_folders(path), None) is not None
+            named = any(_XLA_NAME.search(name) for name in _names(path))
+            return not named and next(_graph_folders(path), None) is not None
         if not path.is_file() or path.name.endswith((".pb", ".pb.gz", ".json", ".zip")):
             return False
         if _plain(path.name) in _GRAPH_FILES:
             return True
-        return is_inductor_text(read_source(path).text)
-    except (OSError, DumpError):
+        return not _begins_as_xla(path) and is_inductor_text(read_source(path).text)
+    except (OSError, DumpError, zlib.error):
         return False
+
+
+def _begins_as_xla(path: Path) -> bool:
+    """Whether a file begins as XLA's dumps do, some of which are large."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if head.startswith(b"\x1f\x8b"):
+        head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
+    return _XLA.match(head) is not None
 
 
 def is_inductor_text(text: str) -> bool:
     """Whether a text is IR, wrapper code, or a log with either."""
-    if _XLA.match(text) is not None:
-        return False
     if _MARKS.search(text) is not None:
         return True
     return "SchedulerNode(" in text and any(
@@ -221,9 +233,7 @@ def _graph_folders(root: Path) -> Iterator[Path]:
 
 def _subfolders(folder: Path) -> list[Path]:
     try:
-        return sorted(
-            each for each in folder.iterdir() if each.is_dir() and not each.is_symlink()
-        )
+        return sorted(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
     except OSError:
         return []
 

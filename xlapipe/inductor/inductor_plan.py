@@ -17,7 +17,7 @@ from xlapipe.inductor.layouts import Layout
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, InputOutputAlias
 from xlapipe.plan.gemms import Gemm
 from xlapipe.plan.hlo import SourceLine
-from xlapipe.plan.liveness import LiveRange
+from xlapipe.plan.live_ranges import LiveRange
 
 
 class GraphKind(StrEnum):
@@ -246,6 +246,8 @@ class InductorTotals:
       own_peak_bytes: what the call holds at its worst beyond its arguments; arguments that the
         caller gives away count as freed at their `del`.
       argument_bytes: None if the size of an argument is not known.
+      peak_with_arguments_bytes: what the call and its arguments hold at their worst if the caller
+        keeps none of these, so that each is freed at its `del`; None as `argument_bytes`.
       output_bytes: of what the call computes and returns, each allocation once.
       unknown_allocations: calls that allocate bytes that nobody counted.
       given_argument_bytes: of the arguments that the caller gives away.
@@ -258,6 +260,7 @@ class InductorTotals:
 
     own_peak_bytes: int
     argument_bytes: int | None
+    peak_with_arguments_bytes: int | None
     output_bytes: int
     unknown_allocations: int
     given_argument_bytes: int

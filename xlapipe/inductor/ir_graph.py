@@ -1,4 +1,4 @@
-"""Questions about the nodes of an IR dump: names of one memory, who reads what, what is allocated."""
+"""Questions about the nodes of an IR dump: what is one memory, what is read, what is allocated."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

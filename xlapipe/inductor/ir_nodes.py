@@ -9,6 +9,7 @@ from xlapipe.inductor.text_lines import TextLines
 OUTPUT = "OUTPUT"
 """The user of a buffer that the graph returns."""
 
+
 @dataclass(frozen=True, slots=True)
 class Dependency:
     """What a node reads or writes.

@@ -7,7 +7,7 @@ from xlapipe.inductor.expressions import dimensions
 from xlapipe.inductor.ir_nodes import OUTPUT, Dependency, User
 from xlapipe.inductor.layouts import Layout, dtype_name
 from xlapipe.inductor.text_lines import TextLines
-from xlapipe.read.lines import shown
+from xlapipe.read.source_text import shown
 
 _DEPENDENCY = re.compile(
     r"MemoryDep\('(?P<memory>[^']*)', (?P<index>[^{}]*), \{(?P<ranges>[^{}]*)\}[^()]*\)"
@@ -62,7 +62,9 @@ class IrValues:
         if match is None:
             abstract = _ABSTRACT_LAYOUT.fullmatch(text)
             if abstract is None or ("size=" in text and abstract["kind"] != _NO_TENSOR):
-                expected = "a layout, e.g. FixedLayout('cuda:0', torch.float32, size=[8], stride=[1])"
+                expected = (
+                    "a layout, e.g. FixedLayout('cuda:0', torch.float32, size=[8], stride=[1])"
+                )
                 self._text.fail(at, expected, shown(text))
             return abstract["kind"], None
         shape = dimensions(split_list(match["size"]), _NO_SYMBOLS)

@@ -18,11 +18,14 @@ _ARGUMENT = re.compile(r"'?(\w+)'?: '([^']*)'")
 _MUTATED = re.compile(r"'mutated_arg_names': \[(.*?)\]")
 _REDUCTIONS = re.compile(r"'num_reduction': (\d+)")
 _PARAMETERS = re.compile(r"^def \w+\((.*?)\):\s*$", re.MULTILINE | re.DOTALL)
-_LOAD = re.compile(r"tl\.load\((\w+) \+ \((.*?)\)(?:, |\))(?=[^)]|$)")
-_STORE = re.compile(r"tl\.store\((\w+) \+ \((.*?)\), (\w+)(?:, [^)]*)?\)\s*$")
+_LOAD = re.compile(r"tl\.load\((\w+) \+ \(")
+_STORE = re.compile(r"tl\.store\((\w+) \+ \(")
+_STORED = re.compile(r", (\w+)(?:, |\))")
 _VARIABLE = re.compile(r"^\s*([xyzr]\d?_?\d*) = (.*[xyzr]\d?_?index.*|\w*index)$")
 _ONE_ROW = re.compile(r"XBLOCK: tl\.constexpr = 1\b")
 _FLOAT64 = "tl.float64"
+# Characters of an index expression.
+_LONGEST_INDEX = 4_000
 _SIZE = re.compile(r"^\s*[xyz]numel = (\d+)", re.MULTILINE)
 
 
@@ -93,7 +96,9 @@ class TritonKernel:
         match = _MUTATED.search(self.source)
         mutated = re.findall(r"'(\w+)'", match[1]) if match is not None else []
         named = (name for name in self.parameters if name.startswith(("out_ptr", "in_out_ptr")))
-        stored = (match[1] for match in re.finditer(r"tl\.(?:store|atomic_\w+)\((\w+) \+", self.source))
+        stored = (
+            match[1] for match in re.finditer(r"tl\.(?:store|atomic_\w+)\((\w+) \+", self.source)
+        )
         return frozenset((*mutated, *named, *stored)) & frozenset(self.parameters)
 
     @cached_property
@@ -119,7 +124,11 @@ class TritonKernel:
             match = _STORE.search(line)
             if match is None:
                 continue
-            key = (match[2], match[3], self.dtypes.get(match[1]))
+            index, after = _closed(line, match.end())
+            value = _STORED.match(line, after)
+            if value is None:
+                continue
+            key = (index, value[1], self.dtypes.get(match[1]))
             if key in first and first[key] != match[1]:
                 found.append((match[1], first[key]))
             else:
@@ -132,10 +141,11 @@ class TritonKernel:
         lanes = self._lanes
         loads: dict[str, KernelLoad] = {}
         for match in _LOAD.finditer(self.source):
-            terms = linear_terms(match[2]) or {}
+            index, _ = _closed(self.source, match.end())
+            terms = linear_terms(index) or {}
             strides = [abs(factor) for name, factor in terms.items() if name in lanes and factor]
             if strides and 1 not in strides:
-                loads.setdefault(match[1], KernelLoad(match[1], match[2], min(strides)))
+                loads.setdefault(match[1], KernelLoad(match[1], index, min(strides)))
         return tuple(loads.values())
 
     @cached_property
@@ -160,3 +170,13 @@ class TritonKernel:
         for size in _SIZE.findall(self.source):
             elements *= int(size) if len(size) < 19 else 1
         return elements
+
+
+def _closed(text: str, start: int) -> tuple[str, int]:
+    """The text from `start` to the bracket that closes, and the place after that."""
+    depth = 1
+    for at in range(start, min(len(text), start + _LONGEST_INDEX)):
+        depth += (text[at] == "(") - (text[at] == ")")
+        if not depth:
+            return text[start:at], at + 1
+    return "", len(text)

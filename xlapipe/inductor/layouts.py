@@ -18,16 +18,16 @@ ITEM_BYTES: Mapping[str, int] = {
 
 # The short names of FX graphs, and those of Triton's pointers.
 _LONG_NAMES = {
-    **{"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"},
-    **{"fp16": "float16", "fp32": "float32", "fp64": "float64"},
-    **{"i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64"},
-    **{"u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64"},
-    **{"b8": "bool", "i1": "bool", "c64": "complex64", "c128": "complex128"},
-    **{"f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "f8e8m0fnu": "float8_e8m0fnu"},
-    **{"f8e4m3fnuz": "float8_e4m3fnuz", "f8e5m2fnuz": "float8_e5m2fnuz"},
-    **{"fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"},
-    **{"fp8e4b8": "float8_e4m3fnuz", "fp8e5b16": "float8_e5m2fnuz"},
-}
+    "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64",
+    "fp16": "float16", "fp32": "float32", "fp64": "float64",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "b8": "bool", "i1": "bool", "c64": "complex64", "c128": "complex128",
+    "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "f8e8m0fnu": "float8_e8m0fnu",
+    "f8e4m3fnuz": "float8_e4m3fnuz", "f8e5m2fnuz": "float8_e5m2fnuz",
+    "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2",
+    "fp8e4b8": "float8_e4m3fnuz", "fp8e5b16": "float8_e5m2fnuz",
+}  # fmt: skip
 _SHORT_NAMES = {
     "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64", "bool": "b8",
     "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8",

@@ -2,7 +2,7 @@
 
 AOTAutograd's forward graph returns what the user asked for, then what it saves; its backward graph
 takes what was saved, then the tangents. What was saved and is neither an argument of the forward
-graph nor one of the user's outputs belongs to nobody else: the backward graph frees it at its `del`.
+graph nor one of the user's outputs has no other owner: the backward graph frees it at its `del`.
 """
 
 import ast
@@ -89,7 +89,9 @@ def argument_names(code: WrapperCode) -> tuple[str, ...]:
 
 def argument_layouts(code: WrapperCode) -> Mapping[str, Layout]:
     """Layouts of the arguments as far as they are numbers."""
-    found = {name: example for name, example in code.examples.items() if isinstance(example, Layout)}
+    found = {
+        name: example for name, example in code.examples.items() if isinstance(example, Layout)
+    }
     for name, asserted in gather(code, {}).asserted.items():
         shape, strides = literal_sizes(asserted.shape), literal_sizes(asserted.strides)
         if name not in found and shape is not None and strides is not None:

@@ -156,7 +156,10 @@ class _BodyReader:
         match name, arguments:
             case "load", [ast.Constant(value=str(buffer)), index, *_]:
                 return self._load(buffer, index)
-            case ("store" | "store_reduction"), [ast.Constant(value=str(buffer)), index, value, *rest]:
+            case (
+                ("store" | "store_reduction"),
+                [ast.Constant(value=str(buffer)), index, value, *rest],
+            ):
                 return self._store(name, buffer, index, value, rest)
             case "reduction", [dtype, _, ast.Constant(value=str(kind)), _, *_]:
                 return self._reduction(node, ast.unparse(dtype), kind)
@@ -167,7 +170,7 @@ class _BodyReader:
         return number
 
     def _own(self, name: str, arguments: list[ast.expr]) -> int:
-        """`self.get_index('index0')`, `self.masked_subblock1(mask, 0.0)`, `self.set_indirect0(v)`."""
+        """`self.get_index('index0')`, `self.masked_subblock1(mask, 0.0)` and the like."""
         match name, arguments:
             case "get_index", [ast.Constant(value=str(index))]:
                 return self._table.number("index", *self._place(index))
@@ -189,7 +192,9 @@ class _BodyReader:
     def _index_text(self, node: ast.expr) -> str:
         """The expression of `self.get_index('index0')`; `` for another value."""
         match node:
-            case ast.Call(func=ast.Attribute(attr="get_index"), args=[ast.Constant(value=str(name))]):
+            case ast.Call(
+                func=ast.Attribute(attr="get_index"), args=[ast.Constant(value=str(name))]
+            ):
                 return self._indices.get(name, name)
         return ""
 
@@ -228,7 +233,9 @@ class _BodyReader:
 def _ranges(statements: list[ast.stmt]) -> dict[str, str]:
     for statement in statements:
         match statement:
-            case ast.Assign(targets=[ast.Name(id="var_ranges")], value=ast.Dict(keys=keys, values=values)):
+            case ast.Assign(
+                targets=[ast.Name(id="var_ranges")], value=ast.Dict(keys=keys, values=values)
+            ):
                 return {
                     ast.unparse(key): ast.unparse(value)
                     for key, value in zip(keys, values, strict=True)

@@ -64,8 +64,12 @@ _GEMMS: Mapping[str, GemmBackend] = {
     "cudnn_convolution": GemmBackend.CUDNN,
 }
 # `triton_tem_fused_addmm_relu_0`: the template's operator is among those that were fused.
-_TEMPLATE_GEMM = re.compile(r"_(mm|addmm|bmm|baddbmm|convolution|_scaled_mm|_int_mm|_grouped_mm)(?=_|$)")
-_OVERLOAD = re.compile(r"\.(default|out|[a-z0-9_]*(?:Tensor|Scalar|int|dim|self|source)\w*|dtype|low_out)$")
+_TEMPLATE_GEMM = re.compile(
+    r"_(mm|addmm|bmm|baddbmm|convolution|_scaled_mm|_int_mm|_grouped_mm)(?=_|$)"
+)
+_OVERLOAD = re.compile(
+    r"\.(default|out|[a-z0-9_]*(?:Tensor|Scalar|int|dim|self|source)\w*|dtype|low_out)$"
+)
 
 
 def base_name(operator: str) -> str:

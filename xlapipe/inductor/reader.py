@@ -27,7 +27,7 @@ _BY_NAME = (
 
 @dataclass(frozen=True)
 class InductorDump:
-    """The graphs at one path, in the order of their names."""
+    """The graphs at one path: forward and inference graphs by name, then backward graphs."""
 
     path: Path
     plans: tuple[InductorPlan, ...]
@@ -53,10 +53,14 @@ def read_inductor(path: Path) -> InductorDump:
             f"{path}: expected expressions of a moderate depth, found deeper ones; fix: the file "
             "is damaged, dump it again"
         ) from None
-    plans = tuple(measured_for(path, plans))
+    plans = tuple(measured_for(path, sorted(plans, key=_is_backward)))
     for plan in plans:
         verify(plan)
     return InductorDump(path, plans)
+
+
+def _is_backward(plan: InductorPlan) -> bool:
+    return plan.kind == GraphKind.BACKWARD
 
 
 def _read(path: Path, graphs: Sequence["_Graph"]) -> tuple[InductorPlan, ...]:
@@ -159,6 +163,11 @@ def _plan(graph: _Graph, links: Mapping[int, tuple[_Graph, Link]]) -> InductorPl
         replayed = graph.replay(Known(gives_by_name=True))
         notes.append(_BY_NAME)
     return plan_of_wrapper(
-        graph.name, replayed, ir=graph.ir, fx=graph.fx, saved=saved, notes=notes
+        graph.name,
+        replayed,
+        ir=graph.ir,
+        fx=graph.fx,
+        mapping=graph.code.node_mapping,
+        saved=saved,
+        notes=notes,
     )
-

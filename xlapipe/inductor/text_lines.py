@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from xlapipe.errors import DumpError
-from xlapipe.read.lines import SourceText, shown
+from xlapipe.read.source_text import SourceText, shown
 
 CUT = "fix: the file seems cut short, copy or dump it again"
 UNKNOWN = (

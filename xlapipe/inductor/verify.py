@@ -41,7 +41,9 @@ def _verify_allocations(plan: InductorPlan) -> None:
     for place, (allocation, life) in enumerate(zip(plan.allocations, plan.lifetimes, strict=True)):
         index, size = allocation.index, allocation.size_bytes
         if index != place or size < 0:
-            _fail(plan, life.line, f"allocation {place} of 0 bytes or more", f"{index}, {size} bytes")
+            _fail(
+                plan, life.line, f"allocation {place} of 0 bytes or more", f"{index}, {size} bytes"
+            )
         for value in allocation.values:
             end = value.offset_bytes + value.size_bytes
             if value.offset_bytes < 0 or value.size_bytes < 0 or end > size:
@@ -93,9 +95,11 @@ def _verify_sums(plan: InductorPlan) -> None:
 
 def _verify_interface(plan: InductorPlan) -> None:
     count = len(plan.allocations)
-    for leaf in (*plan.arguments, *plan.outputs):
-        if leaf.allocation is not None and not 0 <= leaf.allocation < count:
-            _fail(plan, None, f"{leaf.name} in one of {count} allocations", f"{leaf.allocation}")
+    places = [(argument.name, argument.allocation) for argument in plan.arguments]
+    places += [(output.name, output.allocation) for output in plan.outputs]
+    for name, place in places:
+        if place is not None and not 0 <= place < count:
+            _fail(plan, None, f"{name} in one of {count} allocations", f"{place}")
     for output in plan.outputs:
         if output.allocation is not None and not plan.lifetimes[output.allocation].held_at_end:
             _fail(plan, None, f"output {output.name} to be held at the end", "it freed before")

@@ -18,6 +18,7 @@ _AOT_ID = re.compile(r"# AOT ID: \['([^']*)'\]")
 _ORIGINS = re.compile(r"# .*Original ATen: \[(.*?)\]")
 _SOURCE_NODES = re.compile(r"# .*Source Nodes?: \[(.*?)\]")
 _FRAGMENT = re.compile(r"#\s+%(\w+) .*call_function\[")
+_MAPPING = re.compile(r"#   (\w+) => ([\w, ]+)$")
 _CONSTANT = re.compile(
     r"(\w+) = None  # device\(type='(\w+)'[^)]*\) torch\.(\w+) \(([\d, ]*)\) \(([\d, ]*)\)"
 )
@@ -49,6 +50,7 @@ class WrapperCode:
       examples: layouts of arguments, and values of the arguments that are numbers.
       constants: tensors that the module holds.
       names: every name that the module defines.
+      node_mapping: FX nodes by the names of nodes in comments.
     """
 
     text: TextLines
@@ -60,6 +62,7 @@ class WrapperCode:
     constants: Mapping[str, Layout]
     names: frozenset[str]
     origins: Mapping[int, Origin] = field(default_factory=dict)
+    node_mapping: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def number(self, node: ast.AST) -> int:
         """Number in the file of the line that a statement begins in."""
@@ -96,6 +99,7 @@ def read_wrapper(text: TextLines) -> WrapperCode:
         constants=dict(_constants(text.lines)),
         names=frozenset(_names(tree)),
         origins=_origins(text.lines),
+        node_mapping=_mapping(text.lines),
     )
 
 
@@ -112,7 +116,7 @@ def parse_module(text: TextLines) -> ast.Module:
     except SyntaxError as error:
         text.fail((error.lineno or 1) - 1, "Python", f"{error.msg}", _PYTHON)
     except (ValueError, RecursionError, MemoryError) as error:
-        text.fail(0, "Python", f"{error or type(error).__name__}", _PYTHON)
+        text.fail(0, "Python", f"{str(error) or type(error).__name__}", _PYTHON)
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -125,9 +129,7 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
                     yield method.name, method
 
 
-def _kernels(
-    text: TextLines, tree: ast.Module
-) -> tuple[dict[str, TritonKernel], dict[str, str]]:
+def _kernels(text: TextLines, tree: ast.Module) -> tuple[dict[str, TritonKernel], dict[str, str]]:
     kernels: dict[str, TritonKernel] = {}
     others: dict[str, str] = {}
     for statement in tree.body:
@@ -179,6 +181,16 @@ def _origins(lines: Sequence[str]) -> dict[int, Origin]:
                 _listed(operators[1]) if operators is not None else (),
                 _listed(nodes[1]) if nodes is not None else (),
             )
+    return found
+
+
+def _mapping(lines: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """`#   linear_1 => addmm_1, view_5`, in the comments above kernels."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in lines:
+        match = _MAPPING.match(line) if line.startswith("#   ") else None
+        if match is not None:
+            found[match[1]] = (*found.get(match[1], ()), *_listed(match[2]))
     return found
 
 

@@ -8,6 +8,7 @@ Triton kernels, and from operators whose results have the dtype of an operand.
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from xlapipe.inductor.layouts import Layout, dtype_name
 from xlapipe.inductor.operators import ALLOCATORS, VIEWS, base_name, is_extern
@@ -23,7 +24,9 @@ _RESULTS: Mapping[str, Mapping[int, int | str]] = {
     "_scaled_dot_product_flash_attention_backward": {0: 0, 1: 0, 2: 0},
     "_scaled_dot_product_efficient_attention_backward": {0: 0, 1: 0, 2: 0, 3: 0},
 }
-_ONE_DTYPE = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution", "bias_addmm", "_convolution"})
+_ONE_DTYPE = frozenset(
+    {"mm", "addmm", "bmm", "baddbmm", "convolution", "bias_addmm", "_convolution"}
+)
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ class _Gatherer:
         operands = [name for argument in call.args if (name := name_of(argument)) is not None]
         if out is not None and (name := name_of(out)) is not None:
             operands.append(name)
-        self._same.extend(zip(operands, operands[1:], strict=False))
+        self._same.extend(pairwise(operands))
 
     def _result(self, call: ast.Call | None, place: int, element: str) -> None:
         if call is None:

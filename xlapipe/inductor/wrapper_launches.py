@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from xlapipe.inductor.allocations import Replay, Tensor
-from xlapipe.inductor.expressions import Dimension
 from xlapipe.inductor.inductor_plan import Kernel, KernelKind
 from xlapipe.inductor.kernel_code import TritonKernel
 from xlapipe.inductor.layouts import Layout
@@ -159,7 +158,9 @@ class Launches:
             return KernelKind.TRITON if "triton" in operator else KernelKind.OTHER
         return operator_kind(operator, has_out="out" in launch.keywords)
 
-    def result_layout(self, operator: str, operands: Sequence[Tensor], node: ast.Call) -> Layout | None:
+    def result_layout(
+        self, operator: str, operands: Sequence[Tensor], node: ast.Call
+    ) -> Layout | None:
         """The layout of a collective's result, which follows from its operand's."""
         kind = collective_kind(operator)
         layout = operands[0].layout if operands else None

@@ -27,7 +27,7 @@ from xlapipe.inductor.wrapper_code import WrapperCode
 from xlapipe.inductor.wrapper_dtypes import allocated_dtype, dotted, gather, name_of
 from xlapipe.inductor.wrapper_launches import Launch, Launches
 from xlapipe.inductor.wrapper_values import OPAQUE, Box, Frame, Value, tensors_in
-from xlapipe.read.lines import shown
+from xlapipe.read.source_text import shown
 
 _BUILTINS = frozenset(dir(builtins)) | {"self", "args", "inf", "nan"}
 # Functions inside functions; wrapper code has one level.
@@ -238,13 +238,13 @@ class _Interpreter:
             case ast.List(elts=items):
                 return Box([self._value(item) for item in items])
             case ast.Subscript(value=base, slice=ast.Constant(value=int(place))):
-                items = _items(self._value(base))
-                return items[place] if -len(items) <= place < len(items) else OPAQUE
+                values = _items(self._value(base))
+                return values[place] if -len(values) <= place < len(values) else OPAQUE
             case ast.Call(func=function, args=[_, *_]) if dotted(function) in VIEWS:
                 return self._view(node)
             case ast.BinOp() | ast.UnaryOp():
-                number = evaluate_tree(node, self._frame.symbols)
-                return OPAQUE if number is None else number
+                value = evaluate_tree(node, self._frame.symbols)
+                return OPAQUE if value is None else value
             case ast.Starred(value=inner) | ast.Attribute(value=inner):
                 self._value(inner)
             case ast.Call(args=arguments):

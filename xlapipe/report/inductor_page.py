@@ -1,0 +1,42 @@
+"""The report on dumps of torch Inductor as one HTML file, which needs no script and no network."""
+
+from collections.abc import Sequence
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from xlapipe.inductor.reader import InductorDump
+from xlapipe.report.inductor_lines import heading, sequence_line
+from xlapipe.report.inductor_markdown import plan_lines, plan_tables
+from xlapipe.report.page import content_security_policy, read_style
+
+
+def render_inductor_page(dumps: Sequence[InductorDump]) -> str:
+    """The whole page."""
+    environment = Environment(
+        loader=PackageLoader("xlapipe.report", "html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = read_style()
+    return environment.get_template("inductor.html.j2").render(
+        style=Markup(style),
+        policy=content_security_policy(style, ""),
+        dumps=[
+            {
+                "name": str(dump.path),
+                "sequence": sequence_line(dump),
+                "graphs": [
+                    {
+                        "heading": heading(plan),
+                        "lines": list(plan_lines(plan)),
+                        "tables": plan_tables(plan),
+                    }
+                    for plan in dump.plans
+                ],
+            }
+            for dump in dumps
+        ],
+    )
