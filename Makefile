@@ -1,25 +1,25 @@
-# `make help` says what there is. Everything runs in .venv, which is made when it is needed.
+# `make help` lists the targets. Everything runs in .venv, which is made when it is needed.
 #
 #   make test PYTHON=python3.11     another Python (3.11 takes jax 0.10.2, newer ones 0.11.2)
 #   make test JAX=0.12.0.1          another jax of those in requirements/
 #   make test PYTEST_ARGS='-k name' arguments for pytest
 #   make infer ARGS='--checkpoint DIR --prompt "Hello"'
-#   make dump WORKLOADS=qwen3-step  these alone
+#   make dump WORKLOADS=qwen3-step  only these
 #   make dump VENV=../venv          another place for the virtual environment
 
 PYTHON ?=
 JAX ?=
 VENV ?= .venv
-# XLA compiles in several threads and takes about 1 GB: more workers than this gain nothing.
+# XLA compiles in several threads and takes about 1 GB, so more workers gain nothing.
 # loadfile keeps the tests that share a compile on one worker.
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
 WORKLOADS ?= --all
 BENCH_ARGS ?= -p no:xdist
 ARGS ?=
-# On a machine with a GPU: a Python that has NVIDIA's libraries and, for the other sides, torch.
+# On a machine with a GPU: a Python with NVIDIA's libraries, jax, and torch to compare with.
 GPU_PYTHON ?= python3
 
-# What the user has set for other programs must not change what XLA decides, nor what is imported.
+# Settings for other programs must change neither XLA's decisions nor which modules are imported.
 unexport $(filter JAX_% XLA_% TF_%,$(.VARIABLES))
 unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS PYTHONINSPECT PYTHONSTARTUP
 unexport PYTEST_ADDOPTS PYTEST_PLUGINS
@@ -65,7 +65,7 @@ docs: ## build the documentation into build/site; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict
 	@echo "docs: build/site/index.html"
 
-lock: ## write requirements/ anew, with the newest versions (needs uv)
+lock: ## regenerate requirements/ with the newest versions (needs uv)
 	@.ci/lock
 
 clean: ## remove .venv and caches; hlo_dumps/ stays

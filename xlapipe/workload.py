@@ -1,6 +1,6 @@
-"""A Workload: one step to compile, with what its author expects of the plan.
+"""A Workload: a step to compile, and its author's expectations of the plan.
 
-This module imports no jax: trees of `jax.ShapeDtypeStruct` pass through it untouched.
+This module imports no jax. It does not look into trees of `jax.ShapeDtypeStruct`.
 """
 
 import re
@@ -19,21 +19,21 @@ class Workload:
     """A function to compile, abstract arguments, and expectations.
 
     Attributes:
-      name: also the name of its folder under `hlo_dumps/`.
+      name: of the workload, and of its folder under `hlo_dumps/`.
       fn: the step, as `jax.jit` takes it.
       args: pytrees of `jax.ShapeDtypeStruct`, one per positional argument.
       donate_argnums: as in `jax.jit`.
       options: XLA options (`xla_*`), as in `compile(compiler_options=...)`.
-      mesh: axis names to sizes, laid over the target's devices row by row (see
-        `xlapipe.targets.topology`). None for one device.
+      mesh: the size of each axis by name. The axes cover the target's devices in row-major order
+        (see `xlapipe.targets.topology`). None for one device.
       explicit_axes: axes of the mesh whose shardings are part of the types (jax's
-        `AxisType.Explicit`); of the others XLA finds them.
-      in_specs, out_specs: PartitionSpecs, as trees that are prefixes of `args` and of the
-        outputs; None for replicated arguments, and for outputs as XLA shards them.
-      expectations: held on every compile, or under the GEMM policy that they name.
+        `AxisType.Explicit`). XLA chooses the shardings of the other axes.
+      in_specs: a tree of PartitionSpecs that is a prefix of `args`; None for replicated arguments.
+      out_specs: the same for the outputs; None for the shardings that XLA chooses.
+      expectations: checked on every compile, or only under the GEMM policy that they name.
 
     Raises:
-      WorkloadError: a field that is not of its form.
+      WorkloadError: a field has another form.
     """
 
     name: str
@@ -74,22 +74,22 @@ class Workload:
         for expectation in self.expectations:
             if not isinstance(expectation, Expectation):
                 raise WorkloadError(
-                    f"workload {self.name}: {expectation!r} is no expectation; "
-                    "see xlapipe.expect for the vocabulary"
+                    f"workload {self.name}: expectations: expected objects of xlapipe.expect, "
+                    f"found {expectation!r}"
                 )
         if self.mesh is None and (self.in_specs is not None or self.out_specs is not None):
             raise WorkloadError(f"workload {self.name}: in_specs or out_specs without a mesh")
         for axis, size in (self.mesh or {}).items():
             if not isinstance(size, int) or size < 1:
                 raise WorkloadError(
-                    f"workload {self.name}: mesh axis {axis!r} is of {size!r} devices, expected a "
-                    "whole number of 1 or more"
+                    f"workload {self.name}: mesh axis {axis!r} has size {size!r}, expected a "
+                    "positive integer"
                 )
         for axis in self.explicit_axes:
             if axis not in (self.mesh or {}):
                 raise WorkloadError(
-                    f"workload {self.name}: explicit_axes name {axis!r}, which is no axis of the "
-                    f"mesh {dict(self.mesh or {})}"
+                    f"workload {self.name}: explicit_axes: {axis!r} is not an axis of the mesh "
+                    f"{dict(self.mesh or {})}"
                 )
 
     @property
@@ -100,7 +100,7 @@ class Workload:
 
     @property
     def device_count(self) -> int:
-        """Devices that the mesh asks for."""
+        """The number of devices in the mesh; 1 without a mesh."""
         count = 1
         for size in (self.mesh or {}).values():
             count *= size

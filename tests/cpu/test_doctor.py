@@ -1,4 +1,4 @@
-"""The doctor, on this machine and on machines made of folders."""
+"""The doctor, on this machine and on fake machines that are folders of files."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ H200 = "NVIDIA H200, 580.159.04, 9.0\n"
 
 
 class Fake:
-    """A machine of folders: a complete environment that tests take pieces out of."""
+    """A machine of folders: a complete environment, from which tests remove pieces."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -142,7 +142,7 @@ def test_missing_package(fake: Fake, package: str, remedy: str) -> None:
 
 
 @pytest.mark.parametrize("package", sorted(doctor.OLDEST_PACKAGES))
-def test_missing_library_is_no_missing_compiler(fake: Fake, package: str) -> None:
+def test_a_missing_library_does_not_stop_a_compile(fake: Fake, package: str) -> None:
     fake.uninstall(package)
     assert missing_to_compile(fake.machine()) == []
     assert not examine(fake.machine()).can_compile
@@ -173,7 +173,7 @@ def test_the_doctor_prints_wrong_and_missing(
     expected = f"         expected 0.11.2, the version of jaxlib; {fix}"
     lines = capsys.readouterr().out.splitlines()
     assert lines[3:7] == [
-        "WRONG    jax-cuda13-plugin: 0.12.0.1",
+        "WRONG    jax-cuda13-plugin: found 0.12.0.1",
         expected,
         "MISSING  jax-cuda13-pjrt: not installed",
         expected,
@@ -200,15 +200,19 @@ def test_plugin_without_its_library(fake: Fake) -> None:
     assert check.found == "0.11.2 without its xla_cuda_plugin.so"
 
 
-def test_jaxlib_is_held_against_what_jax_requires(fake: Fake) -> None:
+def test_jaxlib_is_checked_against_what_jax_requires(fake: Fake) -> None:
     for package in ("jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt"):
         fake.install(package, "0.11.2")
     extra = "jaxlib<=0.0.1; extra == 'never'"
     fake.install("jax", "0.12.0.1", "jaxlib<=0.12.0.1,>=0.11.2", extra)
     assert missing_to_compile(fake.machine()) == []
     fake.install("jax", "0.12.0.1", "jaxlib<=0.12.0.1,>=0.12.0", extra)
-    (check,) = missing_to_compile(fake.machine())
-    assert (check.name, check.expected) == ("jaxlib", "<= 0.12.0.1 and >= 0.12.0")
+    jaxlib, *plugin = missing_to_compile(fake.machine())
+    assert (jaxlib.name, jaxlib.expected) == ("jaxlib", "<= 0.12.0.1 and >= 0.12.0")
+    assert [check.expected for check in plugin] == ["0.12.0.1, the version of jax"] * 2
+    for package in ("jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt"):
+        fake.install(package, "0.12.0.1")  # as the three remedies do
+    assert missing_to_compile(fake.machine()) == []
 
 
 def test_old_python_and_old_jax(fake: Fake) -> None:
@@ -217,12 +221,12 @@ def test_old_python_and_old_jax(fake: Fake) -> None:
     assert [check.name for check in missing_to_compile(machine)] == ["Python", "jax", "jaxlib"]
 
 
-def test_ptxas_is_found_where_xla_looks(fake: Fake) -> None:
+def test_ptxas_is_found_in_xlas_search_paths(fake: Fake) -> None:
     wheel = fake.packages / "nvidia/cu13/bin/ptxas"
     assert fake.machine().cuda_tool("ptxas") == wheel
-    told = fake.folder / "told"
-    fake.write(told / "bin/ptxas")
-    assert fake.machine(CUDA_ROOT=str(told)).cuda_tool("ptxas") == told / "bin/ptxas"
+    root = fake.folder / "root"
+    fake.write(root / "bin/ptxas")
+    assert fake.machine(CUDA_ROOT=str(root)).cuda_tool("ptxas") == root / "bin/ptxas"
     wheel.unlink()
     (check,) = missing_to_compile(fake.machine())
     assert check.name == "ptxas"
@@ -235,7 +239,7 @@ def test_ptxas_is_found_where_xla_looks(fake: Fake) -> None:
     assert fake.machine().cuda_tool("ptxas") == fake.folder / "toolkit/bin/ptxas"
 
 
-def test_nvlink_is_wanted_and_not_needed(fake: Fake) -> None:
+def test_nvlink_is_optional(fake: Fake) -> None:
     (fake.packages / "nvidia/cu13/bin/nvlink").unlink()
     assert missing_to_compile(fake.machine()) == []
     assert check_of(fake.machine(), "nvlink").ok is None
@@ -290,7 +294,7 @@ def test_old_driver_and_old_gpu(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize("answer", [None, "", "No devices were found\n"])
-def test_gpu_that_nvidia_smi_does_not_tell_of(fake: Fake, answer: str | None) -> None:
+def test_a_gpu_that_nvidia_smi_does_not_list(fake: Fake, answer: str | None) -> None:
     fake.nvidia_smi = answer
     assert examine(fake.machine()).gpu is None
     fake.write(fake.folder / "dev/nvidia0")

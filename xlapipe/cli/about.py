@@ -66,7 +66,8 @@ def _doctor(options: argparse.Namespace) -> int:
         for check in report.checks:
             failed = "MISSING" if check.missing else "WRONG"
             mark = {True: "ok", False: failed, None: "-"}[check.ok]
-            print(f"{mark:<8} {check.name}: {check.found}")
+            found = "found " if mark == "WRONG" else ""
+            print(f"{mark:<8} {check.name}: {found}{check.found}")
             if check.ok is False:
                 fix = f"; fix: {check.remedy}" if check.remedy is not None else ""
                 print(f"         expected {check.expected}{fix}")

@@ -94,7 +94,7 @@ class Report:
 
     @property
     def can_run(self) -> bool | None:
-        """None without a GPU."""
+        """Whether executables run on the attached GPU; None without a GPU."""
         if self.gpu is None:
             return None
         return not any(check.ok is False for check in self.checks)
@@ -132,31 +132,31 @@ def missing_to_communicate(machine: Machine | None = None) -> Check | None:
 
 def _to_compile(machine: Machine) -> Iterator[Check]:
     yield _python(machine)
-    jax = machine.version("jax")
-    yield _at_least(machine, "jax", OLDEST_JAX)
-    yield _jaxlib(machine, jax)
-    yield from _plugin(machine, machine.version("jaxlib"))
+    yield (jax := _at_least(machine, "jax", OLDEST_JAX))
+    yield (jaxlib := _jaxlib(machine, machine.version("jax")))
+    # A jaxlib that must be replaced gets the version of jax, and so does its plugin.
+    package = "jax" if jax.ok and not jaxlib.ok else "jaxlib"
+    yield from _plugin(machine, package, machine.version(package))
     yield from _tools(machine)
     yield _libdevice(machine)
 
 
 def _python(machine: Machine) -> Check:
-    found = ".".join(map(str, machine.python_version))
     oldest = ".".join(map(str, OLDEST_PYTHON))
     ok = machine.python_version >= OLDEST_PYTHON
     return Check(
         name="Python",
         ok=ok,
-        found=found,
+        found=".".join(map(str, machine.python_version)),
         expected=f"{oldest} or newer",
         remedy=None if ok else "install Python 3.12, and xlapipe there",
     )
 
 
 def _jaxlib(machine: Machine, jax: str | None) -> Check:
-    found = machine.version("jaxlib")
-    expected, ok = "jax's version", found is not None
-    if found and jax:
+    version = machine.version("jaxlib")
+    expected, ok = "the version of jax", version is not None
+    if version and jax:
         # jax's metadata has the jaxlibs that it works with: `jaxlib<=0.12.0.1,>=0.11.2`.
         bounds = [
             bound
@@ -164,25 +164,26 @@ def _jaxlib(machine: Machine, jax: str | None) -> Check:
             if re.match(r"jaxlib\b(?!.*extra\s*==)", requirement)
             for bound in re.findall(r"([<>]=)\s*([0-9][0-9.]*)", requirement)
         ] or [("<=", jax), (">=", jax)]
-        expected = f"{' and '.join(f'{sign} {bound}' for sign, bound in sorted(bounds))}"
+        expected = " and ".join(f"{sign} {bound}" for sign, bound in sorted(bounds))
         ok = all(
-            _release(found) <= _release(bound)
+            _release(version) <= _release(bound)
             if sign == "<="
-            else _release(found) >= _release(bound)
+            else _release(version) >= _release(bound)
             for sign, bound in bounds
         )
     return Check(
         name="jaxlib",
         ok=ok,
-        found=found or _NOT_INSTALLED,
+        found=version or _NOT_INSTALLED,
         expected=expected,
         remedy=None if ok else _install(machine, f"jaxlib=={jax}" if jax else "jaxlib"),
-        missing=found is None,
+        missing=version is None,
     )
 
 
-def _plugin(machine: Machine, jaxlib: str | None) -> Iterator[Check]:
-    pin = f"=={jaxlib}" if jaxlib else ""
+def _plugin(machine: Machine, package: str, expected: str | None) -> Iterator[Check]:
+    """The two wheels of jax's CUDA plugin, which are of exactly the version of `package`."""
+    pin = f"=={expected}" if expected else ""
     remedy = _install(machine, f"jax-cuda13-plugin{pin}", f"jax-cuda13-pjrt{pin}")
     files = {
         "jax-cuda13-plugin": "jax_cuda13_plugin/cuda_plugin_extension.so",
@@ -194,12 +195,12 @@ def _plugin(machine: Machine, jaxlib: str | None) -> Iterator[Check]:
         found = version or _NOT_INSTALLED
         if version and not complete:
             found = f"{version} without its {file.rpartition('/')[2]}"
-        ok = version is not None and complete and jaxlib in (None, version)
+        ok = version is not None and complete and expected in (None, version)
         yield Check(
             name=name,
             ok=ok,
             found=found,
-            expected=f"{jaxlib}, the version of jaxlib" if jaxlib else "the version of jaxlib",
+            expected=f"{expected}, the version of {package}" if expected else "any version",
             remedy=None if ok else remedy,
             missing=version is None,
         )

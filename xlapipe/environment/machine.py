@@ -1,6 +1,6 @@
-"""The machine as the doctor sees it: installed packages, CUDA's files, an attached GPU.
+"""The machine that the doctor examines: installed packages, CUDA's files, an attached GPU.
 
-The places are those where jaxlib and XLA look, in their order. Nothing here imports jax.
+The search paths are those of jaxlib and XLA, in their order. Nothing here imports jax.
 """
 
 import os
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-# Where XLA looks for a toolkit that nobody told it of.
+# Folders in which XLA looks for a CUDA toolkit by default.
 _TOOLKITS = tuple(Path("/") / parent / "cuda" for parent in ("usr/local", "opt"))
 # A driver in a bad state can keep nvidia-smi waiting for minutes.
 _NVIDIA_SMI_SECONDS = 10
@@ -23,7 +23,7 @@ _NVIDIA_SMI_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """An attached NVIDIA GPU; None is what nobody tells."""
+    """An attached NVIDIA GPU. None stands for what nvidia-smi does not report."""
 
     name: str
     driver_version: str | None = None
@@ -55,15 +55,15 @@ def _find_library(file_name: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where to look. `Machine.here()` is the real one; tests make others.
+    """What the doctor examines. `Machine.here()` is this machine; tests make others.
 
     Attributes:
-      site_packages: folders of installed packages, first one first.
-      python_command: what starts this Python in a shell.
+      site_packages: folders of installed packages, in the order of the search.
+      python_command: the command that starts this Python in a shell.
       environ: environment variables.
-      toolkits: folders of CUDA toolkits where XLA looks unasked.
+      toolkits: folders in which XLA looks for a CUDA toolkit by default.
       devices: the folder of device files.
-      run: starts a command and returns its output, or None if that fails.
+      run: runs a command and returns its output, or None if the command fails.
       find_library: finds a library of the system by its file name, or None.
     """
 
@@ -104,32 +104,33 @@ class Machine:
 
     def in_site_packages(self, name: str) -> Path | None:
         """The first file or folder of that relative name."""
-        found = (folder / name for folder in self.site_packages)
-        return next((path for path in found if path.exists()), None)
+        paths = (folder / name for folder in self.site_packages)
+        return next((path for path in paths if path.exists()), None)
 
     def cuda_tool(self, name: str) -> Path | None:
-        """`ptxas` or `nvlink`: where jaxlib says, then PATH, then where XLA looks unasked."""
+        """`ptxas` or `nvlink`: from jaxlib's folder, then PATH, then XLA's default folders."""
         on_path = [Path(entry) for entry in self.environ.get("PATH", "").split(os.pathsep) if entry]
         candidates = [
-            *(root / "bin" / name for root in self._told_roots()),
+            *(root / "bin" / name for root in self._configured_roots()),
             *(folder / name for folder in on_path),
-            *(root / "bin" / name for root in self._unasked_roots()),
+            *(root / "bin" / name for root in self._default_roots()),
         ]
         return next((path for path in candidates if _is_executable(path)), None)
 
     def libdevice_folder(self) -> Path | None:
-        """The first existing folder `nvvm/libdevice`; XLA asks no further."""
-        roots = [*self._told_roots(), *self._unasked_roots()]
+        """The first existing folder `nvvm/libdevice`; XLA uses no other."""
+        roots = [*self._configured_roots(), *self._default_roots()]
         folders = (root / "nvvm" / "libdevice" for root in roots)
         return next((folder for folder in folders if folder.is_dir()), None)
 
     def library(self, file_name: str) -> Path | str | None:
-        """A CUDA library: among the wheels, on LD_LIBRARY_PATH, in a toolkit, in the system."""
+        """A CUDA library: from a wheel, LD_LIBRARY_PATH, a toolkit, or the system."""
         for package in ("cu13", "cudnn", "nccl"):
-            if found := self.in_site_packages(f"nvidia/{package}/lib/{file_name}"):
-                return found
-        told = self.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-        folders = [*(Path(entry) for entry in told if entry), *(t / "lib64" for t in self.toolkits)]
+            if path := self.in_site_packages(f"nvidia/{package}/lib/{file_name}"):
+                return path
+        entries = self.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+        folders = [Path(entry) for entry in entries if entry]
+        folders += [toolkit / "lib64" for toolkit in self.toolkits]
         for folder in folders:
             if (folder / file_name).exists():
                 return folder / file_name
@@ -149,14 +150,14 @@ class Machine:
             return Gpu("an NVIDIA GPU")
         return None
 
-    def _told_roots(self) -> list[Path]:
+    def _configured_roots(self) -> list[Path]:
         """The folder that jaxlib passes to XLA: CUDA_ROOT, or the wheels' if it has a ptxas."""
         if root := self.environ.get("CUDA_ROOT"):
             return [Path(root)]
         wheels = self.in_site_packages("nvidia/cu13/bin/ptxas")
         return [wheels.parent.parent] if wheels else []
 
-    def _unasked_roots(self) -> list[Path]:
+    def _default_roots(self) -> list[Path]:
         wheels = self.in_site_packages("nvidia/cu13")
         return [*self.toolkits, *([wheels] if wheels else [])]
 
