@@ -106,7 +106,7 @@ def test_a_directory_named_as_a_file(tmp_path: Path) -> None:
 
 def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.hlo.pb")
-    refuse(tmp_path / "x.hlo.pb", "expected a file, found none such")
+    refuse(tmp_path / "x.hlo.pb", "expected a file, found a special file")
 
 
 def test_hlo_text_without_its_assignment(dump: Path) -> None:
@@ -126,7 +126,7 @@ def test_hlo_text_without_its_assignment(dump: Path) -> None:
         (b"BufferAssignment:\nallocation 0: size 4, \xc3(:\n", r":2: expected UTF-8 text"),
         (b"hello", "expected `BufferAssignment:`"),
         (b"BufferAssignment:\n", "found neither"),
-        (b"\x1f\x8b\x08", "its end too early"),
+        (b"\x1f\x8b\x08", "found an early end"),
         (gzip.compress(b"BufferAssignment:\n" * 99, mtime=0)[:-9], "gzip"),
         (gzip.compress(b"BufferAssignment:\n", mtime=0)[:-8] + b"\0" * 8, "damaged"),
     ],

@@ -169,16 +169,16 @@ def test_windows_line_ends_and_a_byte_order_mark_do_not_matter() -> None:
         ("(size=16,offset=256)", "(size=16,offset=257)", "within the 272 bytes of allocation 4"),
         ("(size=200,offset=0)", "(size=200,offset=60)", "shared by values alive at the same time"),
         (", parameter 0, shape", ", parameter 1, shape", "expected the instruction parameter(1)"),
-        (", thread-local", ", thread-local, thread-local", "every flag of an allocation once"),
+        (", thread-local", ", thread-local, thread-local", "each flag of an allocation"),
         (", thread-local", ", device-local", "dump:7: expected an allocation line"),
-        ("Total bytes used: 352 (352B)\n", "", "found neither; the file is cut short"),
+        ("Total bytes used: 352 (352B)\n", "", "found neither; fix: copy the whole file"),
         ("352 (352B)", "353 (353B)", "total of 353 bytes, found 5 allocations with 352 bytes"),
         ("<8 custom-call.1{}", "<8 custom-call.1{0}", "dump:4: expected"),
         ("HloLiveRange (max 4)", "HloLiveRange (max 5)", "expected 5 positions"),
-        ("    tuple{}:3-4", "    tuple{}:4-3", "expected a live range in order within 0 to 4"),
-        ("    tuple{}:3-4", "    tuple{}:3-5", "expected a live range in order within 0 to 4"),
+        ("    tuple{}:3-4", "    tuple{}:4-3", "expected a live range with 0 <= start <= end <= 4"),
+        ("    tuple{}:3-4", "    tuple{}:3-5", "expected a live range with 0 <= start <= end <= 4"),
         ("    tuple{}:3-4", "    nothing{}:3-4", "an allocation for value nothing"),
-        ("    x.1: 64 bytes\n", "", "the 4 values that the live ranges show alive at 1"),
+        ("    x.1: 64 bytes\n", "", "the 4 values that are alive at 1 by their live ranges"),
         ("    0:x.1\n", "", "expected position 0"),
         ("BufferAssignment:", "BufferAssignments:", "dump:1: expected `BufferAssignment:`"),
         ("f32[4,4]{1,0} parameter(0), meta", "f32[4,4]{1,0} parameter(0)x meta", "attributes"),
@@ -198,10 +198,10 @@ def test_a_wrong_total_in_the_other_file() -> None:
         read(ASSIGNMENT, VALUES.replace("352", "351"))
     with pytest.raises(DumpError, match="values:1: expected `Total bytes used: N`, found none"):
         read(ASSIGNMENT, "Used values:\n")
-    with pytest.raises(DumpError, match="not of one compile"):
+    with pytest.raises(DumpError, match="from two compiles"):
         read(ONE_FILE, VALUES.replace("352", "351"))
 
 
 def test_a_split_file_alone_asks_for_the_other() -> None:
-    with pytest.raises(DumpError, match="copy both"):
+    with pytest.raises(DumpError, match="the values file as well"):
         read(ASSIGNMENT)

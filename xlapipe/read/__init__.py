@@ -1,18 +1,20 @@
-"""From dump files to a Plan: two readers, proto and text, that agree on the same compile.
+"""Read dump files into a Plan, with a proto reader and a text reader.
 
-Everything that is read is held against the invariants of `xlapipe.plan.verify`. Whatever is wrong
-with a file is a `DumpError` that says where, what was expected, what came and how to mend it.
+Every plan is checked against the invariants of `xlapipe.plan.verify`. Any fault of a file is
+reported as a `DumpError` that states where, what was expected, what was found, and the fix.
 
-Both readers bring what XLA spells in more than one way into one form:
+Both readers return the same Plan for the same compile. XLA spells some things in several ways;
+the readers convert them to one canonical form:
 
-- values by offset, size and name; allocations by index; aliases by output;
-- shapes with layout and without `/*index=N*/`; `(phi)` is dropped from values;
-- backend configs as compact JSON with sorted keys;
-- the short spelling of an asynchronous operation (`fusion-start`) as its opcode (`async-start`);
-- no `get-tuple-element` but a root: operands name the instruction that makes the tuple (newer
-  HLO text prints them so);
-- computations behind those that they call, the entry last;
-- for a loop, the body before the condition among the called computations.
+- values are ordered by offset, size and name; allocations by index; aliases by output;
+- shapes have layouts and no `/*index=N*/`; values have no `(phi)`;
+- backend configs are compact JSON with sorted keys;
+- the short spelling of an asynchronous operation (`fusion-start`) is replaced by its opcode
+  (`async-start`);
+- there is no `get-tuple-element` except as a root: operands name the instruction that makes the
+  tuple, as newer HLO text prints them;
+- each computation comes after those that it calls; the entry is last;
+- among the called computations of a loop, the body comes before the condition.
 """
 
 from xlapipe.plan import Plan
@@ -25,7 +27,7 @@ __all__ = ["DumpTexts", "SourceText", "read_path", "read_proto", "read_text"]
 
 def read_proto(data: bytes, *, where: str) -> Plan:
     """The plan in a serialised HloProto; see `xlapipe.read.proto_reader.read_proto`."""
-    # Imported here because protobuf takes longer to import than a text takes to read.
+    # Imported here because importing protobuf takes longer than reading a text.
     from xlapipe.read import proto_reader
 
     return proto_reader.read_proto(data, where=where)

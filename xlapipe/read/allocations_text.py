@@ -1,16 +1,16 @@
-"""The `BufferAssignment:` section of a buffer-assignment text, and XLA's total.
+"""Parse the `BufferAssignment:` section of a buffer-assignment text, and XLA's total.
 
-One file holds everything up to jaxlib 0.9; from 0.10 on the total stands in a sibling file
-(`-buffer-assignment-values.txt`). 0.11 adds `, page N` to an allocation and, where a buffer of
-one memory space lies in an allocation of another, ` reused by buffers of a different color:`
-with lines that repeat values listed above them.
+Up to jaxlib 0.9 one file contains everything; from 0.10 on the total is in a second file
+(`-buffer-assignment-values.txt`). jaxlib 0.11 adds `, page N` to an allocation. If a buffer of one
+memory space is in an allocation of another, it also adds ` reused by buffers of a different color:`
+with lines that repeat values listed above.
 """
 
 import re
 
 from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer
+from xlapipe.read.fixes import DUMP_AGAIN, DUMP_AGAIN_OR_REPORT, GIVE_DUMP
 from xlapipe.read.source_text import (
-    UNKNOWN,
     SourceText,
     int64,
     shape_index,
@@ -39,21 +39,21 @@ _TOTAL_START = "Total bytes used:"
 
 
 def parse_allocations(source: SourceText) -> tuple[tuple[BufferAllocation, ...], int]:
-    """The allocations, and the number of lines they take from the start of the file.
+    """The allocations, and the number of lines from the start of the file to their end.
 
     Raises:
-      DumpError: for a line of another form, or an allocation out of its place.
+      DumpError: a line has another form, or an allocation is out of order.
     """
     lines = source.lines
     start = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
     if start == len(lines):
-        source.fail(1, f"`{_HEADING}`", "an empty file", "dump the module again")
+        source.fail(1, f"`{_HEADING}`", "an empty file", DUMP_AGAIN)
     if lines[start].rstrip() != _HEADING:
         source.fail(
             start + 1,
             f"`{_HEADING}`",
             shown(lines[start]),
-            "give a *buffer-assignment.txt, an .hlo.pb, or the directory of an XLA dump",
+            GIVE_DUMP,
         )
     allocations: list[BufferAllocation] = []
     position = start + 1
@@ -64,10 +64,10 @@ def parse_allocations(source: SourceText) -> tuple[tuple[BufferAllocation, ...],
 
 
 def find_total(source: SourceText) -> int | None:
-    """XLA's own `Total bytes used`, or None where this file has none.
+    """XLA's own `Total bytes used`; None if this file has none.
 
     Raises:
-      DumpError: for a total that is cut, out of bounds, or there twice.
+      DumpError: the total is cut short, too large, or present twice.
     """
     text = source.text
     starts = [0] if text.startswith(_TOTAL_START) else []
@@ -82,7 +82,10 @@ def find_total(source: SourceText) -> int | None:
     match = _TOTAL.match(text, starts[0])
     if match is None or len(starts) > 1:
         source.fail(
-            line, "one line `Total bytes used: N (…)`", f"{len(starts)} that begin so", UNKNOWN
+            line,
+            "one line `Total bytes used: N (…)`",
+            f"{len(starts)} lines that begin so",
+            DUMP_AGAIN_OR_REPORT,
         )
     return int64(match[1], source, line, "a total")
 
@@ -98,9 +101,9 @@ def _parse_allocation(
     if int64(match["index"], source, heading, "an allocation index") != index:
         source.fail(
             heading,
-            f"allocation {index}, as they are numbered in order",
+            f"allocation {index}, since numbers are consecutive",
             f"allocation {match['index']}",
-            "lines are missing or double: dump the module again",
+            "dump the module again; lines are missing or repeated",
         )
     values: list[LogicalBuffer] = []
     position += 1
@@ -119,7 +122,7 @@ def _parse_allocation(
     if number is not None:
         kinds.add(AllocationKind.PARAMETER)
     if len(kinds) != len(flags) + (number is not None):
-        source.fail_at(heading, "every flag of an allocation once")
+        source.fail_at(heading, "each flag of an allocation at most once")
     allocation = BufferAllocation(
         index=index,
         size_bytes=int64(match["size"], source, heading, "a size"),
@@ -129,13 +132,13 @@ def _parse_allocation(
         ),
         parameter_shape_index=shape_index(match["shape_index"] or "", source, heading),
         color=int64(match["color"] or "0", source, heading, "a color"),
-        values=in_order(values),
+        values=in_plan_order(values),
     )
     return allocation, position
 
 
-def in_order(values: list[LogicalBuffer]) -> tuple[LogicalBuffer, ...]:
-    """Values as a Plan orders them."""
+def in_plan_order(values: list[LogicalBuffer]) -> tuple[LogicalBuffer, ...]:
+    """Values in the order of a Plan: by offset, size and name."""
     values.sort(key=lambda value: (value.offset_bytes, value.size_bytes, value.name))
     return tuple(values)
 

@@ -1,8 +1,8 @@
 """The canonical form of a backend_config: compact JSON with sorted keys.
 
-The proto and the `from instruction:` lines keep the order in which XLA wrote the keys, the HLO
-text of some versions sorts them. What is not JSON (attributes of custom calls in MLIR's syntax,
-opaque strings) stays as it is.
+In the proto and in `from instruction:` lines, keys are in the order in which XLA wrote them; the
+HLO text of some versions sorts them. Configs that are not JSON (MLIR attributes of custom calls,
+opaque strings) are not changed.
 """
 
 import json
@@ -29,7 +29,7 @@ def canonical(text: str) -> str:
 
 
 def decode_at(text: str, start: int) -> tuple[str, int] | None:
-    """The canonical form of the JSON object at `start` and the position behind it, or None."""
+    """The canonical form of the JSON object at `start` and the position after it, or None."""
     try:
         value: Any
         value, end = _DECODER.raw_decode(text, start)

@@ -1,36 +1,35 @@
-"""Files as bytes and text: gzip, bounds, and errors that name the file."""
+"""Read files as bytes or text: gzip, a size limit, and errors that name the file."""
 
 import zlib
 from pathlib import Path
 
 from xlapipe.errors import DumpError
+from xlapipe.read.fixes import GIVE_DUMP
 from xlapipe.read.source_text import SourceText
 
 LIMIT_BYTES = 1 << 29
-"""No dump file is read beyond this size, packed or not."""
+"""Largest dump file that is read, before and after unpacking."""
 
 _GZIP = b"\x1f\x8b"
 _CHUNK_BYTES = 1 << 20
 
 
 def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
-    """The file's bytes, unpacked where they are gzip, whatever the file's name.
+    """The file's bytes, unpacked if they are gzip data, independent of the file's name.
 
     Raises:
-      DumpError: if it is missing, no regular file, unreadable, too large, or damaged gzip.
+      DumpError: the file is missing, not a regular file, unreadable, too large, or damaged gzip.
     """
     try:
         if not path.is_file():
-            found = "a directory" if path.is_dir() else "none" if not path.exists() else "none such"
-            raise DumpError(
-                f"{path}: expected a file, found {found}; give an .hlo.pb, a "
-                "*buffer-assignment.txt, or the directory of an XLA dump"
-            )
+            raise DumpError(f"{path}: expected a file, found {_kind_of(path)}; fix: {GIVE_DUMP}")
         if path.stat().st_size > limit_bytes:
             raise DumpError(_too_large(path, limit_bytes))
         data = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise DumpError(f"{str(path)!r}: expected a readable file, found: {error}") from None
+        raise DumpError(
+            f"{str(path)!r}: expected a readable file, found: {error}; fix: {GIVE_DUMP}"
+        ) from None
     if data.startswith(_GZIP):
         return _unpack(data, path, limit_bytes)
     return data
@@ -40,7 +39,7 @@ def read_source(path: Path) -> SourceText:
     """The file's text.
 
     Raises:
-      DumpError: as `read_bytes`, and for text that is not UTF-8.
+      DumpError: as for `read_bytes`, or the text is not UTF-8.
     """
     data = read_bytes(path)
     try:
@@ -48,13 +47,19 @@ def read_source(path: Path) -> SourceText:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DumpError(
-            f"{path}:{line}: expected UTF-8 text, found byte 0x{data[error.start]:02x}; the file "
-            "is binary or damaged: copy or dump it again"
+            f"{path}:{line}: expected UTF-8 text, found byte 0x{data[error.start]:02x}; "
+            "fix: copy or dump the file again; it is binary or damaged"
         ) from None
 
 
+def _kind_of(path: Path) -> str:
+    if path.is_dir():
+        return "a directory"
+    return "a special file" if path.exists() else "none"
+
+
 def _unpack(data: bytes, path: Path, limit_bytes: int) -> bytes:
-    """Unpacks gzip, member after member, and stops at the limit."""
+    """Unpack all members of gzip data, up to the limit."""
     unpacked: list[bytes] = []
     size = 0
     while data:
@@ -64,7 +69,8 @@ def _unpack(data: bytes, path: Path, limit_bytes: int) -> bytes:
                 chunk = unpacker.decompress(data, _CHUNK_BYTES)
             except zlib.error as error:
                 raise DumpError(
-                    f"{path}: expected gzip, found damaged data ({error}); copy or dump it again"
+                    f"{path}: expected gzip data, found damaged data ({error}); "
+                    "fix: copy or dump the file again"
                 ) from None
             data = unpacker.unconsumed_tail
             size += len(chunk)
@@ -73,7 +79,8 @@ def _unpack(data: bytes, path: Path, limit_bytes: int) -> bytes:
             unpacked.append(chunk)
             if not chunk and not data and not unpacker.eof:
                 raise DumpError(
-                    f"{path}: expected whole gzip data, found its end too early; copy it again"
+                    f"{path}: expected complete gzip data, found an early end; "
+                    "fix: copy the file again"
                 )
         data = unpacker.unused_data.lstrip(b"\0")
     return b"".join(unpacked)
@@ -81,6 +88,6 @@ def _unpack(data: bytes, path: Path, limit_bytes: int) -> bytes:
 
 def _too_large(path: Path, limit_bytes: int) -> str:
     return (
-        f"{path}: expected at most {limit_bytes} bytes unpacked, found more; no dump of a module "
-        "is so large: give the right file"
+        f"{path}: expected at most {limit_bytes} bytes unpacked, found more; "
+        "fix: give another file; no dump of a module is this large"
     )

@@ -1,6 +1,6 @@
-"""Which files of a folder belong to one module.
+"""Find the files of a folder that belong to one module.
 
-The names are in `xlapipe.platforms.dump_files`: those that XLA gives, such as
+The names are in `xlapipe.platforms.dump_files`: those that XLA writes, such as
 `module_0001.jit_f.sm_9.0a_gpu_after_optimizations-live-range.txt`, and those in a Dump, such as
 `live-range.txt`. Any of them may end in `.gz`.
 """
@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xlapipe.errors import DumpError
-from xlapipe.platforms.dump_files import (
-    DUMP_STEM,
-    OPTIMIZED_SUFFIXES,
-    Part,
-)
+from xlapipe.platforms.dump_files import DUMP_STEM, OPTIMIZED_SUFFIXES, Part
+from xlapipe.read.fixes import GIVE_DUMP
 
 # In a Dump the suffixes of buffer files stand alone, without a stem and its hyphen.
 _OPTIMIZED = {
@@ -35,7 +32,7 @@ _MODULE_ID = re.compile(r"module_\d+")
 
 @dataclass
 class DumpFiles:
-    """The files of one module; None for a part that the folder does not hold.
+    """The files of one module; None for a part that is not in the folder.
 
     Attributes:
       stem: the beginning that their names share.
@@ -63,7 +60,7 @@ def in_directory(directory: Path) -> DumpFiles:
     """The files of the one optimised module in a directory.
 
     Raises:
-      DumpError: the directory holds no optimised module, or several.
+      DumpError: the directory has no optimised module, or several.
     """
     names = _names(directory)
     modules = [
@@ -121,7 +118,7 @@ def beside(path: Path) -> DumpFiles:
 
 
 def _part_of(name: str) -> tuple[Part, str] | None:
-    """What a file of this name holds, and the stem of its module; None for other names."""
+    """The part in a file of this name, and the stem of its module; None for other names."""
     for part, pattern in _OPTIMIZED.items():
         match = pattern.fullmatch(name)
         if match is not None:
@@ -141,7 +138,9 @@ def _names(directory: Path) -> dict[str, Path]:
     try:
         paths = sorted(path for path in directory.iterdir() if path.is_file())
     except OSError as error:
-        raise DumpError(f"{directory}: expected a readable directory, found: {error}") from None
+        raise DumpError(
+            f"{directory}: expected a readable directory, found: {error}; fix: {GIVE_DUMP}"
+        ) from None
     names: dict[str, Path] = {}
     for path in paths:
         names.setdefault(_plain(path.name), path)

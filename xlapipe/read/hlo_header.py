@@ -1,4 +1,4 @@
-"""The head of an HLO text: the module's line and the tables of stack frames.
+"""Parse the header of an HLO text: the module's line and the tables of stack frames.
 
     HloModule jit_f, is_scheduled=true, input_output_alias={ {1}: (2, {}, may-alias) }, …
 
@@ -18,8 +18,9 @@ import re
 from dataclasses import dataclass
 
 from xlapipe.plan import InputOutputAlias
+from xlapipe.read.fixes import DUMP_AGAIN_OR_REPORT
 from xlapipe.read.hlo_syntax import attribute_values, fields, unquote
-from xlapipe.read.source_text import UNKNOWN, SourceText, int64, shape_index
+from xlapipe.read.source_text import SourceText, int64, shape_index
 from xlapipe.read.stack_frames import StackFrames
 
 _MODULE = re.compile(r"HloModule ([^\s,]+)")
@@ -33,7 +34,7 @@ Donor = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class HloHeader:
-    """What stands before the computations of an HLO text."""
+    """The part of an HLO text before the computations."""
 
     name: str
     aliases: tuple[InputOutputAlias, ...]
@@ -42,10 +43,10 @@ class HloHeader:
 
 
 def parse_header(source: SourceText) -> tuple[HloHeader, int]:
-    """The header, and the position of the first line behind it.
+    """The header, and the position of the first line after it.
 
     Raises:
-      DumpError: for a first line that is no module's, or a damaged table.
+      DumpError: the first line is not that of a module, or a table is damaged.
     """
     lines = source.lines
     position = 0
@@ -55,21 +56,21 @@ def parse_header(source: SourceText) -> tuple[HloHeader, int]:
     if match is None:
         source.fail_at(position + 1, "`HloModule name, …`")
     line, number = lines[position], position + 1
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     end = match.end()
     for name, start, stop in attribute_values(line, end):
-        found[name] = line[start:stop]
+        attributes[name] = line[start:stop]
         end = stop
     if end != len(line):
         source.fail_at(number, "attributes `, name=value` up to the end of the line")
-    aliases = _aliases(found.get("input_output_alias", "{}"), source, number)
-    donors = _donors(found.get("buffer_donor", "{}"), source, number)
+    aliases = _aliases(attributes.get("input_output_alias", "{}"), source, number)
+    donors = _donors(attributes.get("buffer_donor", "{}"), source, number)
     frames, position = _frames(source, position + 1)
     return HloHeader(match[1], aliases, donors, frames), position
 
 
 def sorted_aliases(aliases: list[InputOutputAlias]) -> tuple[InputOutputAlias, ...]:
-    """Aliases by output, as a Plan holds them."""
+    """Aliases in the order of a Plan: by output."""
     return tuple(sorted(aliases, key=lambda alias: alias.output_index or ()))
 
 
@@ -102,17 +103,17 @@ def _donors(text: str, source: SourceText, number: int) -> tuple[Donor, ...]:
 def _entries(
     pattern: re.Pattern[str], text: str, source: SourceText, number: int
 ) -> list[tuple[str, ...]]:
-    """Groups of `pattern`, which has to cover all that stands between the braces."""
+    """Groups of each match of `pattern`; the matches have to cover all text between the braces."""
     inner = text[1:-1].strip()
-    found: list[tuple[str, ...]] = []
+    entries: list[tuple[str, ...]] = []
     position = 0
     while position < len(inner):
         match = pattern.match(inner, position)
         if match is None:
             source.fail_at(number, "aliases `{1}: (2, {}, may-alias)` and donors `(0, {})`")
-        found.append(tuple(group or "" for group in match.groups()))
+        entries.append(tuple(group or "" for group in match.groups()))
         position = match.end()
-    return found
+    return entries
 
 
 def _frames(source: SourceText, position: int) -> tuple[StackFrames, int]:
@@ -139,7 +140,7 @@ def _frames(source: SourceText, position: int) -> tuple[StackFrames, int]:
         (_reference(source, number, text, "file_name_id", len(names)), number, text)
         for number, text in tables["FileLocations"]
     ]
-    # XLA prints a parent's id plus one, so that a root frame seems to be its own parent.
+    # If XLA prints parent ids plus one, a root frame seems to be its own parent.
     shifted = fields(tables["StackFrames"][0][1]).get("parent_frame_id") == "1"
     frames: list[tuple[str, int, int]] = []
     for number, text in tables["StackFrames"]:
@@ -159,11 +160,11 @@ def _name(source: SourceText, number: int, text: str) -> str:
 
 
 def _reference(source: SourceText, number: int, text: str, key: str, limit: int | None) -> int:
-    """The number under `key`, 0 where there is none."""
+    """The number for `key` in `text`; 0 if there is none."""
     value = fields(text).get(key, "0")
     if not value.isdecimal():
         source.fail_at(number, f"a number for {key}")
     reference = int64(value, source, number, key)
     if limit is not None and reference > limit:
-        source.fail(number, f"{key} of at most {limit}", value, UNKNOWN)
+        source.fail(number, f"{key} of at most {limit}", value, DUMP_AGAIN_OR_REPORT)
     return reference

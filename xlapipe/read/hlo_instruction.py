@@ -1,4 +1,4 @@
-"""One instruction of HLO text.
+"""Parse one instruction of HLO text.
 
     ROOT %dot.1 = f32[8,8]{1,0} dot(%a, %b), lhs_contracting_dims={1}, metadata={op_name="…"}
 
@@ -13,9 +13,10 @@ from xlapipe.plan import Instruction, SourceLine
 from xlapipe.plan.hlo import WITH_GROUPS, CollectiveGroups
 from xlapipe.read import backend_config
 from xlapipe.read.canonical_hlo import opcode_of
+from xlapipe.read.fixes import DUMP_AGAIN_OR_REPORT
 from xlapipe.read.hlo_syntax import attribute_values, bracket_end, fields, unquote
 from xlapipe.read.replica_groups import groups_of_text, pairs_of_text
-from xlapipe.read.source_text import UNKNOWN, SourceText, int64, shown, without_index_comments
+from xlapipe.read.source_text import SourceText, int64, shown, without_index_comments
 from xlapipe.read.stack_frames import StackFrames
 
 _HEAD = re.compile(r"\s*(ROOT )?%?([^\s=%{}()]+) = ")
@@ -24,8 +25,9 @@ _ANNOTATED_OPERAND = re.compile(r"%([^\s,#%{}()]+)((?:#\d+)*)")
 _CALLED = re.compile(r"[^\s,%{}]+")
 _NO_OPERANDS = frozenset({"constant", "parameter"})
 
-# XLA keeps a loop's body before its condition, and prints them the other way round.
-_CALLS = {
+# Order of called computations by attribute: XLA stores a loop's body before its condition, but
+# prints them the other way round.
+_CALL_ORDER = {
     "body": 0,
     "condition": 1,
     "true_computation": 2,
@@ -45,7 +47,7 @@ class _Metadata(TypedDict):
 
 
 class InstructionParser:
-    """Parses instructions of one file; it remembers the configs it has brought into order."""
+    """Parses the instructions of one file, with a cache of canonical backend configs."""
 
     def __init__(self, source: SourceText, frames: StackFrames) -> None:
         self._source = source
@@ -53,10 +55,10 @@ class InstructionParser:
         self._configs: dict[str, str] = {}
 
     def parse(self, text: str, number: int) -> tuple[Instruction, bool]:
-        """The instruction in `text`, which stands in line `number`, and whether it is the root.
+        """The instruction in `text`, from line `number`, and whether it is the root.
 
         Raises:
-          DumpError: for text of another form.
+          DumpError: the text is not an instruction.
         """
         text = without_index_comments(text)
         head = _HEAD.match(text)
@@ -75,11 +77,11 @@ class InstructionParser:
         if not end or "(" in (inside := text[operands_start : end - 1]) or '"' in inside:
             end = bracket_end(text, operands_start - 1)
         if end < 0:
-            self._source.fail_at(number, "a closing bracket behind the operands")
-        written = text[operands_start : end - 1]
+            self._source.fail_at(number, "a closing bracket after the operands")
+        operands_text = text[operands_start : end - 1]
         opcode = opcode_of(match[1])
         attributes = self._attributes(text, end, number)
-        operands, indices = ((), ()) if opcode in _NO_OPERANDS else _operands(written)
+        operands, indices = ((), ()) if opcode in _NO_OPERANDS else _operands(operands_text)
         if opcode == "get-tuple-element":
             index = attributes.get("index", "")
             if not index.isdecimal() or indices:
@@ -90,7 +92,9 @@ class InstructionParser:
             opcode=opcode,
             shape=text[shape_start:shape_end],
             operands=operands,
-            parameter_number=self._parameter(written, number) if opcode == "parameter" else None,
+            parameter_number=self._parameter(operands_text, number)
+            if opcode == "parameter"
+            else None,
             called_computations=_called(attributes),
             fusion_kind=attributes.get("kind") if opcode == "fusion" else None,
             custom_call_target=(
@@ -106,111 +110,113 @@ class InstructionParser:
         return instruction, head[1] is not None
 
     def _attributes(self, text: str, end: int, number: int) -> dict[str, str]:
-        found: dict[str, str] = {}
-        config = text.find(", backend_config={", end)
-        if config >= 0:
+        attributes: dict[str, str] = {}
+        config_start = text.find(", backend_config={", end)
+        if config_start >= 0:
             # Nearly always the last attribute, and the same text in many lines.
-            tail = text[config + 17 :]
-            known = self._configs.get(tail)
-            if known is None:
+            tail = text[config_start + len(", backend_config=") :]
+            canonical = self._configs.get(tail)
+            if canonical is None:
                 decoded = backend_config.decode_at(tail, 0)
                 if decoded is not None and decoded[1] == len(tail):
-                    known = self._configs[tail] = decoded[0]
-            if known is not None and _attributes_end(text, end, config, found):
-                found["backend_config"] = known
-                return found
-            found.clear()
+                    canonical = self._configs[tail] = decoded[0]
+            if canonical is not None and _read_attributes(text, end, config_start, attributes):
+                attributes["backend_config"] = canonical
+                return attributes
+            attributes.clear()
         for name, start, stop in attribute_values(text, end):
-            found[name] = text[start:stop]
+            attributes[name] = text[start:stop]
             end = stop
         if end != len(text):
             self._source.fail_at(number, "attributes `, name=value` up to the end of the line")
-        config_text = found.get("backend_config", "")
+        config_text = attributes.get("backend_config", "")
         if config_text.startswith('"'):
             config_text = unquote(config_text) or ""
-        found["backend_config"] = backend_config.canonical(config_text)
-        return found
+        attributes["backend_config"] = backend_config.canonical(config_text)
+        return attributes
 
     def _collective(self, attributes: dict[str, str], number: int) -> CollectiveGroups:
-        written = attributes.get("replica_groups", "{}")
-        if "device_ids" in attributes:  # behind a comma, so that it looks like the next attribute
-            written += f", device_ids={attributes['device_ids']}"
-        groups = groups_of_text(written)
+        groups_text = attributes.get("replica_groups", "{}")
+        if "device_ids" in attributes:  # follows a comma, so it is parsed as another attribute
+            groups_text += f", device_ids={attributes['device_ids']}"
+        groups = groups_of_text(groups_text)
         pairs = pairs_of_text(attributes.get("source_target_pairs", "{}"))
         channel = attributes.get("channel_id", "0")
         if groups is None or pairs is None or not channel.isdecimal():
-            self._source.fail(number, "replica groups", shown(written), UNKNOWN)
+            self._source.fail(number, "replica groups", shown(groups_text), DUMP_AGAIN_OR_REPORT)
         return CollectiveGroups(
             groups, pairs, int64(channel, self._source, number, "a channel id") or None
         )
 
-    def _parameter(self, written: str, number: int) -> int:
-        if not written.isdecimal():
-            self._source.fail(number, "the number of a parameter", shown(written), UNKNOWN)
-        return int64(written, self._source, number, "a parameter number")
+    def _parameter(self, text: str, number: int) -> int:
+        if not text.isdecimal():
+            self._source.fail(
+                number, "the number of a parameter", shown(text), DUMP_AGAIN_OR_REPORT
+            )
+        return int64(text, self._source, number, "a parameter number")
 
     def _metadata(self, text: str | None, number: int) -> _Metadata:
         if text is None:
             return {"op_name": None, "source": None}
-        found = fields(text)
+        metadata = fields(text)
         source: SourceLine | None = None
-        frame = found.get("stack_frame_id", "0")
-        line = found.get("source_line", "0")
+        frame = metadata.get("stack_frame_id", "0")
+        line = metadata.get("source_line", "0")
         if not (frame.isdecimal() and line.isdecimal()):
             self._source.fail_at(number, "numbers for stack_frame_id and source_line")
         if frame != "0":
             source = self._frames.source_line(int64(frame, self._source, number, "a frame id"))
-        if source is None and found.get("source_file"):
+        if source is None and metadata.get("source_file"):
             source = SourceLine(
-                found["source_file"], int64(line, self._source, number, "a line number")
+                metadata["source_file"], int64(line, self._source, number, "a line number")
             )
-        return {"op_name": found.get("op_name") or None, "source": source}
+        return {"op_name": metadata.get("op_name") or None, "source": source}
 
 
-def _attributes_end(text: str, start: int, stop: int, found: dict[str, str]) -> bool:
-    """Puts the attributes before `stop` into `found`; False where they end elsewhere."""
+def _read_attributes(text: str, start: int, stop: int, attributes: dict[str, str]) -> bool:
+    """Put the attributes from `start` into `attributes`; False if they do not end at `stop`."""
     end = start
     for name, value, value_end in attribute_values(text[:stop], start):
-        found[name] = text[value:value_end]
+        attributes[name] = text[value:value_end]
         end = value_end
     return end == stop
 
 
-def _operands(written: str) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
-    """Names, and which elements of tuples they are; nothing of the latter if all are whole."""
-    if "%" in written:
-        found = _ANNOTATED_OPERAND.findall(written)
+def _operands(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
+    """Operands' names and tuple indices; no indices if all operands are whole values."""
+    if "%" in text:
+        operands = _ANNOTATED_OPERAND.findall(text)
     else:
-        parts = (part.split()[-1] for part in _split(written) if part.split())
-        found = [(name, mark + index) for name, mark, index in (p.partition("#") for p in parts)]
-    names = tuple([name for name, _ in found])
-    if "#" not in written:
+        parts = (part.split()[-1] for part in _split(text) if part.split())
+        operands = [(name, mark + index) for name, mark, index in (p.partition("#") for p in parts)]
+    names = tuple([name for name, _ in operands])
+    if "#" not in text:
         return names, ()
-    # An index has few digits: no tuple has a million elements.
+    # No tuple has a million elements; a damaged index may have any number of digits.
     return names, tuple(
-        tuple(int(digits[-6:]) for digits in path.split("#")[1:]) for _, path in found
+        tuple(int(digits[-6:]) for digits in path.split("#")[1:]) for _, path in operands
     )
 
 
-def _split(written: str) -> list[str]:
-    """Splits at the commas outside brackets."""
+def _split(text: str) -> list[str]:
+    """Split at the commas outside brackets."""
     parts: list[str] = []
     start = depth = 0
-    for position, character in enumerate(written):
+    for position, character in enumerate(text):
         if character in "([{":
             depth += 1
         elif character in ")]}":
             depth -= 1
         elif character == "," and depth == 0:
-            parts.append(written[start:position])
+            parts.append(text[start:position])
             start = position + 1
-    parts.append(written[start:])
+    parts.append(text[start:])
     return parts
 
 
 def _called(attributes: dict[str, str]) -> tuple[str, ...]:
-    names = [name for name in attributes if name in _CALLS]
+    names = [name for name in attributes if name in _CALL_ORDER]
     if not names:
         return ()
-    names.sort(key=_CALLS.__getitem__)
+    names.sort(key=_CALL_ORDER.__getitem__)
     return tuple(called for name in names for called in _CALLED.findall(attributes[name]))

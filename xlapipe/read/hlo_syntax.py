@@ -1,9 +1,9 @@
-"""Brackets, quoted strings and attributes in a line of HLO text."""
+"""Parse brackets, quoted strings and attributes in a line of HLO text."""
 
 import re
 from collections.abc import Iterator
 
-# A string without an end takes all that follows, or every quote in it would be tried again.
+# An unterminated string matches up to the end; otherwise each of its quotes would be tried again.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}()\[\]]')
 _FLAT = re.compile(r'\{[^{}"]*(?:"(?:[^"\\]|\\.)*"[^{}"]*)*\}')
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -16,11 +16,11 @@ _OPENING = "{(["
 
 
 def bracket_end(text: str, start: int) -> int:
-    """Position behind the bracket that closes the one at `start`, or -1.
+    """Position after the bracket that closes the one at `start`, or -1.
 
     Brackets inside quoted strings do not count.
     """
-    # Most brackets hold no others, and this costs a fifth of counting them.
+    # Most brackets are not nested, and this takes a fifth of the time of counting.
     if flat := _FLAT.match(text, start):
         return flat.end()
     depth = 0
@@ -38,9 +38,9 @@ def bracket_end(text: str, start: int) -> int:
 
 
 def attribute_values(text: str, start: int) -> Iterator[tuple[str, int, int]]:
-    """Yields (name, start, end) of each `, name=value` from `start` on.
+    """Yield (name, start, end) of each `, name=value` from `start` on.
 
-    The caller sees that everything was read by the last `end`: it stops at what it cannot read.
+    It stops at text of another form; the caller compares the last `end` with the text's length.
     """
     while match := _ATTRIBUTE.match(text, start):
         value = match.end()
@@ -52,7 +52,7 @@ def attribute_values(text: str, start: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _value_end(text: str, start: int) -> int:
-    """End of an attribute's value, which may hold spaces and brackets, or -1."""
+    """End of an attribute's value, which may contain spaces and brackets, or -1."""
     position = start
     while position < len(text):
         character = text[position]
@@ -79,7 +79,7 @@ def _value_end(text: str, start: int) -> int:
 
 
 def fields(text: str) -> dict[str, str]:
-    """`{a="x" b=1}` of metadata or of the stack frame tables, strings unquoted."""
+    """Fields of `{a="x" b=1}` in metadata or stack frame tables, with strings unquoted."""
     return {
         name: unescape(value[1:-1]) if value.startswith('"') else value
         for name, value in _FIELD.findall(text)
@@ -87,13 +87,13 @@ def fields(text: str) -> dict[str, str]:
 
 
 def unquote(text: str) -> str | None:
-    """The string that `text` quotes, or None where it is no quoted string."""
+    """The string that `text` quotes; None if it is not a quoted string."""
     match = _STRING.fullmatch(text)
     return None if match is None else unescape(match[1])
 
 
 def unescape(text: str) -> str:
-    """Undoes absl::CEscape, with which XLA prints strings byte by byte."""
+    """Undo absl::CEscape, which XLA applies to the bytes of strings."""
     if "\\" not in text:
         return text
     return _ESCAPE.sub(_unescaped, text.encode()).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""`HloLiveRange`: the last section of an old buffer-assignment text, or `-live-range.txt`.
+"""Parse `HloLiveRange`: the last section of an old buffer-assignment text, or `-live-range.txt`.
 
     HloLiveRange (max 3):
       InstructionSequence:
@@ -8,9 +8,9 @@
       Live ranges at 1 (peak):
         x.1{}: 16 bytes (cumulative: 16 bytes)
 
-Up to jaxlib 0.9 the peak's lines name and measure the instruction that defines the value instead,
-so that a tuple stands there once for each of its parts alive, with the size of its table. A
-breakdown by stack trace follows in later versions; it repeats the peak and is not read.
+Up to jaxlib 0.9 the lines of the peak list the defining instruction instead of the value, so a
+tuple is listed once per live element, each time with the size of its table. In later versions a
+breakdown by stack trace follows; it repeats the peak and is not read.
 """
 
 import re
@@ -18,7 +18,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from xlapipe.plan import LiveRange, LiveRanges
-from xlapipe.read.source_text import CUT, UNKNOWN, SourceText, int64, shown
+from xlapipe.read.fixes import COPY_AGAIN, DUMP_AGAIN_OR_REPORT
+from xlapipe.read.source_text import SourceText, int64, shown
 
 _HEADING = re.compile(r"HloLiveRange \(max (\d+)\):")
 _SEQUENCE_HEADING = "  InstructionSequence:"
@@ -33,7 +34,7 @@ _BREAKDOWN = "  Stack trace breakdown"
 
 
 def find_live_ranges(source: SourceText) -> int | None:
-    """The position of the section's heading among the lines, or None."""
+    """Position (from 0) of the line with the section's heading, or None."""
     if "HloLiveRange" not in source.text:
         return None
     for position, line in enumerate(source.lines):
@@ -42,15 +43,15 @@ def find_live_ranges(source: SourceText) -> int | None:
     return None
 
 
-def parse_live_ranges(source: SourceText, start: int, values: Mapping[str, int]) -> LiveRanges:
-    """Reads the section whose heading is line `start` (from 0).
+def parse_live_ranges(source: SourceText, start: int, size_bytes: Mapping[str, int]) -> LiveRanges:
+    """Parse the section whose heading is line `start` (from 0).
 
     Args:
-      values: sizes of the values in the buffer assignment by name. The live ranges print `x{}`
-        for an array and for the table of a tuple alike; the assignment prints `x` for the array.
+      size_bytes: sizes of the values in the buffer assignment, by name. Live ranges print `x{}`
+        for an array and for the table of a tuple; the assignment prints `x` for an array.
 
     Raises:
-      DumpError: for a line of another form, a position out of bounds, or a section cut short.
+      DumpError: a line has another form, a position is out of bounds, or the section is cut short.
     """
     lines = source.lines
     match = _HEADING.fullmatch(lines[start]) if start < len(lines) else None
@@ -61,15 +62,15 @@ def parse_live_ranges(source: SourceText, start: int, values: Mapping[str, int])
     if len(schedule) != last:
         source.fail(
             position,
-            f"{last} positions, as the heading `HloLiveRange (max {last})` says",
+            f"{last} positions, as in the heading `HloLiveRange (max {last})`",
             str(len(schedule)),
-            CUT,
+            COPY_AGAIN,
         )
-    ranges, position = _parse_ranges(source, position, last, values)
+    ranges, position = _parse_ranges(source, position, last, size_bytes)
     peak_position: int | None = None
     peak_bytes: int | None = None
     if position < len(lines) and lines[position].startswith("  Live ranges at "):
-        peak_position, peak_bytes, position = _parse_peak(source, position, values, ranges)
+        peak_position, peak_bytes, position = _parse_peak(source, position, size_bytes, ranges)
     else:
         source.fail_at(position + 1, "`  Live ranges at N (peak):`")
     if position < len(lines) and lines[position] and not lines[position].startswith(_BREAKDOWN):
@@ -94,7 +95,7 @@ def _parse_sequence(source: SourceText, position: int) -> tuple[tuple[str, ...],
 
 
 def _parse_ranges(
-    source: SourceText, position: int, last: int, values: Mapping[str, int]
+    source: SourceText, position: int, last: int, size_bytes: Mapping[str, int]
 ) -> tuple[tuple[LiveRange, ...], int]:
     lines = source.lines
     position += 1
@@ -104,16 +105,16 @@ def _parse_ranges(
         start = int64(start_text, source, position + 1, "a position")
         end = int64(end_text, source, position + 1, "a position")
         if not start <= end <= last:
-            source.fail_at(position + 1, f"a live range in order within 0 to {last}")
-        ranges.append(LiveRange(_value_name(name, index, values), start, end))
+            source.fail_at(position + 1, f"a live range with 0 <= start <= end <= {last}")
+        ranges.append(LiveRange(_value_name(name, index, size_bytes), start, end))
         position += 1
     if len({live.name for live in ranges}) != len(ranges):
-        source.fail(position, "one live range for a value", "a value twice", UNKNOWN)
+        source.fail(position, "one live range per value", "a value twice", DUMP_AGAIN_OR_REPORT)
     return tuple(ranges), position
 
 
 def _parse_peak(
-    source: SourceText, position: int, values: Mapping[str, int], ranges: tuple[LiveRange, ...]
+    source: SourceText, position: int, size_bytes: Mapping[str, int], ranges: tuple[LiveRange, ...]
 ) -> tuple[int, int, int]:
     lines = source.lines
     heading = position + 1
@@ -128,15 +129,15 @@ def _parse_peak(
     while position < len(lines) and (match := _PEAK_VALUE.fullmatch(lines[position])):
         name, index, size, cumulative = match.groups()
         by_value = index is not None
-        size_bytes = int64(size, source, position + 1, "a size")
-        peak_bytes += size_bytes
+        value_bytes = int64(size, source, position + 1, "a size")
+        peak_bytes += value_bytes
         if index is not None:
-            name = _value_name(name, index, values)
-            if values.get(name, size_bytes) != size_bytes:
-                source.fail_at(position + 1, f"the {values[name]} bytes of the assignment")
+            name = _value_name(name, index, size_bytes)
+            if size_bytes.get(name, value_bytes) != value_bytes:
+                source.fail_at(position + 1, f"the {size_bytes[name]} bytes of the assignment")
         listed[name] += 1
         if cumulative is not None and int(cumulative[:20]) != peak_bytes:
-            source.fail_at(position + 1, f"a cumulative sum of {peak_bytes}")
+            source.fail_at(position + 1, f"a cumulative sum of {peak_bytes} bytes")
         position += 1
     alive = Counter(
         live.name if by_value else live.name.partition("{")[0]
@@ -147,14 +148,14 @@ def _parse_peak(
         differing = sorted({*(alive - listed), *(listed - alive)})
         source.fail(
             heading,
-            f"the {alive.total()} values that the live ranges show alive at {peak_position}",
-            f"{listed.total()}, different in {shown(', '.join(differing))}",
-            CUT,
+            f"the {alive.total()} values that are alive at {peak_position} by their live ranges",
+            f"{listed.total()} values, differing in {shown(', '.join(differing))}",
+            COPY_AGAIN,
         )
     return peak_position, peak_bytes, position
 
 
-def _value_name(name: str, index: str, values: Mapping[str, int]) -> str:
-    if index == "{}" and name + index not in values:
+def _value_name(name: str, index: str, size_bytes: Mapping[str, int]) -> str:
+    if index == "{}" and name + index not in size_bytes:
         return name
     return name + index

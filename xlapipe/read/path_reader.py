@@ -1,4 +1,4 @@
-"""Reading a path: a proto, a text, or the directory of a dump."""
+"""Read the plan at a path: a proto, a text, or the directory of a dump."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from xlapipe.plan import Plan
 from xlapipe.plan.verify import verify
 from xlapipe.read.file_contents import read_bytes, read_source
-from xlapipe.read.files import DumpFiles, beside, in_directory
+from xlapipe.read.files import DumpFiles, files_at
 from xlapipe.read.source_text import SourceText
 from xlapipe.read.text_reader import DumpTexts, live_ranges_of, read_text, total_of
 from xlapipe.read.thunk_text import parse_thunks
@@ -17,42 +17,42 @@ def read_path(path: Path) -> Plan:
 
     Args:
       path: an `.hlo.pb`, a `*buffer-assignment.txt` (either may be gzip), or a directory with one
-        optimised module, of which the proto is read where there is one. Total, live ranges and
-        thunks come from the texts that lie beside either.
+        optimised module, of which the proto is read if there is one. XLA's total, live ranges and
+        thunks are read from the texts in the same folder.
 
     Raises:
-      DumpError: for what is missing, damaged, ambiguous or of an unknown form.
-      PlanMismatchError: for a plan that breaks an invariant, or XLA's total.
+      DumpError: a file is missing, damaged, ambiguous or in an unknown form.
+      PlanMismatchError: the plan breaks an invariant or disagrees with XLA's total.
     """
-    files = in_directory(path) if path.is_dir() else beside(path)
+    files = files_at(path)
     if files.proto is not None:
         return _read_proto_files(files, files.proto)
-    assert files.assignment is not None  # in_directory and beside find one of the two
+    assert files.assignment is not None  # files_at finds one of the two
     return read_text(
         DumpTexts(
             assignment=read_source(files.assignment),
-            values=_optional(files.values),
-            live_range=_optional(files.live_range),
-            hlo=_optional(files.hlo),
-            thunks=_optional(files.thunks),
+            values=_source_or_none(files.values),
+            live_range=_source_or_none(files.live_range),
+            hlo=_source_or_none(files.hlo),
+            thunks=_source_or_none(files.thunks),
         )
     )
 
 
 def _read_proto_files(files: DumpFiles, path: Path) -> Plan:
-    from xlapipe.read.proto_reader import parse_proto  # as in xlapipe.read: not for a text
+    from xlapipe.read.proto_reader import parse_proto  # imported late, as in xlapipe.read
 
     plan = parse_proto(read_bytes(path), where=str(path))
-    assignment, thunks = _optional(files.assignment), _optional(files.thunks)
+    assignment, thunks = _source_or_none(files.assignment), _source_or_none(files.thunks)
     plan = replace(
         plan,
-        total_bytes_used=total_of(assignment, _optional(files.values)),
-        live_ranges=live_ranges_of(plan.allocations, _optional(files.live_range), assignment),
+        total_bytes_used=total_of(assignment, _source_or_none(files.values)),
+        live_ranges=live_ranges_of(plan.allocations, _source_or_none(files.live_range), assignment),
         thunks=parse_thunks(thunks) if thunks else None,
     )
     verify(plan, where=str(path))
     return plan
 
 
-def _optional(path: Path | None) -> SourceText | None:
+def _source_or_none(path: Path | None) -> SourceText | None:
     return None if path is None else read_source(path)

@@ -1,4 +1,4 @@
-"""HloModuleProto → HloModule."""
+"""Convert an HloModuleProto to an HloModule."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from xlapipe.plan import Computation, HloModule, InputOutputAlias, Instruction, 
 from xlapipe.plan.hlo import WITH_GROUPS, CollectiveGroups
 from xlapipe.read import backend_config
 from xlapipe.read.canonical_hlo import in_call_order, without_tuple_elements
+from xlapipe.read.fixes import DUMP_AGAIN
 from xlapipe.read.hlo_header import Donor, sorted_aliases
 from xlapipe.read.hlo_proto import (
     HloComputationProto,
@@ -21,16 +22,15 @@ from xlapipe.read.proto_shapes import Shapes
 from xlapipe.read.stack_frames import StackFrames
 
 _MUST_ALIAS = 2
-_AGAIN = "the file is damaged: dump the module again"
 
 
 @dataclass(frozen=True)
 class ProtoModule:
-    """A module, and where its instructions are found for the buffer assignment.
+    """A module, and an index of its instructions for reading the buffer assignment.
 
     Attributes:
-      defined: (name, shape's wire form) of each instruction by id.
-      defined_by_name: the same by name, for dumps of before 2022, which name instructions.
+      defined: (name, wire form of the shape) of each instruction, by id.
+      defined_by_name: the same by name; dumps from before 2022 refer to instructions by name.
     """
 
     module: HloModule
@@ -41,7 +41,7 @@ class ProtoModule:
 
 
 class ModuleReader:
-    """Reads one module; it remembers what many instructions share."""
+    """Reads one module, with caches for data that many instructions share."""
 
     def __init__(self, proto: HloModuleProto, shapes: Shapes, where: str) -> None:
         self._proto = proto
@@ -54,16 +54,20 @@ class ModuleReader:
         self._frames = self._read_frames()
 
     def read(self) -> ProtoModule:
-        """Raises DumpError where ids lead nowhere or names are double."""
+        """The module.
+
+        Raises:
+          DumpError: the proto refers to unknown ids, or ids or names are not distinct.
+        """
         proto = self._proto
         if len(self._computations) != len(proto.computations):
-            self._fail("an id for each computation", "one id twice")
+            self._fail("distinct ids of computations", "one id twice")
         order = proto.schedule.sequences
         defined: dict[int, tuple[str, bytes]] = {}
         computations: dict[str, Computation] = {}
         count = 0
         for computation in proto.computations:
-            # Once into a list: protobuf makes a new object for each look at an element.
+            # Convert to a list once: protobuf makes a new object for each access to an element.
             instructions = list(computation.instructions)
             count += len(instructions)
             names: dict[int, str] = {}
@@ -73,12 +77,12 @@ class ModuleReader:
                 defined[identifier] = (name, instruction.shape)
             scheduled = order[computation.id].instruction_ids if computation.id in order else None
             if computation.name in computations:
-                self._fail("a computation's name once", f"{computation.name!r} twice")
+                self._fail("distinct names of computations", f"{computation.name!r} twice")
             computations[computation.name] = self._computation(
                 computation, instructions, names, scheduled
             )
         if count != len(defined):
-            self._fail("an id for each instruction", "one id twice")
+            self._fail("distinct ids of instructions", "one id twice")
         entry = self._computations.get(proto.entry_computation_id, proto.entry_computation_name)
         if entry not in computations:
             self._fail("the entry computation", f"no computation {entry!r}")
@@ -96,7 +100,7 @@ class ModuleReader:
         )
 
     def _fail(self, expected: str, found: str) -> NoReturn:
-        raise DumpError(f"{self._where}: expected {expected}, found {found}; {_AGAIN}")
+        raise DumpError(f"{self._where}: expected {expected}, found {found}; fix: {DUMP_AGAIN}")
 
     def _computation(
         self,
@@ -113,7 +117,8 @@ class ModuleReader:
         root = names.get(proto.root_id)
         if root is None or len(set(names.values())) != len(protos):
             self._fail(
-                f"a root and distinct names in computation {proto.name!r}", "none, or one twice"
+                f"a root and distinct names in computation {proto.name!r}",
+                "no root, or a name twice",
             )
         instructions = tuple(by_id.values())
         if scheduled is not None:
@@ -121,7 +126,7 @@ class ModuleReader:
             if len(sequence) != len(by_id) or set(sequence) != by_id.keys():
                 self._fail(
                     f"a schedule of the {len(by_id)} instructions of {proto.name!r}",
-                    f"one of {len(sequence)} that differ",
+                    f"a schedule of {len(sequence)} other instructions",
                 )
             instructions = tuple(by_id[identifier] for identifier in sequence)
         return Computation(proto.name, without_tuple_elements(instructions, root), root)
@@ -130,9 +135,9 @@ class ModuleReader:
         self, proto: HloInstructionProto, names: Mapping[int, str], computation: str
     ) -> Instruction:
         opcode, config = proto.opcode, proto.backend_config
-        known_config = self._configs.get(config) if config else ""
-        if known_config is None:
-            known_config = self._configs[config] = backend_config.canonical(
+        canonical_config = self._configs.get(config) if config else ""
+        if canonical_config is None:
+            canonical_config = self._configs[config] = backend_config.canonical(
                 config.decode("utf-8", "replace")
             )
         try:
@@ -141,8 +146,8 @@ class ModuleReader:
         except KeyError as error:
             raise DumpError(
                 f"{self._where}: expected operands in computation {computation!r} and called "
-                f"computations for instruction {proto.name!r}, found id {error}, which leads "
-                f"nowhere; {_AGAIN}"
+                f"computations for instruction {proto.name!r}, found unknown id {error}; "
+                f"fix: {DUMP_AGAIN}"
             ) from None
         metadata = proto.metadata
         return Instruction(
@@ -156,7 +161,7 @@ class ModuleReader:
             proto.custom_call_target if opcode == "custom-call" else None,
             metadata.op_name or None,
             self._source(metadata),
-            known_config,
+            canonical_config,
             self._collective(proto) if opcode in WITH_GROUPS else None,
             ((proto.tuple_index,),) if opcode == "get-tuple-element" else (),
         )
@@ -164,7 +169,7 @@ class ModuleReader:
     def _collective(self, proto: HloInstructionProto) -> CollectiveGroups:
         groups = groups_of_proto(proto)
         if groups is None:
-            self._fail(f"replica groups of {proto.name!r}", "numbers that make none")
+            self._fail(f"replica groups of {proto.name!r}", "numbers that do not fit together")
         return CollectiveGroups(
             groups,
             tuple((pair.source, pair.target) for pair in proto.source_target_pairs),
@@ -197,14 +202,14 @@ class ModuleReader:
         locations = []
         for location in index.file_locations:
             if not 0 <= location.file_name_id <= len(names):
-                self._fail(f"at most {len(names)} file names", f"id {location.file_name_id}")
+                self._fail(f"file name ids up to {len(names)}", f"id {location.file_name_id}")
             name = names[location.file_name_id - 1] if location.file_name_id else ""
             locations.append((name, location.line))
         frames = []
         for frame in index.stack_frames:
             at, parent = frame.file_location_id, frame.parent_frame_id
             if not (0 <= at <= len(locations) and 0 <= parent <= len(index.stack_frames)):
-                self._fail("stack frames that name one another", f"location {at}, parent {parent}")
+                self._fail("known ids in stack frames", f"location {at}, parent {parent}")
             name, line = locations[at - 1] if at else ("", 0)
             frames.append((name, line, parent))
         return StackFrames(frames)

@@ -5,7 +5,8 @@ from google.protobuf.message import DecodeError
 from xlapipe.errors import DumpError
 from xlapipe.plan import AllocationKind, BufferAllocation, HloModule, LogicalBuffer, Plan
 from xlapipe.plan.verify import verify
-from xlapipe.read.allocations_text import in_order
+from xlapipe.read.allocations_text import in_plan_order
+from xlapipe.read.fixes import DUMP_AGAIN, GIVE_PROTO
 from xlapipe.read.hlo_proto import (
     BufferAllocationProto,
     BufferAssignmentProto,
@@ -15,10 +16,8 @@ from xlapipe.read.hlo_proto import (
 from xlapipe.read.proto_module import ModuleReader, ProtoModule
 from xlapipe.read.proto_shapes import Shapes
 
-_GIVE = "give the *_gpu_after_optimizations.hlo.pb that --xla_dump_hlo_as_proto writes"
-_AGAIN = "the file is damaged: dump the module again"
-
-Defined = tuple[str, str, int]
+_NamedValue = tuple[str, str, int]
+"""Name, shape and size in bytes of a logical buffer."""
 
 
 def read_proto(data: bytes, *, where: str) -> Plan:
@@ -27,12 +26,12 @@ def read_proto(data: bytes, *, where: str) -> Plan:
     XLA's total, live ranges and thunks are not in the proto: `read_path` adds them.
 
     Args:
-      where: the file, for messages.
+      where: the file, for error messages.
 
     Raises:
-      DumpError: for bytes that are no HloProto, one without a buffer assignment, or one whose
-        ids lead nowhere.
-      PlanMismatchError: for a plan that breaks an invariant.
+      DumpError: the bytes are not an HloProto, or the proto has no buffer assignment or refers to
+        unknown ids.
+      PlanMismatchError: the plan breaks an invariant.
     """
     plan = parse_proto(data, where=where)
     verify(plan, where=where)
@@ -40,12 +39,12 @@ def read_proto(data: bytes, *, where: str) -> Plan:
 
 
 def parse_proto(data: bytes, *, where: str) -> Plan:
-    """As `read_proto`, without the check of the whole."""
+    """Like `read_proto`, without checking the plan's invariants."""
     proto = _parse(data, where)
     if not proto.buffer_assignment.buffer_allocations:
         raise DumpError(
-            f"{where}: expected a module with a buffer assignment, found none, as before "
-            f"optimisation; {_GIVE}"
+            f"{where}: expected a module with a buffer assignment, found none, as in a module "
+            f"before optimisation; fix: {GIVE_PROTO}"
         )
     shapes = Shapes(where)
     module = ModuleReader(proto.hlo_module, shapes, where).read()
@@ -58,63 +57,68 @@ def parse_proto(data: bytes, *, where: str) -> Plan:
 
 
 def read_module(data: bytes, *, where: str) -> HloModule:
-    """The module of a serialised HloProto of any stage, before optimisation too.
+    """The module of a serialised HloProto of any stage, also before optimisation.
 
     Raises:
-      DumpError: for bytes that are no HloProto, or whose ids lead nowhere.
+      DumpError: the bytes are not an HloProto, or the proto refers to unknown ids.
     """
     return ModuleReader(_parse(data, where).hlo_module, Shapes(where), where).read().module
 
 
 def _parse(data: bytes, where: str) -> HloProto:
     if not data:
-        raise DumpError(f"{where}: expected an HloProto, found an empty file; {_GIVE}")
+        raise DumpError(f"{where}: expected an HloProto, found an empty file; fix: {GIVE_PROTO}")
     try:
         proto = HloProto.FromString(data)
     except (DecodeError, ValueError) as error:  # ValueError: text that is not UTF-8
         raise DumpError(
-            f"{where}: expected an HloProto, found bytes that are none ({error}); {_GIVE}"
+            f"{where}: expected an HloProto, found other bytes ({error}); fix: {GIVE_PROTO}"
         ) from None
     if not proto.hlo_module.computations:
-        raise DumpError(f"{where}: expected an HloProto with a module, found none; {_GIVE}")
+        raise DumpError(
+            f"{where}: expected an HloProto with a module, found none; fix: {GIVE_PROTO}"
+        )
     return proto
 
 
 def _allocations(
     proto: BufferAssignmentProto, module: ProtoModule, shapes: Shapes, where: str
 ) -> tuple[BufferAllocation, ...]:
-    buffers: dict[int, Defined] = {}
+    buffers: dict[int, _NamedValue] = {}
     for buffer in proto.logical_buffers:
         if buffer.id in buffers:
-            raise DumpError(f"{where}: expected logical buffer {buffer.id} once; {_AGAIN}")
-        buffers[buffer.id] = _defined(buffer, module, shapes, where)
+            raise DumpError(
+                f"{where}: expected distinct ids of logical buffers, found {buffer.id} twice; "
+                f"fix: {DUMP_AGAIN}"
+            )
+        buffers[buffer.id] = _named_value(buffer, module, shapes, where)
     allocations = []
     for position, allocation in enumerate(proto.buffer_allocations):
         if allocation.index != position:
             raise DumpError(
-                f"{where}: expected allocation {position}, as they are numbered in order, found "
-                f"allocation {allocation.index}; {_AGAIN}"
+                f"{where}: expected allocation {position}, since numbers are consecutive, found "
+                f"allocation {allocation.index}; fix: {DUMP_AGAIN}"
             )
         allocations.append(_allocation(allocation, buffers, where))
     return tuple(allocations)
 
 
-def _defined(
+def _named_value(
     buffer: LogicalBufferProto, module: ProtoModule, shapes: Shapes, where: str
-) -> Defined:
-    """(name, shape, size) of a logical buffer."""
+) -> _NamedValue:
     location = buffer.defined_at
-    found = (
+    definition = (
         module.defined_by_name.get(location.instruction_name)
         if location.instruction_name and not location.instruction_id
         else module.defined.get(location.instruction_id)
     )
-    if found is None:
+    if definition is None:
         raise DumpError(
             f"{where}: expected the instruction that defines logical buffer {buffer.id}, found "
-            f"no instruction {location.instruction_name or location.instruction_id}; {_AGAIN}"
+            f"no instruction {location.instruction_name or location.instruction_id}; "
+            f"fix: {DUMP_AGAIN}"
         )
-    name, wire = found
+    name, wire = definition
     index = tuple(location.shape_index)
     shape = shapes.part(wire, index, name) if index else shapes.text(wire)
     if shapes.is_tuple(wire):
@@ -123,17 +127,17 @@ def _defined(
 
 
 def _allocation(
-    proto: BufferAllocationProto, buffers: dict[int, Defined], where: str
+    proto: BufferAllocationProto, buffers: dict[int, _NamedValue], where: str
 ) -> BufferAllocation:
     values = []
     for assigned in proto.assigned:
-        found = buffers.get(assigned.logical_buffer_id)
-        if found is None:
+        buffer = buffers.get(assigned.logical_buffer_id)
+        if buffer is None:
             raise DumpError(
                 f"{where}: expected the logical buffers of allocation {proto.index}, found no "
-                f"buffer {assigned.logical_buffer_id}; {_AGAIN}"
+                f"buffer {assigned.logical_buffer_id}; fix: {DUMP_AGAIN}"
             )
-        name, shape, _ = found
+        name, shape, _ = buffer
         values.append(LogicalBuffer(name, assigned.offset, assigned.size, shape))
     is_parameter = proto.is_entry_computation_parameter
     flags = (
@@ -146,10 +150,10 @@ def _allocation(
     return BufferAllocation(
         index=proto.index,
         size_bytes=proto.size,
-        # XLA prints what is no other kind as preallocated-temp; the proto has no field for it.
+        # XLA prints allocations of no other kind as preallocated-temp; the proto has no such field.
         kinds=kinds or (AllocationKind.PREALLOCATED_TEMP,),
         parameter_number=proto.parameter_number if is_parameter else None,
         parameter_shape_index=tuple(proto.parameter_shape_index) if is_parameter else (),
         color=proto.color,
-        values=in_order(values),
+        values=in_plan_order(values),
     )

@@ -1,4 +1,4 @@
-"""Replica groups of the proto; see `xlapipe.read.replica_groups` for the one form."""
+"""Read the replica groups of a proto into the form of `xlapipe.read.replica_groups`."""
 
 from xlapipe.read.hlo_proto import (
     HloInstructionProto,
@@ -9,19 +9,19 @@ from xlapipe.read.replica_groups import Axis, Groups, iota_groups, mesh_groups
 
 
 def groups_of_proto(proto: HloInstructionProto) -> Groups | None:
-    """The groups of an instruction, in whichever of its fields they are; None where impossible."""
+    """The groups of an instruction, from any of its fields; None if the numbers do not fit."""
     if proto.HasField("iota_collective_device_list"):
-        return _iota_of(proto.iota_collective_device_list)
+        return _iota_groups(proto.iota_collective_device_list)
     if proto.HasField("mesh_axes_replica_group_list"):
-        return _mesh_of(proto.mesh_axes_replica_group_list)
-    listed = proto.collective_device_list
-    if listed.HasField("iota_replica_group_list"):
-        return _iota_of(listed.iota_replica_group_list)
-    groups = listed.replica_groups or proto.replica_groups
+        return _mesh_groups(proto.mesh_axes_replica_group_list)
+    device_list = proto.collective_device_list
+    if device_list.HasField("iota_replica_group_list"):
+        return _iota_groups(device_list.iota_replica_group_list)
+    groups = device_list.replica_groups or proto.replica_groups
     return tuple(tuple(group.replica_ids) for group in groups)
 
 
-def _iota_of(proto: IotaReplicaGroupListProto) -> Groups | None:
+def _iota_groups(proto: IotaReplicaGroupListProto) -> Groups | None:
     return iota_groups(
         proto.num_replica_groups,
         proto.num_devices_per_group,
@@ -30,7 +30,7 @@ def _iota_of(proto: IotaReplicaGroupListProto) -> Groups | None:
     )
 
 
-def _mesh_of(proto: MeshAxesReplicaGroupListProto) -> Groups | None:
+def _mesh_groups(proto: MeshAxesReplicaGroupListProto) -> Groups | None:
     refs: list[Axis] = [
         (
             axis.mesh_axis_index,

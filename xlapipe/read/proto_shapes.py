@@ -1,8 +1,9 @@
-"""Shapes of the proto as XLA prints them: `bf16[8,128]{1,0:S(1)}`, `(f32[], s8[16]{0})`."""
+"""Convert shapes of the proto to XLA's text form: `bf16[8,128]{1,0:S(1)}`, `(f32[], s8[16]{0})`."""
 
 from google.protobuf.message import DecodeError
 
 from xlapipe.errors import DumpError
+from xlapipe.read.fixes import DUMP_AGAIN, DUMP_AGAIN_OR_REPORT
 from xlapipe.read.hlo_proto import ShapeProto
 
 _TUPLE = 13
@@ -21,10 +22,10 @@ _COMBINED_TILE = -1
 
 
 class Shapes:
-    """Texts of shapes, by their wire form: a module repeats few shapes many times.
+    """Texts of shapes, cached by wire form: a module repeats few shapes many times.
 
     Args:
-      where: the file, for messages.
+      where: the file, for error messages.
     """
 
     def __init__(self, where: str) -> None:
@@ -37,35 +38,36 @@ class Shapes:
         """The shape as text.
 
         Raises:
-          DumpError: for bytes that are no shape, or a type that xlapipe does not know.
+          DumpError: the bytes are not a shape, or xlapipe does not know the element type.
         """
-        found = self._texts.get(wire)
-        if found is None:
-            found = self._texts[wire] = _text(self._parse(wire), self._where)
-        return found
+        text = self._texts.get(wire)
+        if text is None:
+            text = self._texts[wire] = _text(self._parse(wire), self._where)
+        return text
 
     def is_tuple(self, wire: bytes) -> bool:
         return self._parse(wire).element_type == _TUPLE
 
     def part(self, wire: bytes, index: tuple[int, ...], name: str) -> str:
-        """Text of the part at `index` of the shape of instruction `name`.
+        """Text of the element at `index` of the shape of instruction `name`.
 
         Raises:
-          DumpError: if the shape has no such part.
+          DumpError: the shape has no such element.
         """
         key = (wire, index)
-        found = self._parts.get(key)
-        if found is None:
+        text = self._parts.get(key)
+        if text is None:
             shape = self._parse(wire)
             for step in index:
                 if not 0 <= step < len(shape.tuple_shapes):
                     raise DumpError(
                         f"{self._where}: expected a shape index within {name}, whose shape is "
-                        f"{self.text(wire)}, found {list(index)}; dump the module again"
+                        f"{self.text(wire)}, found {list(index)}; "
+                        f"fix: {DUMP_AGAIN}"
                     )
                 shape = shape.tuple_shapes[step]
-            found = self._parts[key] = _text(shape, self._where)
-        return found
+            text = self._parts[key] = _text(shape, self._where)
+        return text
 
     def _parse(self, wire: bytes) -> ShapeProto:
         shape = self._parsed.get(wire)
@@ -74,8 +76,8 @@ class Shapes:
                 shape = ShapeProto.FromString(wire)
             except DecodeError as error:
                 raise DumpError(
-                    f"{self._where}: expected a shape, found bytes that are none ({error}); "
-                    "dump the module again"
+                    f"{self._where}: expected a shape, found other bytes ({error}); "
+                    f"fix: {DUMP_AGAIN}"
                 ) from None
             self._parsed[wire] = shape
         return shape
@@ -106,34 +108,36 @@ def _text(shape: ShapeProto, where: str) -> str:
 def _layout(shape: ShapeProto, where: str) -> str:
     layout = shape.layout
     order = ",".join(map(str, layout.minor_to_major))
-    rest = ""
+    attributes = ""
     if layout.dim_level_types and any(layout.dim_level_types):
-        rest += "D(" + ",".join(_LEVELS.get(level, "?") for level in layout.dim_level_types) + ")"
+        attributes += (
+            "D(" + ",".join(_LEVELS.get(level, "?") for level in layout.dim_level_types) + ")"
+        )
     if layout.tiles:
-        rest += "T" + "".join(
+        attributes += "T" + "".join(
             "(" + ",".join("*" if d == _COMBINED_TILE else str(d) for d in tile.dimensions) + ")"
             for tile in layout.tiles
         )
     if layout.tail_padding_alignment_in_elements not in (0, 1):
-        rest += f"L({layout.tail_padding_alignment_in_elements})"
+        attributes += f"L({layout.tail_padding_alignment_in_elements})"
     if layout.index_primitive_type:
-        rest += f"#({_element(layout.index_primitive_type, where)})"
+        attributes += f"#({_element(layout.index_primitive_type, where)})"
     if layout.pointer_primitive_type:
-        rest += f"*({_element(layout.pointer_primitive_type, where)})"
+        attributes += f"*({_element(layout.pointer_primitive_type, where)})"
     if layout.element_size_in_bits:
-        rest += f"E({layout.element_size_in_bits})"
+        attributes += f"E({layout.element_size_in_bits})"
     if layout.memory_space:
-        rest += f"S({layout.memory_space})"
+        attributes += f"S({layout.memory_space})"
     if layout.split_configs:
-        rest += "SC" + "".join(
+        attributes += "SC" + "".join(
             f"({split.dimension}:{','.join(map(str, split.split_indices))})"
             for split in layout.split_configs
         )
     if layout.HasField("physical_shape"):
-        rest += f"P({_text(layout.physical_shape, where)})"
+        attributes += f"P({_text(layout.physical_shape, where)})"
     if layout.dynamic_shape_metadata_prefix_bytes:
-        rest += f"M({layout.dynamic_shape_metadata_prefix_bytes})"
-    return f"{{{order}:{rest}}}" if rest else f"{{{order}}}"
+        attributes += f"M({layout.dynamic_shape_metadata_prefix_bytes})"
+    return f"{{{order}:{attributes}}}" if attributes else f"{{{order}}}"
 
 
 def _element(number: int, where: str) -> str:
@@ -141,6 +145,6 @@ def _element(number: int, where: str) -> str:
     if element is None:
         raise DumpError(
             f"{where}: expected an element type that xlapipe knows, found number {number}; "
-            "the file is damaged, or XLA has a new type: report it"
+            f"fix: {DUMP_AGAIN_OR_REPORT}"
         )
     return element

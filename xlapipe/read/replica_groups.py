@@ -1,10 +1,10 @@
-"""Replica groups of a collective: three spellings, in text and in proto, brought into one form.
+"""Parse the replica groups of a collective, which XLA spells in three ways in text and proto.
 
     {{0,1},{2,3}}              lists of device ids
     [4,2]<=[2,4]T(1,0)         an iota: 0 to 7 as [2,4], transposed, as 4 groups of 2
-    mesh['a'=2,'b'=4] {'b'}    the axes of a mesh along which devices join (jax 0.11 and later)
+    mesh['a'=2,'b'=4] {'b'}    the axes of a mesh along which devices are grouped (from jax 0.11 on)
 
-The one form is a tuple of groups, each a tuple of ids. XLA's own expansions are in
+The result is a tuple of groups, each a tuple of device ids. XLA's own expansion is in
 `xla/hlo/ir/replica_group.cc`.
 """
 
@@ -15,10 +15,10 @@ from math import prod
 
 Groups = tuple[tuple[int, ...], ...]
 Axis = tuple[int, tuple[int, int] | None]
-"""A mesh axis by its place, and (pre-size, size) of a part of it."""
+"""Index of a mesh axis, and (pre-size, size) of a part of the axis or None for all of it."""
 
-# More devices than any machine has: a damaged number must not take the memory.
-_MOST_DEVICES = 1 << 20
+# More devices than any system has, so that a damaged number cannot exhaust memory.
+_MAX_DEVICES = 1 << 20
 _LISTS = re.compile(r"\{\s*(?:\{[\d,\s]*\}\s*,?\s*)*\}")
 _LIST = re.compile(r"\{([\d,\s]*)\}")
 _IOTA = re.compile(r"\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
@@ -34,35 +34,33 @@ _REF = re.compile(rf"({_NAME})(?::\((\d+)\)(\d+))?(?:,|$)")
 
 @lru_cache(maxsize=1024)
 def groups_of_text(text: str) -> Groups | None:
-    """The groups that `replica_groups=` names; None for text of another form.
+    """The groups in the text of `replica_groups=`; None for text of another form.
 
     >>> groups_of_text("[2,2]<=[4]"), groups_of_text("{{0,1}}"), groups_of_text("{}")
     (((0, 1), (2, 3)), ((0, 1),), ())
     """
     text = text.strip()
     if _LISTS.fullmatch(text):
-        return tuple(
-            ids for found in _LIST.findall(text[1:-1]) if (ids := _numbers(found)) is not None
-        )
+        return tuple(_numbers(ids) for ids in _LIST.findall(text[1:-1]))
     if iota := _IOTA.fullmatch(text):
         count, size = int(iota[1]), int(iota[2])
         return iota_groups(count, size, _numbers(iota[3]), _numbers(iota[4] or ""))
     if mesh := _MESH.fullmatch(text):
         axes = [(name.strip("'"), int(size)) for name, size in _AXIS.findall(mesh["axes"])]
-        places = {name: place for place, (name, _) in enumerate(axes)}
+        axis_index = {name: index for index, (name, _) in enumerate(axes)}
         refs: list[Axis] = []
         for name, pre_size, size in _REF.findall(mesh["refs"]):
-            if name.strip("'") not in places:
+            if name.strip("'") not in axis_index:
                 return None
             part = (int(pre_size), int(size)) if size else None
-            refs.append((places[name.strip("'")], part))
+            refs.append((axis_index[name.strip("'")], part))
         ids = _numbers(re.sub(r"[\[\]{}]", " ", mesh["ids"] or ""))
         return mesh_groups(tuple(size for _, size in axes), tuple(refs), ids)
     return None
 
 
 def pairs_of_text(text: str) -> tuple[tuple[int, int], ...] | None:
-    """The pairs that `source_target_pairs=` names; None for text of another form."""
+    """The pairs in the text of `source_target_pairs=`; None for text of another form."""
     groups = groups_of_text(text)
     if groups is None or any(len(group) != 2 for group in groups):
         return None
@@ -77,10 +75,17 @@ def _numbers(text: str) -> tuple[int, ...]:
 def iota_groups(
     count: int, size: int, dims: tuple[int, ...], permutation: tuple[int, ...] = ()
 ) -> Groups | None:
-    """0, 1, … as an array of `dims`, its axes permuted, in groups; None where that is none."""
+    """Device ids 0, 1, … as an array of shape `dims`, with permuted axes, in groups.
+
+    Args:
+      count, size: number of groups, and devices per group.
+
+    Returns:
+      The groups; None if the numbers do not fit together.
+    """
     permutation = permutation or tuple(range(len(dims)))
     devices = count * size
-    if not 0 < devices <= _MOST_DEVICES or prod(dims) != devices:
+    if not 0 < devices <= _MAX_DEVICES or prod(dims) != devices:
         return None
     if sorted(permutation) != list(range(len(dims))):
         return None
@@ -92,26 +97,29 @@ def iota_groups(
 def mesh_groups(
     sizes: tuple[int, ...], refs: tuple[Axis, ...], device_ids: tuple[int, ...] = ()
 ) -> Groups | None:
-    """Groups of the devices of a mesh that differ only along `refs`; None where that is none.
+    """Groups of the devices of a mesh that differ only along the axes `refs`.
 
     Args:
-      sizes: of the mesh's axes, the last one fastest.
-      refs: the axes. A part (pre-size p, size s) of an axis of size n is the middle one of the
-        axis as [p, s, n / (p s)].
-      device_ids: of the devices in the mesh's order; 0, 1, … where none are given.
+      sizes: sizes of the mesh's axes; the last axis varies fastest.
+      refs: the axes. A part (pre-size p, size s) of an axis of size n is the middle dimension of
+        the axis reshaped to [p, s, n / (p s)].
+      device_ids: the devices in the mesh's order; empty for 0, 1, ….
+
+    Returns:
+      The groups; None if the numbers do not fit together.
     """
     devices = prod(sizes)
-    if not 0 < devices <= _MOST_DEVICES or len(device_ids) not in (0, devices):
+    if not 0 < devices <= _MAX_DEVICES or len(device_ids) not in (0, devices):
         return None
     dims: list[int] = []
     grouped: list[int] = []
-    for place, size in enumerate(sizes):
-        parts = [part for axis, part in refs if axis == place]
+    for index, size in enumerate(sizes):
+        parts = [part for axis, part in refs if axis == index]
         split = _split(size, parts)
         if split is None:
             return None
-        for extent, joined in split:
-            if joined:
+        for extent, is_grouped in split:
+            if is_grouped:
                 grouped.append(len(dims))
             dims.append(extent)
     if any(not 0 <= axis < len(sizes) for axis, _ in refs):
@@ -123,27 +131,27 @@ def mesh_groups(
 
 
 def _split(size: int, parts: Sequence[tuple[int, int] | None]) -> list[tuple[int, bool]] | None:
-    """An axis as (extent, whether devices join along it), from the slowest to the fastest."""
+    """An axis as (extent, whether devices are grouped along it), slowest dimension first."""
     if not parts:
         return [(size, False)]
     if None in parts:
         return [(size, True)] if len(parts) == 1 else None
     split: list[tuple[int, bool]] = []
-    before = 1
+    covered = 1
     for pre_size, extent in sorted(part for part in parts if part is not None):
-        if pre_size < before or pre_size % before or extent < 1:
+        if pre_size < covered or pre_size % covered or extent < 1:
             return None
-        if pre_size > before:
-            split.append((pre_size // before, False))
+        if pre_size > covered:
+            split.append((pre_size // covered, False))
         split.append((extent, True))
-        before = pre_size * extent
-    if size % before:
+        covered = pre_size * extent
+    if size % covered:
         return None
-    return [*split, (size // before, False)] if size > before else split
+    return [*split, (size // covered, False)] if size > covered else split
 
 
 def _transposed(flat: Sequence[int], dims: Sequence[int], permutation: Sequence[int]) -> list[int]:
-    """A row-major array's elements after its axes were permuted."""
+    """The elements of a row-major array after a permutation of its axes."""
     strides = [prod(dims[axis + 1 :]) for axis in range(len(dims))]
     positions = [0]
     for axis in permutation:

@@ -1,4 +1,4 @@
-"""From a stack frame to the line of the program's own code."""
+"""Find the line of the program's own code for a stack frame."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ _LIBRARY_FOLDERS = ("site-packages", "dist-packages")
 
 
 class StackFrames:
-    """Stack frames by their ids, which count from 1.
+    """Stack frames by id; ids count from 1.
 
     Args:
       frames: (file, line, id of the parent frame or 0) of each frame.
@@ -16,13 +16,13 @@ class StackFrames:
 
     def __init__(self, frames: Sequence[tuple[str, int, int]] = ()) -> None:
         self._frames = frames
-        # Nearest own code from each frame outward, itself included; filled when asked for.
-        self._own: dict[int, SourceLine | None] = {}
+        # Nearest own code from each frame outward, including the frame itself; filled on demand.
+        self._own_line: dict[int, SourceLine | None] = {}
 
     def source_line(self, frame_id: int) -> SourceLine | None:
-        """Innermost frame outside installed libraries; the innermost where all are inside.
+        """Line of the innermost frame outside installed libraries, or else of the innermost frame.
 
-        None for id 0 and for an id that the dump does not hold.
+        None for id 0 and for an id that is not in the dump.
         """
         if not 0 < frame_id <= len(self._frames):
             return None
@@ -33,22 +33,22 @@ class StackFrames:
         return SourceLine(file, line)
 
     def _own_code(self, frame_id: int) -> SourceLine | None:
-        passed: list[int] = []
-        found: SourceLine | None = None
+        visited: list[int] = []
+        own_line: SourceLine | None = None
         while 0 < frame_id <= len(self._frames):
-            if frame_id in self._own:
-                found = self._own[frame_id]
+            if frame_id in self._own_line:
+                own_line = self._own_line[frame_id]
                 break
-            self._own[frame_id] = None  # ends a circle of frames
-            passed.append(frame_id)
+            self._own_line[frame_id] = None  # so that a cycle of frames ends
+            visited.append(frame_id)
             file, line, parent = self._frames[frame_id - 1]
             if is_own_code(file):
-                found = SourceLine(file, line)
+                own_line = SourceLine(file, line)
                 break
             frame_id = parent
-        for frame in passed:
-            self._own[frame] = found
-        return found
+        for visited_id in visited:
+            self._own_line[visited_id] = own_line
+        return own_line
 
 
 def is_own_code(file: str) -> bool:

@@ -1,4 +1,4 @@
-"""The text reader: buffer-assignment text of any version, with the texts that lie beside it."""
+"""The text reader: buffer-assignment text of any version, with the texts in the same folder."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class DumpTexts:
     """Texts of one module's dump.
 
     Attributes:
-      assignment: `*buffer-assignment.txt`; up to jaxlib 0.9 it holds the next two as well.
+      assignment: `*buffer-assignment.txt`; up to jaxlib 0.9 it contains the next two as well.
       values: `*buffer-assignment-values.txt`.
       live_range: `*live-range.txt`.
       hlo: `*after_optimizations.txt`.
@@ -33,23 +33,23 @@ class DumpTexts:
 
 
 def read_text(texts: DumpTexts) -> Plan:
-    """The plan that the texts tell of; a part that none of them holds is None.
+    """The plan in the texts; a part that is in none of them is None.
 
     Raises:
-      DumpError: for text of another form, or cut short.
-      PlanMismatchError: for a plan that breaks an invariant, or XLA's total.
+      DumpError: a text has another form or is cut short.
+      PlanMismatchError: the plan breaks an invariant or disagrees with XLA's total.
     """
     assignment = texts.assignment
     allocations, end = parse_allocations(assignment)
     total = total_of(assignment, texts.values)
     if total is None:
         raise DumpError(
-            f"{assignment.where}:{end}: expected `Total bytes used: N` behind the allocations, or "
-            "in a *buffer-assignment-values.txt beside this file, found neither; the file is cut "
-            "short, or the values file (jaxlib 0.10 and later write it) is missing: copy both"
+            f"{assignment.where}:{end}: expected `Total bytes used: N` after the allocations, or "
+            "in a *buffer-assignment-values.txt next to this file, found neither; fix: copy the "
+            "whole file and, for jaxlib 0.10 or later, the values file as well"
         )
     parsed = parse_hlo(texts.hlo) if texts.hlo else None
-    # The old layout is read in full even where it is not needed, to notice where it is cut.
+    # Used values are parsed even if not needed, to detect an old file that is cut short.
     values = parse_used_values(assignment, allocations)
     if values is None and parsed is None and texts.values is not None:
         values = parse_used_values(texts.values, allocations)
@@ -67,21 +67,25 @@ def read_text(texts: DumpTexts) -> Plan:
 
 
 def total_of(assignment: SourceText | None, values: SourceText | None) -> int | None:
-    """XLA's own total, which stands in one of the two texts, or None where neither is there.
+    """XLA's own total, from either of the two texts; None if neither has it.
 
     Raises:
-      DumpError: where the values file has none, or the two differ.
+      DumpError: the values file has no total, or the two totals differ.
     """
-    here = find_total(assignment) if assignment else None
+    total = find_total(assignment) if assignment else None
     if values is None:
-        return here
-    there = find_total(values)
-    if there is None:
+        return total
+    values_total = find_total(values)
+    if values_total is None:
         values.fail(1, "`Total bytes used: N`", "none", "copy or dump the file again")
-    if here is not None and here != there:
-        values.fail(1, f"the total {here} of the buffer assignment", str(there), "they are not of "
-                    "one compile: dump the module again into an empty directory")  # fmt: skip
-    return there
+    if total is not None and total != values_total:
+        values.fail(
+            1,
+            f"the total {total} of the buffer assignment",
+            str(values_total),
+            "dump the module again into an empty directory; the files are from two compiles",
+        )
+    return values_total
 
 
 def live_ranges_of(
@@ -89,16 +93,16 @@ def live_ranges_of(
     live_range: SourceText | None,
     assignment: SourceText | None,
 ) -> LiveRanges | None:
-    """Live ranges of the file of their own, or of the end of an old buffer assignment."""
-    values = {
+    """Live ranges from their separate file, or from the end of an old buffer assignment."""
+    size_bytes = {
         value.name: value.size_bytes for allocation in allocations for value in allocation.values
     }
     if live_range is not None:
-        start = next((at for at, line in enumerate(live_range.lines) if line.strip()), 0)
-        return parse_live_ranges(live_range, start, values)
+        start = next((i for i, line in enumerate(live_range.lines) if line.strip()), 0)
+        return parse_live_ranges(live_range, start, size_bytes)
     if assignment is None:
         return None
     start_in_assignment = find_live_ranges(assignment)
     if start_in_assignment is None:
         return None
-    return parse_live_ranges(assignment, start_in_assignment, values)
+    return parse_live_ranges(assignment, start_in_assignment, size_bytes)

@@ -1,18 +1,19 @@
-"""The thunk sequence: `*thunk_sequence_after_thunk_passes.txt` or `*thunk_sequence.txt`.
+"""Parse the thunk sequence: `*thunk_sequence_after_thunk_passes.txt` or `*thunk_sequence.txt`.
 
     004: kWhile   [prev=003 (1) | next=015 (1)]
     condition:
         005: kCustomKernel [source | sink] compare grid: [1, 1, 1] threads: [1, 1, 1]
 
-A thunk is nested in the thunk before it that is indented less. Labels (`condition:`, `body:`,
-`branch_0:`) are indented irregularly and say nothing that a Thunk holds.
+A thunk is nested in the nearest thunk above it with less indentation. Labels (`condition:`,
+`body:`, `branch_0:`) are indented irregularly; a Thunk does not need them.
 """
 
 import re
 
 from xlapipe.plan import Thunk
 from xlapipe.platforms import PLATFORMS
-from xlapipe.read.source_text import CUT, SourceText, int64, shown
+from xlapipe.read.fixes import COPY_AGAIN, DUMP_AGAIN
+from xlapipe.read.source_text import SourceText, int64, shown
 
 _THUNK = re.compile(
     r"(?P<indent> *)(?:(?P<id>\d+): )?(?P<kind>k[A-Z][A-Za-z0-9]*)"
@@ -27,15 +28,15 @@ _REFERENCE = re.compile(r"(?:prev|next)=(\d+)")
 
 
 def parse_thunks(source: SourceText) -> tuple[Thunk, ...]:
-    """Every thunk in the order of the file, nested ones included.
+    """Every thunk, including nested ones, in the order of the file.
 
     Raises:
-      DumpError: for a line of another form, or a thunk that another names and that is missing.
+      DumpError: a line has another form, or a thunk that another one names is missing.
     """
     thunks: list[Thunk] = []
     indents: list[int] = []
     known: set[str] = set()
-    named: dict[str, int] = {}
+    line_of_reference: dict[str, int] = {}
     for number, line in enumerate(source.lines, start=1):
         match = _THUNK.fullmatch(line)
         if match is None:
@@ -50,29 +51,33 @@ def parse_thunks(source: SourceText) -> tuple[Thunk, ...]:
         if match["id"] is not None:
             known.add(match["id"])
         for reference in _REFERENCE.findall(match["order"] or ""):
-            named.setdefault(reference, number)
-    for reference, number in named.items():
+            line_of_reference.setdefault(reference, number)
+    for reference, number in line_of_reference.items():
         if reference not in known:
-            source.fail(number, f"a thunk {reference}, which this line names", "none", CUT)
-    _check_whole(source, thunks, sorted(int64(known_id, source, 1, "an id") for known_id in known))
+            source.fail(number, f"a thunk {reference}, which this line names", "none", COPY_AGAIN)
+    _check_complete(
+        source, thunks, sorted(int64(known_id, source, 1, "an id") for known_id in known)
+    )
     if source.text and not source.text.endswith("\n"):
-        source.fail(len(source.lines), "a line end behind the last thunk", "none", CUT)
+        source.fail(len(source.lines), "a line end after the last thunk", "none", COPY_AGAIN)
     if not thunks and not source.text.strip():
-        source.fail(1, "a thunk sequence", shown(source.text), "dump the module again")
+        source.fail(1, "a thunk sequence", shown(source.text), DUMP_AGAIN)
     return tuple(thunks)
 
 
-def _check_whole(source: SourceText, thunks: list[Thunk], ids: list[int]) -> None:
-    """Notices lines that are missing, as far as the others tell.
+def _check_complete(source: SourceText, thunks: list[Thunk], ids: list[int]) -> None:
+    """Raise a DumpError if the other lines show that some are missing.
 
-    XLA numbers thunks from 1; 0 is every command buffer.
+    XLA numbers thunks from 1; every command buffer has number 0.
     """
     end = len(source.lines)
-    missing = next((at for at, found in enumerate(filter(None, ids), start=1) if at != found), None)
+    missing = next(
+        (number for number, id_ in enumerate(filter(None, ids), start=1) if number != id_), None
+    )
     if missing is not None:
-        source.fail(end, f"a thunk {missing:03}, as they are numbered", "none", CUT)
+        source.fail(end, f"a thunk {missing:03}, since numbers are consecutive", "none", COPY_AGAIN)
     if thunks and thunks[-1].kind in _HOLDERS:
-        source.fail(end, f"the thunks that {thunks[-1].kind} holds", "the end", CUT)
+        source.fail(end, f"the thunks nested in {thunks[-1].kind}", "no more", COPY_AGAIN)
     pending: set[str] = set()
     for thunk in thunks:
         if match := _ASYNC_ID.search(thunk.detail):
@@ -81,4 +86,4 @@ def _check_whole(source: SourceText, thunks: list[Thunk], ids: list[int]) -> Non
             elif thunk.kind == "kAsyncDone":
                 pending.discard(match[1])
     if pending:
-        source.fail(end, f"kAsyncDone of async_id={min(pending)}", "the end", CUT)
+        source.fail(end, f"kAsyncDone with async_id={min(pending)}", "no more", COPY_AGAIN)

@@ -1,4 +1,4 @@
-"""A minimal, private copy of XLA's HloProto and the code generated from it."""
+"""A minimal private copy of XLA's HloProto, and the code generated from it."""
 
 import warnings
 
