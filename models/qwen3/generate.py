@@ -1,6 +1,6 @@
-"""`python -m models.qwen3.generate`: text from a Qwen3 checkpoint. Prints; nothing else here does.
+"""`python -m models.qwen3.generate`: generates text with a Qwen3 checkpoint.
 
-Exit codes: 0 good, 2 bad input.
+Exit codes: 0 success, 2 bad input.
 """
 
 import argparse
@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from xlapipe.errors import XlapipeError
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"generate: error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader of our output went away (`| head`); leave stdout nothing to flush.
+        # The reader of stdout has closed it (`| head`): Python must not flush to it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -49,60 +49,86 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m models.qwen3.generate",
-        description="Generate text with a Qwen3 dense checkpoint in Hugging Face form.",
-        epilog="Tokens are greedy unless --temperature, --top-k, --top-p or --seed is given; "
-        "those of them that are not given are then as in the checkpoint's generation_config.json.",
+        description="Generate text with a dense Qwen3 checkpoint in Hugging Face format.",
+        epilog="Decoding is greedy unless --temperature, --top-k, --top-p or --seed is given. If "
+        "any of them is given, the others default to the checkpoint's generation_config.json.",
     )
-    add = parser.add_argument
+    _add_generation_options(parser.add_argument)
+    build = parser.add_argument_group("building executables in advance, with or without a GPU")
+    _add_build_options(build.add_argument)
+    return parser
+
+
+def _add_generation_options(add: Callable[..., argparse.Action]) -> None:
     add(
         "--checkpoint",
         type=Path,
         metavar="DIR",
-        help="config.json, safetensors, tokenizer.json; default: a small one of random weights",
+        help="folder with config.json, safetensors and tokenizer.json; default: a small model "
+        "with random weights",
     )
-    add("--prompt", action="append", metavar="TEXT", help="may be repeated: all are run at once")
-    add("--prompt-ids", action="append", metavar="1,2,3", help="token ids instead; repeatable")
-    add("--chat", action="store_true", help="put each prompt into the checkpoint's chat template")
-    add("--system", metavar="TEXT", help="with --chat: what the system says")
-    add("--no-thinking", action="store_true", help="with --chat: enable_thinking=False")
-    add("--max-new-tokens", type=int, default=None, metavar="N", help="default: 64")
-    add("--greedy", action="store_true", help="the likeliest token, which is the default")
-    add("--temperature", type=float, metavar="T", help="above 0")
-    add("--top-k", type=int, metavar="K", help="of the K likeliest; 0 for all")
-    add("--top-p", type=float, metavar="P", help="of the likeliest that reach mass P; in (0, 1]")
-    add("--seed", type=int, metavar="N", help="draws are the same for a seed; default: 0")
-    add("--dtype", choices=("float32", "bfloat16"), help="default: the checkpoint's")
-    add("--cache-length", type=int, metavar="S", help="slots for each sequence; default: enough")
-    add("--memory-limit", type=int, metavar="BYTES", help="default: what the device tells")
+    add("--prompt", action="append", metavar="TEXT", help="repeatable; prompts run as one batch")
+    add("--prompt-ids", action="append", metavar="1,2,3", help="token ids of a prompt; repeatable")
+    add("--chat", action="store_true", help="insert prompts into the checkpoint's chat template")
+    add("--system", metavar="TEXT", help="system message; with --chat only")
+    add("--no-thinking", action="store_true", help="enable_thinking=False; with --chat only")
+    add("--max-new-tokens", type=int, metavar="N", help="for each prompt; default: 64")
+    add("--greedy", action="store_true", help="take the most probable token; the default")
+    add("--temperature", type=float, metavar="T", help="divide logits by T, above 0")
+    add("--top-k", type=int, metavar="K", help="keep the K most probable tokens; 0 keeps all")
+    add(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="nucleus sampling: keep the top tokens with total probability P, in (0, 1]",
+    )
+    add("--seed", type=int, metavar="N", help="random seed; same seed, same tokens; default: 0")
+    add("--dtype", choices=("float32", "bfloat16"), help="default: the checkpoint's dtype")
+    add(
+        "--cache-length",
+        type=int,
+        metavar="S",
+        help="cache slots per sequence; default: enough for prompts and new tokens",
+    )
+    add(
+        "--memory-limit",
+        type=int,
+        metavar="BYTES",
+        help="available device memory; default: as reported by the device",
+    )
     add(
         "--no-hopper-kernels",
         dest="hopper_kernels",
         action="store_false",
-        help="on Hopper too, prompts by the kernels for any GPU",
+        help="on Hopper, run prompts with the kernels for any GPU",
     )
-    add("--executables", type=Path, metavar="DIR", help="use what --build-executables made")
+    add("--executables", type=Path, metavar="DIR", help="run executables of --build-executables")
     add("--json", action="store_true", help="print JSON")
-    build = parser.add_argument_group("building ahead, with or without a GPU")
-    add = build.add_argument
-    add("--build-executables", type=Path, metavar="DIR", help="compile into DIR, and stop")
-    add("--target", default=None, help="a name of `xlapipe targets`, or `attached`; default: h200")
-    add("--gemm", choices=("auto", "cublas", "triton"), help="default: auto if attached, or cublas")
+
+
+def _add_build_options(add: Callable[..., argparse.Action]) -> None:
+    add("--build-executables", type=Path, metavar="DIR", help="compile into DIR, and exit")
+    add("--target", help="a target of `xlapipe targets`, or `attached`; default: h200")
+    add(
+        "--gemm",
+        choices=("auto", "cublas", "triton"),
+        help="GEMM policy; default: auto with --target attached, else cublas",
+    )
     add(
         "--autotune-lock",
         type=Path,
         action="append",
         metavar="PATH",
-        help="a device's autotune results for a program, or a folder of them; repeatable",
+        help="a program's autotune lock, or a folder of locks; repeatable",
     )
-    add("--batch", type=int, metavar="N", help="prompts at once; default: 1")
+    add("--batch", type=int, metavar="N", help="prompts per batch; default: 1")
     add(
         "--prompt-length",
         type=int,
         action="append",
         metavar="T",
-        help="longest prompt, rounded up to a power of two; repeatable; default: 512",
+        help="longest prompt in tokens, rounded up to a power of two; repeatable; default: 512",
     )
-    return parser
 
 
 if __name__ == "__main__":

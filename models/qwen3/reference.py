@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from models.qwen3.argument_bytes import ReferenceSizes
 from models.qwen3.config import Qwen3Config
 from models.qwen3.modules.cache import write_slots
 from models.qwen3.modules.model import Qwen3
 from models.qwen3.modules.rope import rotation_from_table
-from models.qwen3.sizes import ReferenceSizes
 from models.qwen3.steps import Params, abstract_model
 
 Keys: TypeAlias = Float[Array, "T K H"]

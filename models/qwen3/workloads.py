@@ -1,18 +1,20 @@
 """The workloads that xlapipe compiles. Building one allocates nothing."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from models.qwen3 import expectations
-from models.qwen3.checkpoint.config_json import read_config
+from models.qwen3.argument_bytes import ReferenceSizes
+from models.qwen3.checkpoint.config_files import read_config
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
 from models.qwen3.generation.decode_loop import abstract_state, decode_loop, prompt_step
 from models.qwen3.modules.cache import Cache, init_cache
 from models.qwen3.reference import reference_args, reference_step
-from models.qwen3.sizes import ReferenceSizes
 from models.qwen3.steps import (
     Implementation,
     abstract_model,
@@ -116,7 +118,7 @@ def qwen3_generate(
     cache_length: int = 2048,
     steps: int = 16,
     candidates: int | None = 1,
-    config: Qwen3Config | str = QWEN3_0_6B,
+    config: Qwen3Config | Mapping[str, Any] | str = QWEN3_0_6B,
     dtype: str | None = None,
     implementation: Implementation | None = None,
 ) -> Workload:
@@ -161,7 +163,7 @@ def qwen3_prompts(
     length: int = 128,
     cache_length: int = 2048,
     candidates: int | None = 1,
-    config: Qwen3Config | str = QWEN3_0_6B,
+    config: Qwen3Config | Mapping[str, Any] | str = QWEN3_0_6B,
     dtype: str | None = None,
     implementation: Implementation | None = None,
 ) -> Workload:
@@ -203,10 +205,14 @@ def qwen3_prompts_hopper(
     return qwen3_prompts(layers, batch, length, cache_length, implementation="hopper")
 
 
-def _config_of(config: Qwen3Config | str, layers: int | None, dtype: str | None) -> Qwen3Config:
+def _config_of(
+    config: Qwen3Config | Mapping[str, Any] | str, layers: int | None, dtype: str | None
+) -> Qwen3Config:
     if isinstance(config, str):
         config = read_config(Path(config), dtype=dtype)
-    elif dtype is not None:
+    elif not isinstance(config, Qwen3Config):
+        config = Qwen3Config(**config)
+    if dtype is not None:
         config = replace(config, dtype=dtype)
     return config if layers is None else replace(config, num_hidden_layers=layers)
 

@@ -1,9 +1,9 @@
-"""Loads a checkpoint, for a parent that watches this process's memory.
+"""Loads a checkpoint, for a parent process that measures this process's memory.
 
     python loading_child.py FOLDER HOW
 
 HOW is the bytes of a piece, or `at-once`, which reads every tensor before any is on the device.
-Says `ready`, waits for a line, loads, says how many bytes the parameters have, waits for a line.
+Prints `ready`, waits for a line, loads, prints the bytes of the parameters, waits for a line.
 """
 
 import sys
@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from safetensors.numpy import load_file
 
-from models.qwen3.checkpoint.config_json import read_config
-from models.qwen3.checkpoint.load import load_params
+from models.qwen3.checkpoint.config_files import read_config
+from models.qwen3.checkpoint.load_params import load_params
 from models.qwen3.steps import abstract_model
 
 
@@ -28,8 +28,8 @@ def main(folder: Path, how: str) -> None:
     params: Any
     if how == "at-once":
         files = sorted(folder.glob("*.safetensors"))
-        held = [load_file(file) for file in files]
-        params = [jnp.array(tensor) for tensors in held for tensor in tensors.values()]
+        all_tensors = [load_file(file) for file in files]
+        params = [jnp.array(tensor) for tensors in all_tensors for tensor in tensors.values()]
     else:
         params = load_params(folder, config, piece_bytes=int(how))
     print(sum(leaf.nbytes for leaf in jax.tree.leaves(params)), flush=True)

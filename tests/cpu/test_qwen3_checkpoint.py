@@ -1,4 +1,4 @@
-"""Checkpoints become the model's parameters: each leaf right, and little memory on the way."""
+"""Loading a checkpoint into the model's parameters: every leaf, and the memory that it takes."""
 
 import os
 import shutil
@@ -16,13 +16,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from models.qwen3.argument_bytes import weight_bytes
+from models.qwen3.checkpoint import load_params as loading
 from models.qwen3.checkpoint.leaf_tensors import leaves
-from models.qwen3.checkpoint.load import PIECE_BYTES, CheckpointError, checkpoint_bytes, load_params
-from models.qwen3.checkpoint.load import load as checkpoint
-from models.qwen3.checkpoint.random import SMALL, write_random_checkpoint
+from models.qwen3.checkpoint.load_params import (
+    PIECE_BYTES,
+    CheckpointError,
+    checkpoint_bytes,
+    load_params,
+)
+from models.qwen3.checkpoint.random_checkpoint import SMALL, write_random_checkpoint
 from models.qwen3.checkpoint.safetensors_files import SINGLE
 from models.qwen3.config import Qwen3Config
-from models.qwen3.sizes import weight_bytes
 from models.qwen3.steps import abstract_model
 
 CONFIG = replace(SMALL, num_hidden_layers=2, tie_word_embeddings=False)
@@ -36,25 +41,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tensors(folder: Path) -> dict[str, Any]:
-    """What the safetensors library reads."""
+    """The tensors as read by the safetensors library."""
     return {k: v for path in folder.glob("*.safetensors") for k, v in load_file(path).items()}
 
 
 def expected_params(tensors: dict[str, Any], dtype: str) -> dict[Any, Any]:
-    """The pytree, spelled out."""
+    """The expected pytree, written out."""
 
     def leaf(*names: str) -> Any:
         return np.concatenate([tensors[f"{name}.weight"].astype(NUMPY[dtype]) for name in names])
 
     def layer(n: int) -> dict[str, Any]:
-        at, mlp = f"model.layers.{n}.self_attn", f"model.layers.{n}.mlp"
+        attention, mlp = f"model.layers.{n}.self_attn", f"model.layers.{n}.mlp"
         return {
             "input_norm": {"scale": leaf(f"model.layers.{n}.input_layernorm")},
             "attention": {
-                "qkv_proj": {"weight": leaf(f"{at}.q_proj", f"{at}.k_proj", f"{at}.v_proj")},
-                "q_norm": {"scale": leaf(f"{at}.q_norm")},
-                "k_norm": {"scale": leaf(f"{at}.k_norm")},
-                "o_proj": {"weight": leaf(f"{at}.o_proj")},
+                "qkv_proj": {"weight": leaf(*(f"{attention}.{name}_proj" for name in "qkv"))},
+                "q_norm": {"scale": leaf(f"{attention}.q_norm")},
+                "k_norm": {"scale": leaf(f"{attention}.k_norm")},
+                "o_proj": {"weight": leaf(f"{attention}.o_proj")},
             },
             "post_attention_norm": {"scale": leaf(f"model.layers.{n}.post_attention_layernorm")},
             "mlp": {
@@ -72,15 +77,16 @@ def expected_params(tensors: dict[str, Any], dtype: str) -> dict[Any, Any]:
 
 
 def assert_same(params: Any, expected: Any) -> None:
-    """The same structure, dtypes and bits."""
+    """Asserts that structure, dtypes and bits are equal."""
     assert jax.tree.structure(params) == jax.tree.structure(expected)
-    for found, wanted in zip(jax.tree.leaves(params), jax.tree.leaves(expected), strict=True):
-        assert found.dtype == wanted.dtype
-        assert found.shape == wanted.shape
-        assert np.asarray(found).tobytes() == wanted.tobytes()
+    leaf_pairs = zip(jax.tree.leaves(params), jax.tree.leaves(expected), strict=True)
+    for leaf, expected_leaf in leaf_pairs:
+        assert leaf.dtype == expected_leaf.dtype
+        assert leaf.shape == expected_leaf.shape
+        assert np.asarray(leaf).tobytes() == expected_leaf.tobytes()
 
 
-# 1 is less than a row; 5000 is no multiple of any, and divides no leaf.
+# 1 is less than a row; 5000 is not a multiple of any row, and divides no leaf.
 @pytest.mark.parametrize("piece_bytes", [PIECE_BYTES, 5000, 1])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_every_leaf_holds_its_tensors(
@@ -93,7 +99,7 @@ def test_every_leaf_holds_its_tensors(
 
 
 @pytest.mark.parametrize("stored", ["float16", "float32"])
-def test_the_device_converts_as_numpy_rounds(tmp_path: Path, stored: str) -> None:
+def test_the_device_rounds_as_numpy_does(tmp_path: Path, stored: str) -> None:
     folder = write_random_checkpoint(tmp_path / "model", replace(CONFIG, dtype=stored), seed=4)
     tensors = load_file(folder / SINGLE)
     for dtype in NUMPY:
@@ -118,20 +124,20 @@ def test_progress_adds_up_to_the_bytes_in_the_files(folder: Path, tensors: dict[
     load_params(folder, config, on_leaf=lambda name, size: reported.append((name, size)))
     assert sorted(name for name, _ in reported) == sorted(leaf.path for leaf in leaves(config))
     total = sum(size for _, size in reported)
-    assert total == checkpoint_bytes(folder) == sum(each.nbytes for each in tensors.values())
+    assert total == checkpoint_bytes(folder) == sum(array.nbytes for array in tensors.values())
     assert total == weight_bytes(CONFIG)
     sizes = dict(reported)
     assert sizes["layers.1.attention.qkv_proj.weight"] == CONFIG.qkv_size * CONFIG.hidden_size * 2
 
 
-def test_leaves_are_put_on_the_device_that_is_named(folder: Path) -> None:
+def test_leaves_are_put_on_the_given_device(folder: Path) -> None:
     device = jax.devices()[-1]
     for where in (device, jax.sharding.SingleDeviceSharding(device)):
         for leaf in jax.tree.leaves(load_params(folder, CONFIG, device=where, piece_bytes=5000)):
             assert leaf.devices() == {device}
 
 
-def test_parameters_are_not_the_files_memory(folder: Path, tmp_path: Path) -> None:
+def test_parameters_do_not_share_the_files_memory(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "model")
     params = load_params(copy, CONFIG)
     before = jax.tree.map(np.array, params)
@@ -145,7 +151,7 @@ def test_parameters_are_not_the_files_memory(folder: Path, tmp_path: Path) -> No
 def test_a_piece_is_written_in_place() -> None:
     leaf = jnp.zeros((4096, 64))
     address = leaf.unsafe_buffer_pointer()
-    written = checkpoint._write_rows(leaf, jnp.ones((2, 64)), np.int32(3))
+    written = loading._write_rows(leaf, jnp.ones((2, 64)), np.int32(3))
     assert written.unsafe_buffer_pointer() == address
     assert written.sum() == 128
     assert (written[3:5] == 1).all()
@@ -154,15 +160,15 @@ def test_a_piece_is_written_in_place() -> None:
 def test_nothing_is_allocated_for_a_bad_checkpoint(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last shard is truncated; were the first ones loaded, it would show."""
+    """The last shard is truncated; the first ones must not be loaded either."""
     copy = shutil.copytree(folder, tmp_path / "model")
     last = max(copy.glob("*.safetensors"))
     os.truncate(last, last.stat().st_size - 2)
 
     def fail(*_: object, **__: object) -> None:
-        raise AssertionError("something was put on the device")
+        raise AssertionError("an array was put on the device")
 
-    for module, name in ((jax, "device_put"), (jnp, "zeros"), (checkpoint, "_write_rows")):
+    for module, name in ((jax, "device_put"), (jnp, "zeros"), (loading, "_write_rows")):
         monkeypatch.setattr(module, name, fail)
     with pytest.raises(CheckpointError, match=f"{last.name}: truncated"):
         load_params(copy, CONFIG)
@@ -181,7 +187,7 @@ def test_nothing_is_allocated_for_a_bad_checkpoint(
 def test_leaves_have_the_shapes_of_the_model(
     hidden: int, intermediate: int, layers: int, heads: int, tied: bool
 ) -> None:
-    """At the widths of the public models; of their layers two, which are all alike."""
+    """At the widths of the public models, with two of their identical layers."""
     config = Qwen3Config(
         vocab_size=151936,
         hidden_size=hidden,
@@ -203,8 +209,8 @@ def test_leaves_have_the_shapes_of_the_model(
 
 # --- memory --------------------------------------------------------------------------------
 
-# The output head is as large as any tensor and comes last, so that what is in memory beside the
-# parameters while it is copied is in memory beside all of them.
+# The output head is one of the largest tensors and is loaded last: memory beyond the parameters,
+# measured while it is copied, is then in addition to all parameters.
 LARGE = Qwen3Config(
     vocab_size=32768,
     hidden_size=512,
@@ -216,7 +222,7 @@ LARGE = Qwen3Config(
     tie_word_embeddings=False,
 )
 LARGEST_TENSOR_BYTES = 2 * LARGE.vocab_size * LARGE.hidden_size
-# Executables and the like. Far below 1 GiB, so that the bound does not hide a second copy.
+# Executables and other runtime memory. Far below 1 GiB, so that it does not hide a second copy.
 RUNTIME_BYTES = 32 << 20
 
 
@@ -226,17 +232,17 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Resident memory of a process that no file lies behind."""
+    """Resident memory of a process that is not backed by a file."""
     status = Path(f"/proc/{pid}/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("RssAnon:"))
     return 1024 * int(line.split()[1])
 
 
-def memory_beside_parameters(folder: Path, how: str) -> int:
-    """Anonymous memory at its largest while a child loads, less what the parameters take.
+def memory_beyond_parameters(folder: Path, how: str) -> int:
+    """Peak anonymous memory while a child process loads, less the bytes of the parameters.
 
-    On a CPU the parameters are anonymous memory too. glibc otherwise keeps up to 64 MiB of what
-    was freed, which would hide at these sizes what is being looked for.
+    On a CPU the parameters are anonymous memory too. MALLOC_MMAP_THRESHOLD_ keeps glibc from
+    retaining up to 64 MiB of freed memory, which is too much at these sizes.
     """
     environment = {
         "PYTHONPATH": os.pathsep.join(
@@ -255,13 +261,13 @@ def memory_beside_parameters(folder: Path, how: str) -> int:
     ) as child:
         assert child.stdin is not None and child.stdout is not None
         assert child.stdout.readline() == "ready\n"
-        before = largest = anonymous_bytes(child.pid)
+        before = peak = anonymous_bytes(child.pid)
         done = threading.Event()
 
         def watch() -> None:
-            nonlocal largest
+            nonlocal peak
             while not done.wait(0.002):
-                largest = max(largest, anonymous_bytes(child.pid))
+                peak = max(peak, anonymous_bytes(child.pid))
 
         watcher = threading.Thread(target=watch)
         watcher.start()
@@ -274,15 +280,15 @@ def memory_beside_parameters(folder: Path, how: str) -> int:
             watcher.join()
         child.stdin.write("\n")
     assert int(parameters) == weight_bytes(LARGE)
-    return largest - before - int(parameters)
+    return peak - before - int(parameters)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_little_of_a_checkpoint_is_in_memory_beside_the_parameters(large: Path) -> None:
-    # In pieces far below the head's size: they are all there is beside the parameters.
-    assert memory_beside_parameters(large, str(4 << 20)) < RUNTIME_BYTES
-    # What the bound is there to catch.
+def test_loading_needs_little_memory_beyond_the_parameters(large: Path) -> None:
+    # Pieces are far smaller than the head: only they are in memory beyond the parameters.
+    assert memory_beyond_parameters(large, str(4 << 20)) < RUNTIME_BYTES
+    # The measurement detects a loader that reads the whole checkpoint.
     bound = LARGEST_TENSOR_BYTES * 6 // 5 + RUNTIME_BYTES
-    assert memory_beside_parameters(large, "at-once") > bound
-    # A piece, the runtime's copy of it, and as much again: below 1 GiB for any model.
+    assert memory_beyond_parameters(large, "at-once") > bound
+    # A piece, the runtime's copy of it, and twice that for safety: below 1 GiB for any model.
     assert 4 * PIECE_BYTES < 1 << 30

@@ -1,7 +1,7 @@
-"""Executables built ahead: made without a GPU, held against expectations, loaded by generation.
+"""Executables built in advance: built without a GPU, checked, and loaded by generation.
 
-No GPU is here to load them: in its place the same program is compiled for the CPU, and called
-through the leaves of the built one's manifest.
+Loading needs a GPU. These tests compile the same program for the CPU instead, and call it through
+the leaves in the manifest of the built one.
 """
 
 import importlib
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from dataclasses import replace
 
-    from models.qwen3.checkpoint.random import SMALL, write_random_checkpoint
+    from models.qwen3.checkpoint.random_checkpoint import SMALL, write_random_checkpoint
 
     config = replace(SMALL, num_hidden_layers=1)
     return write_random_checkpoint(tmp_path_factory.mktemp("checkpoint") / "small", config)
@@ -42,7 +42,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two prompts at once, of up to 16 tokens."""
+    """Executables for two prompts of up to 16 tokens."""
     path = tmp_path_factory.mktemp("built") / "executables"
     arguments = ["--checkpoint", str(checkpoint), "--build-executables", str(path), "--batch", "2"]
     arguments += ["--prompt-length", "16", "--cache-length", str(CACHE_LENGTH), "--json"]
@@ -57,10 +57,10 @@ def copy(built: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place of the attached GPU, and of loading what was built for it."""
-    prebuilt = importlib.import_module("models.qwen3.generation.prebuilt_index")
+    """Compiles for the CPU instead of loading the executables onto a GPU."""
+    loading = importlib.import_module("models.qwen3.generation.load_prebuilt")
     common = f"config={str(checkpoint)!r}, layers=None, batch=2, cache_length={CACHE_LENGTH}"
-    # The kernels that were built run on a GPU alone.
+    # The kernels that were built run only on a GPU.
     common += ", implementation='xla'"
     references = {
         "qwen3-prompts-layers1-batch2-length16-cache64": f"qwen3_prompts({common}, length=16)",
@@ -76,7 +76,7 @@ def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         devices = (jax.devices("cpu")[0],)
         return executable.LoadedExecutable(path, manifest, devices, compiled.runtime_executable())
 
-    monkeypatch.setattr(prebuilt, "load_executable", load)
+    monkeypatch.setattr(loading, "load_executable", load)
 
 
 def outputs(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -85,17 +85,17 @@ def outputs(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)["outputs"]
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(list(arguments)) == 2
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    return said
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    return error
 
 
 def test_a_build_has_an_index_and_two_dumps_whose_expectations_hold(built: Path) -> None:
     from xlapipe.expect import check_all
 
-    assert {each.name for each in built.iterdir()} == {"executables.json", "prompts-16", "decode"}
+    assert {path.name for path in built.iterdir()} == {"executables.json", "prompts-16", "decode"}
     index = json.loads((built / "executables.json").read_text())
     assert index["sizes"] == {"batch": 2, "cache_length": 64, "steps": 16, "candidates": 1}
     assert index["buckets"] == [16]
@@ -104,13 +104,13 @@ def test_a_build_has_an_index_and_two_dumps_whose_expectations_hold(built: Path)
         assert dump.manifest.target == "h200"
         findings = check_all(dump.expectations, dump.program)
         assert findings and all(finding.holds for finding in findings)
-    kinds = {type(each).__name__ for each in dump.expectations}
+    kinds = {type(expectation).__name__ for expectation in dump.expectations}
     assert {"NoCopyInLoopAbove", "LoopOfTrips", "Aliased", "MatmulsAccounted"} <= kinds
 
 
 @pytest.mark.usefixtures("on_the_cpu")
 @pytest.mark.parametrize("prompts", [["1,2,3"], ["1,2,3", "7"]])
-def test_generation_with_what_was_built_is_that_without(
+def test_prebuilt_executables_generate_the_same_tokens(
     prompts: list[str], built: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = ["--checkpoint", str(checkpoint), "--max-new-tokens", "20"]
@@ -123,16 +123,16 @@ def test_generation_with_what_was_built_is_that_without(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--prompt-ids", "1", "--prompt-ids", "2", "--prompt-ids", "3"], "3 prompts; the exec"),
-        (["--prompt-ids", ",".join(["1"] * 17)], "a prompt of 17 tokens; the executables are for"),
-        (["--prompt-ids", ",".join(["1"] * 65)], "65 tokens, 1 more than the cache's 64 slots"),
-        (["--prompt-ids", "1", "--seed", "1"], "draw from the likeliest token (greedy)"),
+        (["--prompt-ids", "1", "--prompt-ids", "2", "--prompt-ids", "3"], "found 3 prompts"),
+        (["--prompt-ids", ",".join(["1"] * 17)], "at most 16 tokens; found a prompt of 17 tokens"),
+        (["--prompt-ids", ",".join(["1"] * 65)], "65 tokens, but the cache has 64 slots"),
+        (["--prompt-ids", "1", "--seed", "1"], "take the most probable token (greedy)"),
         (["--prompt-ids", "1", "--cache-length", "65"], "--cache-length 65: the executables are"),
         (["--prompt-ids", "1", "--dtype", "float32"], "built for another model: dtype 'bfloat16'"),
         (["--prompt-ids", "1", "--memory-limit", "5"], "the model does not fit the device"),
     ],
 )
-def test_what_the_executables_are_not_for(
+def test_requests_that_the_executables_are_not_compiled_for_are_errors(
     arguments: list[str],
     expected: str,
     built: Path,
@@ -140,12 +140,12 @@ def test_what_the_executables_are_not_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     common = ["--checkpoint", str(checkpoint), "--executables", str(built)]
-    assert expected in refused(capsys, *common, *arguments)
+    assert expected in error_of(capsys, *common, *arguments)
 
 
-def test_executables_of_other_shapes_are_refused(built: Path) -> None:
-    """An index that lies about its sizes does not get the arrays into the wrong program."""
-    from models.qwen3.generation.programs import loaded
+def test_an_executable_for_other_shapes_is_an_error(built: Path) -> None:
+    """An index with wrong sizes does not lead to a call with arrays of other shapes."""
+    from models.qwen3.generation.compiled_steps import prebuilt_step
 
     manifest = executable.built_manifest(built / "decode")
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in manifest.arguments]
@@ -154,7 +154,7 @@ def test_executables_of_other_shapes_are_refused(built: Path) -> None:
     from xlapipe.errors import XlapipeError
 
     with pytest.raises(XlapipeError, match=r"decode: built for 15 arrays.* state\['token_ids'\]"):
-        loaded(fake, (shapes, [], {}))
+        prebuilt_step(fake, (shapes, [], {}))
 
 
 def edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
@@ -184,7 +184,7 @@ def edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
         ),
     ],
 )
-def test_damaged_folders(
+def test_a_damaged_folder_is_an_error(
     damage: Callable[[Path], Any],
     expected: str,
     copy: Path,
@@ -193,24 +193,24 @@ def test_damaged_folders(
 ) -> None:
     damage(copy)
     common = ["--checkpoint", str(checkpoint), "--executables", str(copy), "--prompt-ids", "1"]
-    assert expected in refused(capsys, *common)
+    assert expected in error_of(capsys, *common)
 
 
-def test_a_folder_of_something_else_is_left_alone(
+def test_a_folder_with_other_files_is_not_replaced(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine").write_text("kept")
     common = ["--checkpoint", str(checkpoint), "--build-executables", str(tmp_path)]
-    assert "holds something else" in refused(capsys, *common)
-    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
+    assert "expected a new or empty folder" in error_of(capsys, *common)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_executables_have_the_kernels_that_they_were_built_with(
+def test_kernels_of_executables_cannot_be_changed(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["--executables", str(tmp_path), "--prompt-ids", "1", "--no-hopper-kernels"]
-    said = refused(capsys, "--checkpoint", str(checkpoint), *given)
-    assert "--executables have the kernels" in said
+    options = ["--executables", str(tmp_path), "--prompt-ids", "1", "--no-hopper-kernels"]
+    error = error_of(capsys, "--checkpoint", str(checkpoint), *options)
+    assert "--no-hopper-kernels cannot be used with --executables" in error
 
 
 @pytest.mark.parametrize(
@@ -222,21 +222,21 @@ def test_executables_have_the_kernels_that_they_were_built_with(
     ],
     ids=["h200", "h200, without", "b200"],
 )
-def test_prompts_of_whole_blocks_are_built_with_the_kernels_for_hopper(
+def test_prompts_that_fill_tiles_are_built_with_the_kernels_for_hopper(
     target: str,
     options: dict[str, bool],
     kernels: dict[str, bool],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On Hopper alone, as `compiled_here` chooses there; nothing is compiled."""
+    """Only on Hopper, as in `compile_generation`. This test compiles nothing."""
     from dataclasses import replace
     from types import SimpleNamespace
 
-    from models.qwen3.checkpoint.random import SMALL
+    from models.qwen3.checkpoint.random_checkpoint import SMALL
     from models.qwen3.generation import build_prebuilt as building
-    from models.qwen3.generation.load_prebuilt import Executables
-    from models.qwen3.generation.sizes import GenerationSizes
+    from models.qwen3.generation.prebuilt_index import PrebuiltExecutables
+    from models.qwen3.generation.static_sizes import GenerationSizes
     from models.qwen3.kernels import tiling
 
     arguments = {}
@@ -250,31 +250,35 @@ def test_prompts_of_whole_blocks_are_built_with_the_kernels_for_hopper(
     monkeypatch.setattr(tiling, "version", lambda package: "0.11.2")
     config = replace(SMALL, head_dim=128, intermediate_size=256, dtype="bfloat16")
     sizes = GenerationSizes(batch=1, cache_length=128, bucket=128, steps=4, candidates=1)
-    asked_for = Executables(path=tmp_path / "built", config=config, sizes=sizes, buckets=(64, 128))
-    building.build_executables(tmp_path, asked_for, target=target, **options)
-    found = {name: given.get("implementation") == "hopper" for name, given in arguments.items()}
-    assert kernels.items() <= found.items()
+    prebuilt = PrebuiltExecutables(
+        path=tmp_path / "built", config=config, sizes=sizes, buckets=(64, 128)
+    )
+    building.build_prebuilt(prebuilt, target=target, **options)
+    with_hopper_kernels = {
+        name: values.get("implementation") == "hopper" for name, values in arguments.items()
+    }
+    assert kernels.items() <= with_hopper_kernels.items()
 
 
-def test_an_executable_that_is_not_as_expected_is_not_kept(
+def test_an_executable_that_breaks_an_expectation_is_not_kept(
     checkpoint: Path,
     built: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What was built before is held against an expectation that it breaks."""
+    """Checks an executable that was built before against an expectation that it breaks."""
     from types import SimpleNamespace
 
-    from models.qwen3.generation import build_prebuilt as build_executables
+    from models.qwen3.generation import build_prebuilt as building
 
     dump = open_dump(built / "decode")
     broken = SimpleNamespace(expectations=(TempAtMost(1),), program=dump.program)
     made = SimpleNamespace(dump=broken)
-    monkeypatch.setattr(build_executables, "build", lambda job, folder: made)
+    monkeypatch.setattr(building, "build", lambda job, folder: made)
     path = tmp_path / "executables"
     common = ["--checkpoint", str(checkpoint), "--build-executables", str(path)]
-    said = refused(capsys, *common)
-    assert "prompts-512: the executable is not as expected" in said
-    assert "TempAtMost(limit_bytes=1): expected temp of at most 1 B" in said
+    error = error_of(capsys, *common)
+    assert "prompts-512: the executable does not meet its expectations" in error
+    assert "TempAtMost(limit_bytes=1): expected temp of at most 1 B" in error
     assert list(tmp_path.iterdir()) == []

@@ -12,8 +12,8 @@ import jax
 import pytest
 
 from models.qwen3 import expectations, workloads
+from models.qwen3.argument_bytes import ReferenceSizes
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
-from models.qwen3.sizes import ReferenceSizes
 from xlapipe import Workload
 from xlapipe.expect import AllocationOf, AllocationsAre, MatmulsAccounted, ParameterBytes
 
@@ -164,7 +164,7 @@ def test_config_refuses_what_the_model_cannot_be(change: dict[str, Any], message
 
 def test_expectations_and_config_need_no_jax() -> None:
     code = (
-        "import sys; import models.qwen3.expectations, models.qwen3.sizes;"
+        "import sys; import models.qwen3.expectations, models.qwen3.argument_bytes;"
         "print([name for name in ('jax', 'flax', 'numpy') if name in sys.modules])"
     )
     root = Path(__file__).resolve().parents[2]

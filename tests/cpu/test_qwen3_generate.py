@@ -1,6 +1,6 @@
-"""Generation, against prefill and decode taken one step at a time with NumPy's argmax.
+"""Generation compared with single prefill and decode steps and NumPy's argmax.
 
-Variants that must not matter: cache length, bucket, batch, chunks of the loop.
+Cache length, bucket, batch and chunks of the loop must not change the tokens.
 """
 
 import sys
@@ -21,11 +21,11 @@ for _name in [name for name in sys.modules if name.startswith("models.qwen3.")]:
     del sys.modules[_name]
 with install_import_hook("models.qwen3", "beartype.beartype"):
     from models.qwen3.config import Qwen3Config
+    from models.qwen3.generation.compiled_steps import compile_generation
     from models.qwen3.generation.decode_loop import ENDED, decode_loop, first_state, prompt_step
     from models.qwen3.generation.generator import Generated, Generator
-    from models.qwen3.generation.programs import compiled_here
-    from models.qwen3.generation.sampling_settings import MAX_EOS, Settings
-    from models.qwen3.generation.sizes import GenerationSizes, bucket_of, cache_length_for
+    from models.qwen3.generation.sampling_settings import MAX_EOS, SamplingSettings
+    from models.qwen3.generation.static_sizes import GenerationSizes, bucket_of, cache_length_for
     from models.qwen3.modules.cache import init_cache
     from models.qwen3.steps import abstract_model, decode_step, prefill_step
 
@@ -63,7 +63,7 @@ def stepped() -> tuple[Any, Any]:
 
 @cache
 def expected(prompt: tuple[int, ...], count: int = NEW) -> list[int]:
-    """Greedy tokens behind one prompt, each from the logits that the host has read."""
+    """Greedy tokens after one prompt, each from logits that the host reads."""
     prefill, decode = stepped()
     ids = jnp.asarray([[*prompt, *[0] * (16 - len(prompt))]], jnp.int32)
     empty = init_cache(CONFIG, batch=1, cache_length=32)
@@ -77,25 +77,25 @@ def expected(prompt: tuple[int, ...], count: int = NEW) -> list[int]:
 
 
 @cache
-def generator(
+def compiled_for(
     batch: int, cache_length: int, bucket: int, steps: int, candidates: int | None = 1
 ) -> Generator:
     sizes = GenerationSizes(
         batch=batch, cache_length=cache_length, bucket=bucket, steps=steps, candidates=candidates
     )
     device = jax.devices("cpu")[0]
-    return Generator(CONFIG, compiled_here(CONFIG, sizes, device), params(), device)
+    return Generator(CONFIG, compile_generation(CONFIG, sizes, device), params(), device)
 
 
 def generate(
-    made: Generator,
+    generator: Generator,
     prompts: Sequence[Sequence[int]] = PROMPTS,
     count: int = NEW,
-    settings: Settings | None = None,
+    settings: SamplingSettings | None = None,
     eos: Sequence[int] = (),
 ) -> Generated:
-    return made.generate(
-        prompts, max_new_tokens=count, settings=settings or Settings(), eos_token_ids=eos
+    return generator.generate(
+        prompts, max_new_tokens=count, settings=settings or SamplingSettings(), eos_token_ids=eos
     )
 
 
@@ -103,32 +103,32 @@ def generate(
     ("cache_length", "bucket", "steps"),
     [(26, 16, 5), (40, 32, 1), (40, 16, 5)],
 )
-def test_a_batch_of_unequal_prompts_has_the_tokens_of_each_alone(
+def test_a_batch_gives_the_tokens_of_each_prompt_alone(
     cache_length: int, bucket: int, steps: int
 ) -> None:
-    found = generate(generator(3, cache_length, bucket, steps))
-    assert found.token_ids == [expected(tuple(prompt)) for prompt in PROMPTS]
-    assert found.finish == ["length"] * 3
-    assert found.decoded_tokens == 3 * (NEW - 1)
+    result = generate(compiled_for(3, cache_length, bucket, steps))
+    assert result.token_ids == [expected(tuple(prompt)) for prompt in PROMPTS]
+    assert result.finish == ["length"] * 3
+    assert result.decoded_tokens == 3 * (NEW - 1)
 
 
-def test_fewer_prompts_than_the_executables_have_room_for() -> None:
-    found = generate(generator(3, 40, 16, 5), PROMPTS[:1])
-    assert found.token_ids == [expected(tuple(PROMPTS[0]))]
+def test_fewer_prompts_than_the_batch() -> None:
+    result = generate(compiled_for(3, 40, 16, 5), PROMPTS[:1])
+    assert result.token_ids == [expected(tuple(PROMPTS[0]))]
 
 
-def test_a_prompt_fed_token_by_token_through_the_loop() -> None:
-    """Its first token alone is prefilled; what is behind it in the cache is then the same."""
+def test_decode_steps_can_replace_prefill() -> None:
+    """Decoding the prompt token by token gives the same cache and the same next tokens."""
     prompt = PROMPTS[0]
     _, decode = stepped()
     cache_, out = init_cache(CONFIG, batch=1, cache_length=32), {}
     for position, token_id in enumerate(prompt):
-        one = [jnp.asarray([value], jnp.int32) for value in (token_id, position)]
-        out = decode(params(), cache_, *one)
+        arrays = [jnp.asarray([value], jnp.int32) for value in (token_id, position)]
+        out = decode(params(), cache_, *arrays)
         cache_ = out["cache"]
     first = int(np.argmax(out["logits"][0]))
     state = {
-        **first_state(Settings(), (), batch=1),
+        **first_state(SamplingSettings(), (), batch=1),
         "token_ids": np.asarray([first], np.int32),
         "positions": np.asarray([len(prompt)], np.int32),
     }
@@ -137,86 +137,86 @@ def test_a_prompt_fed_token_by_token_through_the_loop() -> None:
     assert [first, *tokens[0].tolist()] == expected(tuple(prompt))
 
 
-def test_a_sequence_ends_with_its_own_token() -> None:
-    """The token at place 4 of the first prompt ends it; the others go on."""
-    whole = [expected(tuple(prompt)) for prompt in PROMPTS]
-    eos = whole[0][4]
-    ends = [tokens.index(eos) + 1 if eos in tokens else NEW for tokens in whole]
+def test_sequences_of_a_batch_end_independently() -> None:
+    """The fifth token of the first sequence ends it; the others continue."""
+    complete = [expected(tuple(prompt)) for prompt in PROMPTS]
+    eos = complete[0][4]
+    ends = [tokens.index(eos) + 1 if eos in tokens else NEW for tokens in complete]
     assert ends[0] <= 5 and max(ends) == NEW
-    found = generate(generator(3, 40, 16, 5), eos=(95, eos))
-    assert found.token_ids == [tokens[:end] for tokens, end in zip(whole, ends, strict=True)]
-    assert found.finish == ["eos" if end < NEW else "length" for end in ends]
+    result = generate(compiled_for(3, 40, 16, 5), eos=(95, eos))
+    assert result.token_ids == [tokens[:end] for tokens, end in zip(complete, ends, strict=True)]
+    assert result.finish == ["eos" if end < NEW else "length" for end in ends]
 
 
 def test_a_first_token_that_ends_the_sequence() -> None:
     eos = expected(tuple(PROMPTS[1]))[0]
-    found = generate(generator(3, 40, 16, 5), PROMPTS[1:2], eos=(eos,))
-    assert (found.token_ids, found.finish, found.decoded_tokens) == ([[eos]], ["eos"], 0)
-    assert found.tokens_per_second is None
+    result = generate(compiled_for(3, 40, 16, 5), PROMPTS[1:2], eos=(eos,))
+    assert (result.token_ids, result.finish, result.decoded_tokens) == ([[eos]], ["eos"], 0)
+    assert result.tokens_per_second is None
 
 
 def test_a_sequence_that_has_ended_writes_nothing() -> None:
-    """What lies in its slots stays as it was, and it yields the marker."""
+    """Its cache slots do not change, and its tokens are ENDED."""
     prompt, loop = jax.jit(prompt_step(CONFIG)), jax.jit(decode_loop(CONFIG, steps=3))
     eos = expected(tuple(PROMPTS[1]))[0]
     lengths = np.asarray([1, 0], np.int32)
     ids = np.asarray([[*PROMPTS[1], 0], [5, 5]], np.int32)
     empty = init_cache(CONFIG, batch=2, cache_length=8)
-    before = prompt(params(), empty, first_state(Settings(), (eos,), batch=2), ids, lengths)
+    before = prompt(params(), empty, first_state(SamplingSettings(), (eos,), batch=2), ids, lengths)
     after = loop(params(), before["cache"], before["state"])
     assert before["tokens"].tolist() == [[eos], [ENDED]]
     assert after["tokens"].tolist() == [[ENDED] * 3] * 2
-    for one, other in zip(
+    for leaf_before, leaf_after in zip(
         jax.tree.leaves(before["cache"]), jax.tree.leaves(after["cache"]), strict=True
     ):
-        assert (one == other).all()
-        assert not (one[0, :, 0] == 0).all() and (one[1] == 0).all()
+        assert (leaf_before == leaf_after).all()
+        assert not (leaf_before[0, :, 0] == 0).all() and (leaf_before[1] == 0).all()
 
 
 @pytest.mark.parametrize(
     ("length", "count", "finish"), [(16, 1, "cache"), (15, 2, "cache"), (1, 11, "length")]
 )
 def test_a_full_cache_ends_a_sequence(length: int, count: int, finish: str) -> None:
-    """A prompt that fills the cache still has the one token behind it, which is not written."""
+    """A prompt that fills the cache still gives one token, which is not written to the cache."""
     prompt = PROMPTS[2][:length]
-    found = generate(generator(1, 16, 16, 4), [prompt])
-    assert found.token_ids == [expected(tuple(prompt))[:count]]
-    assert found.finish == [finish]
+    result = generate(compiled_for(1, 16, 16, 4), [prompt])
+    assert result.token_ids == [expected(tuple(prompt))[:count]]
+    assert result.finish == [finish]
 
 
-def test_a_prompt_that_fills_the_cache_and_one_token_asked_for() -> None:
-    found = generate(generator(1, 16, 16, 4), [PROMPTS[2]], count=1)
-    assert found.token_ids == [expected(tuple(PROMPTS[2]))[:1]]
-    assert found.finish == ["length"]
+def test_one_new_token_for_a_prompt_that_fills_the_cache() -> None:
+    result = generate(compiled_for(1, 16, 16, 4), [PROMPTS[2]], count=1)
+    assert result.token_ids == [expected(tuple(PROMPTS[2]))[:1]]
+    assert result.finish == ["length"]
 
 
-def test_chunks_are_told_in_order_and_while_they_come() -> None:
-    told: list[tuple[int, list[int]]] = []
-    made = generator(3, 40, 16, 5)
-    found = made.generate(
+def test_tokens_are_reported_chunk_by_chunk_in_order() -> None:
+    reported: list[tuple[int, list[int]]] = []
+    result = compiled_for(3, 40, 16, 5).generate(
         PROMPTS,
         max_new_tokens=NEW,
-        settings=Settings(),
-        on_tokens=lambda index, token_ids: told.append((index, token_ids)),
+        settings=SamplingSettings(),
+        on_tokens=lambda index, token_ids: reported.append((index, token_ids)),
     )
-    assert [len(token_ids) for index, token_ids in told if index == 1] == [1, 5, 5]
-    for index, token_ids in enumerate(found.token_ids):
-        assert [each for i, new in told if i == index for each in new] == token_ids
+    assert [len(token_ids) for index, token_ids in reported if index == 1] == [1, 5, 5]
+    for index, token_ids in enumerate(result.token_ids):
+        chunks = [chunk for sequence, chunk in reported if sequence == index]
+        assert [token_id for chunk in chunks for token_id in chunk] == token_ids
 
 
 @pytest.mark.parametrize("changes", [{}, {"top_k": 20, "top_p": 0.9, "temperature": 0.8}])
-def test_a_drawn_sequence_is_the_same_whatever_else_is_there(changes: dict[str, Any]) -> None:
-    settings = Settings(greedy=False, seed=11, **changes)
+def test_a_sampled_sequence_does_not_depend_on_the_batch(changes: dict[str, Any]) -> None:
+    settings = SamplingSettings(greedy=False, seed=11, **changes)
     candidates = settings.candidates(CONFIG.vocab_size)
-    whole = generate(generator(3, 40, 16, 5, candidates), settings=settings).token_ids
+    batch = generate(compiled_for(3, 40, 16, 5, candidates), settings=settings).token_ids
     if changes:
-        alone = generate(generator(1, 64, 16, 3, candidates), PROMPTS[:1], settings=settings)
-        assert whole[:1] == alone.token_ids
-    again = generate(generator(3, 40, 16, 5, candidates), settings=settings).token_ids
-    assert again == whole
-    assert whole != [expected(tuple(prompt)) for prompt in PROMPTS]
-    other = Settings(greedy=False, seed=12, **changes)
-    assert generate(generator(3, 40, 16, 5, candidates), settings=other).token_ids != whole
+        single = generate(compiled_for(1, 64, 16, 3, candidates), PROMPTS[:1], settings=settings)
+        assert batch[:1] == single.token_ids
+    again = generate(compiled_for(3, 40, 16, 5, candidates), settings=settings).token_ids
+    assert again == batch
+    assert batch != [expected(tuple(prompt)) for prompt in PROMPTS]
+    other = SamplingSettings(greedy=False, seed=12, **changes)
+    assert generate(compiled_for(3, 40, 16, 5, candidates), settings=other).token_ids != batch
 
 
 @pytest.mark.parametrize(
@@ -224,32 +224,34 @@ def test_a_drawn_sequence_is_the_same_whatever_else_is_there(changes: dict[str, 
     [
         ([], 1, "no prompt"),
         ([[]], 1, "prompt 1 has no tokens"),
-        ([[1], [2, 97]], 1, "prompt 2: token 97 at place 1 .* vocabulary of 97"),
-        ([[-1]], 1, "token -1"),
+        ([[1], [2, 97]], 1, "prompt 2: token id 97 at position 1 .* vocabulary of 97"),
+        ([[-1]], 1, "token id -1"),
         ([[1]], 0, "max-new-tokens 0: expected 1 or more"),
-        ([[1] * 17], 1, "prompt 1 has 17 tokens, 1 more than the cache's 16 slots"),
-        ([[1], [2]], 1, "2 prompts; the executables are for 1"),
+        ([[1] * 17], 1, "prompt 1 has 17 tokens, but the cache has 16 slots"),
+        ([[1], [2]], 1, "a batch of 1; found 2 prompts"),
     ],
 )
-def test_bad_input(prompts: list[list[int]], count: int, message: str) -> None:
+def test_bad_prompts_are_errors(prompts: list[list[int]], count: int, message: str) -> None:
     with pytest.raises(XlapipeError, match=message):
-        generate(generator(1, 16, 16, 4), prompts, count)
+        generate(compiled_for(1, 16, 16, 4), prompts, count)
 
 
-def test_a_prompt_beyond_the_bucket() -> None:
-    with pytest.raises(XlapipeError, match="a prompt of 17 tokens; the executables are for 16"):
-        generate(generator(3, 40, 16, 5), [[1] * 17])
+def test_a_prompt_longer_than_the_bucket_is_an_error() -> None:
+    with pytest.raises(XlapipeError, match="at most 16 tokens; found a prompt of 17 tokens"):
+        generate(compiled_for(3, 40, 16, 5), [[1] * 17])
 
 
-def test_settings_that_the_executables_do_not_draw_by() -> None:
-    with pytest.raises(XlapipeError, match=r"draw from the likeliest token \(greedy\).* the whole"):
-        generate(generator(1, 16, 16, 4), [[1]], settings=Settings(greedy=False))
+def test_settings_that_the_executables_are_not_compiled_for_are_errors() -> None:
+    with pytest.raises(XlapipeError, match=r"the most probable token \(greedy\); .* the whole"):
+        generate(compiled_for(1, 16, 16, 4), [[1]], settings=SamplingSettings(greedy=False))
 
 
-def test_too_many_tokens_that_end_a_sequence() -> None:
-    assert first_state(Settings(), range(MAX_EOS), batch=1)["eos"].tolist() == list(range(MAX_EOS))
-    with pytest.raises(XlapipeError, match="9 tokens end a sequence; at most 8"):
-        first_state(Settings(), range(MAX_EOS + 1), batch=1)
+def test_too_many_ids_that_end_a_sequence_are_an_error() -> None:
+    assert first_state(SamplingSettings(), range(MAX_EOS), batch=1)["eos"].tolist() == list(
+        range(MAX_EOS)
+    )
+    with pytest.raises(XlapipeError, match="at most 8 ids .* found 9"):
+        first_state(SamplingSettings(), range(MAX_EOS + 1), batch=1)
 
 
 @pytest.mark.parametrize(
@@ -263,5 +265,5 @@ def test_buckets(length: int, cache_length: int, bucket: int) -> None:
 @pytest.mark.parametrize(
     ("longest", "count", "slots"), [(1, 1, 128), (100, 29, 128), (100, 30, 256)]
 )
-def test_caches_have_room_for_all_but_the_last_token(longest: int, count: int, slots: int) -> None:
+def test_cache_lengths_fit_all_but_the_last_token(longest: int, count: int, slots: int) -> None:
     assert cache_length_for(longest, count) == slots

@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from models.qwen3.checkpoint.random import write_random_checkpoint
+    from models.qwen3.checkpoint.random_checkpoint import write_random_checkpoint
     from models.qwen3.config import Qwen3Config
 
     config = Qwen3Config(
@@ -42,10 +42,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once() -> Iterator[None]:
-    """Programs of the same model and sizes are compiled once for all tests of this file."""
-    programs = importlib.import_module("models.qwen3.generation.programs")
+    """Steps for the same model and sizes are compiled once for all tests of this file."""
+    steps = importlib.import_module("models.qwen3.generation.compiled_steps")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(programs, "compiled_here", cache(programs.compiled_here))
+        patch.setattr(steps, "compile_generation", cache(steps.compile_generation))
         yield
 
 
@@ -54,7 +54,7 @@ def copy(checkpoint: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(checkpoint, tmp_path / "copy"))
 
 
-def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def json_output(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert main([*arguments, "--json"]) == 0
     captured = capsys.readouterr()
     assert captured.out.count("\n") == 1
@@ -62,44 +62,48 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
     return data
 
 
-def test_json(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_every_field(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = ["Hello", "The plan"]
     prompts = [part for text in texts for part in ("--prompt", text)]
     common = ["--checkpoint", str(checkpoint), "--max-new-tokens", "6"]
-    found = answer(capsys, *common, *prompts)
-    assert len(found["outputs"]) == 2
-    for output in found["outputs"]:
+    result = json_output(capsys, *common, *prompts)
+    assert len(result["outputs"]) == 2
+    for output in result["outputs"]:
         assert 1 <= len(output["token_ids"]) <= 6
-        assert all(0 <= each < 400 for each in output["prompt_ids"] + output["token_ids"])
+        assert all(0 <= token_id < 400 for token_id in output["prompt_ids"] + output["token_ids"])
         assert isinstance(output["text"], str)
         assert output["finish_reason"] in ("length", "eos")
     for name in ("tokens_per_second", "prefill_seconds", "first_token_seconds", "load_seconds"):
-        assert found[name] > 0
-    assert found["first_token_seconds"] > found["load_seconds"] + found["prefill_seconds"]
-    assert (found["device"], found["dtype"], found["cache_length"]) == ("cpu", "float32", 128)
-    assert found["planned_bytes"] > 0
-    assert found["random_weights"] is False
+        assert result[name] > 0
+    assert result["first_token_seconds"] > result["load_seconds"] + result["prefill_seconds"]
+    assert (result["device"], result["dtype"], result["cache_length"]) == ("cpu", "float32", 128)
+    assert result["planned_bytes"] > 0
+    assert result["random_weights"] is False
 
-    ids = [",".join(map(str, output["prompt_ids"])) for output in found["outputs"]]
-    by_ids = answer(capsys, *common, "--prompt-ids", ids[0], "--prompt-ids", ids[1])
-    assert by_ids["outputs"] == found["outputs"]
+    ids = [",".join(map(str, output["prompt_ids"])) for output in result["outputs"]]
+    by_ids = json_output(capsys, *common, "--prompt-ids", ids[0], "--prompt-ids", ids[1])
+    assert by_ids["outputs"] == result["outputs"]
 
 
-def test_text_streams_and_adds_up(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_streamed_text_equals_the_whole_text(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     common = ["--checkpoint", str(checkpoint), "--prompt", "Hello", "--max-new-tokens", "9"]
-    text = answer(capsys, *common)["outputs"][0]["text"]
+    text = json_output(capsys, *common)["outputs"][0]["text"]
     assert main(common) == 0
     captured = capsys.readouterr()
     assert captured.out == f"{text}\n"
-    assert "9 tokens; the first after" in captured.err and "tokens/s" in captured.err
+    assert "9 tokens; first tokens after" in captured.err and "tokens/s" in captured.err
 
 
-def test_several_prompts_are_told_by_number(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And without a tokenizer token ids stand for text."""
+def test_outputs_of_several_prompts_are_numbered(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a tokenizer, the outputs are token ids."""
     (copy / "tokenizer.json").unlink()
     common = ["--checkpoint", str(copy), "--max-new-tokens", "6"]
     common += ["--prompt-ids", "1,2,3", "--prompt-ids", " 7"]
-    outputs = answer(capsys, *common)["outputs"]
+    outputs = json_output(capsys, *common)["outputs"]
     assert [output["text"] for output in outputs] == [None, None]
     assert main(common) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -107,22 +111,24 @@ def test_several_prompts_are_told_by_number(copy: Path, capsys: pytest.CaptureFi
         assert line == f"[{number}] {' '.join(map(str, output['token_ids']))}"
 
 
-def test_drawing_options(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sampling_options(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ["--checkpoint", str(checkpoint), "--prompt", "Hello", "--max-new-tokens", "12"]
 
     def ids(*options: str) -> list[int]:
-        found: list[int] = answer(capsys, *common, *options)["outputs"][0]["token_ids"]
-        return found
+        token_ids: list[int] = json_output(capsys, *common, *options)["outputs"][0]["token_ids"]
+        return token_ids
 
     greedy = ids("--greedy")
-    drawn = ids("--seed", "4")
-    assert drawn == ids("--seed", "4") != ids("--seed", "5")
-    # generation_config.json's temperature 0.6, top-k 20, top-p 0.95 were those of --seed alone.
-    assert drawn == ids("--seed=4", "--temperature=0.6", "--top-k=20", "--top-p=0.95")
-    assert ids("--top-k", "1") == greedy != drawn
+    sampled = ids("--seed", "4")
+    assert sampled == ids("--seed", "4") != ids("--seed", "5")
+    # The other settings come from generation_config.json.
+    assert sampled == ids("--seed=4", "--temperature=0.6", "--top-k=20", "--top-p=0.95")
+    assert ids("--top-k", "1") == greedy != sampled
 
 
-def test_a_chat_is_what_the_template_writes(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_chat_prompts_are_rendered_by_the_template(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (copy / "chat_template.jinja").write_text(
         "{%- for message in messages %}\n  {{- '<' + message.role + '>' + message.content }}\n"
         "{%- endfor %}\n{%- if add_generation_prompt %}\n  {{- '<assistant>' }}\n"
@@ -130,31 +136,31 @@ def test_a_chat_is_what_the_template_writes(copy: Path, capsys: pytest.CaptureFi
     )
     common = ["--checkpoint", str(copy), "--max-new-tokens", "6"]
     chat = ["--chat", "--system", "Be brief", "--no-thinking", "--prompt", "Hello"]
-    found = answer(capsys, *common, *chat)["outputs"][0]["prompt_ids"]
+    prompt_ids = json_output(capsys, *common, *chat)["outputs"][0]["prompt_ids"]
     plain = ["--prompt", "<system>Be brief<user>Hello<assistant><off>"]
-    assert found == answer(capsys, *common, *plain)["outputs"][0]["prompt_ids"]
+    assert prompt_ids == json_output(capsys, *common, *plain)["outputs"][0]["prompt_ids"]
     (copy / "chat_template.jinja").unlink()
-    (from_config,) = answer(capsys, *common, "--chat", "--prompt", "Hello")["outputs"]
+    (from_config,) = json_output(capsys, *common, "--chat", "--prompt", "Hello")["outputs"]
     written = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
-    (expected,) = answer(capsys, *common, "--prompt", written)["outputs"]
+    (expected,) = json_output(capsys, *common, "--prompt", written)["outputs"]
     assert from_config == expected
 
 
-def test_without_a_checkpoint_a_random_one_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_checkpoint_the_weights_are_random(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--max-new-tokens", "2", "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["random_weights"] is True
     assert "random weights" in captured.err
 
 
-def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+def error_of(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "Traceback" not in captured.err
-    said = [line for line in captured.err.splitlines() if line.startswith("generate: error: ")]
-    assert len(said) == 1
-    return said[0]
+    errors = [line for line in captured.err.splitlines() if line.startswith("generate: error: ")]
+    assert len(errors) == 1
+    return errors[0]
 
 
 PROMPT = ["--prompt-ids", "1,2,3"]
@@ -166,35 +172,35 @@ PROMPT = ["--prompt-ids", "1,2,3"]
         ([], "no prompt"),
         (["--prompt", ""], "prompt 1 has no tokens"),
         (["--prompt-ids", ""], "prompt 1 has no tokens"),
-        (["--prompt-ids", "1,x"], "--prompt-ids '1,x': expected numbers"),
-        (["--prompt-ids", "1,400"], "token 400 at place 1 is outside the model's vocabulary"),
-        (["--prompt-ids", "-1"], "token -1"),
-        ([*PROMPT, "--prompt", "Hello"], "--prompt is text and --prompt-ids are its tokens"),
-        ([*PROMPT, "--chat"], "--chat writes text"),
-        ([*PROMPT, "--system", "x"], "--system goes with --chat"),
-        ([*PROMPT, "--no-thinking"], "--no-thinking goes with --chat"),
+        (["--prompt-ids", "1,x"], "--prompt-ids '1,x': expected integers"),
+        (["--prompt-ids", "1,400"], "token id 400 at position 1 is outside the model's vocabulary"),
+        (["--prompt-ids", "-1"], "token id -1"),
+        ([*PROMPT, "--prompt", "Hello"], "--prompt (text) and --prompt-ids (token ids) exclude"),
+        ([*PROMPT, "--chat"], "--chat needs text"),
+        ([*PROMPT, "--system", "x"], "--system can only be used with --chat"),
+        ([*PROMPT, "--no-thinking"], "--no-thinking can only be used with --chat"),
         ([*PROMPT, "--max-new-tokens", "0"], "max-new-tokens 0: expected 1 or more"),
         ([*PROMPT, "--cache-length", "0"], "cache-length 0: expected 1 or more"),
-        ([*PROMPT, "--cache-length", "2"], "3 tokens, 1 more than the cache's 2 slots"),
+        ([*PROMPT, "--cache-length", "2"], "prompt 1 has 3 tokens, but the cache has 2 slots"),
         ([*PROMPT, "--temperature", "0"], "temperature 0: expected a number above 0"),
         ([*PROMPT, "--temperature", "nan"], "temperature nan"),
         ([*PROMPT, "--top-k", "-1"], "top-k -1"),
         ([*PROMPT, "--top-p", "0"], "top-p 0: expected a number in (0, 1]"),
         ([*PROMPT, "--seed", "-3"], "seed -3"),
-        ([*PROMPT, "--greedy", "--top-k", "3"], "--greedy looks at no --top-k"),
-        ([*PROMPT, "--batch", "2"], "--batch goes with --build-executables"),
-        ([*PROMPT, "--target", "h200"], "--target goes with --build-executables"),
+        ([*PROMPT, "--greedy", "--top-k", "3"], "--greedy ignores --top-k; pass only one"),
+        ([*PROMPT, "--batch", "2"], "--batch can only be used with --build-executables"),
+        ([*PROMPT, "--target", "h200"], "--target can only be used with --build-executables"),
         ([*PROMPT, "--executables", "nowhere"], "executables.json: cannot be read"),
-        ([*PROMPT, "--build-executables", "x"], "--prompt-ids does not go with"),
+        ([*PROMPT, "--build-executables", "x"], "--prompt-ids cannot be used with"),
         (["--build-executables", "x", "--batch", "0"], "--batch 0: expected 1 or more"),
         (
             ["--build-executables", "x", "--prompt-length", "9", "--cache-length", "8"],
-            "--prompt-length 9 is more than --cache-length 8",
+            "--prompt-length 9 is larger than --cache-length 8",
         ),
         (["--build-executables", "x", "--target", "h20"], "unknown target 'h20'"),
     ],
 )
-def test_refused(
+def test_bad_arguments_are_errors(
     arguments: list[str],
     expected: str,
     checkpoint: Path,
@@ -203,7 +209,7 @@ def test_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert expected in refused(["--checkpoint", str(checkpoint), *arguments], capsys)
+    assert expected in error_of(["--checkpoint", str(checkpoint), *arguments], capsys)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -212,8 +218,8 @@ def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere" in json.loads(capsys.readouterr().out)["error"]
 
 
-def test_building_takes_a_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "from --checkpoint" in refused(["--build-executables", "x"], capsys)
+def test_building_needs_a_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "needs --checkpoint" in error_of(["--build-executables", "x"], capsys)
 
 
 def without_tokenizer(folder: Path) -> None:
@@ -226,7 +232,7 @@ def damaged_tokenizer(folder: Path) -> None:
 
 
 def larger_tokenizer(folder: Path) -> None:
-    from models.qwen3.checkpoint.random import small_tokenizer
+    from models.qwen3.checkpoint.random_checkpoint import small_tokenizer
 
     tokenizer = small_tokenizer(500)
     tokenizer.add_tokens([f"<{number}>" for number in range(100)])
@@ -248,9 +254,9 @@ def template(text: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "arguments", "expected"),
     [
-        (without_tokenizer, [], "tokenizer.json: no such file; text takes a tokenizer"),
+        (without_tokenizer, [], "tokenizer.json: no such file; --prompt needs a tokenizer"),
         (damaged_tokenizer, [], "tokenizer.json: not a tokenizer"),
-        (larger_tokenizer, [], "487 tokens, the model's vocabulary 400"),
+        (larger_tokenizer, [], "at most 400 tokens, the model's vocabulary, found 487"),
         (without_template, ["--chat"], "no chat template"),
         (template("{{ raise_exception('no such role') }}"), ["--chat"], "no such role"),
         (template("{% if %}"), ["--chat"], "chat_template.jinja: the chat template cannot"),
@@ -258,7 +264,7 @@ def template(text: str) -> Callable[[Path], None]:
         (template("{{ ''.__class__.__mro__[1].__subclasses__() }}"), ["--chat"], "unsafe"),
     ],
 )
-def test_checkpoints_that_cannot_give_a_prompt(
+def test_a_damaged_tokenizer_or_template_is_an_error(
     damage: Callable[[Path], None],
     arguments: list[str],
     expected: str,
@@ -267,25 +273,25 @@ def test_checkpoints_that_cannot_give_a_prompt(
 ) -> None:
     damage(copy)
     common = ["--checkpoint", str(copy), "--prompt", "Hello", *arguments]
-    assert expected in refused(common, capsys)
+    assert expected in error_of(common, capsys)
 
 
-def test_a_model_that_does_not_fit_is_refused_before_weights_are_read(
+def test_a_model_that_does_not_fit_is_an_error_before_weights_are_read(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Told from the plan: the weights are not even there."""
+    """The plan shows it: the weights' file does not exist."""
     (copy / "model.safetensors").unlink()
     common = ["--checkpoint", str(copy), *PROMPT, "--cache-length", "64"]
-    said = refused([*common, "--memory-limit", "1000"], capsys)
-    # Q, K and V are of 64 × 32, the output of 32 × 32, gate, up and down of 48 × 32, two norms of
-    # 32 and two of 16; one table of 400 × 32, the last norm of 32.
+    error = error_of([*common, "--memory-limit", "1000"], capsys)
+    # Q, K and V together [64, 32], the output [32, 32], gate, up and down [48, 32] each, two norms
+    # of 32 and two of 16; the table [400, 32], the final norm of 32.
     weights = 4 * (64 * 32 + 32 * 32 + 3 * 48 * 32 + 2 * 32 + 2 * 16 + 400 * 32 + 32)
-    assert f"weights {weights:,} B in float32" in said
-    assert f"cache {2 * 64 * 16 * 4:,} B for 1 × 64 slots" in said
-    assert "1,000 B are there" in said
+    assert f"weights {weights:,} B in float32" in error
+    assert f"cache {2 * 64 * 16 * 4:,} B for 1 × 64 slots" in error
+    assert "available 1,000 B" in error
 
 
-def test_help_needs_no_jax() -> None:
+def test_help_does_not_import_jax() -> None:
     code = (
         "import sys; from models.qwen3.generate import main\n"
         "try: main(['--help'])\n"
@@ -299,7 +305,7 @@ def test_help_needs_no_jax() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_bytes_of_one_character_are_held_back(checkpoint: Path) -> None:
+def test_incomplete_characters_are_not_streamed(checkpoint: Path) -> None:
     from models.qwen3.checkpoint.tokenizer import read_tokenizer
 
     tokenizer = read_tokenizer(checkpoint, 400)

@@ -22,11 +22,11 @@ from jaxtyping import TypeCheckError, install_import_hook
 for _name in [name for name in sys.modules if name.startswith("models.qwen3.")]:
     del sys.modules[_name]
 with install_import_hook("models.qwen3", "beartype.beartype"):
+    from models.qwen3.argument_bytes import ReferenceSizes
     from models.qwen3.config import Qwen3Config
     from models.qwen3.modules.cache import init_cache, write_positions
     from models.qwen3.modules.norm import rms_norm
     from models.qwen3.reference import WEIGHTS, reference_args, reference_step
-    from models.qwen3.sizes import ReferenceSizes
     from models.qwen3.steps import abstract_model, decode_step, prefill_step
 
 F64: TypeAlias = npt.NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Drawing tokens, against a float64 reference in NumPy and against the probabilities themselves."""
+"""Sampling tokens, compared with a float64 NumPy reference and with exact probabilities."""
 
 import math
 import sys
@@ -19,20 +19,20 @@ for _name in [name for name in sys.modules if name.startswith("models.qwen3.")]:
     del sys.modules[_name]
 with install_import_hook("models.qwen3", "beartype.beartype"):
     from models.qwen3.generation.sampling import draw_of, likeliest, next_tokens
-    from models.qwen3.generation.sampling_settings import Settings
+    from models.qwen3.generation.sampling_settings import SamplingSettings
 
 VOCAB = 40
 DRAWS = 20_000
 
 
-def drawing(**changes: Any) -> Settings:
-    return Settings(greedy=False, **changes)
+def sampling(**changes: Any) -> SamplingSettings:
+    return SamplingSettings(greedy=False, **changes)
 
 
 def np_probabilities(
     logits: npt.NDArray[np.float32], temperature: float, top_k: int | None, top_p: float
 ) -> npt.NDArray[np.float64]:
-    """Of one sequence's tokens, by their definition: one after the other, likeliest first."""
+    """Probabilities of a sequence's tokens by definition: adds tokens from the most probable on."""
     scaled = logits.astype(np.float64) / temperature
     order = np.argsort(-scaled, kind="stable")[: top_k or len(scaled)]
     mass = np.exp(scaled[order] - scaled[order].max())
@@ -50,7 +50,7 @@ def logits_of(batch: int, vocab: int = VOCAB, seed: int = 0) -> npt.NDArray[np.f
 
 
 def draw(
-    settings: Settings,
+    settings: SamplingSettings,
     logits: npt.NDArray[np.float32],
     positions: Sequence[int] | npt.NDArray[np.int32],
     *,
@@ -78,10 +78,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(("temperature", "top_k", "top_p"), CASES[2:])
-def test_what_is_left_is_what_the_definition_leaves(
+def test_probabilities_follow_the_definition(
     temperature: float, top_k: int | None, top_p: float
 ) -> None:
-    settings = drawing(temperature=temperature, top_k=top_k, top_p=top_p)
+    settings = sampling(temperature=temperature, top_k=top_k, top_p=top_p)
     logits = logits_of(8)
     candidates = settings.candidates(VOCAB) or VOCAB
     kept, token_ids = jax.jit(likeliest, static_argnames="candidates")(
@@ -96,108 +96,112 @@ def test_what_is_left_is_what_the_definition_leaves(
 
 
 @pytest.mark.parametrize(("temperature", "top_k", "top_p"), CASES)
-def test_tokens_come_as_often_as_their_probability(
+def test_frequencies_match_the_probabilities(
     temperature: float, top_k: int | None, top_p: float
 ) -> None:
     """A chi-squared statistic over many positions, below its 99.99th percentile."""
-    settings = drawing(temperature=temperature, top_k=top_k, top_p=top_p, seed=3)
+    settings = sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=3)
     logits = np.repeat(logits_of(1), DRAWS, axis=0)
     drawn = draw(settings, logits, np.arange(DRAWS), sequences=[5] * DRAWS)
     expected = DRAWS * np_probabilities(logits[0], temperature, top_k, top_p)
     counts = np.bincount(drawn, minlength=VOCAB)
     assert counts[expected == 0].sum() == 0
-    rare = expected < 5  # put together, as the statistic asks for
+    rare = expected < 5  # in one bin, since the statistic needs enough counts per bin
     bins = [(counts[rare].sum(), expected[rare].sum()), *zip(counts[~rare], expected[~rare])]  # noqa: B905
     bins = [(count, mean) for count, mean in bins if mean > 0]
     statistic = sum((count - mean) ** 2 / mean for count, mean in bins)
-    freedom = max(len(bins) - 1, 1)
+    degrees = max(len(bins) - 1, 1)
     # Wilson and Hilferty's approximation of the percentile.
-    limit = freedom * (1 - 2 / (9 * freedom) + 3.72 * math.sqrt(2 / (9 * freedom))) ** 3
+    limit = degrees * (1 - 2 / (9 * degrees) + 3.72 * math.sqrt(2 / (9 * degrees))) ** 3
     assert statistic < limit
 
 
-def test_the_statistic_tells_a_wrong_temperature() -> None:
-    """The test above can fail: draws at 1.0 are not those of 0.9."""
+def test_the_statistic_detects_a_wrong_temperature() -> None:
+    """Samples at temperature 1.0 do not match the probabilities at 0.9."""
     logits = np.repeat(logits_of(1), DRAWS, axis=0)
-    drawn = draw(drawing(), logits, np.arange(DRAWS), sequences=[5] * DRAWS)
+    drawn = draw(sampling(), logits, np.arange(DRAWS), sequences=[5] * DRAWS)
     expected = DRAWS * np_probabilities(logits[0], 0.9, None, 1.0)
     common = expected > 50
     counts = np.bincount(drawn, minlength=VOCAB)
     assert ((counts - expected)[common] ** 2 / expected[common]).sum() > 3 * common.sum()
 
 
-def test_greedy_is_the_largest_and_of_equal_ones_the_first() -> None:
+def test_greedy_takes_the_largest_logit_and_the_lowest_id_of_equal_ones() -> None:
     logits = logits_of(3)
     logits[1, [7, 3, 30]] = 50
-    assert draw(Settings(), logits, [0, 0, 0]).tolist() == np.argmax(logits, axis=1).tolist()
+    assert (
+        draw(SamplingSettings(), logits, [0, 0, 0]).tolist() == np.argmax(logits, axis=1).tolist()
+    )
     assert np.argmax(logits, axis=1)[1] == 3
 
 
-def test_of_equal_logits_top_k_keeps_the_lowest_ids() -> None:
+def test_top_k_keeps_the_lowest_ids_of_equal_logits() -> None:
     logits = np.zeros((200, VOCAB), np.float32)
-    drawn = draw(drawing(top_k=3), logits, np.arange(200))
+    drawn = draw(sampling(top_k=3), logits, np.arange(200))
     assert set(drawn.tolist()) == {0, 1, 2}
 
 
 def test_top_k_of_one_is_greedy() -> None:
     logits = logits_of(50)
-    drawn = draw(drawing(top_k=1, temperature=3.0), logits, np.arange(50))
+    drawn = draw(sampling(top_k=1, temperature=3.0), logits, np.arange(50))
     assert drawn.tolist() == np.argmax(logits, axis=1).tolist()
 
 
 @pytest.mark.parametrize("changes", [{}, {"top_k": 10}, {"top_p": 0.9}])
-def test_a_draw_depends_on_seed_sequence_and_position_alone(changes: dict[str, Any]) -> None:
-    settings = drawing(seed=7, **changes)
+def test_a_sample_depends_only_on_logits_seed_sequence_and_position(
+    changes: dict[str, Any],
+) -> None:
+    settings = sampling(seed=7, **changes)
     batch, others = logits_of(64), logits_of(64, seed=1)
     others[5] = batch[5]
     drawn = draw(settings, batch, np.arange(64))
     assert drawn[5] == draw(settings, others, np.arange(64))[5]
-    alone = draw(settings, batch[5:6], [5], sequences=[5])
-    assert drawn[5] == alone[0]
+    single = draw(settings, batch[5:6], [5], sequences=[5])
+    assert drawn[5] == single[0]
 
     same = np.repeat(batch[:1], 64, axis=0)
     reference = draw(settings, same, np.arange(64), sequences=[0] * 64)
     assert (reference == draw(settings, same, np.arange(64), sequences=[0] * 64)).all()
     assert (reference != draw(settings, same, np.arange(64) + 64, sequences=[0] * 64)).any()
     assert (reference != draw(settings, same, np.arange(64), sequences=[1] * 64)).any()
-    other_seed = drawing(seed=8, **changes)
+    other_seed = sampling(seed=8, **changes)
     assert (reference != draw(other_seed, same, np.arange(64), sequences=[0] * 64)).any()
 
 
-def test_greedy_orders_nothing() -> None:
-    """No sort, no top-k: an argmax alone."""
+def test_greedy_does_not_sort() -> None:
+    """Its program has an argmax, but no sort and no top-k."""
     text = (
         jax.jit(next_tokens, static_argnames="candidates")
         .lower(jnp.zeros((1, VOCAB)), {}, jnp.zeros(1, jnp.int32), candidates=1)
         .as_text()
     )
     assert "sort" not in text and "top_k" not in text
-    ordered = (
+    with_top_k = (
         jax.jit(next_tokens, static_argnames="candidates")
         .lower(
             jnp.zeros((1, VOCAB)),
-            draw_of(drawing(top_k=9), batch=1),
+            draw_of(sampling(top_k=9), batch=1),
             jnp.zeros(1, jnp.int32),
             candidates=9,
         )
         .as_text()
     )
-    assert "top_k" in ordered or "sort" in ordered
+    assert "top_k" in with_top_k or "sort" in with_top_k
 
 
 @pytest.mark.parametrize(
     ("settings", "candidates"),
     [
-        (Settings(), 1),
-        (drawing(), None),
-        (drawing(top_p=0.5), 1000),
-        (drawing(top_k=1), 64),
-        (drawing(top_k=64), 64),
-        (drawing(top_k=65), 128),
-        (drawing(top_k=700), 1000),
+        (SamplingSettings(), 1),
+        (sampling(), None),
+        (sampling(top_p=0.5), 1000),
+        (sampling(top_k=1), 64),
+        (sampling(top_k=64), 64),
+        (sampling(top_k=65), 128),
+        (sampling(top_k=700), 1000),
     ],
 )
-def test_how_much_is_put_in_order(settings: Settings, candidates: int | None) -> None:
+def test_number_of_candidates(settings: SamplingSettings, candidates: int | None) -> None:
     assert settings.candidates(1000) == candidates
 
 
@@ -216,6 +220,6 @@ def test_how_much_is_put_in_order(settings: Settings, candidates: int | None) ->
         ({"seed": 2**32}, "seed 4294967296"),
     ],
 )
-def test_settings_out_of_range(changes: dict[str, Any], message: str) -> None:
+def test_settings_out_of_range_are_errors(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(XlapipeError, match=message.replace(".", r"\.")):
-        drawing(**changes)
+        sampling(**changes)

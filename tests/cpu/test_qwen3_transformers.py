@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.qwen3.checkpoint.config_json import read_config
-from models.qwen3.checkpoint.load import load_params
-from models.qwen3.checkpoint.random import tensors_sha256, write_random_checkpoint
+from models.qwen3.checkpoint.config_files import read_config
+from models.qwen3.checkpoint.load_params import load_params
+from models.qwen3.checkpoint.random_checkpoint import tensors_sha256, write_random_checkpoint
 from models.qwen3.config import Qwen3Config
 from models.qwen3.modules.cache import init_cache
 from models.qwen3.steps import decode_step, prefill_step

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from transformers import Qwen3ForCausalLM
 
-from models.qwen3.checkpoint.random import SMALL, tensors_sha256, write_random_checkpoint
+from models.qwen3.checkpoint.random_checkpoint import SMALL, tensors_sha256, write_random_checkpoint
 from models.qwen3.config import QWEN3_0_6B
 
 NEW_TOKENS = 128
@@ -141,8 +141,8 @@ def our_params(folder: Path, record: dict[str, Any]) -> Any:
     import jax
     import jax.numpy as jnp
 
-    from models.qwen3.checkpoint.config_json import read_config
-    from models.qwen3.checkpoint.load import checkpoint_bytes, load_params
+    from models.qwen3.checkpoint.config_files import read_config
+    from models.qwen3.checkpoint.load_params import checkpoint_bytes, load_params
 
     config = read_config(folder)
     jax.block_until_ready(jnp.zeros(1))

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from models.qwen3.checkpoint.config_json import (
+from models.qwen3.checkpoint.config_files import (
     GenerationConfig,
     read_config,
     read_generation_config,
 )
 from models.qwen3.checkpoint.json_file import CheckpointError
-from models.qwen3.checkpoint.random import config_json
+from models.qwen3.checkpoint.random_checkpoint import huggingface_config
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
 
 ABSENT = object()
 
 
 def write(folder: Path, *, name: str = "config.json", **changes: Any) -> Path:
-    """The 0.6B model's config.json with changes, or another file of these keys alone."""
-    data = config_json(QWEN3_0_6B) if name == "config.json" else {}
+    """Writes the 0.6B model's config.json with changes, or another file with only these keys."""
+    data = huggingface_config(QWEN3_0_6B) if name == "config.json" else {}
     data |= changes
-    kept = {key: value for key, value in data.items() if value is not ABSENT}
-    (folder / name).write_text(json.dumps(kept))
+    present = {key: value for key, value in data.items() if value is not ABSENT}
+    (folder / name).write_text(json.dumps(present))
     return folder
 
 
@@ -49,10 +49,10 @@ def write(folder: Path, *, name: str = "config.json", **changes: Any) -> Path:
     ],
 )
 def test_every_field_is_read(tmp_path: Path, config: Qwen3Config) -> None:
-    assert read_config(write(tmp_path, **config_json(config))) == config
+    assert read_config(write(tmp_path, **huggingface_config(config))) == config
 
 
-def test_transformers_5_writes_other_keys(tmp_path: Path) -> None:
+def test_keys_of_transformers_5_are_read(tmp_path: Path) -> None:
     write(
         tmp_path,
         rope_theta=ABSENT,
@@ -65,7 +65,7 @@ def test_transformers_5_writes_other_keys(tmp_path: Path) -> None:
     assert read_config(tmp_path) == replace(QWEN3_0_6B, dtype="float32", rope_theta=5e6)
 
 
-def test_what_transformers_leaves_out_has_its_default(tmp_path: Path) -> None:
+def test_keys_that_transformers_omits_have_its_defaults(tmp_path: Path) -> None:
     write(
         tmp_path,
         **dict.fromkeys(
@@ -75,7 +75,7 @@ def test_what_transformers_leaves_out_has_its_default(tmp_path: Path) -> None:
     assert read_config(tmp_path) == replace(QWEN3_0_6B, tie_word_embeddings=False)
 
 
-def test_a_dtype_that_is_asked_for_replaces_the_checkpoints(tmp_path: Path) -> None:
+def test_a_given_dtype_replaces_the_checkpoints(tmp_path: Path) -> None:
     write(tmp_path, torch_dtype="float8_e4m3fn")
     assert read_config(tmp_path, dtype="float32").dtype == "float32"
     with pytest.raises(ValueError, match="int8"):
@@ -86,7 +86,7 @@ def test_a_dtype_that_is_asked_for_replaces_the_checkpoints(tmp_path: Path) -> N
     ("changes", "key", "found"),
     [
         *(
-            ({key: ABSENT}, key, "nothing")
+            ({key: ABSENT}, key, "no value")
             for key in (
                 "vocab_size",
                 "hidden_size",
@@ -110,7 +110,7 @@ def test_a_dtype_that_is_asked_for_replaces_the_checkpoints(tmp_path: Path) -> N
         ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling", "yarn"),
         ({"rope_parameters": [1]}, "rope_parameters", "[1]"),
         ({"rope_parameters": {"rope_theta": 1e6, "rope_type": "yarn"}}, "rope_type", "yarn"),
-        ({"rope_parameters": {"rope_type": "default"}}, "rope_parameters.rope_theta", "nothing"),
+        ({"rope_parameters": {"rope_type": "default"}}, "rope_parameters.rope_theta", "no value"),
         ({"rope_parameters": {"rope_theta": 5e6}}, "rope_theta", "1000000.0"),
         ({"rope_theta": 0}, "rope_theta", "0"),
         ({"rope_theta": 10**400}, "rope_theta", "1000"),
@@ -128,7 +128,7 @@ def test_a_dtype_that_is_asked_for_replaces_the_checkpoints(tmp_path: Path) -> N
         ({"head_dim": 127}, "head_dim", "127"),
     ],
 )
-def test_a_config_is_refused_with_file_key_and_what_was_found(
+def test_errors_of_config_json_name_file_key_and_value(
     tmp_path: Path, changes: dict[str, Any], key: str, found: str
 ) -> None:
     write(tmp_path, **changes)
@@ -141,7 +141,7 @@ def test_a_config_is_refused_with_file_key_and_what_was_found(
     assert len(message) < 500
 
 
-def test_another_architecture_is_named_as_not_supported(tmp_path: Path) -> None:
+def test_another_architecture_is_an_error_that_names_it(tmp_path: Path) -> None:
     write(tmp_path, architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe")
     with pytest.raises(CheckpointError, match=r"Qwen3MoeForCausalLM.*not supported.*dense Qwen3"):
         read_config(tmp_path)
@@ -151,13 +151,15 @@ def test_another_architecture_is_named_as_not_supported(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("{", "not valid JSON"),
-        ('{"a": 1, "a": 2}', "not valid JSON: the key 'a' is there twice"),
+        ('{"a": 1, "a": 2}', "not valid JSON: the key 'a' occurs twice"),
         ("[]", "expected a JSON object, found list"),
         ("[" * 100_000, "not valid JSON"),
         ("\udcff", "not valid JSON"),
     ],
 )
-def test_a_file_that_is_no_object_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_file_that_is_not_a_json_object_is_an_error(
+    tmp_path: Path, text: str, expected: str
+) -> None:
     (tmp_path / "config.json").write_bytes(text.encode(errors="surrogateescape"))
     where = re.escape(str(tmp_path / "config.json"))
     with pytest.raises(CheckpointError, match=f"^{where}: {expected}"):
@@ -165,7 +167,7 @@ def test_a_file_that_is_no_object_is_refused(tmp_path: Path, text: str, expected
 
 
 @pytest.mark.parametrize("read", [read_config, read_generation_config])
-def test_a_missing_folder_or_config_is_named(tmp_path: Path, read: Any) -> None:
+def test_a_missing_folder_or_config_is_an_error_that_names_it(tmp_path: Path, read: Any) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json: no such file"):
         read(tmp_path)
     with pytest.raises(CheckpointError, match="nowhere: no such folder"):
@@ -191,12 +193,10 @@ def test_generation_config_is_read(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_without_generation_config_the_defaults_and_the_configs_eos_hold(
-    tmp_path: Path, there: bool
-) -> None:
+@pytest.mark.parametrize("exists", [False, True])
+def test_defaults_replace_an_absent_generation_config_or_key(tmp_path: Path, exists: bool) -> None:
     write(tmp_path, eos_token_id=4)
-    if there:
+    if exists:
         write(tmp_path, name="generation_config.json", temperature=None)
     assert read_generation_config(tmp_path) == GenerationConfig(
         eos_token_ids=(4,), do_sample=False, temperature=1.0, top_k=50, top_p=1.0
@@ -217,7 +217,7 @@ def test_without_generation_config_the_defaults_and_the_configs_eos_hold(
         ("eos_token_id", -1),
     ],
 )
-def test_a_generation_config_out_of_range_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+def test_a_generation_config_out_of_range_is_an_error(tmp_path: Path, key: str, value: Any) -> None:
     write(tmp_path)
     write(tmp_path, name="generation_config.json", **{key: value})
     with pytest.raises(CheckpointError, match=rf"generation_config\.json: {key}: expected .*found"):

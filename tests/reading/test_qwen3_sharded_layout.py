@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from models.qwen3.argument_bytes import weight_bytes
 from models.qwen3.config import CONFIGS, QWEN3_0_6B, QWEN3_32B
 from models.qwen3.sharded import expectations
 from models.qwen3.sharded.layout import shard_elements, weight_layouts
-from models.qwen3.sizes import weight_bytes
 
 
 @pytest.mark.parametrize("size", CONFIGS)

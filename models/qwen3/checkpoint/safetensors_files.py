@@ -1,9 +1,9 @@
-"""Which tensor of a checkpoint lies where: headers of safetensors files, and their index. No jax.
+"""Locates a checkpoint's tensors: headers of safetensors files, and their index. Imports no jax.
 
-The headers are read here rather than by the `safetensors` library, whose errors name neither the
-tensor nor what was found, and whose NumPy tensors are copies of the mapped file.
-Form: https://github.com/huggingface/safetensors#format — 8 bytes of header length, little endian;
-the header, a JSON object; the data, which the tensors' offsets cover without holes or overlaps.
+This module reads the headers itself because errors of the `safetensors` library name neither the
+tensor nor the value that is wrong, and because its NumPy tensors are copies of the mapped file.
+Format (https://github.com/huggingface/safetensors#format): the header's length in 8 bytes, little
+endian; the header, a JSON object; the data, which the tensors cover without gaps or overlaps.
 """
 
 import math
@@ -35,8 +35,8 @@ class StoredTensor:
     """A tensor in a file, row-major and little endian.
 
     Attributes:
-      dtype: as safetensors writes it, a key of ITEMSIZE.
-      offset: of its first byte, from the file's beginning.
+      dtype: safetensors' name of the dtype, a key of ITEMSIZE.
+      offset: position of the first byte in the file.
     """
 
     name: str
@@ -52,10 +52,10 @@ class StoredTensor:
 
 
 def read_tensors(folder: Path) -> dict[str, StoredTensor]:
-    """The tensors of a checkpoint by name: of model.safetensors or, without it, of the shards.
+    """The tensors of a checkpoint by name, from model.safetensors if it exists, else from shards.
 
     Raises:
-      CheckpointError: no safetensors; a header or an index that is damaged, or contradicts the
+      CheckpointError: no safetensors files; or a header or an index is damaged, or contradicts the
         files.
     """
     if not folder.is_dir():
@@ -67,18 +67,18 @@ def read_tensors(folder: Path) -> dict[str, StoredTensor]:
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
     if pickles:
         raise CheckpointError(
-            f"{folder}: the weights are pickles ({pickles[0]}), which are not supported, since "
-            "reading one can run any code; convert them to safetensors where they are trusted: "
-            "transformers' save_pretrained writes it"
+            f"{folder}: the weights are pickles ({pickles[0]}), which are not supported because "
+            "loading one can execute any code; fix: if you trust them, convert them to "
+            "safetensors with transformers' save_pretrained"
         )
     raise CheckpointError(f"{folder}: expected {SINGLE} or {INDEX}, found neither")
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of one safetensors file; its data are not read.
+    """The tensors of one safetensors file; reads the header only.
 
     Raises:
-      CheckpointError: the file is truncated, or its header lies.
+      CheckpointError: the file is truncated, or its header is invalid.
     """
     try:
         file_bytes = path.stat().st_size
@@ -90,12 +90,12 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     if not text.startswith(b"{"):
-        raise CheckpointError(f"{path}: not a safetensors file: the header is no JSON object")
-    header = parse_json(text, where=path)
+        raise CheckpointError(f"{path}: not a safetensors file: the header is not a JSON object")
+    header = parse_json(text, path=path)
     header.pop(_METADATA, None)
     data_start = _LENGTH_BYTES + length
     spans = {name: _span(path, name, entry) for name, entry in header.items()}
-    _check_cover(path, spans, file_bytes - data_start)
+    _check_contiguous(path, spans, file_bytes - data_start)
     return {
         name: StoredTensor(
             name=name,
@@ -111,31 +111,31 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
 def _check_length(path: Path, start: bytes, length: int, file_bytes: int) -> None:
     if start == b"version ":
         raise CheckpointError(
-            f"{path}: a Git LFS pointer, not the file it stands for; `git lfs pull` fetches that"
+            f"{path}: this is a Git LFS pointer, not the file's content; fix: `git lfs pull`"
         )
     if len(start) < _LENGTH_BYTES:
         raise CheckpointError(
             f"{path}: truncated: expected at least {_LENGTH_BYTES} bytes, found {file_bytes}"
         )
-    room = min(file_bytes - _LENGTH_BYTES, MAX_HEADER_BYTES)
-    if length > room:
+    limit = min(file_bytes - _LENGTH_BYTES, MAX_HEADER_BYTES)
+    if length > limit:
         raise CheckpointError(
-            f"{path}: truncated, or not a safetensors file: its header should have {length} "
-            f"bytes, and at most {room} can be"
+            f"{path}: truncated, or not a safetensors file: expected a header of at most {limit} "
+            f"bytes, found a header length of {length} bytes"
         )
 
 
 def _span(path: Path, name: str, entry: Any) -> tuple[int, int]:
     """A tensor's data_offsets, checked against its dtype and shape."""
 
-    def wrong(what: str) -> CheckpointError:
-        return CheckpointError(f"{path}: tensor {name}: {what}")
+    def wrong(problem: str) -> CheckpointError:
+        return CheckpointError(f"{path}: tensor {name}: {problem}")
 
     if not isinstance(entry, dict) or entry.keys() != _KEYS:
         raise wrong(f"expected an object with {', '.join(sorted(_KEYS))}, found {entry!r:.200}")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEMSIZE:
-        raise wrong(f"dtype {dtype!r:.100} is not supported; known are {', '.join(ITEMSIZE)}")
+        raise wrong(f"dtype {dtype!r:.100} is not supported; expected one of {', '.join(ITEMSIZE)}")
     if not _are_sizes(shape) or math.prod(shape) > MAX_ELEMENTS:
         raise wrong(f"expected a shape, found {shape!r:.200}")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
@@ -144,34 +144,34 @@ def _span(path: Path, name: str, entry: Any) -> tuple[int, int]:
     expected = math.prod(shape) * ITEMSIZE[dtype]
     if end - begin != expected:
         raise wrong(
-            f"data_offsets {offsets} span {end - begin} bytes, but {dtype}{shape} takes {expected}"
+            f"data_offsets {offsets} span {end - begin} bytes, but {dtype}{shape} has {expected}"
         )
     return begin, end
 
 
 def _are_sizes(value: Any) -> bool:
-    return isinstance(value, list) and all(type(each) is int and each >= 0 for each in value)
+    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 
-def _check_cover(path: Path, spans: dict[str, tuple[int, int]], data_bytes: int) -> None:
-    """The tensors must lie one after the other, from the first byte of the data to the last."""
-    reached, before = 0, "the header"
+def _check_contiguous(path: Path, spans: dict[str, tuple[int, int]], data_bytes: int) -> None:
+    """Raises unless the tensors cover the data exactly, without gaps or overlaps."""
+    expected, previous = 0, "the header"
     for name, (begin, end) in sorted(spans.items(), key=lambda item: item[1]):
-        if begin != reached:
-            what = "overlaps" if begin < reached else "leaves a hole after"
+        if begin != expected:
+            relation = "overlaps" if begin < expected else "leaves a gap after"
             raise CheckpointError(
-                f"{path}: tensor {name} {what} {before}: it should begin at {reached} of the "
-                f"data, and begins at {begin}"
+                f"{path}: tensor {name} {relation} {previous}: expected data offset {expected}, "
+                f"found {begin}"
             )
         if end > data_bytes:
             raise CheckpointError(
-                f"{path}: truncated: tensor {name} ends at {end} of the data, of which the file "
-                f"holds {data_bytes} bytes"
+                f"{path}: truncated: tensor {name} ends at data offset {end}, but the file has "
+                f"{data_bytes} bytes of data"
             )
-        reached, before = end, f"tensor {name}"
-    if reached != data_bytes:
+        expected, previous = end, f"tensor {name}"
+    if expected != data_bytes:
         raise CheckpointError(
-            f"{path}: {data_bytes - reached} bytes after {before} belong to no tensor"
+            f"{path}: {data_bytes - expected} bytes after {previous} belong to no tensor"
         )
 
 
@@ -184,22 +184,22 @@ def _read_shards(folder: Path) -> dict[str, StoredTensor]:
         raise index.wrong("weight_map", "an object of file names")
     shards = {}
     for shard in sorted(set(weight_map.values())):
-        # A plain name: nothing outside the folder is read.
+        # Only plain file names: must not read outside the folder.
         if shard in ("", ".", "..") or Path(shard).name != shard or "\0" in shard:
             raise CheckpointError(
                 f"{index.path}: the shard {shard!r} is not a file name in the checkpoint's folder"
             )
         if not (folder / shard).exists():
-            raise CheckpointError(f"{index.path}: names the shard {shard}, which is not there")
+            raise CheckpointError(f"{index.path}: the shard {shard} does not exist")
         shards[shard] = read_header(folder / shard)
     for name, shard in weight_map.items():
         if name not in shards[shard]:
-            raise CheckpointError(f"{index.path}: tensor {name} should be in {shard}, and is not")
+            raise CheckpointError(f"{index.path}: tensor {name} is not in its shard {shard}")
     for shard, tensors in shards.items():
         for name in tensors:
             if weight_map.get(name) != shard:
                 raise CheckpointError(
-                    f"{folder / shard}: holds tensor {name}, which {INDEX} places in "
-                    f"{weight_map.get(name, 'no shard')}"
+                    f"{folder / shard}: contains tensor {name}, which is in "
+                    f"{weight_map.get(name, 'no shard')} according to {INDEX}"
                 )
     return {name: shards[shard][name] for name, shard in weight_map.items()}

@@ -1,4 +1,4 @@
-"""Text to token ids and back, by a checkpoint's tokenizer.json. Imports no jax."""
+"""Converts text to token ids and back with a checkpoint's tokenizer.json. Imports no jax."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ TOKENIZER = "tokenizer.json"
 
 @dataclass(frozen=True)
 class TextTokenizer:
-    """A tokenizer whose ids are all of the model's vocabulary."""
+    """A tokenizer whose ids are all in the model's vocabulary."""
 
     tokenizer: Tokenizer
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Ids of `text`.
+        """The token ids of `text`.
 
         Args:
-          special: with the special tokens that the tokenizer puts around a text; a chat template
-            has written its own.
+          special: add the special tokens that the tokenizer puts around a text. A rendered chat
+            template already contains them.
 
         Raises:
-          XlapipeError: text that is no Unicode, as from an argument of other bytes.
+          XlapipeError: the text is not valid Unicode, e.g. from an argument that is not UTF-8.
         """
         try:
             ids: list[int] = self.tokenizer.encode(text, add_special_tokens=special).ids
@@ -35,49 +35,51 @@ class TextTokenizer:
         return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text without special tokens."""
+        """The text of `token_ids`, without special tokens."""
         text: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return text
 
     def stream(self) -> "TextStream":
+        """A new stream that decodes tokens incrementally."""
         return TextStream(self)
 
 
 class TextStream:
-    """Text as its tokens come; a character that lies in several tokens is held until it is whole.
+    """Decodes tokens incrementally; a character that spans several tokens comes with its last one.
 
-    What `add` and `end` return adds up to `decode` of all the tokens.
+    The concatenated results of `add` and `end` equal `decode` of all the tokens.
     """
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         self._tokenizer = tokenizer
         self._stream = DecodeStream(skip_special_tokens=True)
         self._token_ids: list[int] = []
-        self._said = 0
+        self._returned_characters = 0
 
     def add(self, token_ids: Sequence[int]) -> str:
         """The text that these tokens complete."""
         self._token_ids.extend(token_ids)
-        pieces = (self._stream.step(self._tokenizer.tokenizer, each) for each in token_ids)
+        tokenizer = self._tokenizer.tokenizer
+        pieces = (self._stream.step(tokenizer, token_id) for token_id in token_ids)
         text = "".join(piece for piece in pieces if piece is not None)
-        self._said += len(text)
+        self._returned_characters += len(text)
         return text
 
     def end(self) -> str:
-        """What is left: bytes that never became a character, as U+FFFD."""
-        return self._tokenizer.decode(self._token_ids)[self._said :]
+        """The rest of the text: bytes that do not form a character, as U+FFFD."""
+        return self._tokenizer.decode(self._token_ids)[self._returned_characters :]
 
 
 def read_tokenizer(folder: Path, vocab_size: int) -> TextTokenizer:
     """The tokenizer of a checkpoint.
 
     Raises:
-      XlapipeError: there is none, it cannot be read, or it has more tokens than the model.
+      XlapipeError: it is missing, cannot be read, or has more tokens than the model.
     """
     path = folder / TOKENIZER
     if not path.is_file():
         raise XlapipeError(
-            f"{path}: no such file; text takes a tokenizer, --prompt-ids takes token ids"
+            f"{path}: no such file; --prompt needs a tokenizer; fix: pass token ids by --prompt-ids"
         )
     try:
         tokenizer = Tokenizer.from_file(str(path))
@@ -86,7 +88,7 @@ def read_tokenizer(folder: Path, vocab_size: int) -> TextTokenizer:
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     if size > vocab_size:
         raise XlapipeError(
-            f"{path}: has {size:,} tokens, the model's vocabulary {vocab_size:,}; is it the "
-            "tokenizer of another checkpoint?"
+            f"{path}: expected at most {vocab_size:,} tokens, the model's vocabulary, found "
+            f"{size:,}; the tokenizer may be from another checkpoint"
         )
     return TextTokenizer(tokenizer)

@@ -1,1 +1,1 @@
-"""The parts of the command `python -m models.qwen3.generate`."""
+"""The command `python -m models.qwen3.generate`: its options, a run, a build, and its output."""

@@ -1,4 +1,4 @@
-"""What a generation tells on the terminal: text as it comes, progress on stderr."""
+"""Terminal output of a generation: text as it is generated, progress on stderr."""
 
 from typing import TYPE_CHECKING, TextIO
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def note(text: str) -> None:
-    """A line on stderr."""
+    """Writes a line to stderr."""
     _stderr().print(f"generate: {text}", markup=False)
 
 
@@ -22,7 +22,7 @@ def _stderr() -> Console:
 
 
 class LoadingBar(Bar):
-    """Bytes of weights read, on stderr."""
+    """A progress bar on stderr: bytes of weights that are loaded."""
 
     def __init__(self, total_bytes: int, *, silent: bool) -> None:
         amount = DownloadColumn()
@@ -31,14 +31,15 @@ class LoadingBar(Bar):
         )
 
     def leaf(self, name: str, read_bytes: int) -> None:
-        """A leaf is on the device."""
+        """Called when a leaf is on the device."""
         self.advance(read_bytes)
 
 
-class Teller(Bar):
-    """One prompt: its text as it comes. Several: progress, then each with its prompt's number.
+class TextOutput(Bar):
+    """Writes the generated text; token ids if there is no tokenizer.
 
-    Without a tokenizer, token ids stand for text.
+    Text of a single prompt is written as it is generated. For several prompts, shows progress and
+    then writes each text with its prompt's number.
     """
 
     def __init__(self, prompts: Prompts, max_new_tokens: int, out: TextIO, *, silent: bool) -> None:
@@ -54,8 +55,8 @@ class Teller(Bar):
             silent=silent or self._count == 1,
         )
 
-    def tell(self, index: int, token_ids: list[int]) -> None:
-        """The next tokens of a sequence."""
+    def add(self, index: int, token_ids: list[int]) -> None:
+        """Writes the next tokens of sequence `index`, if it is the only one."""
         self.advance(len(token_ids))
         if self._silent or self._count > 1:
             return
@@ -64,8 +65,8 @@ class Teller(Bar):
         else:
             self._write(self._stream.add(token_ids))
 
-    def tell_result(self, generated: "Generated") -> None:
-        """What is left to tell when all have ended, and how fast it was."""
+    def finish(self, generated: "Generated") -> None:
+        """Writes the remaining text, and the speed on stderr."""
         if self._silent:
             return
         if self._count == 1:
@@ -76,7 +77,7 @@ class Teller(Bar):
         count = sum(map(len, generated.token_ids))
         rate = generated.tokens_per_second
         speed = "" if rate is None else f", then {rate:,.1f} tokens/s"
-        note(f"{count:,} tokens; the first after {generated.prefill_seconds:.3f} s{speed}")
+        note(f"{count:,} tokens; first tokens after {generated.prefill_seconds:.3f} s{speed}")
 
     def _text(self, token_ids: list[int]) -> str:
         if self._tokenizer is None:

@@ -1,4 +1,4 @@
-"""From the options of a generation to tokens on the terminal."""
+"""Runs a generation: from the command's options to text on the terminal."""
 
 import argparse
 import os
@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from models.qwen3.checkpoint.config_json import read_config, read_generation_config
+from models.qwen3.checkpoint.config_files import read_config, read_generation_config
 from models.qwen3.cli.options import (
     DEFAULT_NEW_TOKENS,
     Prompts,
+    check_combination,
     prompts_of,
-    refuse_mixed,
     settings_of,
 )
-from models.qwen3.cli.output import LoadingBar, Teller, note
+from models.qwen3.cli.output import LoadingBar, TextOutput, note
 from models.qwen3.config import Qwen3Config
-from models.qwen3.generation.load_prebuilt import Executables, read_executables
-from models.qwen3.generation.sampling_settings import Settings
-from models.qwen3.generation.sizes import (
+from models.qwen3.generation.prebuilt_index import PrebuiltExecutables, read_index
+from models.qwen3.generation.sampling_settings import SamplingSettings
+from models.qwen3.generation.static_sizes import (
     CPU_STEPS,
     GPU_STEPS,
     GenerationSizes,
@@ -34,34 +34,39 @@ from models.qwen3.generation.sizes import (
 from xlapipe.environment.machine import Machine
 from xlapipe.errors import XlapipeError
 
+if TYPE_CHECKING:
+    from models.qwen3.generation.compiled_steps import CompiledGeneration
+    from models.qwen3.generation.generator import Generated
+
 
 def run_command(options: argparse.Namespace, *, started: float, out: TextIO) -> dict[str, Any]:
-    """Generates, tells on `out` unless --json is given, and returns what to print as JSON.
+    """Generates, writes the text to `out` unless --json is given, and returns the JSON output.
 
     Args:
-      started: time.perf_counter() when the command began.
+      started: time.perf_counter() at the start of the command.
     """
-    refuse_mixed(options)
+    check_combination(options)
     with _checkpoint(options) as checkpoint:
         return _run(options, checkpoint, started, out)
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What is to be done, checked as far as it can be without a device."""
+    """What to generate, checked as far as possible without a device."""
 
     checkpoint: Path
     config: Qwen3Config
     prompts: Prompts
-    settings: Settings
+    settings: SamplingSettings
     eos_token_ids: tuple[int, ...]
     max_new_tokens: int
     cache_length: int
-    executables: Executables | None
+    prebuilt: PrebuiltExecutables | None
     hopper_kernels: bool
 
     @property
     def longest(self) -> int:
+        """Tokens of the longest prompt."""
         return max(map(len, self.prompts.token_ids))
 
 
@@ -69,59 +74,64 @@ def _run(
     options: argparse.Namespace, checkpoint: Path, started: float, out: TextIO
 ) -> dict[str, Any]:
     request = _request(options, checkpoint)
-    # Not before all that can be refused without jax has been.
-    from models.qwen3.checkpoint.load import checkpoint_bytes, load_params
-    from models.qwen3.generation.fits_memory import memory_limit, peak_bytes, refuse_unless_fits
+    # Imported here, because they import jax: bad options are reported without it.
+    from models.qwen3.checkpoint.load_params import checkpoint_bytes, load_params
+    from models.qwen3.generation.device_memory import check_fits, memory_limit, peak_bytes
     from models.qwen3.generation.generator import Generator
 
     clock = time.perf_counter
-    programs, device = _programs(request)
+    compiled, device = _compiled(request)
     limit = options.memory_limit
-    refuse_unless_fits(request.config, programs, memory_limit(device) if limit is None else limit)
-    loading = clock()
+    check_fits(request.config, compiled, memory_limit(device) if limit is None else limit)
+    load_started = clock()
     with LoadingBar(checkpoint_bytes(checkpoint), silent=options.json) as bar:
         params = load_params(checkpoint, request.config, device=device, on_leaf=bar.leaf)
-    load_seconds = clock() - loading
-    first: list[float] = []
-    tokenizer = request.prompts.tokenizer
-    teller = Teller(request.prompts, request.max_new_tokens, out, silent=options.json)
+    load_seconds = clock() - load_started
+    first_token_seconds: list[float] = []
+    text_output = TextOutput(request.prompts, request.max_new_tokens, out, silent=options.json)
 
     def on_tokens(index: int, token_ids: list[int]) -> None:
-        first.append(clock() - started) if not first else None
-        teller.tell(index, token_ids)
+        if not first_token_seconds:
+            first_token_seconds.append(clock() - started)
+        text_output.add(index, token_ids)
 
-    with teller:
-        generated = Generator(request.config, programs, params, device).generate(
+    with text_output:
+        generated = Generator(request.config, compiled, params, device).generate(
             request.prompts.token_ids,
             max_new_tokens=request.max_new_tokens,
             settings=request.settings,
             eos_token_ids=request.eos_token_ids,
             on_tokens=on_tokens,
         )
-    teller.tell_result(generated)
+    text_output.finish(generated)
     return {
-        "outputs": [
-            {
-                "prompt_ids": prompt,
-                "token_ids": token_ids,
-                "text": None if tokenizer is None else tokenizer.decode(token_ids),
-                "finish_reason": finish,
-            }
-            for prompt, token_ids, finish in zip(
-                request.prompts.token_ids, generated.token_ids, generated.finish, strict=True
-            )
-        ],
+        "outputs": _outputs(request.prompts, generated),
         "tokens_per_second": generated.tokens_per_second,
         "peak_bytes": peak_bytes(device),
-        "planned_bytes": programs.needed_bytes,
+        "planned_bytes": compiled.needed_bytes,
         "load_seconds": load_seconds,
         "prefill_seconds": generated.prefill_seconds,
-        "first_token_seconds": first[0],
+        "first_token_seconds": first_token_seconds[0],
         "device": device.device_kind,
         "dtype": request.config.dtype,
-        "cache_length": programs.sizes.cache_length,
+        "cache_length": compiled.sizes.cache_length,
         "random_weights": options.checkpoint is None,
     }
+
+
+def _outputs(prompts: Prompts, generated: "Generated") -> list[dict[str, Any]]:
+    tokenizer = prompts.tokenizer
+    return [
+        {
+            "prompt_ids": prompt,
+            "token_ids": token_ids,
+            "text": None if tokenizer is None else tokenizer.decode(token_ids),
+            "finish_reason": finish,
+        }
+        for prompt, token_ids, finish in zip(
+            prompts.token_ids, generated.token_ids, generated.finish, strict=True
+        )
+    ]
 
 
 def _request(options: argparse.Namespace, checkpoint: Path) -> _Request:
@@ -130,40 +140,42 @@ def _request(options: argparse.Namespace, checkpoint: Path) -> _Request:
     settings = settings_of(options, defaults)
     prompts = prompts_of(options, checkpoint, config)
     check_prompts(prompts.token_ids, config.vocab_size)
-    built = None if options.executables is None else read_executables(options.executables, config)
-    given = DEFAULT_NEW_TOKENS if options.max_new_tokens is None else options.max_new_tokens
-    if built is not None:
-        cache_length = built.sizes.cache_length
+    folder, count = options.executables, options.max_new_tokens
+    prebuilt = None if folder is None else read_index(folder, config)
+    max_new_tokens = DEFAULT_NEW_TOKENS if count is None else count
+    if prebuilt is not None:
+        cache_length = prebuilt.sizes.cache_length
         if options.cache_length not in (None, cache_length):
             raise XlapipeError(
-                f"--cache-length {options.cache_length}: the executables are for {cache_length}"
+                f"--cache-length {options.cache_length}: the executables are compiled for "
+                f"{cache_length}; fix: leave it out"
             )
     elif options.cache_length is not None:
         cache_length = options.cache_length
     else:
         longest = max(map(len, prompts.token_ids))
-        cache_length = cache_length_for(longest, max(given, 1))
-    check_lengths(prompts.token_ids, cache_length, given)
+        cache_length = cache_length_for(longest, max(max_new_tokens, 1))
+    check_lengths(prompts.token_ids, cache_length, max_new_tokens)
     return _Request(
         checkpoint=checkpoint,
         config=config,
         prompts=prompts,
         settings=settings,
         eos_token_ids=defaults.eos_token_ids,
-        max_new_tokens=given,
+        max_new_tokens=max_new_tokens,
         cache_length=cache_length,
-        executables=built,
+        prebuilt=prebuilt,
         hopper_kernels=options.hopper_kernels,
     )
 
 
-def _programs(request: _Request) -> tuple[Any, Any]:
-    """The programs, built ahead or compiled here, and the device to run them on."""
-    if request.executables is not None:
-        from models.qwen3.generation.prebuilt_index import load_programs
+def _compiled(request: _Request) -> tuple["CompiledGeneration", Any]:
+    """The compiled steps, and the device to run them on."""
+    if request.prebuilt is not None:
+        from models.qwen3.generation.load_prebuilt import load_prebuilt
 
-        return load_programs(request.executables, request.longest)
-    from models.qwen3.generation.programs import compiled_here
+        return load_prebuilt(request.prebuilt, request.longest)
+    from models.qwen3.generation.compiled_steps import compile_generation
 
     device = _device()
     steps = CPU_STEPS if device.platform == "cpu" else GPU_STEPS
@@ -175,11 +187,11 @@ def _programs(request: _Request) -> tuple[Any, Any]:
         candidates=request.settings.candidates(request.config.vocab_size),
     )
     hopper = request.hopper_kernels
-    return compiled_here(request.config, sizes, device, hopper_kernels=hopper), device
+    return compile_generation(request.config, sizes, device, hopper_kernels=hopper), device
 
 
 def _device() -> Any:
-    """jax's first device; its CUDA plugin, which would complain, is asked where there is a GPU."""
+    """jax's first device. Without a GPU, selects the CPU: jax's CUDA plugin would log errors."""
     import jax
 
     if not (Path("/dev/nvidia0").exists() or Machine.here().gpu() or "JAX_PLATFORMS" in os.environ):
@@ -189,12 +201,12 @@ def _device() -> Any:
 
 @contextmanager
 def _checkpoint(options: argparse.Namespace) -> Iterator[Path]:
-    """The checkpoint's folder, or one of random weights that is gone afterwards."""
+    """The checkpoint's folder, or a temporary one with random weights."""
     if options.checkpoint is not None:
         yield options.checkpoint
         return
-    from models.qwen3.checkpoint.random import write_random_checkpoint
+    from models.qwen3.checkpoint.random_checkpoint import write_random_checkpoint
 
-    note("no --checkpoint: a small model of random weights, whose text means nothing")
+    note("no --checkpoint: using a small model with random weights; its text is meaningless")
     with tempfile.TemporaryDirectory(prefix="qwen3-random-") as scratch:
         yield write_random_checkpoint(Path(scratch) / "random")

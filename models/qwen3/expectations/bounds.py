@@ -1,6 +1,6 @@
 """Sizes, in bytes, that bounds on temporary memory are made of. Imports no jax."""
 
-from models.qwen3.sizes import FLOAT32
+from models.qwen3.argument_bytes import FLOAT32
 
 CUBLAS = ("cublas", "cublaslt")
 # XLA asks for at most this much for cuBLASLt on Hopper: 4 MiB where its autotuner has run, and,

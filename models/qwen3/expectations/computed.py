@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from models.qwen3.argument_bytes import FLOAT32
 from models.qwen3.config import Qwen3Config
 from models.qwen3.expectations.bounds import (
     CUBLAS,
@@ -12,7 +13,6 @@ from models.qwen3.expectations.bounds import (
     up,
 )
 from models.qwen3.kernels.tiling import NAMELESS, jax_for_hopper, splits_of
-from models.qwen3.sizes import FLOAT32
 from xlapipe.expect import Expectation, GemmCount, KernelCount, Matmul, MatmulsAccounted, TempAtMost
 
 # What a prompt's last layer computes for one token of each sequence alone.

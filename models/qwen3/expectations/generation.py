@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from models.qwen3.argument_bytes import FLOAT32, INT32
 from models.qwen3.config import Qwen3Config
 from models.qwen3.expectations.bounds import ROWS, SMALL_BYTES
 from models.qwen3.expectations.steps import decode, prefill
 from models.qwen3.generation.sampling_settings import MAX_EOS
-from models.qwen3.sizes import FLOAT32, INT32
 from xlapipe.expect import (
     Aliased,
     AllocationOf,

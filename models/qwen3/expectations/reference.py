@@ -1,7 +1,7 @@
 """The step of dump 003, donated or not."""
 
+from models.qwen3.argument_bytes import FLOAT32, INT32, POINTER, ReferenceSizes
 from models.qwen3.expectations.bounds import CUBLAS, SMALL_BYTES, WORKSPACE_BYTES, partials
-from models.qwen3.sizes import FLOAT32, INT32, POINTER, ReferenceSizes
 from xlapipe.expect import (
     Aliased,
     AllocationOf,

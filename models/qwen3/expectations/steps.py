@@ -1,5 +1,6 @@
 """Prompts and decode steps of the whole model, with its cache donated."""
 
+from models.qwen3.argument_bytes import FLOAT32, INT32, cache_bytes, cache_leaf_bytes, weight_bytes
 from models.qwen3.config import Qwen3Config
 from models.qwen3.expectations.computed import (
     by_xla,
@@ -7,7 +8,6 @@ from models.qwen3.expectations.computed import (
     with_hopper_kernels,
     with_prompt_kernels,
 )
-from models.qwen3.sizes import FLOAT32, INT32, cache_bytes, cache_leaf_bytes, weight_bytes
 from xlapipe.expect import (
     Aliased,
     AllocationOf,

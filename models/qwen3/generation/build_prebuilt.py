@@ -2,18 +2,20 @@
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from models.qwen3.generation.load_prebuilt import (
+from models.qwen3.generation.build_locks import locks_for
+from models.qwen3.generation.prebuilt_index import (
     DECODE,
     INDEX,
-    Executables,
+    PrebuiltExecutables,
     index_text,
     prompts_folder,
 )
-from models.qwen3.generation.locks import locks_for
 from models.qwen3.kernels.tiling import hopper_fits
 from xlapipe.compiling.make_jobs import ATTACHED, Asked, jobs_of
 from xlapipe.compiling.pipeline import Made, build
@@ -24,14 +26,13 @@ from xlapipe.registry import WorkloadReference
 from xlapipe.targets.target import target_named
 
 _WORKLOADS = "models.qwen3.workloads"
-# The folder that holds the package `models`.
+# The folder that contains the package `models`.
 _ROOT = Path(__file__).resolve().parents[3]
 _TIMEOUT_SECONDS = 3600.0
 
 
-def build_executables(
-    checkpoint: Path,
-    asked_for: Executables,
+def build_prebuilt(
+    prebuilt: PrebuiltExecutables,
     *,
     target: str,
     gemm: str | None = None,
@@ -39,52 +40,57 @@ def build_executables(
     hopper_kernels: bool = True,
     on_built: Callable[[str, Made], None] = lambda name, made: None,
 ) -> None:
-    """Compiles the programs, and holds each against its expectations.
+    """Compiles the programs of a generation, and checks them against their expectations.
 
     Args:
-      checkpoint: its config.json alone is read, in the compiling child.
-      asked_for: its path is made anew; a folder that this function made before is replaced.
-      target: a name of `xlapipe targets`, or `attached`.
-      gemm: GEMM policy. By default `auto` on the attached GPU, which tunes, and `cublas` without
-        it: Triton's tiles are then XLA's first guess. Prompts on Hopper are the better for
-        `cublas` anyway, see `steps.xla_options`.
-      locks: autotune locks, or folders of them, with one for each program; see `build_locks`.
-        They say the policy then.
-      hopper_kernels: take those that are for Hopper alone, where the target is one.
-      on_built: called with the name of each and what the pipeline made.
+      prebuilt: what to build. A folder at its path that this function made before is replaced.
+      target: a target of `xlapipe targets`, or `attached`.
+      gemm: GEMM policy. The default is `auto` on the attached GPU, which autotunes, and `cublas`
+        without it, where Triton's tiles would be XLA's untuned defaults. Prompts with the kernels
+        for Hopper use `cublas` in either case; see `steps.xla_options`.
+      locks: autotune locks, or folders with one lock per program; see `build_locks`. Without
+        `gemm`, they determine the policy.
+      hopper_kernels: use the prompt kernels for Hopper if the target is a Hopper GPU.
+      on_built: called with the name of each program and the pipeline's result.
 
     Raises:
-      XlapipeError: a failed compile, or an expectation that does not hold; the path is then as
-        it was.
+      XlapipeError: a compile failed, or an expectation does not hold; the folder is unchanged.
     """
-    path = asked_for.path
-    if path.exists() and not (path / INDEX).is_file() and (path.is_file() or any(path.iterdir())):
-        raise XlapipeError(f"{path}: holds something else; name a new folder")
-    capability = _compute_capability(target) if hopper_kernels else None
-    hopper = {
-        prompts_folder(bucket)
-        for bucket in asked_for.buckets
-        if hopper_fits(asked_for.config, bucket, capability)
-    }
-    references = _references(checkpoint.resolve(), asked_for, hopper)
+    _check_replaceable(prebuilt.path)
+    with_hopper_kernels = _programs_with_hopper_kernels(prebuilt, target) if hopper_kernels else ()
+    references = _references(prebuilt, with_hopper_kernels)
     lock_of = locks_for(references, locks)
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        partial.mkdir(parents=True)
+    with _replacing(prebuilt.path) as folder:
         for name, reference in references.items():
-            on_cublas = target != ATTACHED or name in hopper
-            policy = gemm or ("cublas" if on_cublas else "auto")
-            asked = Asked(
+            tunes = target == ATTACHED and name not in with_hopper_kernels
+            policy = gemm or ("auto" if tunes else "cublas")
+            options = Asked(
                 target=target,
                 policies=() if gemm is None and locks else (policy,),
                 autotune_lock=lock_of.get(name),
                 timeout_seconds=_TIMEOUT_SECONDS,
             )
-            (job,) = jobs_of([reference], asked)
-            made = build(job, partial / name)
-            _refuse_unless_as_expected(name, check_all(made.dump.expectations, made.dump.program))
+            (job,) = jobs_of([reference], options)
+            made = build(job, folder / name)
+            _check_expectations(name, check_all(made.dump.expectations, made.dump.program))
             on_built(name, made)
-        (partial / INDEX).write_text(index_text(asked_for), encoding="utf-8")
+        (folder / INDEX).write_text(index_text(prebuilt), encoding="utf-8")
+
+
+def _check_replaceable(path: Path) -> None:
+    if path.exists() and not (path / INDEX).is_file() and (path.is_file() or any(path.iterdir())):
+        raise XlapipeError(
+            f"{path}: expected a new or empty folder, or one with {INDEX}; fix: name another folder"
+        )
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A folder to write into, which replaces `path` on success and is removed on failure."""
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        partial.mkdir(parents=True)
+        yield partial
         if path.exists():
             shutil.rmtree(path)
         partial.rename(path)
@@ -94,8 +100,18 @@ def build_executables(
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _programs_with_hopper_kernels(prebuilt: PrebuiltExecutables, target: str) -> set[str]:
+    """The folders' names of the programs that the kernels for Hopper support on `target`."""
+    capability = _compute_capability(target)
+    return {
+        prompts_folder(bucket)
+        for bucket in prebuilt.buckets
+        if hopper_fits(prebuilt.config, bucket, capability)
+    }
+
+
 def _compute_capability(target: str) -> str | None:
-    """Of the GPU that is built for, e.g. `9.0`; None where nobody tells."""
+    """The target's compute capability, e.g. `9.0`; None if unknown."""
     if target != ATTACHED:
         return target_named(target).compute_capability
     gpu = Machine.here().gpu()
@@ -105,23 +121,22 @@ def _compute_capability(target: str) -> str | None:
 
 
 def _references(
-    checkpoint: Path, executables: Executables, hopper: Collection[str]
+    prebuilt: PrebuiltExecutables, with_hopper_kernels: Collection[str]
 ) -> dict[str, WorkloadReference]:
-    """The workload of each program, by the name of its folder; some have kernels for Hopper."""
-    sizes, config = executables.sizes, executables.config
-    common = {
-        "config": str(checkpoint),
+    """The workload of each program, by the name of the program's folder."""
+    sizes = prebuilt.sizes
+    common: dict[str, Any] = {
+        "config": asdict(prebuilt.config),
         "layers": None,
-        "dtype": config.dtype,
         "batch": sizes.batch,
         "cache_length": sizes.cache_length,
         "candidates": sizes.candidates,
     }
     references = {}
-    for bucket in executables.buckets:
+    for bucket in prebuilt.buckets:
         name = prompts_folder(bucket)
         arguments = {**common, "length": bucket}
-        if name in hopper:
+        if name in with_hopper_kernels:
             arguments["implementation"] = "hopper"
         references[name] = _reference(name, "qwen3_prompts", arguments)
     references[DECODE] = _reference(DECODE, "qwen3_generate", {**common, "steps": sizes.steps})
@@ -129,20 +144,21 @@ def _references(
 
 
 def _reference(name: str, function: str, arguments: Mapping[str, Any]) -> WorkloadReference:
-    # The folder is named, so that no folder `models` of the user's is imported instead.
+    # Names the folder, so that a package `models` of the user's is not imported instead.
     return WorkloadReference(name, f"{_WORKLOADS}:{function}", arguments, _ROOT)
 
 
-def _refuse_unless_as_expected(name: str, findings: tuple[Finding, ...]) -> None:
+def _check_expectations(name: str, findings: tuple[Finding, ...]) -> None:
     broken = [finding for finding in findings if not finding.holds]
     if not broken:
         return
-    told = [
+    violations = [
         f"{finding.expectation}: expected {violation.expected}, found {violation.found}"
         + (f" ({violation.source})" if violation.source is not None else "")
         for finding in broken
         for violation in finding.violations
     ]
     raise XlapipeError(
-        f"{name}: the executable is not as expected, and is not kept: " + "; ".join(told[:4])
+        f"{name}: the executable does not meet its expectations, and is not kept: "
+        + "; ".join(violations[:4])
     )

@@ -16,7 +16,7 @@ from jaxtyping import Array, Int
 
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.sampling import draw_of, next_tokens
-from models.qwen3.generation.sampling_settings import MAX_EOS, Settings
+from models.qwen3.generation.sampling_settings import MAX_EOS, SamplingSettings
 from models.qwen3.modules.cache import Cache
 from models.qwen3.steps import Implementation, Params, decode_step, prefill_step
 from xlapipe.errors import XlapipeError
@@ -114,7 +114,7 @@ def _advanced(
     return after, jnp.where(ended, ENDED, drawn)
 
 
-def first_state(settings: Settings, eos_token_ids: Sequence[int], *, batch: int) -> State:
+def first_state(settings: SamplingSettings, eos_token_ids: Sequence[int], *, batch: int) -> State:
     """The state that `prompt_step` takes, on the host.
 
     Raises:
@@ -122,7 +122,7 @@ def first_state(settings: Settings, eos_token_ids: Sequence[int], *, batch: int)
     """
     if len(eos_token_ids) > MAX_EOS:
         raise XlapipeError(
-            f"{len(eos_token_ids)} tokens end a sequence; at most {MAX_EOS} are provided for"
+            f"expected at most {MAX_EOS} ids that end a sequence, found {len(eos_token_ids)}"
         )
     padded = [*eos_token_ids, *[ENDED] * (MAX_EOS - len(eos_token_ids))]
     return {"eos": np.asarray(padded, np.int32), "draw": draw_of(settings, batch=batch)}
@@ -130,7 +130,7 @@ def first_state(settings: Settings, eos_token_ids: Sequence[int], *, batch: int)
 
 def abstract_state(*, batch: int, candidates: int | None, whole: bool) -> State:
     """The state's shapes: the whole of it, or what `prompt_step` takes."""
-    state = first_state(Settings(greedy=candidates == 1), (), batch=batch)
+    state = first_state(SamplingSettings(greedy=candidates == 1), (), batch=batch)
     if whole:
         state |= {name: np.zeros(batch, np.int32) for name in ("token_ids", "positions")}
     abstract: State = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state)

@@ -1,4 +1,4 @@
-"""Prompts to tokens: a call for the prompts, then the decode loop in chunks."""
+"""Generates tokens from prompts: one call for the prompts, then the decode loop in chunks."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,28 +10,28 @@ import numpy as np
 import numpy.typing as npt
 
 from models.qwen3.config import Qwen3Config
+from models.qwen3.generation.compiled_steps import CompiledGeneration
 from models.qwen3.generation.decode_loop import ENDED, first_state
-from models.qwen3.generation.programs import Programs
-from models.qwen3.generation.sampling_settings import Settings
-from models.qwen3.generation.sizes import check_lengths, check_prompts
+from models.qwen3.generation.sampling_settings import SamplingSettings
+from models.qwen3.generation.static_sizes import check_lengths, check_prompts
 from models.qwen3.modules.cache import Cache
 from models.qwen3.steps import Params
 from xlapipe.errors import XlapipeError
 
-# The number of a sequence, and its next tokens.
+# Called with the index of a sequence, and its next tokens.
 OnTokens = Callable[[int, list[int]], None]
 
 
 @dataclass(frozen=True)
 class Generated:
-    """What came out.
+    """The result of a generation.
 
     Attributes:
-      token_ids: new tokens of each sequence, the one that ended it included.
-      finish: why each ended: `eos`, `length` (max_new_tokens), or `cache` (no slot left).
-      prefill_seconds: until the first tokens were on the host.
-      decode_seconds: from then until the last ones were; 0 where there was no loop.
-      decoded_tokens: of all sequences, those of the loops.
+      token_ids: new tokens of each sequence, including the one that ended it.
+      finish: why each sequence ended: `eos`, `length` (max_new_tokens), or `cache` (full).
+      prefill_seconds: time until the first tokens were on the host.
+      decode_seconds: time from then until the last tokens were; 0 if the loop was not run.
+      decoded_tokens: number of tokens from the decode loop, of all sequences.
     """
 
     token_ids: list[list[int]]
@@ -42,16 +42,16 @@ class Generated:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of all sequences together, behind the first tokens; None where there was no loop."""
+        """Tokens per second of all sequences after the first tokens; None without a loop."""
         return self.decoded_tokens / self.decode_seconds if self.decode_seconds else None
 
 
 @dataclass(frozen=True)
 class Generator:
-    """Generates with programs and parameters that are on the device."""
+    """Generates with compiled steps, and parameters on the device."""
 
     config: Qwen3Config
-    programs: Programs
+    compiled: CompiledGeneration
     params: Params
     device: jax.Device
 
@@ -60,40 +60,44 @@ class Generator:
         prompts: Sequence[Sequence[int]],
         *,
         max_new_tokens: int,
-        settings: Settings,
+        settings: SamplingSettings,
         eos_token_ids: Sequence[int] = (),
         on_tokens: OnTokens = lambda index, token_ids: None,
     ) -> Generated:
-        """Up to `max_new_tokens` for each prompt; a sequence ends with an id of `eos_token_ids`.
+        """Generates up to `max_new_tokens` for each prompt.
 
-        The host reads a chunk's tokens while the device is at the next one; `on_tokens` is told
-        of them then, in order.
+        The host reads a chunk's tokens while the device computes the next chunk.
+
+        Args:
+          prompts: token ids of each prompt.
+          eos_token_ids: a sequence ends with any of these.
+          on_tokens: called with each sequence's tokens of a chunk, in order.
 
         Raises:
-          XlapipeError: prompts or settings that the programs do not fit.
+          XlapipeError: the steps were compiled for other sizes or settings.
         """
-        sizes = self.programs.sizes
+        sizes = self.compiled.sizes
         check_prompts(prompts, self.config.vocab_size)
         check_lengths(prompts, sizes.cache_length, max_new_tokens)
-        self._check_fit(prompts, settings)
+        self._check_compiled_for(prompts, settings)
         sequences = [_Sequence(max_new_tokens, frozenset(eos_token_ids)) for _ in prompts]
         token_ids, lengths = _padded(prompts, sizes.batch, sizes.bucket)
         state = first_state(settings, eos_token_ids, batch=sizes.batch)
 
         started = time.perf_counter()
-        placed = jax.device_put((state, token_ids, lengths), self.device)
-        out = self.programs.prompts(self.params, self._empty_cache(), *placed)
+        on_device = jax.device_put((state, token_ids, lengths), self.device)
+        out = self.compiled.prompts(self.params, self._empty_cache(), *on_device)
         prefill_seconds = None
         for chunk in range(-(-(max_new_tokens - 1) // sizes.steps) + 1):
             tokens = out["tokens"]
             if chunk * sizes.steps < max_new_tokens - 1:
-                out = self.programs.decode(self.params, out["cache"], out["state"])
-            rows = np.asarray(tokens)  # waits for this chunk; the next one is under way
+                out = self.compiled.decode(self.params, out["cache"], out["state"])
+            rows = np.asarray(tokens)  # waits for this chunk; the next one is already running
             if prefill_seconds is None:
                 prefill_seconds = time.perf_counter() - started
             for index, sequence in enumerate(sequences):
-                if new := sequence.take(rows[index].tolist()):
-                    on_tokens(index, new)
+                if new_tokens := sequence.take(rows[index].tolist()):
+                    on_tokens(index, new_tokens)
             if all(sequence.finish for sequence in sequences):
                 break
         seconds = time.perf_counter() - started - (prefill_seconds or 0.0)
@@ -106,27 +110,31 @@ class Generator:
             decoded,
         )
 
-    def _check_fit(self, prompts: Sequence[Sequence[int]], settings: Settings) -> None:
-        sizes = self.programs.sizes
+    def _check_compiled_for(
+        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings
+    ) -> None:
+        sizes = self.compiled.sizes
         if len(prompts) > sizes.batch:
             raise XlapipeError(
-                f"{len(prompts)} prompts; the executables are for {sizes.batch} at once"
+                f"the executables are compiled for a batch of {sizes.batch}; found {len(prompts)} "
+                "prompts"
             )
         longest = max(map(len, prompts))
         if longest > sizes.bucket:
             raise XlapipeError(
-                f"a prompt of {longest:,} tokens; the executables are for {sizes.bucket:,}"
+                f"the executables are compiled for prompts of at most {sizes.bucket:,} tokens; "
+                f"found a prompt of {longest:,} tokens"
             )
-        wanted = settings.candidates(self.config.vocab_size)
-        if wanted != sizes.candidates:
+        candidates = settings.candidates(self.config.vocab_size)
+        if candidates != sizes.candidates:
             raise XlapipeError(
-                f"the executables draw from {_described(sizes.candidates)}, the settings ask for "
-                f"{_described(wanted)}"
+                f"the executables are compiled to take {_described(sizes.candidates)}; the "
+                f"settings require {_described(candidates)}"
             )
 
     def _empty_cache(self) -> Cache:
-        """Made leaf by leaf, with one small program for all of them."""
-        config, sizes = self.config, self.programs.sizes
+        """A zeroed cache, allocated leaf by leaf, with one small program for all leaves."""
+        config, sizes = self.config, self.compiled.sizes
         shape = (sizes.batch, config.num_key_value_heads, sizes.cache_length, config.head_dim)
         return [
             {name: jnp.zeros(shape, config.dtype, device=self.device) for name in ("k", "v")}
@@ -135,7 +143,7 @@ class Generator:
 
 
 class _Sequence:
-    """The new tokens of one sequence, as chunks of them come."""
+    """The new tokens of one sequence, collected from chunks."""
 
     def __init__(self, max_new_tokens: int, eos_token_ids: frozenset[int]) -> None:
         self._max_new_tokens = max_new_tokens
@@ -144,12 +152,12 @@ class _Sequence:
         self.finish = ""
 
     def take(self, chunk: Sequence[int]) -> list[int]:
-        """Those of the chunk that belong to the sequence; notes whether it has ended."""
+        """Takes the chunk's tokens up to the end of the sequence, and returns them."""
         if self.finish:
             return []
         before = len(self.token_ids)
-        room = self._max_new_tokens - before
-        for token_id in chunk[:room]:
+        remaining = self._max_new_tokens - before
+        for token_id in chunk[:remaining]:
             if token_id == ENDED:
                 self.finish = "cache"
                 break
@@ -165,7 +173,7 @@ class _Sequence:
 def _padded(
     prompts: Sequence[Sequence[int]], batch: int, bucket: int
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Prompts [B, T] padded on the right, and lengths [B]; length 0 where there is no prompt."""
+    """Prompts [B, T] padded on the right, and lengths [B]; an unused row has length 0."""
     token_ids = np.zeros((batch, bucket), np.int32)
     lengths = np.zeros(batch, np.int32)
     for index, prompt in enumerate(prompts):
@@ -176,7 +184,7 @@ def _padded(
 
 def _described(candidates: int | None) -> str:
     if candidates == 1:
-        return "the likeliest token (greedy)"
+        return "the most probable token (greedy)"
     if candidates is None:
-        return "the whole vocabulary, by temperature alone"
-    return f"the {candidates:,} likeliest tokens"
+        return "a sample of the whole vocabulary (neither top-k nor top-p)"
+    return f"a sample of the {candidates:,} most probable tokens"

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array, Float, Int, Integer
 
-from models.qwen3.generation.sampling_settings import Settings
+from models.qwen3.generation.sampling_settings import SamplingSettings
 
 Draw: TypeAlias = Mapping[str, Any]
 
 
-def draw_of(settings: Settings, *, batch: int) -> dict[str, npt.NDArray[Any]]:
+def draw_of(settings: SamplingSettings, *, batch: int) -> dict[str, npt.NDArray[Any]]:
     """The arrays that `next_tokens` draws by, on the host; sequence i of the batch has index i.
 
     Returns:

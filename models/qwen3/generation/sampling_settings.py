@@ -1,30 +1,31 @@
-"""How tokens are to be chosen, checked. Imports no jax."""
+"""SamplingSettings of sampling, with checks of their ranges. Imports no jax."""
 
 import math
 from dataclasses import dataclass
 
 from xlapipe.errors import XlapipeError
 
-# Top-k's up to this share one executable.
+# All values of top-k up to this share one executable.
 FEW_CANDIDATES = 64
-# Room for the ids that end a sequence, whichever they are: one executable serves all checkpoints.
+# Maximum number of ids that end a sequence. Fixed, so that one executable serves all checkpoints.
 MAX_EOS = 8
-LARGEST_SEED = 2**32 - 1
+MAX_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Greedy, or drawn by temperature, then top-k, then top-p.
+class SamplingSettings:
+    """Greedy decoding, or sampling with temperature, then top-k, then top-p.
 
     Attributes:
-      greedy: the likeliest token; the rest is not looked at.
+      greedy: take the most probable token and ignore the other settings.
       temperature: above 0; logits are divided by it.
-      top_k: how many of the likeliest tokens stay; None for all.
-      top_p: in (0, 1]; of those, as few of the likeliest as reach this mass; 1 for all.
+      top_k: keep this number of the most probable tokens; None keeps all.
+      top_p: in (0, 1]; of those, keep the smallest set of most probable tokens whose total
+        probability is at least this; 1 keeps all.
       seed: in [0, 2³²).
 
     Raises:
-      XlapipeError: a value outside its range.
+      XlapipeError: a value is out of range.
     """
 
     greedy: bool = True
@@ -37,19 +38,21 @@ class Settings:
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise XlapipeError(
                 f"temperature {self.temperature:g}: expected a number above 0; "
-                "--greedy takes the likeliest token"
+                "fix: --greedy takes the most probable token"
             )
         if self.top_k is not None and self.top_k < 1:
-            raise XlapipeError(f"top-k {self.top_k}: expected 1 or more; leave it out for all")
+            raise XlapipeError(
+                f"top-k {self.top_k}: expected 1 or more, or no top-k for all tokens"
+            )
         if not 0 < self.top_p <= 1:
             raise XlapipeError(f"top-p {self.top_p:g}: expected a number in (0, 1]")
-        if not 0 <= self.seed <= LARGEST_SEED:
-            raise XlapipeError(f"seed {self.seed}: expected 0 to {LARGEST_SEED:,}")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise XlapipeError(f"seed {self.seed}: expected 0 to {MAX_SEED:,}")
 
     def candidates(self, vocab_size: int) -> int | None:
-        """How many of the likeliest tokens have to be put in order: `sampling`'s static argument.
+        """Number of most probable tokens to sort: the static argument of `sampling.next_tokens`.
 
-        1 for greedy, None where temperature alone is asked for.
+        1 for greedy; None, which sorts nothing, if neither top-k nor top-p is used.
         """
         if self.greedy:
             return 1

@@ -8,6 +8,7 @@ which has room for the gathered weights of one layer.
 from collections.abc import Iterator, Mapping
 from math import prod
 
+from models.qwen3.argument_bytes import FLOAT32, INT32, cache_leaf_bytes
 from models.qwen3.config import Qwen3Config
 from models.qwen3.sharded.layout import (
     DATA,
@@ -18,7 +19,6 @@ from models.qwen3.sharded.layout import (
     shard_elements,
     weight_layouts,
 )
-from models.qwen3.sizes import FLOAT32, INT32, cache_leaf_bytes
 from xlapipe.expect import (
     AllocationOf,
     Donated,

@@ -10,11 +10,11 @@ import numpy as np
 from qwen3_cases import DECODES, PREFILL, PROMPT, SLOTS, Decode
 from timing import Timing, print_timings, timed
 
+from models.qwen3.argument_bytes import cache_leaf_bytes, weight_bytes
 from models.qwen3.config import QWEN3_0_6B
 from models.qwen3.generation.decode_loop import decode_loop, first_state, prompt_step
-from models.qwen3.generation.sampling_settings import Settings
+from models.qwen3.generation.sampling_settings import SamplingSettings
 from models.qwen3.modules.cache import init_cache
-from models.qwen3.sizes import cache_leaf_bytes, weight_bytes
 from models.qwen3.steps import Implementation, abstract_model, implementation_for, xla_options
 
 CONFIG = QWEN3_0_6B
@@ -62,7 +62,7 @@ class Repeated:
 
 
 def decode(case: Decode, params: Any, implementation: Implementation) -> Timing:
-    state = first_state(Settings(greedy=True), (), batch=case.batch)
+    state = first_state(SamplingSettings(greedy=True), (), batch=case.batch)
     state |= {"token_ids": np.zeros(case.batch, np.int32)}
     state |= {"positions": np.full(case.batch, case.position, np.int32)}
     step = jax.jit(
@@ -89,7 +89,7 @@ def prefill(params: Any, implementation: Implementation) -> Timing:
         donate_argnums=(1, 2),
         compiler_options=xla_options(implementation),
     )
-    state = first_state(Settings(greedy=True), (), batch=1)
+    state = first_state(SamplingSettings(greedy=True), (), batch=1)
     cache = init_cache(CONFIG, batch=1, cache_length=SLOTS)
     call = Repeated(step, params, cache, (state, ids, jnp.array([PROMPT], jnp.int32)))
     return timed(PREFILL, implementation, call, jax.block_until_ready)

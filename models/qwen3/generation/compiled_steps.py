@@ -1,7 +1,7 @@
-"""The two programs of a generation, compiled in this process or built ahead.
+"""The two compiled steps of generation, compiled in this process or built in advance.
 
-Both kinds are called alike, with pytrees on the device, and tell what memory they need before
-anything is put there.
+Both kinds are called with pytrees on the device, and report the memory that they need before
+anything is allocated there.
 """
 
 from abc import ABC, abstractmethod
@@ -13,40 +13,46 @@ import jax
 
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.decode_loop import abstract_state, decode_loop, prompt_step
-from models.qwen3.generation.sizes import GenerationSizes
+from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.modules.cache import init_cache
 from models.qwen3.steps import Implementation, abstract_model, implementation_for, xla_options
 from xlapipe.errors import XlapipeError
 from xlapipe.running.executable import LoadedExecutable
 
-# Cache and state, of both programs.
+# Cache and state, in both steps.
 DONATED = (1, 2)
 
 
-class Program(ABC):
+class CompiledStep(ABC):
     """A compiled step."""
 
     @property
     @abstractmethod
     def needed_bytes(self) -> int:
-        """Arguments, outputs and temporary memory of a call, by XLA's own account."""
+        """Arguments, outputs and temporary memory of a call, as XLA reports them."""
 
     @abstractmethod
     def __call__(self, *arguments: Any) -> Any:
-        """The outputs, on the device and not waited for; donated arguments are gone."""
+        """Starts the step and returns its outputs, on the device. Donated arguments are deleted."""
 
 
 @dataclass(frozen=True)
-class Programs:
-    """What generates: prompts to first tokens, and the loop behind them."""
+class CompiledGeneration:
+    """The two steps of generation.
+
+    Attributes:
+      sizes: what both are compiled for.
+      prompts: `decode_loop.prompt_step`: from prompts to first tokens.
+      decode: `decode_loop.decode_loop`: the following tokens, `sizes.steps` for each call.
+    """
 
     sizes: GenerationSizes
-    prompts: Program
-    decode: Program
+    prompts: CompiledStep
+    decode: CompiledStep
 
     @property
     def needed_bytes(self) -> int:
-        """Of whichever needs more; weights and cache are arguments of both."""
+        """The larger of the two steps' needs; weights and cache are arguments of both."""
         return max(self.prompts.needed_bytes, self.decode.needed_bytes)
 
 
@@ -58,26 +64,26 @@ def abstract_arguments(
     cache = jax.eval_shape(
         lambda: init_cache(config, batch=sizes.batch, cache_length=sizes.cache_length)
     )
-    per_sequence = jax.ShapeDtypeStruct((sizes.batch,), "int32")
-    first, whole = (
+    lengths = jax.ShapeDtypeStruct((sizes.batch,), "int32")
+    prompt_state, decode_state = (
         abstract_state(batch=sizes.batch, candidates=sizes.candidates, whole=whole)
         for whole in (False, True)
     )
     token_ids = jax.ShapeDtypeStruct((sizes.batch, sizes.bucket), "int32")
-    return (params, cache, first, token_ids, per_sequence), (params, cache, whole)
+    return (params, cache, prompt_state, token_ids, lengths), (params, cache, decode_state)
 
 
-def compiled_here(
+def compile_generation(
     config: Qwen3Config,
     sizes: GenerationSizes,
     device: jax.Device,
     *,
     hopper_kernels: bool = True,
-) -> Programs:
-    """Compiles both programs for `device`; nothing is allocated.
+) -> CompiledGeneration:
+    """Compiles both steps for `device`, in this process; allocates nothing there.
 
     Args:
-      hopper_kernels: take those that are for Hopper alone, where the device is one.
+      hopper_kernels: use the prompt kernels for Hopper if the device is a Hopper GPU.
     """
     capability = getattr(device, "compute_capability", None)
     prompt_arguments, decode_arguments = abstract_arguments(config, sizes)
@@ -92,15 +98,15 @@ def compiled_here(
             compute_capability=capability if hopper_kernels else None,
         )
 
-    chosen = {length: implementation(length) for length in (sizes.bucket, 1)}
-    prompts = prompt_step(config, candidates=sizes.candidates, implementation=chosen[sizes.bucket])
+    for_prompts, for_decode = implementation(sizes.bucket), implementation(1)
+    prompts = prompt_step(config, candidates=sizes.candidates, implementation=for_prompts)
     decode = decode_loop(
-        config, steps=sizes.steps, candidates=sizes.candidates, implementation=chosen[1]
+        config, steps=sizes.steps, candidates=sizes.candidates, implementation=for_decode
     )
-    return Programs(
+    return CompiledGeneration(
         sizes,
-        _compile(prompts, prompt_arguments, device, xla_options(chosen[sizes.bucket])),
-        _compile(decode, decode_arguments, device, xla_options(chosen[1])),
+        _compile(prompts, prompt_arguments, device, xla_options(for_prompts)),
+        _compile(decode, decode_arguments, device, xla_options(for_decode)),
     )
 
 
@@ -109,17 +115,19 @@ def _compile(
     arguments: tuple[Any, ...],
     device: jax.Device,
     options: dict[str, bool],
-) -> Program:
+) -> CompiledStep:
     sharding = jax.sharding.SingleDeviceSharding(device)
-    placed = jax.tree.map(
+    on_device = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arguments
     )
-    lowered = jax.jit(fn, donate_argnums=DONATED).lower(*placed)
-    return _CompiledHere(lowered.compile(compiler_options=options))
+    lowered = jax.jit(fn, donate_argnums=DONATED).lower(*on_device)
+    return _JustCompiled(lowered.compile(compiler_options=options))
 
 
 @dataclass(frozen=True)
-class _CompiledHere(Program):
+class _JustCompiled(CompiledStep):
+    """A step that this process compiled."""
+
     compiled: jax.stages.Compiled
 
     @property
@@ -133,14 +141,14 @@ class _CompiledHere(Program):
         return self.compiled(*arguments)
 
 
-def loaded(executable: LoadedExecutable, arguments: Sequence[Any]) -> Program:
-    """A program that was built ahead.
+def prebuilt_step(executable: LoadedExecutable, arguments: Sequence[Any]) -> CompiledStep:
+    """A step that was built in advance, and that returns what the steps of `decode_loop` do.
 
     Args:
-      arguments: what it will be called with, abstract or not.
+      arguments: the step's arguments, abstract or not.
 
     Raises:
-      XlapipeError: it was built for other shapes or dtypes.
+      XlapipeError: the executable was built for other shapes or dtypes.
     """
     manifest = executable.manifest
     given = [(tuple(x.shape), str(x.dtype)) for x in jax.tree.leaves(arguments)]
@@ -148,22 +156,26 @@ def loaded(executable: LoadedExecutable, arguments: Sequence[Any]) -> Program:
     if given != built:
         differing = [
             leaf.path
-            for leaf, one in zip(manifest.arguments, given, strict=False)
-            if (leaf.shape, leaf.dtype) != one
+            for leaf, shape_and_dtype in zip(manifest.arguments, given, strict=False)
+            if (leaf.shape, leaf.dtype) != shape_and_dtype
         ]
         raise XlapipeError(
-            f"{executable.path}: built for {len(built)} arrays, here are {len(given)}, and "
-            f"{', '.join(differing[:3]) or 'none'} differ; build it again for this model"
+            f"{executable.path}: built for {len(built)} arrays, given {len(given)}; shapes or "
+            f"dtypes that differ: {', '.join(differing[:3]) or 'none'}; fix: build it again for "
+            "this model"
         )
     _, cache, state, *_ = arguments
-    whole = {**state, "token_ids": 0, "positions": 0}
-    return _Loaded(executable, jax.tree.structure({"tokens": 0, "state": whole, "cache": cache}))
+    output_state = {**state, "token_ids": 0, "positions": 0}
+    outputs = {"tokens": 0, "state": output_state, "cache": cache}
+    return _Prebuilt(executable, jax.tree.structure(outputs))
 
 
 @dataclass(frozen=True)
-class _Loaded(Program):
+class _Prebuilt(CompiledStep):
+    """A step whose executable was built in advance."""
+
     executable: LoadedExecutable
-    outputs: Any
+    output_structure: Any
 
     @property
     def needed_bytes(self) -> int:
@@ -173,4 +185,4 @@ class _Loaded(Program):
 
     def __call__(self, *arguments: Any) -> Any:
         leaves = self.executable.call(jax.tree.leaves(arguments))
-        return jax.tree.unflatten(self.outputs, leaves)
+        return jax.tree.unflatten(self.output_structure, leaves)

@@ -1,4 +1,4 @@
-"""The static sizes of a generation, from prompts and what is asked for. Imports no jax."""
+"""The sizes that a generation is compiled for, and checks of prompts. Imports no jax."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,22 +6,23 @@ from dataclasses import dataclass
 from xlapipe.errors import XlapipeError
 
 SMALLEST_BUCKET = 16
-# Cache lengths are rounded up to this, so that prompts of about the same length share executables.
-CACHE_GRANULE = 128
-# Tokens for each call of the loop. On a CPU a token takes long, and is wanted when it is there.
+# Cache lengths are rounded up to a multiple of this, so that prompts of similar lengths share
+# executables.
+CACHE_LENGTH_MULTIPLE = 128
+# Tokens per call of the decode loop. On a CPU a token takes long; fewer per call show it earlier.
 GPU_STEPS, CPU_STEPS = 16, 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationSizes:
-    """What executables of a generation are compiled for.
+    """The static sizes of a generation's executables.
 
     Attributes:
       batch: sequences (B).
-      cache_length: cache slots of each (S).
+      cache_length: cache slots per sequence (S).
       bucket: tokens that a prompt is padded to (T), at most S.
-      steps: tokens of each call of the decode loop.
-      candidates: of `sampling`; 1 is greedy.
+      steps: tokens per call of the decode loop.
+      candidates: static argument of `sampling.next_tokens`; 1 is greedy.
     """
 
     batch: int
@@ -39,29 +40,28 @@ def bucket_of(length: int, cache_length: int) -> int:
 def cache_length_for(longest: int, max_new_tokens: int) -> int:
     """Slots for a prompt and all new tokens but the last, which is never read; rounded up."""
     needed = longest + max_new_tokens - 1
-    return -(-needed // CACHE_GRANULE) * CACHE_GRANULE
+    return -(-needed // CACHE_LENGTH_MULTIPLE) * CACHE_LENGTH_MULTIPLE
 
 
 def check_prompts(prompts: Sequence[Sequence[int]], vocab_size: int) -> None:
-    """Raises XlapipeError for no prompt, an empty one, or an id outside the vocabulary."""
+    """Raises XlapipeError if there is no prompt, an empty one, or an id outside the vocabulary."""
     if not prompts:
-        raise XlapipeError("no prompt; give one with --prompt or --prompt-ids")
+        raise XlapipeError("no prompt; fix: pass one with --prompt or --prompt-ids")
     for number, prompt in enumerate(prompts, 1):
         if not prompt:
             raise XlapipeError(f"prompt {number} has no tokens; expected at least one")
-        for place, token_id in enumerate(prompt):
+        for position, token_id in enumerate(prompt):
             if not 0 <= token_id < vocab_size:
                 raise XlapipeError(
-                    f"prompt {number}: token {token_id} at place {place} is outside the model's "
-                    f"vocabulary of {vocab_size:,} tokens"
+                    f"prompt {number}: token id {token_id} at position {position} is outside the "
+                    f"model's vocabulary of {vocab_size:,} tokens"
                 )
 
 
 def check_lengths(prompts: Sequence[Sequence[int]], cache_length: int, max_new_tokens: int) -> None:
-    """Raises XlapipeError for lengths below 1, or a prompt that the cache has no room for.
+    """Raises XlapipeError if a length is less than 1, or a prompt is longer than the cache.
 
-    A prompt that fills the cache is in order: there is room for the token behind it, which is
-    not written.
+    A prompt may fill the cache: the one token after it is returned, but not written to the cache.
     """
     if max_new_tokens < 1:
         raise XlapipeError(f"max-new-tokens {max_new_tokens}: expected 1 or more")
@@ -70,6 +70,6 @@ def check_lengths(prompts: Sequence[Sequence[int]], cache_length: int, max_new_t
     for number, prompt in enumerate(prompts, 1):
         if len(prompt) > cache_length:
             raise XlapipeError(
-                f"prompt {number} has {len(prompt):,} tokens, {len(prompt) - cache_length:,} more "
-                f"than the cache's {cache_length:,} slots; allow more with --cache-length"
+                f"prompt {number} has {len(prompt):,} tokens, but the cache has {cache_length:,} "
+                "slots; fix: a larger --cache-length"
             )

@@ -1,7 +1,7 @@
-"""Writes small checkpoints of random weights in Hugging Face form. Imports no jax.
+"""Writes small Hugging Face checkpoints with random weights. Imports no jax.
 
-For a demonstration without a download, and for tests. The weights follow from the seed alone, so
-that another framework can be given the same ones.
+For demonstrations without a download, and for tests. The weights depend only on the seed, so that
+another framework can use the same ones.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from models.qwen3.checkpoint.config_json import ARCHITECTURE, CONFIG, GENERATION_CONFIG, MODEL_TYPE
+from models.qwen3.checkpoint.config_files import ARCHITECTURE, CONFIG, GENERATION_CONFIG, MODEL_TYPE
 from models.qwen3.checkpoint.json_file import CheckpointError
 from models.qwen3.checkpoint.leaf_tensors import leaves
 from models.qwen3.checkpoint.safetensors_files import INDEX, SINGLE
@@ -48,9 +48,10 @@ _CHAT_TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"
 )
-# Words, numbers digit by digit, punctuation, white space: much as Qwen3's tokenizer splits.
+# Splits words, single digits, punctuation and white space, similar to Qwen3's tokenizer.
 _SPLIT = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_TEXT = (
+# The tokenizer's training text. Changing it changes the token ids of every text.
+_TRAINING_TEXT = (
     "The compiler reads the step, and decides which buffer holds what, and for how long.",
     "What the weights of this model say is random; that the same words come each time is not.",
     "A token is read, its keys and values are written into the cache, and the next one is chosen.",
@@ -63,25 +64,26 @@ _DTYPES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.
 def write_random_checkpoint(
     folder: Path, config: Qwen3Config = SMALL, *, seed: int = 0, shards: int = 1
 ) -> Path:
-    """Writes a whole checkpoint: weights, configs, tokenizer, chat template.
+    """Writes a complete checkpoint: weights, configs, tokenizer, chat template.
 
     Args:
-      folder: must not exist, or be empty.
-      config: with a vocabulary of 259 at least; weights are in its dtype.
-      shards: files of weights; more than one are listed in an index.
+      folder: must be empty or not exist.
+      config: has a vocabulary of at least 259; weights have its dtype.
+      seed: seed of the weights.
+      shards: number of weight files; if more than one, an index lists them.
 
     Returns:
       `folder`.
 
     Raises:
-      CheckpointError: there is something in `folder`, or it cannot be written.
+      CheckpointError: `folder` is not empty, or cannot be written.
       ValueError: the vocabulary is too small.
     """
     if config.vocab_size < _BYTES + len(_SPECIAL):
         raise ValueError(f"vocab_size must be at least {_BYTES + len(_SPECIAL)} for a tokenizer")
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise CheckpointError(f"{folder}: expected an empty folder or none, found something")
+            raise CheckpointError(f"{folder}: expected an empty or new folder, found files in it")
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
@@ -96,11 +98,11 @@ def write_random_checkpoint(
 
 
 def random_tensors(config: Qwen3Config, seed: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """Name and values of each tensor, by name, in the config's dtype.
+    """Yields name and values of each tensor in order of name, in the config's dtype.
 
-    Drawn in that order from `numpy.random.default_rng(seed)`, in float32: matrices from a normal
-    distribution of variance 1 / columns, so that each keeps the size of what it is applied to;
-    scales of norms uniformly from [0.5, 1.5), so that leaving one out shows.
+    Values come from `numpy.random.default_rng(seed)` in that order, in float32. Matrices are normal
+    with variance 1 / columns, so that products keep the magnitude of their input. Scales of norms
+    are uniform in [0.5, 1.5), so that a missing norm changes the output.
     """
     rng = np.random.default_rng(seed)
     for name, shape in sorted(pair for leaf in leaves(config) for pair in leaf.tensors):
@@ -112,15 +114,15 @@ def random_tensors(config: Qwen3Config, seed: int) -> Iterator[tuple[str, npt.ND
 
 
 def tensors_sha256(config: Qwen3Config, seed: int) -> str:
-    """Of the tensors' bytes, in order of name: the same weights have the same digest."""
+    """SHA-256 of all tensors' bytes in order of name: equal for equal weights."""
     digest = hashlib.sha256()
     for _, values in random_tensors(config, seed):
         digest.update(values.tobytes())
     return digest.hexdigest()
 
 
-def config_json(config: Qwen3Config) -> dict[str, Any]:
-    """config.json with the keys that public Qwen3 checkpoints have."""
+def huggingface_config(config: Qwen3Config) -> dict[str, Any]:
+    """The contents of config.json, with the keys of public Qwen3 checkpoints."""
     return {
         "architectures": [ARCHITECTURE],
         "attention_bias": False,
@@ -149,12 +151,12 @@ def config_json(config: Qwen3Config) -> dict[str, Any]:
 
 
 def small_tokenizer(vocab_size: int) -> Tokenizer:
-    """A byte-level BPE tokenizer that reads any text, with the special tokens of a chat.
+    """A byte-level BPE tokenizer for any text, with the special tokens of a chat.
 
     Raises:
-      ValueError: `vocab_size` has no room for the bytes and the special tokens.
+      ValueError: `vocab_size` is too small for the bytes and the special tokens.
     """
-    room = vocab_size - len(_SPECIAL)
+    size = vocab_size - len(_SPECIAL)
     tokenizer = Tokenizer(BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -165,11 +167,11 @@ def small_tokenizer(vocab_size: int) -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = BpeTrainer(
-        vocab_size=min(room, _BYTES + _MERGES),
+        vocab_size=min(size, _BYTES + _MERGES),
         show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
-    tokenizer.train_from_iterator(_TEXT, trainer)
+    tokenizer.train_from_iterator(_TRAINING_TEXT, trainer)
     tokenizer.add_special_tokens(list(_SPECIAL))
     return tokenizer
 
@@ -183,7 +185,8 @@ def _write(folder: Path, config: Qwen3Config, seed: int, shards: int) -> None:
         {
             "add_bos_token": False,
             "added_tokens_decoder": {
-                str(number): {"content": token, "special": True} for token, number in ids.items()
+                str(token_id): {"content": token, "special": True}
+                for token, token_id in ids.items()
             },
             "bos_token": None,
             "chat_template": _CHAT_TEMPLATE,
@@ -193,8 +196,8 @@ def _write(folder: Path, config: Qwen3Config, seed: int, shards: int) -> None:
             "tokenizer_class": "PreTrainedTokenizerFast",
         },
     )
-    ends = {"bos_token_id": ids[ENDOFTEXT], "eos_token_id": ids[IM_END]}
-    _write_json(folder / CONFIG, config_json(config) | ends)
+    boundary_ids = {"bos_token_id": ids[ENDOFTEXT], "eos_token_id": ids[IM_END]}
+    _write_json(folder / CONFIG, huggingface_config(config) | boundary_ids)
     _write_json(
         folder / GENERATION_CONFIG,
         {
@@ -220,11 +223,11 @@ def _write_weights(folder: Path, config: Qwen3Config, seed: int, shards: int) ->
     total_bytes = 0
     for number in range(shards):
         shard = f"model-{number + 1:05}-of-{shards:05}.safetensors"
-        share = len(names) * (number + 1) // shards - len(names) * number // shards
-        held = dict(next(tensors) for _ in range(share))
-        save_file(held, folder / shard, metadata={"format": "pt"})
-        weight_map |= dict.fromkeys(held, shard)
-        total_bytes += sum(values.nbytes for values in held.values())
+        count = len(names) * (number + 1) // shards - len(names) * number // shards
+        in_shard = dict(next(tensors) for _ in range(count))
+        save_file(in_shard, folder / shard, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(in_shard, shard)
+        total_bytes += sum(values.nbytes for values in in_shard.values())
     _write_json(folder / INDEX, {"metadata": {"total_size": total_bytes}, "weight_map": weight_map})
 
 

@@ -1,7 +1,7 @@
-"""Reads a checkpoint in Hugging Face form into the model's parameters, leaf by leaf.
+"""Loads a Hugging Face checkpoint into the model's parameters, leaf by leaf.
 
-Files are mapped, and copied to the device in pieces of PIECE_BYTES at most. Host memory, mapped
-pages aside, holds one piece and the copy that the runtime makes of it, however large the model.
+Files are memory-mapped and copied to the device in pieces of at most PIECE_BYTES. Apart from mapped
+pages, host memory holds one piece and the runtime's copy of it, regardless of the model's size.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array, Shaped
 
-from models.qwen3.checkpoint.config_json import read_config
+from models.qwen3.checkpoint.config_files import read_config
 from models.qwen3.checkpoint.json_file import CheckpointError
 from models.qwen3.checkpoint.leaf_tensors import Bits, mapped, stored_leaves
 from models.qwen3.checkpoint.safetensors_files import StoredTensor
@@ -41,19 +41,19 @@ def load_params(
 ) -> Params:
     """The checkpoint's weights as the parameters of `steps.abstract_model(config)`.
 
-    Every header is checked before anything is put on the device.
+    Checks every header before it puts anything on the device.
 
     Args:
-      folder: a checkpoint; see `safetensors_files` and `weights`.
-      config: of the model to run, in whose dtype the leaves are; the device converts, rounding to
-        the nearest, ties to even.
-      device: jax's default one, unless given.
-      on_leaf: called with the path of each leaf once it is on the device, and with its bytes in
-        the files; these add up to `checkpoint_bytes`.
-      piece_bytes: of the pieces in which a large leaf is copied; at least a row is.
+      folder: a checkpoint; see `safetensors_files` and `leaf_tensors`.
+      config: config of the model to run. Leaves have its dtype; the device converts them, rounding
+        to nearest, ties to even.
+      device: jax's default device if None.
+      on_leaf: called with the path of each leaf that is on the device, and with its bytes in the
+        files, whose total is `checkpoint_bytes`.
+      piece_bytes: a large leaf is copied in pieces of this size, but at least a row at a time.
 
     Raises:
-      CheckpointError: the checkpoint is damaged, or not of `config`.
+      CheckpointError: the checkpoint is damaged, or does not match `config`.
     """
     stored = stored_leaves(folder, config)
 
@@ -69,12 +69,12 @@ def load_params(
 
 
 def checkpoint_bytes(folder: Path) -> int:
-    """Bytes that `load_params` reports while it loads: of the tensors in the files.
+    """Total bytes that `load_params` reports to `on_leaf`: those of the tensors in the files.
 
     Raises:
-      CheckpointError: as `load_params` would.
+      CheckpointError: as in `load_params`.
     """
-    config = read_config(folder, dtype="float32")  # any: it is the files' own that count
+    config = read_config(folder, dtype="float32")  # any dtype: the stored one is counted
     stored = stored_leaves(folder, config)
     return sum(tensor.stored_bytes for tensors in stored.values() for tensor in tensors)
 
@@ -85,7 +85,7 @@ def _load_leaf(
     device: Device | None,
     piece_bytes: int,
 ) -> Array:
-    """One leaf on the device. Waits for each copy, so that no second piece is in memory."""
+    """One leaf on the device. Waits for each copy, so that only one piece is in host memory."""
     leaf: Array | None = None
     for start, rows in _pieces(tensors, piece_bytes):
         piece: Array = jax.block_until_ready(jax.device_put(rows, device))
@@ -102,41 +102,42 @@ def _load_leaf(
 def _write_rows(
     leaf: Shaped[Array, "rows *D"], piece: Shaped[Array, "some *D"], start: Shaped[Array, ""]
 ) -> Shaped[Array, "rows *D"]:
-    """The leaf with the piece, in the leaf's dtype, from row `start` on; written in place."""
+    """Writes a piece into the leaf from row `start` on, in place and in the leaf's dtype."""
     return jax.lax.dynamic_update_slice_in_dim(leaf, piece.astype(leaf.dtype), start, axis=0)
 
 
 def _pieces(
     tensors: Sequence[StoredTensor], piece_bytes: int
 ) -> Iterator[tuple[np.int32, npt.NDArray[Any]]]:
-    """First row and rows of each piece of a leaf, in the checkpoint's dtype.
+    """Yields the first row and the rows of each piece of a leaf, in the checkpoint's dtype.
 
-    The pieces of a run of tensors of one dtype have the same shape, so that one executable writes
-    them all; the last one goes back over rows of the one before.
+    All pieces of consecutive tensors of the same dtype have the same shape, so that one executable
+    writes them all. For this, the last piece overlaps the one before it.
     """
     first = 0
-    for name, group in groupby(tensors, key=lambda tensor: tensor.dtype):
-        run = [mapped(tensor) for tensor in group]
-        rows = sum(map(len, run))
-        row_bytes = run[0][0].nbytes
-        count = min(rows, max(1, piece_bytes // row_bytes))
-        for start in range(0, rows, count):
-            at = min(start, rows - count)
-            yield np.int32(first + at), _rows(run, at, count).view(_DTYPES[name])
-        first += rows
+    for dtype, group in groupby(tensors, key=lambda tensor: tensor.dtype):
+        stacked = [mapped(tensor) for tensor in group]
+        total = sum(map(len, stacked))
+        row_bytes = stacked[0][0].nbytes
+        count = min(total, max(1, piece_bytes // row_bytes))
+        for start in range(0, total, count):
+            start_of_piece = min(start, total - count)
+            rows = _copy_rows(stacked, start_of_piece, count)
+            yield np.int32(first + start_of_piece), rows.view(_DTYPES[dtype])
+        first += total
 
 
-def _rows(run: Sequence[Bits], start: int, count: int) -> Bits:
-    """A copy of rows start to start + count of the stacked tensors.
+def _copy_rows(stacked: Sequence[Bits], start: int, count: int) -> Bits:
+    """A copy of rows `start` to `start + count` of the stacked tensors.
 
-    A copy also where one tensor holds them all: on a CPU a device array may be the memory that it
-    was made from, and must not be a file's.
+    Always copies: on a CPU a device array may share the memory of its NumPy source, which must
+    not be that of a mapped file.
     """
-    rows = np.empty((count, *run[0].shape[1:]), run[0].dtype)
-    before = 0
-    for tensor in run:
-        begin, end = max(start, before), min(start + count, before + len(tensor))
+    rows = np.empty((count, *stacked[0].shape[1:]), stacked[0].dtype)
+    first = 0
+    for tensor in stacked:
+        begin, end = max(start, first), min(start + count, first + len(tensor))
         if begin < end:
-            rows[begin - start : end - start] = tensor[begin - before : end - before]
-        before += len(tensor)
+            rows[begin - start : end - start] = tensor[begin - first : end - first]
+        first += len(tensor)
     return rows

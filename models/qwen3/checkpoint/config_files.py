@@ -1,8 +1,8 @@
-"""`config.json` and `generation_config.json` of a checkpoint in Hugging Face form. No jax.
+"""Reads `config.json` and `generation_config.json` of a Hugging Face checkpoint. Imports no jax.
 
-Both the keys of transformers 4 (`rope_theta`, `torch_dtype`) and those of transformers 5
-(`rope_parameters`, `dtype`) are read. What the model here does not do, and what would change its
-output, is refused by name rather than ignored.
+Reads both the keys of transformers 4 (`rope_theta`, `torch_dtype`) and those of transformers 5
+(`rope_parameters`, `dtype`). A setting that this model does not support, and that would change its
+output, is an error that names the key.
 """
 
 from dataclasses import dataclass
@@ -15,15 +15,16 @@ CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 ARCHITECTURE = "Qwen3ForCausalLM"
 MODEL_TYPE = "qwen3"
+_ONLY_DENSE = ", which is not supported: only dense Qwen3 models are"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationConfig:
-    """How a checkpoint's authors want text to be generated; transformers' defaults.
+    """A checkpoint's default generation settings; the defaults here are those of transformers.
 
     Attributes:
-      eos_token_ids: any of them ends a sequence; may be empty.
-      top_k: 0 stands for no limit.
+      eos_token_ids: each of them ends a sequence; may be empty.
+      top_k: 0 means no limit.
     """
 
     eos_token_ids: tuple[int, ...] = ()
@@ -34,22 +35,22 @@ class GenerationConfig:
 
 
 def read_config(folder: Path, *, dtype: str | None = None) -> Qwen3Config:
-    """The model that a checkpoint is of.
+    """The config of a checkpoint's model.
 
     Args:
-      folder: holds config.json.
-      dtype: of the model to run; the checkpoint's own by default.
+      folder: the checkpoint, with config.json.
+      dtype: dtype to run the model in; by default that of the checkpoint.
 
     Raises:
-      CheckpointError: config.json is missing or damaged, of another architecture, or asks for
-        something that the model here does not do.
-      ValueError: no such dtype.
+      CheckpointError: config.json is missing or damaged, describes another architecture, or has a
+        setting that this model does not support.
+      ValueError: `dtype` is not supported.
     """
     if dtype is not None and dtype not in ITEMSIZE:
         raise ValueError(f"dtype must be one of {', '.join(ITEMSIZE)}, not {dtype!r}")
     file = _open(folder)
-    _refuse_other_models(file)
-    _refuse_unsupported(file)
+    _check_architecture(file)
+    _check_supported(file)
     try:
         return Qwen3Config(
             vocab_size=file.integer("vocab_size"),
@@ -61,7 +62,7 @@ def read_config(folder: Path, *, dtype: str | None = None) -> Qwen3Config:
             head_dim=file.integer("head_dim"),
             rms_norm_eps=_positive(file, "rms_norm_eps"),
             rope_theta=_rope_theta(file),
-            # transformers leaves it out where it has the default of Qwen3, which is false.
+            # transformers omits the key if it has Qwen3's default, which is false.
             tie_word_embeddings=file.flag("tie_word_embeddings"),
             dtype=dtype or _dtype(file),
         )
@@ -70,17 +71,17 @@ def read_config(folder: Path, *, dtype: str | None = None) -> Qwen3Config:
 
 
 def read_generation_config(folder: Path) -> GenerationConfig:
-    """generation_config.json, or transformers' defaults where it or one of its keys is absent.
+    """Reads generation_config.json; transformers' defaults replace an absent file or key.
 
-    End-of-sequence ids that it does not name are taken from config.json.
+    End-of-sequence ids default to those in config.json.
 
     Raises:
-      CheckpointError: a file that is damaged, or a value out of range.
+      CheckpointError: a file is damaged, or a value is out of range.
     """
     config = _open(folder)
     path = folder / GENERATION_CONFIG
     if not path.exists():
-        return GenerationConfig(eos_token_ids=_eos(config))
+        return GenerationConfig(eos_token_ids=_eos_token_ids(config))
     file = JsonFile.read(path)
     temperature = file.number("temperature", "a number of at least 0", default=1.0)
     if temperature < 0:
@@ -90,9 +91,9 @@ def read_generation_config(folder: Path) -> GenerationConfig:
         raise file.wrong("top_p", "a number above 0 and up to 1")
     top_k = file.data.get("top_k")
     if top_k is not None and (type(top_k) is not int or top_k < 0):
-        raise file.wrong("top_k", "a whole number of at least 0")
+        raise file.wrong("top_k", "an integer of at least 0")
     return GenerationConfig(
-        eos_token_ids=_eos(file) or _eos(config),
+        eos_token_ids=_eos_token_ids(file) or _eos_token_ids(config),
         do_sample=file.flag("do_sample"),
         temperature=temperature,
         top_k=50 if top_k is None else top_k,
@@ -106,20 +107,16 @@ def _open(folder: Path) -> JsonFile:
     return JsonFile.read(folder / CONFIG)
 
 
-def _refuse_other_models(file: JsonFile) -> None:
+def _check_architecture(file: JsonFile) -> None:
     architectures = file.data.get("architectures")
     if architectures is not None and architectures != [ARCHITECTURE]:
-        raise file.wrong("architectures", f'["{ARCHITECTURE}"]', _only_dense())
+        raise file.wrong("architectures", f'["{ARCHITECTURE}"]', _ONLY_DENSE)
     if file.data.get("model_type") != MODEL_TYPE:
-        raise file.wrong("model_type", f'"{MODEL_TYPE}"', _only_dense())
+        raise file.wrong("model_type", f'"{MODEL_TYPE}"', _ONLY_DENSE)
 
 
-def _only_dense() -> str:
-    return ", which is not supported: only dense Qwen3 models are"
-
-
-def _refuse_unsupported(file: JsonFile) -> None:
-    """Refuses what would make the output another one than the checkpoint's authors meant."""
+def _check_supported(file: JsonFile) -> None:
+    """Raises for settings that this model would ignore and that change the output."""
     if file.flag("attention_bias"):
         raise file.wrong("attention_bias", "false", "; biases are not supported")
     if file.data.get("hidden_act", "silu") != "silu":
@@ -130,10 +127,10 @@ def _refuse_unsupported(file: JsonFile) -> None:
         raise file.wrong("use_sliding_window", "false", "; sliding windows are not supported")
     layer_types = file.data.get("layer_types") or []
     if not isinstance(layer_types, list) or set(map(str, layer_types)) - {"full_attention"}:
-        raise file.wrong("layer_types", '"full_attention" alone', "; no other is supported")
+        raise file.wrong("layer_types", 'only "full_attention"', "; no other type is supported")
     if file.data.get("quantization_config") is not None:
         raise file.wrong(
-            "quantization_config", "nothing", "; quantized checkpoints are not supported"
+            "quantization_config", "no value", "; quantized checkpoints are not supported"
         )
 
 
@@ -150,7 +147,7 @@ def _rope_theta(file: JsonFile) -> float:
         )
     theta = _positive(inner, "rope_parameters.rope_theta")
     if file.data.get("rope_theta", theta) != theta:
-        raise file.wrong("rope_theta", f"{theta}, as in rope_parameters,")
+        raise file.wrong("rope_theta", f"{theta} as in rope_parameters")
     return theta
 
 
@@ -162,18 +159,18 @@ def _positive(file: JsonFile, key: str) -> float:
 
 
 def _dtype(file: JsonFile) -> str:
-    """transformers 5 says `dtype`, transformers 4 `torch_dtype`."""
+    """The dtype; its key is `dtype` in transformers 5 and `torch_dtype` in transformers 4."""
     key = "dtype" if file.data.get("dtype") is not None else "torch_dtype"
     value = file.data.get(key)
     if not isinstance(value, str) or value not in ITEMSIZE:
-        raise file.wrong(key, f"one of {', '.join(ITEMSIZE)}", "; another can be asked for")
+        raise file.wrong(key, f"one of {', '.join(ITEMSIZE)}", "; fix: pass --dtype")
     return value
 
 
-def _eos(file: JsonFile) -> tuple[int, ...]:
-    """One id, a list of ids, or none."""
+def _eos_token_ids(file: JsonFile) -> tuple[int, ...]:
+    """The ids in `eos_token_id`, which is one id, a list of ids, or absent."""
     value = file.data.get("eos_token_id")
     ids = value if isinstance(value, list) else [] if value is None else [value]
-    if any(type(each) is not int or each < 0 for each in ids):
+    if any(type(token_id) is not int or token_id < 0 for token_id in ids):
         raise file.wrong("eos_token_id", "token ids of at least 0")
     return tuple(ids)
