@@ -42,9 +42,7 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
 
 
 def of_type(workload: Workload, kind: type[Any]) -> list[Any]:
-    return [
-        expectation for expectation in workload.expectations if isinstance(expectation, kind)
-    ]
+    return [expectation for expectation in workload.expectations if isinstance(expectation, kind)]
 
 
 def only(workload: Workload, kind: type[Any]) -> Any:

@@ -32,6 +32,7 @@ from models.qwen3.checkpoint.random_checkpoint import (
 )
 from models.qwen3.checkpoint.safetensors_files import INDEX, SINGLE, read_header, read_tensors
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
+from xlapipe.errors import XlapipeError
 
 UNTIED = replace(SMALL, tie_word_embeddings=False, num_hidden_layers=2)
 
@@ -219,7 +220,7 @@ def test_a_random_checkpoint_does_not_overwrite_files(whole: Path, tmp_path: Pat
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="expected an empty or new folder"):
         write_random_checkpoint(tmp_path / "file")
-    with pytest.raises(CheckpointError, match="cannot be written"):
+    with pytest.raises(XlapipeError, match="cannot be written"):
         write_random_checkpoint(tmp_path / "file" / "model")
     with pytest.raises(ValueError, match="at least 259"):
         write_random_checkpoint(tmp_path / "model", replace(SMALL, vocab_size=258))

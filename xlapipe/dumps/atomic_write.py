@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from xlapipe.errors import XlapipeError
@@ -44,12 +45,26 @@ def write_folder(path: Path, files: Mapping[str, bytes], *, fix: str) -> None:
     Raises:
       XlapipeError: it cannot be written; an existing folder is then unchanged.
     """
+    with replace_folder(path, fix=fix) as folder:
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+
+
+@contextmanager
+def replace_folder(path: Path, *, fix: str) -> Iterator[Path]:
+    """Yields an empty folder to write into, which replaces `path` when the block succeeds.
+
+    Args:
+      fix: what to do if the folder cannot be written, for the message.
+
+    Raises:
+      XlapipeError: it cannot be written; an existing folder is then unchanged.
+    """
     partial, former = _beside(path, "partial"), _beside(path, "former")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
-        for name, content in files.items():
-            (partial / name).write_bytes(content)
+        yield partial
         if path.exists():
             path.rename(former)
         partial.rename(path)

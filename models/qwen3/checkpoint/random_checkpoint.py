@@ -7,8 +7,6 @@ another framework can use the same ones.
 import hashlib
 import json
 import math
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from models.qwen3.checkpoint.json_file import CheckpointError
 from models.qwen3.checkpoint.leaf_tensors import leaves
 from models.qwen3.checkpoint.safetensors_files import INDEX, SINGLE
 from models.qwen3.config import Qwen3Config
+from xlapipe.dumps.atomic_write import replace_folder
 
 SMALL = Qwen3Config(
     vocab_size=512,
@@ -76,24 +75,16 @@ def write_random_checkpoint(
       `folder`.
 
     Raises:
-      CheckpointError: `folder` is not empty, or cannot be written.
+      CheckpointError: `folder` is not empty.
+      XlapipeError: `folder` cannot be written.
       ValueError: the vocabulary is too small.
     """
     if config.vocab_size < _BYTES + len(_SPECIAL):
         raise ValueError(f"vocab_size must be at least {_BYTES + len(_SPECIAL)} for a tokenizer")
-    try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise CheckpointError(f"{folder}: expected an empty or new folder, found files in it")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            _write(partial, config, seed, shards)
-            partial.chmod(0o755)
-            partial.replace(folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    except OSError as error:
-        raise CheckpointError(f"{folder}: cannot be written: {error}") from None
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CheckpointError(f"{folder}: expected an empty or new folder, found files in it")
+    with replace_folder(folder, fix="choose another folder") as partial:
+        _write(partial, config, seed, shards)
     return folder
 
 

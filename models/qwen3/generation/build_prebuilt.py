@@ -1,9 +1,6 @@
 """Builds a folder of executables through xlapipe's pipeline, with or without a GPU."""
 
-import os
-import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from models.qwen3.generation.prebuilt_index import (
 from models.qwen3.kernels.tiling import hopper_fits
 from xlapipe.compiling.make_jobs import ATTACHED, Asked, jobs_of
 from xlapipe.compiling.pipeline import Made, build
+from xlapipe.dumps.atomic_write import replace_folder
 from xlapipe.environment.machine import Machine
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Finding, check_all
@@ -60,7 +58,7 @@ def build_prebuilt(
     with_hopper_kernels = _programs_with_hopper_kernels(prebuilt, target) if hopper_kernels else ()
     references = _references(prebuilt, with_hopper_kernels)
     lock_of = locks_for(references, locks)
-    with _replacing(prebuilt.path) as folder:
+    with replace_folder(prebuilt.path, fix="choose another folder") as folder:
         for name, reference in references.items():
             tunes = target == ATTACHED and name not in with_hopper_kernels
             policy = gemm or ("auto" if tunes else "cublas")
@@ -82,22 +80,6 @@ def _check_replaceable(path: Path) -> None:
         raise XlapipeError(
             f"{path}: expected a new or empty folder, or one with {INDEX}; fix: name another folder"
         )
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A folder to write into, which replaces `path` on success and is removed on failure."""
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        partial.mkdir(parents=True)
-        yield partial
-        if path.exists():
-            shutil.rmtree(path)
-        partial.rename(path)
-    except OSError as error:
-        raise XlapipeError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _programs_with_hopper_kernels(prebuilt: PrebuiltExecutables, target: str) -> set[str]:
