@@ -280,5 +280,5 @@ def test_an_executable_that_breaks_an_expectation_is_not_kept(
     common = ["--checkpoint", str(checkpoint), "--build-executables", str(path)]
     error = error_of(capsys, *common)
     assert "prompts-512: the executable does not meet its expectations" in error
-    assert "TempAtMost(limit_bytes=1): expected temp of at most 1 B" in error
+    assert "TempAtMost(limit_bytes=1): expected temp memory of at most 1 B" in error
     assert list(tmp_path.iterdir()) == []

@@ -250,7 +250,7 @@ def test_too_many_ids_that_end_a_sequence_are_an_error() -> None:
     assert first_state(SamplingSettings(), range(MAX_EOS), batch=1)["eos"].tolist() == list(
         range(MAX_EOS)
     )
-    with pytest.raises(XlapipeError, match="at most 8 ids .* found 9"):
+    with pytest.raises(XlapipeError, match=r"at most 8 ids .* found 9"):
         first_state(SamplingSettings(), range(MAX_EOS + 1), batch=1)
 
 
