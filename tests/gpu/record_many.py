@@ -80,7 +80,7 @@ def main(builds: str, out: str) -> None:
         device=gpu.name if gpu is not None else "unknown",
         driver=gpu.driver_version if gpu is not None else None,
         versions=manifest.versions,
-        command=["python", *(Path(argument).name for argument in sys.argv)],
+        command=["python", *sys.argv],
     )
     whole = {**provenance, "workloads": found, "gradients": gradients()}
     Path(out).write_text(json.dumps(whole, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -71,7 +71,7 @@ def main(builds: str, out: str) -> None:
         device=gpu.name if gpu is not None else "unknown",
         driver=gpu.driver_version if gpu is not None else None,
         versions=manifest.versions,
-        command=["python", *(Path(argument).name for argument in sys.argv)],
+        command=["python", *sys.argv],
     )
     text = json.dumps({**provenance, "workloads": found}, indent=1, sort_keys=True)
     Path(out).write_text(text + "\n", encoding="utf-8")

@@ -522,7 +522,7 @@ def test_a_dump_of_a_newer_schema_is_refused(
     (copy / "manifest.json").write_text(json.dumps({**manifest, "schema_version": 99}))
     assert main(["diff", str(source), str(copy)]) == 2
     message = capsys.readouterr().err
-    assert "made by a newer xlapipe; update xlapipe" in message
+    assert "made by a newer xlapipe; fix: update xlapipe" in message
     assert str(copy) in message
 
 

@@ -1,4 +1,4 @@
-"""Autotune locks: refused with the reason where they are of another, or are none."""
+"""Autotune locks: round trip, and the error for a lock that does not fit or is invalid."""
 
 import json
 from dataclasses import replace
@@ -43,21 +43,21 @@ def test_round_trip(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("expected", "message"),
     [
-        ({"workload": "other"}, "made for workload 'step', asked for 'other'"),
-        ({"gemm_policy": "cublas"}, "made for gemm policy 'auto'"),
-        ({"target": "b200"}, "made for target 'h200', asked for 'b200'"),
-        ({"device": "NVIDIA B200"}, "made for device 'NVIDIA H200'"),
-        ({"jaxlib": "0.12.0.1"}, "made for jaxlib '0.11.2', asked for '0.12.0.1'"),
+        ({"workload": "other"}, "expected workload 'other', found 'step'"),
+        ({"gemm_policy": "cublas"}, "expected gemm policy 'cublas', found 'auto'"),
+        ({"target": "b200"}, "expected target 'b200', found 'h200'"),
+        ({"device": "NVIDIA B200"}, "expected device 'NVIDIA B200', found 'NVIDIA H200'"),
+        ({"jaxlib": "0.12.0.1"}, "expected jaxlib '0.12.0.1', found '0.11.2'"),
     ],
 )
-def test_a_lock_of_another_is_refused(asked: dict[str, str], said: str) -> None:
-    with pytest.raises(TargetError, match=said):
-        LOCK.refuse_unless(where="lock", **asked)
+def test_a_lock_made_for_something_else_is_refused(expected: dict[str, str], message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        LOCK.refuse_unless(where="lock", **expected)
 
 
-def test_a_lock_of_the_same_is_not_refused() -> None:
+def test_a_lock_that_fits_is_not_refused() -> None:
     LOCK.refuse_unless(
         where="lock", workload="step", gemm_policy="auto", target="h200", jaxlib="0.11.2"
     )
@@ -79,13 +79,13 @@ def test_a_lock_of_the_same_is_not_refused() -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_lock_is_refused(content: bytes, path: Path) -> None:
+def test_an_invalid_lock_is_refused(content: bytes, path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(TargetError, match=r"autotune_lock\.json"):
         read_lock(path)
 
 
-def test_raw_results_take_any_workload(tmp_path: Path) -> None:
+def test_xlas_own_results_fit_any_workload(tmp_path: Path) -> None:
     raw = tmp_path / "results.pbtxt"
     raw.write_text(LOCK.results)
     lock = raw_lock(raw, target_named("h200"), "auto", "0.11.2")
@@ -100,7 +100,7 @@ def test_results_of_every_jaxlib(text: str) -> None:
     check_results(text, where="results")
 
 
-def test_the_device_has_the_catalogues_name_where_one_row_fits() -> None:
+def test_a_device_in_the_catalogue_has_the_catalogues_name() -> None:
     assert target_name(LOCK.as_target()) == "h200"
     unknown = replace(target_named("h200"), name="own", description="NVIDIA X1")
     assert target_name(unknown) == "own"

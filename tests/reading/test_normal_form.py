@@ -1,4 +1,4 @@
-"""The rules of the normal form: each absorbs what machines differ in, and shows a real change."""
+"""The rules of the normal form: each removes a difference between machines, and no real change."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -90,7 +90,7 @@ ENTRY %main.2 (x.1: f32[8], c.1: f32[8]) -> f32[8] {
         ),
     ],
 )
-def test_rule_absorbs(rule: str, before: str, after: str) -> None:
+def test_a_rule_removes_a_difference(rule: str, before: str, after: str) -> None:
     assert before in HLO, rule
     assert normal_hlo(HLO.replace(before, after)) == normal_hlo(HLO), rule
 
@@ -162,7 +162,7 @@ def form(plan: Plan, hlo: str = HLO, before: str = HLO) -> NormalForm:
     return normal_form(Dump(Path("dump"), MANIFEST, plan), encoded)
 
 
-def test_order_and_names_of_thread_locals_are_absorbed() -> None:
+def test_order_and_names_of_thread_locals_do_not_matter() -> None:
     swapped = (TEMP, scalar(1, "x.9", "s32[]"), scalar(2, "y.3"))
     assert differences(form(PLAN), form(replace(PLAN, allocations=swapped)), name="step") == []
 
@@ -182,29 +182,29 @@ def test_order_and_names_of_thread_locals_are_absorbed() -> None:
     ids=["size", "offset", "kind", "one more thread-local", "a larger thread-local"],
 )
 def test_a_real_change_of_allocations_shows(allocations: tuple[BufferAllocation, ...]) -> None:
-    found = differences(form(PLAN), form(replace(PLAN, allocations=allocations)), name="step")
-    assert "the same HLO, other plan" in found[0]
+    lines = differences(form(PLAN), form(replace(PLAN, allocations=allocations)), name="step")
+    assert "the same HLO, other plan" in lines[0]
 
 
-def test_order_of_thunks_shows() -> None:
+def test_the_order_of_thunks_matters() -> None:
     thunks = tuple(reversed(PLAN.thunks or ()))
-    found = differences(form(PLAN), form(replace(PLAN, thunks=thunks)), name="step")
-    assert "[thunks]" in found[0]
+    lines = differences(form(PLAN), form(replace(PLAN, thunks=thunks)), name="step")
+    assert "[thunks]" in lines[0]
 
 
-def test_the_stage_at_which_two_part_is_named() -> None:
+def test_the_first_stage_that_differs_is_named() -> None:
     other = HLO.replace('"sizes":["16"]', '"sizes":["32"]')
     assert "XLA's optimisation" in differences(form(PLAN), form(PLAN, other), name="step")[0]
     assert "lowering" in differences(form(PLAN), form(PLAN, other, other), name="step")[0]
 
 
-def test_the_order_in_which_computations_stand_is_absorbed() -> None:
+def test_the_order_of_computations_does_not_matter() -> None:
     start, middle, end = HLO.index("%fused_add ("), HLO.index("%fused_sub"), HLO.index("ENTRY")
     swapped = HLO[:start] + HLO[middle:end] + HLO[start:middle] + HLO[end:]
     assert normal_hlo(swapped) == normal_hlo(HLO)
 
 
-def test_the_order_of_the_schedule_shows() -> None:
+def test_the_order_of_the_schedule_matters() -> None:
     lines = HLO.splitlines()
     first = next(number for number, line in enumerate(lines) if "%dot =" in line)
     other = next(number for number, line in enumerate(lines) if "%loop_add =" in line)

@@ -4,7 +4,7 @@ import re
 
 from xlapipe.diff.changes import HiddenChange
 from xlapipe.dumps.normal_hlo import normal_hlo
-from xlapipe.dumps.normal_plan import NormalForm, first_stage_apart
+from xlapipe.dumps.normal_plan import NormalForm, first_differing_stage
 from xlapipe.dumps.opened import Opened
 
 _SHARDING = re.compile(r", (?:sharding|frontend_attributes)=(?=\{)")
@@ -25,7 +25,7 @@ def first_stage(a: Opened, b: Opened, *, other_hlo: bool) -> str | None:
     forms = (
         NormalForm(plan=plan[side], hlo=after[side], lowered_sha256=before[side]) for side in (0, 1)
     )
-    return first_stage_apart(*forms)
+    return first_differing_stage(*forms)
 
 
 def _apart(a: str | None, b: str | None) -> tuple[str, str]:

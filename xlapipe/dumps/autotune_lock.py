@@ -1,7 +1,7 @@
-"""Autotune locks: a device's autotune results, with everything that they are valid for.
+"""Autotune locks: a device's autotune results, and what they are valid for.
 
-XLA's cache key holds the device and the text of each fusion. A lock therefore belongs to one
-target config, one jaxlib, one workload and one GEMM policy, and is refused elsewhere.
+XLA's cache key holds the device and the text of each fusion. A lock is therefore valid for one
+target config, jaxlib, workload and GEMM policy, and is refused for any other.
 """
 
 import json
@@ -17,24 +17,30 @@ from xlapipe.targets.topology import Topology
 
 LOCK = "autotune_lock.json"
 SCHEMA_VERSION = 1
-# XLA's own file of results does not say which program it was made on.
+# XLA's own file of autotune results does not name the program.
 ANY_WORKLOAD = ""
-_LARGEST_BYTES = 64 * 1024 * 1024
-_AGAIN = "make it again on the device: `xlapipe dump WORKLOAD --target attached --tune`"
+# JSON types of the fields; the others are strings.
+_TYPES: Mapping[str, Any] = {
+    "versions": dict,
+    "device_memory_bytes": int,
+    "topology": (str, type(None)),
+}
+_MAX_BYTES = 64 * 1024 * 1024
+_FIX = "fix: make it again on the device: `xlapipe dump WORKLOAD --target attached --tune`"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutotuneLock:
-    """Autotune results and what they belong to.
+    """Autotune results and what they are valid for.
 
     Attributes:
-      target: name of the target, of the catalogue where the device is in it.
+      target: name of the target; the catalogue's name if the device is in the catalogue.
       device: the device's own name, e.g. `NVIDIA H200`.
-      target_config: GpuTargetConfigProto of the device, as text.
-      results: XLA's AutotuneResults, as text.
-      versions: jax, jaxlib and jax-cuda13-plugin on the device.
-      topology: hosts and GPUs of a workload over several devices. The results are of one device,
-        and serve with any other number.
+      target_config: GpuTargetConfigProto of the device in text format.
+      results: XLA's AutotuneResults in text format.
+      versions: of jax, jaxlib and jax-cuda13-plugin on the device, by package.
+      topology: `HOSTSxGPUS` of a workload for several devices; None for one device. The results
+        are those of one device, and valid for any number of devices.
     """
 
     workload: str
@@ -51,16 +57,16 @@ class AutotuneLock:
     def to_bytes(self) -> bytes:
         data = {"schema_version": SCHEMA_VERSION, **asdict(self)}
         if self.topology is None:
-            del data["topology"]  # as in locks that were made before there was any
+            del data["topology"]  # older locks have no such key
         return (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()
 
     @property
     def parsed_topology(self) -> Topology | None:
-        """`topology` as hosts and GPUs."""
+        """`topology`, parsed."""
         return Topology.parse(self.topology) if self.topology is not None else None
 
     def as_target(self) -> Target:
-        """The device that the results were made on."""
+        """The device on which the results were measured, as a target."""
         return Target(
             name=self.target,
             description=self.device,
@@ -71,22 +77,24 @@ class AutotuneLock:
         )
 
     def refuse_unless(self, *, where: str, **expected: str | None) -> None:
-        """Holds the lock against what is to be compiled.
+        """Checks that the lock is valid for a compile.
 
         Args:
-          expected: `workload`, `gemm_policy`, `target`, `device` or `jaxlib`; None is not held.
+          where: the lock's file, for messages.
+          expected: values of `workload`, `gemm_policy`, `target`, `device` or `jaxlib`; None is
+            not checked.
 
         Raises:
-          TargetError: the lock is of another.
+          TargetError: the lock was made for another value.
         """
-        found = {**asdict(self), "jaxlib": self.versions.get("jaxlib")}
+        actual = {**asdict(self), "jaxlib": self.versions.get("jaxlib")}
         for name, value in expected.items():
-            if found[name] == ANY_WORKLOAD and name == "workload":
+            if actual[name] == ANY_WORKLOAD and name == "workload":
                 continue
-            if value is not None and found[name] != value:
+            if value is not None and actual[name] != value:
                 raise TargetError(
-                    f"autotune lock {where}: made for {name.replace('_', ' ')} {found[name]!r}, "
-                    f"asked for {value!r}; {_AGAIN}"
+                    f"autotune lock {where}: expected {name.replace('_', ' ')} {value!r}, found "
+                    f"{actual[name]!r}; {_FIX}"
                 )
 
 
@@ -94,46 +102,46 @@ def read_lock(path: Path) -> AutotuneLock:
     """Reads `autotune_lock.json`.
 
     Raises:
-      TargetError: it cannot be read, or is no lock.
+      TargetError: the file cannot be read, or is not a lock.
     """
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise TargetError(f"autotune lock {path}: larger than {_LARGEST_BYTES:,} B; {_AGAIN}")
+        if path.stat().st_size > _MAX_BYTES:
+            raise TargetError(f"autotune lock {path}: larger than {_MAX_BYTES:,} B; {_FIX}")
         data: Any = json.loads(path.read_bytes())
     except OSError as error:
         raise TargetError(f"autotune lock {path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
         raise TargetError(
-            f"autotune lock {path}: not JSON; a raw file of XLA's autotune results goes with "
-            "--target-config, the config of the device that it was made on"
+            f"autotune lock {path}: not JSON; fix: if it is XLA's own file of autotune "
+            "results, add --target-config with the config of the device on which it was made"
         ) from None
     if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
-        raise TargetError(
-            f"autotune lock {path}: expected a lock of schema {SCHEMA_VERSION}; {_AGAIN}"
-        )
-    given = {item.name: data.get(item.name) for item in fields(AutotuneLock)}
-    for name, value in given.items():
-        types: dict[str, Any] = {
-            "versions": dict,
-            "device_memory_bytes": int,
-            "topology": (str, type(None)),
-        }
-        if not isinstance(value, types.get(name, str)):
-            raise TargetError(f"autotune lock {path}: {name} is {value!r:.60}; {_AGAIN}")
-    lock = AutotuneLock(**given)  # type: ignore[arg-type]  # held just above
+        raise TargetError(f"autotune lock {path}: expected schema_version {SCHEMA_VERSION}; {_FIX}")
+    values = {field.name: data.get(field.name) for field in fields(AutotuneLock)}
+    for name, value in values.items():
+        if not isinstance(value, _TYPES.get(name, str)):
+            raise TargetError(
+                f"autotune lock {path}: unexpected value of {name}: {value!r:.60}; {_FIX}"
+            )
+    lock = AutotuneLock(**values)  # type: ignore[arg-type]  # checked above
     try:
         _ = lock.parsed_topology
     except XlapipeError as error:
-        raise TargetError(f"autotune lock {path}: {error}; {_AGAIN}") from None
+        raise TargetError(f"autotune lock {path}: {error}; {_FIX}") from None
     check_results(lock.results, where=str(path))
     return lock
 
 
 def raw_lock(path: Path, target: Target, policy: str, jaxlib: str) -> AutotuneLock:
-    """A lock of a raw file of XLA's autotune results, as its text form has them.
+    """A lock made of XLA's own file of autotune results in text format, for any workload.
+
+    Args:
+      target: the device on which the results were measured.
+      policy: GEMM policy.
+      jaxlib: version of jaxlib.
 
     Raises:
-      TargetError: the file cannot be read, or holds no results.
+      TargetError: the file cannot be read, or does not hold autotune results.
     """
     try:
         results = path.read_text(encoding="utf-8")
@@ -154,21 +162,21 @@ def raw_lock(path: Path, target: Target, policy: str, jaxlib: str) -> AutotuneLo
 
 
 def check_results(text: str, *, where: str) -> None:
-    """Raises TargetError for text that is not XLA's AutotuneResults in text form."""
+    """Raises TargetError for text that is not XLA's AutotuneResults in text format."""
     try:
-        fields_found = set(parse(text).fields)
+        field_names = set(parse(text).fields)
     except TextProtoError as error:
-        raise TargetError(f"autotune results {where}: {error}; {_AGAIN}") from None
-    # `results` up to jaxlib 0.10, `entries` from 0.11 on.
-    unknown = fields_found - {"version", "results", "entries"}
+        raise TargetError(f"autotune results {where}: {error}; {_FIX}") from None
+    # jaxlib up to 0.10 writes `results`, later ones `entries`.
+    unknown = field_names - {"version", "results", "entries"}
     if unknown:
         raise TargetError(
             f"autotune results {where}: expected XLA's AutotuneResults as text, with `entries` or "
-            f"`results`; found {', '.join(sorted(unknown))}; {_AGAIN}"
+            f"`results`; found {', '.join(sorted(unknown))}; {_FIX}"
         )
 
 
 def target_name(target: Target) -> str:
-    """The catalogue's name of a device, if one row's description begins with the device's name."""
+    """The catalogue's name of the device if exactly one row describes it, else the target's own."""
     rows = [row.name for row in catalogue() if row.description.startswith(target.description)]
     return rows[0] if len(rows) == 1 else target.name

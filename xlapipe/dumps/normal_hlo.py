@@ -1,18 +1,18 @@
-"""The normal form of HLO text: what is left when machines' differences are taken out.
+"""The normal form of HLO text: the module without what differs between machines.
 
-Rules, by name; a test shows for each that a real change still shows:
+Rules, by name; for each, a test proves that a real change still shows:
 
 - tables: FileNames, FunctionNames, FileLocations and StackFrames are left out.
 - metadata: `metadata={…}` is left out; it holds numbers of stack frames.
 - fingerprint: XLA's `fingerprint_before_lhs` in the header is left out.
-- computations: they are numbered in the order in which the entry comes to call them, and stand in
-  that order; `%region_0.1.clone` here is `%region_0.1.clone.1` there.
-- inner names: in computations other than the entry, instructions are numbered in order, since
-  `param_1.198` here is `param_1.196` there. Operands are renamed along.
-- parameters: in each computation they come first, by number, since a parameter is there from
-  the start wherever the schedule lists it.
-- bitcasts: each stands before its first reader, since it costs nothing wherever the schedule
-  lists it.
+- computations: they are numbered and printed in the order in which they are called, from the entry
+  on; `%region_0.1.clone` on one machine is `%region_0.1.clone.1` on another.
+- inner names: in computations other than the entry, instructions are numbered in order, and their
+  operands likewise; `param_1.198` on one machine is `param_1.196` on another.
+- parameters: they come first in each computation, by number. A parameter exists from the start, at
+  whatever position of the schedule it is listed.
+- bitcasts: each comes before its first reader. A bitcast does nothing, at whatever position of the
+  schedule it is listed.
 """
 
 import re
@@ -34,7 +34,7 @@ _PARAMETER_NAME = re.compile(r"(?<=[(\s])[\w.\-]+: ")
 
 
 @dataclass(frozen=True)
-class _Computation:
+class _ComputationText:
     name: str
     is_entry: bool
     signature: str
@@ -42,16 +42,17 @@ class _Computation:
 
 
 def normal_hlo(text: str, *, entry_names: bool = True) -> str:
-    """The text of a module, before or after optimisation, in normal form.
+    """The normal form of a module's text, before or after optimisation.
 
     Args:
-      entry_names: keep the entry's names; without them, they are numbers as everywhere else.
+      entry_names: keep the names of the entry's instructions; if False, number them as in other
+        computations.
     """
     header, computations = _parse(_without_tables(text.splitlines()))
-    numbers = _called_in_order(computations)
+    names = _new_names(computations)
     lines = [_FINGERPRINT.sub("", header)]
-    for name in numbers:
-        lines += _normal(computations[name], numbers, entry_names)
+    for name in names:
+        lines += _normal_lines(computations[name], names, entry_names)
     return "\n".join(lines) + "\n"
 
 
@@ -67,93 +68,98 @@ def _without_tables(lines: list[str]) -> Iterator[str]:
             yield line
 
 
-def _parse(lines: Iterator[str]) -> tuple[str, dict[str, _Computation]]:
+def _parse(lines: Iterator[str]) -> tuple[str, dict[str, _ComputationText]]:
     header = ""
-    computations: dict[str, _Computation] = {}
-    current: _Computation | None = None
+    computations: dict[str, _ComputationText] = {}
+    current: _ComputationText | None = None
     for line in lines:
         if line.startswith("HloModule"):
             header = line
-        elif (found := _HEADER.match(line)) is not None:
-            current = _Computation(found["name"], bool(found["entry"]), found["signature"], [])
+        elif (match := _HEADER.match(line)) is not None:
+            current = _ComputationText(match["name"], bool(match["entry"]), match["signature"], [])
             computations[current.name] = current
         elif current is not None and line.startswith("  "):
             current.lines.append(_without_metadata(line))
     return header, computations
 
 
-def _called_in_order(computations: dict[str, _Computation]) -> dict[str, str]:
-    """New names of the computations, the entry first, callees behind who first calls them."""
-    numbers: dict[str, str] = {}
-    pending = [each.name for each in computations.values() if each.is_entry]
+def _new_names(computations: dict[str, _ComputationText]) -> dict[str, str]:
+    """New names of the computations: the entry first, the others in the order of the calls."""
+    names: dict[str, str] = {}
+    pending = [computation.name for computation in computations.values() if computation.is_entry]
     while pending:
         name = pending.pop(0)
-        if name in numbers or name not in computations:
+        if name in names or name not in computations:
             continue
-        numbers[name] = "entry" if computations[name].is_entry else f"computation_{len(numbers)}"
+        names[name] = "entry" if computations[name].is_entry else f"computation_{len(names)}"
         for line in _in_order(computations[name].lines):
             for _, called in _CALLED.findall(line):
                 pending += _NAME.findall(called)
-    return numbers
+    return names
 
 
-def _normal(computation: _Computation, numbers: dict[str, str], entry_names: bool) -> Iterator[str]:
+def _normal_lines(
+    computation: _ComputationText, computation_names: dict[str, str], entry_names: bool
+) -> Iterator[str]:
     lines = _in_order(computation.lines)
-    name = "ENTRY" if computation.is_entry else numbers[computation.name]
+    name = "ENTRY" if computation.is_entry else computation_names[computation.name]
     yield f"{name} {_PARAMETER_NAME.sub('', computation.signature)}{{"
-    names: dict[str, str] = {}
+    instruction_names: dict[str, str] = {}
     if not (computation.is_entry and entry_names):
-        names = {
-            found["name"]: str(number)
+        instruction_names = {
+            match["name"]: str(number)
             for number, line in enumerate(lines)
-            if (found := _DEFINED.match(line)) is not None
+            if (match := _DEFINED.match(line)) is not None
         }
 
-    def instruction_name(found: re.Match[str]) -> str:
-        return f"%{names.get(found[1], found[1])}"
+    def rename_instruction(match: re.Match[str]) -> str:
+        return f"%{instruction_names.get(match[1], match[1])}"
 
-    def computation_names(found: re.Match[str]) -> str:
-        return found[1] + _NAME.sub(lambda name: numbers.get(name[1], name[1]), found[2])
+    def rename_computation(match: re.Match[str]) -> str:
+        return computation_names.get(match[1], match[1])
+
+    def rename_called(match: re.Match[str]) -> str:
+        return match[1] + _NAME.sub(rename_computation, match[2])
 
     for line in lines:
-        # Called computations lose their %, so that they are no longer taken for instructions.
-        yield _NAME.sub(instruction_name, _CALLED.sub(computation_names, line))
+        # Called computations lose their %, so that they are not mistaken for instructions.
+        yield _NAME.sub(rename_instruction, _CALLED.sub(rename_called, line))
     yield "}"
 
 
 def _in_order(lines: list[str]) -> list[str]:
     """Parameters by number, then the rest, each bitcast before its first reader."""
-    parameters = {int(found[1]): line for line in lines if (found := _PARAMETER.search(line))}
+    parameters = {int(match[1]): line for line in lines if (match := _PARAMETER.search(line))}
     ordered = [parameters[number] for number in sorted(parameters)]
-    taken = set(ordered)
+    added = set(ordered)
     bitcasts = {
-        found["name"]: line
+        match["name"]: line
         for line in lines
         if _BITCAST.match(line)
-        and (found := _DEFINED.match(line)) is not None
-        and not found["root"]
+        and (match := _DEFINED.match(line)) is not None
+        and not match["root"]
     }
 
-    def take(line: str) -> None:
-        if line in taken:
+    def add(line: str) -> None:
+        if line in added:
             return
-        taken.add(line)
+        added.add(line)
         for name in _NAME.findall(line):
             if name in bitcasts:
-                take(bitcasts[name])
+                add(bitcasts[name])
         ordered.append(line)
 
-    moved = set(bitcasts.values())
+    bitcast_lines = set(bitcasts.values())
     for line in lines:
-        if line not in moved:
-            take(line)
-    for line in bitcasts.values():  # those that nobody reads
-        take(line)
+        if line not in bitcast_lines:
+            add(line)
+    for line in bitcasts.values():  # those without a reader
+        add(line)
     return ordered
 
 
 def _without_metadata(line: str) -> str:
-    """Cuts `, metadata={…}`; braces inside its strings do not count."""
+    """Removes `, metadata={…}`; braces inside its strings are ignored."""
     start = line.find(", metadata={")
     if start < 0:
         return line

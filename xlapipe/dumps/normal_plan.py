@@ -1,13 +1,15 @@
-"""The normal form of a plan: plain text for people, the same on every machine.
+"""The normal form of a plan: readable text, the same on every machine.
 
-Named rules, each of which leaves a real change visible:
+Rules, by name; each leaves a real change visible:
 
-- paths: no file names and no source lines; op_name scopes stay.
-- ids: no value ids and no numbers of modules.
-- thread-locals: allocations of scalars inside fusions are counted by shape and size, since their
+- paths: no file names and no source lines; op_name scopes are kept.
+- ids: no ids of values and no numbers of modules.
+- thread-locals: allocations of scalars inside fusions are counted by shape and size, because their
   order differs between machines.
-- inner names: instructions outside the entry, such as a loop's, are named without their numbers.
-- workspace bytes, offsets, sizes, kinds, operands, tiles and the order of thunks stay as they are.
+- inner names: instructions outside the entry computation, such as a loop's, have names without
+  numbers.
+
+Workspace bytes, offsets, sizes, kinds, operands, tiles and the order of thunks are kept.
 """
 
 import hashlib
@@ -35,18 +37,18 @@ _SECTIONS = (
     "thunks",
 )
 FORM_VERSION = 1
-# What XLA's uniquifier adds behind a name.
+# Numbers that XLA appends to a name to make it unique.
 _NUMBERS = re.compile(r"(\.\d+)+$")
 
 
 @dataclass(frozen=True)
 class NormalForm:
-    """A dump's normal form.
+    """The normal form of a dump.
 
     Attributes:
-      plan: `plan.txt`: totals, aliases, allocations, gemms, fusions, thunks.
-      hlo: `hlo.txt`: the optimised module.
-      lowered_sha256: of the module before optimisation, in normal form.
+      plan: content of `plan.txt`: program, totals, aliases, allocations, gemms, fusions, thunks.
+      hlo: content of `hlo.txt`: the optimised module.
+      lowered_sha256: digest of the normal form of the module before optimisation.
     """
 
     plan: str
@@ -54,12 +56,16 @@ class NormalForm:
     lowered_sha256: str
 
     def files(self) -> dict[str, bytes]:
-        """The files that stand for it in a dump."""
+        """The files of a dump that hold it, by name."""
         return {PLAN: self.plan.encode(), HLO: self.hlo.encode()}
 
 
 def normal_form(dump: Dump, files: Mapping[str, bytes]) -> NormalForm:
-    """The normal form of a dump with these files; equal plans give equal text."""
+    """Makes the normal form of a dump; equal plans give equal text.
+
+    Args:
+      files: the dump's files by name.
+    """
     return NormalForm(
         plan=_plan_text(dump),
         hlo=normal_hlo(files["after_optimizations.txt"].decode()),
@@ -68,10 +74,10 @@ def normal_form(dump: Dump, files: Mapping[str, bytes]) -> NormalForm:
 
 
 def read_normal_form(folder: Path) -> NormalForm:
-    """The normal form that a dump directory holds.
+    """Reads the normal form from a dump directory.
 
     Raises:
-      DumpError: a file of it is missing or damaged.
+      DumpError: a file is missing or damaged.
     """
     return NormalForm(
         plan=read_file(folder, PLAN).decode(errors="replace"),
@@ -84,42 +90,47 @@ def _lowered_digest(content: bytes) -> str:
     return hashlib.sha256(normal_hlo(content.decode(errors="replace")).encode()).hexdigest()
 
 
-def differences(golden: NormalForm, found: NormalForm, *, name: str) -> list[str]:
-    """Empty if the two are equal; else the stage at which they first part, and a unified diff."""
-    stage = first_stage_apart(golden, found)
+def differences(golden: NormalForm, new: NormalForm, *, name: str) -> list[str]:
+    """Lines for a message: the first stage that differs, and a unified diff; empty if equal.
+
+    Args:
+      name: of the golden.
+    """
+    stage = first_differing_stage(golden, new)
     if stage is None:
         return []
-    lines = [f"{name}: first apart in {stage}"]
-    for file, one, other in ((PLAN, golden.plan, found.plan), (HLO, golden.hlo, found.hlo)):
+    lines = [f"{name}: first stage that differs: {stage}"]
+    for file, golden_text, new_text in ((PLAN, golden.plan, new.plan), (HLO, golden.hlo, new.hlo)):
         lines += unified_diff(
-            one.splitlines(),
-            other.splitlines(),
+            golden_text.splitlines(),
+            new_text.splitlines(),
             f"golden {file}",
-            f"found {file}",
+            f"new {file}",
             n=1,
             lineterm="",
         )
     return lines
 
 
-def first_stage_apart(golden: NormalForm, found: NormalForm) -> str | None:
-    """The stage at which two normal forms first part, in words; None where they are equal."""
-    if golden.lowered_sha256 != found.lowered_sha256:
+def first_differing_stage(golden: NormalForm, new: NormalForm) -> str | None:
+    """The first stage at which two normal forms differ, in words; None if they are equal."""
+    if golden.lowered_sha256 != new.lowered_sha256:
         return "lowering: the program, jax or flax differs, before XLA saw it"
-    if golden.hlo != found.hlo:
+    if golden.hlo != new.hlo:
         return "XLA's optimisation: the same program became other HLO"
-    if golden.plan != found.plan:
-        return f"[{_first_apart(golden.plan, found.plan)}] of the plan: the same HLO, other plan"
+    if golden.plan != new.plan:
+        section = _first_differing_section(golden.plan, new.plan)
+        return f"[{section}] of the plan: the same HLO, other plan"
     return None
 
 
-def _first_apart(golden: str, found: str) -> str:
+def _first_differing_section(golden: str, new: str) -> str:
     section = "head"
-    for one, other in zip(golden.splitlines(), found.splitlines(), strict=False):
-        if one != other:
+    for golden_line, new_line in zip(golden.splitlines(), new.splitlines(), strict=False):
+        if golden_line != new_line:
             return section
-        if one.startswith("["):
-            section = one.strip("[]")
+        if golden_line.startswith("["):
+            section = golden_line.strip("[]")
     return section
 
 
@@ -140,8 +151,8 @@ def _plan_text(dump: Dump) -> str:
         f"jaxlib: {manifest.versions['jaxlib']}",
     ]
     if manifest.extra_options:
-        given = ", ".join(f"{key}={value}" for key, value in sorted(manifest.extra_options.items()))
-        lines.append(f"extra options: {given}")
+        options = sorted(manifest.extra_options.items())
+        lines.append(f"extra options: {', '.join(f'{key}={value}' for key, value in options)}")
     for section in _SECTIONS:
         body = list(_BODIES[section](program))
         if body:
@@ -171,9 +182,9 @@ def _aliases(program: Program) -> Iterator[str]:
     paths = {leaf.parameter_number: leaf.path for leaf in program.arguments}
     for alias in sorted(program.plan.aliases, key=lambda alias: alias.parameter_number):
         path = paths.get(alias.parameter_number, "?")
-        must = "must-alias" if alias.must_alias else "may-alias"
+        kind = "must-alias" if alias.must_alias else "may-alias"
         output = program.output_path(alias.output_index)
-        yield f"parameter {alias.parameter_number} {path} -> {output} ({must})"
+        yield f"parameter {alias.parameter_number} {path} -> {output} ({kind})"
     for number, _ in program.plan.buffer_donors or ():
         yield f"parameter {number} {paths.get(number, '?')} donated, without alias"
 
@@ -205,9 +216,9 @@ def _allocation(allocation: BufferAllocation, names: Mapping[str, str]) -> Itera
 
 
 def _inner_names(program: Program) -> dict[str, str]:
-    """For instructions outside the entry, such as those of a loop: their names without numbers.
+    """Names without numbers of instructions outside the entry, such as a loop's, by full name.
 
-    XLA numbers them as it comes by them, which is `pallas_call.76` here and `.77` there.
+    Their numbers depend on the machine: `pallas_call.76` on one is `pallas_call.77` on another.
     """
     module = program.plan.module
     if module is None:
@@ -229,21 +240,23 @@ def _gemms(program: Program) -> Iterator[str]:
 
 
 def _collectives(program: Program) -> Iterator[str]:
-    """None on one device, so that there is no such section."""
+    """Nothing on one device, so that there is no such section."""
     names = _inner_names(program)
-    for each in program.plan.collectives or ():
-        name = names.get(each.instruction, each.instruction)
+    for collective in program.plan.collectives or ():
+        name = names.get(collective.instruction, collective.instruction)
         sizes = [
             "unknown bytes" if size is None else f"{size:,} B"
-            for size in (each.operand_bytes, each.output_bytes)
+            for size in (collective.operand_bytes, collective.output_bytes)
         ]
-        beside = f"{len(each.overlapped_by)} instructions, {each.overlapped_gemms} gemms"
-        how = f"asynchronous beside {beside}" if each.asynchronous else "synchronous"
-        times = "an unknown number of" if each.executions is None else each.executions
+        instructions, gemms = len(collective.overlapped_by), collective.overlapped_gemms
+        overlap = f"asynchronous beside {instructions} instructions, {gemms} gemms"
+        mode = overlap if collective.asynchronous else "synchronous"
+        executions = collective.executions
+        times = "an unknown number of" if executions is None else executions
         yield (
-            f"{name}: {each.kind}, {' -> '.join(sizes)} as {', '.join(each.results)}, "
-            f"devices {each.devices}, {how}, {times} × a step"
-            + (f", {each.op_name}" if each.op_name else "")
+            f"{name}: {collective.kind}, {' -> '.join(sizes)} as {', '.join(collective.results)}, "
+            f"devices {collective.devices}, {mode}, {times} × a step"
+            + (f", {collective.op_name}" if collective.op_name else "")
         )
 
 
@@ -252,7 +265,7 @@ def _fusions(program: Program) -> Iterator[str]:
     for instruction in program.plan.instructions.values():
         if instruction.opcode == "fusion":
             name = names.get(instruction.name, instruction.name)
-            operands = ", ".join(names.get(each, each) for each in instruction.operands)
+            operands = ", ".join(names.get(operand, operand) for operand in instruction.operands)
             config = instruction.fusion_backend_config
             yield (
                 f"{name}: {instruction.fusion_kind} {instruction.shape} "
