@@ -1,8 +1,8 @@
-"""Which library or kernel each matrix product went to.
+"""Find the matrix products (gemms) of a module and the backend that computes each.
 
-Thunk names change between versions and tell Triton from nothing else, so products are found in
-the optimised HLO: custom calls by target, fusions by their backend's kind and body, and, at
-batch 1, reductions of a product that XLA wrote in place of a dot.
+Thunk kinds change between versions and do not distinguish Triton from other kernels, so gemms are
+found in the optimised HLO: custom calls by target, fusions by backend kind and body, and, at batch
+size 1, the reductions of a product into which XLA rewrites a dot.
 """
 
 import json
@@ -16,7 +16,7 @@ from xlapipe.platforms import PLATFORMS
 
 
 class GemmBackend(StrEnum):
-    """Who computes a matrix product."""
+    """The library or kernel that computes a matrix product."""
 
     CUBLAS = "cublas"
     CUBLASLT = "cublaslt"
@@ -27,7 +27,8 @@ class GemmBackend(StrEnum):
     OTHER = "other"
 
 
-# A dump of XLA's own does not name its platform; no two platforms use one name for two backends.
+# A dump of XLA does not record its platform, so the tables of all platforms are joined; no two
+# platforms use the same name for different backends.
 _CALLS = [row for platform in PLATFORMS for row in platform.gemm_calls]
 _FUSION_KINDS = [row for platform in PLATFORMS for row in platform.gemm_fusion_kinds]
 _MAY_BE_A_GEMM = frozenset({"custom-call", "dot", "fusion", "reduce", "scaled-dot"})
@@ -39,9 +40,9 @@ class Gemm:
 
     Attributes:
       instruction: the scheduled instruction that computes it.
-      shapes: of the operands and, last, of the result, as XLA prints them.
-      op_name: of the dot it came from, e.g. `jit(step)/layers_0/mlp/down_proj/dot_general`.
-      fast_accumulation: of a float8 gemm on cuBLASLt; None for any other.
+      shapes: shapes of the operands and, last, of the result, as XLA prints them.
+      op_name: op_name of the original dot, e.g. `jit(step)/layers_0/mlp/down_proj/dot_general`.
+      fast_accumulation: whether a float8 gemm on cuBLASLt uses it; None for other gemms.
     """
 
     instruction: str
@@ -97,7 +98,7 @@ def _fusion(dataflow: Dataflow, site: Site) -> Iterator[Gemm]:
     body = list(dataflow.body(site.instruction))
     dots = [inner for inner in body if inner.instruction.opcode in ("dot", "scaled-dot")]
     if not body:
-        # A dump of buffer assignment alone does not hold bodies: the kind has to tell.
+        # A dump with only the buffer assignment has no fusion bodies; the kind is all there is.
         if "gemm" in kind:
             yield _gemm(site, site, GemmBackend.TRITON)
         return
@@ -110,10 +111,10 @@ def _fusion(dataflow: Dataflow, site: Site) -> Iterator[Gemm]:
 
 
 def _reduces_a_dot(dataflow: Dataflow, site: Site) -> bool:
-    """A dot rewritten to multiply and reduce keeps its op_name on both.
+    """Whether a reduce is a dot that XLA rewrote to multiply and reduce.
 
-    The sum over split-K partials carries the op_name too; what it sums comes from a gemm, not
-    from a multiply.
+    Such a multiply and reduce both have the dot's op_name. The sum over split-K partials has it
+    too, but its operands come from a gemm, not from a multiply.
     """
     op_name = site.instruction.op_name
     if not is_dot(op_name):
@@ -127,27 +128,35 @@ def _reduces_a_dot(dataflow: Dataflow, site: Site) -> bool:
 def _gemm(scheduled: Site, dot: Site, backend: GemmBackend) -> Gemm:
     by_name = dot.computation.by_name
     operands = [by_name[name].shape for name in dot.instruction.operands if name in by_name]
+    candidates = (dot.instruction, scheduled.instruction, _reader_with_dot_name(scheduled))
     named = next(
-        (each for each in (dot.instruction, scheduled.instruction) if is_dot(each.op_name)), None
+        (
+            instruction
+            for instruction in candidates
+            if instruction is not None and is_dot(instruction.op_name)
+        ),
+        dot.instruction,
     )
-    named = named or _reader_of_a_dot(scheduled) or dot.instruction
-    fast = None
+    fast_accumulation = None
     if backend is GemmBackend.CUBLASLT_F8:
-        fast = _accumulates_fast(dot.instruction.backend_config)
+        fast_accumulation = _accumulates_fast(dot.instruction.backend_config)
     return Gemm(
         instruction=scheduled.instruction.name,
         backend=backend,
         shapes=(*operands, dot.instruction.shape),
         op_name=named.op_name,
         source=named.source or dot.instruction.source or scheduled.instruction.source,
-        fast_accumulation=fast,
+        fast_accumulation=fast_accumulation,
     )
 
 
 def _accumulates_fast(backend_config: str) -> bool | None:
-    """What XLA tells cuBLASLt (IsFastAccumEnabled in cuda_blas_lt.cc); None where it is not told.
+    """Whether XLA enables fast accumulation (IsFastAccumEnabled in cuda_blas_lt.cc).
 
-    A dot's algorithm decides and, where it names none, its operands' precision.
+    The dot's algorithm decides; if it is unset, the precision of its operands does.
+
+    Returns:
+      None if the config has no precision.
     """
     try:
         config = json.loads(backend_config)["gemm_backend_config"]["precision_config"]
@@ -159,8 +168,8 @@ def _accumulates_fast(backend_config: str) -> bool | None:
     return all(precision == "DEFAULT" for precision in config.get("operand_precision", ()))
 
 
-def _reader_of_a_dot(site: Site) -> Instruction | None:
-    """The reader that carries a dot's op_name: XLA drops it from a matrix-vector product."""
+def _reader_with_dot_name(site: Site) -> Instruction | None:
+    """The reader of `site` that has a dot's op_name; XLA drops it from a matrix-vector product."""
     for instruction in site.computation.instructions:
         if (
             site.instruction.name in instruction.operands

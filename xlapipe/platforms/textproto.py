@@ -1,4 +1,4 @@
-"""Protocol buffers in text form, read without their schema: as much as a target config needs."""
+"""Parse protocol buffers in text form without their schema, as far as target configs need it."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Value: TypeAlias = "str | int | float | bool | Message"
-# Of a repeated field only the last value is kept.
+# For a repeated field only the last value is kept.
 Message: TypeAlias = dict[str, Value]
 
 # A GpuTargetConfigProto with autotune results is at most seven deep.
@@ -24,7 +24,7 @@ _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f": "\f", "v
 
 
 class TextProtoError(ValueError):
-    """Text that is no protocol buffer; the message gives the line."""
+    """Text that is not a protocol buffer in text form; the message states the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class TextProto:
     """A parsed text.
 
     Attributes:
-      fields: of the outermost message, messages inside it as dicts.
-      openings: where the body of each message that lies directly in it begins: the character
-        position behind its brace.
+      fields: fields of the outermost message; nested messages are dicts.
+      openings: for each message directly in the outermost one, the character position after its
+        opening brace.
     """
 
     fields: Message
@@ -42,7 +42,7 @@ class TextProto:
 
 
 def parse(text: str) -> TextProto:
-    """Reads the text of a message.
+    """Parse the text of a message.
 
     Raises:
       TextProtoError: the text does not parse, or is nested too deeply.
@@ -50,7 +50,7 @@ def parse(text: str) -> TextProto:
     tokens = _Tokens(text)
     outermost: Message = {}
     openings: dict[str, int] = {}
-    # An explicit stack: the depth of the text is the writer's choice, not ours.
+    # An explicit stack, since the text could be nested more deeply than Python's recursion limit.
     stack: list[tuple[Message, str]] = [(outermost, "")]
     while tokens.kind != "end":
         message, closing = stack[-1]
@@ -81,7 +81,7 @@ def parse(text: str) -> TextProto:
 
 
 class _Tokens:
-    """One token ahead of the parser."""
+    """A tokenizer with the current token in `kind` and `text`."""
 
     def __init__(self, text: str) -> None:
         self._source = text
@@ -96,8 +96,8 @@ class _Tokens:
         while self._position < len(self._source):
             match = _TOKEN.match(self._source, self._position)
             if match is None:
-                found = self._source[self._position]
-                raise self.error(f"unexpected character {found!r}")
+                character = self._source[self._position]
+                raise self.error(f"unexpected character {character!r}")
             if match.lastgroup != "space":
                 yield match.lastgroup or "", match.group(), match.end()
             self._position = match.end()
@@ -111,8 +111,8 @@ class _Tokens:
 
     def take(self, kind: str, what: str) -> str:
         if self.kind != kind:
-            found = repr(self.text[:40]) if self.kind != "end" else "the end of the text"
-            raise self.error(f"expected {what}, found {found}")
+            token = repr(self.text[:40]) if self.kind != "end" else "the end of the text"
+            raise self.error(f"expected {what}, found {token}")
         text = self.text
         self.advance()
         return text
@@ -127,13 +127,13 @@ class _Tokens:
         if self.kind != "string":
             return _scalar(self.take("scalar", "a value"))
         parts = []
-        while self.kind == "string":  # adjacent strings are one
+        while self.kind == "string":  # adjacent strings are concatenated
             parts.append(_ESCAPE.sub(_unescape, self.text[1:-1]))
             self.advance()
         return "".join(parts)
 
     def list(self) -> Value:
-        """Skips a `[...]` of scalars; returns the last."""
+        """The last value of a `[...]` of scalars."""
         self.advance()
         last: Value = ""
         while not self.skip("]"):

@@ -1,1 +1,1 @@
-"""What is known of GPUs: the catalogue, devices' own configurations, and how to read such text."""
+"""GPUs to compile for (targets), and the hosts that they are in (topologies)."""

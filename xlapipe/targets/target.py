@@ -1,7 +1,7 @@
-"""GPUs to compile for: a catalogue, a configuration file, or the GPU that is attached.
+"""GPUs to compile for: from the catalogue, a configuration file, or an attached GPU.
 
-A `Target` is data: the text of a GpuTargetConfigProto and what people ask about it. Nothing here
-looks at a device or imports jax.
+A `Target` is data: the text of a GpuTargetConfigProto and a few figures from it. This module does
+not access devices or import jax.
 """
 
 import re
@@ -19,10 +19,10 @@ from xlapipe.platforms.textproto import Message, TextProtoError, parse
 
 Source = Literal["catalogue", "file", "attached"]
 
-# ptxas of CUDA 13 knows nothing older; XLA's own message for it is hard to understand.
+# ptxas of CUDA 13 supports nothing older, and XLA's own message about that is hard to understand.
 OLDEST_COMPUTE_CAPABILITY = (7, 5)
-# The major version of the CUDA wheels that the configuration is compiled with. Without it XLA
-# takes the runtime for very old and skips rewrites, float8 ones among them.
+# The major version of the CUDA wheels that are compiled with. Without it XLA assumes a very old
+# runtime and skips rewrites, e.g. those for float8.
 CUDA_MAJOR = 13
 # A device's configuration is about 5 kB; with autotune results it can grow to megabytes.
 _MAX_CONFIG_BYTES = 16 * 1024 * 1024
@@ -34,11 +34,11 @@ class Target:
     """A GPU to compile for.
 
     Attributes:
-      name: names folders under `hlo_dumps/`; letters, digits, `.`, `_` and `-`.
+      name: part of folder names under `hlo_dumps/`: letters, digits, `.`, `_` and `-`.
       description: the device's name, e.g. `NVIDIA H200 141GB HBM3e`.
       config_text: a GpuTargetConfigProto in text form.
       compute_capability: e.g. `9.0`.
-      device_memory_bytes: as the configuration says.
+      device_memory_bytes: from the configuration.
       source: where the configuration came from.
       platform: jax's name of the vendor's platform; see `xlapipe.platforms`.
     """
@@ -57,8 +57,8 @@ class CatalogueRow:
     """A GPU of the catalogue, in the units of GpuDeviceInfoProto: bytes, bytes per second, GHz.
 
     Attributes:
-      feature_extension: of the compute capability; None where the source has none.
-      unsupported: why nothing can be compiled for it, or None.
+      feature_extension: of the compute capability; None if the source of the row has none.
+      unsupported: why XLA cannot compile for it; None if it can.
     """
 
     name: str
@@ -92,12 +92,12 @@ class CatalogueRow:
         """The row as a Target.
 
         Raises:
-          TargetError: nothing can be compiled for this GPU.
+          TargetError: XLA cannot compile for this GPU.
         """
         if self.unsupported is not None:
             raise TargetError(
-                f"target {self.name} ({self.description}) is not supported: {self.unsupported}. "
-                f"Supported: {', '.join(_supported_names())}"
+                f"target {self.name} ({self.description}): expected a supported GPU, found that "
+                f"{self.unsupported}; fix: use one of {', '.join(_supported_names())}"
             )
         return Target(
             name=self.name,
@@ -111,7 +111,7 @@ class CatalogueRow:
 
 @cache
 def catalogue() -> tuple[CatalogueRow, ...]:
-    """Every GPU that has a name here, unsupported ones last."""
+    """Every GPU of the catalogue, unsupported ones last."""
     text = (files("xlapipe") / "targets" / "catalogue.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)
     defaults = tables.pop("defaults")
@@ -119,74 +119,80 @@ def catalogue() -> tuple[CatalogueRow, ...]:
 
 
 def target_named(name: str) -> Target:
-    """The catalogue's target of that name.
+    """The target with this name in the catalogue.
 
     Raises:
-      TargetError: no such name (the nearest ones are offered), or a GPU that is not supported.
+      TargetError: the catalogue has no such name, or the GPU is not supported.
     """
     rows = {row.name: row for row in catalogue()}
     if name in rows:
         return rows[name].target()
-    asked = name.lower().replace("-", "_")
-    near = [known for known in rows if known.startswith(asked) and asked]
-    near = near or get_close_matches(asked, _supported_names(), n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(rows)}."
+    normalized = name.lower().replace("-", "_")
+    similar = [known for known in rows if known.startswith(normalized) and normalized]
+    similar = similar or get_close_matches(normalized, _supported_names(), n=3, cutoff=0.5)
+    hint = f"use {' or '.join(similar)}" if similar else f"use one of {', '.join(rows)}"
     raise TargetError(
-        f"unknown target {name!r}: {hint} `xlapipe targets` lists them; "
-        "for another GPU, pass its configuration with --target-config FILE"
+        f"unknown target {name!r}: expected a name that `xlapipe targets` lists; "
+        f"fix: {hint}, or pass another GPU's configuration with --target-config FILE"
     )
 
 
 def target_from_file(path: str | Path) -> Target:
-    """The target that a GpuTargetConfigProto in text form describes, named after the file.
+    """The target in a file with a GpuTargetConfigProto in text form, named after the file.
 
-    Limits of grid dimensions that the file lacks are filled in.
+    Grid dimension limits that the file lacks are added.
 
     Raises:
-      TargetError: the file cannot be read, is no such configuration, is of a GPU that is not
-        supported, or has a name that cannot name a folder or belongs to the catalogue.
+      TargetError: the file cannot be read, is not such a configuration, is for an unsupported GPU,
+        or has a name that is not a valid folder name or is in the catalogue.
     """
     path = Path(path)
     try:
-        # Read one byte more than is allowed: a device file has no size to ask for.
+        # Read one byte more than allowed, since a special file has no size.
         with path.open("rb") as stream:
             content = stream.read(_MAX_CONFIG_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise TargetError(f"target config {path}: cannot be read: {reason}") from None
+        raise TargetError(
+            f"target config {path}: expected a readable file, found: {reason}; "
+            "fix: give a GpuTargetConfigProto in text form"
+        ) from None
     if len(content) > _MAX_CONFIG_BYTES:
         raise TargetError(
-            f"target config {path}: larger than {_MAX_CONFIG_BYTES} B: no GpuTargetConfigProto"
+            f"target config {path}: expected at most {_MAX_CONFIG_BYTES} B, found more; "
+            "fix: give a GpuTargetConfigProto in text form"
         )
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise TargetError(
-            f"target config {path}: not UTF-8 at byte {error.start}; "
-            "expected a GpuTargetConfigProto in text form, not in binary"
+            f"target config {path}: expected UTF-8 text, found another byte at {error.start}; "
+            "fix: give a GpuTargetConfigProto in text form, not in binary form"
         ) from None
     name = path.stem
     if not _NAME.fullmatch(name):
         raise TargetError(
-            f"target config {path}: its name names the target and its folders: rename it so that "
-            f"it is of letters, digits, '.', '_' and '-' and starts with a letter or digit"
+            f"target config {path}: expected a name of letters, digits, '.', '_' and '-' that "
+            f"starts with a letter or digit, found {name!r}; fix: rename the file, because its "
+            "name becomes the target's name and part of folder names"
         )
     if any(name == row.name for row in catalogue()):
         raise TargetError(
-            f"target config {path}: {name!r} is a target of the catalogue, and dumps of the two "
-            f"would lie in one folder: rename the file, for instance {name}_device{path.suffix}"
+            f"target config {path}: expected a name that is not in the catalogue, found {name!r}; "
+            f"fix: rename the file, e.g. to {name}_device{path.suffix}, because dumps of both "
+            "targets would be in one folder"
         )
     return _from_text(text, name=name, source="file", where=f"target config {path}")
 
 
 def target_attached(config_text: str) -> Target:
-    """The target that an attached GPU's own configuration describes, named after the device.
+    """The target in the configuration that an attached GPU reports, named after the device.
 
     Args:
-      config_text: as `TopologyDescription.target_config` prints it.
+      config_text: the text of `TopologyDescription.target_config`.
 
     Raises:
-      TargetError: the text is no GpuTargetConfigProto, or of a GPU that is not supported.
+      TargetError: the text is not a GpuTargetConfigProto, or is for an unsupported GPU.
     """
     target = _from_text(
         config_text, name="attached", source="attached", where="configuration of the attached GPU"
@@ -206,7 +212,7 @@ def _supported_names() -> list[str]:
     return [row.name for row in catalogue() if row.unsupported is None]
 
 
-# In the order of GpuDeviceInfoProto's text, which a device's own configuration has too.
+# In the order in which GpuDeviceInfoProto's text, also that of a device, has them.
 _DEVICE_INFO_FIELDS = (
     "threads_per_block_limit",
     "threads_per_warp",
@@ -229,7 +235,7 @@ _DEVICE_INFO_FIELDS = (
     "thread_dim_limit_y",
     "thread_dim_limit_z",
 )
-# CUDA's own limits, the same for every GPU; XLA divides by them without asking whether they are 0.
+# CUDA's limits, the same for every GPU; XLA divides by them without checking for 0.
 _GRID_LIMITS = {
     "block_dim_limit_x": 2**31 - 1,
     "block_dim_limit_y": 2**16 - 1,
@@ -238,7 +244,7 @@ _GRID_LIMITS = {
 
 
 def _render(row: CatalogueRow) -> str:
-    """The smallest GpuTargetConfigProto that every supported jaxlib takes."""
+    """The smallest GpuTargetConfigProto that every supported jaxlib accepts."""
     values = {field.name: getattr(row, field.name) for field in fields(row)}
     major, minor = row.compute_capability.split(".")
     dnn_major, dnn_minor, dnn_patch = row.dnn_version.split(".")
@@ -260,23 +266,31 @@ def _from_text(text: str, *, name: str, source: Source, where: str) -> Target:
     try:
         parsed = parse(text)
     except TextProtoError as error:
-        raise TargetError(f"{where}: no GpuTargetConfigProto in text form: {error}") from None
+        raise TargetError(
+            f"{where}: expected a GpuTargetConfigProto in text form, found: {error}; "
+            "fix: write the configuration again"
+        ) from None
     config = parsed.fields
     device = _block(config, "gpu_device_info", where)
     platform = config.get("platform_name", "CUDA")
     if platform != "CUDA" or "rocm_compute_capability" in device:
-        raise TargetError(f"{where}: for platform {platform!r}; only CUDA is supported")
+        found = repr(platform) if platform != "CUDA" else "rocm_compute_capability"
+        raise TargetError(
+            f"{where}: expected a configuration for platform 'CUDA', found {found}; "
+            "fix: give the configuration of an NVIDIA GPU"
+        )
     capability = _block(device, "cuda_compute_capability", where)
     major, minor = _integer(capability, "major", where), _integer(capability, "minor", where, 0)
     if (major, minor) < OLDEST_COMPUTE_CAPABILITY:
         oldest = "".join(map(str, OLDEST_COMPUTE_CAPABILITY))
         raise TargetError(
-            f"{where}: compute capability {major}.{minor} is not supported: the ptxas of CUDA 13 "
-            f"no longer generates code for sm_{major}{minor}; its oldest is sm_{oldest}"
+            f"{where}: expected sm_{oldest} or newer, found sm_{major}{minor}; fix: give the "
+            "configuration of a newer GPU, because the ptxas of CUDA 13 no longer generates code "
+            "for this one"
         )
     description = str(config.get("device_description_str") or device.get("name") or name)
-    for needed in ("core_count", "threads_per_warp"):
-        _integer(device, needed, where)
+    for field in ("core_count", "threads_per_warp"):
+        _integer(device, field, where)
     if missing := [limit for limit in _GRID_LIMITS if limit not in device]:
         begin = parsed.openings["gpu_device_info"]
         limits = " ".join(f"{limit}: {_GRID_LIMITS[limit]}" for limit in missing)
@@ -295,7 +309,8 @@ def _block(message: Message, name: str, where: str) -> Message:
     value = message.get(name)
     if not isinstance(value, Mapping):
         raise TargetError(
-            f"{where}: expected a GpuTargetConfigProto in text form, found no `{name} {{ … }}`"
+            f"{where}: expected a GpuTargetConfigProto in text form, found no `{name} {{ … }}`; "
+            "fix: add the missing part"
         )
     return value
 
@@ -303,6 +318,9 @@ def _block(message: Message, name: str, where: str) -> Message:
 def _integer(message: Message, name: str, where: str, default: int | None = None) -> int:
     value: Any = message.get(name, default)
     if not isinstance(value, int) or value < 0 or (value == 0 and default is None):
-        found = "nothing" if value is None else repr(value)[:40]
-        raise TargetError(f"{where}: expected a positive whole number for `{name}`, found {found}")
+        value_text = "nothing" if value is None else repr(value)[:40]
+        raise TargetError(
+            f"{where}: expected a positive whole number for `{name}`, found {value_text}; "
+            "fix: set this field"
+        )
     return value

@@ -1,4 +1,4 @@
-"""How many hosts with how many GPUs each: what a mesh is laid over."""
+"""The hosts and the GPUs per host that a mesh covers."""
 
 import re
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from xlapipe.errors import XlapipeError
 
 _TEXT = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
-# Of the machines that are sold with GPUs on one NVLink, most have this many.
-GPUS_OF_A_HOST = 8
-# Each device costs the compiler memory, and a slip of the finger should not take all of it.
-_MOST_DEVICES = 65_536
+# The number in most hosts whose GPUs are connected by NVLink.
+GPUS_PER_HOST = 8
+# The compiler needs memory per device; a typing error should not exhaust it.
+_MAX_DEVICES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
     """`hosts` machines with `gpus` GPUs each.
 
-    A mesh is laid over the devices row by row, a host's GPUs next to each other: its last axes run
-    within a host.
+    A mesh is filled with devices in row-major order, host by host, so its last axes are within a
+    host.
     """
 
     hosts: int
@@ -25,25 +25,25 @@ class Topology:
 
     @classmethod
     def parse(cls, text: str) -> "Topology":
-        """A topology as `str` writes it.
+        """The topology in a text of the form HOSTSxGPUS.
 
         >>> Topology.parse("8x4")
         Topology(hosts=8, gpus=4)
 
         Raises:
-          XlapipeError: text of another form.
+          XlapipeError: the text has another form, or there are too many devices.
         """
-        found = _TEXT.fullmatch(text)
-        if found is None:
+        match = _TEXT.fullmatch(text)
+        if match is None:
             raise XlapipeError(
-                f"topology {text!r}: expected HOSTSxGPUS, two whole numbers of 1 or more: 1x2 is "
-                "one host with two GPUs, 8x8 are eight hosts with eight GPUs each"
+                f"topology {text!r}: expected HOSTSxGPUS with two positive numbers; fix: write "
+                "e.g. 1x2 for one host with two GPUs, or 8x8 for eight hosts with eight GPUs each"
             )
-        topology = cls(int(found[1]), int(found[2]))
-        if topology.device_count > _MOST_DEVICES:
+        topology = cls(int(match[1]), int(match[2]))
+        if topology.device_count > _MAX_DEVICES:
             raise XlapipeError(
-                f"topology {text}: {topology.device_count:,} devices; at most {_MOST_DEVICES:,} "
-                "are supported"
+                f"topology {text}: expected at most {_MAX_DEVICES:,} devices, found "
+                f"{topology.device_count:,}; fix: use fewer hosts or GPUs"
             )
         return topology
 
@@ -52,16 +52,16 @@ class Topology:
         """One host for up to 8 devices, hosts of 8 for more.
 
         Raises:
-          XlapipeError: more than 8 that do not fill such hosts.
+          XlapipeError: more than 8 devices that do not fill such hosts.
         """
-        if count <= GPUS_OF_A_HOST:
+        if count <= GPUS_PER_HOST:
             return cls(1, count)
-        if count % GPUS_OF_A_HOST:
+        if count % GPUS_PER_HOST:
             raise XlapipeError(
-                f"{count} devices do not fill hosts of {GPUS_OF_A_HOST} GPUs: say with "
-                "--topology HOSTSxGPUS what they are"
+                f"{count} devices do not fill hosts of {GPUS_PER_HOST} GPUs; "
+                "fix: pass --topology HOSTSxGPUS"
             )
-        return cls(count // GPUS_OF_A_HOST, GPUS_OF_A_HOST)
+        return cls(count // GPUS_PER_HOST, GPUS_PER_HOST)
 
     @property
     def device_count(self) -> int:

@@ -26,7 +26,7 @@ from models.qwen3.sharded.train import (
     state_specs,
     train_step,
 )
-from xlapipe.targets.topology import GPUS_OF_A_HOST
+from xlapipe.targets.topology import GPUS_PER_HOST
 from xlapipe.workload import Workload
 
 
@@ -116,7 +116,7 @@ def _config_of(size: str, layers: int | None) -> Qwen3Config:
 
 def _tensor(devices: int, given: int | None) -> tuple[int, str]:
     """Devices that share a layer, and what the name says of it."""
-    of_a_host = gcd(devices, GPUS_OF_A_HOST)
+    of_a_host = gcd(devices, GPUS_PER_HOST)
     tensor = of_a_host if given is None else given
     return tensor, "" if tensor == of_a_host else f"-tensor{tensor}"
 
