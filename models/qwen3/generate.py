@@ -5,44 +5,33 @@ Exit codes: 0 success, 2 bad input.
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from xlapipe.errors import XlapipeError
+from xlapipe.cli.output import run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
     started = time.perf_counter()
     options = _parser().parse_args(arguments)
-    try:
-        if options.build_executables is not None:
-            from models.qwen3.cli.build import build_command
+    return run_command(lambda: _run(options, started), program="generate", json_output=options.json)
 
-            built = build_command(options)
-            print(json.dumps(built) if options.json else built["text"])
-        else:
-            from models.qwen3.cli.run import run_command
 
-            result = run_command(options, started=started, out=sys.stdout)
-            if options.json:
-                print(json.dumps(result, ensure_ascii=False))
-        sys.stdout.flush()
-    except XlapipeError as error:
-        if options.json:
-            print(json.dumps({"error": str(error)}, ensure_ascii=False))
-        print(f"generate: error: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        # The reader of stdout has closed it (`| head`): Python must not flush to it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _run(options: argparse.Namespace, started: float) -> int:
+    if options.build_executables is not None:
+        from models.qwen3.cli.build import build_command
+
+        built = build_command(options)
+        print(json.dumps(built) if options.json else built["text"])
         return 0
-    except KeyboardInterrupt:
-        print("generate: interrupted", file=sys.stderr)
-        return 130
+    from models.qwen3.cli.run import run_command as generate_command
+
+    result = generate_command(options, started=started, out=sys.stdout)
+    if options.json:
+        print(json.dumps(result, ensure_ascii=False))
     return 0
 
 

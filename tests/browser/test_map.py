@@ -104,7 +104,7 @@ def test_keyboard_alone(opened: Open, goldens: Path) -> None:
         if driver.execute_script("return document.activeElement.classList.contains('canvas')"):
             break
     else:
-        raise AssertionError("Tab never reaches the map")
+        raise AssertionError("Tab does not reach the map")
     active = driver.switch_to.active_element
     assert active.get_attribute("aria-label").startswith("Map of temp and outputs")
     outline = driver.execute_script("return getComputedStyle(arguments[0]).outlineStyle", active)
@@ -120,14 +120,14 @@ def test_keyboard_alone(opened: Open, goldens: Path) -> None:
     for key in (Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_DOWN, Keys.ARROW_DOWN):
         active.send_keys(key)
         seen.add(details(driver)["value"])
-    assert len(seen) == 5, "each arrow goes to another value"
+    assert len(seen) == 5, "each arrow selects a different value"
     active.send_keys(Keys.ARROW_UP)
     back = details(driver)
     active.send_keys(Keys.ENTER)
     assert "Pinned" in element(driver, "#map-0 .details .pin").text
     assert details(driver) == back
     active.send_keys("+", "+", "0", Keys.ESCAPE)
-    assert element(driver, "#map-0 .details h3").text == "No value chosen"
+    assert element(driver, "#map-0 .details h3").text == "No value selected"
 
 
 def test_a_dump_without_live_ranges(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -139,7 +139,7 @@ def test_a_dump_without_live_ranges(opened: Open, tmp_path_factory: pytest.TempP
     area = to_map(driver)
     area.send_keys(Keys.HOME)
     assert details(driver)["size"] == "32.0 KiB (32,768 B)"
-    assert details(driver)["alive"] == "throughout, or not told by this dump"
+    assert details(driver)["alive"] == "unknown, or throughout the program"
 
 
 @needs_seed_003

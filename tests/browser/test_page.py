@@ -151,7 +151,7 @@ def test_without_javascript(opened: Open, goldens: Path, driver: Chrome) -> None
     try:
         driver.refresh()
         assert "395,693,900 B" in element(driver, "#peak-0").text
-        assert "Drawing the map takes JavaScript" in element(driver, "#map-0").text
+        assert "The map needs JavaScript" in element(driver, "#map-0").text
         assert "cublaslt" in element(driver, "#gemms-0").text
     finally:
         driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

@@ -45,7 +45,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         (["dump", "qwen3-step", "--target", "v100"], ["v100", "not supported", "sm_70"]),
         (["dump", "qwen3-step", "--target-config", "nowhere.txtpb"], ["nowhere.txtpb"]),
         (["dump", "qwen3-step", "--timeout", "-1"], ["--timeout", "above 0"]),
-        (["dump"], ["name a workload"]),
+        (["dump"], ["no workload given", "xlapipe list"]),
         (["dump", "qwen3-step", "--target", "h200", "--target-config", "x"], ["two targets"]),
         (["show", "nowhere"], ["nowhere"]),
         (["check", "nowhere-at-all"], ["unknown workload"]),
@@ -165,9 +165,9 @@ def test_a_failed_compile_is_one_message_on_stderr(
     assert "FAILED" in said.out
 
 
-def test_no_lock_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_lock_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dump", "--all", "--locked", "--out", str(tmp_path)]) == 0
-    assert "no autotune lock" in capsys.readouterr().out
+    assert "No autotune lock for this jaxlib in" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -265,12 +265,12 @@ def test_loops_within_loops_and_branches(dumps: Dumps) -> None:
 def test_they_are_shown(dumps: Dumps, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(dumps["scanned"].path)]) == 0
     shown = capsys.readouterr().out
-    assert "asked for: 1 all-gather, 1 reduce-scatter" in shown
-    assert f"all-gather: {cases.LAYERS * WEIGHT_BYTES:,} B out, " in shown
+    assert "requested: 1 all-gather, 1 reduce-scatter" in shown
+    assert f"all-gather: {cases.LAYERS * WEIGHT_BYTES:,} B output and " in shown
     assert f"async × {cases.LAYERS}" in shown
     assert main(["show", str(dumps["kinds"].path)]) == 0
     shown = capsys.readouterr().out
-    assert "all-reduce: unknown bytes out, unknown bytes on the wire" in shown
+    assert "all-reduce: unknown bytes output and unknown bytes on the wire" in shown
     assert "{0,2},{1,3} across hosts" in shown
     assert "sync × ?" in shown
     assert main(["show", "--json", str(dumps["kinds"].path)]) == 0
@@ -284,7 +284,7 @@ def test_they_are_shown(dumps: Dumps, capsys: pytest.CaptureFixture[str]) -> Non
 def test_they_are_checked_and_reported(dumps: Dumps, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(dumps["reference"].path)
     assert main(["check", path]) == 0
-    assert "  collectives: 1 all-gather, 1 reduce-scatter; asked for: 3" in capsys.readouterr().out
+    assert "  collectives: 1 all-gather, 1 reduce-scatter; requested: 3" in capsys.readouterr().out
     assert main(["check", "--json", path]) == 0
     (result,) = json.loads(capsys.readouterr().out)
     assert [each["kind"] for each in result["collectives"]] == ["all-gather", "reduce-scatter"]

@@ -1,4 +1,4 @@
-"""xlapipe diff of compiles: by XLA option, by GEMM policy, and of another batch size."""
+"""xlapipe diff of compiles: by XLA option, by GEMM policy, by batch size."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 
 from tests.conftest import Compile
 from xlapipe.cli import main
+from xlapipe.cli.diff import parse_xla_options
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import dump_folder, make_dump
-from xlapipe.compiling.two_compiles import parsed_options
 from xlapipe.diff import compare_opened
 from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.opened import Opened
@@ -37,7 +37,7 @@ def test_an_option_is_compared_with_the_defaults(
     )
     assert sum(line["delta_bytes"] for line in data["account"]) == data["delta_bytes"]
 
-    # A dump with options never poses as one without.
+    # A dump with options is never in the folder of one without.
     plain, other = sorted(each.parent for each in tmp_path.rglob("manifest.json"))
     assert other.name.startswith(f"{plain.name}-options-")
     assert open_dump(plain).manifest.extra_options == {}
@@ -77,7 +77,7 @@ def test_a_larger_batch_is_accounted_for(compiled: Compile, tmp_path: Path) -> N
 
 
 def test_options_are_typed() -> None:
-    assert parsed_options("xla_a=TRUE, xla_b=1.5,xla_c=a,b") == {
+    assert parse_xla_options("xla_a=TRUE, xla_b=1.5,xla_c=a,b") == {
         "xla_a": True,
         "xla_b": 1.5,
         "xla_c": "a,b",

@@ -97,7 +97,7 @@ def test_a_kept_dump_is_of_the_plan_that_is_compiled_without_one(
         (["qwen3-decod", "--vary", "batch=1"], ["did you mean", "qwen3-decode"]),
         (["qwen3-decode", "--memory-fraction", "1.5"], ["--memory-fraction 1.5", "up to 1"]),
         (["qwen3-decode", "--memory-fraction", "0"], ["--memory-fraction 0", "above 0"]),
-        (["qwen3-decode", "--autotune-lock", "lock.json"], ["no --autotune-lock"]),
+        (["qwen3-decode", "--autotune-lock", "lock.json"], ["does not accept --autotune-lock"]),
         (["qwen3-decode", "--topology", "8"], ["topology '8'", "HOSTSxGPUS"]),
         (["qwen3-decode", "--vary", "bath=1,2"], ["no parameter 'bath'", "layers, batch, cache"]),
     ],

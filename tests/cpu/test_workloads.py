@@ -16,7 +16,7 @@ from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.expect import check_all
 from xlapipe.read import read_path
 from xlapipe.registry import registered_workloads
-from xlapipe.report.figures import finding_figures
+from xlapipe.report.findings import finding_figures
 
 CASES = [
     (reference.name, policy)

@@ -1,4 +1,4 @@
-"""The donation proof: one row per donated leaf, and what it says where a donation failed."""
+"""The outcome of each donation, and the reasons for failed ones."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -127,9 +127,7 @@ def test_what_is_not_donated_has_no_row() -> None:
         ),
     ],
 )
-def test_a_donation_that_came_to_nothing(
-    changed: Program, outcome: DonationOutcome, reason: str
-) -> None:
+def test_a_donation_that_failed(changed: Program, outcome: DonationOutcome, reason: str) -> None:
     row = only(changed)
     assert row.outcome is outcome
     assert reason in row.reason
@@ -145,7 +143,7 @@ def test_an_output_that_another_leaf_took() -> None:
     assert row.reason == "out has its shape and dtype, but is aliased to old"
 
 
-def test_the_same_buffer_behind_two_leaves() -> None:
+def test_the_same_buffer_in_two_leaves() -> None:
     shared = replace(IN_PLACE, same_buffer={"cache": "weights['head']"})
     row = only(shared)
     assert row.outcome is DonationOutcome.SAME_BUFFER
@@ -174,7 +172,7 @@ def copied(*, bytes_copied: int = 2048, into: bool = False) -> Program:
 
 
 @pytest.mark.parametrize("into", [False, True])
-def test_an_alias_with_a_copy_beside_it(into: bool) -> None:
+def test_an_alias_with_a_copy(into: bool) -> None:
     found = copied(into=into)
     row = only(found)
     assert (row.outcome, row.output, row.source) == (DonationOutcome.COPIED, "out", LINE)
@@ -187,7 +185,7 @@ def test_an_alias_with_a_copy_beside_it(into: bool) -> None:
     assert "2,048 B" in donated.violations[0].found
 
 
-def test_a_row_that_is_read_is_no_copy_of_the_leaf() -> None:
+def test_a_small_copy_is_not_a_copy_of_the_leaf() -> None:
     assert only(copied(bytes_copied=1023)).holds
     assert not only(copied(bytes_copied=1024)).holds
 
@@ -245,7 +243,7 @@ def test_every_golden_is_donated_as_it_says(workload: str, paths: list[str], gol
         assert sum(row.size_bytes for row in rows) == dump.plan.totals.aliased_bytes
 
 
-def test_lines_show_what_failed_first() -> None:
+def test_lines_list_failures_first() -> None:
     rows = (only(IN_PLACE), replace(only(copied()), path="other"))
     heading, first, copy, advice, last = donation_lines(rows)
     assert heading == "donation: 1 of 2 leaves in place, 2,048 B"
@@ -256,11 +254,11 @@ def test_lines_show_what_failed_first() -> None:
     assert list(donation_lines(())) == []
 
 
-def test_many_leaves_are_cut_for_people_only() -> None:
+def test_many_leaves_are_cut_in_lines_only() -> None:
     rows = tuple(replace(only(IN_PLACE), path=f"p{n}") for n in range(100))
     lines = list(donation_lines(rows))
     assert len(lines) == 42
-    assert lines[-1] == "  … and 60 more (--json has all)"
+    assert lines[-1] == "  … and 60 more (--json lists all)"
 
 
 def test_figures() -> None:

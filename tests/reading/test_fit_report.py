@@ -1,14 +1,14 @@
-"""The table of `xlapipe fit`, from rows that were made up: what fits, the largest, failures."""
+"""The table of `xlapipe fit`, from constructed rows: what fits, the largest value, failures."""
 
 import json
 from typing import Any
 
 import pytest
 
+from xlapipe.cli.fit_table import fit_figures, fit_lines
 from xlapipe.compiling.fit import Fitted, Row, largest
 from xlapipe.compiling.sweep import Axis, Combination, combinations
 from xlapipe.errors import CompileError
-from xlapipe.report.fit import fit_figures, print_fit
 
 MEMORY, USABLE = 1_000_000, 750_000
 AXES = [Axis("batch", (1, 64, 8)), Axis("seq", (2048, 32768))]
@@ -29,11 +29,17 @@ def fitted(temp: int, *, rematerialised: int = 0) -> Fitted:
     )
 
 
-def rows_of(outcomes: dict[tuple[int, int], Any]) -> list[Row]:
-    def outcome(found: Combination) -> Any:
-        return outcomes[found.values["batch"], found.values["seq"]]
+def lines_of(rows: list[Row], axes: list[Axis], best: Any = None) -> list[str]:
+    """The printed lines; by default with the largest values that fit."""
+    best = largest(rows, axes) if best is None else best
+    return [line.plain for line in fit_lines("m:step", "h200", rows, axes, best)]
 
-    return [Row(found, outcome(found)) for found in combinations("m:step", AXES)]
+
+def rows_of(outcomes: dict[tuple[int, int], Any]) -> list[Row]:
+    def outcome(point: Combination) -> Any:
+        return outcomes[point.values["batch"], point.values["seq"]]
+
+    return [Row(point, outcome(point)) for point in combinations("m:step", AXES)]
 
 
 @pytest.fixture
@@ -66,7 +72,7 @@ def test_the_largest_is_of_the_first_axis_for_each_value_of_the_others(rows: lis
 
 def test_values_may_be_lists() -> None:
     lists = [Axis("dims", ([1, 2], [3])), Axis("options", ({"a": 1}, {}))]
-    rows = [Row(found, fitted(1)) for found in combinations("m:step", lists)]
+    rows = [Row(point, fitted(1)) for point in combinations("m:step", lists)]
     answers = largest(rows, lists)
     assert [answer.others for answer in answers] == [{"options": {"a": 1}}, {"options": {}}]
     assert all(a.row is not None and a.row.combination.values["dims"] == [3] for a in answers)
@@ -76,44 +82,36 @@ def test_without_an_axis_there_is_no_largest(rows: list[Row]) -> None:
     assert largest(rows, []) == ()
 
 
-def test_the_table_says_all_of_it(rows: list[Row], capsys: pytest.CaptureFixture[str]) -> None:
-    print_fit("m:step", "h200", rows, AXES, largest(rows, AXES))
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == (
-        "m:step on h200 (8x8): each device has 1,000,000 B, of which 750,000 B may be used"
-    )
-    table = [line.split() for line in said[2:8]]
+def test_the_table(rows: list[Row]) -> None:
+    lines = lines_of(rows, AXES)
+    assert lines[0] == ("m:step on h200 (8x8): 1,000,000 B of memory per device, 750,000 B usable")
+    table = [line.split() for line in lines[2:8]]
     assert table[0][:8] == ["1", "2048", "400,000", "8", "1,000", "401,008", "348,992", "yes"]
     assert table[0][8:] == ["1.0", "0.5", "7.2", "0.2", "9.0"]
-    # In the order of the values as they were given.
+    # In the order in which the values were given.
     assert table[2][:8] == ["64", "2048", "400,000", "8", "349,993", "750,001", "-1", "no"]
     assert table[1][-6] == "no*"
     assert table[3] == ["64", "32768", *["-"] * 5, "FAILED", *["-"] * 5]
-    assert said[-2:] == [
+    assert lines[-2:] == [
         "with seq=2048: the largest batch that fits is 8",
-        "with seq=32768: no batch fits; the smallest needs 150,008 B more (not all of them "
-        "compiled)",
+        "with seq=32768: no batch fits; the smallest needs 150,008 B more; some compiles failed",
     ]
-    assert "up to 12 instructions a second time" in "\n".join(said)
-    assert "NCCL" in "\n".join(said)
+    assert "up to 12 instructions a second time" in "\n".join(lines)
+    assert "NCCL" in "\n".join(lines)
 
 
-def test_a_largest_that_may_not_be_the_largest_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_largest_value_with_failed_compiles_is_marked() -> None:
     small = {point: fitted(1) for point in ((1, 2048), (8, 2048), (1, 32768), (64, 32768))}
     rows = rows_of({**small, (64, 2048): fitted(2), (8, 32768): CompileError("no")})
-    print_fit("m:step", "h200", rows, AXES, largest(rows, AXES))
-    assert capsys.readouterr().out.splitlines()[-2:] == [
-        "with seq=2048: the largest batch that fits is 64, the largest asked for",
-        "with seq=32768: the largest batch that fits is 64, the largest asked for (not all of "
-        "them compiled)",
+    assert lines_of(rows, AXES)[-2:] == [
+        "with seq=2048: the largest batch that fits is 64 (the largest value given)",
+        "with seq=32768: the largest batch that fits is 64 (the largest value given); "
+        "some compiles failed",
     ]
 
 
-def test_columns_stand_below_each_other(
-    rows: list[Row], capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_fit("m:step", "h200", rows, AXES, ())
-    header, *table = capsys.readouterr().out.splitlines()[1:8]
+def test_columns_are_aligned(rows: list[Row]) -> None:
+    header, *table = lines_of(rows, AXES, ())[1:8]
     ends = {header.index(name) + len(name) for name in ("temp, B", "total, B", "fits")}
     for line in table:
         assert all(line[end - 1] != " " and line[end : end + 2] == "  " for end in ends), line
@@ -137,7 +135,6 @@ def test_json_holds_the_same_figures(rows: list[Row]) -> None:
     ]
 
 
-def test_a_table_of_failures_alone_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = combinations("m:step", [])
-    print_fit("m:step", "h200", [Row(found, CompileError("no"))], [], ())
-    assert capsys.readouterr().out.splitlines()[0] == "m:step on h200"
+def test_the_title_of_a_table_of_failures() -> None:
+    (point,) = combinations("m:step", [])
+    assert lines_of([Row(point, CompileError("no"))], [])[0] == "m:step on h200"

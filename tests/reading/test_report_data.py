@@ -1,4 +1,4 @@
-"""Names, ranked contents, arenas, aliases and copies of a report."""
+"""Names, contents, arenas, aliases and copies of a report."""
 
 import json
 import shutil
@@ -10,9 +10,9 @@ import pytest
 from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
 from xlapipe.cli import main
 from xlapipe.report import units
-from xlapipe.report.data import answers, subject_data
+from xlapipe.report.json_data import dump_data, headline_bytes
 from xlapipe.report.labels import pattern_of
-from xlapipe.report.subject import read_subject
+from xlapipe.report.reported_dump import read_reported_dump
 
 GOLDENS = Path(__file__).parents[2] / "hlo_dumps"
 DECODE = GOLDENS / "qwen3-decode/h200-cublas-jax0.11.2"
@@ -20,11 +20,11 @@ DUMPS = sorted(path.parent for path in GOLDENS.glob("*/*/manifest.json"))
 
 
 def data_of(path: Path) -> dict[str, Any]:
-    return subject_data(read_subject(path))
+    return dump_data(read_reported_dump(path))
 
 
 @pytest.mark.parametrize("path", [*DUMPS, *DIRECTORIES], ids=name_of)
-def test_sums_are_whole(path: Path) -> None:
+def test_bytes_add_up(path: Path) -> None:
     data = data_of(path)
     totals, peak = data["figures"]["totals"], data["peak"]
     occupied = peak["occupied_bytes"]
@@ -44,7 +44,7 @@ def test_sums_are_whole(path: Path) -> None:
     assert ranked == sorted(ranked, reverse=True)
 
 
-def test_names_are_the_authors() -> None:
+def test_names_are_those_of_the_users_code() -> None:
     groups = {group["label"]: group for group in data_of(DECODE)["peak"]["groups"]}
     cache = groups["cache[*]['k']"]
     assert cache["role"] == "alias"
@@ -55,7 +55,7 @@ def test_names_are_the_authors() -> None:
     assert groups["out['logits']"]["role"] == "output"
 
 
-def test_a_workspace_is_called_one() -> None:
+def test_a_workspace_is_labelled() -> None:
     (temp,) = (a for a in data_of(DECODE)["arenas"] if "preallocated-temp" in a["kinds"])
     largest = temp["groups_at_fullest"][0]
     assert largest["label"].startswith("workspace of ")
@@ -72,7 +72,7 @@ def test_aliases() -> None:
     assert [each["size_bytes"] for each in step["outputs_of_their_own"]][:2] == [138_706_944] * 2
 
 
-def test_a_donation_without_answer_is_said(tmp_path: Path) -> None:
+def test_a_donation_without_an_alias_is_listed_first(tmp_path: Path) -> None:
     shutil.copytree(DECODE, tmp_path / "dump")
     manifest = json.loads((tmp_path / "dump/manifest.json").read_text())
     manifest["arguments"][0]["donated"] = True  # params['embed']['weight'] is read, never written
@@ -80,7 +80,7 @@ def test_a_donation_without_answer_is_said(tmp_path: Path) -> None:
     first = data_of(tmp_path / "dump")["aliasing"][0]
     assert first["argument"] == "params['embed']['weight']"
     assert first["answer"] == "donated, not aliased"
-    assert answers(data_of(tmp_path / "dump"))["not_answered_bytes"] == first["size_bytes"]
+    assert headline_bytes(data_of(tmp_path / "dump"))["not_aliased_bytes"] == first["size_bytes"]
 
 
 def test_names_of_a_dump_without_manifest() -> None:
@@ -105,11 +105,11 @@ def test_copies_are_ranked() -> None:
     assert [copy["copied_bytes"] for copy in copies][:2] == [138_706_944] * 2
 
 
-def test_what_people_ask_first() -> None:
-    step = answers(data_of(GOLDENS / "qwen3-step/h200-cublas-jax0.11.2"))
+def test_sums_of_the_headline() -> None:
+    step = headline_bytes(data_of(GOLDENS / "qwen3-step/h200-cublas-jax0.11.2"))
     assert step["copied_bytes"] is not None
     assert step["copied_bytes"] >= 2 * 138_706_944
-    assert step["not_answered_bytes"] == 0
+    assert step["not_aliased_bytes"] == 0
 
 
 def test_patterns() -> None:

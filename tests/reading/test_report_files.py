@@ -1,4 +1,4 @@
-"""What `xlapipe report` writes, and that bad input leaves nothing behind."""
+"""The files that `xlapipe report` writes; bad input writes none."""
 
 import json
 import os
@@ -16,9 +16,9 @@ from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plan import Plan
 from xlapipe.plan.program import Program
-from xlapipe.report.markdown import render_text
-from xlapipe.report.page import render_page
-from xlapipe.report.subject import Subject, read_subject
+from xlapipe.report.html_page import render_page
+from xlapipe.report.markdown import render_markdown
+from xlapipe.report.reported_dump import ReportedDump, read_reported_dump
 from xlapipe.report.xprof import xprof_files, xspace
 
 DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
@@ -44,7 +44,7 @@ def test_text_goes_to_a_file(
     assert capsys.readouterr().out == out.read_text()
 
 
-def test_json_says_what_was_written(
+def test_json_lists_the_written_files(
     goldens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "r.html"
@@ -54,7 +54,7 @@ def test_json_says_what_was_written(
 
 
 @pytest.mark.parametrize("flag", ["--out", "--xprof"])
-def test_what_cannot_be_written(
+def test_a_file_that_cannot_be_written(
     goldens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str
 ) -> None:
     (tmp_path / "file").write_text("mine")
@@ -88,7 +88,7 @@ def test_a_folder_as_file(
     assert "expected the name of a file to write, found a folder" in capsys.readouterr().err
 
 
-def test_a_dump_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "r.html"
     assert main(["report", str(tmp_path / "missing"), "--out", str(out)]) == 2
     assert "missing" in capsys.readouterr().err
@@ -107,8 +107,8 @@ def test_a_stage_that_was_edited(
     assert not (tmp_path / "r.html").exists()
 
 
-def test_names_that_are_no_text(goldens: Path, tmp_path: Path) -> None:
-    """JSON may hold half a surrogate pair; UTF-8 cannot."""
+def test_names_with_lone_surrogates(goldens: Path, tmp_path: Path) -> None:
+    """JSON may contain half a surrogate pair; UTF-8 cannot."""
     shutil.copytree(goldens / DECODE, tmp_path / "dump")
     path = tmp_path / "dump/manifest.json"
     manifest = json.loads(path.read_text())
@@ -122,10 +122,10 @@ def test_names_that_are_no_text(goldens: Path, tmp_path: Path) -> None:
 
 
 def test_an_empty_plan() -> None:
-    subject = Subject("empty", Opened(Path("empty"), Program(Plan(()))))
+    subject = ReportedDump("empty", Opened(Path("empty"), Program(Plan(()))))
     subject.opened.__dict__["stage_texts"] = ()  # there is no file to read them from
     assert "0 B" in render_page([subject])
-    assert "total_allocation_bytes" in render_text([subject])
+    assert "total_allocation_bytes" in render_markdown([subject])
 
 
 def test_files_are_written_together_or_not_at_all(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_xprof_folder(goldens: Path, tmp_path: Path) -> None:
 
 
 def test_two_dumps_of_one_name_are_two_runs(goldens: Path) -> None:
-    subject = read_subject(goldens / DECODE)
+    subject = read_reported_dump(goldens / DECODE)
     runs = {path.parent.name for path in xprof_files([subject, subject, subject])}
     assert len(runs) == 3
 

@@ -1,4 +1,4 @@
-"""The HTML report taken apart: what it holds, what it lets run, and that names stay text."""
+"""The HTML report: its data, its content security policy, and escaped names."""
 
 import base64
 import gzip
@@ -12,15 +12,15 @@ from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
 from tests.reading.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
 from xlapipe.dumps.dump import read_file
-from xlapipe.report.page import breakable, json_script, render_page
-from xlapipe.report.subject import read_subject
+from xlapipe.report.html_page import breakable, json_script, render_page
+from xlapipe.report.reported_dump import read_reported_dump
 
 DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
 TRITON = "qwen3-decode/h200-triton-jax0.11.2"
 
 
 def page_of(*paths: Path) -> Page:
-    return Page(render_page([read_subject(path) for path in paths]))
+    return Page(render_page([read_reported_dump(path) for path in paths]))
 
 
 def shown(path: Path, capsys: pytest.CaptureFixture[str]) -> object:
@@ -39,7 +39,7 @@ def test_figures_are_those_of_show(goldens: Path, capsys: pytest.CaptureFixture[
 def test_figures_of_other_dumps(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = page_of(directory)
     assert page.data("figures-0") == shown(directory, capsys)
-    columns = page.data("picture-0")["values"]
+    columns = page.data("map-data-0")["values"]
     values = sum(len(each["values"]) for each in page.data("figures-0")["allocations"])
     assert {len(column) for column in columns.values()} == {values}
 
@@ -49,10 +49,10 @@ def test_reference_dump(capsys: pytest.CaptureFixture[str]) -> None:
     page = page_of(SEED_003)
     assert page.data("figures-0") == shown(SEED_003, capsys)
     assert "932,847,568 B" in page.text
-    assert "931,536,164 B hold a live value at schedule position 58 of 66" in page.text
+    assert "931,536,164 B in use at schedule position 58 of 66" in page.text
 
 
-def test_the_figures_for_people_are_exact(goldens: Path) -> None:
+def test_the_displayed_figures_are_exact(goldens: Path) -> None:
     page = page_of(goldens / DECODE)
     totals = page.data("figures-0")["totals"]
     for name in ("total_allocation_bytes", "temp_bytes", "aliased_bytes"):
@@ -60,11 +60,11 @@ def test_the_figures_for_people_are_exact(goldens: Path) -> None:
     assert f"{totals['parameter_bytes'] - totals['aliased_bytes']:,} B" in page.text
 
 
-def test_the_policy_lets_only_the_pages_own_script_and_style_work(goldens: Path) -> None:
+def test_the_policy_allows_only_the_script_and_style_of_the_page(goldens: Path) -> None:
     page = page_of(goldens / DECODE)
     policy = page.policy()
     assert policy["default-src"] == "'none'"
-    assert "connect-src" not in policy  # so that default-src rules it
+    assert "connect-src" not in policy  # so default-src applies
     code = [text for attrs, text in page.scripts if attrs.get("type") == "module"]
     assert policy["script-src"] == f"'sha256-{_digest(*code)}'"
     assert policy["style-src"] == f"'sha256-{_digest(*page.styles)}'"
@@ -102,7 +102,7 @@ def test_json_cannot_end_its_element() -> None:
     assert json.loads(json_script({"a<": "<b>"})) == {"a<": "<b>"}
 
 
-def test_breaks_do_not_change_text() -> None:
+def test_line_breaks_do_not_change_text() -> None:
     text = "params['a']/<b>&,x[1,2]"
     assert Page(breakable(text)).text == text
     assert "<wbr>" in breakable("params['a']")
@@ -125,8 +125,8 @@ def test_stages_are_the_dumps_texts(goldens: Path) -> None:
 
 def test_a_page_is_the_same_each_time(goldens: Path) -> None:
     paths = [goldens / DECODE, goldens / TRITON]
-    assert render_page([read_subject(path) for path in paths]) == render_page(
-        [read_subject(path) for path in paths]
+    assert render_page([read_reported_dump(path) for path in paths]) == render_page(
+        [read_reported_dump(path) for path in paths]
     )
 
 

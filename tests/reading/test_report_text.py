@@ -1,4 +1,4 @@
-"""The report as Markdown: the page's figures, whatever the folder, and names that stay text."""
+"""The report as Markdown: its figures, the same in every folder, and escaped names."""
 
 import shutil
 from dataclasses import replace
@@ -10,11 +10,11 @@ from tests.reading.dumps import SEED_003, needs_seed_003
 from tests.reading.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
 from xlapipe.diff import Sentence
-from xlapipe.report.comparison import compare
-from xlapipe.report.markdown import render_text
-from xlapipe.report.marks import code, plain, table
-from xlapipe.report.page import render_page
-from xlapipe.report.subject import read_subject
+from xlapipe.report.html_page import render_page
+from xlapipe.report.markdown import render_markdown
+from xlapipe.report.markdown_syntax import code, plain, table
+from xlapipe.report.reported_dump import read_reported_dump
+from xlapipe.report.sections.two_dumps import compare_dumps
 
 DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
 
@@ -26,13 +26,13 @@ def text_of(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
-    """Cells of the first table below a heading that starts so."""
+    """Cells of the first table below the heading that starts with `heading`."""
     _, _, after = text.partition(f"\n## {heading}")
     lines = [line for line in after.partition("\n## ")[0].splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines[2:]]
 
 
-def test_what_it_says(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_of_a_golden(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = text_of(goldens / DECODE, capsys)
     assert text.startswith("# qwen3-decode on h200\n")
     assert "untuned" in text
@@ -63,7 +63,7 @@ def test_names_stay_text(goldens: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert HOSTILE.replace("|", "\\|") in text
 
 
-def test_reports_of_dumps_that_know_less(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dump_of_an_older_jaxlib_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     data = Path(__file__).parent / "data"
     (proto,) = (data / "jaxlib-0.9.2/step").glob("*.hlo.pb.gz")
     assert "# " in text_of(proto.parent, capsys)
@@ -74,7 +74,7 @@ def test_no_live_ranges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     (proto,) = (data / "jaxlib-0.11.2/step").glob("*.hlo.pb.gz")
     shutil.copy(proto, tmp_path)
     text = text_of(tmp_path / proto.name, capsys)
-    assert "## What takes the memory\n\nNo live ranges in this dump" in text
+    assert "## Contents of the memory\n\nThis dump has no live ranges" in text
     assert "unknown" in text
 
 
@@ -83,7 +83,7 @@ def test_reference_dump(capsys: pytest.CaptureFixture[str]) -> None:
     text = text_of(SEED_003, capsys)
     assert "932,847,568 B" in text
     assert "## In use at the peak: 931,536,164 B" in text
-    assert "Unknown: this dump has no bodies of fusions." in text
+    assert "Unknown: this dump does not contain the bodies of fusions." in text
 
 
 def test_difference(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,28 +98,30 @@ def test_difference(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_difference_is_that_of_diff(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = (DECODE, DECODE.replace("cublas", "triton"))
-    before, after = (read_subject(goldens / name) for name in names)
-    comparison = compare(before, after)
+    before, after = (read_reported_dump(goldens / name) for name in names)
+    comparison = compare_dumps(before, after)
     deltas = [each.delta_bytes for each in comparison.sentences if each.delta_bytes is not None]
     assert sum(deltas) == comparison.totals[0].delta_bytes == -4_148_216
     capsys.readouterr()
     assert main(["diff", *(str(goldens / name) for name in names)]) == 1
     printed = capsys.readouterr().out
     assert all(each.text in printed for each in comparison.sentences[:10])
-    same = compare(before, before)
+    same = compare_dumps(before, before)
     assert same.sentences == ()
     assert same.notes == ("The plans are the same.",)
 
 
 def test_sentences_and_notes(goldens: Path) -> None:
     names = (DECODE, DECODE.replace("cublas", "triton"))
-    before, after = (read_subject(goldens / name) for name in names)
+    before, after = (read_reported_dump(goldens / name) for name in names)
     sentences = (
         Sentence("temp: <b>dot</b> at a.py:1", 7_340_032, 1),
         Sentence("a thunk moved", None, 1),
     )
-    comparison = replace(compare(before, after), notes=("other *programs*",), sentences=sentences)
-    text = render_text([before, after], comparison)
+    comparison = replace(
+        compare_dumps(before, after), notes=("other *programs*",), sentences=sentences
+    )
+    text = render_markdown([before, after], comparison)
     assert "other \\*programs\\*\n" in text
     assert "- **+7,340,032 B** temp: \\<b>dot\\</b> at a.py:1\n- a thunk moved\n" in text
     page = Page(render_page([before, after], comparison))
@@ -142,7 +144,7 @@ def test_code_spans() -> None:
         ("# one\n> two", "\\# one > two"),
     ],
 )
-def test_marks_are_escaped_only_where_markdown_reads_them(text: str, expected: str) -> None:
+def test_markup_is_escaped_only_where_markdown_interprets_it(text: str, expected: str) -> None:
     assert plain(text) == expected
 
 

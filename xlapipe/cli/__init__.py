@@ -1,48 +1,68 @@
 """The command line: the only package that prints or exits.
 
-Exit codes: 0 good, 1 an expectation failed, plans differ or nothing fits, 2 bad input or a failed
-compile.
+Each command is in the module of its name: `xlapipe show` is in `show.py`. `options.py` has the
+options that several commands share, `output.py` what they print with.
+
+To add a command: a module with `add(commands)`, and its entry in `_COMMANDS`.
+
+Exit codes: 0 success; 1 an expectation failed, plans differ or no size fits; 2 bad input or a
+failed compile.
 """
 
 import argparse
 import gc
-import json
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from xlapipe.cli import about, checking, comparing, compiling, device, fitting, reading
+from xlapipe.cli import (
+    build,
+    check,
+    diff,
+    doctor,
+    dump,
+    fit,
+    launch,
+    report,
+    run,
+    show,
+    target,
+    targets,
+)
+from xlapipe.cli import list as list_command
 from xlapipe.cli.options import Command, Commands
-from xlapipe.errors import XlapipeError
+from xlapipe.cli.output import run_command
+
+# In the order of `xlapipe --help`.
+_COMMANDS = (
+    list_command,
+    targets,
+    doctor,
+    dump,
+    build,
+    fit,
+    run,
+    launch,
+    target,
+    show,
+    report,
+    check,
+    diff,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     options = _parser().parse_args(arguments)
     command: Command = options.command
-    try:
-        with _no_garbage_collection():
-            code = command(options)
-            sys.stdout.flush()
-    except XlapipeError as error:
-        if getattr(options, "json", False):
-            print(json.dumps({"error": str(error)}))
-        print(f"xlapipe: error: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`); leave stdout nothing to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        print("xlapipe: interrupted", file=sys.stderr)
-        return 130
-    return code
+    with _no_garbage_collection():
+        return run_command(
+            lambda: command(options), program="xlapipe", json_output=getattr(options, "json", False)
+        )
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A plan is some 100,000 small objects that live to the end: collecting finds no garbage."""
+    """Disables garbage collection: a plan is 100,000 small objects, and none of them is garbage."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -58,6 +78,6 @@ def _parser() -> argparse.ArgumentParser:
         description="Compile a JAX step for an NVIDIA GPU on any machine, and check XLA's plan.",
     )
     commands = Commands(parser)
-    for module in (about, compiling, fitting, device, reading, checking, comparing):
+    for module in _COMMANDS:
         module.add(commands)
     return parser

@@ -1,4 +1,4 @@
-"""`python -m xlapipe.cli`, where the command itself is not installed."""
+"""`python -m xlapipe.cli`, for environments where the command `xlapipe` is not on the path."""
 
 import sys
 

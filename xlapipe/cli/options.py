@@ -1,77 +1,94 @@
-"""What several commands share: their registration, options of a compile, JSON."""
+"""Options that several commands share, and the registration of commands."""
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from xlapipe.compiling.make_jobs import Asked
 
+# The values of `GemmPolicy`, which is not imported here: the parser is built for every command.
+GEMM_POLICIES = ("auto", "cublas", "triton")
+GEMM_HELP = "which GEMM backends XLA may use"
 Command = Callable[[argparse.Namespace], int]
 
 WORKLOAD_HELP = (
-    "a registered name (`xlapipe list`), or module:attribute from the current folder; arguments "
-    "may follow: 'qwen3-decode(layers=28)'"
+    "a registered name (see `xlapipe list`) or module:attribute, imported from the current folder; "
+    "with arguments: 'qwen3-decode(layers=28)'"
 )
 PATH_HELP = (
-    "a dump directory, an .hlo.pb, or any *buffer-assignment*.txt of XLA's; of torch Inductor's "
-    "output_code.py, ir_*_fusion.txt, a torch_compile_debug folder or a TORCH_LOGS text (gzip too)"
+    "a dump directory, an .hlo.pb, or a *buffer-assignment*.txt of XLA; of torch Inductor an "
+    "output_code.py, ir_*_fusion.txt, torch_compile_debug folder or TORCH_LOGS text; also gzipped"
 )
 
 
 class Commands:
-    """The commands of a parser, each of which takes `--json`."""
+    """The commands of a parser; each of them gets the option `--json`."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._parsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(self, name: str, run: Command, text: str) -> argparse.ArgumentParser:
-        """A command, for its own arguments to be added; `run` returns the exit code."""
-        added = self._parsers.add_parser(name, help=text, description=text)
-        added.add_argument("--json", action="store_true", help="print JSON")
-        added.set_defaults(command=run)
-        return added
+        """Adds a command and returns its parser, for the command's own arguments.
+
+        Args:
+          run: runs the command and returns the exit code.
+          text: one sentence for the help.
+        """
+        parser = self._parsers.add_parser(name, help=text, description=text)
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        parser.set_defaults(command=run)
+        return parser
 
     def group(self, name: str, text: str) -> "Commands":
-        """Commands behind a word of their own: `xlapipe target capture`."""
+        """Adds a group of commands: `target` of `xlapipe target capture`."""
         return Commands(self._parsers.add_parser(name, help=text, description=text))
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """Options of a compile: the target, and GEMM policies."""
+    """Adds the options of a compile: the target and GEMM policies."""
     add_target_options(parser)
     parser.add_argument(
         "--gemm",
         action="append",
-        choices=("auto", "cublas", "triton"),
-        help="which backends matrix products may go to; may be repeated; default: auto",
+        choices=GEMM_POLICIES,
+        help=f"{GEMM_HELP}; repeatable; default: auto",
     )
 
 
 def add_target_options(parser: argparse.ArgumentParser) -> None:
-    """Options that name a target."""
+    """Adds the options that choose a target."""
     parser.add_argument(
-        "--target", default=None, help="a name of `xlapipe targets`, or `attached`; default: h200"
+        "--target", help=f"a name of `xlapipe targets`, or `attached`; default: {DEFAULT_TARGET}"
     )
-    parser.add_argument("--target-config", type=Path, help="a GpuTargetConfigProto as text")
+    parser.add_argument(
+        "--target-config", type=Path, metavar="FILE", help="a GpuTargetConfigProto in text format"
+    )
     parser.add_argument(
         "--autotune-lock",
         type=Path,
         metavar="FILE",
-        help="a device's autotune results; XLA's own file of them takes --target-config too",
+        help="autotune_lock.json of a device; with --target-config also XLA's file of results",
     )
     parser.add_argument(
         "--topology",
         metavar="HOSTSxGPUS",
-        help="the machines that a mesh is laid over, e.g. 8x8; default: as many as it asks for",
+        help="hosts × GPUs per host, e.g. 8x8; default: from the workload's mesh",
     )
-    parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="per compile")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=DEFAULT_TIMEOUT_SECONDS,
+        metavar="S",
+        help="seconds per compile; default: %(default)g",
+    )
 
 
-def asked_for(options: argparse.Namespace, policies: Sequence[str] | None) -> "Asked":
-    """What the options of `add_target_options` ask for, under these GEMM policies."""
+def read_compile_options(options: argparse.Namespace, policies: Sequence[str] | None) -> "Asked":
+    """The values of the options of `add_target_options`, with these GEMM policies."""
     from xlapipe.compiling.make_jobs import Asked
     from xlapipe.targets.topology import Topology
 
@@ -88,14 +105,8 @@ def asked_for(options: argparse.Namespace, policies: Sequence[str] | None) -> "A
 
 
 def at_least_one(text: str) -> int:
-    """An argument that counts something."""
+    """The type of an argument that is a positive integer."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected 1 or more, found {number}")
     return number
-
-
-def print_json(data: Any) -> None:
-    """Prints one line of JSON."""
-    # Without indentation: json is six times faster so, and `| jq` makes it pretty.
-    print(json.dumps(data, ensure_ascii=False))

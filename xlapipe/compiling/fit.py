@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.compiling.child_process import compile_workload
+from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import make_dump, run_jobs
 from xlapipe.compiling.sweep import Axis, Combination
@@ -22,9 +23,6 @@ from xlapipe.plan import Plan
 from xlapipe.read import read_path
 from xlapipe.targets.target import target_attached
 
-# jax gives XLA this share of a GPU's memory unless XLA_CLIENT_MEM_FRACTION says otherwise
-# (docs.jax.dev, "GPU memory allocation").
-DEFAULT_MEMORY_FRACTION = 0.75
 # HloRematerialization names what it computes a second time after the first, `fusion.3.remat2`.
 _REMATERIALISED = re.compile(r"\.remat(?![a-z])")
 

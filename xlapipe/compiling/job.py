@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from xlapipe.compiling.defaults import DEFAULT_TIMEOUT_SECONDS
 from xlapipe.dumps.autotune_lock import AutotuneLock
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.platforms import NVIDIA, Platform, platform_named
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.target import Target
 from xlapipe.targets.topology import Topology
-
-DEFAULT_TIMEOUT_SECONDS = 600
 
 XlaOption = str | bool | int | float
 

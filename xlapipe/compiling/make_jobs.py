@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from xlapipe.compiling.job import DEFAULT_TIMEOUT_SECONDS, GemmPolicy, Job, XlaOption
+from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
+from xlapipe.compiling.job import GemmPolicy, Job, XlaOption
 from xlapipe.dumps.autotune_lock import LOCK, raw_lock, read_lock
 from xlapipe.errors import XlapipeError
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.targets.target import target_from_file, target_named
 from xlapipe.targets.topology import Topology
 
-DEFAULT_TARGET = "h200"
 ATTACHED = "attached"
 
 

@@ -1,5 +1,6 @@
-"""Collectives as plain data for `--json`, and as lines for a terminal."""
+"""Collectives, as JSON and as lines of text."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -7,43 +8,48 @@ from typing import Any
 from xlapipe.plan.collectives import Collective
 from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.program import RequestedCollective
+from xlapipe.report.text_table import aligned_rows
 
-_MOST_LINES = 40
-_HEADINGS = ("kind", "count", "in", "out", "devices", "runs", "beside", "source")
+_MAX_ROWS = 40
+_HEADINGS = ("kind", "count", "input", "output", "devices", "execution", "overlaps with", "source")
+_RIGHT = {1, 2, 3}
+_Row = Mapping[str, Any]
 
 
 def collective_figures(
     collectives: Sequence[Collective] | None, gpus_per_host: int | None = None
 ) -> list[dict[str, Any]] | None:
-    """Each collective; bytes are those of one device at one execution, but for `step_…`.
+    """The JSON of each collective; bytes are per device and execution, `step_…` per step.
 
     Args:
-      gpus_per_host: of the topology; None where it is not known.
+      gpus_per_host: of the topology; None if unknown.
     """
     if collectives is None:
         return None
     return [
         {
-            **asdict(each),
-            "source": _text(each.source),
-            "group_size": each.group_size,
-            "devices": each.devices,
-            "crosses_hosts": None if gpus_per_host is None else each.crosses_hosts(gpus_per_host),
-            "wire_bytes": each.wire_bytes,
-            "step_output_bytes": each.of_step(each.output_bytes),
-            "step_wire_bytes": each.of_step(each.wire_bytes),
+            **asdict(collective),
+            "source": _text(collective.source),
+            "group_size": collective.group_size,
+            "devices": collective.devices,
+            "crosses_hosts": (
+                None if gpus_per_host is None else collective.crosses_hosts(gpus_per_host)
+            ),
+            "wire_bytes": collective.wire_bytes,
+            "step_output_bytes": collective.of_step(collective.output_bytes),
+            "step_wire_bytes": collective.of_step(collective.wire_bytes),
         }
-        for each in collectives
+        for collective in collectives
     ]
 
 
 def requested_figures(
     requested: Sequence[RequestedCollective] | None,
 ) -> list[dict[str, Any]] | None:
-    """Each collective that the traced program asks for; None where the dump does not tell."""
+    """The JSON of each collective in the traced program; None if the dump does not contain them."""
     if requested is None:
         return None
-    return [{**asdict(each), "source": _text(each.source)} for each in requested]
+    return [{**asdict(collective), "source": _text(collective.source)} for collective in requested]
 
 
 def _text(source: SourceLine | None) -> str | None:
@@ -51,90 +57,86 @@ def _text(source: SourceLine | None) -> str | None:
 
 
 def collective_lines(
-    collectives: Sequence[Mapping[str, Any]] | None,
-    requested: Sequence[Mapping[str, Any]] | None,
+    collectives: Sequence[_Row] | None, requested: Sequence[_Row] | None
 ) -> Iterator[str]:
-    """Sums by kind, and a table of those that differ; nothing where there are none.
+    """Sums by kind and a table with one row for equal collectives; no line without collectives.
 
     Args:
-      collectives, requested: as `collective_figures` and `requested_figures` give them.
+      collectives: from `collective_figures`.
+      requested: from `requested_figures`.
     """
     if not collectives:
         if requested:
-            yield f"collectives: none compiled; asked for: {_counted(requested)}"
+            yield f"collectives: none after compiling; requested: {_counts(requested)}"
         return
-    asked = f"; asked for: {_counted(requested)}" if requested else ""
-    yield f"collectives: {_counted(collectives)}{asked}"
-    for kind in sorted({each["kind"] for each in collectives}):
-        yield f"  {kind}: {_sums([each for each in collectives if each['kind'] == kind])}"
-    rows = [_HEADINGS, *_rows(collectives)]
-    widths = [max(len(row[column]) for row in rows[:_MOST_LINES]) for column in range(len(rows[0]))]
-    for row in rows[:_MOST_LINES]:
-        cells = (
-            cell.rjust(width) if heading in ("count", "in", "out") else cell.ljust(width)
-            for cell, width, heading in zip(row, widths, _HEADINGS, strict=True)
-        )
-        yield f"  {'  '.join(cells)}".rstrip()
-    if len(rows) > _MOST_LINES:
-        yield f"  … and {len(rows) - _MOST_LINES} more (--json has all)"
+    suffix = f"; requested: {_counts(requested)}" if requested else ""
+    yield f"collectives: {_counts(collectives)}{suffix}"
+    for kind in sorted({row["kind"] for row in collectives}):
+        yield f"  {kind}: {_sums([row for row in collectives if row['kind'] == kind])}"
+    rows = _table_rows(collectives)
+    for line in aligned_rows([_HEADINGS, *rows[:_MAX_ROWS]], _RIGHT):
+        yield f"  {line}"
+    if len(rows) > _MAX_ROWS:
+        yield f"  … and {len(rows) - _MAX_ROWS} more (--json lists all)"
 
 
-def _sums(collectives: Sequence[Mapping[str, Any]]) -> str:
-    """What one device gets and sends in a step."""
-    overlapped = sum(bool(each["overlapped_by"]) and each["asynchronous"] for each in collectives)
+def _sums(collectives: Sequence[_Row]) -> str:
+    """What one device receives and sends in a step."""
+    overlapped = sum(bool(row["overlapped_by"]) and row["asynchronous"] for row in collectives)
     return (
-        f"{_total(collectives, 'step_output_bytes')} out, "
-        f"{_total(collectives, 'step_wire_bytes')} on the wire, on one device in a step; "
+        f"{_total(collectives, 'step_output_bytes')} output and "
+        f"{_total(collectives, 'step_wire_bytes')} on the wire per device and step; "
         f"{overlapped} of {len(collectives)} overlapped"
     )
 
 
-def _total(collectives: Sequence[Mapping[str, Any]], figure: str) -> str:
-    sizes = [each[figure] for each in collectives]
+def _total(collectives: Sequence[_Row], figure: str) -> str:
+    sizes = [row[figure] for row in collectives]
     return "unknown bytes" if None in sizes else f"{sum(sizes):,} B"
 
 
-def _rows(collectives: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """One row for those that are alike."""
-    alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-    for each in collectives:
-        combined = len(each["results"])
-        times = each["executions"]
+def _table_rows(collectives: Sequence[_Row]) -> list[tuple[str, ...]]:
+    groups: dict[tuple[str, ...], list[_Row]] = {}
+    for row in collectives:
+        combined = len(row["results"])
         key = (
-            each["kind"] + (f" ({combined} combined)" if combined > 1 else ""),
-            _bytes(each["operand_bytes"]),
-            _bytes(each["output_bytes"]),
-            each["devices"] + (" across hosts" if each["crosses_hosts"] else ""),
-            ("async" if each["asynchronous"] else "sync")
-            + ("" if times == 1 else f" × {'?' if times is None else times}"),
-            each["source"] or "",
+            row["kind"] + (f" ({combined} combined)" if combined > 1 else ""),
+            _bytes(row["operand_bytes"]),
+            _bytes(row["output_bytes"]),
+            row["devices"] + (" across hosts" if row["crosses_hosts"] else ""),
+            _execution(row),
+            row["source"] or "",
         )
-        alike.setdefault(key, []).append(each)
+        groups.setdefault(key, []).append(row)
     return [
-        (kind, str(len(group)), operand, output, devices, runs, _beside(group), source)
-        for (kind, operand, output, devices, runs, source), group in alike.items()
+        (kind, str(len(group)), operand, output, devices, execution, _overlap(group), source)
+        for (kind, operand, output, devices, execution, source), group in groups.items()
     ]
 
 
-def _beside(group: Sequence[Mapping[str, Any]]) -> str:
-    if not any(each["overlapped_by"] for each in group):
+def _execution(row: _Row) -> str:
+    """Whether it is asynchronous, and how often it is executed in a step."""
+    mode, executions = "async" if row["asynchronous"] else "sync", row["executions"]
+    return mode if executions == 1 else f"{mode} × {'?' if executions is None else executions}"
+
+
+def _overlap(group: Sequence[_Row]) -> str:
+    if not any(row["overlapped_by"] for row in group):
         return "nothing"
-    work = _range([len(each["overlapped_by"]) for each in group], "instruction")
-    return f"{work}, {_range([each['overlapped_gemms'] for each in group], 'gemm')}"
+    instructions = _range([len(row["overlapped_by"]) for row in group], "instruction")
+    return f"{instructions}, {_range([row['overlapped_gemms'] for row in group], 'gemm')}"
 
 
-def _range(numbers: Sequence[int], what: str) -> str:
+def _range(numbers: Sequence[int], noun: str) -> str:
     low, high = min(numbers), max(numbers)
     count = str(low) if low == high else f"{low} to {high}"
-    return f"{count} {what}" + ("" if high == 1 else "s")
+    return f"{count} {noun}" + ("" if high == 1 else "s")
 
 
-def _bytes(size: int | None) -> str:
-    return "?" if size is None else f"{size:,} B"
+def _bytes(size_bytes: int | None) -> str:
+    return "?" if size_bytes is None else f"{size_bytes:,} B"
 
 
-def _counted(collectives: Sequence[Mapping[str, Any]]) -> str:
-    counts: dict[str, int] = {}
-    for each in collectives:
-        counts[each["kind"]] = counts.get(each["kind"], 0) + 1
+def _counts(collectives: Sequence[_Row]) -> str:
+    counts = Counter(row["kind"] for row in collectives)
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))

@@ -1,15 +1,15 @@
-"""The donation proof, as plain data for `--json` and as lines for a terminal."""
+"""The outcome of each donation, as JSON and as lines of text."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from xlapipe.plan.donation import Donation
 
-_MOST_LINES = 40
+_MAX_LEAVES = 40
 
 
 def donation_figures(donation: Donation) -> dict[str, Any]:
-    """One donated leaf; `output` is None without an alias, `reason` empty where all is well."""
+    """The JSON of one donated leaf; without an alias `output` is None and `reason` set."""
     return {
         "path": donation.path,
         "shape": list(donation.shape),
@@ -34,24 +34,25 @@ def donation_figures(donation: Donation) -> dict[str, Any]:
 
 
 def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
-    """A heading, the leaves whose donation failed, and the others; nothing if none is donated."""
+    """A heading, the leaves whose donation failed, and the others; no line without donations."""
     if not rows:
         return
-    held = [row for row in rows if row.holds]
-    aliased_bytes = sum(row.size_bytes for row in held)
-    yield f"donation: {len(held)} of {len(rows)} leaves in place, {aliased_bytes:,} B"
+    in_place = [row for row in rows if row.holds]
+    in_place_bytes = sum(row.size_bytes for row in in_place)
+    leaves = "leaf" if len(rows) == 1 else "leaves"
+    yield f"donation: {len(in_place)} of {len(rows)} {leaves} in place, {in_place_bytes:,} B"
     ordered = sorted(rows, key=lambda row: row.holds)
-    width = max(len(row.path) for row in ordered[:_MOST_LINES])
-    digits = max(len(f"{row.size_bytes:,}") for row in ordered[:_MOST_LINES])
-    for row in ordered[:_MOST_LINES]:
-        yield f"  {row.path:<{width}}  {row.size_bytes:>{digits},} B  {_answer(row)}"
+    width = max(len(row.path) for row in ordered[:_MAX_LEAVES])
+    digits = max(len(f"{row.size_bytes:,}") for row in ordered[:_MAX_LEAVES])
+    for row in ordered[:_MAX_LEAVES]:
+        yield f"  {row.path:<{width}}  {row.size_bytes:>{digits},} B  {_outcome(row)}"
         for detail in _details(row):
             yield f"  {'':<{width}}  {'':>{digits}}    {detail}"
-    if len(ordered) > _MOST_LINES:
-        yield f"  … and {len(ordered) - _MOST_LINES} more (--json has all)"
+    if len(ordered) > _MAX_LEAVES:
+        yield f"  … and {len(ordered) - _MAX_LEAVES} more (--json lists all)"
 
 
-def _answer(row: Donation) -> str:
+def _outcome(row: Donation) -> str:
     if row.holds:
         return f"-> {row.output}"
     return f"{row.outcome.upper()}{f' -> {row.output}' if row.output else ''}: {row.reason}"

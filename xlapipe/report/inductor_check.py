@@ -6,7 +6,7 @@ from typing import Any
 from xlapipe.expect import Finding, Violation
 from xlapipe.inductor.inductor_plan import InductorPlan
 from xlapipe.inductor.reader import InductorDump
-from xlapipe.report.figures import failed, finding_figures
+from xlapipe.report.findings import failed_count, finding_figures
 from xlapipe.report.inductor_figures import inductor_findings
 from xlapipe.report.inductor_lines import heading, measured_line
 from xlapipe.report.units import exact, signed
@@ -45,7 +45,7 @@ def check_figures(name: str, dump: InductorDump) -> dict[str, Any]:
     return {
         "subject": name,
         "autotuning": "unknown",
-        "holds": not failed(findings),
+        "holds": not failed_count(findings),
         "notes": check_notes(dump),
         "findings": [finding_figures(finding) for finding in findings],
         "graphs": [

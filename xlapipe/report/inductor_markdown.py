@@ -19,7 +19,7 @@ from xlapipe.report.inductor_lines import (
     total_rows,
     unknown_table,
 )
-from xlapipe.report.marks import plain, table
+from xlapipe.report.markdown_syntax import plain, table
 
 
 def render_inductor_text(dumps: Sequence[InductorDump]) -> str:

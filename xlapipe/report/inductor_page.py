@@ -6,9 +6,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from xlapipe.inductor.reader import InductorDump
+from xlapipe.report.html_page import content_security_policy, read_style
 from xlapipe.report.inductor_lines import heading, sequence_line
 from xlapipe.report.inductor_markdown import plan_lines, plan_tables
-from xlapipe.report.page import content_security_policy, read_style
 
 
 def render_inductor_page(dumps: Sequence[InductorDump]) -> str:

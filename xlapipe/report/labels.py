@@ -1,4 +1,4 @@
-"""What people call a value: the path in their own pytree, or the operation that made it."""
+"""Names of values from the user's code: the path in a pytree, or the operation."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from xlapipe.plan.occupancy import Role
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 
 _NUMBER = re.compile(r"(?<=[\[_.])\d+(?=[\]_./]|$)")
-# The function that was traced stands in front of every op_name, and tells nothing.
-_TRACED = re.compile(r"^jit\([^()]*\)/(?=.)")
+# The name of the jitted function, with which every op_name starts.
+_JITTED = re.compile(r"^jit\([^()]*\)/(?=.)")
 
 
 def pattern_of(label: str) -> str:
-    """The label with its numbers as `*`: what repeats from layer to layer reads the same.
+    """The label with `*` for its numbers, so that the labels of all layers are equal.
 
     >>> pattern_of("params['layers'][12]['norm']"), pattern_of("layers_3/mlp/dot_general")
     ("params['layers'][*]['norm']", 'layers_*/mlp/dot_general')
@@ -28,8 +28,9 @@ class Labels:
     """Names for the values of one plan.
 
     Args:
-      arguments: the author's leaves; empty for a dump without a manifest, where HLO's own
-        metadata has to tell.
+      arguments: leaves from the manifest; without a manifest empty, and names are taken from the
+        metadata of the HLO.
+      outputs: likewise.
     """
 
     plan: Plan
@@ -41,27 +42,27 @@ class Labels:
         if role in (Role.PARAMETER, Role.ALIAS) and allocation.parameter_number is not None:
             return self.parameter(allocation)
         if value.shape.startswith("("):
-            return f"table of pointers {value.name}"
+            return f"pointer table {value.name}"
         if role is Role.OUTPUT and allocation.index in self._outputs:
             return self._outputs[allocation.index]
         operation = self.operation(value.instruction)
         return f"workspace of {operation}" if self._is_workspace(value) else operation
 
     def _is_workspace(self, value: LogicalBuffer) -> bool:
-        """Whether `value` is what cuBLAS was given beside the result; it can be tens of MiB."""
-        found = self.plan.instructions.get(value.instruction)
-        target = (found.custom_call_target or "") if found is not None else ""
+        """Whether `value` is the workspace of a cuBLAS call; it can be tens of MiB."""
+        instruction = self.plan.instructions.get(value.instruction)
+        target = (instruction.custom_call_target or "") if instruction is not None else ""
         return target.startswith("__cu") and value.shape.startswith("s8[") and "{" in value.name
 
     def operation(self, instruction: str) -> str:
-        """The op_name without the traced function; the instruction's name where there is none."""
-        found = self.plan.instructions.get(instruction)
-        if found is None or not found.op_name:
+        """The op_name without the jitted function, or `instruction` if it has no op_name."""
+        defining = self.plan.instructions.get(instruction)
+        if defining is None or not defining.op_name:
             return instruction
-        return _TRACED.sub("", found.op_name)
+        return _JITTED.sub("", defining.op_name)
 
     def parameter(self, allocation: BufferAllocation) -> str:
-        """The path of the argument that lies in `allocation`."""
+        """The path of the argument in `allocation`."""
         number = allocation.parameter_number
         label = self._parameters.get(number) if number is not None else None
         if label is None:
@@ -70,7 +71,7 @@ class Labels:
         return label + (f"{{{','.join(map(str, index))}}}" if index else "")
 
     def output(self, index: tuple[int, ...] | None) -> str:
-        """The path of an output by XLA's index."""
+        """The path of the output with XLA's index `index`."""
         for leaf in self.outputs:
             if index == (leaf.index,) or (index == () and len(self.outputs) == 1):
                 return leaf.path
@@ -78,7 +79,7 @@ class Labels:
 
     @cached_property
     def _parameters(self) -> Mapping[int, str]:
-        """Labels by parameter number: JAX writes the argument's path into the op_name too."""
+        """Labels by parameter number; JAX also writes the argument's path into the op_name."""
         named = {
             leaf.parameter_number: leaf.path
             for leaf in self.arguments
@@ -87,29 +88,35 @@ class Labels:
         if named or self.plan.module is None or self.plan.module.entry is None:
             return named or self._from_values
         entry = self.plan.module.computations[self.plan.module.entry]
-        found = {
-            each.parameter_number: each.op_name
-            for each in entry.instructions
-            if each.parameter_number is not None and each.op_name
-        }
-        return found if len(set(found.values())) == len(found) else {}
+        return _if_unique(
+            {
+                parameter.parameter_number: parameter.op_name
+                for parameter in entry.instructions
+                if parameter.parameter_number is not None and parameter.op_name
+            }
+        )
 
     @cached_property
     def _from_values(self) -> Mapping[int, str]:
-        """The same where the dump holds no entry computation."""
-        found: dict[int, str] = {}
+        """The same for a dump without an entry computation."""
+        labels: dict[int, str] = {}
         for allocation in self.plan.allocations:
             for value in allocation.values:
                 defining = self.plan.instructions.get(value.instruction)
                 if defining and defining.parameter_number is not None and defining.op_name:
-                    found[defining.parameter_number] = defining.op_name
-        return found if len(set(found.values())) == len(found) else {}
+                    labels[defining.parameter_number] = defining.op_name
+        return _if_unique(labels)
 
     @cached_property
     def _outputs(self) -> Mapping[int, str]:
-        found: dict[int, list[str]] = {}
+        paths: dict[int, list[str]] = {}
         for leaf in self.outputs:
             allocation = self.plan.output_allocation(leaf.index, of=len(self.outputs))
             if allocation is not None:
-                found.setdefault(allocation.index, []).append(leaf.path)
-        return {index: ", ".join(paths) for index, paths in found.items()}
+                paths.setdefault(allocation.index, []).append(leaf.path)
+        return {index: ", ".join(names) for index, names in paths.items()}
+
+
+def _if_unique(labels: dict[int, str]) -> dict[int, str]:
+    """`labels`, or none at all if two parameters have the same."""
+    return labels if len(set(labels.values())) == len(labels) else {}

@@ -1,43 +1,43 @@
-"""The report as Markdown: the page's twin for terminals and pull requests.
+"""The report as Markdown, for terminals and pull requests.
 
-The same for the same plan, whatever the machine, the folder or the terminal's width.
+The text depends only on the plan, not on the machine, the folder or the width of the terminal.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from xlapipe.report.collectives import collective_lines
-from xlapipe.report.comparison import Comparison
-from xlapipe.report.data import subject_data
-from xlapipe.report.marks import Row, code, plain, table
-from xlapipe.report.subject import Subject
+from xlapipe.report.json_data import dump_data
+from xlapipe.report.markdown_syntax import Row, code, plain, table
+from xlapipe.report.reported_dump import ReportedDump
+from xlapipe.report.sections.two_dumps import Comparison
 from xlapipe.report.units import exact, rounded, share, signed
 
-_LARGEST_ROWS = 30
-_LARGEST_GAPS = 4
+_MAX_ROWS = 30
+_MAX_GAPS = 4
 
 
-def render_text(subjects: Sequence[Subject], comparison: Comparison | None = None) -> str:
+def render_markdown(dumps: Sequence[ReportedDump], comparison: Comparison | None = None) -> str:
     """The whole report."""
     lines: list[str] = []
     if comparison is not None:
         lines += _difference(comparison)
-    for subject in subjects:
-        lines += _subject(subject)
+    for dump in dumps:
+        lines += _dump(dump)
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _subject(subject: Subject) -> Iterator[str]:
-    data = subject_data(subject)
-    yield f"# {plain(subject.opened.title)}"
+def _dump(dump: ReportedDump) -> Iterator[str]:
+    data = dump_data(dump)
+    yield f"# {plain(dump.opened.title)}"
     yield ""
     figures = data["figures"]
     if "workload" in figures:
         versions = ", ".join(f"{key} {value}" for key, value in sorted(figures["versions"].items()))
-        yield f"gemm policy {figures['gemm_policy']}; {figures['autotuning']}; {plain(versions)}"
+        yield f"GEMM policy {figures['gemm_policy']}; {figures['autotuning']}; {plain(versions)}"
         yield ""
     yield from table(
-        ("figure", "bytes", ""),
+        ("total", "bytes", ""),
         [(name, exact(value), rounded(value)) for name, value in figures["totals"].items()],
         right=frozenset({1, 2}),
     )
@@ -54,20 +54,20 @@ def _subject(subject: Subject) -> Iterator[str]:
 def _peak(data: dict[str, Any]) -> Iterator[str]:
     peak, total = data["peak"], data["figures"]["totals"]["total_allocation_bytes"]
     if peak["position"] is None:
-        yield "## What takes the memory"
+        yield "## Contents of the memory"
         yield ""
-        yield "No live ranges in this dump: nothing tells what is alive when."
+        yield "This dump has no live ranges, so lifetimes are unknown."
     else:
         at = code(peak["instruction"]) if peak["instruction"] else "the end of the program"
         yield f"## In use at the peak: {exact(peak['occupied_bytes'])}"
         yield ""
         yield (
             f"Schedule position {peak['position']} ({at}); "
-            f"{exact(peak['idle_bytes'])} more are reserved and idle there."
+            f"{exact(peak['idle_bytes'])} more are reserved but not in use there."
         )
     yield ""
     yield from _groups(peak["groups"], total)
-    yield "By source line that reads (arguments) or makes (all else):"
+    yield "By source line: the line that reads an argument or computes another value."
     yield ""
     yield from _shortened(
         ("source line", "bytes", "", "share"),
@@ -86,7 +86,7 @@ def _peak(data: dict[str, Any]) -> Iterator[str]:
 
 def _groups(groups: Sequence[dict[str, Any]], whole: int) -> Iterator[str]:
     yield from _shortened(
-        ("what", "role", "bytes", "", "share", "read or made at"),
+        ("value", "role", "bytes", "", "share", "read or computed at"),
         [
             (
                 code(group["label"]) + (f" × {n}" if (n := len(group["values"])) > 1 else ""),
@@ -103,10 +103,10 @@ def _groups(groups: Sequence[dict[str, Any]], whole: int) -> Iterator[str]:
 
 
 def _arenas(arenas: Sequence[dict[str, Any]]) -> Iterator[str]:
-    yield "## Arenas and their gaps"
+    yield "## Arenas and gaps"
     yield ""
     if not arenas:
-        yield "None: every allocation holds one value."
+        yield "None: every allocation contains one value."
         yield ""
         return
     yield from _shortened(
@@ -115,8 +115,8 @@ def _arenas(arenas: Sequence[dict[str, Any]]) -> Iterator[str]:
             "kind",
             "size",
             "values",
-            "at the peak",
-            "fullest",
+            "in use at the peak",
+            "largest use",
             "never used",
             "gaps at the peak",
         ),
@@ -138,8 +138,8 @@ def _arenas(arenas: Sequence[dict[str, Any]]) -> Iterator[str]:
     for arena in arenas:
         if "preallocated-temp" in arena["kinds"] and arena["fullest_position"] is not None:
             yield (
-                f"What makes allocation {arena['allocation']} this large: its contents at position "
-                f"{arena['fullest_position']}, where it is fullest."
+                f"Contents of allocation {arena['allocation']} at position "
+                f"{arena['fullest_position']}, where most of it is in use:"
             )
             yield ""
             yield from _groups(arena["groups_at_fullest"], arena["size_bytes"])
@@ -150,12 +150,12 @@ def _gaps(arena: dict[str, Any]) -> str:
         return "unknown"
     gaps = arena["gaps_at_peak"]
     shown = [f"{exact(gap['size_bytes'])} at {gap['offset_bytes']:,}" for gap in gaps]
-    more = len(gaps) - _LARGEST_GAPS
-    return "; ".join(shown[:_LARGEST_GAPS]) + (f"; … {more} more" if more > 0 else "") or "none"
+    more = len(gaps) - _MAX_GAPS
+    return "; ".join(shown[:_MAX_GAPS]) + (f"; … {more} more" if more > 0 else "") or "none"
 
 
 def _aliasing(data: dict[str, Any]) -> Iterator[str]:
-    yield "## Arguments and the outputs written over them"
+    yield "## Arguments and the outputs that reuse them"
     yield ""
     yield from _shortened(
         ("argument", "answer", "output", "bytes", ""),
@@ -172,7 +172,8 @@ def _aliasing(data: dict[str, Any]) -> Iterator[str]:
         frozenset({3, 4}),
     )
     for output in data["outputs_of_their_own"]:
-        yield f"- {code(output['output'])} has memory of its own: {exact(output['size_bytes'])}"
+        size = exact(output["size_bytes"])
+        yield f"- {code(output['output'])} is in a separate allocation: {size}"
     if data["outputs_of_their_own"]:
         yield ""
 
@@ -181,8 +182,11 @@ def _copies(copies: Sequence[dict[str, Any]] | None) -> Iterator[str]:
     yield "## Copies"
     yield ""
     if not copies:
-        known = "None: no instruction only moves data."
-        yield known if copies is not None else "Unknown: this dump has no bodies of fusions."
+        yield (
+            "Unknown: this dump does not contain the bodies of fusions."
+            if copies is None
+            else "None: no instruction only moves data."
+        )
         yield ""
         return
     yield from _shortened(
@@ -205,7 +209,7 @@ def _gemms(gemms: Sequence[dict[str, Any]] | None) -> Iterator[str]:
     yield "## Matrix products"
     yield ""
     if not gemms:
-        yield "None." if gemms is not None else "Unknown: this dump holds no HLO."
+        yield "None." if gemms is not None else "Unknown: this dump contains no HLO."
         yield ""
         return
     counts: dict[tuple[str, str, str], int] = {}
@@ -232,7 +236,7 @@ def _difference(comparison: Comparison) -> Iterator[str]:
         yield "; ".join(map(plain, comparison.notes))
         yield ""
     yield from table(
-        ("figure", "A", "B", "difference"),
+        ("total", "A", "B", "difference"),
         [
             (row.name, exact(row.before), exact(row.after), signed(row.delta_bytes))
             for row in comparison.totals
@@ -247,9 +251,9 @@ def _difference(comparison: Comparison) -> Iterator[str]:
 
 
 def _shortened(headings: Row, rows: Sequence[Row], right: frozenset[int]) -> Iterator[str]:
-    yield from table(headings, rows[:_LARGEST_ROWS], right=right)
-    if len(rows) > _LARGEST_ROWS:
-        yield f"… and {len(rows) - _LARGEST_ROWS} smaller rows (`--json` has all)."
+    yield from table(headings, rows[:_MAX_ROWS], right=right)
+    if len(rows) > _MAX_ROWS:
+        yield f"… and {len(rows) - _MAX_ROWS} smaller rows (`--json` lists all)."
         yield ""
 
 

@@ -1,4 +1,4 @@
-"""Bytes for people. Everywhere else bytes are ints."""
+"""Bytes as text with units. All other modules use bytes as ints."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -9,13 +9,13 @@ def exact(size_bytes: int) -> str:
 
 
 def rounded(size_bytes: int) -> str:
-    """Four digits at most, in binary units.
+    """At most four digits, in binary units.
 
     >>> rounded(4_194_304), rounded(391_545_684), rounded(40), rounded(-607_744)
     ('4.00 MiB', '373.4 MiB', '40 B', '-593.5 KiB')
     """
     size, unit = float(abs(size_bytes)), 0
-    # What would round to 1024 is shown in the next unit.
+    # A size that would be rounded to 1024 is shown in the next unit.
     while size >= 1023.95 and unit < len(_UNITS) - 1:
         size /= 1024
         unit += 1
@@ -29,7 +29,7 @@ def signed(size_bytes: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """A share in percent; `<0.1 %` for what would round to nothing."""
+    """A share in percent; `<0.1 %` for a share that would be rounded to 0."""
     if not part or not whole:
         return "0 %"
     percent = 100 * part / whole

@@ -1,52 +1,52 @@
-"""A folder that XProf's memory viewer opens: `xprof --logdir DIR`.
+"""A log folder for XProf's memory viewer: `xprof --logdir DIR`.
 
-XProf lists a folder below `plugins/profile` as a run, and in it each `*.hlo_proto.pb` as a module.
-It offers its memory viewer only where the run's `*.xplane.pb`, the trace, has the module too, in a
-plane of metadata; here that is all the trace holds. The messages are tsl's `xplane.proto`: some
-strings and numbers, for which a generated module would be longer than writing them.
+XProf lists a folder below `plugins/profile` as a run, and each `*.hlo_proto.pb` in it as a module.
+It offers its memory viewer only if the run's trace, `*.xplane.pb`, also contains the module in a
+plane of metadata; that plane is the whole trace here. The messages are those of tsl's
+`xplane.proto`; encoding these few fields is shorter than a generated module.
 """
 
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from xlapipe.report.subject import Subject
+from xlapipe.report.reported_dump import ReportedDump
 
 HOST = "xlapipe"
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def xprof_files(subjects: Sequence[Subject]) -> dict[PurePosixPath, bytes]:
-    """Contents by path below the log folder; a run for each subject.
+def xprof_files(dumps: Sequence[ReportedDump]) -> dict[PurePosixPath, bytes]:
+    """The files of the log folder, by path; one run per dump.
 
     Raises:
       DumpError: a dump without HloProto.
     """
     files: dict[PurePosixPath, bytes] = {}
-    for subject in subjects:
-        run = PurePosixPath("plugins/profile") / _unused(run_name(subject), files)
-        name, proto = module_name(subject), subject.opened.proto()
+    for dump in dumps:
+        run = PurePosixPath("plugins/profile") / _unused(run_name(dump), files)
+        name, proto = module_name(dump), dump.opened.proto()
         files[run / f"{name}.hlo_proto.pb"] = proto
         files[run / f"{HOST}.xplane.pb"] = xspace(name, proto)
     return files
 
 
-def run_name(subject: Subject) -> str:
-    """Workload and folder of an own dump; else the file's name."""
-    path = subject.opened.path.absolute()
-    if subject.opened.dump is not None:
-        return _name(f"{subject.opened.dump.manifest.workload}-{path.name}")
+def run_name(dump: ReportedDump) -> str:
+    """Workload and folder of a dump of xlapipe, otherwise the name of the file."""
+    path = dump.opened.path.absolute()
+    if dump.opened.dump is not None:
+        return _name(f"{dump.opened.dump.manifest.workload}-{path.name}")
     return _name(path.name)
 
 
-def module_name(subject: Subject) -> str:
-    """The HLO module's, as XProf lists it."""
-    module = subject.plan.module
+def module_name(dump: ReportedDump) -> str:
+    """The name of the HLO module, as XProf lists it."""
+    module = dump.plan.module
     return _name(module.name) if module is not None else "module"
 
 
 def xspace(name: str, proto: bytes) -> bytes:
-    """A serialised XSpace without events, whose metadata plane holds one HLO module."""
+    """A serialised XSpace without events, with one HLO module in its metadata plane."""
     stat = _number(1, 1) + _field(6, proto)  # XStat: metadata_id, bytes_value
     event = _number(1, 1) + _field(2, name.encode()) + _field(5, stat)  # XEventMetadata
     stat_metadata = _number(1, 1) + _field(2, b"Hlo Proto")  # XStatMetadata: id, name

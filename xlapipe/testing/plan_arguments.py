@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.job import DEFAULT_TIMEOUT_SECONDS, Job
+from xlapipe.compiling.defaults import DEFAULT_TIMEOUT_SECONDS
+from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import ATTACHED, Asked, jobs_of
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.registry import WorkloadReference

@@ -17,10 +17,10 @@ from models.qwen3.generation.static_sizes import (
     bucket_of,
     cache_length_for,
 )
-from xlapipe.compiling.make_jobs import DEFAULT_TARGET
+from xlapipe.compiling.defaults import DEFAULT_TARGET
 from xlapipe.compiling.pipeline import Made
 from xlapipe.errors import XlapipeError
-from xlapipe.report.figures import dump_row
+from xlapipe.report.dump_row import dump_row
 
 DEFAULT_PROMPT_LENGTH = 512
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import DownloadColumn
 
 from models.qwen3.cli.options import Prompts
-from xlapipe.report.progress import Bar
+from xlapipe.cli.progress import Bar
 
 if TYPE_CHECKING:
     from models.qwen3.generation.generator import Generated

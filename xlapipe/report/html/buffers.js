@@ -1,39 +1,39 @@
-// A plan's values as rectangles: address (from the top of the scope shown) x schedule positions.
+// A plan's values as rectangles: address (from the top of the displayed scope) x schedule position.
 
-// One record per value, in the order of the figures.
-function readBuffers(figures, picture) {
-  const { values, strings, roles } = picture;
-  const last = picture.last_position;
+// One record per value, in the order of the allocations in the figures.
+function readBuffers(figures, mapData) {
+  const { values, strings, roles } = mapData;
+  const last = mapData.last_position;
   const allocations = [];
   const buffers = [];
   for (const allocation of figures.allocations) {
-    const own = { ...allocation, buffers: [] };
+    const withBuffers = { ...allocation, buffers: [] };
     for (const value of allocation.values) {
-      const at = buffers.length;
-      const known = values.start[at] >= 0;
+      const id = buffers.length;
+      const known = values.start[id] >= 0;
       const always = !known || allocation.kinds.includes("constant");
       const buffer = {
-        id: at,
-        allocation: own,
+        id,
+        allocation: withBuffers,
         name: value.name,
         shape: value.shape,
         bytes: value.size_bytes,
         offset: value.offset_bytes,
-        role: roles[values.role[at]],
+        role: roles[values.role[id]],
         known,
-        start: always ? 0 : values.start[at],
+        start: always ? 0 : values.start[id],
         // Both ends of a live range are included.
-        end: (always ? (last ?? 0) : values.end[at]) + 1,
-        label: strings[values.label[at]],
-        opcode: strings[values.opcode[at]],
-        opName: strings[values.op_name[at]],
-        source: strings[values.source[at]],
+        end: (always ? (last ?? 0) : values.end[id]) + 1,
+        label: strings[values.label[id]],
+        opcode: strings[values.opcode[id]],
+        opName: strings[values.op_name[id]],
+        source: strings[values.source[id]],
       };
-      own.buffers.push(buffer);
+      withBuffers.buffers.push(buffer);
       buffers.push(buffer);
     }
-    own.role = roleOfAllocation(allocation.kinds);
-    allocations.push(own);
+    withBuffers.role = roleOfAllocation(allocation.kinds);
+    allocations.push(withBuffers);
   }
   return { allocations, buffers, last: last ?? 0 };
 }
@@ -45,27 +45,27 @@ function roleOfAllocation(kinds) {
   return kinds.includes("maybe-live-out") ? "output" : "temp";
 }
 
-// What can be looked at: all memory, the part that changes hands, or one allocation.
+// The scopes to choose from: all allocations, temp and outputs, or one allocation.
 const STACKED = ["temp", "output", "alias", "parameter", "constant", "thread-local"];
-const LARGEST_SCOPES = 40;
+const MAX_SCOPES = 40;
 
 function scopesOf(plan) {
   const order = (a, b) =>
     STACKED.indexOf(a.role) - STACKED.indexOf(b.role) || b.size_bytes - a.size_bytes || a.index - b.index;
-  const all = plan.allocations.filter((each) => each.size_bytes > 0).sort(order);
-  const changing = all.filter((each) => each.role === "temp" || each.role === "output");
-  const bytes = (some) => some.reduce((sum, each) => sum + each.size_bytes, 0);
+  const all = plan.allocations.filter((allocation) => allocation.size_bytes > 0).sort(order);
+  const changing = all.filter(({ role }) => role === "temp" || role === "output");
+  const bytes = (allocations) => allocations.reduce((sum, { size_bytes }) => sum + size_bytes, 0);
   const scopes = [{ name: `all allocations, ${rounded(bytes(all))}`, allocations: all }];
   if (changing.length && changing.length < all.length) {
     scopes.push({ name: `temp and outputs, ${rounded(bytes(changing))}`, allocations: changing });
   }
-  const several = all.filter((each) => each.buffers.length > 1);
+  const several = all.filter((allocation) => allocation.buffers.length > 1);
   several.sort((a, b) => b.size_bytes - a.size_bytes);
-  for (const each of several.slice(0, LARGEST_SCOPES)) {
-    const name = `allocation ${each.index}: ${each.role}, ${rounded(each.size_bytes)}`;
-    scopes.push({ name, allocations: [each] });
+  for (const allocation of several.slice(0, MAX_SCOPES)) {
+    const { index, role, size_bytes } = allocation;
+    scopes.push({ name: `allocation ${index}: ${role}, ${rounded(size_bytes)}`, allocations: [allocation] });
   }
-  // Parameters are there throughout: where they leave no room to see the rest, start with the rest.
+  // Parameters are alive throughout: if they leave no space to see the rest, start without them.
   const start = scopes.length > 1 && bytes(changing) < 0.1 * bytes(all) && changing.length ? 1 : 0;
   return { scopes, start };
 }
@@ -91,7 +91,7 @@ function topOf(layout, buffer) {
   return layout.rowOf.get(buffer.allocation).top + buffer.offset;
 }
 
-// The value at a position and an address; of several, the one that came last.
+// The value at a position and an address; of several, the one that starts last.
 function hit(layout, position, address) {
   let low = 0;
   let high = layout.rows.length - 1;
@@ -103,10 +103,10 @@ function hit(layout, position, address) {
   const row = layout.rows[low];
   if (!row || address < row.top || address >= row.bottom) return null;
   const offset = address - row.top;
-  let found = null;
+  let best = null;
   for (const buffer of row.byLife.touching(position, position + 1e-9)) {
     if (buffer.start > position || offset < buffer.offset || offset >= buffer.offset + buffer.bytes) continue;
-    if (!found || buffer.start > found.start || (buffer.start === found.start && buffer.bytes < found.bytes)) found = buffer;
+    if (!best || buffer.start > best.start || (buffer.start === best.start && buffer.bytes < best.bytes)) best = buffer;
   }
-  return found;
+  return best;
 }

@@ -1,8 +1,8 @@
-// The panel beside the map: everything known of one value.
-function showDetails(panel, plan, picture, buffer, pinned, onFind) {
+// The panel next to the map with everything known about one value.
+function showDetails(panel, plan, mapData, buffer, pinned, onFind) {
   if (!buffer) {
     panel.replaceChildren(
-      el("h3", {}, "No value chosen"),
+      el("h3", {}, "No value selected"),
       el("p", { class: "dim" }, "Point at a rectangle, or move to the map with Tab and between values with the arrow keys."),
       el("p", { class: "legend" }, ...ROLES.map((role) => el("span", { class: "role" }, key(role), role))),
     );
@@ -18,12 +18,12 @@ function showDetails(panel, plan, picture, buffer, pinned, onFind) {
     ["source", buffer.source && code(buffer.source)],
     ["allocation", `${buffer.allocation.index} (${buffer.allocation.kinds.join(", ")}), ${exact(buffer.allocation.size_bytes)}`],
     ["bytes", `${grouped.format(buffer.offset)} to ${grouped.format(buffer.offset + buffer.bytes)} of it`],
-    ["alive", lifeOf(buffer, picture)],
+    ["alive", lifeOf(buffer, mapData)],
   ];
   panel.replaceChildren(
     el("h3", {}, buffer.label),
     el("dl", {}, ...entries.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
-    el("p", { class: "pin" }, pinned ? "Pinned. Esc lets go." : ""),
+    el("p", { class: "pin" }, pinned ? "Pinned. Esc unpins it." : ""),
     el("button", { type: "button", onclick: () => onFind(buffer) }, "Find in the HLO"),
   );
 }
@@ -42,14 +42,14 @@ function key(role) {
 
 const code = (text) => el("code", {}, text);
 
-function lifeOf(buffer, picture) {
-  if (!buffer.known) return "throughout, or not told by this dump";
+function lifeOf(buffer, mapData) {
+  if (!buffer.known) return "unknown, or throughout the program";
   const last = buffer.end - 1;
-  const until = last >= picture.last_position ? "the end" : `${last} (${picture.schedule[last]})`;
-  return `positions ${buffer.start} (${picture.schedule[buffer.start]}) to ${until}`;
+  const until = last >= mapData.last_position ? "the end" : `${last} (${mapData.schedule[last]})`;
+  return `positions ${buffer.start} (${mapData.schedule[buffer.start]}) to ${until}`;
 }
 
-// What a screen reader says as the keyboard moves from value to value.
+// The text that a screen reader speaks when a value is selected by keyboard.
 function spoken(buffer) {
   const life = buffer.known ? `, alive from ${buffer.start} to ${buffer.end - 1}` : "";
   return `${buffer.label}, ${buffer.role}, ${exact(buffer.bytes)}, ${buffer.shape}${life}`;

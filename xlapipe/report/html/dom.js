@@ -1,4 +1,4 @@
-// Elements from data. Text only ever becomes text nodes: nothing of a dump is parsed as markup.
+// Makes elements from data. All text becomes text nodes: nothing in a dump is parsed as markup.
 function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {

@@ -1,6 +1,6 @@
-// Which of many intervals [start, end) hold a point, or touch a span: a static interval tree.
-// Sorted by start, with the largest end of each subtree; a query takes O(log n + found).
-// A handful of items is looked through instead: most allocations hold one value.
+// A static interval tree: which intervals [start, end) contain a point or overlap a span.
+// Sorted by start, with the largest end of each subtree; a query takes O(log n + results).
+// A few items are searched one by one instead: most allocations contain one value.
 const FEW = 4;
 
 class Intervals {
@@ -30,19 +30,19 @@ class Intervals {
   // Items with start < to and end > from, by start.
   touching(from, to) {
     if (this.items.length <= FEW) {
-      return this.items.filter((each) => this.startOf(each) < to && this.endOf(each) > from);
+      return this.items.filter((item) => this.startOf(item) < to && this.endOf(item) > from);
     }
-    const found = [];
+    const results = [];
     const visit = (low, high) => {
       if (low >= high) return;
       const middle = (low + high) >> 1;
       if (this.largest[middle] <= from) return;
       visit(low, middle);
       if (this.starts[middle] >= to) return;
-      if (this.ends[middle] > from) found.push(this.items[middle]);
+      if (this.ends[middle] > from) results.push(this.items[middle]);
       visit(middle + 1, high);
     };
     visit(0, this.items.length);
-    return found;
+    return results;
   }
 }

@@ -1,4 +1,4 @@
-// Puts the page together: one map per dump, made when the dump is first shown.
+// Sets up the page: one map per dump, made when the dump is first shown.
 const maps = [];
 
 function setTheme(theme) {
@@ -40,10 +40,10 @@ function showSubject(index, panes) {
     if (link.dataset.section !== "stages") link.setAttribute("href", `#${link.dataset.section}-${index}`);
   }
   if (maps[index]) return;
-  const picture = readJson(`picture-${index}`);
-  const plan = readBuffers(readJson(`figures-${index}`), picture);
+  const mapData = readJson(`map-data-${index}`);
+  const plan = readBuffers(readJson(`figures-${index}`), mapData);
   const host = document.querySelector(`[data-map="${index}"]`);
-  maps[index] = new MemoryMap(host, plan, picture, (buffer) => panes?.find(index, buffer.name.split("{")[0]));
+  maps[index] = new MemoryMap(host, plan, mapData, (buffer) => panes?.find(index, buffer.name.split("{")[0]));
 }
 
 const subjects = document.querySelectorAll("article.subject").length;

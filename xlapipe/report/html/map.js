@@ -1,23 +1,23 @@
-// The map of one subject: canvas, pointer and keyboard.
+// The map of one dump: canvas, pointer and keyboard.
 const CLICK_PIXELS = 4;
 
 const byTime = (a, b) => a.start - b.start || a.end - b.end || a.id - b.id;
 
 class MemoryMap {
-  constructor(host, plan, picture, onFind) {
-    Object.assign(this, { host, plan, picture, onFind });
+  constructor(host, plan, mapData, onFind) {
+    Object.assign(this, { host, plan, mapData, onFind });
     this.current = this.pinned = this.drag = null;
     const { scopes, start } = scopesOf(plan);
     this.scopes = scopes;
     this.build(start);
     this.choose(start);
-    // The largest view is laid out before anybody asks for it.
+    // The largest scope is laid out before it is selected.
     requestIdleCallback?.(() => (scopes[0].layout ??= layOut(scopes[0])));
     new ResizeObserver(() => this.resize()).observe(this.area);
   }
 
   build(start) {
-    const options = this.scopes.map((scope, at) => el("option", { value: at, selected: at === start }, scope.name));
+    const options = this.scopes.map((scope, index) => el("option", { value: index, selected: index === start }, scope.name));
     this.select = el("select", { onchange: () => this.choose(Number(this.select.value)) }, ...options);
     const button = (text, label, run) => el("button", { type: "button", "aria-label": label, title: label, onclick: run }, text);
     this.note = el("span", { class: "note" });
@@ -29,7 +29,7 @@ class MemoryMap {
       this.base,
       this.over,
     );
-    this.panel = el("aside", { class: "details", "aria-label": "Value chosen" });
+    this.panel = el("aside", { class: "details", "aria-label": "Selected value" });
     this.live = el("p", { class: "keys", "aria-live": "polite", role: "status" });
     this.host.replaceChildren(
       el(
@@ -38,7 +38,7 @@ class MemoryMap {
         el("label", {}, "show ", this.select),
         button("+", "Zoom in", () => this.zoom(0.5)),
         button("−", "Zoom out", () => this.zoom(2)),
-        button("Reset", "Show all of it", () => this.zoom(Infinity)),
+        button("Reset", "Show everything", () => this.zoom(Infinity)),
         this.note,
       ),
       el("div", { class: "body" }, this.area, this.panel),
@@ -47,16 +47,16 @@ class MemoryMap {
         "p",
         { class: "keys" },
         "Drag to zoom into an area, double-click for its allocation. Keys: ",
-        ...["← →", " earlier, later  ", "↑ ↓", " lower, higher address  ", "Home", " the largest  ", "PgUp PgDn", " each in turn  ", "Enter", " pin  ", "Esc", " let go  ", "+ − 0", " zoom"].map(
-          (text, at) => (at % 2 ? text : el("kbd", {}, text)),
+        ...["← →", " earlier, later  ", "↑ ↓", " lower, higher address  ", "Home", " largest value  ", "PgUp PgDn", " previous, next value  ", "Enter", " pin  ", "Esc", " unpin  ", "+ − 0", " zoom"].map(
+          (text, index) => (index % 2 ? text : el("kbd", {}, text)),
         ),
       ),
     );
     this.listen();
   }
 
-  choose(at) {
-    const scope = this.scopes[at];
+  choose(index) {
+    const scope = this.scopes[index];
     this.layout = scope.layout ??= layOut(scope);
     this.view = new View(this.plan.last + 1, this.layout.height);
     this.resize();
@@ -65,12 +65,12 @@ class MemoryMap {
     this.note.textContent =
       `${several(scope.allocations.length)}, ${grouped.format(this.layout.placed.length)} values` +
       (hidden ? `; ${several(hidden)} not shown` : "") +
-      (this.picture.last_position === null
-        ? ". This dump has no live ranges: nothing tells what is alive when."
-        : ". Hatched: reserved, and idle at that position.");
+      (this.mapData.last_position === null
+        ? ". This dump has no live ranges, so lifetimes are unknown."
+        : ". Hatched: reserved but not in use at that position.");
     this.area.setAttribute(
       "aria-label",
-      `Map of ${scope.name}: ${grouped.format(this.layout.placed.length)} values by address and schedule position. The tables of this page hold the same figures.`,
+      `Map of ${scope.name}: ${grouped.format(this.layout.placed.length)} values by address and schedule position. The tables of this page contain the same figures.`,
     );
     this.set(this.layout.rowOf.has(this.current?.allocation) ? this.current : null);
   }
@@ -90,7 +90,7 @@ class MemoryMap {
 
   draw() {
     this.colors ??= readColors();
-    paint(this.base, this.view, this.layout, this.picture, this.colors);
+    paint(this.base, this.view, this.layout, this.mapData, this.colors);
     this.drawOver();
   }
 
@@ -100,7 +100,7 @@ class MemoryMap {
 
   set(buffer) {
     this.current = buffer;
-    showDetails(this.panel, this.plan, this.picture, buffer ?? this.pinned, this.pinned !== null && (buffer ?? this.pinned) === this.pinned, this.onFind);
+    showDetails(this.panel, this.plan, this.mapData, buffer ?? this.pinned, this.pinned !== null && (buffer ?? this.pinned) === this.pinned, this.onFind);
     if (this.view.width > 1) this.drawOver();
   }
 
@@ -116,27 +116,27 @@ class MemoryMap {
   }
 
   listen() {
-    const at = (event) => {
+    const pointOf = (event) => {
       const box = this.area.getBoundingClientRect();
       return [event.clientX - box.left, event.clientY - box.top];
     };
     const under = (x, y) => (this.view.inside(x, y) ? hit(this.layout, this.view.position(x), this.view.address(y)) : null);
     this.area.addEventListener("pointerdown", (event) => {
-      const [x, y] = at(event);
+      const [x, y] = pointOf(event);
       if (event.button === 0 && event.pointerType !== "touch" && this.view.inside(x, y)) this.drag = { x, y, toX: x, toY: y };
     });
     this.area.addEventListener("pointermove", (event) => {
-      const [x, y] = at(event);
+      const [x, y] = pointOf(event);
       if (this.drag) {
         Object.assign(this.drag, { toX: x, toY: y });
         this.drawOver();
       } else if (!this.pinned) {
-        const found = under(x, y);
-        if (found !== this.current) this.set(found);
+        const buffer = under(x, y);
+        if (buffer !== this.current) this.set(buffer);
       }
     });
     this.area.addEventListener("pointerup", (event) => {
-      const [x, y] = at(event);
+      const [x, y] = pointOf(event);
       const drag = this.drag;
       this.drag = null;
       if (drag && Math.hypot(drag.toX - drag.x, drag.toY - drag.y) > CLICK_PIXELS) this.zoomInto(drag);
@@ -147,13 +147,13 @@ class MemoryMap {
       if (!this.pinned) this.set(null);
     });
     this.area.addEventListener("dblclick", (event) => {
-      const found = under(...at(event));
-      if (found) this.zoomToAllocation(found);
+      const buffer = under(...pointOf(event));
+      if (buffer) this.zoomToAllocation(buffer);
     });
     this.area.addEventListener("wheel", (event) => {
       if (!event.ctrlKey) return; // the page scrolls
       event.preventDefault();
-      this.zoom(event.deltaY > 0 ? 1.25 : 0.8, ...at(event));
+      this.zoom(event.deltaY > 0 ? 1.25 : 0.8, ...pointOf(event));
     }, { passive: false });
     this.area.addEventListener("keydown", (event) => this.key(event));
   }
@@ -204,7 +204,7 @@ class MemoryMap {
   }
 
   largest() {
-    return this.layout.placed.reduce((best, each) => (best && best.bytes >= each.bytes ? best : each), null);
+    return this.layout.placed.reduce((best, buffer) => (best && best.bytes >= buffer.bytes ? best : buffer), null);
   }
 
   // The next value in time over some of the same bytes (dx), or in address at the same time (dy).
@@ -213,21 +213,21 @@ class MemoryMap {
     if (dy) {
       const order = this.layout.rows
         .flatMap((row) => row.byLife.touching(from.start, from.start + 1e-9))
-        .filter((each) => each.bytes > 0)
+        .filter((buffer) => buffer.bytes > 0)
         .sort((a, b) => topOf(this.layout, a) - topOf(this.layout, b) || a.id - b.id);
       return order[order.indexOf(from) + dy];
     }
-    const shares = (each) => {
-      const other = topOf(this.layout, each);
-      return each.bytes > 0 && other < top + from.bytes && top < other + each.bytes;
+    const sharesBytes = (buffer) => {
+      const start = topOf(this.layout, buffer);
+      return buffer.bytes > 0 && start < top + from.bytes && top < start + buffer.bytes;
     };
-    const row = this.layout.placed.filter((each) => each === from || shares(each)).sort(byTime);
+    const row = this.layout.placed.filter((buffer) => buffer === from || sharesBytes(buffer)).sort(byTime);
     return row[row.indexOf(from) + dx] ?? this.inTurn(from, dx);
   }
 
-  // The next of all values, wherever it lies: so that every one can be reached.
+  // The next value in time at any address, so that every value can be reached.
   inTurn(from, step) {
-    this.layout.byTime ??= this.layout.placed.filter((each) => each.bytes > 0).sort(byTime);
+    this.layout.byTime ??= this.layout.placed.filter((buffer) => buffer.bytes > 0).sort(byTime);
     return this.layout.byTime[this.layout.byTime.indexOf(from) + step];
   }
 }

@@ -1,4 +1,4 @@
-// Draws the map: bytes in use above, below it every value over address and schedule position.
+// Draws the map: bytes in use at the top, and all values by address and schedule position below.
 const ROLES = ["parameter", "alias", "output", "temp", "constant", "thread-local"];
 
 function readColors() {
@@ -15,7 +15,7 @@ function readColors() {
   return colors;
 }
 
-// Black or white, whichever stands out more from `color` ("rgb(r, g, b)"), by WCAG's luminance.
+// Black or white, whichever has more contrast to `color` ("rgb(r, g, b)"), by WCAG's luminance.
 function inkOn(color) {
   const [r, g, b] = color.match(/[\d.]+/g).map((part) => {
     const share = Number(part) / 255;
@@ -24,7 +24,7 @@ function inkOn(color) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#0c1018" : "#ffffff";
 }
 
-// A canvas context at the screen's own resolution, cleared.
+// A cleared canvas context at the resolution of the screen.
 function prepare(canvas, view) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [Math.round(view.width * ratio), Math.round(view.tall * ratio)];
@@ -39,11 +39,11 @@ function prepare(canvas, view) {
   return context;
 }
 
-function paint(canvas, view, layout, picture, colors) {
+function paint(canvas, view, layout, mapData, colors) {
   const context = prepare(canvas, view);
   paintValues(context, view, layout, colors);
-  paintAxes(context, view, layout, picture, colors);
-  paintInUse(context, view, picture, colors);
+  paintAxes(context, view, layout, mapData, colors);
+  paintInUse(context, view, mapData, colors);
 }
 
 function rectangle(view, x0, x1, y0, y1) {
@@ -63,7 +63,7 @@ function paintValues(context, view, layout, colors) {
   let filled = { line: -1, role: "" };
   for (const row of layout.rows) {
     if (row.bottom <= view.y0 || row.top >= view.y1) continue;
-    // Of the many values that are there throughout and share a line of pixels, one is enough.
+    // Of the many values that are alive throughout and are on one line of pixels, one is drawn.
     const thin = view.y(row.bottom) - view.y(row.top) < 0.5;
     if (thin && row.allocation.buffers.length === 1) {
       const [only] = row.allocation.buffers;
@@ -78,7 +78,7 @@ function paintValues(context, view, layout, colors) {
       const [x, y, width, height] = rectangle(view, buffer.start, buffer.end, from, from + buffer.bytes);
       if (height <= 0 || width <= 0) continue;
       context.fillStyle = colors[buffer.role];
-      // A seam between neighbours, where there is room for one.
+      // A gap between neighbours, if there is space for one.
       const [wide, tall] = [width - (width > 3 ? 0.75 : 0), height - (height > 3 ? 0.75 : 0)];
       context.fillRect(x, y, Math.max(wide, 0.6), Math.max(tall, 0.6));
       if (width > 46 && height > 13) labels.push([buffer, x, y, width, height]);
@@ -119,7 +119,7 @@ function paintLabel(context, buffer, x, y, width, height, colors) {
   context.restore();
 }
 
-function paintAxes(context, view, layout, picture, colors) {
+function paintAxes(context, view, layout, mapData, colors) {
   context.strokeStyle = colors.line;
   context.fillStyle = colors.dim;
   context.lineWidth = 1;
@@ -146,8 +146,8 @@ function paintAxes(context, view, layout, picture, colors) {
   }
   context.stroke();
   context.globalAlpha = 1;
-  if (picture.peak_position === null) return;
-  const x = view.x(picture.peak_position + 0.5);
+  if (mapData.peak_position === null) return;
+  const x = view.x(mapData.peak_position + 0.5);
   if (x < view.left || x > view.right) return;
   context.strokeStyle = colors.ink;
   context.setLineDash([4, 3]);
@@ -167,14 +167,14 @@ function ticks(from, to, wanted, base) {
   let step = 1;
   const more = base === 10 ? [2, 2.5, 2] : [2];
   for (let turn = 0; (to - from) / step > wanted; turn += 1) step *= more[turn % more.length];
-  const found = [];
-  for (let at = Math.ceil(from / step) * step; at <= to; at += step) found.push(at);
-  return found;
+  const values = [];
+  for (let at = Math.ceil(from / step) * step; at <= to; at += step) values.push(at);
+  return values;
 }
 
-// The bytes in use at each position, on a scale of their own.
-function paintInUse(context, view, picture, colors) {
-  const occupied = picture.occupied;
+// The bytes in use at each position, with a separate scale.
+function paintInUse(context, view, mapData, colors) {
+  const occupied = mapData.occupied;
   if (!occupied.length) return;
   let [least, most] = [Infinity, -Infinity];
   for (const bytes of occupied) {
@@ -183,7 +183,7 @@ function paintInUse(context, view, picture, colors) {
   }
   const [top, bottom] = [16, CHART];
   const y = (bytes) => (most === least ? bottom - 8 : bottom - ((bytes - least) / (most - least)) * (bottom - top));
-  // One column for each pixel: the most that any of its positions has in use.
+  // One column per pixel: the maximum over its positions.
   const positions = (view.x1 - view.x0) / (view.right - view.left);
   context.beginPath();
   for (let x = Math.floor(view.left); x < view.right; x += 1) {
@@ -203,14 +203,14 @@ function paintInUse(context, view, picture, colors) {
   const text = rounded(most) === rounded(least) ? (bytes) => grouped.format(bytes) : rounded;
   context.fillText(text(most), view.left - 8, top + 2);
   if (most !== least) context.fillText(text(least), view.left - 8, bottom - 4);
-  // Out of the way of the word at the peak.
-  const atRight = view.x(picture.peak_position) < (view.left + view.right) / 2;
+  // On the other side than the word "peak".
+  const atRight = view.x(mapData.peak_position) < (view.left + view.right) / 2;
   context.textAlign = atRight ? "right" : "left";
   context.textBaseline = "top";
-  context.fillText("bytes in use (the scale does not begin at 0)", atRight ? view.right : view.left, 0);
+  context.fillText("bytes in use (the scale does not start at 0)", atRight ? view.right : view.left, 0);
 }
 
-// Frames round the value under the pointer, the pinned one, and the area being dragged.
+// Draws frames around the value under the pointer and the pinned one, and the dragged area.
 function paintOver(canvas, view, layout, colors, { current, pinned, drag }) {
   const context = prepare(canvas, view);
   for (const [buffer, width] of [[pinned, 4], [current, 2.5]]) {

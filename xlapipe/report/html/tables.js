@@ -1,4 +1,4 @@
-// Headings of sortable tables become buttons; a second press turns the order round.
+// Makes headings of sortable tables buttons; a second press reverses the order.
 function makeSortable(table) {
   for (const [column, heading] of [...table.tHead.rows[0].cells].entries()) {
     const button = el("button", { type: "button", onclick: () => sortBy(table, column, heading) }, heading.textContent);

@@ -1,4 +1,4 @@
-// Bytes for people; the same as xlapipe/report/units.py.
+// Bytes as text with units; the same as xlapipe/report/units.py.
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 const grouped = new Intl.NumberFormat("en-US");
 

@@ -1,4 +1,4 @@
-// The part of the map that is shown, and how it lies on the canvas.
+// The visible part of the map, and its position on the canvas.
 const GUTTER = 92;
 const CHART = 58;
 const AXIS = 24;
@@ -40,7 +40,7 @@ class View {
     return x >= this.left && x <= this.right && y >= this.top && y <= this.bottom;
   }
 
-  // Shows a rectangle, kept within the whole and not below one position or 16 bytes.
+  // Shows a rectangle, limited to the whole map and to at least 2 positions and 16 bytes.
   show(x0, x1, y0, y1) {
     [this.x0, this.x1] = within(x0, x1, this.whole.x0, this.whole.x1, 2);
     [this.y0, this.y1] = within(y0, y1, this.whole.y0, this.whole.y1, 16);
@@ -56,7 +56,7 @@ class View {
     );
   }
 
-  // Moves until the rectangle is in sight, without another scale; says whether it had to.
+  // Moves until the rectangle is visible, at the same scale; returns whether it had to move.
   reveal(x0, x1, y0, y1) {
     const [width, height] = [this.x1 - this.x0, this.y1 - this.y0];
     const [beside, above] = [x1 <= this.x0 || x0 >= this.x1, y1 <= this.y0 || y0 >= this.y1];

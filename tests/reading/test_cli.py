@@ -1,0 +1,100 @@
+"""What all commands share: errors and exit codes, and the table of compiles."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from xlapipe.cli import main
+from xlapipe.cli.dump_table import DumpTable
+from xlapipe.cli.options import GEMM_POLICIES
+from xlapipe.cli.output import named_error, run_command
+from xlapipe.compiling.job import GemmPolicy, Job
+from xlapipe.dumps.dump import open_dump
+from xlapipe.errors import XlapipeError
+from xlapipe.registry import WorkloadReference
+from xlapipe.report.dump_row import dump_row
+from xlapipe.report.text_table import aligned_rows
+from xlapipe.targets.target import target_named
+from xlapipe.targets.topology import Topology
+
+LONG_NAME = "package.module_with_a_long_name:workload(layers=28)"
+
+
+def job(name: str) -> Job:
+    return Job(reference=WorkloadReference(name, "m:w"), target=target_named("h200"))
+
+
+def test_gemm_policies_are_those_of_a_compile() -> None:
+    assert [policy.value for policy in GemmPolicy] == list(GEMM_POLICIES)
+
+
+def fail() -> int:
+    raise XlapipeError("a.txt: expected b, found c")
+
+
+@pytest.mark.parametrize("json_output", [False, True])
+def test_an_error_is_one_line_on_stderr(
+    json_output: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(fail, program="tool", json_output=json_output) == 2
+    out, err = capsys.readouterr()
+    assert err == "tool: error: a.txt: expected b, found c\n"
+    if json_output:
+        assert json.loads(out) == {"error": "a.txt: expected b, found c"}
+    else:
+        assert out == ""
+
+
+def interrupt() -> int:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_is_not_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(interrupt, program="tool", json_output=False) == 130
+    assert capsys.readouterr().err == "tool: interrupted\n"
+
+
+def test_an_error_names_its_workload_once() -> None:
+    assert named_error(job("my-step"), XlapipeError("no memory")) == "my-step (auto): no memory"
+    assert named_error(job("my-step"), XlapipeError("my-step: crashed")) == "my-step: crashed"
+
+
+def test_rows_of_the_dump_table_are_aligned(
+    goldens: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path,) = (goldens / "qwen3-decode").glob("h200-cublas-jax*")
+    jobs = [job("qwen3-decode"), replace(job(LONG_NAME), topology=Topology.parse("16x8"))]
+    with DumpTable(jobs, silent=False) as table:
+        table.add(dump_row(open_dump(path), changed=False, seconds=1.25))
+        table.add_failure(jobs[1])
+    header, compiled, failed, summary = capsys.readouterr().out.splitlines()
+    column = header.index("dump ")
+    assert compiled[column:].startswith("same ")
+    assert failed[column:] == "FAILED"
+    assert failed.split() == [LONG_NAME, "h200", "16x8", "auto", "FAILED"]
+    end = header.index("total bytes") + len("total bytes")
+    assert compiled[:end].endswith("  395,693,900")
+    assert summary == "1 plan is untuned: GEMM tiles and split-K are XLA's defaults."
+
+
+def test_columns_of_a_text_table() -> None:
+    rows = [("name", "bytes"), ("longer name", "1,024"), ("a", "")]
+    assert aligned_rows(rows, right={1}) == [
+        "name         bytes",
+        "longer name  1,024",
+        "a",
+    ]
+    assert aligned_rows([]) == []
+
+
+def test_every_command_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for name in ("list", "targets", "doctor", "dump", "build", "fit", "run", "launch", "target"):
+        assert f"\n    {name} " in text
+    for name in ("show", "report", "check", "diff"):
+        assert f"\n    {name} " in text

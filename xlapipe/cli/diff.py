@@ -1,0 +1,171 @@
+"""`xlapipe diff`: the difference of two plans, of dumps or of two compiles."""
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xlapipe.cli.options import (
+    GEMM_POLICIES,
+    PATH_HELP,
+    WORKLOAD_HELP,
+    Commands,
+    add_target_options,
+    read_compile_options,
+)
+from xlapipe.cli.output import print_json, print_lines
+from xlapipe.errors import XlapipeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from xlapipe.compiling.job import Job, XlaOption
+    from xlapipe.diff import Difference
+
+_BETWEEN_OPTIONS = re.compile(r",(?=\s*xla_\w+=)")
+_OPTION = re.compile(r"\s*(xla_\w+)=(.*)")
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    text = "List what differs between two plans, and its cost in bytes."
+    diff = commands.add("diff", _diff, text)
+    diff.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=f"two of: {PATH_HELP}")
+    diff.add_argument("--workload", help=f"compile it twice instead: {WORKLOAD_HELP}")
+    diff.add_argument("--versions", metavar="X,Y", help="with two versions of jax")
+    diff.add_argument("--options", metavar="K=V,…", help="without and with these XLA options")
+    diff.add_argument("--gemm", metavar="X[,Y]", help="with two GEMM policies; one applies to both")
+    add_target_options(diff)
+    diff.add_argument("--out", type=Path, metavar="DIR", help="keep the two dumps there")
+
+
+def _diff(options: argparse.Namespace) -> int:
+    difference = _compare_paths(options) if options.workload is None else _compare_jobs(options)
+    if options.json:
+        from xlapipe.report.difference_figures import difference_figures
+
+        print_json(difference_figures(difference))
+    else:
+        from xlapipe.report.difference_lines import difference_lines
+
+        print_lines(difference_lines(difference))
+    return 0 if difference.same else 1
+
+
+def _compare_paths(options: argparse.Namespace) -> "Difference":
+    from xlapipe.diff import compare_paths
+
+    others = [options.versions, options.options, options.gemm, options.out]
+    if len(options.paths) != 2 or any(value is not None for value in others):
+        raise XlapipeError(
+            "diff takes two paths, or --workload with --versions, --options or --gemm; "
+            f"found {len(options.paths)} paths and no --workload"
+        )
+    return compare_paths(*options.paths)
+
+
+def _compare_jobs(options: argparse.Namespace) -> "Difference":
+    if options.paths:
+        raise XlapipeError("diff takes two paths or --workload, not both")
+
+    import tempfile
+    from contextlib import ExitStack
+
+    from xlapipe.cli.progress import Steps
+    from xlapipe.compiling.two_compiles import compare_jobs
+
+    with Steps().shown() as steps:
+        jobs = _two_jobs(options, steps.show)
+        steps.show(f"compiling {options.workload} with {' and with '.join(jobs)}")
+        with ExitStack() as stack:
+            out = options.out
+            if out is None:
+                scratch = tempfile.TemporaryDirectory(prefix="xlapipe-diff-")
+                out = stack.enter_context(scratch)
+            return compare_jobs(
+                jobs, Path(out), on_done=lambda name: steps.show(f"compiled with {name}")
+            )
+
+
+def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "dict[str, Job]":
+    """The two compiles by the label of what differs between them; A first."""
+    from dataclasses import replace
+
+    from xlapipe.compiling.two_compiles import jobs_of_options, jobs_of_policies, jobs_of_versions
+
+    policies = parse_policies(options.gemm) if options.gemm is not None else ()
+    given = [options.versions is not None, options.options is not None, len(policies) == 2]
+    if sum(given) != 1:
+        raise XlapipeError(
+            "--workload: give one thing in which the two compiles differ: --versions X,Y, "
+            f"--options K=V, or --gemm X,Y; found {sum(given) or 'none'} of them"
+        )
+    request = read_compile_options(options, policies)
+    if options.versions is not None:
+        versions = parse_versions(options.versions)
+        return jobs_of_versions(options.workload, request, versions, on_install=show)
+    if options.options is not None:
+        xla_options = parse_xla_options(options.options)
+        return jobs_of_options(options.workload, request, xla_options, label=options.options)
+    return jobs_of_policies(options.workload, replace(request, policies=()), policies)
+
+
+def parse_policies(text: str) -> tuple[str, ...]:
+    """One or two GEMM policies in `X,Y`.
+
+    Raises:
+      XlapipeError: an unknown policy, or one given twice.
+    """
+    policies = tuple(text.split(","))
+    is_known = set(policies) <= set(GEMM_POLICIES)
+    if len(policies) > 2 or len(set(policies)) < len(policies) or not is_known:
+        raise XlapipeError(
+            f"--gemm {text}: expected one or two different ones of {', '.join(GEMM_POLICIES)}"
+        )
+    return policies
+
+
+def parse_versions(text: str) -> tuple[str, str]:
+    """Two versions of jax in `X,Y`.
+
+    Raises:
+      XlapipeError: not two different versions.
+    """
+    first, _, second = text.partition(",")
+    if not first or not second or "," in second or first == second:
+        raise XlapipeError(f"--versions {text}: expected two versions of jax, e.g. `0.10.2,0.11.2`")
+    return first, second
+
+
+def parse_xla_options(text: str) -> "dict[str, XlaOption]":
+    """XLA options in `K=V,K=V`; a value may contain commas.
+
+    >>> parse_xla_options("xla_a=true,xla_b=FUSION,CUBLAS,xla_c=3")
+    {'xla_a': True, 'xla_b': 'FUSION,CUBLAS', 'xla_c': 3}
+
+    Raises:
+      XlapipeError: text of another form, or an option that xlapipe sets itself.
+    """
+    options: dict[str, XlaOption] = {}
+    for part in _BETWEEN_OPTIONS.split(text):
+        match = _OPTION.fullmatch(part)
+        if match is None:
+            raise XlapipeError(
+                f"--options {text}: expected `xla_name=value`, separated by commas, found {part!r}"
+            )
+        name, value = match[1], match[2].strip()
+        if name.startswith("xla_dump_"):
+            raise XlapipeError(f"--options: {name} is set by xlapipe itself; fix: leave it out")
+        options[name] = _typed(value)
+    return options
+
+
+def _typed(value: str) -> "XlaOption":
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    for number in (int, float):
+        try:
+            return number(value)
+        except ValueError:
+            continue
+    return value

@@ -1,0 +1,33 @@
+"""`xlapipe doctor`: what is installed, what is missing, and how to fix it."""
+
+import argparse
+
+from xlapipe.cli.options import Commands
+from xlapipe.cli.output import print_json
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    commands.add("doctor", _doctor, "Check what is installed for compiling and running.")
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from xlapipe.environment.doctor import examine
+
+    report = examine()
+    if options.json:
+        print_json(asdict(report))
+    else:
+        for check in report.checks:
+            failed = "MISSING" if check.missing else "WRONG"
+            mark = {True: "ok", False: failed, None: "-"}[check.ok]
+            found = "found " if mark == "WRONG" else ""
+            print(f"{mark:<8} {check.name}: {found}{check.found}")
+            if check.ok is False:
+                fix = f"; fix: {check.remedy}" if check.remedy is not None else ""
+                print(f"         expected {check.expected}{fix}")
+            elif check.remedy is not None:
+                print(f"         optional: {check.expected}; to install: {check.remedy}")
+    return 0 if report.can_compile else 2

@@ -1,0 +1,94 @@
+"""The table of `xlapipe dump` and `xlapipe build`, with a row for each compile that has ended."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.text import Text
+
+from xlapipe.cli.progress import Bar
+from xlapipe.report.plan_lines import device_text
+from xlapipe.report.text_table import aligned_row
+
+if TYPE_CHECKING:
+    from xlapipe.compiling.job import Job
+
+# Rows are printed before all of them are known, so widths are fixed. Only the first three columns
+# are as wide as the jobs need, and only the last may be wider than its heading.
+_HEADINGS = {
+    "workload": 20,
+    "target": 10,
+    "gemm": 6,
+    "tuned": 7,
+    "allocs": 6,
+    "total bytes": 15,
+    "temp bytes": 15,
+    "aliases": 7,
+    "seconds": 7,
+    "dump": 7,
+    "gemms by backend": 16,
+}
+_RIGHT = {4, 5, 6, 7, 8}
+
+
+class DumpTable(Bar):
+    """Prints rows as compiles end, with a progress bar on a terminal."""
+
+    def __init__(self, jobs: "Sequence[Job]", *, silent: bool) -> None:
+        self._console = Console(quiet=silent, soft_wrap=True, highlight=False)
+        super().__init__("compiling", len(jobs), console=self._console, silent=silent)
+        self._widths = [
+            _width("workload", (job.reference.name for job in jobs)),
+            _width("target", map(_device, jobs)),
+            *list(_HEADINGS.values())[2:],
+        ]
+        self._untuned = 0
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._row(list(_HEADINGS), style="bold")
+        return self
+
+    def _print_end(self) -> None:
+        if self._untuned:
+            plans = "1 plan is" if self._untuned == 1 else f"{self._untuned} plans are"
+            self._console.print(f"{plans} untuned: GEMM tiles and split-K are XLA's defaults.")
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Prints a row of `dump_row`."""
+        self._untuned += not row["tuned"]
+        gemms = ", ".join(f"{count} {backend}" for backend, count in row["gemms"].items())
+        self._row(
+            [
+                row["workload"],
+                device_text(row),
+                row["gemm_policy"],
+                "tuned" if row["tuned"] else "untuned",
+                str(row["allocations"]),
+                f"{row['total_allocation_bytes']:,}",
+                f"{row['temp_bytes']:,}",
+                str(row["aliases"]),
+                f"{row['seconds']:.1f}",
+                "written" if row["changed"] else "same",
+                gemms or "none",
+            ]
+        )
+        self.advance()
+
+    def add_failure(self, job: "Job") -> None:
+        """Prints a row for a compile that failed; its error is printed after the table."""
+        row = [job.reference.name, _device(job), str(job.policy)]
+        self._row([*row, *[""] * 6, "FAILED", ""], style="red")
+        self.advance()
+
+    def _row(self, cells: Sequence[str], style: str = "") -> None:
+        self._console.print(Text(aligned_row(cells, self._widths, _RIGHT), style=style))
+
+
+def _device(job: "Job") -> str:
+    target = "attached" if job.target is None else job.target.name
+    return f"{target} {job.topology}" if job.topology is not None else target
+
+
+def _width(heading: str, texts: Iterable[str]) -> int:
+    return max([_HEADINGS[heading], *map(len, texts)])

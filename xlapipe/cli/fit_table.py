@@ -1,0 +1,147 @@
+"""The result of `xlapipe fit`, as JSON and as a table."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from xlapipe.compiling.fit import Fitted, Largest, Row
+from xlapipe.compiling.sweep import Axis
+from xlapipe.errors import XlapipeError
+from xlapipe.report.text_table import aligned_row, column_widths
+from xlapipe.report.units import exact
+
+_STAGES = ("load", "lower", "compile", "read", "all")
+_BYTES = ("arguments, B", "outputs, B", "temp, B", "total, B", "headroom, B")
+
+
+def fit_figures(
+    workload: str, target: str, rows: Sequence[Row], best: Sequence[Largest]
+) -> dict[str, Any]:
+    """The JSON of `xlapipe fit`."""
+    return {
+        "workload": workload,
+        "target": target,
+        "rows": [_row_figures(row) for row in rows],
+        "largest": [
+            {
+                "others": dict(largest.others),
+                "values": dict(largest.row.combination.values) if largest.row is not None else None,
+                "some_failed": largest.failed,
+            }
+            for largest in best
+        ],
+    }
+
+
+def _row_figures(row: Row) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        "values": dict(row.combination.values),
+        "reference": row.combination.reference.name,
+    }
+    if isinstance(row.outcome, XlapipeError):
+        return {**figures, "fits": None, "error": str(row.outcome)}
+    fitted = row.outcome
+    return {
+        **figures,
+        "fits": fitted.fits,
+        "error": None,
+        "workload": fitted.workload,
+        "topology": fitted.topology,
+        "argument_bytes": fitted.argument_bytes,
+        "output_bytes": fitted.output_bytes,
+        "temp_bytes": fitted.temp_bytes,
+        "total_bytes": fitted.total_bytes,
+        "device_memory_bytes": fitted.device_memory_bytes,
+        "usable_bytes": fitted.usable_bytes,
+        "headroom_bytes": fitted.headroom_bytes,
+        "rematerialised": fitted.rematerialised,
+        "seconds": dict(fitted.seconds),
+    }
+
+
+def fit_lines(
+    workload: str,
+    target: str,
+    rows: Sequence[Row],
+    axes: Sequence[Axis],
+    best: Sequence[Largest],
+) -> Iterator[Text]:
+    """The table in the order of the combinations, then the largest values that fit."""
+    compiled = [row.outcome for row in rows if not isinstance(row.outcome, XlapipeError)]
+    yield Text(_title(workload, target, compiled), style="bold")
+    header = [*(axis.name for axis in axes), *_BYTES, "fits", *(f"{name}, s" for name in _STAGES)]
+    table = [header]
+    table += [[*map(repr, row.combination.values.values()), *_cells(row)] for row in rows]
+    widths, columns = column_widths(table), range(len(header))
+    styles = ["bold", *("" if row.fits else "red" for row in rows)]
+    for cells, style in zip(table, styles, strict=True):
+        yield Text(aligned_row(cells, widths, right=columns), style=style)
+    yield from map(Text, _notes(compiled))
+    for largest in best:
+        yield Text(_largest_line(largest, rows, axes[0]))
+
+
+def _title(workload: str, target: str, compiled: Sequence[Fitted]) -> str:
+    if not compiled:
+        return f"{workload} on {target}"
+    topologies = dict.fromkeys(fitted.topology or "one device" for fitted in compiled)
+    usable, memory = compiled[0].usable_bytes, compiled[0].device_memory_bytes
+    return (
+        f"{workload} on {target} ({', '.join(topologies)}): {exact(memory)} of memory per device, "
+        f"{exact(usable)} usable"
+    )
+
+
+def _cells(row: Row) -> list[str]:
+    fitted = row.outcome
+    if isinstance(fitted, XlapipeError):
+        return [*["-"] * len(_BYTES), fits_text(row), *["-"] * len(_STAGES)]
+    sizes = (
+        fitted.argument_bytes,
+        fitted.output_bytes,
+        fitted.temp_bytes,
+        fitted.total_bytes,
+        fitted.headroom_bytes,
+    )
+    seconds = [f"{fitted.seconds[stage]:.1f}" for stage in _STAGES]
+    return [*(f"{size:,}" for size in sizes), fits_text(row), *seconds]
+
+
+def fits_text(row: Row) -> str:
+    """`yes`, `no` or `FAILED`; with `*` if XLA rematerialised instructions."""
+    if isinstance(row.outcome, XlapipeError):
+        return "FAILED"
+    return ("yes" if row.fits else "no") + ("*" if row.outcome.rematerialised else "")
+
+
+def _notes(compiled: Sequence[Fitted]) -> list[str]:
+    notes = [
+        "Bytes are per device, from the plan. Not included: the CUDA context, NCCL's buffers and "
+        "other live arrays of the process."
+    ]
+    rematerialised = max((fitted.rematerialised for fitted in compiled), default=0)
+    if rematerialised:
+        notes.append(
+            "*: rematerialised: XLA's memory estimate exceeded its limit, so each step computes up "
+            f"to {rematerialised} instructions a second time to save memory."
+        )
+    return notes
+
+
+def _largest_line(largest: Largest, rows: Sequence[Row], axis: Axis) -> str:
+    point = ", ".join(f"{name}={value!r}" for name, value in largest.others.items())
+    prefix = f"with {point}: " if point else ""
+    unknown = "; some compiles failed" if largest.failed else ""
+    if largest.row is not None:
+        value = largest.row.combination.values[axis.name]
+        is_last = value == max(axis.values, key=axis.rank)
+        last = " (the largest value given)" if is_last else ""
+        return f"{prefix}the largest {axis.name} that fits is {value!r}{last}{unknown}"
+    missing = [
+        -row.outcome.headroom_bytes
+        for row in rows
+        if not isinstance(row.outcome, XlapipeError) and row.combination.is_at(largest.others)
+    ]
+    least = f"; the smallest needs {exact(min(missing))} more" if missing else ""
+    return f"{prefix}no {axis.name} fits{least}{unknown}"

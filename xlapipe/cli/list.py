@@ -1,0 +1,26 @@
+"""`xlapipe list`: the registered workloads."""
+
+import argparse
+
+from xlapipe.cli.options import Commands
+from xlapipe.cli.output import print_json
+from xlapipe.report.text_table import aligned_rows
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    commands.add("list", _list, "List the registered workloads.")
+
+
+def _list(options: argparse.Namespace) -> int:
+    from xlapipe.registry import registered_workloads
+
+    workloads = registered_workloads()
+    if options.json:
+        print_json([{"name": each.name, "target": each.target} for each in workloads])
+        return 0
+    for line in aligned_rows([(workload.name, workload.target) for workload in workloads]):
+        print(line)
+    if not workloads:
+        print("no workload is registered; `xlapipe dump module:attribute` compiles one of yours")
+    return 0

@@ -1,0 +1,48 @@
+"""`xlapipe show`: the plan of a dump; nothing is compiled."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xlapipe.cli.options import PATH_HELP, Commands
+from xlapipe.cli.output import print_json, print_lines
+
+if TYPE_CHECKING:
+    from xlapipe.inductor import InductorDump
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    show = commands.add("show", _show, "Show the plan of a dump.")
+    show.add_argument("path", type=Path, metavar="PATH", help=PATH_HELP)
+
+
+def _show(options: argparse.Namespace) -> int:
+    from xlapipe.dumps.opened import Opened, open_any
+    from xlapipe.plan.donation import donations
+    from xlapipe.report.plan_figures import opened_figures
+
+    opened = open_any(options.path)
+    if not isinstance(opened, Opened):
+        _show_inductor(opened, options)
+        return 0
+    figures = opened_figures(opened)
+    if options.json:
+        print_json(figures)
+    else:
+        from xlapipe.report.plan_lines import plan_lines
+
+        donated = donations(opened.program)
+        print_lines(plan_lines(str(options.path), figures, opened.plan, donated))
+    return 0
+
+
+def _show_inductor(dump: "InductorDump", options: argparse.Namespace) -> None:
+    if options.json:
+        from xlapipe.report.inductor_figures import inductor_figures
+
+        print_json(inductor_figures(dump))
+    else:
+        from xlapipe.report.inductor_terminal import print_inductor
+
+        print_inductor(dump)

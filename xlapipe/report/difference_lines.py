@@ -1,0 +1,46 @@
+"""`xlapipe diff` for a terminal; readable without colour."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from xlapipe.diff import Difference, Sentence
+
+_MAX_SENTENCES = 40
+_MAX_CONTEXT_LINES = 12
+
+
+def difference_lines(difference: Difference) -> Iterator[Text]:
+    """How the programs differ, then bytes, largest first, then all other changes."""
+    yield Text(f"A  {difference.a_name}")
+    yield Text(f"B  {difference.b_name}")
+    for line in difference.context_lines()[:_MAX_CONTEXT_LINES]:
+        yield Text(f"   {line}")
+    if difference.same:
+        yield Text("the plans are the same")
+        return
+    sentences = difference.sentences()
+    if sentences.programs:
+        text = "the programs differ, so their instructions are paired approximately:"
+        yield Text(text, style="bold yellow")
+        yield from _sentence_lines(sentences.programs)
+    if difference.first_stage is not None:
+        yield Text(f"first stage that differs: {difference.first_stage}")
+    a, b = difference.a_totals, difference.b_totals
+    yield Text(
+        f"total {a.total_allocation_bytes:,} B → {b.total_allocation_bytes:,} B: "
+        f"{difference.delta_bytes:+,} B (temp {a.temp_bytes:,} B → {b.temp_bytes:,} B)",
+        style="bold",
+    )
+    for sentence in sentences.account:
+        yield Text(f"{sentence.delta_bytes or 0:+17,} B  {sentence.text}")
+    if sentences.changes:
+        yield Text("changes", style="bold")
+        yield from _sentence_lines(sentences.changes)
+
+
+def _sentence_lines(sentences: Sequence[Sentence]) -> Iterator[Text]:
+    for sentence in sentences[:_MAX_SENTENCES]:
+        yield Text(f"  {sentence.text}")
+    if len(sentences) > _MAX_SENTENCES:
+        yield Text(f"  … and {len(sentences) - _MAX_SENTENCES} more (--json lists all)")

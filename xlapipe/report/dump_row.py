@@ -1,0 +1,32 @@
+"""One row of `xlapipe dump` and `xlapipe build`, as JSON."""
+
+from dataclasses import asdict
+from typing import Any
+
+from xlapipe.dumps.dump import Dump
+from xlapipe.report.plan_figures import gemm_counts
+
+
+def dump_row(dump: Dump, *, changed: bool, seconds: float) -> dict[str, Any]:
+    """What a compile wrote.
+
+    Args:
+      changed: whether a file of the dump differs from what was there before.
+      seconds: that the compile took.
+    """
+    manifest, plan = dump.manifest, dump.plan
+    return {
+        "workload": manifest.workload,
+        "target": manifest.target,
+        "topology": manifest.topology,
+        "gemm_policy": manifest.gemm_policy,
+        "tuned": manifest.tuned,
+        "autotuning": manifest.autotuning,
+        "path": str(dump.path),
+        "changed": changed,
+        "allocations": len(plan.allocations),
+        **asdict(plan.totals),
+        "gemms": gemm_counts(plan),
+        "aliases": len(plan.aliases),
+        "seconds": round(seconds, 2),
+    }

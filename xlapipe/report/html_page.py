@@ -1,0 +1,157 @@
+"""The HTML report: one file that contains its script, style and data, and loads nothing.
+
+Text from dumps is data: Jinja2 escapes it in the markup, JSON for scripts contains no `<`, and the
+page's content security policy allows only this module's script and style, by their SHA-256.
+"""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from xlapipe.dumps.opened import StageText
+from xlapipe.report import units
+from xlapipe.report.json_data import dump_data, headline_bytes
+from xlapipe.report.reported_dump import ReportedDump
+from xlapipe.report.sections.memory_map import map_data
+from xlapipe.report.sections.two_dumps import Comparison
+
+# After a slash, after the comma of an einsum, before a key of a pytree path.
+_MAY_BREAK = re.compile(r"(?<=/)(?=.)|(?<=,)(?=[A-Za-z])|(?<=.)(?=\[['\"])")
+# The sections of one dump, in order: a template in html/sections/ to its title in the navigation.
+SECTIONS = {
+    "peak": "Peak",
+    "map": "Map",
+    "arenas": "Arenas",
+    "aliasing": "Aliasing",
+    "copies": "Copies",
+    "gemms": "GEMMs",
+    "collectives": "Collectives",
+    "fusions": "Fusions",
+}
+# Files that are joined into the page's one script, in this order.
+SCRIPTS = (
+    "units",
+    "dom",
+    "intervals",
+    "buffers",
+    "view",
+    "painter",
+    "details",
+    "map",
+    "tables",
+    "stages",
+    "main",
+)
+
+
+def render_page(dumps: Sequence[ReportedDump], comparison: Comparison | None = None) -> str:
+    """The whole page.
+
+    Args:
+      comparison: of two dumps, shown first.
+
+    Raises:
+      DumpError: the text of a stage is damaged.
+    """
+    environment = Environment(
+        loader=PackageLoader("xlapipe.report", "html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(json_script=json_script, breakable=breakable)
+    environment.globals.update(
+        exact=units.exact, rounded=units.rounded, signed=units.signed, share=units.share
+    )
+    style, script = read_style(), read_script()
+    return environment.get_template("page.html.j2").render(
+        style=Markup(style),
+        script=Markup(script),
+        policy=content_security_policy(style, script),
+        sections=_sections(dumps),
+        entries=[_template_data(dump) for dump in dumps],
+        comparison=comparison,
+    )
+
+
+def _sections(dumps: Sequence[ReportedDump]) -> dict[str, str]:
+    """`SECTIONS` without collectives if no dump has any."""
+    has_collectives = any(dump.figures["collectives"] for dump in dumps)
+    return {name: SECTIONS[name] for name in SECTIONS if name != "collectives" or has_collectives}
+
+
+def _template_data(dump: ReportedDump) -> dict[str, Any]:
+    data = dump_data(dump)
+    return {
+        "dump": dump,
+        "data": data,
+        "headline": headline_bytes(data),
+        "map_data": map_data(dump),
+        "stages": [_packed(stage) for stage in dump.opened.stage_texts],
+    }
+
+
+def json_script(data: Any) -> Markup:
+    """JSON for a script element, with `<` escaped, so that no text in it can end the element."""
+    text = json.dumps(data, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def breakable(text: str) -> Markup:
+    """The text with optional line breaks for narrow columns."""
+    return Markup("<wbr>").join(escape(part) for part in _MAY_BREAK.split(text))
+
+
+def content_security_policy(style: str, script: str) -> str:
+    """Allows this page's style and script only: no network, no other script."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"style-src 'sha256-{_digest(style)}'",
+            f"script-src 'sha256-{_digest(script)}'",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+
+
+@cache
+def read_style() -> str:
+    """The page's style sheet."""
+    return _read("page.css")
+
+
+@cache
+def read_script() -> str:
+    """The page's one script."""
+    return "\n".join(_read(f"{name}.js") for name in SCRIPTS)
+
+
+def _read(name: str) -> str:
+    loader = PackageLoader("xlapipe.report", "html")
+    text, _, _ = loader.get_source(Environment(autoescape=True), name)
+    assert "</script" not in text
+    assert "</style" not in text
+    return text
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _packed(stage: StageText) -> dict[str, str]:
+    """A stage's text as gzip in base64: a tenth of the size for HLO; unpacked when it is shown."""
+    packed = gzip.compress(stage.text.encode(errors="replace"), compresslevel=6, mtime=0)
+    return {"name": stage.title, "gzip": base64.b64encode(packed).decode()}

@@ -1,0 +1,121 @@
+"""The JSON of `xlapipe show`. What a file does not contain is None."""
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+from xlapipe.dumps.dump import Dump
+from xlapipe.dumps.opened import Opened
+from xlapipe.plan import Plan
+from xlapipe.plan.donation import donations
+from xlapipe.report.collectives import collective_figures, requested_figures
+from xlapipe.report.donation import donation_figures
+from xlapipe.targets.topology import Topology
+
+
+def plan_figures(plan: Plan) -> dict[str, Any]:
+    """The JSON of a plan; bytes are ints, shapes are as XLA prints them."""
+    live = plan.live_ranges
+    return {
+        "totals": asdict(plan.totals),
+        "live_range_peak_bytes": live.live_range_peak_bytes if live is not None else None,
+        "live_range_peak_position": live.live_range_peak_position if live is not None else None,
+        "allocations": [
+            {
+                "index": allocation.index,
+                "size_bytes": allocation.size_bytes,
+                "kinds": [str(kind) for kind in allocation.kinds],
+                "parameter_number": allocation.parameter_number,
+                "color": allocation.color,
+                "values": [
+                    {
+                        "name": value.name,
+                        "offset_bytes": value.offset_bytes,
+                        "size_bytes": value.size_bytes,
+                        "shape": value.shape,
+                    }
+                    for value in allocation.values
+                ],
+            }
+            for allocation in plan.allocations
+        ],
+        "aliases": [
+            {
+                "parameter_number": alias.parameter_number,
+                "output_index": list(alias.output_index)
+                if alias.output_index is not None
+                else None,
+            }
+            for alias in plan.aliases
+        ],
+        "gemms": None
+        if plan.module is None
+        else [
+            {
+                "instruction": gemm.instruction,
+                "backend": str(gemm.backend),
+                "shapes": list(gemm.shapes),
+                "op_name": gemm.op_name,
+                "source": str(gemm.source) if gemm.source is not None else None,
+            }
+            for gemm in plan.gemms
+        ],
+        "collectives": collective_figures(plan.collectives),
+        "thunks": plan.thunk_counts,
+        "target": None,
+        "topology": None,
+        "mesh": None,
+        "tuned": None,
+        "donations": None,
+        "requested_collectives": None,
+    }
+
+
+def dump_figures(dump: Dump) -> dict[str, Any]:
+    """`plan_figures` with the contents of the manifest."""
+    manifest = dump.manifest
+    compiled, requested = _collectives_of_dump(dump)
+    return {
+        **plan_figures(dump.plan),
+        "target": manifest.target,
+        "topology": manifest.topology,
+        "mesh": dict(manifest.mesh) if manifest.mesh is not None else None,
+        "tuned": manifest.tuned,
+        "autotuning": manifest.autotuning,
+        "workload": manifest.workload,
+        "gemm_policy": manifest.gemm_policy,
+        "versions": dict(manifest.versions),
+        "options": dict(manifest.options),
+        "arguments": [asdict(leaf) for leaf in manifest.arguments],
+        "outputs": [asdict(leaf) for leaf in manifest.outputs],
+        "donations": [donation_figures(row) for row in donations(dump.program)],
+        "collectives": compiled,
+        "requested_collectives": requested,
+    }
+
+
+def opened_figures(opened: Opened) -> dict[str, Any]:
+    """The JSON of a dump of xlapipe, or of files that XLA wrote."""
+    return plan_figures(opened.plan) if opened.dump is None else dump_figures(opened.dump)
+
+
+Rows = list[dict[str, Any]] | None
+
+
+def collectives_of(opened: Opened) -> tuple[Rows, Rows]:
+    """The collectives of the compiled module and of the traced program; None if unknown."""
+    if opened.dump is None:
+        return collective_figures(opened.plan.collectives), None
+    return _collectives_of_dump(opened.dump)
+
+
+def _collectives_of_dump(dump: Dump) -> tuple[Rows, Rows]:
+    manifest = dump.manifest
+    gpus = None if manifest.topology is None else Topology.parse(manifest.topology).gpus
+    compiled = collective_figures(dump.plan.collectives, gpus)
+    return compiled, requested_figures(manifest.requested_collectives)
+
+
+def gemm_counts(plan: Plan) -> dict[str, int]:
+    """Number of GEMMs by backend."""
+    return dict(sorted(Counter(str(gemm.backend) for gemm in plan.gemms).items()))

@@ -1,0 +1,119 @@
+"""`xlapipe show` for a terminal; readable without colour."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from xlapipe.plan import AllocationKind, BufferAllocation, Plan
+from xlapipe.plan.donation import Donation
+from xlapipe.report.collectives import collective_lines
+from xlapipe.report.donation import donation_lines
+
+_MAX_ALLOCATIONS = 40
+_MAX_VALUES = 3
+
+
+def device_text(figures: Mapping[str, Any]) -> str:
+    """The target and its topology, if any: `h200 8x8`."""
+    return " ".join(filter(None, (figures["target"], figures["topology"])))
+
+
+def plan_lines(
+    name: str, figures: Mapping[str, Any], plan: Plan, donated: Sequence[Donation]
+) -> Iterator[RenderableType]:
+    """Totals, allocations with their values, aliases, donations, GEMMs, collectives and thunks.
+
+    Args:
+      figures: the JSON of the same plan.
+    """
+    yield Text(name, style="bold")
+    if figures.get("workload"):
+        versions = ", ".join(f"{key} {value}" for key, value in figures["versions"].items())
+        yield Text(
+            f"{figures['workload']} for {device_text(figures)}, GEMM policy "
+            f"{figures['gemm_policy']}, {figures['autotuning']}; {versions}"
+        )
+    yield from _total_lines(figures)
+    yield from _allocation_lines(figures, plan)
+    yield from _alias_lines(figures, plan, listed_below=bool(donated))
+    yield from map(Text, donation_lines(donated))
+    if figures["gemms"] is not None:
+        yield from _gemm_lines(figures["gemms"])
+    collectives = figures["collectives"], figures["requested_collectives"]
+    yield from map(Text, collective_lines(*collectives))
+    if figures["thunks"] is not None:
+        counts = ", ".join(f"{count} {kind}" for kind, count in figures["thunks"].items())
+        yield Text("thunks", style="bold")
+        yield Text(f"  {counts or 'none'}")
+
+
+def _total_lines(figures: Mapping[str, Any]) -> Iterator[Text]:
+    for key, value in figures["totals"].items():
+        yield Text(f"  {key:<24} {value:>18,}")
+    if figures["live_range_peak_bytes"] is not None:
+        yield Text(
+            f"  {'live_range_peak_bytes':<24} {figures['live_range_peak_bytes']:>18,}"
+            f"  at position {figures['live_range_peak_position']}"
+        )
+
+
+def _argument_paths(figures: Mapping[str, Any]) -> dict[int, str]:
+    return {leaf["parameter_number"]: leaf["path"] for leaf in figures.get("arguments", ())}
+
+
+def _allocation_lines(figures: Mapping[str, Any], plan: Plan) -> Iterator[RenderableType]:
+    table = Table(title="allocations, largest first", title_justify="left", box=None)
+    for column in ("index", "bytes"):
+        table.add_column(column, justify="right")
+    for column in ("kinds", "contents"):
+        table.add_column(column, overflow="fold")
+    paths = _argument_paths(figures)
+    ordered = sorted(
+        plan.allocations, key=lambda allocation: (-allocation.size_bytes, allocation.index)
+    )
+    for allocation in ordered[:_MAX_ALLOCATIONS]:
+        kinds = ", ".join(allocation.kinds)
+        number = allocation.parameter_number
+        if number is not None:
+            parameter = f"parameter {number} {paths.get(number, '')}".strip()
+            kinds = kinds.replace("parameter", parameter, 1)
+        row = (str(allocation.index), f"{allocation.size_bytes:,}", kinds, _contents(allocation))
+        table.add_row(*map(escape, row))
+    yield table
+    if len(ordered) > _MAX_ALLOCATIONS:
+        yield Text(f"  … and {len(ordered) - _MAX_ALLOCATIONS} smaller ones (--json lists all)")
+
+
+def _contents(allocation: BufferAllocation) -> str:
+    if allocation.is_a(AllocationKind.PARAMETER) and len(allocation.values) == 1:
+        return allocation.values[0].shape
+    ordered = sorted(allocation.values, key=lambda value: -value.size_bytes)
+    text = "; ".join(f"{value.name} {value.shape}" for value in ordered[:_MAX_VALUES])
+    return text + (f"; … {len(ordered)} values" if len(ordered) > _MAX_VALUES else "")
+
+
+def _alias_lines(figures: Mapping[str, Any], plan: Plan, *, listed_below: bool) -> Iterator[Text]:
+    """The number of aliases, and each of them unless the donations list them."""
+    yield Text(f"aliases: {len(plan.aliases) or 'none'}", style="bold")
+    if listed_below:
+        return
+    paths = _argument_paths(figures)
+    outputs = {leaf["index"]: leaf["path"] for leaf in figures.get("outputs", ())}
+    for alias in plan.aliases:
+        index, number = alias.output_index, alias.parameter_number
+        output = outputs.get(index[0]) if index else None
+        if output is None:
+            output = "an output" if index is None else f"output {list(index)}"
+        yield Text(f"  parameter {number} {paths.get(number, '')} -> {output}")
+
+
+def _gemm_lines(gemms: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+    yield Text(f"gemms: {len(gemms) or 'none'}", style="bold")
+    for gemm in gemms:
+        shapes = " × ".join(gemm["shapes"][:-1]) + f" -> {gemm['shapes'][-1]}"
+        source = gemm["source"] or ""
+        yield Text(f"  {gemm['backend']:<12} {gemm['instruction']}: {shapes}  {source}")

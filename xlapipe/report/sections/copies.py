@@ -1,0 +1,23 @@
+"""The section about copies: values that were written by only moving data."""
+
+from typing import Any
+
+from xlapipe.plan import Plan
+from xlapipe.plan.copies import find_copies
+
+
+def copies(plan: Plan) -> list[dict[str, Any]] | None:
+    """Copies, largest first; None if the dump does not contain the bodies of fusions."""
+    if plan.module is None or not plan.module.complete:
+        return None
+    return [
+        {
+            "instruction": copy.instruction,
+            "value": copy.value,
+            "copied_bytes": copy.copied_bytes,
+            "allocation": copy.allocation,
+            "op_name": copy.op_name,
+            "source": str(copy.source) if copy.source is not None else None,
+        }
+        for copy in find_copies(plan)
+    ]

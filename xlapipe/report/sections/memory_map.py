@@ -1,0 +1,50 @@
+"""The section with the memory map: roles, live ranges and names of all values, for its script.
+
+Values are in the order of `figures["allocations"][i]["values"]`, with one column per property; each
+text is stored once, since a model of 28 layers has some thousand values.
+"""
+
+from typing import Any
+
+from xlapipe.plan.occupancy import Role
+from xlapipe.report.reported_dump import ReportedDump
+
+ROLES = tuple(str(role) for role in Role)
+
+
+def map_data(dump: ReportedDump) -> dict[str, Any]:
+    """The values of a plan in columns, and the bytes in use (`occupied`) at each position.
+
+    `start` and `end` are -1 for a value without a live range.
+    """
+    plan, occupancy = dump.plan, dump.peak.occupancy
+    strings: dict[str, int] = {"": 0}
+    columns: dict[str, list[int]] = {
+        name: [] for name in ("role", "start", "end", "label", "opcode", "op_name", "source")
+    }
+
+    def intern(text: object) -> int:
+        return strings.setdefault(str(text) if text is not None else "", len(strings))
+
+    for allocation in plan.allocations:
+        for value in allocation.values:
+            live = occupancy.alive.get(value.name)
+            defining = plan.instructions.get(value.instruction)
+            role = occupancy.role(allocation, value)
+            columns["role"].append(ROLES.index(role))
+            columns["start"].append(live.start if live is not None else -1)
+            columns["end"].append(live.end if live is not None else -1)
+            columns["label"].append(intern(dump.labels.value(allocation, value, role)))
+            columns["opcode"].append(intern(defining.opcode if defining else None))
+            columns["op_name"].append(intern(defining.op_name if defining else None))
+            columns["source"].append(intern(plan.nearest_source(value.instruction)))
+    live_ranges = plan.live_ranges
+    return {
+        "roles": ROLES,
+        "last_position": occupancy.last_position,
+        "peak_position": occupancy.peak_position,
+        "schedule": live_ranges.schedule if live_ranges is not None else (),
+        "occupied": occupancy.occupied_bytes,
+        "strings": list(strings),
+        "values": columns,
+    }

@@ -1,0 +1,222 @@
+"""The sections about the peak and the arenas: contents by name, by source line, by arena."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from xlapipe.plan import AllocationKind, BufferAllocation
+from xlapipe.plan.occupancy import CountedValue, Gap, Occupancy, Role
+from xlapipe.report.labels import Labels, pattern_of
+
+NO_SOURCE = "no source line"
+
+
+@dataclass(frozen=True, slots=True)
+class PeakValue:
+    """One value alive at the peak.
+
+    Attributes:
+      counted_bytes: its bytes minus those already counted for an overlapping value.
+      source: the line that computes it or, for an argument, first reads it.
+    """
+
+    label: str
+    value: str
+    allocation: int
+    counted_bytes: int
+    size_bytes: int
+    shape: str
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PeakGroup:
+    """Values that differ only by a number in their names, e.g. one leaf of every layer."""
+
+    label: str
+    role: Role
+    counted_bytes: int
+    sources: tuple[str, ...]
+    values: tuple[PeakValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """Bytes at the peak by the source line that reads an argument or computes another value."""
+
+    source: str
+    argument_bytes: int
+    made_bytes: int
+    values: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Of arguments and of values that it computes."""
+        return self.argument_bytes + self.made_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """An allocation with several values, whose memory is reused over time.
+
+    Attributes:
+      values: the number of values.
+      occupied_at_peak_bytes: in use at the peak of the whole plan; None without live ranges.
+      gaps_at_peak: unused bytes at that position.
+      never_used_bytes: unused at every position.
+      fullest_position: first position with the most bytes in use; None without live ranges.
+      fullest_bytes: in use at that position.
+      groups_at_fullest: its contents at that position, largest first; they determine its size.
+    """
+
+    allocation: int
+    kinds: tuple[str, ...]
+    size_bytes: int
+    values: int
+    occupied_at_peak_bytes: int | None
+    gaps_at_peak: tuple[Gap, ...]
+    never_used_bytes: int
+    fullest_position: int | None
+    fullest_bytes: int | None
+    groups_at_fullest: tuple[PeakGroup, ...]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The contents of memory at the position where most bytes are in use.
+
+    `total_allocation_bytes` = `occupied_bytes` + `idle_bytes` + `thread_local_bytes`.
+
+    Args:
+      occupancy: without live ranges there is no position, and every value is counted.
+    """
+
+    occupancy: Occupancy
+    labels: Labels
+
+    @property
+    def position(self) -> int | None:
+        """The schedule position; None without live ranges."""
+        return self.occupancy.peak_position
+
+    @cached_property
+    def instruction(self) -> str | None:
+        """The instruction at the peak; None after the last one, or if unknown."""
+        live = self.occupancy.plan.live_ranges
+        if live is None or self.position is None or self.position >= len(live.schedule):
+            return None
+        return live.schedule[self.position]
+
+    @cached_property
+    def contents(self) -> tuple[CountedValue, ...]:
+        """The values alive at the peak."""
+        return self.occupancy.contents(self.position)
+
+    @cached_property
+    def occupied_bytes(self) -> int:
+        """Bytes in use at the peak."""
+        return sum(held.counted_bytes for held in self.contents)
+
+    @property
+    def idle_bytes(self) -> int:
+        """Reserved in device memory, but not in use at this position."""
+        totals = self.occupancy.plan.totals
+        return totals.total_allocation_bytes - totals.thread_local_bytes - self.occupied_bytes
+
+    @cached_property
+    def groups(self) -> tuple[PeakGroup, ...]:
+        """Contents by name, largest first; their bytes add up to `occupied_bytes`."""
+        return self._grouped(self.contents)
+
+    @cached_property
+    def by_source(self) -> tuple[SourceRow, ...]:
+        """Contents by source line, largest first; their bytes add up to `occupied_bytes`."""
+        read_bytes: Counter[str] = Counter()
+        made_bytes: Counter[str] = Counter()
+        count: Counter[str] = Counter()
+        for group in self.groups:
+            is_argument = group.role in (Role.PARAMETER, Role.ALIAS)
+            by_source = read_bytes if is_argument else made_bytes
+            for value in group.values:
+                source = value.source or NO_SOURCE
+                by_source[source] += value.counted_bytes
+                count[source] += 1
+        rows = [
+            SourceRow(source, read_bytes[source], made_bytes[source], values)
+            for source, values in count.items()
+        ]
+        return tuple(sorted(rows, key=lambda row: (-row.total_bytes, row.source)))
+
+    @cached_property
+    def arenas(self) -> tuple[Arena, ...]:
+        """Allocations with several values, and all temporary ones; largest first."""
+        allocations = self.occupancy.plan.allocations
+        arenas = [self._arena(allocation) for allocation in allocations if _is_arena(allocation)]
+        return tuple(sorted(arenas, key=lambda arena: (-arena.size_bytes, arena.allocation)))
+
+    def _grouped(self, contents: Iterable[CountedValue]) -> tuple[PeakGroup, ...]:
+        gathered: dict[tuple[Role, str, str], list[PeakValue]] = {}
+        for held in contents:
+            value = self._value(held)
+            made = held.role in (Role.OUTPUT, Role.TEMP)
+            key = held.role, pattern_of(value.label), (value.source or "") if made else ""
+            gathered.setdefault(key, []).append(value)
+        groups = [_group(key[0], key[1], values) for key, values in gathered.items()]
+        return tuple(
+            sorted(groups, key=lambda group: (-group.counted_bytes, group.role, group.label))
+        )
+
+    def _value(self, held: CountedValue) -> PeakValue:
+        source = self.occupancy.plan.nearest_source(held.value.instruction)
+        return PeakValue(
+            label=self.labels.value(held.allocation, held.value, held.role),
+            value=held.value.name,
+            allocation=held.allocation.index,
+            counted_bytes=held.counted_bytes,
+            size_bytes=held.value.size_bytes,
+            shape=held.value.shape,
+            source=str(source) if source is not None else None,
+        )
+
+    def _arena(self, allocation: BufferAllocation) -> Arena:
+        position = self.position
+        gaps = self.occupancy.gaps(allocation, position) if position is not None else ()
+        idle = sum(gap.size_bytes for gap in gaps)
+        never = self.occupancy.gaps(allocation, None)
+        fullest = self.occupancy.fullest(allocation)
+        at_fullest = self.occupancy.contents_of(allocation, fullest[0] if fullest else None)
+        return Arena(
+            allocation=allocation.index,
+            kinds=tuple(str(kind) for kind in allocation.kinds),
+            size_bytes=allocation.size_bytes,
+            values=len(allocation.values),
+            occupied_at_peak_bytes=allocation.size_bytes - idle if position is not None else None,
+            gaps_at_peak=gaps,
+            never_used_bytes=sum(gap.size_bytes for gap in never),
+            fullest_position=fullest[0] if fullest else None,
+            fullest_bytes=fullest[1] if fullest else None,
+            groups_at_fullest=self._grouped(at_fullest),
+        )
+
+
+def _group(role: Role, pattern: str, values: list[PeakValue]) -> PeakGroup:
+    sources = dict.fromkeys(value.source for value in values if value.source is not None)
+    return PeakGroup(
+        label=values[0].label if len({value.label for value in values}) == 1 else pattern,
+        role=role,
+        counted_bytes=_counted(values),
+        sources=tuple(sources),
+        values=tuple(values),
+    )
+
+
+def _counted(values: Iterable[PeakValue]) -> int:
+    return sum(value.counted_bytes for value in values)
+
+
+def _is_arena(allocation: BufferAllocation) -> bool:
+    if allocation.is_a(AllocationKind.THREAD_LOCAL) or allocation.is_a(AllocationKind.CONSTANT):
+        return False
+    places = {(value.offset_bytes, value.size_bytes) for value in allocation.values}
+    return len(places) > 1 or allocation.is_a(AllocationKind.PREALLOCATED_TEMP)

@@ -1,0 +1,31 @@
+"""Tables of plain text with aligned columns."""
+
+from collections.abc import Collection, Sequence
+
+
+def column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """The length of the longest cell of each column."""
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def aligned_row(row: Sequence[str], widths: Sequence[int], right: Collection[int] = ()) -> str:
+    """One line of a table.
+
+    Args:
+      right: indices of the columns to align right.
+    """
+    cells = (
+        cell.rjust(width) if index in right else cell.ljust(width)
+        for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+    )
+    return "  ".join(cells).rstrip()
+
+
+def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """A table line by line.
+
+    >>> aligned_rows([("name", "bytes"), ("a", "1,024")], right={1})
+    ['name  bytes', 'a     1,024']
+    """
+    widths = column_widths(rows) if rows else []
+    return [aligned_row(row, widths, right) for row in rows]
