@@ -158,7 +158,7 @@ def _edited(old: str, new: str) -> bytes:
         (_edited('"CUDA"', '"ROCM"'), "for platform 'CUDA', found 'ROCM'"),
         (
             _edited("cuda_compute_capability", "rocm_compute_capability"),
-            "for platform 'CUDA', found 'ROCM'",
+            "found rocm_compute_capability",
         ),
     ],
 )
