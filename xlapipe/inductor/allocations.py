@@ -226,7 +226,7 @@ class Replay:
             kinds.append(AllocationKind.PARAMETER)
         if storage.constant:
             kinds.append(AllocationKind.CONSTANT)
-        if storage.live_out or (storage.argument and storage.mutated):
+        if storage.live_out or (storage.argument and storage.held and storage.mutated):
             kinds.append(AllocationKind.MAYBE_LIVE_OUT)
         values = (
             LogicalBuffer(

@@ -69,7 +69,8 @@ def plan_of_wrapper(
     kernels = tuple(
         replace(kernel, source=sources.get(kernel.position)) for kernel in replayed.replay.kernels
     )
-    collectives = tuple(wrapper_collectives(replayed.launches, kernels, sources))
+    returned = {tensor.storage for _, tensor in replayed.returned if tensor is not None}
+    collectives = tuple(wrapper_collectives(replayed.launches, kernels, returned, sources))
     findings = (*wrapper_findings(replayed, sources), *_unused(collectives, kernels))
     only = ir_facts(ir) if ir is not None else InductorOnly()
     resized = tuple(
@@ -170,7 +171,7 @@ def _arguments(replayed: Replayed, index: Mapping[int, int]) -> Iterator[Inducto
             number=number,
             name=argument.name,
             layout=layout,
-            size_bytes=layout.element_bytes if layout is not None else None,
+            size_bytes=layout.element_bytes if layout is not None else storage.size_bytes,
             given_away=argument.given,
             mutated=storage.mutated,
             allocation=index.get(tensor.storage),

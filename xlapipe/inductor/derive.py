@@ -17,6 +17,7 @@ the arguments that the caller gives away are not in the IR, so that the result i
 from collections.abc import Iterator, Mapping
 
 from xlapipe.inductor.allocations import Replay, Tensor
+from xlapipe.inductor.argument_sizes import sizes_from_products
 from xlapipe.inductor.inductor_plan import Kernel, KernelKind, UnknownAllocation
 from xlapipe.inductor.ir_graph import IrGraph, read_names
 from xlapipe.inductor.ir_nodes import IrBuffer, IrNode
@@ -41,6 +42,7 @@ class _Deriver:
     def __init__(self, graph: IrGraph, layouts: Mapping[str, Layout]) -> None:
         self._graph = graph
         self._layouts = {**layouts, **graph.layouts}
+        self._sizes = sizes_from_products(graph)
         self._replay = Replay()
         self._replayed = Replayed(self._replay)
         self._tensors: dict[str, Tensor] = {}
@@ -74,7 +76,7 @@ class _Deriver:
 
     def _argument(self, name: str) -> None:
         layout = self._layouts.get(name)
-        size = layout.element_bytes if layout is not None else None
+        size = layout.element_bytes if layout is not None else self._sizes.get(name)
         on_device = layout is None or layout.on_device
         storage = self._replay.allocate(
             name, size, 1, argument=True, held=True, on_device=on_device
@@ -105,8 +107,9 @@ class _Deriver:
             tensor = self._tensors.pop(name)
             self._replay.release(tensor.storage, node.line)
 
-    def _define(self, at: int, leaf: IrNode, buffer: IrBuffer) -> None:
-        graph, name = self._graph, buffer.name
+    def _define(self, at: int, leaf: IrNode, made: IrBuffer) -> None:
+        graph, name = self._graph, made.name
+        buffer = graph.buffers[name]
         home = graph.memory_of(name)
         if home != name:
             if buffer.mutations and home in self._tensors:

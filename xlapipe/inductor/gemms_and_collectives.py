@@ -1,7 +1,7 @@
 """Matrix products, convolutions and collectives among the launches of a wrapper or of IR."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from xlapipe.inductor.inductor_plan import InductorCollective, Kernel, KernelKind
 from xlapipe.inductor.ir_graph import IrGraph
@@ -96,9 +96,16 @@ def _device(graph: IrGraph, leaf: IrNode) -> str:
 
 
 def wrapper_collectives(
-    launches: Sequence[Launch], kernels: Sequence[Kernel], sources: Mapping[int, SourceLine]
+    launches: Sequence[Launch],
+    kernels: Sequence[Kernel],
+    returned: Set[int],
+    sources: Mapping[int, SourceLine],
 ) -> Iterator[InductorCollective]:
-    """Collectives in the order of their launches."""
+    """Collectives in the order of their launches.
+
+    Args:
+      returned: storages that the call returns.
+    """
     for at, launch in enumerate(launches):
         kind = collective_kind(launch.operator)
         if kind is None:
@@ -120,7 +127,7 @@ def wrapper_collectives(
             overlapped_by=tuple(
                 kernel.name for kernel in kernels[at + 1 : last] if kernel.kind not in _WORKING
             ),
-            used=_used(launches, at, storages),
+            used=_used(launches, at, storages) or bool(storages & returned),
             source=sources.get(launch.position),
         )
 

@@ -177,7 +177,7 @@ def _of_text(path: Path, source: SourceText) -> tuple[GraphFiles, ...]:
     graphs = sum(section.kind == "graph" for section in sections)
     found = f"{graphs} AOT graphs without either" if graphs else "neither"
     raise DumpError(
-        f"{path}: expected wrapper code or IR of torch Inductor, found {found}; fix: log with "
+        f"{path}:1: expected wrapper code or IR of torch Inductor, found {found}; fix: log with "
         "TORCH_LOGS=output_code, or set TORCH_COMPILE_DEBUG=1"
     )
 

@@ -1,7 +1,7 @@
 """Questions about the nodes of an IR dump: what is one memory, what is read, what is allocated."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xlapipe.inductor.ir_nodes import OUTPUT, Dependency, IrBuffer, IrNode
@@ -25,8 +25,19 @@ class IrGraph:
 
     @cached_property
     def buffers(self) -> dict[str, IrBuffer]:
-        """Buffers by name."""
-        return {buffer.name: buffer for leaf in self.leaves for buffer in leaf.outputs}
+        """Buffers by name, with the layout that another node prints if their own does not."""
+        return {
+            buffer.name: buffer
+            if buffer.layout is not None or buffer.layout_kind is not None
+            else replace(buffer, layout=self._printed_layouts.get(buffer.name))
+            for leaf in self.leaves
+            for buffer in leaf.outputs
+        }
+
+    @cached_property
+    def _printed_layouts(self) -> dict[str, Layout]:
+        """Layouts of `buf0_layout = …`, which a node prints for what it reads and writes."""
+        return {name: layout for leaf in self.leaves for name, layout in leaf.layouts.items()}
 
     @cached_property
     def definer(self) -> dict[str, IrNode]:
@@ -43,9 +54,7 @@ class IrGraph:
     @cached_property
     def layouts(self) -> dict[str, Layout]:
         """Layouts of buffers and of the arguments whose layout the dump prints."""
-        found: dict[str, Layout] = {}
-        for leaf in self.leaves:
-            found.update(leaf.layouts)
+        found = dict(self._printed_layouts)
         for buffer in self.buffers.values():
             if buffer.layout is not None:
                 found[buffer.name] = buffer.layout

@@ -64,11 +64,21 @@ def _is_backward(plan: InductorPlan) -> bool:
 
 
 def _read(path: Path, graphs: Sequence["_Graph"]) -> tuple[InductorPlan, ...]:
-    others = graphs
+    links = _links(graphs)
     if len(graphs) == 1 and graphs[0].kind == GraphKind.BACKWARD and graphs[0].code is not None:
-        others = (*graphs, *(_Graph(files) for files in beside(graphs[0].files, path)))
-    links = _links(others)
+        links = _links_beside(graphs[0], path)
     return tuple(_plan(graph, links) for graph in graphs)
+
+
+def _links_beside(backward: "_Graph", path: Path) -> dict[int, tuple["_Graph", Link]]:
+    """The forward graph in a folder next to that of a lone backward graph.
+
+    It was not asked for, so that damage to its files is no reason to refuse the backward graph.
+    """
+    try:
+        return _links((backward, *(_Graph(files) for files in beside(backward.files, path))))
+    except DumpError:
+        return {}
 
 
 class _Graph:

@@ -61,6 +61,7 @@ def graph_figures(plan: InductorPlan) -> dict[str, Any]:
             "position": plan.peak_position,
             "kernel": _kernel_at(plan, plan.peak_position),
             "line": plan.peak_line,
+            "lower_bound": bool(totals.unknown_allocations),
             "held": [allocation.index for allocation in plan.held_at_peak],
         },
         "measured": _measured(plan),

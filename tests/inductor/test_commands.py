@@ -1,0 +1,125 @@
+"""`show`, `report` and `check` on dumps of Inductor, as people run them."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.inductor import written
+from tests.inductor.test_wrapper import folder_of
+from tests.reading.dumps import DATA
+from xlapipe.cli import main
+
+
+@pytest.fixture
+def ir(tmp_path: Path) -> Path:
+    path = tmp_path / "dump.txt.gz"
+    path.write_bytes(gzip.compress(written.IR_FUSED.encode()))
+    return path
+
+
+def test_show_prints_totals_findings_and_how_exact(
+    ir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(ir)]) == 0
+    printed = capsys.readouterr().out
+    assert "derived from IR, not exact" in printed
+    assert "own_peak_bytes                            576" in printed
+    assert "duplicate stores: 1, 128 B" in printed
+    assert "reads of memory that nothing wrote: 1, 64 B" in printed
+    assert "calls that hide bytes: 1" in printed
+
+
+def test_show_json(ir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--json", str(ir)]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    totals = figures["totals"]
+    assert totals["own_peak_bytes"] == 576
+    assert totals["output_bytes"] == 320
+    assert totals["argument_bytes"] is None
+    assert totals["unknown_allocations"] == 1
+    assert figures["own_peak"]["lower_bound"]
+    assert figures["exact"] is False
+    assert [finding["kind"] for finding in figures["findings"]] == [
+        "duplicate_store",
+        "uninitialised_read",
+        "never_read",
+    ]
+    assert figures["graphs"][0]["totals"] == totals
+
+
+def test_show_json_of_several_graphs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--json", str(folder_of(tmp_path))]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert [graph["kind"] for graph in figures["graphs"]] == ["forward", "backward"]
+    # 512 B of the forward graph, then the gradient of 512 B while the saved relu is still there.
+    assert figures["totals"]["own_peak_bytes"] == 1024
+    assert figures["totals"]["end_bytes"] == 512 + 256
+    assert figures["totals"]["output_bytes"] == 256 + 512
+    (gemm,) = figures["graphs"][0]["gemms"]
+    assert gemm["backend"] == "cublas"
+    assert gemm["source"] == "net.py:7"
+
+
+def test_check_compares_with_the_measurement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(
+        tmp_path,
+        forward={"requested_before": 0, "requested_peak": 512, "requested_after": 512},
+    )
+    assert main(["check", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "ok    forward0: own peak as measured: 512 B measured, 512 B planned" in printed
+    assert "2 of 2 expectations hold" in printed
+
+
+def test_check_fails_where_nothing_hides_the_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(tmp_path, forward={"requested_before": 0, "requested_peak": 640})
+    assert main(["check", "--json", str(folder)]) == 1
+    (checked,) = json.loads(capsys.readouterr().out)
+    assert not checked["holds"]
+    (violation,) = checked["findings"][0]["violations"]
+    assert violation["found"] == "512 B, -128 B"
+
+
+def test_report_as_text_and_as_a_page(
+    tmp_path: Path, ir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "--text", str(ir)]) == 0
+    text = capsys.readouterr().out
+    assert "### held at the peak: 576 B" in text
+    assert "| op2  | " in text
+    page = tmp_path / "report.html"
+    assert main(["report", "--out", str(page), str(ir)]) == 0
+    html = page.read_text()
+    assert "duplicate stores: 1, 128 B" in html
+    assert "<script" not in html
+    assert "Content-Security-Policy" in html
+
+
+def test_report_of_two_compilers_is_refused(ir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(ir), str(DATA / "jaxlib-0.9.2" / "step")]) == 2
+    assert "expected dumps of one compiler" in capsys.readouterr().err
+
+
+def test_diff_names_the_commands_that_read_inductor(
+    ir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diff", str(ir), str(ir)]) == 2
+    assert "found one of torch Inductor" in capsys.readouterr().err
+
+
+def test_reading_imports_neither_jax_nor_torch(ir: Path) -> None:
+    code = (
+        "import sys; from xlapipe.cli import main; "
+        f"main(['show', {str(ir)!r}]); main(['check', {str(ir)!r}]); "
+        f"main(['report', '--text', {str(ir)!r}]); "
+        "assert not {'jax', 'jaxlib', 'torch', 'numpy'} & set(sys.modules), sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
