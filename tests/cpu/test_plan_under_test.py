@@ -24,9 +24,10 @@ from tests.cpu import broken
 from xlapipe import Workload
 from xlapipe.compiling import dump_cache as cache
 from xlapipe.compiling.dump_cache import DumpCache, cache_key
-from xlapipe.compiling.pipeline import make_dump
+from xlapipe.compiling.pipeline import CompiledDump, make_dump
 from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.manifest import MANIFEST
+from xlapipe.dumps.normal_plan import read_normal_form
 from xlapipe.errors import DumpError, TargetError, WorkloadError, XlapipeError
 from xlapipe.expect import NoCopyAbove, ParameterBytes, TempAtMost
 from xlapipe.lowering.in_process import lower_in_test, same_buffers
@@ -333,11 +334,12 @@ def compiled(good: PlanUnderTest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     files.pop(MANIFEST)
     calls: list[int] = []
 
-    def slow(*_: Any) -> Any:
+    def slow(*_: Any) -> CompiledDump:
         calls.append(1)
         time.sleep(0.2)
         # As after a compile: the digests are added on writing.
-        return replace(good.dump, manifest=replace(good.dump.manifest, files={})), None, files, {}
+        dump = replace(good.dump, manifest=replace(good.dump.manifest, files={}))
+        return CompiledDump(dump, read_normal_form(dump.path), files, {})
 
     monkeypatch.setattr(cache, "compile_dump", slow)
     return calls

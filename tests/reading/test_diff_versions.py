@@ -1,4 +1,4 @@
-"""Environments of other jax versions: made once, complete or made again, one clear error."""
+"""Environments with other versions of jax: made once, again if incomplete, and their errors."""
 
 import os
 import sys
@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.compiling import jax_environments as versions
+from xlapipe.compiling import jax_environments
 from xlapipe.compiling.jax_environments import python_with_jax
 from xlapipe.errors import XlapipeError
 
-# Stands for uv: it makes what uv makes, and writes down what it was asked for.
+# Replaces uv: makes the same files without installing, and writes its arguments to a log.
 UV = """#!/bin/sh
 [ "$1" = --version ] || echo "$@" >>"$UV_LOG"
 case $1 in
@@ -23,7 +23,7 @@ esac
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The log of a uv that installs nothing; the cache is an empty folder."""
+    """The log of the replaced uv; the cache is an empty folder."""
     commands = tmp_path / "bin"
     commands.mkdir()
     (commands / "uv").write_text(UV)
@@ -36,46 +36,46 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "log"
 
 
-def asked(log: Path) -> list[str]:
+def commands_in(log: Path) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
 def quiet(_: str) -> None:
-    """Says nothing."""
+    """Ignores the message."""
 
 
-def test_an_environment_is_made_once_from_the_pins(log: Path, tmp_path: Path) -> None:
-    told: list[str] = []
-    python = python_with_jax("0.10.2", say=told.append)
+def test_an_environment_is_made_once_with_the_pins(log: Path, tmp_path: Path) -> None:
+    messages: list[str] = []
+    python = python_with_jax("0.10.2", say=messages.append)
     assert python.exists()
     assert python.is_relative_to(tmp_path / "cache" / "xlapipe" / "environments")
-    assert [line.split()[0] for line in asked(log)] == ["venv", "pip"]
-    assert "--no-python-downloads" in asked(log)[0]
-    install = asked(log)[1].split()
+    assert [line.split()[0] for line in commands_in(log)] == ["venv", "pip"]
+    assert "--no-python-downloads" in commands_in(log)[0]
+    install = commands_in(log)[1].split()
     assert {"jax==0.10.2", "jaxlib==0.10.2", "jax-cuda13-plugin==0.10.2"} <= set(install)
     assert install[install.index("--constraint") + 1].endswith("requirements/jax-0.10.2.txt")
-    assert [text.split(" into ")[0] for text in told] == ["installing jax 0.10.2"]
+    assert [text.split(" into ")[0] for text in messages] == ["installing jax 0.10.2"]
 
-    assert python_with_jax("0.10.2", say=told.append) == python
-    assert len(asked(log)) == 2
-    assert len(told) == 1
+    assert python_with_jax("0.10.2", say=messages.append) == python
+    assert len(commands_in(log)) == 2
+    assert len(messages) == 1
 
 
-def test_a_version_without_pins_is_installed_by_its_number(log: Path) -> None:
+def test_a_version_without_pins_is_installed_without_constraints(log: Path) -> None:
     python_with_jax("0.10.99", say=quiet)
-    assert "--constraint" not in asked(log)[1]
-    assert "jax==0.10.99" in asked(log)[1]
+    assert "--constraint" not in commands_in(log)[1]
+    assert "jax==0.10.99" in commands_in(log)[1]
 
 
 def test_an_incomplete_environment_is_made_again(log: Path) -> None:
     python = python_with_jax("0.10.2", say=quiet)
     folder = python.parent.parent
     (folder / ".complete").unlink()
-    (folder / "half").write_text("an interrupted installation")
+    (folder / "partial").write_text("an interrupted installation")
     assert python_with_jax("0.10.2", say=quiet) == python
-    assert not (folder / "half").exists()
+    assert not (folder / "partial").exists()
     assert (folder / ".complete").is_file()
-    assert len(asked(log)) == 4
+    assert len(commands_in(log)) == 4
 
 
 def test_a_failed_installation_is_one_error_and_leaves_no_stamp(
@@ -90,7 +90,7 @@ def test_a_failed_installation_is_one_error_and_leaves_no_stamp(
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("xlapipe: error: jax 0.10.99 cannot be installed: uv failed")
     assert "dns error: no such host" in message
-    assert "package index" in message
+    assert "fix: check that the package index" in message
     assert not list(tmp_path.rglob(".complete"))
     monkeypatch.setenv("UV_FAILS", "")
     assert python_with_jax("0.10.99", say=quiet).exists()
@@ -100,30 +100,30 @@ def test_without_uv_pip_installs(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bin" / "uv").unlink()
-    made: list[list[str]] = []
-    monkeypatch.setattr(versions, "_run", lambda command, version: made.append(command))
-    # Nothing makes the folder for the stamp here.
+    run: list[list[str]] = []
+    monkeypatch.setattr(jax_environments, "_run", lambda command, version: run.append(command))
+    # Without a real installation there is no folder for the stamp.
     with pytest.raises(XlapipeError):
         python_with_jax("0.10.2", say=quiet)
-    assert made[0][1:4] == ["-I", "-m", "venv"]
-    assert made[1][1:4] == ["-m", "pip", "install"]
-    assert asked(log) == []
+    assert run[0][1:4] == ["-I", "-m", "venv"]
+    assert run[1][1:4] == ["-m", "pip", "install"]
+    assert commands_in(log) == []
 
 
 def test_a_cache_that_cannot_be_written_is_refused(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(XlapipeError, match=r"file/xlapipe/environments.*set XDG_CACHE_HOME"):
+    with pytest.raises(XlapipeError, match=r"file/xlapipe/environments.*fix: set XDG_CACHE_HOME"):
         python_with_jax("0.10.2", say=quiet)
-    assert asked(log) == []
+    assert commands_in(log) == []
 
 
-def test_a_python_that_is_too_old_for_a_jax_is_replaced_or_refused(
+def test_another_python_on_path_replaces_one_that_is_too_old(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions.sys, "version_info", (3, 11, 7, "final", 0))
+    monkeypatch.setattr(jax_environments.sys, "version_info", (3, 11, 7, "final", 0))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(XlapipeError, match=r"jax 0\.11\.2 needs Python 3\.12 or newer"):
         python_with_jax("0.11.2", say=quiet)
@@ -132,4 +132,4 @@ def test_a_python_that_is_too_old_for_a_jax_is_replaced_or_refused(
     newer.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin")
     python_with_jax("0.11.2", say=quiet)
-    assert str(newer) in asked(log)[0]
+    assert str(newer) in commands_in(log)[0]

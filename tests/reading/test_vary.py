@@ -1,8 +1,8 @@
-"""The grid of `--vary`: what it stands for, and what is refused."""
+"""`--vary`: the combinations that it makes, and the errors of invalid text."""
 
 import pytest
 
-from xlapipe.compiling.sweep import MOST_COMBINATIONS, Axis, combinations
+from xlapipe.compiling.sweep import MAX_COMBINATIONS, Axis, combinations
 from xlapipe.errors import WorkloadError, XlapipeError
 
 
@@ -21,59 +21,61 @@ def test_values_are_literals() -> None:
     "text",
     ["batch", "batch=", "=1", "batch=a", "b-c=1", "batch=1;2", "batch=f(1)", "a=" + "(" * 999],
 )
-def test_other_text_is_refused_with_an_example(text: str) -> None:
+def test_invalid_text_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(XlapipeError, match=r"--vary .*expected a parameter's name and literals"):
         Axis.parse(text)
 
 
 def test_a_value_given_twice_is_refused() -> None:
-    with pytest.raises(XlapipeError, match="names a value twice"):
+    with pytest.raises(XlapipeError, match="holds a value twice"):
         Axis.parse("batch=8,1,8")
-    with pytest.raises(XlapipeError, match="names a value twice"):
+    with pytest.raises(XlapipeError, match="holds a value twice"):
         Axis.parse("flag=1,True")
 
 
-def test_the_grid_has_the_last_axis_fastest_and_keeps_given_arguments() -> None:
-    found = combinations("m:step(size='32b')", axes("batch=1,8", "seq=2,4"))
-    assert [str(each) for each in found] == [
+def test_the_last_axis_varies_fastest_and_other_arguments_are_kept() -> None:
+    points = combinations("m:step(size='32b')", axes("batch=1,8", "seq=2,4"))
+    assert [str(point) for point in points] == [
         "batch=1, seq=2",
         "batch=1, seq=4",
         "batch=8, seq=2",
         "batch=8, seq=4",
     ]
-    assert str(found[2].reference) == "m:step(size='32b', batch=8, seq=2)"
-    assert found[2].values == {"batch": 8, "seq": 2}
+    assert str(points[2].reference) == "m:step(size='32b', batch=8, seq=2)"
+    assert points[2].values == {"batch": 8, "seq": 2}
 
 
 def test_without_an_axis_there_is_one_combination() -> None:
-    (found,) = combinations("m:step", [])
-    assert (str(found), str(found.reference)) == ("", "m:step")
+    (point,) = combinations("m:step", [])
+    assert (str(point), str(point.reference)) == ("", "m:step")
 
 
 @pytest.mark.parametrize(
     ("workload", "texts", "expected"),
     [
         ("m:step", ["batch=1", "batch=2"], "--vary batch: given twice"),
-        ("m:step(batch=4)", ["batch=1"], "gives batch=4 already"),
+        ("m:step(batch=4)", ["batch=1"], "already gives batch=4"),
         (
             "m:step",
             [f"a={','.join(map(str, range(40)))}"] * 1
-            + ["b=" + ",".join(map(str, range(MOST_COMBINATIONS // 40 + 1)))],
-            "combinations; at most",
+            + ["b=" + ",".join(map(str, range(MAX_COMBINATIONS // 40 + 1)))],
+            "combinations, expected at most",
         ),
     ],
 )
-def test_grids_of_no_sense_are_refused(workload: str, texts: list[str], expected: str) -> None:
+def test_invalid_combinations_of_axes_are_refused(
+    workload: str, texts: list[str], expected: str
+) -> None:
     with pytest.raises(XlapipeError, match=expected):
         combinations(workload, axes(*texts))
 
 
-def test_an_unknown_workload_is_named_as_it_was_written() -> None:
+def test_the_error_of_an_unknown_workload_has_the_name_as_given() -> None:
     with pytest.raises(WorkloadError, match="unknown workload 'qwen3-trian'"):
         combinations("qwen3-trian", axes("batch=1"))
 
 
-def test_numbers_are_ranked_by_size_and_others_as_listed() -> None:
+def test_numbers_are_ranked_by_size_and_other_values_in_the_order_given() -> None:
     numbers, names = Axis.parse("batch=64,1,8"), Axis.parse("size='large','small'")
     assert sorted(numbers.values, key=numbers.rank) == [1, 8, 64]
     assert sorted(names.values, key=names.rank) == ["large", "small"]

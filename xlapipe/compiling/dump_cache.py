@@ -1,6 +1,6 @@
-"""Dumps kept by content, so that what has not changed is not compiled again.
+"""A cache of dumps, so that a program that has not changed is not compiled again.
 
-A key covers everything that a plan depends on: the lowered module with its source lines, names of
+A key is a digest of all that a plan depends on: the lowered module with its source lines, names of
 leaves, target, options, autotune lock, versions, and the folder that paths are relative to.
 """
 
@@ -25,16 +25,17 @@ from xlapipe.dumps.normal_plan import FORM_VERSION
 from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.lowering.lowered_program import LoweredProgram
 
-_KEPT_SECONDS = 30 * 24 * 3600
+# Unused dumps are removed after this time, so that the cache does not grow without limit.
+_UNUSED_SECONDS = 30 * 24 * 3600
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedDump:
     """A dump in the cache.
 
     Attributes:
-      key: of its content.
-      compiled: False if it was there before.
+      key: digest of what its plan depends on.
+      compiled: True if it was compiled now, False if the cache held it.
     """
 
     dump: Dump
@@ -44,7 +45,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class DumpCache:
-    """A folder of dumps by key; several processes may use it at once.
+    """A folder of dumps by key; several processes may use it at the same time.
 
     Attributes:
       fix: what to do if the folder cannot be written, for messages.
@@ -53,10 +54,13 @@ class DumpCache:
     folder: Path
     fix: str
 
-    def dump_of(self, job: Job, program: LoweredProgram, *, folder: Path) -> Kept:
+    def dump_of(self, job: Job, program: LoweredProgram, *, folder: Path) -> CachedDump:
         """The dump of `program`, compiled if the cache does not hold it.
 
-        Of several processes that ask for one dump at a time, one compiles and the others wait.
+        If several processes need the same dump, one compiles it and the others wait.
+
+        Args:
+          folder: where the child runs, and what source paths are relative to.
 
         Raises:
           XlapipeError: as `compile_workload`, or the cache cannot be written.
@@ -64,23 +68,22 @@ class DumpCache:
         job = replace(job, program=program)
         key = cache_key(job, program, folder)
         path = self.folder / key
-        found = _read(path)
-        if found is not None:
-            with suppress(OSError):  # a cache that may only be read serves as well
+        dump = _read(path)
+        if dump is not None:
+            with suppress(OSError):  # the cache may be read-only
                 os.utime(path)
-            return Kept(_as_asked(found, program), key, False)
+            return CachedDump(_with_expectations(dump, program), key, compiled=False)
         with self._locked(key):
-            found = _read(path)
-            if found is None:
-                dump, _, files, _ = compile_dump(job, folder)
-                write_dump(path, dump.manifest, files, fix=self.fix)
-                self._forget()
-                return Kept(open_dump(path), key, True)
-        return Kept(_as_asked(found, program), key, False)
+            dump = _read(path)
+            if dump is None:
+                compiled = compile_dump(job, folder)
+                write_dump(path, compiled.dump.manifest, compiled.files, fix=self.fix)
+                self._remove_unused()
+                return CachedDump(open_dump(path), key, compiled=True)
+        return CachedDump(_with_expectations(dump, program), key, compiled=False)
 
-    def _forget(self) -> None:
-        """Removes what nobody has asked for lately, so that the folder does not grow for ever."""
-        oldest = time.time() - _KEPT_SECONDS
+    def _remove_unused(self) -> None:
+        oldest = time.time() - _UNUSED_SECONDS
         for path in self.folder.iterdir():
             if is_dump(path) and path.stat().st_mtime < oldest:
                 shutil.rmtree(path, ignore_errors=True)
@@ -99,11 +102,11 @@ class DumpCache:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(handle)  # which gives the lock back
+            os.close(handle)  # releases the lock
 
 
 def cache_key(job: Job, program: LoweredProgram, folder: Path) -> str:
-    """SHA-256 of all that decides about the dump of `program`, but for what is expected of it."""
+    """SHA-256 of all that the dump of `program` depends on, except expectations."""
     target = job.target
     packages = ("xlapipe", "jax", "jaxlib", *job.platform.compiler_packages)
     content: dict[str, Any] = {
@@ -128,7 +131,7 @@ def _version(package: str) -> str | None:
 
 
 def _read(path: Path) -> Dump | None:
-    """The dump; None where there is none, or a damaged one, which is then made again."""
+    """The dump; None if there is none, or a damaged one, which is then compiled again."""
     if not is_dump(path):
         return None
     try:
@@ -137,6 +140,6 @@ def _read(path: Path) -> Dump | None:
         return None
 
 
-def _as_asked(dump: Dump, program: LoweredProgram) -> Dump:
-    """A dump that was made earlier, with what is expected of it now."""
+def _with_expectations(dump: Dump, program: LoweredProgram) -> Dump:
+    """A dump that was compiled earlier, with the program's present expectations."""
     return replace(dump, manifest=replace(dump.manifest, expectations=program.expectations))

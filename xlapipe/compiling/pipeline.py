@@ -1,4 +1,4 @@
-"""Workload to Dump, start to finish: compile, capture, normal form, write."""
+"""From a Job to a dump on disk: compile, capture, normal form, write."""
 
 import hashlib
 import json
@@ -22,15 +22,29 @@ Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True)
-class Made:
-    """A dump that was made.
+class CompiledDump:
+    """A dump that was compiled and is not written yet.
 
     Attributes:
-      path: where it lies.
-      files: contents by name, the normal form among them.
-      changed: False if the folder held this dump before.
+      files: contents by name, including the normal form.
+      stage_seconds: wall time of the child's stages; see `CompileRecord`.
+    """
+
+    dump: Dump
+    normal: NormalForm
+    files: dict[str, bytes]
+    stage_seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A dump that was compiled and written.
+
+    Attributes:
+      files: contents by name, including the normal form.
+      changed: False if the folder already held this dump.
       seconds: wall time of the whole job.
-      stage_seconds: of the child's stages; see `CompileRecord`.
+      stage_seconds: wall time of the child's stages; see `CompileRecord`.
     """
 
     dump: Dump
@@ -44,7 +58,7 @@ class Made:
 def dump_folder(out: Path, manifest: Manifest) -> Path:
     """`<out>/<workload>/<target>[-<topology>]-<gemm policy>[-tuned]-jax<jaxlib version>`.
 
-    With extra options a digest of them follows, so that a dump never lies where one without would.
+    Extra options add a digest, so that a dump with them has its own folder.
     """
     tuned = "-tuned" if manifest.tuned else ""
     device = manifest.device.replace(" ", "-")
@@ -56,56 +70,69 @@ def dump_folder(out: Path, manifest: Manifest) -> Path:
 
 
 def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> Made:
-    """Compiles, and writes the dump below `out`.
+    """Compiles a job and writes the dump below `out`.
 
-    A dump that a device wrote is not written over by a machine without one: there the new dump
-    must have the same normal form.
+    A dump that was made on a device is not overwritten by a compile without the device; the new
+    dump must have the same normal form.
+
+    Args:
+      folder: as for `compile_workload`.
 
     Raises:
-      XlapipeError: nothing was written then.
+      XlapipeError: the compile failed, or the plan differs from the device's; nothing is written.
     """
     started = time.monotonic()
-    dump, normal, files, stages = compile_dump(job, folder)
-    path = dump_folder(out, dump.manifest)
+    compiled = compile_dump(job, folder)
+    path = dump_folder(out, compiled.dump.manifest)
     if job.target is not None and (path / RUN_RECORD).exists():
-        found = differences(read_normal_form(path), normal, name=str(path))
-        if found:
+        lines = differences(read_normal_form(path), compiled.normal, name=str(path))
+        if lines:
             raise XlapipeError(
-                "\n".join(found) + f"\n{path}: written on the device itself, and this machine's "
-                "plan differs: make it again there, with --target attached --tune"
+                "\n".join(lines) + f"\n{path}: was made on the device, and the plan compiled here "
+                "differs; fix: make it again on the device with --target attached --tune"
             )
         changed = False
     else:
-        changed = write_dump(path, dump.manifest, files)
-    seconds = time.monotonic() - started
-    return Made(replace(dump, path=path), normal, files, changed, seconds, stages)
+        changed = write_dump(path, compiled.dump.manifest, compiled.files)
+    return _made(compiled, path, changed, started)
 
 
 def build(job: Job, path: Path, *, folder: Path | None = None) -> Made:
-    """Compiles, and writes dump and executable into the folder `path` itself.
+    """Compiles a job and writes dump and executable into the folder `path`.
+
+    Args:
+      folder: as for `compile_workload`.
 
     Raises:
-      XlapipeError: nothing was written then.
+      XlapipeError: the compile failed, or `path` holds other files; nothing is written.
     """
     started = time.monotonic()
     if path.exists() and not is_dump(path) and (path.is_file() or any(path.iterdir())):
-        raise XlapipeError(f"{path}: holds something else; name a new folder with --out")
-    dump, normal, files, stages = compile_dump(replace(job, serialize=True), folder)
-    changed = write_dump(path, dump.manifest, files)
-    seconds = time.monotonic() - started
-    return Made(replace(dump, path=path), normal, files, changed, seconds, stages)
+        raise XlapipeError(f"{path}: holds other files; fix: name a new folder with --out")
+    compiled = compile_dump(replace(job, serialize=True), folder)
+    changed = write_dump(path, compiled.dump.manifest, compiled.files)
+    return _made(compiled, path, changed, started)
 
 
-def compile_dump(
-    job: Job, folder: Path | None
-) -> tuple[Dump, NormalForm, dict[str, bytes], Mapping[str, float]]:
-    """The dump of a job, its normal form, the contents of both's files, and seconds by stage."""
+def _made(compiled: CompiledDump, path: Path, changed: bool, started: float) -> Made:
+    return Made(
+        dump=replace(compiled.dump, path=path),
+        normal=compiled.normal,
+        files=compiled.files,
+        changed=changed,
+        seconds=time.monotonic() - started,
+        stage_seconds=compiled.stage_seconds,
+    )
+
+
+def compile_dump(job: Job, folder: Path | None) -> CompiledDump:
+    """Compiles a job; writes no dump."""
     with compile_workload(job, folder=folder) as compiled:
         dump, files = capture(job, compiled, where=job.reference.name)
         dump = replace(dump, manifest=with_digests(dump.manifest, files))
-        stages = compiled.record.seconds
+        stage_seconds = compiled.record.seconds
     normal = normal_form(dump, files)
-    return dump, normal, {**files, **normal.files()}, stages
+    return CompiledDump(dump, normal, {**files, **normal.files()}, stage_seconds)
 
 
 def make_dumps(
@@ -115,7 +142,7 @@ def make_dumps(
     at_once: int,
     on_done: Callable[[Job, Made | XlapipeError], None],
 ) -> None:
-    """Dumps of `jobs` below `out`; the rest as in `run_jobs`."""
+    """Compiles `jobs` and writes their dumps below `out`, as `run_jobs`."""
     run_jobs(jobs, lambda job: make_dump(job, out), at_once=at_once, on_done=on_done)
 
 
@@ -126,9 +153,12 @@ def run_jobs(
     at_once: int,
     on_done: Callable[[Job, Outcome | XlapipeError], None],
 ) -> None:
-    """Does `work` for `jobs`, `at_once` at a time; tells of each as it ends, failed ones included.
+    """Calls `work` for every job, in threads.
 
-    What `on_done` raises passes through, and jobs that have not begun are left undone.
+    Args:
+      at_once: number of jobs that run at the same time.
+      on_done: called in this thread when a job has ended, with its result or error. If it raises,
+        jobs that have not started are cancelled.
     """
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         running: dict[Future[Outcome], Job] = {pool.submit(work, job): job for job in jobs}
