@@ -10,6 +10,7 @@ the compiling child, or, for functions that only a test knows, in the test's own
 
 import functools
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,9 @@ from xlapipe.platforms import NVIDIA, Platform
 from xlapipe.targets.topology import Topology
 from xlapipe.workload import Workload
 
+_NOT_AN_ARRAY = re.compile(
+    r"value is of type (?P<type>.+?) and was passed .* at path (?P<path>\S+)\."
+)
 # Fields of a Workload that say how to jit, which a function that is jitted already has itself.
 _JIT_FIELDS = (
     "donate_argnums",
@@ -89,6 +93,7 @@ def lower(
         target_in_place_of_cpu(client),
         jax.sharding.use_abstract_mesh(mesh),
         _without_donation_warnings(),
+        _without_obscure_type_errors(workload),
         record_lowering(platform.name) as recorded,
     ):
         step.lower(arguments.args, arguments.kwargs)
@@ -165,6 +170,22 @@ def _lowered_program(
         mesh=dict(axes) if axes is not None else None,
         expectations=tuple(expectation_to_json(item) for item in workload.expectations),
     )
+
+
+@contextmanager
+def _without_obscure_type_errors(workload: Workload) -> Iterator[None]:
+    """Names the leaf that a jitted function refuses, which jax calls an abstract array."""
+    try:
+        yield
+    except TypeError as error:
+        match = _NOT_AN_ARRAY.search(str(error))
+        if match is None:
+            raise
+        raise WorkloadError(
+            f"workload {workload.name}: argument {match['path']} is of type {match['type']}, "
+            "expected an array, a jax.ShapeDtypeStruct or a Python scalar; fix: name the parameter "
+            "in the jitted function's static_argnames=, or bind it with functools.partial"
+        ) from None
 
 
 @contextmanager
