@@ -1,4 +1,4 @@
-"""Parameters and optimiser state are updated where they are: no second copy of the model."""
+"""Parameters and optimiser state are updated in place: there is no second copy of the model."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ CONFIG = Config()
 
 @pytest.fixture(scope="module")
 def model():
-    """Shapes and dtypes of the model; no array is made."""
+    """Shapes and dtypes of the model, without arrays."""
     return nnx.split(nnx.eval_shape(lambda: Classifier(CONFIG, rngs=nnx.Rngs(0))))
 
 
@@ -38,11 +38,11 @@ def plan(xlapipe_plan, model):
 
 def test_state_is_updated_in_place(plan):
     assert plan.donated("optimizer")
-    # XLA computes the gradient of the head in the head's own buffer, and copies the head first.
+    # XLA computes the gradient of the head in the buffer of the head, and copies the head before.
     assert plan.donated("params", copies_up_to_bytes=CONFIG.width * CONFIG.classes * 4)
 
 
-def test_what_is_computed(plan):
+def test_matrix_products(plan):
     # Forward: up, down, head. Backward: the weights of all three, and the inputs of two.
     assert len(plan.gemms(backend="cublas")) == 8
     assert plan.check(
@@ -51,8 +51,8 @@ def test_what_is_computed(plan):
     )
 
 
-def test_memory_besides_parameters_and_state(plan, model):
+def test_temporary_memory(plan, model):
     _, params = model
     one_model = sum(leaf.size * 4 for leaf in jax.tree.leaves(params))
-    # Gradients take one more model; cuBLASLt's workspace is 32 MiB at most.
+    # Gradients are as large as the model; cuBLASLt's workspace is at most 32 MiB.
     assert plan.temp_bytes < 2 * one_model + 32 * 2**20

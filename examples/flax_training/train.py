@@ -1,4 +1,4 @@
-"""A training step of one's own: a Flax model, and Adam written by hand."""
+"""A training step: a Flax model, and Adam written by hand."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -21,7 +21,7 @@ def init(width: int, length: int) -> tuple[Weights, Cache]:
 
 
 def decode_step(scale: float) -> Callable[..., tuple[jax.Array, Cache]]:
-    """The step for one token; the scale of the scores is fixed when it is made."""
+    """Returns the step for one token; `scale` of the attention scores is a constant in it."""
 
     def step(
         weights: Weights, cache: Cache, x: jax.Array, position: jax.Array

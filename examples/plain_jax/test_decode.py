@@ -1,4 +1,4 @@
-"""The cache is written in place, and nothing of its size is allocated or copied besides."""
+"""The cache is written in place, and nothing else of its size is allocated or copied."""
 
 import jax
 import jax.numpy as jnp

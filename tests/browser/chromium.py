@@ -1,4 +1,4 @@
-"""A headless Chromium that has no network and a profile of its own."""
+"""A headless Chromium without network and with a temporary profile."""
 
 import base64
 import shutil
@@ -11,7 +11,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
-# Kept by CI.
+# CI stores this folder.
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 _ARGUMENTS = (
     "--headless=new",
@@ -25,13 +25,13 @@ _ARGUMENTS = (
     "--disable-sync",
     "--hide-scrollbars",
     "--force-device-scale-factor=1",
-    # Whatever asks for a host gets an address that nobody answers.
+    # No host name is resolved.
     "--host-resolver-rules=MAP * ~NOTFOUND",
 )
 
 
 def missing() -> str | None:
-    """What keeps Chromium from being driven here, in words; None if nothing does."""
+    """Why Chromium cannot be controlled here; None if it can."""
     for program, package in (("chromium", "chromium"), ("chromedriver", "chromium-driver")):
         if shutil.which(program) is None:
             return f"no {program} in PATH: apt-get install {package}"
@@ -40,7 +40,7 @@ def missing() -> str | None:
 
 @contextmanager
 def chromium(width: int = 1360, height: int = 900) -> Iterator[webdriver.Chrome]:
-    """A browser that keeps its console's messages and its network's events as logs."""
+    """A browser with logs of console messages and network events."""
     options = Options()
     options.binary_location = str(shutil.which("chromium"))
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
@@ -66,7 +66,7 @@ def set_theme(driver: webdriver.Chrome, theme: str) -> None:
 
 
 def screenshot(driver: webdriver.Chrome, path: Path, *, whole: bool = False) -> None:
-    """The window as it is, or the whole page."""
+    """Writes a picture of the window, or of the whole page."""
     path.parent.mkdir(parents=True, exist_ok=True)
     result = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": whole})
     path.write_bytes(base64.b64decode(result["data"]))

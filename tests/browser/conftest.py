@@ -1,4 +1,4 @@
-"""One browser for the tests of a module, and the reports that they open."""
+"""One browser per test module, and the reports that it opens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def driver() -> Iterator[Chrome]:
 
 @pytest.fixture(scope="module")
 def opened(driver: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Open:
-    """Writes a report of some dumps once, and opens it afresh."""
+    """A function that writes a report of some dumps once, and loads it."""
     from tests.browser.chromium import set_theme
 
     pages: dict[tuple[Path, ...], Path] = {}
@@ -46,7 +46,7 @@ def opened(driver: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Open:
 
 
 @pytest.fixture(autouse=True)
-def no_complaint(driver: Chrome) -> Iterator[None]:
-    """Chromium's console stays empty: no error, no violation of the page's policy."""
+def console_is_empty(driver: Chrome) -> Iterator[None]:
+    """Checks that Chromium's console has no error and no violation of the page's policy."""
     yield
     assert [entry["message"] for entry in driver.get_log("browser")] == []

@@ -1,4 +1,4 @@
-"""What the browser tests do with a page."""
+"""Helpers of the browser tests to use a page."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def element(driver: Chrome, selector: str) -> WebElement:
 
 
 def details(driver: Chrome) -> dict[str, str]:
-    """The panel beside the map."""
+    """The contents of the panel next to the map."""
     texts = driver.execute_script(
         """
         const panel = document.querySelector("#map-0 .details");
@@ -29,7 +29,7 @@ def details(driver: Chrome) -> dict[str, str]:
 
 
 def to_map(driver: Chrome) -> WebElement:
-    """Brings the map into sight, without the smoothness."""
+    """Scrolls to the map, without animation."""
     area = element(driver, "#map-0 .canvas")
     driver.execute_script(
         "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", area
@@ -38,19 +38,19 @@ def to_map(driver: Chrome) -> WebElement:
 
 
 def to_stages(driver: Chrome) -> list[WebElement]:
-    """Brings the compiler's texts into sight; both panes, once they hold text."""
+    """Scrolls to the compiler's texts; returns both panes when they contain text."""
     driver.execute_script("document.getElementById('stages').scrollIntoView({behavior: 'instant'})")
 
     def filled() -> list[WebElement]:
         panes = driver.find_elements(By.CSS_SELECTOR, ".text:has(pre)")
         return panes if len(panes) == 2 else []
 
-    found: list[WebElement] = eventually(filled)
-    return found
+    panes: list[WebElement] = eventually(filled)
+    return panes
 
 
 def choose(driver: Chrome, selector: str, text: str) -> None:
-    """The option of a select whose text begins so."""
+    """Selects the option whose text starts with `text`."""
     select = element(driver, selector)
     for option in select.find_elements(By.TAG_NAME, "option"):
         if option.text.startswith(text):
@@ -60,7 +60,7 @@ def choose(driver: Chrome, selector: str, text: str) -> None:
 
 
 def eventually(check: Callable[[], Any], seconds: float = 5) -> Any:
-    """The first true answer of `check`."""
+    """The first true result of `check`."""
     until = time.monotonic() + seconds
     while True:
         answer = check()
@@ -71,7 +71,7 @@ def eventually(check: Callable[[], Any], seconds: float = 5) -> Any:
 
 
 def in_page(driver: Chrome, script: str) -> Any:
-    """Runs `script` with the page's own functions, on the layout of all allocations."""
+    """Runs `script` with the functions of the page, on the layout of all allocations."""
     code = driver.execute_script(
         "return document.querySelector('script[type=module]').text.split('const maps = ')[0]"
     )

@@ -1,4 +1,4 @@
-"""The report's map in Chromium: what pointer and keyboard find on it."""
+"""The map of the report in Chromium: pointer and keyboard."""
 
 from pathlib import Path
 
@@ -24,24 +24,24 @@ def test_pointer(opened: Open, goldens: Path) -> None:
     driver = opened(goldens / PREFILL)
     area = to_map(driver)
     choose(driver, "#map-0 select", "all allocations")
-    # Most of the height is the embedding, which is alive throughout.
+    # The embedding takes most of the height, and is alive throughout.
     move = ActionChains(driver, duration=0).move_to_element_with_offset(area, 40, -30)
     move.perform()
-    found = details(driver)
-    assert found["title"] == "params['embed']['weight']"
-    assert found["size"] == "296.8 MiB (311,164,928 B)"
-    assert found["shape"] == "bf16[151936,1024]{1,0}"
-    assert found["source"] == "models/qwen3/modules/embedding.py:20"
-    assert found["role"] == "parameter"
-    assert found["alive"].startswith("positions 0 (")
+    shown = details(driver)
+    assert shown["title"] == "params['embed']['weight']"
+    assert shown["size"] == "296.8 MiB (311,164,928 B)"
+    assert shown["shape"] == "bf16[151936,1024]{1,0}"
+    assert shown["source"] == "models/qwen3/modules/embedding.py:20"
+    assert shown["role"] == "parameter"
+    assert shown["alive"].startswith("positions 0 (")
     move.click().perform()
     ActionChains(driver, duration=0).move_to_element(element(driver, "h2")).perform()
     assert details(driver)["title"] == "params['embed']['weight']", "a click pins"
     assert "Pinned" in element(driver, "#map-0 .details .pin").text
 
 
-def test_every_value_is_found_where_it_is_drawn(opened: Open, goldens: Path) -> None:
-    """The middle of each rectangle hits its value, by the page's own index and by brute force."""
+def test_every_value_is_hit_where_it_is_drawn(opened: Open, goldens: Path) -> None:
+    """The centre of each rectangle hits its value, as in a search through all values."""
     wrong, placed, values = in_page(
         opened(goldens / PREFILL),
         """
@@ -69,7 +69,7 @@ def test_every_value_is_found_where_it_is_drawn(opened: Open, goldens: Path) -> 
 
 
 def test_keys_reach_every_value(opened: Open, goldens: Path) -> None:
-    """PgDn and PgUp go through all; the arrows lead from value to value, and back."""
+    """PgDn and PgUp reach all values, the arrows nearly all."""
     reached, by_arrows, placed = in_page(
         opened(goldens / DECODE),
         """
@@ -113,9 +113,9 @@ def test_keyboard_alone(opened: Open, goldens: Path) -> None:
     active.send_keys(Keys.HOME)
     first = details(driver)
     assert first["size"].startswith("4.00 MiB")
-    said = element(driver, "#map-0 [role=status]").text
-    assert first["title"] in said
-    assert "4,194,304 B" in said
+    spoken = element(driver, "#map-0 [role=status]").text
+    assert first["title"] in spoken
+    assert "4,194,304 B" in spoken
     seen = {first["value"]}
     for key in (Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_DOWN, Keys.ARROW_DOWN):
         active.send_keys(key)

@@ -28,29 +28,29 @@ DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
-def test_nothing_is_asked_of_the_network(opened: Open, goldens: Path) -> None:
+def test_the_page_makes_no_network_request(opened: Open, goldens: Path) -> None:
     driver = opened(goldens / DECODE, goldens / PREFILL)
     to_map(driver)
     to_stages(driver)
     messages = [json.loads(each["message"])["message"] for each in driver.get_log("performance")]
-    asked = [
+    urls = [
         message["params"]["request"]["url"]
         for message in messages
         if message["method"] == "Network.requestWillBeSent"
     ]
-    assert asked, "the log of requests is empty: the page itself should be in it"
-    assert {url.partition(":")[0] for url in asked} <= {"file", "data"}
-    assert sum(url.startswith("file:") for url in asked) == 1
+    assert urls, "the log of requests is empty: the page itself should be in it"
+    assert {url.partition(":")[0] for url in urls} <= {"file", "data"}
+    assert sum(url.startswith("file:") for url in urls) == 1
 
 
-def test_the_page_holds_what_show_prints(
+def test_the_data_of_the_page_is_that_of_show(
     opened: Open, goldens: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     driver = opened(goldens / PREFILL)
     capsys.readouterr()
     main(["show", "--json", str(goldens / PREFILL)])
-    held = driver.execute_script("return document.getElementById('figures-0').textContent")
-    assert json.loads(held) == json.loads(capsys.readouterr().out)
+    data = driver.execute_script("return document.getElementById('figures-0').textContent")
+    assert json.loads(data) == json.loads(capsys.readouterr().out)
 
 
 def test_names_stay_text(
@@ -67,7 +67,7 @@ def test_names_stay_text(
     assert driver.find_elements(By.TAG_NAME, "img") == []
 
 
-def test_scripts_of_others_do_not_run(opened: Open, goldens: Path, driver: Chrome) -> None:
+def test_injected_scripts_do_not_run(opened: Open, goldens: Path, driver: Chrome) -> None:
     opened(goldens / DECODE)
     refused = driver.execute_script(
         """
@@ -82,7 +82,7 @@ def test_scripts_of_others_do_not_run(opened: Open, goldens: Path, driver: Chrom
         """
     )
     assert refused == "TypeError"  # the page allows no Trusted Type
-    driver.get_log("browser")  # Chromium says that it refused
+    driver.get_log("browser")  # contains the refusal
 
 
 def test_tables_sort(opened: Open, goldens: Path) -> None:
@@ -129,7 +129,7 @@ def test_stages(opened: Open, goldens: Path) -> None:
     assert selected == f"{name} = "
     top = driver.execute_script("return arguments[0].scrollTop", panes[1])
     line = text(panes[1]).split(f"{name} = ")[0].count("\n")
-    assert 0 <= line * 16 - top < 500, "the line found is in sight"
+    assert 0 <= line * 16 - top < 500, "the selected line is visible"
 
 
 def test_two_dumps(opened: Open, goldens: Path) -> None:

@@ -1,4 +1,4 @@
-"""A dump directory: whole or not at all, the same bytes twice, refused when it was touched."""
+"""A dump directory: written completely or not at all, reproducible, refused if modified."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ READING = ("list", "targets", "show {dump}", "check {dump}", "show {dump} --json
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The dump of a small workload of a user's own."""
+    """The dump of a small workload that is not registered."""
     out = tmp_path_factory.mktemp("dump")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(Path(__file__).parent)
@@ -32,9 +32,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_show_json_has_the_keys_that_others_rely_on(
-    dump: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_keys_of_the_json_of_show(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(dump), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     totals = shown["totals"]
@@ -61,7 +59,7 @@ def test_show_json_has_the_keys_that_others_rely_on(
     assert {"name", "offset_bytes", "size_bytes", "shape"} <= set(first["values"][0])
 
 
-def test_a_proto_alone_leaves_null_what_it_does_not_hold(
+def test_figures_that_a_proto_does_not_contain_are_null(
     dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = tmp_path / "step.hlo.pb"
@@ -81,7 +79,7 @@ def test_a_second_run_changes_no_byte(dump: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", ["after_optimizations.hlo.pb", "buffer-assignment.txt"])
-def test_a_file_that_was_touched_is_refused(dump: Path, tmp_path: Path, name: str) -> None:
+def test_a_modified_file_is_refused(dump: Path, tmp_path: Path, name: str) -> None:
     copied = tmp_path / "copied"
     copied.mkdir()
     for file, content in files(dump).items():
@@ -102,7 +100,7 @@ def test_large_files_are_compressed_and_written_once(dump: Path, tmp_path: Path)
     assert write_dump(target, manifest, content) is True
     packed = target / "after_optimizations.txt.gz"
     assert gzip.decompress(packed.read_bytes()) == content["after_optimizations.txt"]
-    # Another zlib packs the same content into other bytes: that is no change.
+    # A different zlib compresses the same content to different bytes: that is not a change.
     packed.write_bytes(gzip.compress(content["after_optimizations.txt"], 1, mtime=0))
     assert write_dump(target, manifest, content) is False
     assert write_dump(target, manifest, {**content, "plan.txt": b"other\n"}) is True

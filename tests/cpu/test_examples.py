@@ -1,4 +1,4 @@
-"""The sample projects, tested as a user would: in folders of their own, by pytest."""
+"""The sample projects, run by pytest in separate folders, as a user runs them."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture(scope="module")
 def projects(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the examples, without what a run has left behind."""
+    """A copy of the examples without caches of earlier runs."""
     return Path(
         shutil.copytree(
             EXAMPLES,
@@ -24,10 +24,10 @@ def projects(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plans(output: str) -> tuple[int, int]:
-    """How many plans the run compiled, and how many it took from the cache."""
-    found = re.search(r"plans: (\d+) compiled, (\d+) unchanged", output)
-    assert found is not None, output
-    return int(found[1]), int(found[2])
+    """The number of plans that the run compiled, and of those from the cache."""
+    match = re.search(r"plans: (\d+) compiled, (\d+) unchanged", output)
+    assert match is not None, output
+    return int(match[1]), int(match[2])
 
 
 def without_golden(jaxlib: str, golden_jaxlib: str) -> list[str]:
@@ -49,7 +49,7 @@ def test_a_second_run_compiles_nothing(
     first = run(project, *chosen)
     assert first.returncode == 0, first.stdout
     assert plans(first.stdout) == (1, uses - 1)
-    # In other processes, and with lines moved in the test file.
+    # In different processes, and after lines moved in the test file.
     file = project / "test_decode.py"
     file.write_text("# A line more.\n" + file.read_text())
     second = run(project, *chosen, "-n", "2")
@@ -57,7 +57,7 @@ def test_a_second_run_compiles_nothing(
     assert plans(second.stdout) == (0, uses)
 
 
-def test_a_donation_that_is_broken_is_explained_first(
+def test_a_missing_donation_is_explained_first(
     projects: Path, jaxlib_version: str, golden_jaxlib: str
 ) -> None:
     project = projects / "plain_jax"

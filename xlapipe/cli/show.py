@@ -43,6 +43,6 @@ def _show_inductor(dump: "InductorDump", options: argparse.Namespace) -> None:
 
         print_json(inductor_figures(dump))
     else:
-        from xlapipe.report.inductor_terminal import print_inductor
+        from xlapipe.report.inductor_terminal import inductor_lines
 
-        print_inductor(dump)
+        print_lines(inductor_lines(dump))

@@ -1,4 +1,4 @@
-"""From two paths to a Difference: dumps of xlapipe, or any dump of XLA."""
+"""Compares what is at two paths: dumps of xlapipe, or any dump of XLA."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,16 +16,19 @@ def compare_paths(a: Path, b: Path) -> Difference:
     """The difference between the plans at two paths.
 
     Raises:
-      DumpError: as `open_path`.
+      DumpError: see `open_path`.
     """
     return compare_opened(open_path(a), open_path(b))
 
 
 def compare_opened(a: Opened, b: Opened, *, names: tuple[str, str] | None = None) -> Difference:
-    """The difference between two plans, the stage at which they part, and what they were made with.
+    """The difference between two plans, with the first stage and the settings that differ.
 
-    HLO that differs in nothing that a plan holds is a difference too. It is looked for between
-    modules of one jaxlib: another prints the same module in other words.
+    If the plans are equal, their HLO is compared too, unless it is of different jaxlibs: these
+    print the same module differently.
+
+    Args:
+      names: of the two, for display; default: their paths.
     """
     difference = compare(
         a.program,
@@ -41,18 +44,18 @@ def compare_opened(a: Opened, b: Opened, *, names: tuple[str, str] | None = None
 
 
 def _context(a: Dump | None, b: Dump | None) -> Mapping[str, tuple[str, str]]:
-    """What the two were made with, where it differs."""
+    """The settings and versions that differ; empty for files that xlapipe did not write."""
     if a is None or b is None:
         return {}
-    ours, theirs = _made_with(a), _made_with(b)
+    settings_a, settings_b = _settings(a), _settings(b)
     return {
-        name: (ours.get(name, "none"), theirs.get(name, "none"))
-        for name in dict.fromkeys((*ours, *theirs))
-        if ours.get(name) != theirs.get(name)
+        name: (settings_a.get(name, "none"), settings_b.get(name, "none"))
+        for name in dict.fromkeys((*settings_a, *settings_b))
+        if settings_a.get(name) != settings_b.get(name)
     }
 
 
-def _made_with(dump: Dump) -> dict[str, str]:
+def _settings(dump: Dump) -> dict[str, str]:
     manifest = dump.manifest
     return {
         "workload": manifest.workload,

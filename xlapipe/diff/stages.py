@@ -1,4 +1,4 @@
-"""The compiler stage at which two compiles first part, and what a plan does not hold of the HLO."""
+"""The compiler stage at which two compiles first differ, and differences of the HLO alone."""
 
 import re
 
@@ -11,15 +11,15 @@ _SHARDING = re.compile(r", (?:sharding|frontend_attributes)=(?=\{)")
 
 
 def first_stage(a: Opened, b: Opened, *, other_hlo: bool) -> str | None:
-    """The first stage at which two compiles part, in words; None where that is not to be told.
+    """The first stage at which two compiles differ, as text; None if the dumps do not determine it.
 
     Args:
-      other_hlo: the optimised modules are known to differ, so that they need not be compared.
+      other_hlo: whether the optimised modules are known to differ, and need no comparison.
     """
     if a.hlo_before is None or b.hlo_before is None:
         return None
-    before = _apart(a.hlo_before, b.hlo_before)
-    after = ("A", "B") if other_hlo else _apart(a.hlo_after, b.hlo_after)
+    before = _normal_texts(a.hlo_before, b.hlo_before)
+    after = ("A", "B") if other_hlo else _normal_texts(a.hlo_after, b.hlo_after)
     plans = a.plan_sections, b.plan_sections
     plan = (plans[0] or "", plans[1] or "") if None not in plans else ("", "")
     forms = (
@@ -28,43 +28,46 @@ def first_stage(a: Opened, b: Opened, *, other_hlo: bool) -> str | None:
     return first_differing_stage(*forms)
 
 
-def _apart(a: str | None, b: str | None) -> tuple[str, str]:
-    """Two equal texts where the modules are the same, but for names and shardings' spelling."""
+def _normal_texts(a: str | None, b: str | None) -> tuple[str, str]:
+    """Two texts that are equal if the modules differ only in names and spelling of shardings."""
     if a is None or b is None or a == b:
         return "", ""
-    one, other = (_without_shardings(normal_hlo(text, entry_names=False)) for text in (a, b))
-    return one, other
+    normal_a, normal_b = (
+        _without_shardings(normal_hlo(text, entry_names=False)) for text in (a, b)
+    )
+    return normal_a, normal_b
 
 
 def hidden_change(a: Opened, b: Opened) -> HiddenChange | None:
-    """The first line in which optimised modules differ, names apart; None where none is known."""
+    """The first line in which optimised modules differ, ignoring names; None if none is known."""
     texts = a.hlo_after, b.hlo_after
     if texts[0] is None or texts[1] is None or texts[0] == texts[1]:
         return None
-    # The header has the module's name; what else it says, the plan holds.
+    # The header contains the module's name; the plan contains all else in it.
     lines_a, lines_b = (
         normal_hlo(text, entry_names=False).splitlines()[1:] for text in (texts[0], texts[1])
     )
-    for one, other in zip(lines_a, lines_b, strict=False):
-        if one != other:
-            return HiddenChange(one.strip(), other.strip())
+    for line_a, line_b in zip(lines_a, lines_b, strict=False):
+        if line_a != line_b:
+            return HiddenChange(line_a.strip(), line_b.strip())
     if len(lines_a) != len(lines_b):
         return HiddenChange(f"{len(lines_a)} lines", f"{len(lines_b)} lines")
     return None
 
 
 def _without_shardings(text: str) -> str:
-    """Drops the braces behind `sharding=` and `frontend_attributes=`; the header stays out too."""
+    """The text without its header and without `sharding={…}` and `frontend_attributes={…}`."""
     pieces, position = [], text.find("\n") + 1
-    for found in _SHARDING.finditer(text):
-        if found.start() < position:
+    for attribute in _SHARDING.finditer(text):
+        if attribute.start() < position:
             continue
-        pieces.append(text[position : found.start()])
-        position = _closing_brace(text, found.end()) + 1
+        pieces.append(text[position : attribute.start()])
+        position = _closing_brace(text, attribute.end()) + 1
     return "".join(pieces) + text[position:]
 
 
 def _closing_brace(text: str, start: int) -> int:
+    """The position of the brace that closes the one at `start`, ignoring quoted text."""
     depth, quoted = 0, False
     for position in range(start, len(text)):
         character = text[position]
