@@ -10,7 +10,7 @@ import pytest
 
 from xlapipe.cli import main
 
-if TYPE_CHECKING:  # the tests skip where there is no selenium
+if TYPE_CHECKING:  # without selenium the tests are skipped
     from selenium.webdriver import Chrome
 
     from tests.browser.driving import Open

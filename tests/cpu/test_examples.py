@@ -71,10 +71,12 @@ def test_a_missing_donation_is_explained_first(
     assert done.returncode == 1
     # Several workers ask for one plan, and one of them compiles it.
     assert plans(done.stdout) == (1, 1)
-    told = done.stdout.splitlines()
-    first = next(n for n, line in enumerate(told) if "Donated(name='cache') does not hold" in line)
-    assert "E       AssertionError: Donated(name='cache')" in told[first]
-    after = "\n".join(told[first : first + 12])
+    lines = done.stdout.splitlines()
+    first = next(
+        number for number, line in enumerate(lines) if "Donated(name='cache') does not hold" in line
+    )
+    assert "E       AssertionError: Donated(name='cache')" in lines[first]
+    after = "\n".join(lines[first : first + 12])
     assert "it is not donated; out[1]['key'] has a separate allocation" in after
     assert "decode.py:30" in after
     assert "add the argument 'cache' to donate_argnums" in after

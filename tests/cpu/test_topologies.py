@@ -44,7 +44,7 @@ def test_without_one_a_mesh_lies_on_one_host(
     assert found.manifest.topology == "1x2"
     assert found.path.name.startswith("h200-1x2-auto-jax")
     assert main(["show", str(found.path)]) == 0
-    assert "sharded for h200 1x2, gemm policy auto" in capsys.readouterr().out
+    assert "sharded for h200 1x2, GEMM policy auto" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_names_stay_text(goldens: Path, tmp_path: Path, capsys: pytest.CaptureFi
     for line in text.splitlines():
         if not line.startswith("|"):
             outside_code.append(line)
-        else:  # as many cells as its table has
+        else:  # the number of cells of its table
             assert line.replace("\\|", "").count("|") in (4, 5, 6, 7, 9), line
     assert not any("<script" in line.replace("\\<", "") for line in outside_code if "`" not in line)
     assert HOSTILE.replace("|", "\\|") in text
