@@ -21,11 +21,15 @@ class Workload:
     Attributes:
       name: of the workload, and of its folder under `hlo_dumps/`.
       fn: the step, as `jax.jit` takes it.
-      args: pytrees of `jax.ShapeDtypeStruct`, one per positional argument.
-      donate_argnums: as in `jax.jit`.
+      args: one pytree per positional argument, of arrays, `jax.ShapeDtypeStruct`s and Python
+        scalars. Shardings, memory kinds and layouts on them are kept.
+      kwargs: keyword arguments, as trees like those of `args`.
+      donate_argnums, donate_argnames, static_argnums, static_argnames: as in `jax.jit`. A
+        function that is jitted already (`jax.jit`, `nnx.jit`, `eqx.filter_jit`) has its own.
       options: XLA options (`xla_*`), as in `compile(compiler_options=...)`.
-      mesh: the size of each axis by name. The axes cover the target's devices in row-major order
-        (see `xlapipe.targets.topology`). None for one device.
+      mesh: the size of each axis by name, over the target's devices in row-major order (see
+        `xlapipe.targets.topology`), or a `jax.sharding.Mesh` or `AbstractMesh`. None for one
+        device, and for arguments that carry shardings over a mesh.
       explicit_axes: axes of the mesh whose shardings are part of the types (jax's
         `AxisType.Explicit`). XLA chooses the shardings of the other axes.
       in_specs: a tree of PartitionSpecs that is a prefix of `args`; None for replicated arguments.
@@ -39,9 +43,13 @@ class Workload:
     name: str
     fn: Callable[..., Any]
     args: Sequence[Any]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
     donate_argnums: int | Sequence[int] = ()
+    donate_argnames: str | Sequence[str] = ()
+    static_argnums: int | Sequence[int] = ()
+    static_argnames: str | Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    mesh: Mapping[str, int] | None = None
+    mesh: Any = None
     in_specs: Any = None
     out_specs: Any = None
     explicit_axes: Sequence[str] = ()
@@ -79,29 +87,46 @@ class Workload:
                 )
         if self.mesh is None and (self.in_specs is not None or self.out_specs is not None):
             raise WorkloadError(f"workload {self.name}: in_specs or out_specs without a mesh")
-        for axis, size in (self.mesh or {}).items():
+        for axis, size in (self.mesh_axes or {}).items():
             if not isinstance(size, int) or size < 1:
                 raise WorkloadError(
                     f"workload {self.name}: mesh axis {axis!r} has size {size!r}, expected a "
                     "positive integer"
                 )
         for axis in self.explicit_axes:
-            if axis not in (self.mesh or {}):
+            if axis not in (self.mesh_axes or {}):
                 raise WorkloadError(
                     f"workload {self.name}: explicit_axes: {axis!r} is not an axis of the mesh "
-                    f"{dict(self.mesh or {})}"
+                    f"{dict(self.mesh_axes or {})}"
                 )
+
+    @property
+    def donated_names(self) -> tuple[str, ...]:
+        """donate_argnames as a tuple."""
+        return _as_tuple(self.donate_argnames, str)
+
+    @property
+    def static_positions(self) -> tuple[int, ...]:
+        """static_argnums as a tuple."""
+        return _as_tuple(self.static_argnums, int)
+
+    @property
+    def static_names(self) -> tuple[str, ...]:
+        """static_argnames as a tuple."""
+        return _as_tuple(self.static_argnames, str)
+
+    @property
+    def mesh_axes(self) -> Mapping[str, int] | None:
+        """Axis names to sizes of `mesh`; None without a mesh."""
+        if self.mesh is None:
+            return None
+        return dict(self.mesh if isinstance(self.mesh, Mapping) else self.mesh.shape)
 
     @property
     def donated(self) -> tuple[int, ...]:
         """donate_argnums as a tuple."""
-        numbers = self.donate_argnums
-        return (numbers,) if isinstance(numbers, int) else tuple(numbers)
+        return _as_tuple(self.donate_argnums, int)
 
-    @property
-    def device_count(self) -> int:
-        """The number of devices in the mesh; 1 without a mesh."""
-        count = 1
-        for size in (self.mesh or {}).values():
-            count *= size
-        return count
+
+def _as_tuple(value: Any, item: type) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, item) else tuple(value)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from jax._src import source_info_util
 
-from xlapipe.lowering.lower import load_workload, lower
+from xlapipe.lowering.load_workload import load_workload
+from xlapipe.lowering.lower import lower
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.target import target_named
 

@@ -70,7 +70,7 @@ def test_refused_before_compiling(
         ("broken:concrete_argument", ["argument row", "'row'", "ShapeDtypeStruct"]),
         ("broken:unknown_axis", ["cache['k']", "no axis 'y'", "it has x"]),
         ("broken:indivisible", ["['k']", "axis 'd' (3) does not divide dimension 0 of 64"]),
-        ("broken:specs_of_another_tree", ["in_specs are no prefix of args", "('q',)", "('k',)"]),
+        ("broken:specs_of_another_tree", ["in_specs are not a prefix of args", "('q',)", "('k',)"]),
         ("broken:specs_too_long", ["['k']", "3 entries for 2 dimensions"]),
         ("broken:mesh_of_none", ["mesh axis 'd' is of 0 devices"]),
         ("broken:twelve_devices", ["12 devices do not fill hosts of 8", "--topology"]),

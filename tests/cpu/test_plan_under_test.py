@@ -248,7 +248,7 @@ def call_with(args: tuple[Any, ...], **fields: Any) -> Any:
         (call_with((jnp.sin, X), gemm="fast"), "auto, cublas or triton"),
         (call_with((jnp.sin, X), timeout=-1), "above 0"),
         (call_with((jnp.sin, X), autotune_lock="nowhere.json"), "cannot be read"),
-        (call_with((jnp.sin, 2.0)), "functools.partial"),
+        (call_with((jnp.sin, "text")), "functools.partial"),
         (call_with((jax.jit(jnp.sin), X), donate=0), "jitted already"),
         (call_with((jnp.sin, X), name="a b"), "workload name 'a b'"),
         (call_with((jnp.sin, X), topology="8"), "expected HOSTSxGPUS"),
@@ -473,4 +473,4 @@ def test_errors_have_the_classes_that_are_documented(plans: PlansOfTest) -> None
     with pytest.raises(TargetError):
         plans(jnp.sin, X, target="h20")
     with pytest.raises(WorkloadError):
-        plans(jnp.sin, 2.0)
+        plans(jnp.sin, "text")

@@ -16,7 +16,7 @@ import pytest
 
 from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import TempAtMost
-from xlapipe.lowering.lower import load_workload
+from xlapipe.lowering.load_workload import load_workload
 from xlapipe.registry import find_workload
 from xlapipe.running import executable
 

@@ -24,7 +24,7 @@ from xlapipe.expect import (
     ParameterBytes,
     check_all,
 )
-from xlapipe.lowering.lower import load_workload
+from xlapipe.lowering.load_workload import load_workload
 from xlapipe.registry import find_workload
 
 SMALL = replace(QWEN3_0_6B, vocab_size=640, hidden_size=64, tie_word_embeddings=False)

@@ -22,5 +22,8 @@ def _list(options: argparse.Namespace) -> int:
     for line in aligned_rows([(workload.name, workload.target) for workload in workloads]):
         print(line)
     if not workloads:
-        print("no workload is registered; `xlapipe dump module:attribute` compiles one of yours")
+        print(
+            "no workload is registered; add them to [tool.xlapipe.workloads] in your project's "
+            "pyproject.toml, or name one as module:attribute"
+        )
     return 0

@@ -42,7 +42,7 @@ def main(request_path: Path) -> int:
 
 
 def _child_error(error: Exception, stage: str) -> ChildError:
-    from xlapipe.lowering.lower import user_frame
+    from xlapipe.lowering.user_frame import user_frame
 
     return ChildError(
         stage="parameters" if isinstance(error, ParameterError) else stage,
@@ -128,19 +128,22 @@ def _lowered(
         topology = _topology(request, program.workload, program.mesh)
         stages.enter("target")
         return program, topology, *_devices(request, program.workload, topology)
-    from xlapipe.lowering.lower import load_workload, lower
+    from xlapipe.lowering.load_workload import load_workload
+    from xlapipe.lowering.lower import lower
+    from xlapipe.lowering.meshes import axes_of
 
     stages.enter("import")
     requested = _requested_topology(request)
     devices_wanted = requested.device_count if requested is not None else None
     workload = load_workload(request.reference, devices=devices_wanted)
     stages.enter("topology")
-    topology = _topology(request, workload.name, workload.mesh)
+    topology = _topology(request, workload.name, axes_of(workload))
     stages.enter("target")
     devices, config_text = _devices(request, workload.name, topology)
     stages.enter("lower")
     platform = platform_named(request.platform)
-    return lower(workload, config_text, platform=platform), topology, devices, config_text
+    program = lower(workload, config_text, platform=platform, topology=topology)
+    return program, topology, devices, config_text
 
 
 def _requested_topology(request: CompileRequest) -> Topology | None:

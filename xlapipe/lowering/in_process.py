@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax._src import config, source_info_util
 
-from xlapipe.lowering.argument_sharding import argument_names
+from xlapipe.lowering.arguments import argument_names
 from xlapipe.lowering.lower import lower
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.workload import Workload

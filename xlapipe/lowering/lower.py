@@ -1,15 +1,18 @@
-"""From a Workload to a lowered program: the only code here that knows jax's stages.
+"""From a Workload to a lowered program.
 
-Lowering asks for no GPU and no CUDA plugin: StableHLO for CUDA is made anywhere. It runs in the
-compiling child, and, for functions that only a test knows, in the test's own process.
+Lowering needs neither a GPU nor the CUDA plugin: StableHLO for CUDA is made anywhere. It runs in
+the compiling child, or, for functions that only a test knows, in the test's own process.
+
+1. `arguments` makes the arguments abstract and keeps what they carry.
+2. `wrapped_steps` lowers a step through its own wrapper, if it has one; others go under `jax.jit`.
+3. Meanwhile `target_devices` answers for the target wherever code asks jax where it runs.
 """
 
-import importlib
-import inspect
+import functools
 import os
-import sys
+import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,191 +21,237 @@ from jax._src import source_info_util
 from jax._src.interpreters import mlir, pxla
 from jax.sharding import AbstractMesh, NamedSharding
 
-from xlapipe.errors import ParameterError, WorkloadError
+from xlapipe.errors import WorkloadError
 from xlapipe.expect import expectation_to_json
-from xlapipe.lowering.argument_sharding import (
-    argument_names,
-    is_spec,
-    mesh_of,
-    shard_bytes,
-    with_shardings,
-)
+from xlapipe.lowering.arguments import AbstractArray, CallArguments, call_arguments, shard_bytes
+from xlapipe.lowering.inner_donation import refuse_lost_donation
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
 from xlapipe.lowering.lowered_program import LoweredProgram
+from xlapipe.lowering.meshes import axes_of, context_mesh, is_spec
 from xlapipe.lowering.specs import spec_of
+from xlapipe.lowering.static_leaves import holds_static_leaves, with_static_leaves
 from xlapipe.lowering.strip_kernel_locations import strip_locations
+from xlapipe.lowering.target_devices import TargetClient, target_in_place_of_cpu
+from xlapipe.lowering.wrapped_steps import (
+    JaxJit,
+    RecordedLowering,
+    WrappedStep,
+    record_lowering,
+    wrapped_step,
+)
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.platforms import NVIDIA, Platform
-from xlapipe.registry import WorkloadReference
+from xlapipe.targets.topology import Topology
 from xlapipe.workload import Workload
 
-# Frames of xlapipe's own in HLO would change every dump with each line that is added here.
-source_info_util.register_exclusion(__file__)
+_NOT_AN_ARRAY = re.compile(
+    r"value is of type (?P<type>.+?) and was passed .* at path (?P<path>\S+)\."
+)
+# Fields of a Workload that say how to jit, which a function that is jitted already has itself.
+_JIT_FIELDS = (
+    "donate_argnums",
+    "donate_argnames",
+    "static_argnums",
+    "static_argnames",
+    "out_specs",
+)
+# Frames of xlapipe in HLO would change every dump with each line that is added here.
+source_info_util.register_exclusion(os.path.dirname(__file__))
 
 
-def load_workload(reference: WorkloadReference, *, devices: int | None = None) -> Workload:
-    """Imports the module of a reference, and calls the function if the attribute is one.
-
-    Args:
-      reference: its folder goes first on `sys.path`, and stays there.
-      devices: of the topology that is asked for; passed on to a function that takes `devices` and
-        that the reference does not give any.
-
-    Raises:
-      WorkloadError: the attribute is missing or is no Workload, or takes no arguments. What the
-        user's code raises passes through.
-      ParameterError: the function has no such parameter.
-    """
-    module_name, _, attribute = reference.target.partition(":")
-    if reference.folder is not None:
-        sys.path.insert(0, str(reference.folder))
-    found: Any = importlib.import_module(module_name)
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            names = [n for n in dir(found) if not n.startswith("_")]
-            raise WorkloadError(
-                f"{reference}: {module_name} has no attribute {part!r}; it has {', '.join(names)}"
-            )
-        found = getattr(found, part)
-    if callable(found) and not isinstance(found, Workload):
-        given = dict(reference.arguments or {})
-        if devices is not None and "devices" in inspect.signature(found).parameters:
-            given.setdefault("devices", devices)
-        _check_parameters(reference, found, given)
-        found = found(**given)
-    elif reference.arguments is not None:
-        raise WorkloadError(f"{reference}: {attribute} is no function, and takes no arguments")
-    if not isinstance(found, Workload):
-        raise WorkloadError(
-            f"{reference}: expected a xlapipe.Workload or a function that returns one, "
-            f"found {type(found).__name__}"
-        )
-    return found
-
-
-def _check_parameters(
-    reference: WorkloadReference, function: Any, given: Mapping[str, Any]
-) -> None:
-    parameters = inspect.signature(function).parameters.values()
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return
-    names = [each.name for each in parameters if each.kind is not each.POSITIONAL_ONLY]
-    unknown = [name for name in given if name not in names]
-    if unknown:
-        raise ParameterError(
-            f"{reference}: no parameter {' or '.join(map(repr, unknown))}; "
-            f"it has {', '.join(names) or 'none'}"
-        )
-
-
-def lower(workload: Workload, config_text: str, *, platform: Platform = NVIDIA) -> LoweredProgram:
+def lower(
+    workload: Workload,
+    config_text: str,
+    *,
+    platform: Platform = NVIDIA,
+    topology: Topology | None = None,
+) -> LoweredProgram:
     """Traces and lowers `workload` for the device that the target config describes.
 
+    Args:
+      topology: hosts and devices per host; None for one host with as many devices as the mesh has.
+
     Raises:
-      WorkloadError: arguments that are no arrays, or specs that do not fit. What the user's
-        function raises passes through.
+      WorkloadError: arguments that are not arrays, specs that do not fit, or a wrapper that cannot
+        be lowered as it would run. What the user's function raises passes through.
     """
-    mesh = mesh_of(workload, platform.abstract_device(config_text))
-    args = with_shardings(workload, mesh)
-    jitted = _jitted(workload, mesh)
-    with jax.sharding.use_abstract_mesh(mesh), _without_donation_warnings():
-        traced = jitted.trace(*args)
-        lowered = traced.lower(lowering_platforms=(platform.name,))
-    module = lowered._lowering.stablehlo()
-    strip_locations(module)
-    # jit drops leaves that the program does not use; only these private fields tell which.
-    details = lowered._lowering.compile_args
-    to_parameters, to_outputs = pxla.get_prop_to_input_output(
-        details["in_shardings"], details["out_shardings"], len(details["ordered_effects"])
+    figures = platform.device_figures(config_text)
+    axes = axes_of(workload)
+    device_count = functools.reduce(lambda count, size: count * size, (axes or {}).values(), 1)
+    hosts, per_host = (topology.hosts, topology.gpus) if topology is not None else (1, device_count)
+    client = TargetClient(figures, hosts, per_host)
+    mesh = context_mesh(workload, figures)
+    step = _step(workload, mesh)
+    arguments = call_arguments(
+        workload,
+        mesh,
+        client.devices()[0],
+        array_type=AbstractArray if step.is_equinox else jax.ShapeDtypeStruct,
+        wrapped=wrapped_step(workload) is not None,
     )
-    return LoweredProgram(
-        workload=workload.name,
-        stablehlo=mlir.module_to_bytecode(module),
-        arguments=_arguments(workload, args, lowered),
-        outputs=_outputs(lowered),
-        requested_collectives=requested_collectives(traced.jaxpr),
-        device_count=workload.device_count,
-        propagate_to_parameters=tuple(to_parameters),
-        propagate_to_outputs=tuple(to_outputs),
-        options=dict(workload.options),
-        mesh=dict(workload.mesh) if workload.mesh is not None else None,
-        expectations=tuple(expectation_to_json(item) for item in workload.expectations),
-    )
+    with (
+        target_in_place_of_cpu(client),
+        jax.sharding.use_abstract_mesh(mesh),
+        _without_donation_warnings(),
+        _without_obscure_type_errors(workload),
+        record_lowering(platform.name) as recorded,
+    ):
+        step.lower(arguments.args, arguments.kwargs)
+    lowering = _only(workload, recorded)
+    refuse_lost_donation(workload, lowering.traced)
+    return _lowered_program(workload, step, arguments, lowering, axes, device_count)
 
 
-def _jitted(workload: Workload, mesh: AbstractMesh) -> Any:
-    """The step under jit; one that is jitted already keeps its own donation."""
-    if isinstance(workload.fn, type(jax.jit(len))):
-        if workload.donated or workload.mesh is not None:
+def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
+    """The step with its own wrapper, or under `jax.jit` with what the workload says."""
+    wrapped = wrapped_step(workload)
+    if wrapped is not None:
+        own = [name for name in _JIT_FIELDS if getattr(workload, name) not in ((), None)]
+        if own:
             raise WorkloadError(
-                f"workload {workload.name}: fn is jitted already, and keeps its own donation and "
-                "sharding: leave donate_argnums and mesh out, or give the function before jit"
+                f"workload {workload.name}: fn is jitted already, and its own donation, static "
+                f"arguments and output shardings apply; fix: leave {', '.join(own)} out, or give "
+                "the function before it was jitted"
             )
-        return workload.fn
+        return wrapped
     shardings = {}
     if workload.out_specs is not None:
         shardings["out_shardings"] = jax.tree.map(
             lambda spec: NamedSharding(mesh, spec), workload.out_specs, is_leaf=is_spec
         )
-    return jax.jit(workload.fn, donate_argnums=workload.donated, **shardings)
+    jitted = jax.jit(
+        with_static_leaves(workload.fn) if holds_static_leaves(workload) else workload.fn,
+        # jax infers numbers from names, and names from numbers, only where the others are None.
+        donate_argnums=workload.donated or None,
+        donate_argnames=workload.donated_names or None,
+        static_argnums=workload.static_positions or None,
+        static_argnames=workload.static_names or None,
+        **shardings,
+    )
+    return WrappedStep(jitted, JaxJit())
+
+
+def _only(workload: Workload, recorded: Sequence[RecordedLowering]) -> RecordedLowering:
+    if len(recorded) != 1:
+        raise WorkloadError(
+            f"workload {workload.name}: fn lowers {len(recorded)} programs, expected one; "
+            "fix: give the function that is jitted"
+        )
+    return recorded[0]
+
+
+def _lowered_program(
+    workload: Workload,
+    step: WrappedStep,
+    arguments: CallArguments,
+    lowering: RecordedLowering,
+    axes: Mapping[str, int] | None,
+    device_count: int,
+) -> LoweredProgram:
+    lowered = lowering.lowered
+    module = lowered._lowering.stablehlo()
+    strip_locations(module)
+    # Private, but the only place that has what jit decided about shardings and unused leaves.
+    details = lowered._lowering.compile_args
+    token_count = len(details["ordered_effects"])
+    to_parameters, to_outputs = pxla.get_prop_to_input_output(
+        details["in_shardings"], details["out_shardings"], token_count
+    )
+    return LoweredProgram(
+        workload=workload.name,
+        stablehlo=mlir.module_to_bytecode(module),
+        arguments=_arguments(step, arguments, lowering, several=device_count > 1),
+        outputs=_outputs(step, arguments, lowering),
+        requested_collectives=requested_collectives(lowering.traced.jaxpr),
+        device_count=device_count,
+        propagate_to_parameters=tuple(to_parameters),
+        propagate_to_outputs=tuple(to_outputs),
+        options=dict(workload.options),
+        mesh=dict(axes) if axes is not None else None,
+        expectations=tuple(expectation_to_json(item) for item in workload.expectations),
+    )
+
+
+@contextmanager
+def _without_obscure_type_errors(workload: Workload) -> Iterator[None]:
+    """Names the leaf that a jitted function refuses, which jax calls an abstract array."""
+    try:
+        yield
+    except TypeError as error:
+        match = _NOT_AN_ARRAY.search(str(error))
+        if match is None:
+            raise
+        raise WorkloadError(
+            f"workload {workload.name}: argument {match['path']} is of type {match['type']}, "
+            "expected an array, a jax.ShapeDtypeStruct or a Python scalar; fix: name the parameter "
+            "in the jitted function's static_argnames=, or bind it with functools.partial"
+        ) from None
 
 
 @contextmanager
 def _without_donation_warnings() -> Iterator[None]:
-    """jax warns of some donations that fail; the plan tells of every one, and why."""
+    """jax warns of some donations that fail; the plan reports every one, with the reason."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         yield
 
 
-def _arguments(workload: Workload, args: tuple[Any, ...], lowered: Any) -> tuple[ArgumentLeaf, ...]:
-    kept = sorted(lowered._lowering.compile_args["kept_var_idx"])
-    number_of = {leaf: number for number, leaf in enumerate(kept)}
-    donated = [info.donated for info in jax.tree.leaves(lowered.args_info)]
-    named = [
-        (f"{name}{jax.tree_util.keystr(path)}", leaf)
-        for name, arg in zip(argument_names(workload), args, strict=True)
-        for path, leaf in jax.tree_util.tree_flatten_with_path(arg)[0]
-    ]
-    leaves = [(*each, flag) for each, flag in zip(named, donated, strict=True)]
-    several = workload.device_count > 1
+def _arguments(
+    step: WrappedStep, arguments: CallArguments, lowering: RecordedLowering, *, several: bool
+) -> tuple[ArgumentLeaf, ...]:
+    details = lowering.lowered._lowering.compile_args
+    # An ordered effect, such as an ordered callback, adds a token before the arguments.
+    token_count = len(details["ordered_effects"])
+    # jit drops the leaves that the program does not use.
+    kept = sorted(details["kept_var_idx"])
+    number_of = {leaf: number + token_count for number, leaf in enumerate(kept)}
+    names = step.argument_names(arguments.args, arguments.kwargs, lowering)
+    leaves = jax.tree.leaves(lowering.lowered.args_info)
+    shardings = _leaf_shardings(arguments, details, kept, len(leaves))
     return tuple(
         ArgumentLeaf(
-            path=path,
-            shape=tuple(leaf.shape),
-            dtype=str(leaf.dtype),
-            size_bytes=shard_bytes(leaf),
-            donated=donated,
+            path=name,
+            shape=tuple(info.shape),
+            dtype=str(info.dtype),
+            size_bytes=shard_bytes(info, sharding),
+            donated=info.donated,
             parameter_number=number_of.get(position),
-            spec=spec_of(getattr(leaf, "sharding", None)) if several else None,
+            spec=spec_of(sharding) if several else None,
         )
-        for position, (path, leaf, donated) in enumerate(leaves)
+        for position, (name, info, sharding) in enumerate(
+            zip(names, leaves, shardings, strict=True)
+        )
     )
 
 
-def _outputs(lowered: Any) -> tuple[OutputLeaf, ...]:
-    flat = jax.tree_util.tree_flatten_with_path(lowered.out_info)[0]
+def _leaf_shardings(
+    arguments: CallArguments, details: Mapping[str, Any], kept: Sequence[int], count: int
+) -> list[Any]:
+    """The sharding of each leaf; None if it is not known or not specified.
+
+    jax keeps those of the leaves that the program uses; the others are on the arguments, unless a
+    wrapper passes them in another order.
+    """
+    given = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments.dynamic)]
+    shardings: list[Any] = given if len(given) == count else [None] * count
+    for position, sharding in zip(kept, details["in_shardings"], strict=True):
+        shardings[position] = sharding if isinstance(sharding, jax.sharding.Sharding) else None
+    return shardings
+
+
+def _outputs(
+    step: WrappedStep, arguments: CallArguments, lowering: RecordedLowering
+) -> tuple[OutputLeaf, ...]:
+    token_count = len(lowering.lowered._lowering.compile_args["ordered_effects"])
+    names = step.output_names(arguments.args, lowering)
+    leaves = jax.tree.leaves(lowering.lowered.out_info)
     return tuple(
         OutputLeaf(
-            path=f"out{jax.tree_util.keystr(path)}",
+            path=name,
             shape=tuple(leaf.shape),
             dtype=str(leaf.dtype),
-            size_bytes=shard_bytes(leaf),
-            index=index,
+            size_bytes=shard_bytes(leaf, getattr(leaf, "sharding", None)),
+            index=index + token_count,
         )
-        for index, (path, leaf) in enumerate(flat)
+        for index, (name, leaf) in enumerate(zip(names, leaves, strict=True))
     )
-
-
-def user_frame(error: BaseException) -> str | None:
-    """`file:line in function: code` of the innermost frame of the user's own code."""
-    import traceback
-
-    here = os.path.dirname(os.path.dirname(__file__))
-    found = None
-    for frame in traceback.extract_tb(error.__traceback__):
-        library = any(part in frame.filename for part in ("site-packages", "dist-packages"))
-        if library or frame.filename.startswith((here, "<", sys.base_prefix)):
-            continue
-        found = f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
-    return found

@@ -11,7 +11,7 @@ from xlapipe.platforms.dump_files import (
     Part,
     stage_files,
 )
-from xlapipe.platforms.platform import AbstractDeviceFigures, Platform
+from xlapipe.platforms.platform import DeviceFigures, Platform
 from xlapipe.platforms.textproto import parse
 
 # The custom calls by which jax hands a Pallas kernel to Triton and to Mosaic GPU.
@@ -25,14 +25,17 @@ def _topology_arguments(
     return {"target_config": config_text, "topology": f"1x{hosts}x{devices_per_host}"}
 
 
-def _abstract_device(config_text: str) -> AbstractDeviceFigures:
+def _device_figures(config_text: str) -> DeviceFigures:
     """The figures of a GpuTargetConfigProto in text form."""
     config: Any = parse(config_text).fields
     device = config.get("gpu_device_info", {})
-    return AbstractDeviceFigures(
+    capability = device.get("cuda_compute_capability", {})
+    return DeviceFigures(
         device_kind=str(config.get("device_description_str") or device.get("name") or ""),
         core_count=int(device.get("core_count", 0)),
         platform="gpu",
+        platform_version=f"PJRT C API\ncuda {config.get('runtime_version', {}).get('major', '')}",
+        compute_capability=".".join(str(capability.get(part, 0)) for part in ("major", "minor")),
     )
 
 
@@ -87,7 +90,7 @@ NVIDIA = Platform(
         MOSAIC_CALL: re.compile(r"\\00(?!stable_mosaic_gpu)(\w+)_mosaic_gpu\b"),
     },
     topology_arguments=_topology_arguments,
-    abstract_device=_abstract_device,
+    device_figures=_device_figures,
     load_autotune_flag="xla_gpu_load_autotune_results_from",
     dump_autotune_flag="xla_gpu_dump_autotune_results_to",
     complete_autotune_option="xla_gpu_require_complete_aot_autotune_results",

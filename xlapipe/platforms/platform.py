@@ -17,18 +17,22 @@ class TopologyArguments(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbstractDeviceFigures:
-    """What traced code may ask of the device, as in `jax.sharding.AbstractDevice`.
+class DeviceFigures:
+    """What traced code may ask of the device.
 
     Attributes:
       device_kind: e.g. `NVIDIA H200`.
       core_count: streaming multiprocessors of a GPU.
-      platform: the kind of device in jax's kernels (`gpu`, `tpu`), not the platform's name.
+      platform: as `jax.default_backend()` gives it (`gpu`, `tpu`), not the platform's name.
+      platform_version: as a client of the platform gives it.
+      compute_capability: of a GPU, e.g. `9.0`.
     """
 
     device_kind: str
     core_count: int
     platform: str
+    platform_version: str
+    compute_capability: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +54,7 @@ class Platform:
       load_autotune_flag, dump_autotune_flag: XLA flags that read and write autotune results;
         None where the platform has no autotuning.
       complete_autotune_option: XLA option that makes a compile fail if a result is missing.
-      topology_arguments, abstract_device: from the target's config text.
+      topology_arguments, device_figures: from the target's config text.
       thunk_holders: thunk kinds that are always followed by thunks nested in them.
     """
 
@@ -64,7 +68,7 @@ class Platform:
     gemm_fusion_kinds: tuple[tuple[str, str], ...]
     kernel_names: Mapping[str, re.Pattern[str]]
     topology_arguments: TopologyArguments
-    abstract_device: Callable[[str], AbstractDeviceFigures]
+    device_figures: Callable[[str], DeviceFigures]
     load_autotune_flag: str | None = None
     dump_autotune_flag: str | None = None
     complete_autotune_option: str | None = None

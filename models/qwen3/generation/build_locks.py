@@ -52,6 +52,6 @@ def _only(program: str, reference: WorkloadReference, locks: Mapping[str, Sequen
 
 def _name_of(reference: WorkloadReference) -> str:
     # Imported here because it imports jax, which only builds with locks need in this process.
-    from xlapipe.lowering.lower import load_workload
+    from xlapipe.lowering.load_workload import load_workload
 
     return load_workload(reference).name

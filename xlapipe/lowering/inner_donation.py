@@ -1,0 +1,45 @@
+"""Donation that is lost because the function that donates is called by one that does not.
+
+`lambda state, x: train_step(state, x, flag=True)` around a jitted `train_step` that donates its
+state: under another `jit` the inner donation has no effect, so the plan would be of a program that
+the user never runs.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from xlapipe.errors import WorkloadError
+from xlapipe.workload import Workload
+
+
+def refuse_lost_donation(workload: Workload, traced: Any) -> None:
+    """Refuses a plain function, without donation of its own, that calls one that donates.
+
+    Args:
+      traced: `jax.stages.Traced` of the outermost function.
+
+    Raises:
+      WorkloadError: with the name of the inner function.
+    """
+    outer = traced.jaxpr.jaxpr
+    if any(_donates(traced)):
+        return
+    for name in _donating_calls(outer):
+        raise WorkloadError(
+            f"workload {workload.name}: fn calls the jitted function {name!r}, which donates "
+            "arguments; inside another jit its donation has no effect, so this would be the plan "
+            f"of another program; fix: give {name!r} itself as fn (bind arguments with kwargs= or "
+            "functools.partial), or name the arguments in donate_argnums="
+        )
+
+
+def _donates(traced: Any) -> Iterator[bool]:
+    return (info.donated for info in jax.tree.leaves(traced.args_info))
+
+
+def _donating_calls(jaxpr: Any) -> Iterator[str]:
+    for equation in jaxpr.eqns:
+        if any(equation.params.get("donated_invars", ())):
+            yield str(equation.params.get("name", "?"))

@@ -1,0 +1,66 @@
+"""Imports a workload from the module that defines it."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from xlapipe.errors import ParameterError, WorkloadError
+from xlapipe.registry import WorkloadReference
+from xlapipe.workload import Workload
+
+
+def load_workload(reference: WorkloadReference, *, devices: int | None = None) -> Workload:
+    """Imports the module of a reference, and calls the function if the attribute is one.
+
+    Args:
+      reference: its folder goes first on `sys.path`, and stays there.
+      devices: device count of the requested topology; passed to a function with a `devices`
+        parameter, unless the reference gives one.
+
+    Raises:
+      WorkloadError: the attribute is missing, is not a Workload, or takes no arguments. What the
+        user's code raises passes through.
+      ParameterError: the function has no such parameter.
+    """
+    module_name, _, attribute = reference.target.partition(":")
+    if reference.folder is not None:
+        sys.path.insert(0, str(reference.folder))
+    value: Any = importlib.import_module(module_name)
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            names = [name for name in dir(value) if not name.startswith("_")]
+            raise WorkloadError(
+                f"{reference}: {module_name} has no attribute {part!r}; it has {', '.join(names)}"
+            )
+        value = getattr(value, part)
+    if callable(value) and not isinstance(value, Workload):
+        arguments = dict(reference.arguments or {})
+        if devices is not None and "devices" in inspect.signature(value).parameters:
+            arguments.setdefault("devices", devices)
+        _check_parameters(reference, value, arguments)
+        value = value(**arguments)
+    elif reference.arguments is not None:
+        raise WorkloadError(f"{reference}: {attribute} is not a function, so it takes no arguments")
+    if not isinstance(value, Workload):
+        raise WorkloadError(
+            f"{reference}: expected an xlapipe.Workload or a function that returns one, "
+            f"found {type(value).__name__}"
+        )
+    return value
+
+
+def _check_parameters(
+    reference: WorkloadReference, function: Any, arguments: Mapping[str, Any]
+) -> None:
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    names = [item.name for item in parameters if item.kind is not item.POSITIONAL_ONLY]
+    unknown = [name for name in arguments if name not in names]
+    if unknown:
+        raise ParameterError(
+            f"{reference}: no parameter {' or '.join(map(repr, unknown))}; "
+            f"it has {', '.join(names) or 'none'}"
+        )

@@ -1,0 +1,191 @@
+"""Devices of the target, for code that asks where it runs while it is traced and lowered.
+
+jax accepts devices that are Python objects with the right attributes, as its own tests use them.
+Nothing can be computed or stored on them.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import jax
+from jax._src import xla_bridge
+from jax._src.interpreters import mlir
+
+from xlapipe.errors import WorkloadError
+from xlapipe.platforms.platform import DeviceFigures
+
+_ONE_AT_A_TIME = threading.RLock()
+# Memory kinds of every platform that is supported.
+_MEMORY_KINDS = ("device", "pinned_host")
+
+
+class _Memory(str):
+    """A memory space; jax compares it as text, and user code asks for its `kind`."""
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        return str(self)
+
+
+class TargetClient:
+    """Stands for the client of the target's platform."""
+
+    runtime_type = "xlapipe: a device that is not attached"
+
+    def __init__(self, figures: DeviceFigures, host_count: int, devices_per_host: int) -> None:
+        self.platform = figures.platform
+        self.platform_version = figures.platform_version
+        self._devices = tuple(
+            TargetDevice(number, number // devices_per_host, figures, self)
+            for number in range(host_count * devices_per_host)
+        )
+
+    def devices(self) -> "list[TargetDevice]":
+        return list(self._devices)
+
+    def local_devices(self) -> "list[TargetDevice]":
+        """Those of the first host, where the step is traced."""
+        return [device for device in self._devices if device.process_index == 0]
+
+    def device_count(self) -> int:
+        return len(self._devices)
+
+    def local_device_count(self) -> int:
+        return len(self.local_devices())
+
+    def process_index(self) -> int:
+        return 0
+
+    def get_default_layout(self, dtype: Any, shape: Sequence[int], device: Any) -> Any:
+        """Row-major, as on every platform that jax has a default layout for."""
+        cpu = jax.local_devices(backend="cpu")[0]
+        return cpu.client.get_default_layout(dtype, shape, cpu)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        _refuse_if_real(jax.local_devices(backend="cpu")[0].client, "client", name)
+
+
+@dataclass(frozen=True, eq=False)
+class TargetDevice:
+    """Stands for one device of the target.
+
+    Attributes:
+      id: its position among all devices, host by host.
+      process_index: number of its host.
+    """
+
+    id: int
+    process_index: int
+    figures: DeviceFigures
+    client: TargetClient
+
+    @property
+    def platform(self) -> str:
+        return self.figures.platform
+
+    @property
+    def device_kind(self) -> str:
+        return self.figures.device_kind
+
+    @property
+    def core_count(self) -> int:
+        return self.figures.core_count
+
+    @property
+    def compute_capability(self) -> str:
+        """Raises AttributeError on platforms whose devices have none, as jax's devices do."""
+        if self.figures.compute_capability is None:
+            raise AttributeError("compute_capability")
+        return self.figures.compute_capability
+
+    @property
+    def local_hardware_id(self) -> int:
+        """Its position among the devices of its host."""
+        return self.id % self.client.local_device_count()
+
+    def addressable_memories(self) -> list[_Memory]:
+        return [_Memory(kind) for kind in _MEMORY_KINDS]
+
+    def default_memory(self) -> _Memory:
+        return _Memory(_MEMORY_KINDS[0])
+
+    def __getattr__(self, name: str) -> NoReturn:
+        _refuse_if_real(jax.local_devices(backend="cpu")[0], "device", name)
+
+    # jax asks `isinstance(device, jax.Device)` before it takes one, in `device_put` for instance.
+    __class__ = property(lambda self: jax.Device)
+
+    def __repr__(self) -> str:
+        return f"TargetDevice(id={self.id}, {self.device_kind})"
+
+
+def _refuse_if_real(real: Any, kind: str, name: str) -> NoReturn:
+    """Refuses what only a real device can do; other names are missing, as on a real device."""
+    if name.startswith("__") or not hasattr(type(real), name):
+        raise AttributeError(f"{kind} has no attribute {name!r}")
+    raise WorkloadError(
+        f"the step uses {kind}.{name} of the target while it is traced, and the device is not "
+        "attached; fix: create arrays and read device statistics outside the step"
+    )
+
+
+@contextmanager
+def target_in_place_of_cpu(client: TargetClient) -> Iterator[None]:
+    """Makes jax answer for the target: default backend, devices, counts, and meshes made of them.
+
+    The CPU stays available by name. Threads take turns.
+    """
+    # Replaces attributes of jax's modules: two threads at once would each restore the other's.
+    with _ONE_AT_A_TIME, _replacements(client):
+        yield
+
+
+@contextmanager
+def _replacements(client: TargetClient) -> Iterator[None]:
+    real = xla_bridge.get_backend
+
+    def get_backend(platform: Any = None) -> Any:
+        return client if platform in (None, client.platform, "cuda") else real(platform)
+
+    with (
+        _replaced(xla_bridge, "get_backend", get_backend),
+        # Lowering of a host callback asks for the backend; only TPUs use the answer.
+        _replaced(mlir.ModuleContext, "get_backend", lambda self, optional=False: client),
+        _without_cached_answers(),
+    ):
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextmanager
+def _without_cached_answers() -> Iterator[None]:
+    """jax keeps some answers about devices; they must not cross the border in either direction."""
+    cached = [
+        getattr(xla_bridge, name)
+        for name in ("local_devices", "process_count", "process_indices", "host_ids")
+        if hasattr(getattr(xla_bridge, name, None), "cache_clear")
+    ]
+
+    def clear() -> None:
+        for function in cached:
+            function.cache_clear()
+
+    clear()
+    try:
+        yield
+    finally:
+        clear()

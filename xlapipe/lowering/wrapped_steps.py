@@ -1,0 +1,288 @@
+"""Steps as users write them: plain functions, and functions that jax or a library has wrapped.
+
+A function that is wrapped already (`jax.jit`, `nnx.jit`, `eqx.filter_jit`) is lowered through its
+own `lower`, so that its donation, static arguments and state updates are those of the user. Each
+wrapper passes other trees to jax than the user passes to it; `StepCall` maps them back to names.
+
+To support another wrapper: add a class here with `argument_names` and `output_names`, and list it
+in `_WRAPPERS`.
+"""
+
+import functools
+import inspect
+import os
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+from jax._src import stages
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey, keystr, tree_flatten_with_path
+
+from xlapipe.errors import WorkloadError
+from xlapipe.lowering.arguments import positional_names
+from xlapipe.workload import Workload
+
+
+@dataclass(frozen=True)
+class RecordedLowering:
+    """One call of `lower` that reached jax."""
+
+    traced: Any
+    lowered: Any
+
+
+@contextmanager
+def record_lowering(platform_name: str) -> Iterator[list[RecordedLowering]]:
+    """Lowers for `platform_name` whatever a wrapper lowers, and records the outermost calls."""
+    recorded: list[RecordedLowering] = []
+    original = stages.Traced.lower
+    depth = 0
+
+    def lower(self: Any, *, lowering_platforms: Any = None, **options: Any) -> Any:
+        nonlocal depth
+        depth += 1
+        try:
+            platforms = (platform_name,) if depth == 1 else lowering_platforms
+            lowered = original(self, lowering_platforms=platforms, **options)
+        finally:
+            depth -= 1
+        if depth == 0:
+            recorded.append(RecordedLowering(self, lowered))
+        return lowered
+
+    stages.Traced.lower = lower  # type: ignore[method-assign]
+    try:
+        yield recorded
+    finally:
+        stages.Traced.lower = original  # type: ignore[method-assign]
+
+
+class Wrapper(Protocol):
+    """How a kind of wrapped function passes arguments and results to jax."""
+
+    def accepts(self, fn: Any) -> bool:
+        """Whether `fn` is wrapped this way."""
+
+    def argument_names(
+        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
+    ) -> list[str]:
+        """The user's names of the leaves that jax was passed, in jax's order."""
+
+    def output_names(self, fn: Any, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
+        """The user's names of the leaves that jax returns, in jax's order."""
+
+
+class JaxJit:
+    """A function under `jax.jit`: jax's own names are the user's."""
+
+    def accepts(self, fn: Any) -> bool:
+        return isinstance(fn, type(jax.jit(len)))
+
+    def argument_names(
+        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
+    ) -> list[str]:
+        jaxpr = recorded.traced.jaxpr.jaxpr
+        return list(jaxpr.debug_info.safe_arg_names(len(jaxpr.invars)))
+
+    def output_names(self, fn: Any, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
+        return [f"out{keystr(path)}" for path in _paths(recorded.lowered.out_info)]
+
+
+class NnxJit(JaxJit):
+    """A function under Flax's `nnx.jit`.
+
+    It passes each module as a list of its variables, and returns `(args, kwargs, out)`, where the
+    first two hold the updated variables.
+    """
+
+    def accepts(self, fn: Any) -> bool:
+        return _is_of(fn, "flax.nnx.") and hasattr(fn, "lower")
+
+    def argument_names(
+        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
+    ) -> list[str]:
+        defaults = super().argument_names(fn, args, kwargs, recorded)
+        parameters = positional_names(fn, len(args))
+        return [
+            _variable_name(path, (args, kwargs), parameters) or default
+            for path, default in zip(_paths(recorded.lowered.args_info), defaults, strict=True)
+        ]
+
+    def output_names(self, fn: Any, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
+        parameters = positional_names(fn, len(args))
+        names = []
+        for path in _paths(recorded.lowered.out_info):
+            updated = _variable_name(path, (args, {}), parameters)
+            if updated is not None:
+                names.append(f"updated.{updated}")
+            elif path[0] == SequenceKey(2):
+                names.append(f"out{keystr(path[1:])}")
+            else:
+                names.append(f"updated{keystr(path)}")
+        return names
+
+
+def _variable_name(
+    path: Sequence[Any], arguments: tuple[Sequence[Any], Mapping[str, Any]], parameters: list[str]
+) -> str | None:
+    """`model.linear.kernel` for the path `[0][0].states[0][1]`; None for a leaf of no module."""
+    if GetAttrKey("states") not in path:
+        return None
+    from flax import nnx
+
+    split = list(path).index(GetAttrKey("states"))
+    module: Any = arguments
+    for key in path[:split]:
+        module = _follow(module, key)
+    _, state = nnx.split(module)
+    variables = [".".join(map(str, names)) for names, _ in nnx.to_flat_state(state)]
+    number = path[-1].idx if isinstance(path[-1], SequenceKey) else None
+    if number is None or number >= len(variables):
+        return None
+    first = path[1]
+    name = parameters[first.idx] if path[0] == SequenceKey(0) else str(first.key)
+    return f"{name}{keystr(tuple(path[2:split]))}.{variables[number]}"
+
+
+def _follow(node: Any, key: Any) -> Any:
+    if isinstance(key, SequenceKey):
+        return node[key.idx]
+    return node[key.key] if isinstance(key, DictKey) else getattr(node, key.name)
+
+
+class EquinoxFilterJit(JaxJit):
+    """A function under `eqx.filter_jit`.
+
+    It passes the arrays of the first argument, of the others, and of the function as three lists,
+    and returns `(marker, out, static)`; the marker is a scalar of its own.
+    """
+
+    def accepts(self, fn: Any) -> bool:
+        return _is_of(fn, "equinox.") and hasattr(fn, "lower")
+
+    def argument_names(
+        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
+    ) -> list[str]:
+        # filter_jit binds the arguments to the signature, defaults left out.
+        bound = inspect.signature(fn).bind(*args, **kwargs)
+        parameters = positional_names(fn, len(bound.args))
+        positional = [
+            _array_names(name, value) for name, value in zip(parameters, bound.args, strict=True)
+        ]
+        keyword = [_array_names(name, value) for name, value in sorted(bound.kwargs.items())]
+        lists = {
+            "first": positional[0] if positional else [],
+            "rest": [name for names in (*positional[1:], *keyword) for name in names],
+        }
+        names = []
+        for path in _paths(recorded.lowered.args_info):
+            group, number = path[2].key, path[3].idx
+            known = lists.get(group, [])
+            names.append(known[number] if number < len(known) else f"{group}[{number}]")
+        return names
+
+    def output_names(self, fn: Any, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
+        return [
+            "out.marker" if path[0] == SequenceKey(0) else f"out{keystr(path[1:])}"
+            for path in _paths(recorded.lowered.out_info)
+        ]
+
+
+def _array_names(name: str, value: Any) -> list[str]:
+    flat = tree_flatten_with_path(value)[0]
+    return [f"{name}{keystr(path)}" for path, leaf in flat if isinstance(leaf, jax.Array)]
+
+
+_WRAPPERS: tuple[Wrapper, ...] = (JaxJit(), NnxJit(), EquinoxFilterJit())
+
+
+@dataclass(frozen=True)
+class WrappedStep:
+    """A wrapped function and the arguments that were bound to it before the workload's own."""
+
+    fn: Any
+    wrapper: Wrapper
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] | None = None
+
+    @property
+    def is_equinox(self) -> bool:
+        return isinstance(self.wrapper, EquinoxFilterJit)
+
+    def lower(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Calls the function's own `lower`; `record_lowering` records the result."""
+        self.fn.lower(*self.args, *args, **self._all_kwargs(kwargs))
+
+    def argument_names(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
+    ) -> list[str]:
+        """The user's names of the leaves that jax was passed, in jax's order."""
+        everything = (*self.args, *args)
+        return self.wrapper.argument_names(self.fn, everything, self._all_kwargs(kwargs), recorded)
+
+    def output_names(self, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
+        """The user's names of the leaves that jax returns, in jax's order."""
+        return self.wrapper.output_names(self.fn, (*self.args, *args), recorded)
+
+    def _all_kwargs(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        return {**(self.kwargs or {}), **kwargs}
+
+
+def wrapped_step(workload: Workload) -> WrappedStep | None:
+    """The workload's function if it is wrapped; None for a plain function.
+
+    Raises:
+      WorkloadError: a wrapper that cannot be lowered as it would run.
+    """
+    fn, args, kwargs = _unbound(workload.fn)
+    if _is_pmap(fn):
+        raise WorkloadError(
+            f"workload {workload.name}: fn is under jax.pmap, which xlapipe does not lower; fix: "
+            "use jax.jit with a mesh (jax.shard_map for per-device code), or give the function "
+            "before pmap with mesh= and in_specs="
+        )
+    for wrapper in _WRAPPERS:
+        if wrapper.accepts(fn):
+            return WrappedStep(fn, wrapper, args, kwargs)
+    if hasattr(fn, "lower") and not inspect.isfunction(fn):
+        raise WorkloadError(
+            f"workload {workload.name}: fn is a {type(fn).__module__}.{type(fn).__qualname__}, a "
+            "wrapper that xlapipe does not know; fix: give the function before it was wrapped, "
+            "with its donation and static arguments on the workload"
+        )
+    return None
+
+
+def _unbound(fn: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A function without `functools.partial` and method binding, and what these bound."""
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    while True:
+        if isinstance(fn, functools.partial) and _can_be_wrapped(fn.func):
+            fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
+        elif isinstance(fn, types.MethodType) and _can_be_wrapped(fn.__func__):
+            fn, args = fn.__func__, (fn.__self__, *args)
+        else:
+            return fn, args, kwargs
+
+
+def _can_be_wrapped(fn: Any) -> bool:
+    return hasattr(fn, "lower") or isinstance(fn, (functools.partial, types.MethodType))
+
+
+def _is_pmap(fn: Any) -> bool:
+    """jax.pmap returns a plain function, defined in jax, that has its own `lower`."""
+    if not (inspect.isfunction(fn) and hasattr(fn, "lower")):
+        return False
+    return fn.__code__.co_filename.startswith(os.path.dirname(jax.__file__))
+
+
+def _is_of(fn: Any, package: str) -> bool:
+    return f"{type(fn).__module__}.".startswith(package)
+
+
+def _paths(tree: Any) -> list[tuple[Any, ...]]:
+    return [path for path, _ in tree_flatten_with_path(tree)[0]]
