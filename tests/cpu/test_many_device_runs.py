@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from xlapipe.compiling.make_jobs import Asked, jobs_of
+from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import make_dump
 from xlapipe.dumps.autotune_lock import LOCK
 from xlapipe.dumps.dump import open_dump
@@ -56,7 +56,7 @@ def test_four_devices_plan_is_made_again_without_them(
     if jaxlib_version != RECORD["versions"]["jaxlib"]:
         pytest.skip(f"the lock is for jaxlib {RECORD['versions']['jaxlib']}")
     folder = goldens / "fsdp-mlp" / f"h200-1x4-auto-tuned-jax{jaxlib_version}"
-    (job,) = jobs_of(["fsdp-mlp"], Asked(autotune_lock=folder / LOCK))
+    (job,) = jobs_of(["fsdp-mlp"], CompileOptions(autotune_lock=folder / LOCK))
     made = make_dump(job, tmp_path)
     assert made.dump.manifest.topology == "1x4"
     assert differences(read_normal_form(folder), made.normal, name="fsdp-mlp") == []

@@ -23,10 +23,10 @@ def _build(options: argparse.Namespace) -> int:
     from xlapipe.compiling.pipeline import build
     from xlapipe.report.dump_row import dump_row
 
-    request = read_compile_options(options, options.gemm)
-    if len(request.policies) > 1:
+    compile_options = read_compile_options(options, options.gemm)
+    if len(compile_options.policies) > 1:
         raise XlapipeError("build makes one executable; fix: give --gemm only once")
-    jobs = jobs_of([options.workload], request)
+    jobs = jobs_of([options.workload], compile_options)
     (job,) = jobs
     with DumpTable(jobs, silent=options.json) as table:
         made = build(job, options.out)

@@ -142,9 +142,9 @@ def _checked(options: argparse.Namespace) -> Iterator[CheckedPlan | CheckedInduc
     if workloads:
         from xlapipe.compiling.make_jobs import jobs_of
 
-        request = read_compile_options(options, options.gemm)
+        compile_options = read_compile_options(options, options.gemm)
         # All names are looked up before the first compile, so that a wrong name costs no time.
-        jobs = {name: jobs_of([name], request) for name in workloads}
+        jobs = {name: jobs_of([name], compile_options) for name in workloads}
     for subject in options.subjects:
         if subject not in jobs:
             opened = open_any(paths[subject])

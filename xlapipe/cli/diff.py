@@ -100,14 +100,16 @@ def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "di
             "--workload: give one thing in which the two compiles differ: --versions X,Y, "
             f"--options K=V, or --gemm X,Y; found {sum(given) or 'none'} of them"
         )
-    request = read_compile_options(options, policies)
+    compile_options = read_compile_options(options, policies)
     if options.versions is not None:
         versions = parse_versions(options.versions)
-        return jobs_of_versions(options.workload, request, versions, on_install=show)
+        return jobs_of_versions(options.workload, compile_options, versions, on_install=show)
     if options.options is not None:
         xla_options = parse_xla_options(options.options)
-        return jobs_of_options(options.workload, request, xla_options, label=options.options)
-    return jobs_of_policies(options.workload, replace(request, policies=()), policies)
+        return jobs_of_options(
+            options.workload, compile_options, xla_options, label=options.options
+        )
+    return jobs_of_policies(options.workload, replace(compile_options, policies=()), policies)
 
 
 def parse_policies(text: str) -> tuple[str, ...]:

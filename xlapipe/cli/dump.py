@@ -87,8 +87,12 @@ def _jobs(options: argparse.Namespace) -> "list[Job]":
         names += [name for name in registered if name not in names]
     if not names:
         raise XlapipeError("no workload given; fix: name one of `xlapipe list`, or give --all")
-    request = read_compile_options(options, options.gemm)
-    return locked_jobs(names, options.out, request) if options.locked else jobs_of(names, request)
+    compile_options = read_compile_options(options, options.gemm)
+    return (
+        locked_jobs(names, options.out, compile_options)
+        if options.locked
+        else jobs_of(names, compile_options)
+    )
 
 
 def _record_run(made: "Made") -> None:

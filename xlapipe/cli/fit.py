@@ -101,8 +101,8 @@ def _rows(options: argparse.Namespace, axes: "Sequence[Axis]") -> "Sequence[Row]
     from xlapipe.compiling.sweep import combinations
 
     points = combinations(options.workload, axes)
-    request = read_compile_options(options, [options.gemm])
-    jobs = jobs_of([point.reference for point in points], request)
+    compile_options = read_compile_options(options, [options.gemm])
+    jobs = jobs_of([point.reference for point in points], compile_options)
     with Bar("compiling", len(jobs), console=Console(stderr=True), silent=options.json) as bar:
 
         def on_done(row: "Row") -> None:

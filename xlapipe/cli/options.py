@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
-    from xlapipe.compiling.make_jobs import Asked
+    from xlapipe.compiling.make_jobs import CompileOptions
 
 # The values of `GemmPolicy`, which is not imported here: the parser is built for every command.
 GEMM_POLICIES = ("auto", "cublas", "triton")
@@ -87,13 +87,15 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_compile_options(options: argparse.Namespace, policies: Sequence[str] | None) -> "Asked":
+def read_compile_options(
+    options: argparse.Namespace, policies: Sequence[str] | None
+) -> "CompileOptions":
     """The values of the options of `add_target_options`, with these GEMM policies."""
-    from xlapipe.compiling.make_jobs import Asked
+    from xlapipe.compiling.make_jobs import CompileOptions
     from xlapipe.targets.topology import Topology
 
     topology = options.topology
-    return Asked(
+    return CompileOptions(
         target=options.target,
         target_config=options.target_config,
         policies=tuple(policies or ()),

@@ -24,7 +24,7 @@ class RenderedReport:
     Attributes:
       data: its JSON; empty without --json.
       markdown: None without --text.
-      page: HTML; None if it is not asked for.
+      page: HTML; None if not requested.
       files: further files to write, by path.
     """
 

@@ -1,4 +1,4 @@
-"""From what a user asks for to compiles to do, refused before anything is compiled."""
+"""Makes the jobs of workloads from compile options; invalid ones are refused before compiling."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,16 +17,16 @@ ATTACHED = "attached"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The options of a compile, as the command line has them.
+class CompileOptions:
+    """The options of a compile, with the values that the command line accepts.
 
     Attributes:
       target: a name of the catalogue, or `attached`.
-      target_config: a file in its place.
-      policies: GEMM policies, each of which is a compile of its own.
-      autotune_lock: a lock, or, with `target_config`, XLA's own file of autotune results.
-      topology: hosts and GPUs; by default as many as the workload's mesh asks for.
-      options: extra XLA options.
+      target_config: a file with a target config, instead of `target`.
+      policies: GEMM policies; each is a separate compile.
+      autotune_lock: a lock or, with `target_config`, XLA's file of autotune results.
+      topology: hosts and GPUs; default: from the workload's mesh.
+      options: additional XLA options.
       python: the interpreter of another environment; see `Job`.
     """
 
@@ -42,79 +42,88 @@ class Asked:
 
     def __post_init__(self) -> None:
         if self.target is not None and self.target_config is not None:
-            raise XlapipeError("--target and --target-config name two targets; give one of them")
+            raise XlapipeError(
+                "--target and --target-config name two targets; fix: give one of them"
+            )
         if self.timeout_seconds <= 0:
             raise XlapipeError(f"--timeout {self.timeout_seconds:g}: expected seconds above 0")
         if self.tune and self.target != ATTACHED:
-            raise XlapipeError("--tune needs the GPU itself: add --target attached")
+            raise XlapipeError("--tune needs an attached GPU; fix: add --target attached")
         if self.tune and self.autotune_lock is not None:
-            raise XlapipeError("--tune makes what --autotune-lock gives; give one of them")
+            raise XlapipeError(
+                "--tune replaces the results of --autotune-lock; fix: give one of them"
+            )
 
 
-def jobs_of(names: Sequence[str | WorkloadReference], asked: Asked) -> list[Job]:
-    """Every workload under every policy.
+def jobs_of(names: Sequence[str | WorkloadReference], compile_options: CompileOptions) -> list[Job]:
+    """A job for every workload and GEMM policy.
 
     Args:
-      names: as users write them, or references that are found already.
+      names: as the user writes them, or references.
 
     Raises:
-      XlapipeError: an unknown workload or target, or a lock that is of another.
+      XlapipeError: an unknown workload or target, or a lock of a different one.
     """
     references = [find_workload(name) if isinstance(name, str) else name for name in names]
-    if asked.autotune_lock is not None:
-        return [_locked_job(reference, asked, asked.autotune_lock) for reference in references]
-    if asked.target_config is not None:
-        target = target_from_file(asked.target_config)
-    elif asked.target == ATTACHED:
+    if compile_options.autotune_lock is not None:
+        return [
+            _locked_job(reference, compile_options, compile_options.autotune_lock)
+            for reference in references
+        ]
+    if compile_options.target_config is not None:
+        target = target_from_file(compile_options.target_config)
+    elif compile_options.target == ATTACHED:
         target = None
     else:
-        target = target_named(asked.target or DEFAULT_TARGET)
+        target = target_named(compile_options.target or DEFAULT_TARGET)
     return [
         Job(
             reference=reference,
             target=target,
             policy=GemmPolicy(policy),
-            timeout_seconds=asked.timeout_seconds,
-            tune=asked.tune,
-            topology=asked.topology,
-            options=asked.options,
-            python=asked.python,
+            timeout_seconds=compile_options.timeout_seconds,
+            tune=compile_options.tune,
+            topology=compile_options.topology,
+            options=compile_options.options,
+            python=compile_options.python,
         )
         for reference in references
-        for policy in dict.fromkeys(asked.policies or (GemmPolicy.AUTO.value,))
+        for policy in dict.fromkeys(compile_options.policies or (GemmPolicy.AUTO.value,))
     ]
 
 
-def locked_jobs(names: Sequence[str], goldens: Path, asked: Asked) -> list[Job]:
-    """A job for each lock that lies beside a golden of the installed jaxlib."""
+def locked_jobs(names: Sequence[str], goldens: Path, compile_options: CompileOptions) -> list[Job]:
+    """A job for each lock in a golden's folder that was written with the installed jaxlib."""
     return [
-        _locked_job(find_workload(name), asked, path)
+        _locked_job(find_workload(name), compile_options, path)
         for name in names
         for path in sorted(goldens.glob(f"{name}/*-tuned-jax{version('jaxlib')}/{LOCK}"))
     ]
 
 
-def _locked_job(reference: WorkloadReference, asked: Asked, path: Path) -> Job:
-    if asked.target_config is not None:
-        policy = (*asked.policies, GemmPolicy.AUTO.value)[0]
-        lock = raw_lock(path, target_from_file(asked.target_config), policy, version("jaxlib"))
+def _locked_job(reference: WorkloadReference, compile_options: CompileOptions, path: Path) -> Job:
+    if compile_options.target_config is not None:
+        policy = (*compile_options.policies, GemmPolicy.AUTO.value)[0]
+        lock = raw_lock(
+            path, target_from_file(compile_options.target_config), policy, version("jaxlib")
+        )
     else:
         lock = read_lock(path)
-    for policy in asked.policies:
+    for policy in compile_options.policies:
         lock.refuse_unless(where=str(path), gemm_policy=policy)
-    attached = asked.target == ATTACHED
-    topology = asked.topology or lock.parsed_topology
+    attached = compile_options.target == ATTACHED
+    topology = compile_options.topology or lock.parsed_topology
     lock.refuse_unless(
         where=str(path),
-        target=None if attached else asked.target,
+        target=None if attached else compile_options.target,
         jaxlib=version("jaxlib"),
     )
     return Job(
         reference=reference,
         target=None if attached else lock.as_target(),
         policy=GemmPolicy(lock.gemm_policy),
-        timeout_seconds=asked.timeout_seconds,
+        timeout_seconds=compile_options.timeout_seconds,
         lock=lock,
         topology=topology,
-        options=asked.options,
+        options=compile_options.options,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xlapipe.compiling.jax_environments import parsed_version, python_with_jax
 from xlapipe.compiling.job import Job, XlaOption
-from xlapipe.compiling.make_jobs import Asked, jobs_of
+from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import Made, make_dumps
 from xlapipe.diff import Difference, compare_opened
 from xlapipe.dumps.opened import Opened
@@ -15,22 +15,26 @@ from xlapipe.errors import XlapipeError
 
 
 def jobs_of_versions(
-    workload: str, asked: Asked, versions: tuple[str, str], *, on_install: Callable[[str], None]
+    workload: str,
+    compile_options: CompileOptions,
+    versions: tuple[str, str],
+    *,
+    on_install: Callable[[str], None],
 ) -> dict[str, Job]:
     """A compile with each of two versions of jax, which are installed if they are missing.
 
     Args:
-      asked: the options of both compiles.
+      compile_options: the options of both compiles.
       on_install: called with a message before a version is installed.
 
     Raises:
       XlapipeError: an unknown version, a failed installation, or a lock, which is of one version.
     """
-    if asked.autotune_lock is not None:
+    if compile_options.autotune_lock is not None:
         raise XlapipeError("--autotune-lock is of one version of jaxlib, --versions are two")
     for name in versions:
         parsed_version(name)
-    (job,) = jobs_of([workload], asked)
+    (job,) = jobs_of([workload], compile_options)
     installed = version("jaxlib")
     return {
         f"jax {name}": job
@@ -41,22 +45,25 @@ def jobs_of_versions(
 
 
 def jobs_of_options(
-    workload: str, asked: Asked, options: Mapping[str, XlaOption], *, label: str
+    workload: str, compile_options: CompileOptions, options: Mapping[str, XlaOption], *, label: str
 ) -> dict[str, Job]:
     """A compile without and one with `options`.
 
     Args:
       label: of the compile with the options.
     """
-    (default,) = jobs_of([workload], asked)
-    (other,) = jobs_of([workload], replace(asked, options=options))
+    (default,) = jobs_of([workload], compile_options)
+    (other,) = jobs_of([workload], replace(compile_options, options=options))
     return {"XLA's default options": default, label: other}
 
 
-def jobs_of_policies(workload: str, asked: Asked, policies: tuple[str, ...]) -> dict[str, Job]:
+def jobs_of_policies(
+    workload: str, compile_options: CompileOptions, policies: tuple[str, ...]
+) -> dict[str, Job]:
     """A compile with each of the GEMM policies."""
     return {
-        policy: jobs_of([workload], replace(asked, policies=(policy,)))[0] for policy in policies
+        policy: jobs_of([workload], replace(compile_options, policies=(policy,)))[0]
+        for policy in policies
     }
 
 

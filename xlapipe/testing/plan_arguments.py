@@ -8,7 +8,7 @@ from typing import Any
 
 from xlapipe.compiling.defaults import DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.job import Job
-from xlapipe.compiling.make_jobs import ATTACHED, Asked, jobs_of
+from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.topology import Topology
@@ -107,7 +107,7 @@ def job_of(
     if gemm not in ("auto", "cublas", "triton"):
         raise XlapipeError(f"gemm={gemm!r}: expected auto, cublas or triton")
     is_file = isinstance(target, Path) or Path(target).suffix in (".txtpb", ".pbtxt", ".textproto")
-    request = Asked(
+    compile_options = CompileOptions(
         target=None if is_file else str(target),
         target_config=Path(target) if is_file else None,
         policies=(gemm,),
@@ -117,5 +117,5 @@ def job_of(
     )
     fn = workload.fn
     where = f"{getattr(fn, '__module__', '?')}:{getattr(fn, '__qualname__', '?')}"
-    (job,) = jobs_of([WorkloadReference(workload.name, where)], request)
+    (job,) = jobs_of([WorkloadReference(workload.name, where)], compile_options)
     return job

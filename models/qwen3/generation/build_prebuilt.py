@@ -14,7 +14,7 @@ from models.qwen3.generation.prebuilt_index import (
     prompts_folder,
 )
 from models.qwen3.kernels.tiling import hopper_fits
-from xlapipe.compiling.make_jobs import ATTACHED, Asked, jobs_of
+from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import Made, build
 from xlapipe.dumps.atomic_write import replace_folder
 from xlapipe.environment.machine import Machine
@@ -62,7 +62,7 @@ def build_prebuilt(
         for name, reference in references.items():
             tunes = target == ATTACHED and name not in with_hopper_kernels
             policy = gemm or ("auto" if tunes else "cublas")
-            options = Asked(
+            options = CompileOptions(
                 target=target,
                 policies=() if gemm is None and locks else (policy,),
                 autotune_lock=lock_of.get(name),
