@@ -65,6 +65,9 @@ class Storage:
 class Replay:
     """The state of memory while a call runs.
 
+    Args:
+      on_host: whether the graph runs on the CPU alone, so that its memory is what counts.
+
     Attributes:
       kernels: what was launched so far; their number is the position of the next.
       own_bytes: held now beyond the arguments, freed arguments subtracted.
@@ -74,7 +77,8 @@ class Replay:
       argument_numbers: the number of the argument that a storage came with.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_host: bool = False) -> None:
+        self._on_host = on_host
         self.storages: list[Storage] = []
         self.kernels: list[Kernel] = []
         self.own_bytes = 0
@@ -101,11 +105,15 @@ class Replay:
         *,
         argument: bool = False,
         held: bool = False,
-        on_device: bool = True,
+        layout: Layout | None = None,
     ) -> int:
-        """A new storage without references; returns its number."""
+        """A new storage without references; returns its number.
+
+        Args:
+          layout: of the tensor that it is made for, which says where it is.
+        """
         self._events += 1
-        counted = on_device and size_bytes is not None
+        counted = size_bytes is not None and self.counts(layout)
         began = 0 if argument else self._events
         self.storages.append(
             Storage(name, size_bytes, line, argument, held, counted, self.position, began)
@@ -116,6 +124,10 @@ class Replay:
         elif counted:
             self._change_all(size_bytes or 0)
         return len(self.storages) - 1
+
+    def counts(self, layout: Layout | None) -> bool:
+        """Whether a tensor's memory is counted: the accelerator's, or in a CPU graph the host's."""
+        return self._on_host or layout is None or layout.on_device
 
     def hold(self, storage: int) -> None:
         """One more reference."""

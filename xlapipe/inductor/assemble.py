@@ -217,7 +217,10 @@ def _totals(
     computed = [output for output in outputs if output.argument is None]
     returned = {output.allocation for output in computed if not output.saved}
     kept = (o.allocation for o in computed if o.saved and o.allocation not in returned)
-    sizes = [_argument_bytes(argument) for argument in arguments]
+    sizes = [
+        argument.size_bytes if replayed.replay.counts(argument.layout) else 0
+        for argument in arguments
+    ]
     live_out = [a for a in allocations if a.is_a(AllocationKind.MAYBE_LIVE_OUT)]
     aliased = [a for a in live_out if a.is_a(AllocationKind.PARAMETER)]
     constants = [a for a in allocations if a.is_a(AllocationKind.CONSTANT)]
@@ -234,13 +237,6 @@ def _totals(
         aliased_bytes=sum(allocation.size_bytes for allocation in aliased),
         constant_bytes=sum(allocation.size_bytes for allocation in constants),
     )
-
-
-def _argument_bytes(argument: InductorArgument) -> int | None:
-    layout = argument.layout
-    if layout is not None and not layout.on_device:
-        return 0
-    return argument.size_bytes
 
 
 def _sum(sizes: Sequence[int | None]) -> int | None:

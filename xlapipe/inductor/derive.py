@@ -43,7 +43,9 @@ class _Deriver:
         self._graph = graph
         self._layouts = {**layouts, **graph.layouts}
         self._sizes = sizes_from_products(graph)
-        self._replay = Replay()
+        found = list(graph.layouts.values())
+        on_host = bool(found) and not any(layout.on_device for layout in found)
+        self._replay = Replay(on_host=on_host)
         self._replayed = Replayed(self._replay)
         self._tensors: dict[str, Tensor] = {}
         self._kept = frozenset(graph.outputs) | frozenset(_given_to_arguments(graph))
@@ -77,10 +79,7 @@ class _Deriver:
     def _argument(self, name: str) -> None:
         layout = self._layouts.get(name)
         size = layout.element_bytes if layout is not None else self._sizes.get(name)
-        on_device = layout is None or layout.on_device
-        storage = self._replay.allocate(
-            name, size, 1, argument=True, held=True, on_device=on_device
-        )
+        storage = self._replay.allocate(name, size, 1, argument=True, held=True, layout=layout)
         tensor = Tensor(storage, layout)
         self._replay.argument_numbers[storage] = len(self._replayed.arguments)
         self._replay.hold(storage)
@@ -130,8 +129,7 @@ class _Deriver:
     def _allocate(self, buffer: IrBuffer, line: int) -> None:
         layout = buffer.layout
         size = layout.storage_bytes if layout is not None else None
-        on_device = layout is None or layout.on_device
-        storage = self._replay.allocate(buffer.name, size, line, on_device=on_device)
+        storage = self._replay.allocate(buffer.name, size, line, layout=layout)
         tensor = Tensor(storage, layout)
         self._replay.hold(storage)
         self._replay.name_value(buffer.name, tensor)

@@ -10,7 +10,9 @@ from functools import lru_cache
 
 # torch keeps sizes, strides and offsets in int64.
 _LIMIT = 2**63
-_SHOWN_CHARACTERS = 4_000
+_MOST_CHARACTERS = 4_000
+# Of torch._inductor.codegen.memory_planning.
+_ALIGN_BYTES = 64
 
 Dimension = int | str
 """A size or stride: a number, or the text of an expression whose symbols have no value."""
@@ -34,7 +36,7 @@ def evaluate(text: str, symbols: Mapping[str, int]) -> int | None:
 @lru_cache(maxsize=4096)
 def parse_expression(text: str) -> ast.expr | None:
     """The syntax tree of an expression; None if Python cannot parse it."""
-    if len(text) > _SHOWN_CHARACTERS:
+    if len(text) > _MOST_CHARACTERS:
         return None
     try:
         return ast.parse(text.strip(), mode="eval").body
@@ -103,6 +105,8 @@ def _call(function: str, values: list[int]) -> int | None:
             return number % divisor
         case "ModularIndexing", [number, divisor, modulus] if divisor != 0 and modulus != 0:
             return number // divisor % modulus
+        case "align", [number]:
+            return -(-number // _ALIGN_BYTES) * _ALIGN_BYTES
         case (("Identity" | "int"), [number]):
             return number
     return None

@@ -187,14 +187,17 @@ def _of_sections(path: Path, sections: tuple[Section, ...]) -> Iterator[GraphFil
     wrappers = [section for section in sections if section.kind == "wrapper"]
     irs = [section for section in sections if section.kind == "ir"]
     graphs = {section.title: section.text for section in sections if section.kind == "graph"}
+    after = [section for section in irs if section.title == "AFTER"] or irs
     if wrappers:
+        # The IR of a graph is logged before its wrapper code.
+        texts = [section.text for section in after] if len(after) == len(wrappers) else []
         for at, section in enumerate(wrappers):
             kind, number = _id_of(section.text)
             name = f"{number}_{kind}" if kind is not None else f"graph {at}"
             fx = graphs.get(f"{_graph_title(kind)} {number}")
-            yield GraphFiles(name, str(path), kind, number, str(path), section.text, fx=fx)
+            ir = texts[at] if texts else None
+            yield GraphFiles(name, str(path), kind, number, str(path), section.text, ir, fx)
         return
-    after = [section for section in irs if section.title == "AFTER"] or irs
     for at, section in enumerate(after):
         yield GraphFiles(f"graph {at}", str(path), None, None, str(path), ir=section.text)
 

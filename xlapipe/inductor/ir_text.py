@@ -7,7 +7,7 @@ lines `op1.writes = …`, and for a loop a class with its body. Versions differ 
   `buf1.outputs = [` with one entry for each buffer;
 - layouts, `buf1_layout = FixedLayout(…)`, are absent up to torch 2.3;
 - a MemoryDep has three or four arguments, a StarDep one or two, a WeakDep one to three;
-- the nodes inside a fused one are indented or not;
+- the nodes inside a fused one are indented or not; up to torch 2.0 only their names are listed;
 - the source of the Triton kernel follows (`op6 Triton code:`) or not.
 
 A list may be in one line or in many. Attributes that xlapipe does not use are skipped.
@@ -87,29 +87,29 @@ class _Draft:
     iteration: str | None = None
     sizes: str | None = None
     parts: list[IrNode] = field(default_factory=list)
+    part_names: tuple[str, ...] = ()
     layouts: dict[str, Layout] = field(default_factory=dict)
     body: TextLines | None = None
     triton: TextLines | None = None
 
     def buffers(self) -> tuple[IrBuffer, ...]:
-        """Its outputs; up to torch 2.4, the one buffer that has the node's name."""
+        """Its outputs; up to torch 2.4, the buffers that have the names of nodes."""
         if self.outputs is not None:
             return self.outputs
-        if self.users is None or self.kind.startswith(("Fused", "Foreach", "Grouped")):
-            return ()
-        layout = self.layouts.get(self.name)
-        kind = "FixedLayout" if layout is not None else None
-        return (
-            IrBuffer(
-                self.name,
-                self.inner,
-                kind,
-                layout,
-                self.aliases,
-                self.mutations,
-                self.users,
-                self.line,
-            ),
+        whole = self.kind.startswith(("Fused", "Foreach", "Grouped"))
+        return tuple(map(self._old_buffer, self.part_names if whole else (self.name,)))
+
+    def _old_buffer(self, name: str) -> IrBuffer:
+        layout = self.layouts.get(name)
+        return IrBuffer(
+            name=name,
+            kind=self.inner,
+            layout_kind="FixedLayout" if layout is not None else None,
+            layout=layout,
+            aliases=self.aliases,
+            mutations=self.mutations,
+            users=self.users or (),
+            line=self.line,
         )
 
     def finish(self, writes: tuple[Dependency, ...]) -> IrNode:
@@ -195,7 +195,7 @@ class _Reader:
             if key == ".snodes":
                 return False  # the next part of the fused node around this one
             self._text.fail_at(at, f"a line of node {draft.name}")
-        if key == ".snodes":
+        if key == ".snodes" and not (match["value"].strip() or self._list_follows()):
             draft.parts.append(self._part())
             return True
         if key == ".outputs" and match["value"].strip() == "[":
@@ -212,6 +212,8 @@ class _Reader:
                 draft.met = values.dependencies(text, at)
             case ".outputs":
                 draft.outputs = ()
+            case ".snodes":
+                draft.part_names = names(text)
             case ".users":
                 draft.users = values.users(text, at)
             case ".aliases":
@@ -227,6 +229,10 @@ class _Reader:
             case ".sizes":
                 draft.sizes = text
         return True
+
+    def _list_follows(self) -> bool:
+        """Whether the next line begins a list."""
+        return self._at + 1 < len(self._lines) and self._lines[self._at + 1].startswith("[")
 
     def _part(self) -> IrNode:
         """The node after a line `op1_op2.snodes[0] =`."""

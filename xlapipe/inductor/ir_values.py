@@ -11,6 +11,8 @@ from xlapipe.read.source_text import shown
 
 _DEPENDENCY = re.compile(
     r"MemoryDep\('(?P<memory>[^']*)', (?P<index>[^{}]*), \{(?P<ranges>[^{}]*)\}[^()]*\)"
+    # Up to torch 2.1.
+    r"|MemoryDep\(name='(?P<old>[^']*)', index=(?P<at>.*?), size=(?P<size>\([^()]*\))\)"
     r"|StarDep\((?:name=)?'(?P<star>[^']*)'[^()]*\)"
     r"|WeakDep\((?:name=)?'(?P<weak>[^']*)'[^()]*\)"
 )
@@ -132,6 +134,8 @@ def split_list(text: str) -> list[str]:
 def _dependency(match: re.Match[str]) -> Dependency:
     if match["memory"] is not None:
         return Dependency("MemoryDep", match["memory"], match["index"], match["ranges"])
+    if match["old"] is not None:
+        return Dependency("MemoryDep", match["old"], match["at"], match["size"])
     if match["star"] is not None:
         return Dependency("StarDep", match["star"])
     return Dependency("WeakDep", match["weak"])

@@ -86,6 +86,7 @@ class _Graph:
 
     def __init__(self, files: GraphFiles) -> None:
         self.files = files
+        self.notes: list[str] = []
 
     @cached_property
     def code(self) -> WrapperCode | None:
@@ -93,7 +94,16 @@ class _Graph:
 
     @cached_property
     def ir(self) -> IrGraph | None:
-        return IrGraph(read_ir(self.files.ir)) if self.files.ir is not None else None
+        """None without IR, and if damaged IR is beside wrapper code, which says all that counts."""
+        if self.files.ir is None:
+            return None
+        try:
+            return IrGraph(read_ir(self.files.ir))
+        except DumpError as error:
+            if self.files.wrapper is None:
+                raise
+            self.notes.append(f"IR beside the wrapper code was not read: {error}")
+            return None
 
     @cached_property
     def fx(self) -> FxGraph | None:
@@ -162,7 +172,7 @@ def _plan(graph: _Graph, links: Mapping[int, tuple[_Graph, Link]]) -> InductorPl
     if graph.code is None:
         assert graph.ir is not None
         return plan_of_ir(graph.name, graph.ir, graph.layouts)
-    notes: list[str] = []
+    notes = graph.notes
     saved: int | None = None
     if graph.kind != GraphKind.BACKWARD:
         replayed = graph.replayed

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from xlapipe.inductor.kernel_code import TritonKernel
 from xlapipe.inductor.layouts import Layout, dtype_name
@@ -22,7 +23,10 @@ _MAPPING = re.compile(r"#   (\w+) => ([\w, ]+)$")
 _CONSTANT = re.compile(
     r"(\w+) = None  # device\(type='(\w+)'[^)]*\) torch\.(\w+) \(([\d, ]*)\) \(([\d, ]*)\)"
 )
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_ON_DEVICE = re.compile(
+    r"empty_strided_(?!cpu)\w+\(|device(?:_str)?='(?!cpu|meta)|triton_\w+\.run\("
+)
+_ON_HOST = re.compile(r"empty_strided_cpu\(|device='cpu'|cpp_fused")
 _PYTHON = (
     "fix: the file is damaged or cut short, or a version of torch wrote it whose form xlapipe does "
     "not know: dump it again, or report the line"
@@ -64,6 +68,14 @@ class WrapperCode:
     origins: Mapping[int, Origin] = field(default_factory=dict)
     node_mapping: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @cached_property
+    def on_host(self) -> bool:
+        """Whether it is a CPU graph: it allocates on the host and names no accelerator."""
+        lines = self.text.lines
+        if any(_ON_DEVICE.search(line) for line in lines):
+            return False
+        return any(_ON_HOST.search(line) for line in lines)
+
     def number(self, node: ast.AST) -> int:
         """Number in the file of the line that a statement begins in."""
         return self.text.number(getattr(node, "lineno", 1) - 1)
@@ -95,7 +107,7 @@ def read_wrapper(text: TextLines) -> WrapperCode:
         functions=functions,
         kernels=kernels,
         other_kernels=others,
-        examples=dict(_examples(functions)),
+        examples=dict(_examples(tree, functions)),
         constants=dict(_constants(text.lines)),
         names=frozenset(_names(tree)),
         origins=_origins(text.lines),
@@ -140,7 +152,8 @@ def _kernels(text: TextLines, tree: ast.Module) -> tuple[dict[str, TritonKernel]
                     func=ast.Attribute(value=ast.Name(id="async_compile"), attr=how), args=arguments
                 ),
             ):
-                source = _string(arguments, 1)
+                # Up to torch 2.0 the source is the only argument.
+                source = _string(arguments, 1) or _string(arguments, 0)
                 if how == "triton" and source is not None:
                     kernels[name] = _triton(text, statement, name, source)
                 else:
@@ -198,12 +211,15 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _examples(functions: Mapping[str, ast.FunctionDef]) -> Iterator[tuple[str, Layout | int]]:
-    """What `get_args` or `benchmark_compiled_module` would pass."""
-    for name in ("benchmark_compiled_module", "get_args"):
-        if name not in functions:
-            continue
-        for statement in functions[name].body:
+def _examples(
+    tree: ast.Module, functions: Mapping[str, ast.FunctionDef]
+) -> Iterator[tuple[str, Layout | int]]:
+    """What `get_args`, `benchmark_compiled_module` or the module as a program would pass."""
+    bodies = [statement.body for statement in tree.body if isinstance(statement, ast.If)]
+    names = ("benchmark_compiled_module", "get_args")
+    bodies += [functions[name].body for name in names if name in functions]
+    for body in bodies:
+        for statement in body:
             match statement:
                 case ast.Assign(targets=[ast.Name(id=target)], value=value):
                     example = _example(value)

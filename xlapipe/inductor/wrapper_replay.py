@@ -32,6 +32,7 @@ from xlapipe.read.source_text import shown
 _BUILTINS = frozenset(dir(builtins)) | {"self", "args", "inf", "nan"}
 # Functions inside functions; wrapper code has one level.
 _MOST_DEPTH = 16
+_LONGEST_LIST = 10_000
 _KEPT_BY_CALLER = re.compile(r"(primals|tangents|arg)_?\d+")
 _LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.", "_quantized.", "prims.")
 _VIEW_METHODS = frozenset({"view", "reshape", "t", "permute", "transpose", "detach", "squeeze"})
@@ -111,7 +112,7 @@ class _Interpreter:
         self._code = code
         self._known = known
         self._gathered = gather(code, known.layouts)
-        self._replay = Replay()
+        self._replay = Replay(on_host=code.on_host)
         self._replayed = Replayed(self._replay)
         self._launches = Launches(code, self._replay)
         self._replayed.launches = self._launches.made
@@ -184,8 +185,20 @@ class _Interpreter:
                 self._hold(item)
                 self._bind(name, item, target)
             self._release(given, target)
-        else:
+        elif not self._put(target, value):
             self._release(self._held_value(value, ()), target)
+
+    def _put(self, target: ast.expr, value: ast.expr) -> bool:
+        """Puts a value into a list, as loops of wrapper code do; False for another target."""
+        match target:
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(place))):
+                box = self._frame.names.get(name)
+                if isinstance(box, Box) and 0 <= place < len(box.items):
+                    before = box.items[place]
+                    box.items[place] = self._held_value(value, ())
+                    self._release(before, target)
+                    return True
+        return False
 
     def _delete(self, targets: Sequence[ast.expr]) -> None:
         for target in targets:
@@ -242,6 +255,12 @@ class _Interpreter:
                 return values[place] if -len(values) <= place < len(values) else OPAQUE
             case ast.Call(func=function, args=[_, *_]) if dotted(function) in VIEWS:
                 return self._view(node)
+            case ast.BinOp(
+                left=ast.List(elts=[ast.Constant(value=None)]),
+                op=ast.Mult(),
+                right=ast.Constant(value=int(count)),
+            ) if 0 <= count <= _LONGEST_LIST:
+                return Box([None] * count)
             case ast.BinOp() | ast.UnaryOp():
                 value = evaluate_tree(node, self._frame.symbols)
                 return OPAQUE if value is None else value
@@ -266,8 +285,9 @@ class _Interpreter:
     def _constant(self, name: str, node: ast.expr) -> Tensor:
         layout, line = self._code.constants[name], self._number(node)
         self._check(layout, node)
-        size = layout.storage_bytes if layout.on_device else None
-        storage = self._replay.allocate(name, size, line, argument=True, held=True)
+        storage = self._replay.allocate(
+            name, layout.storage_bytes, line, argument=True, held=True, layout=layout
+        )
         self._replay.storages[storage].constant = True
         tensor = Tensor(storage, layout)
         self._replay.name_value(name, tensor)
@@ -325,8 +345,14 @@ class _Interpreter:
         if method in _VIEW_METHODS:
             self._hold(tensor)
             return tensor
+        if method in ("size", "stride") and not node.args and tensor.layout is not None:
+            sizes = tensor.layout.shape if method == "size" else tensor.layout.strides
+            return tuple(size if isinstance(size, int) else OPAQUE for size in sizes)
         if method.endswith("_"):
-            self._launches.add(f"aten.{method}", node, [(0, base, tensor)], [(base, tensor)], {})
+            operands, _ = self._operands(node)
+            self._launches.add(
+                f"aten.{method}", node, [(None, base, tensor), *operands], [(base, tensor)], {}
+            )
         return OPAQUE
 
     def _clear(self, name: str, node: ast.AST) -> None:
@@ -438,8 +464,7 @@ class _Interpreter:
         if layout is None and operands:
             layout = self._launches.result_layout(operator, operands, node)
         size = layout.storage_bytes if layout is not None else None
-        on_device = layout is None or layout.on_device
-        storage = self._replay.allocate(name, size, line, on_device=on_device)
+        storage = self._replay.allocate(name, size, line, layout=layout)
         return Tensor(storage, layout)
 
     def _note_unknown(self, operator: str, line: int, made: Value) -> None:
@@ -485,9 +510,7 @@ class _Interpreter:
             self._fail(node, "a dtype of torch", shown(layout.dtype))
         line = self._number(node)
         name = names[0] if names else "?"
-        storage = self._replay.allocate(
-            name, layout.storage_bytes, line, on_device=layout.on_device
-        )
+        storage = self._replay.allocate(name, layout.storage_bytes, line, layout=layout)
         if layout.storage_bytes is None:
             reason = f"the size {layout} has symbols without a value"
             self._replayed.unknown.append(
@@ -556,6 +579,11 @@ class _Interpreter:
         return tensor
 
     def _sizes(self, node: ast.expr | None) -> tuple[Dimension, ...] | None:
+        if isinstance(node, ast.Call):
+            found = self._call(node, ())
+            sizes = found if isinstance(found, tuple) else ()
+            known = tuple(size for size in sizes if isinstance(size, int))
+            return known if known and len(known) == len(sizes) else None
         if not isinstance(node, (ast.Tuple, ast.List)):
             return None
         values = []
@@ -619,7 +647,7 @@ class _Interpreter:
             self._number(node),
             argument=True,
             held=not given,
-            on_device=layout is None or layout.on_device,
+            layout=layout,
         )
         if said is not None and said.group is not None:
             self._groups[said.group] = storage
