@@ -1,4 +1,4 @@
-"""Small programs over several devices, for each thing that is said of collectives."""
+"""Small programs on several devices, one per property of collectives that is tested."""
 
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ def scattered(gradient: jax.Array) -> jax.Array:
 def backward(
     shards: tuple[jax.Array, ...], x: jax.Array, h1: jax.Array, h2: jax.Array, g: jax.Array
 ) -> Any:
-    """The backward pass of three layers with ReLU, each weight gathered where it is used."""
+    """The backward pass of three layers with ReLU; each weight is gathered where it is used."""
     with jax.named_scope("layer_2"):
         w3 = gathered(shards[2])
         dw3, d2 = g.T @ h2, g @ w3
@@ -43,7 +43,7 @@ def backward(
 
 
 def reference() -> Workload:
-    """Two devices: of three gathers one is dead."""
+    """Three gathers on two devices, one of which is dead."""
     shards = (ShapeDtypeStruct((HIDDEN, HIDDEN), BF16),) * 3
     rows = ShapeDtypeStruct((1, HIDDEN), BF16)
     manual = jax.shard_map(
@@ -85,7 +85,7 @@ def _trained(name: str, fn: Any, weights: Any, spec: P) -> Workload:
 
 
 def layers() -> Workload:
-    """Gradients of four layers, whose gathers and scatters run beside gemms."""
+    """Gradients of four layers, whose gathers and scatters overlap with gemms."""
     weights = (ShapeDtypeStruct((WIDE, WIDE), BF16),) * LAYERS
     workload = _trained("layers", jax.grad(loss), weights, P("d"))
     return replace(workload, options=dict.fromkeys(NOT_COMBINED, 0))
@@ -104,17 +104,17 @@ def _looped(name: str, layer: Any) -> Workload:
 
 
 def scanned() -> Workload:
-    """The same in a loop over the layers, which keeps each gathered weight."""
+    """The same layers in a scan, which saves each gathered weight for the backward pass."""
     return _looped("scanned", layer)
 
 
 def scanned_again() -> Workload:
-    """The backward loop gathers each weight again."""
+    """The same scan with a backward pass that gathers each weight again."""
     return _looped("scanned-again", jax.checkpoint(layer))
 
 
 def carried() -> Workload:
-    """A weight gathered before a loop, and read at each of its trips."""
+    """A weight that is gathered before a loop and read in each trip."""
 
     def looped(shard: jax.Array, x: jax.Array) -> jax.Array:
         whole = gathered(shard)
@@ -124,7 +124,7 @@ def carried() -> Workload:
 
 
 def every_kind(x: jax.Array, limit: jax.Array) -> dict[str, Any]:
-    """A mesh of two axes: `b` within a host, `a` across."""
+    """Every kind of collective, on a mesh with axis `b` within a host and `a` across hosts."""
     whole = lax.all_gather(x, "b", tiled=True)
     undefined = lax.empty((WIDE, 256), BF16)
     ring = [(0, 1), (1, 0)]
@@ -144,7 +144,7 @@ def every_kind(x: jax.Array, limit: jax.Array) -> dict[str, Any]:
 
 
 def kinds() -> Workload:
-    """Two hosts with two GPUs each."""
+    """`every_kind` on two hosts with two GPUs each."""
     spec = P(("a", "b"))
     manual = jax.shard_map(
         every_kind,
@@ -158,7 +158,7 @@ def kinds() -> Workload:
 
 
 def by_sharding() -> Workload:
-    """No collective is asked for by name: where the weights lie asks for all of them."""
+    """A program without collectives; the shardings of its weights make XLA add some."""
 
     def product(x: jax.Array, w: jax.Array) -> jax.Array:
         return jax.nn.relu(x @ w) @ w
@@ -171,7 +171,7 @@ def by_sharding() -> Workload:
 
 
 def nested() -> Workload:
-    """A gather in a function of its own, in a scan within a scan, and a sum in a branch."""
+    """A gather in a separate jitted function in nested scans, and a sum in a branch."""
 
     def outer(shard: jax.Array, flag: jax.Array) -> jax.Array:
         def inner(h: jax.Array, _: None) -> tuple[jax.Array, None]:

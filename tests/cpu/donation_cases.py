@@ -1,12 +1,12 @@
-"""Donations that go wrong in the ways that people have reported, one leaf each, in our own words.
+"""Donations that fail in the ways of published bug reports, one leaf per way.
 
-No two leaves have a shape in common, so that each is paired within its own case.
+No two leaves have the same shape, so each is paired within its own case (except `one_of_two`).
 
-- jax#9675, jax#9237: a donated buffer that no output fits; jax warns once, and goes on.
-- jax#9635, jax#12627: one array behind a donated leaf and another argument.
-- jax#17845: a carry shifted inside a scan, which reads what it overwrites.
-- tensorflow#59022: an input that is aliased, and copied whole before it is used.
-- xla#45912: an intermediate in temporary memory, where the donated buffer would do.
+- jax#9675, jax#9237: a donated buffer without a matching output; jax warns once and continues.
+- jax#9635, jax#12627: one array is passed as a donated leaf and as another argument.
+- jax#17845: a carry that is shifted inside a scan, which reads the elements that it overwrites.
+- tensorflow#59022: an input that is aliased but copied completely before it is used.
+- xla#45912: an intermediate in temporary memory, although the donated buffer could be reused.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ LEAVES = {
 
 
 def step(state: dict[str, jax.Array], row: jax.Array) -> dict[str, Any]:
-    """One output, or two, for each way in which a donation can end."""
+    """One or two outputs for each outcome of a donation."""
     out: dict[str, Any] = {}
     out["in_place"] = state["in_place"].at[3].set(row)
     out["widened"] = state["widened"].astype(F32) + 1
@@ -55,11 +55,11 @@ def step(state: dict[str, jax.Array], row: jax.Array) -> dict[str, Any]:
 
 
 def _shift(carry: jax.Array) -> jax.Array:
-    """Moves what lies behind an index one place to the left, 16 times."""
+    """Shift the elements after an index to the left by one, 16 times."""
 
     def pop(carry: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
-        behind = lax.dynamic_slice(carry, (index + 1,), (70 * 1024,))
-        return lax.dynamic_update_slice(carry, behind, (index,)), carry[index]
+        following = lax.dynamic_slice(carry, (index + 1,), (70 * 1024,))
+        return lax.dynamic_update_slice(carry, following, (index,)), carry[index]
 
     return lax.scan(pop, carry, jnp.arange(16))[0]
 

@@ -1,4 +1,4 @@
-"""Collectives compiled for GPUs that are not here: what is told of them is what was written."""
+"""Collectives of programs compiled for GPUs that are not attached."""
 
 import json
 from collections import Counter
@@ -53,8 +53,8 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Dumps:
         assert main(["dump", *one_host, "--out", str(out), "--jobs", "2", "--json"]) == 0
         two_hosts = ["collective_cases:kinds", "--topology", "2x2"]
         assert main(["dump", *two_hosts, "--out", str(out), "--json"]) == 0
-    found = [open_dump(path.parent) for path in out.glob("*/*/manifest.json")]
-    return {dump.manifest.workload.replace("-", "_"): dump for dump in found}
+    opened = [open_dump(path.parent) for path in out.glob("*/*/manifest.json")]
+    return {dump.manifest.workload.replace("-", "_"): dump for dump in opened}
 
 
 def collectives(dump: Dump) -> tuple[Collective, ...]:
@@ -68,7 +68,7 @@ def holds(dump: Dump, expectation: Expectation) -> None:
 
 
 def broken(dump: Dump, expectation: Expectation) -> Violation:
-    """The first violation; all of them tell what was expected, what was found, what to try."""
+    """The first violation; each one has to state what was expected, what was found, what to try."""
     finding = expectation.check(dump.program)
     assert not finding.holds, finding
     for violation in finding.violations:
@@ -93,8 +93,8 @@ def test_both_readers_agree(name: str, dumps: Dumps) -> None:
     assert read_path(path / "buffer-assignment.txt") == dumps[name].plan
 
 
-def test_the_reference_asks_for_what_is_dead(dumps: Dumps) -> None:
-    """Three gathers and three scatters are asked for; jax drops one before XLA sees it."""
+def test_requested_collectives_of_the_reference(dumps: Dumps) -> None:
+    """Three gathers and three scatters are traced; jax removes a gather before XLA compiles it."""
     dump = dumps["reference"]
     holds(dump, CollectivesAskedFor(3, "all-gather"))
     holds(dump, CollectivesAskedFor(3, "reduce-scatter"))
@@ -103,18 +103,18 @@ def test_the_reference_asks_for_what_is_dead(dumps: Dumps) -> None:
     assert before.count(" all-gather(") == 2
     assert before.count(" reduce-scatter(") == 3
     assert len(dump.manifest.requested_dots) == 5
-    asked = dump.manifest.requested_collectives
-    assert asked is not None
-    assert {each.shapes for each in asked} == {("bfloat16[8,16]",), ("bfloat16[16,16]",)}
-    assert {str(each.source) for each in asked} == {line_of(GATHER), line_of(SCATTER)}
-    assert [each.op_name for each in asked][:3] == [
+    requested = dump.manifest.requested_collectives
+    assert requested is not None
+    assert {c.shapes for c in requested} == {("bfloat16[8,16]",), ("bfloat16[16,16]",)}
+    assert {str(c.source) for c in requested} == {line_of(GATHER), line_of(SCATTER)}
+    assert [c.op_name for c in requested][:3] == [
         "layer_2/all_gather",
         "layer_1/all_gather",
         "layer_0/all_gather",
     ]
 
 
-def test_the_references_bytes_add_up_however_xla_combines(dumps: Dumps) -> None:
+def test_bytes_of_the_reference_are_independent_of_combining(dumps: Dumps) -> None:
     dump = dumps["reference"]
     holds(dump, CollectiveBytes(2 * SMALL_BYTES, "all-gather"))
     holds(dump, CollectiveBytes(2 * SMALL_BYTES // 2, "all-gather", operands=True))
@@ -125,25 +125,25 @@ def test_the_references_bytes_add_up_however_xla_combines(dumps: Dumps) -> None:
     holds(dump, GatheredEndAtUse())
     holds(dump, GatheredLiveAtMost(2 * SMALL_BYTES))
     holds(dump, NoUndefinedCopy())
-    # Two weights sharded over two devices, and four rows on both: of the third weight, whose
-    # gather is dead, jax does not even take the shard.
+    # Two weights sharded over two devices, and four rows on both. The third weight, whose gather
+    # is dead, is not a parameter.
     holds(dump, ParameterBytes(2 * SMALL_BYTES // 2 + 4 * cases.HIDDEN * 2))
     assert [leaf.path for leaf in dump.manifest.arguments if leaf.parameter_number is None] == [
         "shards[0]"
     ]
 
 
-def test_expectations_that_the_reference_breaks(dumps: Dumps) -> None:
+def test_expectations_that_the_reference_violates(dumps: Dumps) -> None:
     dump = dumps["reference"]
     alive = broken(dump, DeadCollective("all-gather", "layer_1"))
     assert str(alive.source) == line_of(GATHER)
     assert "over 2 devices" in alive.where
-    nowhere = broken(dump, DeadCollective("all-gather", "layer_7"))
-    assert "layer_0/all_gather" in nowhere.found
+    unknown_scope = broken(dump, DeadCollective("all-gather", "layer_7"))
+    assert "layer_0/all_gather" in unknown_scope.found
     count = broken(dump, CollectiveCount(2, "all-gather"))
     assert count.found == "1 (1 all-gather, 1 reduce-scatter)"
-    asked = broken(dump, CollectivesAskedFor(2, "reduce-scatter"))
-    assert str(asked.source) == line_of(SCATTER)
+    requested = broken(dump, CollectivesAskedFor(2, "reduce-scatter"))
+    assert str(requested.source) == line_of(SCATTER)
     size = broken(dump, CollectiveBytes(3 * SMALL_BYTES, "all-gather"))
     assert (size.found, str(size.source)) == (f"1,024 B, -{SMALL_BYTES} B", line_of(GATHER))
     assert broken(dump, CollectiveEach("all-gather", 5)).found == "512 B (bf16[16,16]{1,0})"
@@ -153,8 +153,8 @@ def test_expectations_that_the_reference_breaks(dumps: Dumps) -> None:
     assert broken(dump, CollectivesOverlap("all-gather")).found.endswith("is synchronous")
 
 
-def test_gathers_beside_gemms(dumps: Dumps) -> None:
-    """XLA starts a layer's gather before the gemm of the layer before it."""
+def test_gathers_that_overlap_with_gemms(dumps: Dumps) -> None:
+    """XLA starts a layer's gather before the gemm of the previous layer."""
     dump = dumps["layers"]
     for kind in ("all-gather", "reduce-scatter"):
         holds(dump, CollectiveCount(cases.LAYERS, kind))
@@ -162,35 +162,36 @@ def test_gathers_beside_gemms(dumps: Dumps) -> None:
         assert "is synchronous" in broken(dump, CollectivesOverlap(kind)).found
     holds(dump, CollectiveBytes(cases.LAYERS * WEIGHT_BYTES, "all-gather"))
     holds(dump, CollectiveBytes(cases.LAYERS * SHARD_BYTES, "reduce-scatter"))
-    sent = {each.wire_bytes for each in collectives(dump)}
-    assert sent == {WEIGHT_BYTES * (cases.DEVICES - 1) // cases.DEVICES}
-    # The weights of all layers but the first are kept for the backward pass.
+    assert {collective.wire_bytes for collective in collectives(dump)} == {
+        WEIGHT_BYTES * (cases.DEVICES - 1) // cases.DEVICES
+    }
+    # The weights of all layers except the first are kept for the backward pass.
     holds(dump, GatheredLiveAtMost((cases.LAYERS - 1) * WEIGHT_BYTES))
     assert broken(dump, GatheredLiveAtMost(2 * WEIGHT_BYTES)).where.startswith("allocation")
 
 
-def test_a_scan_over_layers_exchanges_as_much(dumps: Dumps) -> None:
-    """XLA takes one of the trips out of the backward loop: the sums stay the same."""
+def test_a_scan_over_layers_has_the_same_bytes(dumps: Dumps) -> None:
+    """XLA moves one trip out of the backward loop; the totals do not change."""
     dump = dumps["scanned"]
     holds(dump, CollectiveBytes(cases.LAYERS * WEIGHT_BYTES, "all-gather"))
     holds(dump, CollectiveBytes(cases.LAYERS * SHARD_BYTES, "reduce-scatter"))
-    times = Counter[str]()
-    for each in collectives(dump):
-        assert each.executions is not None
-        times[each.kind] += each.executions
-    assert times == {"all-gather": cases.LAYERS, "reduce-scatter": cases.LAYERS}
-    asked = dump.manifest.requested_collectives
-    assert asked is not None
-    assert {each.executions for each in asked} == {cases.LAYERS}
-    # The scan saves every gathered weight in a stack of its own for the backward pass.
+    executions = Counter[str]()
+    for collective in collectives(dump):
+        assert collective.executions is not None
+        executions[collective.kind] += collective.executions
+    assert executions == {"all-gather": cases.LAYERS, "reduce-scatter": cases.LAYERS}
+    requested = dump.manifest.requested_collectives
+    assert requested is not None
+    assert {c.executions for c in requested} == {cases.LAYERS}
+    # The scan saves every gathered weight in a separate stack for the backward pass.
     saved = broken(dump, GatheredLiveAtMost(2 * WEIGHT_BYTES))
     assert saved.found.startswith(f"{(cases.LAYERS + 1) * WEIGHT_BYTES:,} B: ")
     assert "dynamic_update_slice" in saved.found
     holds(dump, GatheredEndAtUse())
 
 
-def test_gathering_again_keeps_one_weight_alive(dumps: Dumps) -> None:
-    """What `GatheredLiveAtMost` advises: twice the bytes gathered, and none of them saved."""
+def test_gathering_again_in_the_backward_pass_keeps_one_weight_alive(dumps: Dumps) -> None:
+    """The advice of `GatheredLiveAtMost`: gathers twice the bytes and saves none of them."""
     dump = dumps["scanned_again"]
     holds(dump, GatheredLiveAtMost(WEIGHT_BYTES))
     holds(dump, CollectiveBytes(2 * cases.LAYERS * WEIGHT_BYTES, "all-gather"))
@@ -199,7 +200,7 @@ def test_gathering_again_keeps_one_weight_alive(dumps: Dumps) -> None:
     assert dump.plan.totals.temp_bytes < dumps["scanned"].plan.totals.temp_bytes - 3 * WEIGHT_BYTES
 
 
-def test_a_weight_that_a_loop_reads_lives_as_long_as_the_loop(dumps: Dumps) -> None:
+def test_a_gathered_weight_that_a_loop_reads_is_alive_during_the_loop(dumps: Dumps) -> None:
     dump = dumps["carried"]
     holds(dump, GatheredLiveAtMost(WEIGHT_BYTES))
     holds(dump, GatheredEndAtUse())
@@ -208,40 +209,42 @@ def test_a_weight_that_a_loop_reads_lives_as_long_as_the_loop(dumps: Dumps) -> N
 
 def test_every_kind(dumps: Dumps) -> None:
     dump = dumps["kinds"]
-    found = {(each.kind, each.output_bytes): each for each in collectives(dump)}
-    assert found["all-gather", 262_144].wire_bytes == 131_072
-    assert found["all-to-all", 131_072].wire_bytes == 65_536
-    assert found["collective-permute", 131_072].wire_bytes == 131_072
+    by_kind_and_bytes = {(c.kind, c.output_bytes): c for c in collectives(dump)}
+    all_gather = by_kind_and_bytes["all-gather", 262_144]
+    all_to_all = by_kind_and_bytes["all-to-all", 131_072]
+    permute = by_kind_and_bytes["collective-permute", 131_072]
+    assert all_gather.wire_bytes == 131_072
+    assert all_to_all.wire_bytes == 65_536
+    assert permute.wire_bytes == 131_072
     across, within = ((0, 2), (1, 3)), ((0, 1), (2, 3))
-    assert found["all-gather", 262_144].replica_groups == within
-    assert found["all-gather", 262_144].crosses_hosts(2) is False
-    assert found["all-to-all", 131_072].replica_groups == across
-    assert found["all-to-all", 131_072].crosses_hosts(2) is True
-    pairs = found["collective-permute", 131_072].source_target_pairs
-    assert sorted(pairs) == [(0, 1), (1, 0), (2, 3), (3, 2)]
-    sums = [each for each in collectives(dump) if each.kind == "all-reduce"]
-    assert sorted(each.wire_bytes or 0 for each in sums) == [2, 131_072, 196_608]
-    assert {each.group_size for each in sums} == {2, 4}
+    assert all_gather.replica_groups == within
+    assert all_gather.crosses_hosts(2) is False
+    assert all_to_all.replica_groups == across
+    assert all_to_all.crosses_hosts(2) is True
+    assert sorted(permute.source_target_pairs) == [(0, 1), (1, 0), (2, 3), (3, 2)]
+    all_reduces = [c for c in collectives(dump) if c.kind == "all-reduce"]
+    assert sorted(c.wire_bytes or 0 for c in all_reduces) == [2, 131_072, 196_608]
+    assert {c.group_size for c in all_reduces} == {2, 4}
 
 
-def test_what_a_loop_of_unknown_trips_exchanges_is_not_said(dumps: Dumps) -> None:
-    untold = broken(dumps["kinds"], CollectiveBytes(262_144, "all-reduce"))
-    assert untold.found.endswith("runs an unknown number of times")
-    assert str(untold.source) == line_of('return lax.psum(carry, "a")')
+def test_bytes_in_a_loop_with_an_unknown_trip_count_are_unknown(dumps: Dumps) -> None:
+    unknown = broken(dumps["kinds"], CollectiveBytes(262_144, "all-reduce"))
+    assert unknown.found.endswith("runs an unknown number of times")
+    assert str(unknown.source) == line_of('return lax.psum(carry, "a")')
 
 
-def test_a_gathered_output_and_a_copy_of_nothing(dumps: Dumps) -> None:
+def test_a_gathered_output_and_a_copy_of_undefined_data(dumps: Dumps) -> None:
     dump = dumps["kinds"]
-    outlives = broken(dump, GatheredEndAtUse())
-    assert outlives.found == "it is an output, or alive to the end of the step"
-    assert str(outlives.source) == line_of('lax.all_gather(x, "b"')
+    output = broken(dump, GatheredEndAtUse())
+    assert output.found == "it is an output, or alive to the end of the step"
+    assert str(output.source) == line_of('lax.all_gather(x, "b"')
     undefined = broken(dump, NoUndefinedCopy())
     assert "copies 524,288 B of undefined data from empty" in undefined.found
     assert str(undefined.source) == line_of("undefined = lax.empty")
-    holds(dump, GatheredLiveAtMost(262_144))  # the copy beside it is of something else
+    holds(dump, GatheredLiveAtMost(262_144))  # copies of other data do not count
 
 
-def test_what_sharding_alone_brings_about_is_not_asked_for(dumps: Dumps) -> None:
+def test_collectives_that_only_shardings_cause_are_not_requested(dumps: Dumps) -> None:
     dump = dumps["by_sharding"]
     assert dump.manifest.requested_collectives == ()
     holds(dump, CollectivesAskedFor(0, "all-gather"))
@@ -249,20 +252,20 @@ def test_what_sharding_alone_brings_about_is_not_asked_for(dumps: Dumps) -> None
     assert broken(dump, CollectivesAskedFor(1, "all-gather")).found == "0"
 
 
-def test_loops_within_loops_and_branches(dumps: Dumps) -> None:
-    found = {each.kind: each for each in collectives(dumps["nested"])}
-    assert found["all-gather"].executions == 15
-    assert found["all-reduce"].executions is None
-    asked = dumps["nested"].manifest.requested_collectives
-    assert asked is not None
-    assert [(each.kind, each.executions) for each in asked] == [
+def test_nested_loops_and_branches(dumps: Dumps) -> None:
+    by_kind = {collective.kind: collective for collective in collectives(dumps["nested"])}
+    assert by_kind["all-gather"].executions == 15
+    assert by_kind["all-reduce"].executions is None
+    requested = dumps["nested"].manifest.requested_collectives
+    assert requested is not None
+    assert [(c.kind, c.executions) for c in requested] == [
         ("all-gather", 15),
         ("all-reduce", None),
     ]
-    assert all(each.source is not None for each in asked)
+    assert all(c.source is not None for c in requested)
 
 
-def test_they_are_shown(dumps: Dumps, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_lists_collectives(dumps: Dumps, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(dumps["scanned"].path)]) == 0
     shown = capsys.readouterr().out
     assert "requested: 1 all-gather, 1 reduce-scatter" in shown
@@ -275,19 +278,21 @@ def test_they_are_shown(dumps: Dumps, capsys: pytest.CaptureFixture[str]) -> Non
     assert "sync × ?" in shown
     assert main(["show", "--json", str(dumps["kinds"].path)]) == 0
     figures = json.loads(capsys.readouterr().out)
-    rows = {(each["kind"], each["output_bytes"]): each for each in figures["collectives"]}
+    rows = {(row["kind"], row["output_bytes"]): row for row in figures["collectives"]}
     assert rows["all-to-all", 131_072]["crosses_hosts"] is True
     assert rows["all-reduce", 2]["step_output_bytes"] is None
     assert len(figures["requested_collectives"]) == 6
 
 
-def test_they_are_checked_and_reported(dumps: Dumps, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_and_report_list_collectives(
+    dumps: Dumps, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = str(dumps["reference"].path)
     assert main(["check", path]) == 0
     assert "  collectives: 1 all-gather, 1 reduce-scatter; requested: 3" in capsys.readouterr().out
     assert main(["check", "--json", path]) == 0
     (result,) = json.loads(capsys.readouterr().out)
-    assert [each["kind"] for each in result["collectives"]] == ["all-gather", "reduce-scatter"]
+    assert [row["kind"] for row in result["collectives"]] == ["all-gather", "reduce-scatter"]
     assert len(result["requested_collectives"]) == 6
     assert main(["report", "--text", path]) == 0
     text = capsys.readouterr().out
@@ -295,7 +300,7 @@ def test_they_are_checked_and_reported(dumps: Dumps, capsys: pytest.CaptureFixtu
     assert "all-gather (2 combined)" in text
 
 
-def test_a_golden_holds_them(dumps: Dumps) -> None:
+def test_plan_txt_lists_collectives(dumps: Dumps) -> None:
     text = read_file(dumps["scanned"].path, "plan.txt").decode()
     section = text.partition("[collectives]\n")[2].partition("\n\n")[0].splitlines()
     assert len(section) == 3

@@ -1,4 +1,4 @@
-"""A donation that fails is told: which leaf, how many bytes, which line, and what to do."""
+"""A failed donation is reported with its leaf, bytes, line and advice."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_donated_bf16_for_an_f32_output(capsys: pytest.CaptureFixture[str]) -> N
     assert alias["source"] == line_of("astype(jnp.float32).at[3]")
 
 
-def test_an_alias_with_a_full_copy_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_alias_with_an_additional_full_copy(capsys: pytest.CaptureFixture[str]) -> None:
     code, copies = check("broken:read_after", capsys)
     assert code == 1
     assert copies and all("131,072 B copied" in copy["found"] for copy in copies)

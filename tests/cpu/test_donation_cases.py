@@ -1,4 +1,4 @@
-"""Donations that people have reported, compiled: each is told apart, with its line."""
+"""Compiled donation cases from bug reports: each gets the right outcome and line."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ def line_of(text: str) -> str:
         ("other_of_two", DonationOutcome.UNUSED, "aliased to state['one_of_two']", "one_of_two"),
         ("read_after", DonationOutcome.COPIED, "copies 141,312 B of it", 'out["read_after"] ='),
         ("returned_twice", DonationOutcome.COPIED, "copies 143,360 B of it", "updated = "),
-        ("shifted", DonationOutcome.COPIED, "copies 286,720 B of it", "behind = lax"),
+        ("shifted", DonationOutcome.COPIED, "copies 286,720 B of it", "following = lax"),
     ],
 )
 def test_case(
@@ -64,25 +64,25 @@ def test_case(
         assert str(row.source) == line_of(line)
 
 
-def test_a_reshaped_output_is_aliased_still(rows: dict[str, Donation]) -> None:
+def test_a_reshaped_output_is_aliased(rows: dict[str, Donation]) -> None:
     assert (rows["reshaped"].outcome, rows["reshaped"].output) == ("aliased", "out['reshaped']")
 
 
-def test_a_donor_may_be_paired_with_an_output_that_has_its_size_by_chance(
+def test_a_buffer_donor_may_be_paired_with_any_output_of_its_size(
     rows: dict[str, Donation], jaxlib_version: str
 ) -> None:
     row = rows["mispaired"]
     assert row.output == "out['unlike']"
-    # Later jaxlibs write that output while the leaf is still to be read.
+    # Later jaxlibs write that output before the last read of the leaf.
     if jaxlib_version != "0.10.2":
         assert row.reason.endswith("copies 327,680 B of it")
         assert str(row.source) == line_of('out["mispaired"] =')
 
 
-def test_an_intermediate_in_temporary_memory_is_told_by_its_bytes(
+def test_a_missed_reuse_of_a_donated_buffer_is_found_by_a_bound_on_temp_memory(
     tmp_path: Path, jaxlib_version: str
 ) -> None:
-    """xla#45912 loses no alias and copies nothing: a bound on temporary memory shows it."""
+    """In xla#45912 the alias holds and nothing is copied; only temporary memory grows."""
     dump = compiled("read_by_loop", tmp_path)
     (row,) = donations(dump.program)
     assert row.holds
@@ -94,21 +94,21 @@ def test_an_intermediate_in_temporary_memory_is_told_by_its_bytes(
         if "exponential" in value.name
     }
     assert bounded.holds is (place == 0)
-    # jaxlib 0.10.2 keeps the intermediate in memory of its own, later ones do not.
+    # jaxlib 0.10.2 keeps the intermediate in separate memory, later ones do not.
     assert bounded.holds is (jaxlib_version != "0.10.2")
 
 
 def test_commands_print_it(
     dump: Dump, rows: dict[str, Donation], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    held = sum(row.holds for row in rows.values())
+    held_count = sum(row.holds for row in rows.values())
     assert main(["check", str(dump.path)]) == 0
     checked = capsys.readouterr().out
     assert main(["show", str(dump.path)]) == 0
     for text in (checked, capsys.readouterr().out):
-        assert f"donation: {held} of 13 leaves in place" in text
+        assert f"donation: {held_count} of 13 leaves in place" in text
         assert "state['widened']" in text and "BUFFER DONOR ONLY" in text
-        assert line_of("behind = lax") in text
+        assert line_of("following = lax") in text
     assert main(["check", str(dump.path), "--json"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)
     by_path: dict[str, Any] = {row["path"]: row for row in answer["donations"]}
@@ -118,7 +118,7 @@ def test_commands_print_it(
     assert json.loads(capsys.readouterr().out)["donations"] == answer["donations"]
 
 
-def test_a_plan_without_a_manifest_knows_of_no_donation(
+def test_donations_are_null_without_a_manifest(
     dump: Dump, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = tmp_path / "step.hlo.pb"
@@ -127,8 +127,8 @@ def test_a_plan_without_a_manifest_knows_of_no_donation(
     assert json.loads(capsys.readouterr().out)["donations"] is None
 
 
-def test_what_is_said_of_one_buffer_twice_is_so() -> None:
-    """jax#9635: a call that donates an array, and gets it a second time, fails."""
+def test_donating_an_array_that_is_passed_twice_fails_at_run_time() -> None:
+    """jax#9635: a call that donates an array and also reads it as another argument fails."""
     add = jax.jit(lambda x, y: x + y, donate_argnums=0)
     x = jnp.zeros((16,))
     with pytest.raises((RuntimeError, ValueError), match="donated in the same call"):

@@ -1,4 +1,4 @@
-"""Loops as XLA compiles them: a cache in place passes, and a carry that is copied is told."""
+"""Compiled loops: a cache updated in place passes, and a carry that is copied is reported."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def findings(name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """The violations of each expectation of a workload of broken.py, by its name."""
+    """The violations of a workload of broken.py, by the name of the expectation."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(HERE)
         main(["check", f"broken:{name}", "--json"])
@@ -38,25 +38,27 @@ def test_a_loop_that_updates_its_cache_in_place(capsys: pytest.CaptureFixture[st
 
 
 def test_a_loop_that_copies_its_carry(capsys: pytest.CaptureFixture[str]) -> None:
-    """The aliases are there, and so are copies at each trip: out of the way, and to each place."""
-    found = findings("loop_copies_carry", capsys)
-    assert found["Aliased"] == []
-    copies = found["NoCopyInLoopAbove"]
+    """The leaves are aliased, but each trip copies them to temporary memory and back."""
+    violations = findings("loop_copies_carry", capsys)
+    assert violations["Aliased"] == []
+    copies = violations["NoCopyInLoopAbove"]
     assert len(copies) == 3
     for copy in copies:
         assert copy["found"].startswith("131,072 B copied by copy")
         assert copy["found"].endswith("in each trip")
-    at_the_update = line_of("row + caches[1][index]), caches[0]")
-    # One of them XLA adds at the end of the body: it is told at the line whose value it copies.
-    assert [copy["source"] for copy in copies] == [at_the_update] * 3
+    update_line = line_of("row + caches[1][index]), caches[0]")
+    # XLA adds one copy at the end of the body; its line is that of the value that it copies.
+    assert [copy["source"] for copy in copies] == [update_line] * 3
 
 
-def test_a_loop_that_hands_its_caches_on(capsys: pytest.CaptureFixture[str]) -> None:
-    """One copy goes to the place of another element of the carry, and is a copy all the same."""
+def test_a_loop_that_moves_a_cache_to_another_leaf_of_the_carry(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A copy into the memory of another element of the carry counts as a copy."""
     assert len(findings("loop_hands_on", capsys)["NoCopyInLoopAbove"]) == 2
 
 
-def test_a_loop_whose_trips_xla_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loop_with_an_unknown_trip_count(capsys: pytest.CaptureFixture[str]) -> None:
     (violation,) = findings("loop_of_unknown_trips", capsys)["LoopOfTrips"]
     assert violation["found"] == "trips: unknown"
     assert violation["source"].startswith("broken.py:")

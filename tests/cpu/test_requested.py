@@ -1,4 +1,4 @@
-"""The collectives that a traced program asks for, in whatever the jaxpr hides them."""
+"""Collectives of a traced program, also in nested jaxprs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,14 +18,14 @@ MESH = AbstractMesh((4,), ("d",), axis_types=(AxisType.Auto,))
 X = jax.ShapeDtypeStruct((8, 16), jnp.float32)
 
 
-def asked(step: Callable[..., Any]) -> tuple[RequestedCollective, ...]:
-    """Of a step over shards [2,16] of an array on four devices."""
+def requested(step: Callable[..., Any]) -> tuple[RequestedCollective, ...]:
+    """The collectives of a step over shards [2,16] of an array on four devices."""
     manual = jax.shard_map(step, mesh=MESH, in_specs=P("d"), out_specs=P("d"), check_vma=False)
     return requested_collectives(jax.jit(manual).trace(X).jaxpr)
 
 
 def kinds(step: Callable[..., Any]) -> list[tuple[str, int | None]]:
-    return [(each.kind, each.executions) for each in asked(step)]
+    return [(collective.kind, collective.executions) for collective in requested(step)]
 
 
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
@@ -46,22 +46,23 @@ RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
     ],
 )
 def test_each_primitive(step: Callable[..., Any], kind: str) -> None:
-    (found,) = asked(step)
-    assert (found.kind, found.executions, found.shapes) == (kind, 1, ("float32[2,16]",))
-    assert found.source is not None
-    assert Path(found.source.file).name == "test_requested.py"
+    (collective,) = requested(step)
+    assert (collective.kind, collective.executions) == (kind, 1)
+    assert collective.shapes == ("float32[2,16]",)
+    assert collective.source is not None
+    assert Path(collective.source.file).name == "test_requested.py"
 
 
-def test_what_is_no_exchange() -> None:
+def test_operations_without_communication_are_not_collectives() -> None:
     assert kinds(lambda x: x * lax.axis_index("d")) == []
-    assert kinds(lambda x: x * lax.psum(1, "d")) == []  # a number that jax knows
+    assert kinds(lambda x: x * lax.psum(1, "d")) == []  # the axis size, a constant
     summed = jax.vmap(lambda row: row + lax.psum(row, "rows"), axis_name="rows")
     assert kinds(summed) == []
     both = jax.vmap(lambda row: lax.psum(row, ("rows", "d")), axis_name="rows")
     assert kinds(both) == [("all-reduce", 1)]
 
 
-def test_one_that_nothing_reads_is_asked_for_still() -> None:
+def test_a_collective_whose_result_is_unused_is_requested() -> None:
     def dead(x: jax.Array) -> jax.Array:
         lax.all_gather(x, "d")
         return x
@@ -75,10 +76,10 @@ def test_scopes_autodiff_and_rematerialisation() -> None:
         with jax.named_scope("layer_0"):
             return jnp.sin(lax.all_gather(x, "d", tiled=True))
 
-    found = asked(jax.grad(lambda x: jnp.sum(layer(x))))
-    assert [each.kind for each in found] == ["all-gather", "all-gather", "reduce-scatter"]
-    assert all("layer_0" in each.op_name for each in found)
-    assert found[-1].op_name.endswith("/reduce_scatter")
+    collectives = requested(jax.grad(lambda x: jnp.sum(layer(x))))
+    assert [c.kind for c in collectives] == ["all-gather", "all-gather", "reduce-scatter"]
+    assert all("layer_0" in c.op_name for c in collectives)
+    assert collectives[-1].op_name.endswith("/reduce_scatter")
 
 
 def test_loops_and_branches() -> None:

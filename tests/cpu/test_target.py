@@ -1,4 +1,4 @@
-"""Targets: the catalogue, files, refusals, and that each of the catalogue compiles."""
+"""Targets: the catalogue, each target of which compiles, files, and errors."""
 
 import dataclasses
 import shutil
@@ -26,7 +26,7 @@ SUPPORTED = [row.name for row in catalogue() if row.unsupported is None]
 UNSUPPORTED = [row.name for row in catalogue() if row.unsupported is not None]
 
 
-def test_catalogue_holds_the_promised_gpus() -> None:
+def test_gpus_of_the_catalogue() -> None:
     assert SUPPORTED == [
         "a100_pcie_80",
         "a100_sxm_40",
@@ -56,13 +56,13 @@ def test_small_step_compiles(
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_unsupported_gpu_is_refused_with_the_reason(name: str) -> None:
+def test_an_unsupported_gpu_is_rejected_with_the_reason(name: str) -> None:
     with pytest.raises(TargetError, match=rf"{name}.*ptxas of CUDA 13 no longer.*sm_\d0.*h200"):
         target_named(name)
 
 
 @pytest.mark.parametrize("name", SUPPORTED)
-def test_config_says_what_the_row_says(name: str) -> None:
+def test_the_config_has_the_figures_of_the_row(name: str) -> None:
     target, row = target_named(name), {row.name: row for row in catalogue()}[name]
     config = parse(target.config_text).fields
     device = config["gpu_device_info"]
@@ -76,7 +76,7 @@ def test_config_says_what_the_row_says(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "offered"),
+    ("name", "offered"),
     [
         ("H200", "h200"),
         ("h100", "h100_pcie or h100_sxm"),
@@ -86,9 +86,9 @@ def test_config_says_what_the_row_says(name: str) -> None:
         ("tpu v5", "use one of a100_pcie_80"),
     ],
 )
-def test_unknown_name_offers_the_nearest(asked: str, offered: str) -> None:
-    with pytest.raises(TargetError, match=f"unknown target '{asked}'.*{offered}"):
-        target_named(asked)
+def test_an_unknown_name_is_rejected_with_similar_names(name: str, offered: str) -> None:
+    with pytest.raises(TargetError, match=f"unknown target '{name}'.*{offered}"):
+        target_named(name)
 
 
 def test_file_of_a_device() -> None:
@@ -108,7 +108,7 @@ def test_attached_device_is_named_after_itself() -> None:
     assert (target.name, target.source) == ("h200_attached", "attached")
 
 
-def test_every_config_of_the_catalogue_is_a_file_that_is_taken(tmp_path: Path) -> None:
+def test_every_config_of_the_catalogue_can_be_read_from_a_file(tmp_path: Path) -> None:
     for name in SUPPORTED:
         file = tmp_path / f"{name}_copy.txtpb"
         file.write_text(target_named(name).config_text, encoding="utf-8")
@@ -118,7 +118,7 @@ def test_every_config_of_the_catalogue_is_a_file_that_is_taken(tmp_path: Path) -
 
 
 def test_missing_grid_limits_are_filled_in(tmp_path: Path) -> None:
-    # Without them XLA divides by zero; the lines are those of a hand-written config.
+    # Without them XLA divides by zero; hand-written configs often lack them.
     text = target_named("h200").config_text
     file = tmp_path / "mine.txtpb"
     file.write_text(
@@ -139,7 +139,7 @@ def _edited(old: str, new: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "message"),
     [
         (b"", "no `gpu_device_info"),
         (b"\xff\xfe\x00", "expected UTF-8 text, found another byte at 0"),
@@ -162,14 +162,14 @@ def _edited(old: str, new: str) -> bytes:
         ),
     ],
 )
-def test_bad_file_is_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
+def test_a_bad_file_is_rejected(tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "mine.txtpb"
     file.write_bytes(content)
-    with pytest.raises(TargetError, match=f"(?s)mine.txtpb: .*{complaint}"):
+    with pytest.raises(TargetError, match=f"(?s)mine.txtpb: .*{message}"):
         target_from_file(file)
 
 
-def test_unreadable_file_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="expected a readable file, found: No such file"):
         target_from_file(tmp_path / "absent.txtpb")
     with pytest.raises(TargetError, match="expected a readable file, found: Is a directory"):
@@ -178,14 +178,14 @@ def test_unreadable_file_is_refused(tmp_path: Path) -> None:
         target_from_file("a\0b")
 
 
-def test_endless_file_is_refused(tmp_path: Path) -> None:
+def test_an_endless_file_is_rejected(tmp_path: Path) -> None:
     link = tmp_path / "mine.txtpb"
     link.symlink_to("/dev/zero")
     with pytest.raises(TargetError, match="expected at most 16777216 B"):
         target_from_file(link)
 
 
-def test_file_name_must_name_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_a_file_name_must_be_a_valid_and_new_folder_name(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="rename the file"):
         target_from_file(shutil.copy(DEVICE_CONFIG, tmp_path / "my gpu.txtpb"))
     with pytest.raises(TargetError, match=r"found 'h200'.*h200_device\.txtpb"):
@@ -211,9 +211,9 @@ def test_textproto_values() -> None:
     assert text[parsed.openings["d"] :].startswith(" e: TRUE_ISH")
 
 
-@settings(deadline=None)  # a busy machine is no failure
+@settings(deadline=None)  # must not fail on a busy machine
 @given(st.text(alphabet="ab1 .-:{}<>[],;\"'\\\n#x7", max_size=60))
-def test_textproto_parses_or_says_why(text: str) -> None:
+def test_any_textproto_parses_or_is_an_error_with_a_line(text: str) -> None:
     try:
         parse(text)
     except TextProtoError as error:

@@ -1,4 +1,4 @@
-"""Programs over the GPUs of several hosts, none of which is here."""
+"""Compiling for the GPUs of several hosts, none of which is attached."""
 
 import json
 from collections.abc import Callable
@@ -28,22 +28,22 @@ def dump(
 
 
 def test_a_topology_gives_a_workload_its_devices(dump: Callable[..., Dump]) -> None:
-    found = dump("over", "--topology", "2x4")
-    assert (found.manifest.mesh, found.manifest.topology) == ({"d": 8}, "2x4")
-    assert found.path.name.startswith("h200-2x4-auto-jax")
-    assert found.plan.totals.parameter_bytes == CACHE_BYTES // 8
-    assert "devices: 2x4, mesh d=8\n" in (found.path / "plan.txt").read_text()
-    # No spec says where the output lies: the bytes are those of the plan, not of the whole.
-    assert [leaf.size_bytes for leaf in found.manifest.outputs] == [CACHE_BYTES // 8]
+    over = dump("over", "--topology", "2x4")
+    assert (over.manifest.mesh, over.manifest.topology) == ({"d": 8}, "2x4")
+    assert over.path.name.startswith("h200-2x4-auto-jax")
+    assert over.plan.totals.parameter_bytes == CACHE_BYTES // 8
+    assert "devices: 2x4, mesh d=8\n" in (over.path / "plan.txt").read_text()
+    # The output has no spec, so its bytes come from the plan: those on one device.
+    assert [leaf.size_bytes for leaf in over.manifest.outputs] == [CACHE_BYTES // 8]
 
 
-def test_without_one_a_mesh_lies_on_one_host(
+def test_without_a_topology_a_mesh_is_on_one_host(
     dump: Callable[..., Dump], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = dump("sharded")
-    assert found.manifest.topology == "1x2"
-    assert found.path.name.startswith("h200-1x2-auto-jax")
-    assert main(["show", str(found.path)]) == 0
+    sharded = dump("sharded")
+    assert sharded.manifest.topology == "1x2"
+    assert sharded.path.name.startswith("h200-1x2-auto-jax")
+    assert main(["show", str(sharded.path)]) == 0
     assert "sharded for h200 1x2, GEMM policy auto" in capsys.readouterr().out
 
 
@@ -56,7 +56,7 @@ def test_without_one_a_mesh_lies_on_one_host(
         (["broken:over", "--topology", "8"], ["topology '8': expected HOSTSxGPUS"]),
     ],
 )
-def test_devices_that_disagree_are_refused(
+def test_mesh_and_topology_must_have_the_same_device_count(
     arguments: list[str],
     expected: list[str],
     tmp_path: Path,

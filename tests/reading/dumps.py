@@ -1,4 +1,4 @@
-"""The dumps that the tests of the readers read: those in data/, and the shared one."""
+"""Dumps for the tests of the readers: those in data/, and reference dump 003."""
 
 import shutil
 from pathlib import Path
@@ -15,17 +15,17 @@ SEED_003 = ROOT.parent / "shared" / "seeds" / "003_f6ca195099ee0f7f.txt"
 
 needs_seed_003 = pytest.mark.skipif(
     not SEED_003.is_file(),
-    reason=f"the reference dump {SEED_003.name} is not beside the repository",
+    reason=f"reference dump 003 ({SEED_003.name}, see docs/seeds.md) is not next to the repository",
 )
 
 
 def name_of(directory: Path) -> str:
-    """`jaxlib-0.11.2/step`."""
+    """`jaxlib-0.11.2/step`, for the ids of tests."""
     return f"{directory.parent.name}/{directory.name}"
 
 
 def one(directory: Path, pattern: str) -> Path:
-    """The one file of a dump that matches."""
+    """The only file of a dump that matches `pattern`."""
     (path,) = directory.glob(pattern)
     return path
 
@@ -35,7 +35,7 @@ def proto_of(directory: Path) -> bytes:
 
 
 def texts_of(directory: Path) -> DumpTexts:
-    """All texts of a dump in memory."""
+    """All texts of a dump."""
 
     def source(pattern: str) -> SourceText | None:
         paths = sorted(directory.glob(pattern))
@@ -53,7 +53,7 @@ def texts_of(directory: Path) -> DumpTexts:
 
 
 def as_own_layout(directory: Path, target: Path) -> Path:
-    """Copies a dump under the names that xlapipe's own dump directories have."""
+    """Copy a dump to `target`, with the file names of xlapipe's dump directories."""
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(directory.iterdir()):
         stem, separator, part = path.name.partition("after_optimizations")

@@ -1,4 +1,4 @@
-"""Damage to dumps: what disks, copies, editors and enemies do to them."""
+"""Damage dumps at random, as disks, copies, editors and attackers might."""
 
 import random
 import re
@@ -37,9 +37,9 @@ def _number(data: str, chance: random.Random) -> str:
     numbers = list(_NUMBER.finditer(data))
     if not numbers:
         return data
-    found = chance.choice(numbers)
-    new = chance.choice((*_NUMBERS, str(int(found[0][:15]) + 1), found[0][:-1]))
-    return data[: found.start()] + new + data[found.end() :]
+    number = chance.choice(numbers)
+    new = chance.choice((*_NUMBERS, str(int(number[0][:15]) + 1), number[0][:-1]))
+    return data[: number.start()] + new + data[number.end() :]
 
 
 def _insert(data: str, chance: random.Random) -> str:
@@ -55,7 +55,7 @@ def _replace(data: str, chance: random.Random) -> str:
 
 
 def _lines(data: str, chance: random.Random) -> str:
-    """Drops, doubles, moves or swaps lines."""
+    """`data` with lines dropped, doubled, moved or swapped."""
     lines = data.split("\n")
     at, other = chance.randrange(len(lines)), chance.randrange(len(lines))
     match chance.randrange(4):
@@ -74,7 +74,7 @@ _TEXT = (_cut, _cut_begin, _drop, _number, _number, _number, _insert, _replace, 
 
 
 def wire(original: bytes, chance: random.Random) -> bytes:
-    """Bytes with flipped, dropped, doubled or inserted bytes, or cut short."""
+    """`original` with bytes flipped, dropped, doubled or inserted, or cut short."""
     data = bytearray(original)
     for _ in range(chance.choice((1, 1, 2, 5))):
         at = chance.randrange(len(data) + 1)
@@ -94,7 +94,7 @@ def wire(original: bytes, chance: random.Random) -> bytes:
 
 
 def fields(message: object, chance: random.Random) -> None:
-    """Changes one field somewhere in a protobuf message, of which the wire form stays whole."""
+    """Change one field somewhere in a protobuf message; its wire form stays valid."""
     while True:
         present = [d for d, _ in message.ListFields()]  # type: ignore[attr-defined]
         if not present:
@@ -131,7 +131,7 @@ def _other(value: object, chance: random.Random) -> object:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        near = max(min(value, 2**31 - 2), 1 - 2**31)  # within the smallest type of a field
+        near = max(min(value, 2**31 - 2), 1 - 2**31)  # fits into the smallest type of a field
         return chance.choice((0, 1, -1, near + 1, near - 1, 2**31 - 1, -(2**31)))
     if isinstance(value, bytes):
         return wire(value, chance)

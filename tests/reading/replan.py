@@ -1,4 +1,4 @@
-"""Plans made from plans: the same program under other names, and programs that really differ."""
+"""Derive plans from plans: the same program with other names, and really different programs."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -16,17 +16,17 @@ from xlapipe.plan import (
 
 
 def renamed(plan: Plan, chance: random.Random) -> Plan:
-    """The same plan: every instruction and computation renamed, independent things reordered.
-
-    Allocations are numbered anew in another order, and computations listed in another one.
-    """
+    """The same plan with every instruction and computation renamed, and allocations reordered."""
     assert plan.module is not None
     names = {
         name
         for computation in plan.module.computations.values()
-        for name in (computation.name, *(each.name for each in computation.instructions))
+        for name in (
+            computation.name,
+            *(instruction.name for instruction in computation.instructions),
+        )
     }
-    names |= {value.instruction for each in plan.allocations for value in each.values}
+    names |= {value.instruction for allocation in plan.allocations for value in allocation.values}
     names |= set(plan.live_ranges.schedule) if plan.live_ranges is not None else set()
     numbers = chance.sample(range(10 * len(names)), len(names))
     new = {name: f"x{number}.y" for name, number in zip(sorted(names), numbers, strict=True)}
@@ -44,40 +44,45 @@ def renamed(plan: Plan, chance: random.Random) -> Plan:
         module=replace(
             plan.module,
             computations={
-                new[each.name]: Computation(
-                    new[each.name],
-                    tuple(_renamed(instruction, new) for instruction in each.instructions),
-                    new[each.root],
+                new[computation.name]: Computation(
+                    new[computation.name],
+                    tuple(_renamed(instruction, new) for instruction in computation.instructions),
+                    new[computation.root],
                 )
-                for each in computations
+                for computation in computations
             },
             entry=new.get(plan.module.entry or ""),
         ),
         allocations=tuple(
             replace(
-                each,
+                allocation,
                 index=index,
                 values=tuple(
                     sorted(
-                        (replace(value, name=value_name(value.name)) for value in each.values),
+                        (
+                            replace(value, name=value_name(value.name))
+                            for value in allocation.values
+                        ),
                         key=lambda value: (value.offset_bytes, value.size_bytes, value.name),
                     )
                 ),
             )
-            for index, each in enumerate(allocations)
+            for index, allocation in enumerate(allocations)
         ),
         live_ranges=live
         and replace(
             live,
             schedule=tuple(new[name] for name in live.schedule),
-            ranges=tuple(replace(each, name=value_name(each.name)) for each in live.ranges),
+            ranges=tuple(
+                replace(live_range, name=value_name(live_range.name)) for live_range in live.ranges
+            ),
         ),
         thunks=plan.thunks
         and tuple(
-            replace(each, detail=" ".join(["kernel_7", *each.detail.split(" ")[1:]]))
-            if "grid:" in each.detail
-            else each
-            for each in plan.thunks
+            replace(thunk, detail=" ".join(["kernel_7", *thunk.detail.split(" ")[1:]]))
+            if "grid:" in thunk.detail
+            else thunk
+            for thunk in plan.thunks
         ),
     )
 
@@ -92,8 +97,9 @@ def _renamed(instruction: Instruction, new: dict[str, str]) -> Instruction:
 
 def entry_of(plan: Plan) -> Computation:
     assert plan.module is not None
-    assert plan.module.entry is not None
-    return plan.module.computations[plan.module.entry]
+    entry = plan.module.entry_computation
+    assert entry is not None
+    return entry
 
 
 def with_instructions(plan: Plan, name: str, instructions: Iterable[Instruction]) -> Plan:
@@ -112,14 +118,17 @@ def with_instruction(plan: Plan, name: str, change: Callable[[Instruction], Inst
     return with_instructions(
         plan,
         entry.name,
-        (change(each) if each.name == name else each for each in entry.instructions),
+        (
+            change(instruction) if instruction.name == name else instruction
+            for instruction in entry.instructions
+        ),
     )
 
 
 def with_inserted(plan: Plan, added: Instruction, *, before: str) -> Plan:
-    """`plan` with an instruction of the entry between `before` and what it reads first."""
+    """`plan` with `added` inserted as the first operand of the entry's instruction `before`."""
     entry = entry_of(plan)
-    at = [each.name for each in entry.instructions].index(before)
+    at = [instruction.name for instruction in entry.instructions].index(before)
     reader = entry.instructions[at]
     reader = reader._replace(operands=(added.name, *reader.operands[1:]))
     instructions = (*entry.instructions[:at], added, reader, *entry.instructions[at + 1 :])
@@ -134,7 +143,8 @@ def with_allocation(
         plan,
         total_bytes_used=None,
         allocations=tuple(
-            change(each) if each.index == index else each for each in plan.allocations
+            change(allocation) if allocation.index == index else allocation
+            for allocation in plan.allocations
         ),
     )
 

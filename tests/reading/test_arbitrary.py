@@ -1,4 +1,4 @@
-"""Whatever the readers are given, they answer with a plan or a DumpError."""
+"""For any input, the readers return a plan or raise a DumpError."""
 
 import contextlib
 

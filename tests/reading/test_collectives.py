@@ -1,4 +1,4 @@
-"""Collectives of real dumps and of modules made by hand: one form, right bytes, or none."""
+"""Collectives of real dumps and of hand-written modules: kinds, bytes, devices, overlap."""
 
 import dataclasses
 import json
@@ -43,11 +43,13 @@ SHARDED = [path for path in DIRECTORIES if path.name == "sharded"]
 
 @pytest.mark.parametrize("directory", SHARDED, ids=name_of)
 def test_what_the_sharded_program_exchanges(directory: Path) -> None:
-    """Four jaxlibs, which combine and schedule the same exchanges otherwise."""
+    """Four jaxlibs, which combine and schedule the same collectives differently."""
     plan = read_path(directory)
     assert plan.collectives is not None
-    found = sorted((each.kind, each.output_bytes, each.wire_bytes) for each in plan.collectives)
-    assert found == [
+    assert sorted(
+        (collective.kind, collective.output_bytes, collective.wire_bytes)
+        for collective in plan.collectives
+    ) == [
         ("all-gather", 262_144, 131_072),
         ("all-gather", 1_048_576, 524_288),
         ("all-gather", 4_194_304, 2_097_152),  # of two weights
@@ -55,21 +57,25 @@ def test_what_the_sharded_program_exchanges(directory: Path) -> None:
         ("all-to-all", 524_288, 262_144),
         ("reduce-scatter", 1_048_576, 1_048_576),
     ]
-    assert {each.replica_groups for each in plan.collectives} == {((0, 1),)}
-    assert {each.executions for each in plan.collectives} == {1}
-    for each in plan.collectives:
-        assert each.done is None or each.done in plan.instructions
-        assert each.start is not None
-        assert each.end is not None
-        assert each.start <= each.end
-        assert bool(each.overlapped_by) <= (each.done is not None)
-        values = [v for a in plan.allocations for v in a.values if v.instruction in each.defined_by]
-        written = [v.size_bytes for v in values if not v.shape.startswith("(")]
-        assert sum(written) == each.output_bytes
-    (combined,) = [each for each in plan.collectives if len(each.results) == 2]
+    assert {collective.replica_groups for collective in plan.collectives} == {((0, 1),)}
+    assert {collective.executions for collective in plan.collectives} == {1}
+    for collective in plan.collectives:
+        assert collective.done is None or collective.done in plan.instructions
+        assert collective.start is not None
+        assert collective.end is not None
+        assert collective.start <= collective.end
+        assert bool(collective.overlapped_by) <= (collective.done is not None)
+        values = [
+            value
+            for allocation in plan.allocations
+            for value in allocation.values
+            if value.instruction in collective.defined_by
+        ]
+        written_bytes = [v.size_bytes for v in values if not v.shape.startswith("(")]
+        assert sum(written_bytes) == collective.output_bytes
+    (combined,) = [collective for collective in plan.collectives if len(collective.results) == 2]
     assert len(combined.operands) == 2
-    waiting = {each.instruction for each in plan.collectives if not each.asynchronous}
-    assert len(waiting) == 1
+    assert sum(not collective.asynchronous for collective in plan.collectives) == 1
 
 
 @pytest.mark.parametrize("directory", SHARDED, ids=name_of)
@@ -109,8 +115,8 @@ def entry(*lines: str) -> str:
     )
 
 
-def gather(groups: str = "{{0,1}}", rest: str = "") -> str:
-    return f"ROOT %g = f32[8]{{0}} all-gather(%x), replica_groups={groups}, dimensions={{0}}{rest}"
+def gather(groups: str = "{{0,1}}") -> str:
+    return f"ROOT %g = f32[8]{{0}} all-gather(%x), replica_groups={groups}, dimensions={{0}}"
 
 
 X = "%x = f32[4]{0} parameter(0)"
@@ -124,22 +130,23 @@ X = "%x = f32[4]{0} parameter(0)"
         ("{{0,1},{1,2}}", "each device once in the groups of g, found a device twice"),
     ],
 )
-def test_groups_must_fit(groups: str, message: str) -> None:
+def test_groups_that_do_not_fit_the_bytes_are_rejected(groups: str, message: str) -> None:
     with pytest.raises(PlanMismatchError, match=message):
         verify(plan_of(entry(X, gather(groups))), where="here")
 
 
 @pytest.mark.parametrize("groups", ["{{0,1},{2,3}}", "{{5,3}}", "{}"])
-def test_groups_that_fit(groups: str) -> None:
+def test_groups_that_fit_the_bytes(groups: str) -> None:
     verify(plan_of(entry(X, gather(groups))), where="here")
 
 
 def test_unknown_devices_leave_bytes_unknown() -> None:
-    """No groups: all devices, however many they are."""
-    (found,) = plan_of(entry(X, gather("{}"))).collectives or ()
-    assert (found.group_size, found.wire_bytes, found.devices) == (None, None, "all")
-    assert (found.operand_bytes, found.output_bytes) == (16, 32)
-    assert found.crosses_hosts(1) is None
+    """No groups means one group of all devices, of unknown number."""
+    (collective,) = plan_of(entry(X, gather("{}"))).collectives or ()
+    assert (collective.group_size, collective.wire_bytes) == (None, None)
+    assert collective.devices == "all"
+    assert (collective.operand_bytes, collective.output_bytes) == (16, 32)
+    assert collective.crosses_hosts(1) is None
 
 
 @pytest.mark.parametrize(
@@ -152,10 +159,10 @@ def test_unknown_devices_leave_bytes_unknown() -> None:
         ("[8,64]<=[64,8]T(1,0)", "8 × 64: {0,8,…,504},…", True),
     ],
 )
-def test_devices_in_words(groups: str, text: str, crosses: bool) -> None:
-    (found,) = plan_of(entry(X, gather(groups))).collectives or ()
-    assert found.devices == text
-    assert found.crosses_hosts(2 if groups.startswith("{") else 8) is crosses
+def test_devices_as_text(groups: str, text: str, crosses: bool) -> None:
+    (collective,) = plan_of(entry(X, gather(groups))).collectives or ()
+    assert collective.devices == text
+    assert collective.crosses_hosts(2 if groups.startswith("{") else 8) is crosses
 
 
 LOOP = """%body (c: (s32[], f32[4])) -> (s32[], f32[4]) {
@@ -190,21 +197,20 @@ def looping(config: str) -> Plan:
     )
 
 
-def test_a_loops_trips_count() -> None:
+def test_a_collective_in_a_loop_counts_once_per_trip() -> None:
     known = looping(', backend_config={"known_trip_count":{"n":"6"}}')
-    times = {each.instruction: each.executions for each in known.collectives or ()}
-    assert times == {"sum": 6, "all": 7}
+    assert {c.instruction: c.executions for c in known.collectives or ()} == {"sum": 6, "all": 7}
     total = CollectiveBytes(13 * 16, "all-reduce").check(Program(known))
     assert total.holds, total
     unknown = looping("")
-    assert {each.executions for each in unknown.collectives or ()} == {None}
-    refused = CollectiveBytes(13 * 16, "all-reduce").check(Program(unknown))
-    assert [each.found.partition(" runs")[0] for each in refused.violations] == [
+    assert {c.executions for c in unknown.collectives or ()} == {None}
+    finding = CollectiveBytes(13 * 16, "all-reduce").check(Program(unknown))
+    assert [violation.found.partition(" runs")[0] for violation in finding.violations] == [
         "all-reduce sum",
         "all-reduce all",
     ]
-    # An element of a tuple is as large as the result.
-    assert {each.operand_bytes for each in known.collectives or ()} == {16}
+    # The operand is an element of a tuple; its bytes are derived from the result.
+    assert {c.operand_bytes for c in known.collectives or ()} == {16}
     assert known.module is not None
     assert executions(known.module)["add"] == 13
     assert call_sites(known.module) == {"main": 1, "body": 1, "condition": 1, "add": 2}
@@ -217,14 +223,14 @@ WRAPPED = """%wrapped (y: f32[4]) -> f32[8] {
 
 
 @pytest.mark.parametrize("is_sync", [False, True])
-def test_an_asynchronous_one_and_what_runs_beside_it(is_sync: bool) -> None:
+def test_an_asynchronous_collective_and_the_work_that_it_overlaps(is_sync: bool) -> None:
     config = f'{{"collective_backend_config":{{"is_sync":{str(is_sync).lower()}}}}}'
     plan = plan_of(
         WRAPPED,
         entry(
             X,
-            "%s = ((f32[4]{0}), f32[8]{0}) all-gather-start(%x), calls=%wrapped, "
-            f"backend_config={config}".replace("all-gather-start", "async-start"),
+            "%s = ((f32[4]{0}), f32[8]{0}) async-start(%x), calls=%wrapped, "
+            f"backend_config={config}",
             "%work = f32[4]{0} add(%x, %x)",
             "%name = f32[2,2]{1,0} bitcast(%work)",
             "%o = f32[4]{0} all-reduce(%x), replica_groups={{0,1}}, to_apply=%wrapped",
@@ -237,10 +243,8 @@ def test_an_asynchronous_one_and_what_runs_beside_it(is_sync: bool) -> None:
     assert (first.asynchronous, first.overlapped_by) == (not is_sync, ("work",))
     assert (first.operand_bytes, first.output_bytes) == (16, 32)
     assert (second.instruction, second.asynchronous, second.done) == ("o", False, None)
-    beside = CollectivesOverlap("all-gather").check(Program(plan))
-    assert beside.holds is not is_sync
-    gemms = CollectivesOverlap("all-gather", gemms=True).check(Program(plan))
-    assert not gemms.holds
+    assert CollectivesOverlap("all-gather").check(Program(plan)).holds is not is_sync
+    assert not CollectivesOverlap("all-gather", gemms=True).check(Program(plan)).holds
     assert CollectivesOverlap("all-gather", all_but=1, gemms=True).check(Program(plan)).holds
     assert not CollectivesOverlap("all-to-all").check(Program(plan)).holds
 
@@ -259,12 +263,12 @@ def test_an_asynchronous_one_and_what_runs_beside_it(is_sync: bool) -> None:
         ("/".join(["(a:b)"] * 40), ("/".join(["(a:b)"] * 40),)),
     ],
 )
-def test_scopes_of_what_was_combined(op_name: str | None, scopes: tuple[str, ...]) -> None:
+def test_scopes_of_a_combined_collective(op_name: str | None, scopes: tuple[str, ...]) -> None:
     assert split_scopes(op_name) == scopes
 
 
 @pytest.mark.parametrize(
-    ("kind", "operand", "output", "size", "sent"),
+    ("kind", "operand", "output", "size", "expected"),
     [
         ("all-gather", 100, 400, 4, 300),
         ("reduce-scatter", 400, 100, 4, 300),
@@ -280,12 +284,12 @@ def test_scopes_of_what_was_combined(op_name: str | None, scopes: tuple[str, ...
     ],
 )
 def test_bytes_on_the_wire(
-    kind: str, operand: int | None, output: int | None, size: int | None, sent: int | None
+    kind: str, operand: int | None, output: int | None, size: int | None, expected: int | None
 ) -> None:
-    assert wire_bytes(kind, operand, output, size) == sent
+    assert wire_bytes(kind, operand, output, size) == expected
 
 
-def test_operands_that_are_parts_of_tuples_are_told_by_the_result() -> None:
+def test_bytes_of_operands_in_tuples_are_derived_from_the_result() -> None:
     part = ["(f32[4]{0}, f32[8]{0})"]
     assert operand_bytes_of("all-gather", part, 64, 4) == 16
     assert operand_bytes_of("reduce-scatter", part, 64, 4) == 256
@@ -309,15 +313,15 @@ ALL = (
 )
 
 
-@pytest.mark.parametrize("expectation", ALL, ids=lambda each: type(each).__name__)
-def test_record_round_trip(expectation: Expectation) -> None:
+@pytest.mark.parametrize("expectation", ALL, ids=lambda expectation: type(expectation).__name__)
+def test_json_round_trip(expectation: Expectation) -> None:
     data = expectation_to_json(expectation)
     assert data is not None
     assert expectation_from_json(data, where="manifest.json") == expectation
 
 
-@pytest.mark.parametrize("expectation", ALL, ids=lambda each: type(each).__name__)
-def test_a_dump_that_does_not_tell_is_refused(expectation: Expectation) -> None:
+@pytest.mark.parametrize("expectation", ALL, ids=lambda expectation: type(expectation).__name__)
+def test_a_dump_without_a_complete_module_fails(expectation: Expectation) -> None:
     unknown = Program(Plan((), module=HloModule("m", {}, None, complete=False)))
     finding = expectation.check(unknown)
     assert not finding.holds
@@ -334,9 +338,9 @@ def test_a_dump_that_does_not_tell_is_refused(expectation: Expectation) -> None:
         CollectivesOverlap("allgather"),
         CollectiveEach("allgather", 0),
     ],
-    ids=lambda each: type(each).__name__,
+    ids=lambda expectation: type(expectation).__name__,
 )
-def test_a_kind_that_xla_has_not_is_no_kind_of_which_there_are_none(
+def test_a_kind_that_xla_does_not_have_is_reported(
     expectation: Expectation,
 ) -> None:
     program = Program(plan_of(entry(X, gather())), requested_collectives=())
@@ -344,34 +348,37 @@ def test_a_kind_that_xla_has_not_is_no_kind_of_which_there_are_none(
     assert violation.expected.startswith("a kind of collective: all-gather, ")
 
 
-def asked(scope: str) -> RequestedCollective:
+def requested_gather(scope: str) -> RequestedCollective:
     return RequestedCollective("all-gather", f"{scope}/all_gather", ("f32[4]",), 1, None)
 
 
-def test_a_combined_gather_that_names_too_few_scopes_may_hold_a_dead_one() -> None:
+def test_a_combined_gather_without_scopes_may_contain_a_dead_one() -> None:
     line = (
         "ROOT %g = (f32[8]{0}, f32[8]{0}) all-gather(%x, %x), replica_groups={{0,1}}, "
         'dimensions={0}, metadata={op_name="jit(f)/a/all_gather"}'
     )
     plan = plan_of(entry(X, line))
-    two = Program(plan, requested_collectives=(asked("a"), asked("b")))
+    two = Program(plan, requested_collectives=(requested_gather("a"), requested_gather("b")))
     (violation,) = DeadCollective("all-gather", "b").check(two).violations
     assert violation.found == "2 results, scopes: jit(f)/a/all_gather"
-    # With a third one that is alive there is none too many.
-    three = Program(plan, requested_collectives=(asked("a"), asked("a"), asked("b")))
+    # With two gathers in scope a, both results are accounted for.
+    three = Program(
+        plan,
+        requested_collectives=(requested_gather("a"), requested_gather("a"), requested_gather("b")),
+    )
     assert DeadCollective("all-gather", "b").check(three).holds
     assert not DeadCollective("all-gather", "a").check(three).holds
 
 
 def changed(plan: Plan, name: str, **fields: object) -> Opened:
-    """The plan with other fields of one instruction."""
+    """The plan with changed fields of one instruction."""
     assert plan.module is not None
     computations = {
         key: dataclasses.replace(
             computation,
             instructions=tuple(
-                each._replace(**fields) if each.name == name else each
-                for each in computation.instructions
+                instruction._replace(**fields) if instruction.name == name else instruction
+                for instruction in computation.instructions
             ),
         )
         for key, computation in plan.module.computations.items()
@@ -380,33 +387,37 @@ def changed(plan: Plan, name: str, **fields: object) -> Opened:
     return Opened(Path("b"), Program(dataclasses.replace(plan, module=module)), None)
 
 
-def test_other_devices_and_other_waiting_are_differences() -> None:
+def changes_text(a: Opened, b: Opened) -> str:
+    return " ".join(sentence.text for sentence in compare_opened(a, b).sentences().changes)
+
+
+def test_diff_reports_other_devices_and_synchronous_waiting() -> None:
     plan = read_path(DATA / "jaxlib-0.11.2" / "sharded")
     one = Opened(Path("a"), Program(plan), None)
     assert compare_opened(one, one).same
     groups = CollectiveGroups(((0, 2), (1, 3)), (), 1)
     other = changed(plan, "all-gather.2.2", collective=groups)
-    said = " ".join(each.text for each in compare_opened(one, other).sentences().changes)
-    assert "devices (0,1) → (0,2),(1,3)" in said
-    # Another channel is another number, and nothing else.
+    assert "devices (0,1) → (0,2),(1,3)" in changes_text(one, other)
+    # The number of a channel has no meaning.
     renumbered = changed(plan, "all-gather.2.2", collective=CollectiveGroups(((0, 1),), (), 99))
     assert compare_opened(one, renumbered).same
     waits = '{"collective_backend_config":{"is_sync":true}}'
     waiting = changed(plan, "all-to-all-start", backend_config=waits)
-    said = " ".join(each.text for each in compare_opened(one, waiting).sentences().changes)
-    assert "waiting asynchronous → synchronous" in said
+    assert "waiting asynchronous → synchronous" in changes_text(one, waiting)
 
 
-def test_a_manifest_keeps_what_was_asked_for() -> None:
-    """One of a single device says nothing of it, as those from before there was anything."""
-    alone = MANIFEST.to_json()
-    assert "requested_collectives" not in alone
-    assert Manifest.from_json(alone, where="m").requested_collectives == ()
-    meshed = dataclasses.replace(MANIFEST, mesh={"d": 2}, requested_collectives=(asked("a"),))
+def test_a_manifest_keeps_the_requested_collectives() -> None:
+    """For a single device the key is left out; without the key, a mesh has an unknown record."""
+    one_device = MANIFEST.to_json()
+    assert "requested_collectives" not in one_device
+    assert Manifest.from_json(one_device, where="m").requested_collectives == ()
+    meshed = dataclasses.replace(
+        MANIFEST, mesh={"d": 2}, requested_collectives=(requested_gather("a"),)
+    )
     data = json.loads(json.dumps(meshed.to_json()))
     assert Manifest.from_json(data, where="m") == meshed
-    nothing = dataclasses.replace(meshed, requested_collectives=())
-    assert Manifest.from_json(nothing.to_json(), where="m") == nothing
+    empty = dataclasses.replace(meshed, requested_collectives=())
+    assert Manifest.from_json(empty.to_json(), where="m") == empty
     del data["requested_collectives"]
     assert Manifest.from_json(data, where="m").requested_collectives is None
     for damaged in ([{"kind": "all-gather"}], ["x"], 3, [{**meshed_row(meshed), "more": 1}]):

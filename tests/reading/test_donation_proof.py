@@ -59,8 +59,8 @@ def program(
     return Program(plan, arguments=arguments, outputs=outputs)
 
 
-def only(found: Program) -> Donation:
-    (row,) = donations(found)
+def only(program: Program) -> Donation:
+    (row,) = donations(program)
     return row
 
 
@@ -80,7 +80,7 @@ def test_in_place() -> None:
     assert row.holds and row.reason == ""
 
 
-def test_what_is_not_donated_has_no_row() -> None:
+def test_a_leaf_that_is_not_donated_has_no_row() -> None:
     assert donations(replace(IN_PLACE, arguments=(leaf("cache", 0, donated=False),))) == ()
 
 
@@ -137,7 +137,7 @@ def test_a_donation_that_failed(changed: Program, outcome: DonationOutcome, reas
         assert reason in finding.violations[0].found
 
 
-def test_an_output_that_another_leaf_took() -> None:
+def test_an_output_that_is_aliased_to_another_leaf() -> None:
     arguments = (leaf("old", 0), leaf("new", 1))
     _, row = donations(replace(IN_PLACE, arguments=arguments))
     assert row.reason == "out has its shape and dtype, but is aliased to old"
@@ -152,10 +152,10 @@ def test_the_same_buffer_in_two_leaves() -> None:
 
 
 def copied(*, bytes_copied: int = 2048, into: bool = False) -> Program:
-    """An alias with a copy beside it: out of the donated buffer, or from temp into it."""
+    """An alias with an additional copy: out of the donated buffer, or from temp memory into it."""
     other = value("copy", SHAPE, bytes_copied)
-    mine = [value("cache"), value("update"), *([other] if into else [])]
-    theirs = [value("work")] if into else [other]
+    donated_values = [value("cache"), value("update"), *([other] if into else [])]
+    other_values = [value("work")] if into else [other]
     kinds = (TEMP,) if into else (LIVE,)
     source = "work" if into else "cache"
     return program(
@@ -164,8 +164,8 @@ def copied(*, bytes_copied: int = 2048, into: bool = False) -> Program:
         Instruction("copy", "copy", SHAPE, (source,), source=LINE),
         Instruction("update", "dynamic-update-slice", SHAPE, ("cache",)),
         allocations=(
-            BufferAllocation(0, 2048, (PARAMETER, LIVE), 0, values=tuple(mine)),
-            BufferAllocation(1, 2048, kinds, values=tuple(theirs)),
+            BufferAllocation(0, 2048, (PARAMETER, LIVE), 0, values=tuple(donated_values)),
+            BufferAllocation(1, 2048, kinds, values=tuple(other_values)),
         ),
         aliases=(InputOutputAlias(0, ()),),
     )
@@ -173,13 +173,13 @@ def copied(*, bytes_copied: int = 2048, into: bool = False) -> Program:
 
 @pytest.mark.parametrize("into", [False, True])
 def test_an_alias_with_a_copy(into: bool) -> None:
-    found = copied(into=into)
-    row = only(found)
+    step = copied(into=into)
+    row = only(step)
     assert (row.outcome, row.output, row.source) == (DonationOutcome.COPIED, "out", LINE)
     assert [(copy.instruction, copy.copied_bytes) for copy in row.copies] == [("copy", 2048)]
-    # The alias is there; `Donated` asks for more, unless the copy is let pass.
+    # `Aliased` holds; `Donated` fails unless it allows a copy of this size.
     aliased, donated, limited, below = check_all(
-        (Aliased("cache"), Donated("cache"), Donated("cache", 2048), Donated("cache", 2047)), found
+        (Aliased("cache"), Donated("cache"), Donated("cache", 2048), Donated("cache", 2047)), step
     )
     assert (aliased.holds, donated.holds, limited.holds, below.holds) == (True, False, True, False)
     assert "2,048 B" in donated.violations[0].found
@@ -191,7 +191,7 @@ def test_a_small_copy_is_not_a_copy_of_the_leaf() -> None:
 
 
 def test_an_element_of_a_tuple_is_found_by_its_shape() -> None:
-    """HLO text names the tuple's maker alone; two elements of one shape are both named."""
+    """HLO text names only the tuple, so all of its elements of the copied shape are reported."""
     wide = "bf16[16,128]{1,0}"
     carry = f"({SHAPE}, {SHAPE}, {wide})"
 
@@ -232,7 +232,7 @@ def test_an_element_of_a_tuple_is_found_by_its_shape() -> None:
         ("qwen3-decode", ["cache[0]['k']", "cache[0]['v']", "cache[1]['k']", "cache[1]['v']"]),
     ],
 )
-def test_every_golden_is_donated_as_it_says(workload: str, paths: list[str], goldens: Path) -> None:
+def test_donations_of_the_goldens_hold(workload: str, paths: list[str], goldens: Path) -> None:
     folders = sorted((goldens / workload).iterdir())
     assert folders
     for folder in folders:
@@ -254,7 +254,7 @@ def test_lines_list_failures_first() -> None:
     assert list(donation_lines(())) == []
 
 
-def test_many_leaves_are_cut_in_lines_only() -> None:
+def test_text_lists_at_most_40_leaves() -> None:
     rows = tuple(replace(only(IN_PLACE), path=f"p{n}") for n in range(100))
     lines = list(donation_lines(rows))
     assert len(lines) == 42
@@ -269,7 +269,7 @@ def test_figures() -> None:
     assert donation_figures(only(IN_PLACE))["source"] is None
 
 
-def test_record_of_donated() -> None:
+def test_json_round_trip() -> None:
     expectation = Donated("params", copies_up_to_bytes=16, because="small ones")
     data = expectation_to_json(expectation)
     assert expectation_from_json(data, where="manifest.json") == expectation

@@ -1,4 +1,4 @@
-"""Each expectation holds on a plan as meant, and fails, saying where, on one that is not."""
+"""Each expectation holds on a good plan, and fails on a broken one, reporting where."""
 
 from dataclasses import replace
 from typing import Any
@@ -57,7 +57,7 @@ def module(*entry: Instruction, **fused: tuple[Instruction, ...]) -> HloModule:
 
 
 def step(*, aliased: bool, copied: bool = False) -> Program:
-    """`step(w, cache)`: a gemm on cuBLASLt, and the cache updated in place, or copied."""
+    """`step(w, cache)`: a gemm on cuBLASLt, and a cache that is updated in place, or copied."""
     live, parameter = AllocationKind.MAYBE_LIVE_OUT, AllocationKind.PARAMETER
     value = LogicalBuffer("update", 0, 2048, CACHE)
     cache = LogicalBuffer("cache", 0, 2048, CACHE)
@@ -135,11 +135,13 @@ def violations(expectation: Expectation, program: Program) -> tuple[Violation, .
         (TotalWithin(4096 + 2048 + 1000, 1e-4), LOST),
     ],
 )
-def test_holds_as_meant_and_fails_where_not(expectation: Expectation, broken: Program) -> None:
+def test_holds_on_the_good_step_and_fails_on_a_broken_one(
+    expectation: Expectation, broken: Program
+) -> None:
     assert violations(expectation, GOOD) == ()
-    found = violations(expectation, broken)
-    assert found
-    assert all(violation.expected and violation.found for violation in found)
+    reported = violations(expectation, broken)
+    assert reported
+    assert all(violation.expected and violation.found for violation in reported)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ def test_one_byte_or_one_gemm_off_fails(holds: Expectation, fails: Expectation) 
     assert violations(fails, GOOD) != ()
 
 
-def test_lost_donation_names_leaf_bytes_line_and_remedy() -> None:
+def test_a_failed_donation_is_reported_with_leaf_bytes_line_and_advice() -> None:
     (violation,) = violations(Aliased("cache"), LOST)
     assert "cache (bfloat16[8, 128], 2,048 B)" in violation.expected
     assert "XLA aliased no output" in violation.found
@@ -184,38 +186,38 @@ def test_lost_donation_names_leaf_bytes_line_and_remedy() -> None:
     assert violation.advice
 
 
-def test_an_argument_that_is_not_donated_is_told_apart() -> None:
+def test_an_argument_that_is_not_donated_is_reported_as_such() -> None:
     leaves = tuple(replace(leaf, donated=False) for leaf in LOST.arguments)
     (violation,) = violations(Aliased("cache"), replace(LOST, arguments=leaves))
     assert "not donated" in violation.found
     assert "donate_argnums" in violation.advice
 
 
-def test_a_donor_of_another_dtype_is_told_apart() -> None:
+def test_a_donated_leaf_without_an_output_of_its_dtype_is_reported_as_such() -> None:
     outputs = (replace(LOST.outputs[0], dtype="float32", size_bytes=4096),)
     (violation,) = violations(Aliased("cache"), replace(LOST, outputs=outputs))
     assert "no output has its shape and dtype" in violation.found
 
 
-def test_an_unused_argument_is_told_apart() -> None:
+def test_an_unused_argument_is_reported_as_such() -> None:
     (violation,) = violations(Aliased("unused"), GOOD)
     assert "does not use it" in violation.found
 
 
-def test_a_name_that_nothing_has_fails() -> None:
+def test_a_name_without_a_leaf_fails() -> None:
     for expectation in (Aliased("kache"), AllocationOf("kache", 1)):
         (violation,) = violations(expectation, GOOD)
         assert "cache" in violation.found
 
 
-def test_policies() -> None:
+def test_an_expectation_applies_under_its_policy_only() -> None:
     never = GemmCount(99, under="triton")
     assert check_all((never,), GOOD) == ()
     assert not check_all((replace(never, under="cublas"),), GOOD)[0].holds
 
 
 def gemv(*, split_k: bool) -> Program:
-    """A dot as multiply and reduce in two fusions; or a split-K gemm, whose partials are summed."""
+    """A dot as multiply and reduce in two fusions, or a split-K gemm with a sum of its partials."""
     dot = "jit(step)/up/dot_general"
     product = (
         Instruction("p0", "parameter", "f32[4,8]{1,0}", parameter_number=0),
@@ -245,7 +247,7 @@ def gemv(*, split_k: bool) -> Program:
     return Program(Plan((), module=hlo))
 
 
-def test_a_gemm_that_became_a_reduction_is_counted_once_and_split_k_is_not_one() -> None:
+def test_a_dot_as_reduction_counts_once_and_the_sum_of_split_k_does_not_count() -> None:
     assert [(g.instruction, g.backend) for g in gemv(split_k=False).plan.gemms] == [("g", "reduce")]
     assert [(g.instruction, g.backend) for g in gemv(split_k=True).plan.gemms] == [("f", "triton")]
 
@@ -263,7 +265,7 @@ def test_a_gemm_that_became_a_reduction_is_counted_once_and_split_k_is_not_one()
         ("out[1]", "out[10]", False),
     ],
 )
-def test_names(pattern: str, path: str, expected: bool) -> None:
+def test_name_patterns(pattern: str, path: str, expected: bool) -> None:
     assert matches(pattern, path) is expected
 
 
@@ -277,7 +279,7 @@ def test_names(pattern: str, path: str, expected: bool) -> None:
         FusionCount(4, backend_kind="__triton"),
     ],
 )
-def test_record_round_trip(expectation: Expectation) -> None:
+def test_json_round_trip(expectation: Expectation) -> None:
     data = expectation_to_json(expectation)
     assert data is not None
     assert expectation_from_json(data, where="manifest.json") == expectation
@@ -286,6 +288,6 @@ def test_record_round_trip(expectation: Expectation) -> None:
 @pytest.mark.parametrize(
     "data", [None, 3, "x", [], {}, {"expect": "Nothing"}, {"expect": "Aliased", "size": 1}]
 )
-def test_record_refuses(data: Any) -> None:
+def test_json_of_another_form_is_rejected(data: Any) -> None:
     with pytest.raises(DumpError, match=r"manifest\.json"):
         expectation_from_json(data, where="manifest.json")

@@ -1,4 +1,4 @@
-"""Expectations of donation without alias, of readers, of values by shape and of accumulation."""
+"""Expectations GivenUp, ReadAtMost, ValuesOfShapeAtMost and FastAccumulation."""
 
 import json
 from dataclasses import replace
@@ -46,7 +46,7 @@ def gemm(name: str, scope: str, **precision: object) -> Instruction:
 
 
 def program(*instructions: Instruction, donors: tuple[int, ...] = (0,)) -> Program:
-    """`step(codes, g)`: `codes` under another name, and what is given."""
+    """`step(codes, g)`: a bitcast of `codes`, and `instructions`."""
     entry = (
         Instruction("codes", "parameter", CODES, parameter_number=0),
         Instruction("g", "parameter", "bf16[1,32,32]{2,1,0}", parameter_number=1),
@@ -79,11 +79,11 @@ EXACT = gemm("two", "transpose(jvp(dx))/cond", operand_precision=["HIGHEST", "HI
 TRANSPOSED = Instruction("t", "transpose", "f8e4m3fn[16,32]{1,0}", ("codes",), source=LINE)
 
 
-def violations(expectation: Expectation, found: Program) -> tuple[Violation, ...]:
-    return expectation.check(found).violations
+def violations(expectation: Expectation, program: Program) -> tuple[Violation, ...]:
+    return expectation.check(program).violations
 
 
-def test_a_donor_without_alias_is_donated() -> None:
+def test_a_buffer_donor_without_an_alias_counts_as_given_up() -> None:
     assert violations(GivenUp("residuals"), program()) == ()
     (violation,) = violations(GivenUp("residuals"), program(donors=()))
     assert "donated, but" in violation.found
@@ -93,7 +93,7 @@ def test_a_donor_without_alias_is_donated() -> None:
     assert "residuals['codes']" in violation.found
 
 
-def test_readers_are_counted_through_other_names() -> None:
+def test_readers_are_counted_through_a_bitcast() -> None:
     expectation = ReadAtMost("residuals['codes']", 2)
     assert violations(expectation, program(FAST, EXACT)) == ()
     (violation,) = violations(expectation, program(FAST, EXACT, TRANSPOSED))
@@ -117,7 +117,7 @@ def test_readers_are_counted_through_other_names() -> None:
 def test_values_of_a_shape_are_counted(
     dims: tuple[int, ...], dtype: str | None, count: int
 ) -> None:
-    """Ones and the order of dimensions do not matter; tables of a tuple's pointers are none."""
+    """Dimensions of size 1, the order of dimensions and tables of pointers are ignored."""
     assert violations(ValuesOfShapeAtMost(dims, count, dtype), program()) == ()
     if count:
         (violation,) = violations(ValuesOfShapeAtMost(dims, count - 1, dtype), program())
@@ -144,11 +144,11 @@ def test_values_of_a_shape_are_counted(
     ],
 )
 def test_the_algorithm_decides_then_the_precision(precision: dict[str, object], fast: bool) -> None:
-    (found,) = program(gemm("one", "y", **precision)).plan.gemms
-    assert found.fast_accumulation is fast
+    (product,) = program(gemm("one", "y", **precision)).plan.gemms
+    assert product.fast_accumulation is fast
 
 
-def test_fast_accumulation_exactly_where_it_is_meant() -> None:
+def test_fast_accumulation_in_the_listed_scopes_only() -> None:
     forward = FastAccumulation(("y",))
     assert violations(forward, program(FAST, EXACT)) == ()
     (violation,) = violations(forward, program(FAST, EXACT._replace(op_name="jit(step)/y/dot")))
@@ -157,16 +157,16 @@ def test_fast_accumulation_exactly_where_it_is_meant() -> None:
     assert violation.found == "float32"
     (violation,) = violations(FastAccumulation(()), program(FAST))
     assert violation.expected.startswith("float32 accumulation in jit(step)/jvp(y)")
-    # A scope is a whole segment, and other gemms have no such accumulator.
+    # A scope is a whole path segment, and other gemms do not have this accumulator.
     assert violations(FastAccumulation(("d",)), program(EXACT)) == ()
     other = EXACT._replace(custom_call_target="__cublas$lt$matmul")
     assert violations(FastAccumulation(("dx",)), program(other)) == ()
 
 
 @pytest.mark.parametrize("config", ["", "{}", '{"gemm_backend_config":{}}', "not json"])
-def test_a_gemm_that_does_not_tell_is_neither(config: str) -> None:
-    (found,) = program(FAST._replace(backend_config=config)).plan.gemms
-    assert found.fast_accumulation is None
+def test_accumulation_is_unknown_without_a_precision_config(config: str) -> None:
+    (product,) = program(FAST._replace(backend_config=config)).plan.gemms
+    assert product.fast_accumulation is None
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_gemm_that_does_not_tell_is_neither(config: str) -> None:
         FastAccumulation(()),
     ],
 )
-def test_record_round_trip(expectation: Expectation) -> None:
+def test_json_round_trip(expectation: Expectation) -> None:
     data = expectation_to_json(replace(expectation))
     assert data is not None
     assert expectation_from_json(data, where="manifest.json") == expectation

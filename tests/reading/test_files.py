@@ -1,4 +1,4 @@
-"""Finding the files of a dump, and reading them whatever they are."""
+"""Finding the files of a dump, and reading them, also if they are not what was expected."""
 
 import gzip
 import os
@@ -17,7 +17,7 @@ SHARDED = DATA / "jaxlib-0.12.0.1" / "sharded"
 OLD = DATA / "jaxlib-0.9.2" / "step"
 
 
-def refuse(path: Path, message: str) -> None:
+def reject(path: Path, message: str) -> None:
     with pytest.raises(DumpError, match=message) as caught:
         read_path(path)
     assert "\n" not in str(caught.value).partition(":\n")[0]
@@ -25,7 +25,7 @@ def refuse(path: Path, message: str) -> None:
 
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
-    """A dump that may be damaged, unpacked."""
+    """An unpacked copy of a dump, which tests may damage."""
     target = tmp_path / "dump"
     target.mkdir()
     for path in STEP.iterdir():
@@ -33,20 +33,20 @@ def dump(tmp_path: Path) -> Path:
     return target
 
 
-def test_packed_or_not_is_the_same(dump: Path) -> None:
+def test_packed_and_unpacked_files_are_read_alike(dump: Path) -> None:
     assert read_path(dump) == read_path(STEP)
     packed = one(dump, "*buffer-assignment.txt")
     packed.write_bytes(gzip.compress(packed.read_bytes()))  # by content, not by name
     assert read_path(packed) == read_path(STEP)
 
 
-def test_any_part_leads_to_the_dump(dump: Path) -> None:
-    whole = read_path(dump)
+def test_any_file_of_a_dump_is_enough_to_find_the_others(dump: Path) -> None:
+    expected = read_path(dump)
     for pattern in ("*after_optimizations.txt", "*assignment-values.txt", "*live-range.txt"):
-        assert read_path(one(dump, pattern)) == whole
+        assert read_path(one(dump, pattern)) == expected
 
 
-def test_any_name_will_do_for_a_file_alone(tmp_path: Path) -> None:
+def test_a_single_file_may_have_any_name(tmp_path: Path) -> None:
     text = shutil.copy(one(OLD, "*buffer-assignment.txt.gz"), tmp_path / "from a bug report")
     plan = read_path(text)
     assert plan.total_bytes_used == read_path(OLD).total_bytes_used
@@ -76,16 +76,16 @@ def test_thunks_are_those_of_the_module(tmp_path: Path) -> None:
 def test_several_modules_are_listed(tmp_path: Path) -> None:
     for path in (*STEP.iterdir(), *SHARDED.iterdir()):
         shutil.copy(path, tmp_path)
-    refuse(tmp_path, r"expected one optimised module, found 2; .*:\n.*step.*\n.*sharded")
+    reject(tmp_path, r"expected one optimised module, found 2; .*:\n.*step.*\n.*sharded")
 
 
-def test_an_empty_directory_and_one_without_optimised_modules(tmp_path: Path) -> None:
-    refuse(tmp_path, "expected an optimised module .* found neither")
+def test_a_directory_without_an_optimised_module_is_rejected(tmp_path: Path) -> None:
+    reject(tmp_path, "expected an optimised module .* found neither")
     (tmp_path / "module_0001.jit_f.before_optimizations.hlo.pb").write_bytes(b"x")
-    refuse(tmp_path, "expected an optimised module .* found neither")
+    reject(tmp_path, "expected an optimised module .* found neither")
 
 
-def test_own_layout_with_a_manifest(tmp_path: Path) -> None:
+def test_file_names_of_xlapipe_with_a_manifest(tmp_path: Path) -> None:
     own = as_own_layout(STEP, tmp_path)
     (own / "manifest.json").write_text("{}")
     assert read_path(own) == read_path(STEP)
@@ -93,27 +93,27 @@ def test_own_layout_with_a_manifest(tmp_path: Path) -> None:
 
 
 def test_no_such_file(tmp_path: Path) -> None:
-    refuse(tmp_path / "absent", "expected a file, found none")
-    refuse(tmp_path / "absent" / "x.hlo.pb", "expected")
-    refuse(tmp_path / "absent-buffer-assignment.txt", "expected")
-    refuse(Path("nul\0.txt"), "expected")
+    reject(tmp_path / "absent", "expected a file, found none")
+    reject(tmp_path / "absent" / "x.hlo.pb", "expected")
+    reject(tmp_path / "absent-buffer-assignment.txt", "expected")
+    reject(Path("nul\0.txt"), "expected")
 
 
 def test_a_directory_named_as_a_file(tmp_path: Path) -> None:
     (tmp_path / "x-buffer-assignment.txt").mkdir()
-    refuse(tmp_path / "x-buffer-assignment.txt", "expected an optimised module")
+    reject(tmp_path / "x-buffer-assignment.txt", "expected an optimised module")
 
 
-def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
+def test_a_named_pipe_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.hlo.pb")
-    refuse(tmp_path / "x.hlo.pb", "expected a file, found a special file")
+    reject(tmp_path / "x.hlo.pb", "expected a file, found a special file")
 
 
 def test_hlo_text_without_its_assignment(dump: Path) -> None:
     text = one(dump, "*after_optimizations.txt")
     for path in [*dump.glob("*buffer-assignment.txt"), *dump.glob("*.pb")]:
         path.unlink()
-    refuse(text, "copy the whole dump directory")
+    reject(text, "copy the whole dump directory")
 
 
 @pytest.mark.parametrize(
@@ -131,19 +131,19 @@ def test_hlo_text_without_its_assignment(dump: Path) -> None:
         (gzip.compress(b"BufferAssignment:\n", mtime=0)[:-8] + b"\0" * 8, "damaged"),
     ],
 )
-def test_files_that_are_something_else(tmp_path: Path, data: bytes, message: str) -> None:
+def test_other_files_are_rejected(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "x-buffer-assignment.txt"
     path.write_bytes(data)
-    refuse(path, message)
+    reject(path, message)
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"\x08\x01", b"\xff" * 40, b"BufferAssignment:\n", b"\x0a\x00"]
 )
-def test_protos_that_are_something_else(tmp_path: Path, data: bytes) -> None:
+def test_other_protos_are_rejected(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "x_after_optimizations.hlo.pb"
     path.write_bytes(data)
-    refuse(path, "expected an HloProto")
+    reject(path, "expected an HloProto")
 
 
 def test_a_module_without_buffers(dump: Path) -> None:
@@ -153,10 +153,10 @@ def test_a_module_without_buffers(dump: Path) -> None:
     proto = HloProto.FromString(path.read_bytes())
     proto.ClearField("buffer_assignment")
     path.write_bytes(proto.SerializeToString())
-    refuse(path, "expected a module with a buffer assignment, found none")
+    reject(path, "expected a module with a buffer assignment, found none")
 
 
-def test_a_bomb_stops_at_the_limit(tmp_path: Path) -> None:
+def test_unpacking_stops_at_the_size_limit(tmp_path: Path) -> None:
     path = tmp_path / "x.pb"
     path.write_bytes(gzip.compress(bytes(50_000_000)))
     assert path.stat().st_size < 100_000
@@ -166,15 +166,15 @@ def test_a_bomb_stops_at_the_limit(tmp_path: Path) -> None:
         read_bytes(path, limit_bytes=1000)
 
 
-def test_members_of_gzip_are_joined(tmp_path: Path) -> None:
+def test_gzip_members_are_joined(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(gzip.compress(b"a", mtime=0) + gzip.compress(b"b"))
     assert read_bytes(path) == b"ab"
 
 
-def test_a_total_of_another_compile_is_refused(dump: Path) -> None:
+def test_a_total_of_another_compile_is_rejected(dump: Path) -> None:
     values = one(dump, "*assignment-values.txt")
     text = values.read_text()
     total = read_path(STEP).total_bytes_used
     values.write_text(text.replace(f"Total bytes used: {total}", "Total bytes used: 5"))
-    refuse(dump, f"XLA's total of 5 bytes, found .* with {total} bytes")
+    reject(dump, f"XLA's total of 5 bytes, found .* with {total} bytes")

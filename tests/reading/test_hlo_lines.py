@@ -1,4 +1,4 @@
-"""Single instructions and headers of HLO text, in the spellings of several versions."""
+"""Parsing of single instructions and headers of HLO text, as several versions spell them."""
 
 import time
 
@@ -46,8 +46,7 @@ def test_every_field() -> None:
         'source_file="/a b/m.py" source_line=7 deduplicated_name="d"}, '
         'backend_config={"z":[1.0,2.5],"a":"}\\"{"}, control-predecessors={%q}'
     )
-    found = parse(line)
-    assert found == Instruction(
+    assert parse(line) == Instruction(
         name="cc",
         opcode="custom-call",
         shape="(f32[2]{0:T(8,128)S(1)}, (s8[], token[]))",
@@ -137,8 +136,8 @@ def test_aliases_and_donors_of_the_header() -> None:
 
 
 @pytest.mark.parametrize("shift", [0, 1])
-def test_frames_lead_to_the_programs_own_code(shift: int) -> None:
-    """jaxlib 0.10 to 0.12 print the parent's id plus one; the proto holds it as it is."""
+def test_source_is_the_innermost_frame_of_the_programs_own_code(shift: int) -> None:
+    """The text of jaxlib 0.10 to 0.12 has the parent's id plus one; the proto has the id."""
     files = (
         "main.py",
         "/x/lib/python3.12/site-packages/jax/numpy.py",
@@ -156,8 +155,8 @@ def test_frames_lead_to_the_programs_own_code(shift: int) -> None:
         tables += f"{number} {{file_location_id={at} parent_frame_id={parent + shift}}}\n"
     body = "".join(f"  %x{n} = f32[] add(), metadata={{stack_frame_id={n}}}\n" for n in range(1, 6))
     text = module(tables=tables, body=body + "  ROOT %x6 = f32[] add()\n")
-    found = parse_hlo(SourceText("m", text)).module.computations["main"].by_name
-    assert [str(found[f"x{n}"].source) for n in range(1, 6)] == [
+    by_name = parse_hlo(SourceText("m", text)).module.computations["main"].by_name
+    assert [str(by_name[f"x{n}"].source) for n in range(1, 6)] == [
         "main.py:10",
         "model.py:40",
         "model.py:40",
@@ -166,7 +165,7 @@ def test_frames_lead_to_the_programs_own_code(shift: int) -> None:
     ]
 
 
-def test_frames_in_a_circle_end() -> None:
+def test_a_cycle_of_frames_ends() -> None:
     frames = StackFrames([("/site-packages/a.py", 1, 2), ("/site-packages/b.py", 2, 1)])
     assert frames.source_line(1) == SourceLine("/site-packages/a.py", 1)
     assert frames.source_line(2) == SourceLine("/site-packages/b.py", 2)
@@ -180,7 +179,7 @@ def test_own_code() -> None:
     assert not is_own_code("<frozen importlib._bootstrap>")
 
 
-def test_get_tuple_elements_are_left_out() -> None:
+def test_get_tuple_elements_are_removed() -> None:
     body = (
         "  %t = (f32[], (f32[], f32[])) parameter(0)\n"
         "  %g.1 = (f32[], f32[]) get-tuple-element(%t), index=1\n"
@@ -202,9 +201,9 @@ def test_computations_are_in_the_order_of_calls() -> None:
         "  ROOT %d = f32[] call(), to_apply=%a\n}\n\n"
         '%a () -> f32[] {\n  ROOT %x = f32[] call(), to_apply=%b\n}, execution_thread="main"\n'
     )
-    found = parse_hlo(SourceText("m", text)).module
-    assert list(found.computations) == ["unused", "a", "b", "main"]
-    assert found.entry == "main"
+    parsed = parse_hlo(SourceText("m", text)).module
+    assert list(parsed.computations) == ["unused", "a", "b", "main"]
+    assert parsed.entry == "main"
 
 
 def test_canonical_configs() -> None:
@@ -216,7 +215,7 @@ def test_canonical_configs() -> None:
     assert backend_config.canonical(deep) == deep
 
 
-def test_scanning() -> None:
+def test_brackets_attributes_and_strings() -> None:
     assert bracket_end('{"}" {} ([])}x', 0) == 13
     assert bracket_end('{"}', 0) == -1
     text = ', a={x, b=1}, c="x, d=2", e=f[1,2]<=[4], g=1'
@@ -248,7 +247,7 @@ def test_scanning() -> None:
     ],
     ids=range(12),
 )  # fmt: skip
-def test_hostile_lines_take_time_in_proportion(line: str) -> None:
+def test_hostile_lines_are_rejected_in_linear_time(line: str) -> None:
     start = time.process_time()
     try:
         parse(line)

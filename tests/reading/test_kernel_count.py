@@ -1,4 +1,4 @@
-"""Calls of Pallas kernels, on a module made by hand and on the golden of a loop."""
+"""Counting calls of Pallas kernels, in hand-written instructions and in a golden with a loop."""
 
 from pathlib import Path
 
@@ -27,11 +27,11 @@ def call(config: str, target: str = TRITON_CALL) -> Instruction:
             "norm",
             call('{grid_x = 8 : i32, ir = "ML\\EFR\\22", name = "norm", num_warps = 2 : i32}'),
         ),
-        # The kernel's own text may say anything; its quotes are escaped.
+        # The kernel's own text may contain anything; its quotes are escaped.
         ("norm", call('{ir = "name = \\22other\\22", name = "norm"}')),
         (None, call('{name = "norm"}', target="__cublas$lt$matmul")),
         (None, call("{grid_x = 8 : i32}")),
-        # Bytecode: names of the dialect and of the kernel among others.
+        # Bytecode contains the names of the dialect and of the kernel among others.
         (
             "swiglu",
             call(r'{module = "main\00stable_mosaic_gpu\00x\00swiglu_mosaic_gpu\00"}', MOSAIC_CALL),
@@ -40,11 +40,11 @@ def call(config: str, target: str = TRITON_CALL) -> Instruction:
         (None, Instruction("norm", "fusion", "f32[8]{0}", backend_config='{name = "norm"}')),
     ],
 )
-def test_a_kernel_is_called_by_its_name(expected: str | None, instruction: Instruction) -> None:
+def test_kernel_name_of_a_custom_call(expected: str | None, instruction: Instruction) -> None:
     assert instruction.kernel_name == expected
 
 
-def test_calls_in_a_loop_are_counted_and_a_missing_one_is_told(goldens: Path) -> None:
+def test_calls_in_a_loop_are_counted_and_a_missing_call_is_reported(goldens: Path) -> None:
     program = open_dump(goldens / "qwen3-generate" / "h200-cublas-jax0.11.2").program
     assert KernelCount("matvec_add", 4).check(program).holds
     finding = KernelCount("matvec_add", 5).check(program)
@@ -57,6 +57,6 @@ def test_calls_in_a_loop_are_counted_and_a_missing_one_is_told(goldens: Path) ->
     assert KernelCount("matvec_add", 0).check(plain).holds
 
 
-def test_it_is_recorded_as_json() -> None:
+def test_json_round_trip() -> None:
     expectation = KernelCount("matvec_add", 4, because="two a layer")
     assert expectation_from_json(expectation_to_json(expectation), where="here") == expectation

@@ -1,4 +1,4 @@
-"""Layouts of buffer-assignment text, written out: one file up to 0.9, split from 0.10 on."""
+"""Layouts of buffer-assignment text: one file up to jaxlib 0.9, two files from 0.10 on."""
 
 import pytest
 
@@ -92,8 +92,8 @@ VALUES = "\nTotal" + _REST.partition("\n\nHloLiveRange")[0]
 
 
 def read(text: str, values: str | None = None) -> tuple[BufferAllocation, ...]:
-    there = None if values is None else SourceText("values", values)
-    return read_text(DumpTexts(SourceText("dump", text), there)).allocations
+    values_source = None if values is None else SourceText("values", values)
+    return read_text(DumpTexts(SourceText("dump", text), values_source)).allocations
 
 
 def test_one_file() -> None:
@@ -184,7 +184,7 @@ def test_windows_line_ends_and_a_byte_order_mark_do_not_matter() -> None:
         ("f32[4,4]{1,0} parameter(0), meta", "f32[4,4]{1,0} parameter(0)x meta", "attributes"),
     ],
 )  # fmt: skip
-def test_what_contradicts_itself_is_refused(old: str, new: str, message: str) -> None:
+def test_a_contradictory_text_is_rejected(old: str, new: str, message: str) -> None:
     assert old in ONE_FILE
     with pytest.raises(DumpError) as caught:
         read(ONE_FILE.replace(old, new, 1))
@@ -193,7 +193,7 @@ def test_what_contradicts_itself_is_refused(old: str, new: str, message: str) ->
     assert str(caught.value).count("\n") == 0
 
 
-def test_a_wrong_total_in_the_other_file() -> None:
+def test_a_wrong_total_in_the_values_file() -> None:
     with pytest.raises(PlanMismatchError, match="total of 351 bytes"):
         read(ASSIGNMENT, VALUES.replace("352", "351"))
     with pytest.raises(DumpError, match="values:1: expected `Total bytes used: N`, found none"):
@@ -202,6 +202,6 @@ def test_a_wrong_total_in_the_other_file() -> None:
         read(ONE_FILE, VALUES.replace("352", "351"))
 
 
-def test_a_split_file_alone_asks_for_the_other() -> None:
+def test_an_assignment_without_its_values_file_is_rejected() -> None:
     with pytest.raises(DumpError, match="the values file as well"):
         read(ASSIGNMENT)

@@ -1,4 +1,4 @@
-"""While loops: their trips, and copies that every trip pays for, on modules made by hand."""
+"""While loops: trip counts, and copies in each trip, on hand-written modules."""
 
 import json
 
@@ -45,14 +45,14 @@ def looping(
     *body: Instruction,
     allocations: tuple[BufferAllocation, ...] = (),
     config: str = FOUR_TRIPS,
-    behind: tuple[Instruction, ...] = (),
+    after: tuple[Instruction, ...] = (),
     **others: tuple[Instruction, ...],
 ) -> Program:
-    """A loop of `body` over two leaves, which lie in allocations 0 and 1."""
+    """A loop of `body` over two leaves in allocations 0 and 1, followed by `after`."""
     in_body = (
         Instruction("carry", "parameter", CARRY, parameter_number=0),
         *body,
-        Instruction("next", "tuple", CARRY, ("carry", *(each.name for each in body))),
+        Instruction("next", "tuple", CARRY, ("carry", *(instruction.name for instruction in body))),
     )
     condition = (Instruction("less", "constant", "pred[]"),)
     entry = (
@@ -66,12 +66,15 @@ def looping(
             backend_config=config,
             source=LINE,
         ),
-        *behind,
+        *after,
     )
     bodies = {"condition": condition, "body": in_body, **others, "main": entry}
     module = HloModule(
         "jit_step",
-        {name: Computation(name, each, each[-1].name) for name, each in bodies.items()},
+        {
+            name: Computation(name, instructions, instructions[-1].name)
+            for name, instructions in bodies.items()
+        },
         "main",
     )
     carried = (
@@ -90,8 +93,8 @@ IN_PLACE = looping(UPDATE, allocations=(allocation(2, value("other")),))
 COPIED = looping(copy("copy.1"), allocations=(allocation(2, value("copy.1")),))
 
 
-def handed_on() -> Program:
-    """A leaf moves on to the other's place: it lies where one element of the carry lay."""
+def moved_to_other_leaf() -> Program:
+    """A copy of a leaf of the carry into the memory of the other leaf."""
     program = looping(copy("copy.1"))
     first, second = program.plan.allocations
     moved = allocation(0, *first.values, value("copy.1"))
@@ -105,8 +108,8 @@ def updated() -> Program:
     return Program(Plan((written, second), module=program.plan.module))
 
 
-@pytest.mark.parametrize("program", [COPIED, handed_on()], ids=["copied", "handed on"])
-def test_a_copy_in_a_loop_is_told_with_instruction_bytes_and_line(program: Program) -> None:
+@pytest.mark.parametrize("program", [COPIED, moved_to_other_leaf()], ids=["copied", "moved"])
+def test_a_copy_in_a_loop_is_reported_with_instruction_bytes_and_line(program: Program) -> None:
     (violation,) = NoCopyInLoopAbove(LEAF_BYTES - 1).check(program).violations
     assert violation.found == "2,048 B copied by copy.1 in each trip"
     assert "value copy.1" in violation.where
@@ -114,20 +117,20 @@ def test_a_copy_in_a_loop_is_told_with_instruction_bytes_and_line(program: Progr
     assert NoCopyInLoopAbove(LEAF_BYTES).check(program).holds
 
 
-def test_an_update_at_its_place_is_none() -> None:
+def test_an_update_in_place_is_not_a_copy() -> None:
     assert find_copies(updated().plan) == ()
     assert NoCopyInLoopAbove(0).check(updated()).holds
 
 
-def test_a_copy_behind_the_loop_is_paid_once() -> None:
-    behind = Instruction("copy.9", "copy", LEAF, ("while",), source=LINE)
-    program = looping(UPDATE, behind=(behind,), allocations=(allocation(2, value("copy.9")),))
+def test_a_copy_after_the_loop_is_not_in_the_loop() -> None:
+    after = Instruction("copy.9", "copy", LEAF, ("while",), source=LINE)
+    program = looping(UPDATE, after=(after,), allocations=(allocation(2, value("copy.9")),))
     assert NoCopyInLoopAbove(LEAF_BYTES - 1).check(program).holds
     assert not NoCopyAbove(LEAF_BYTES - 1).check(program).holds
 
 
 @pytest.mark.parametrize("opcode", ["call", "conditional", "while", "async-start"])
-def test_what_a_trip_calls_is_part_of_it(opcode: str) -> None:
+def test_called_computations_are_part_of_the_loop(opcode: str) -> None:
     call = Instruction("call", opcode, LEAF, ("carry",), called_computations=("called",))
     program = looping(
         call,
@@ -138,14 +141,14 @@ def test_what_a_trip_calls_is_part_of_it(opcode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("moved", "found"),
+    ("opcode", "copied_values"),
     [("reverse", ["fusion.1{1}"]), ("tanh", [])],
 )
-def test_a_copy_fused_with_arithmetic_is_told(moved: str, found: list[str]) -> None:
+def test_a_copy_fused_with_arithmetic_is_found(opcode: str, copied_values: list[str]) -> None:
     fused = (
         Instruction("given", "parameter", LEAF, parameter_number=0),
         Instruction("worked", "tanh", LEAF, ("given",)),
-        Instruction("moved", moved, LEAF, ("given",)),
+        Instruction("moved", opcode, LEAF, ("given",)),
         Instruction("both", "tuple", f"({LEAF}, {LEAF})", ("worked", "moved")),
     )
     fusion = Instruction(
@@ -153,14 +156,14 @@ def test_a_copy_fused_with_arithmetic_is_told(moved: str, found: list[str]) -> N
     )
     outputs = (allocation(2, value("fusion.1{0}")), allocation(3, value("fusion.1{1}")))
     program = looping(fusion, fused=fused, allocations=outputs)
-    assert [each.value for each in find_copies(program.plan)] == found
+    assert [copy.value for copy in find_copies(program.plan)] == copied_values
 
 
 @pytest.mark.parametrize(
     ("config", "trips"),
     [(FOUR_TRIPS, 4), ('{"known_trip_count":{"n":4}}', 4), ("", None), ("{}", None)],
 )
-def test_trips_are_those_that_xla_knows(config: str, trips: int | None) -> None:
+def test_trips_are_xlas_known_trip_count(config: str, trips: int | None) -> None:
     program = looping(UPDATE, config=config)
     assert program.plan.module is not None
     (loop,) = find_loops(program.plan.module)
@@ -169,7 +172,7 @@ def test_trips_are_those_that_xla_knows(config: str, trips: int | None) -> None:
     assert not LoopOfTrips(5).check(program).holds
 
 
-def test_two_loops_of_as_many_trips_are_not_one() -> None:
+def test_two_loops_with_the_same_trip_count_are_not_one() -> None:
     again = Instruction(
         "while.2",
         "while",
@@ -178,12 +181,12 @@ def test_two_loops_of_as_many_trips_are_not_one() -> None:
         called_computations=("condition", "body"),
         backend_config=FOUR_TRIPS,
     )
-    (violation,) = LoopOfTrips(4).check(looping(UPDATE, behind=(again,))).violations
+    (violation,) = LoopOfTrips(4).check(looping(UPDATE, after=(again,))).violations
     assert violation.found == "trips: 4, 4"
 
 
 @pytest.mark.parametrize("expectation", [NoCopyInLoopAbove(2048), LoopOfTrips(4)])
-def test_a_dump_that_cannot_tell_does_not_pass(expectation: Expectation) -> None:
+def test_a_dump_without_loops_or_without_their_bodies_fails(expectation: Expectation) -> None:
     entry = (Instruction("x", "parameter", LEAF, parameter_number=0),)
     computations = {"main": Computation("main", entry, "x")}
     straight = Program(Plan((), module=HloModule("jit_step", computations, "main")))
@@ -194,6 +197,6 @@ def test_a_dump_that_cannot_tell_does_not_pass(expectation: Expectation) -> None
 
 
 @pytest.mark.parametrize("expectation", [NoCopyInLoopAbove(2048, because="x"), LoopOfTrips(4)])
-def test_record_round_trip(expectation: Expectation) -> None:
+def test_json_round_trip(expectation: Expectation) -> None:
     data = json.loads(json.dumps(expectation_to_json(expectation)))
     assert expectation_from_json(data, where="manifest.json") == expectation

@@ -1,4 +1,4 @@
-"""Which bytes are in use when: counted once, and never more than is allocated."""
+"""Bytes in use at each position: counted once, and never more than allocated."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ ARENA = BufferAllocation(
     (TEMP,),
     values=(
         LogicalBuffer("a", 0, 40, "u8[40]{0}"),
-        LogicalBuffer("b", 0, 40, "u8[40]{0}"),  # takes over a's bytes at position 2
+        LogicalBuffer("b", 0, 40, "u8[40]{0}"),  # reuses a's bytes from position 2 on
         LogicalBuffer("c", 60, 30, "u8[30]{0}"),
         LogicalBuffer("none", 95, 0, "u8[0]{0}"),
     ),
@@ -78,11 +78,11 @@ PLAN = Plan(
 
 def test_bytes_that_two_values_share_are_counted_once() -> None:
     occupancy = Occupancy(PLAN)
-    # 8 of the argument and 4 of the constant throughout.
+    # The argument (8 bytes) and the constant (4) are in use at every position.
     assert occupancy.occupied_bytes == (12, 52, 82, 56, 28, 28, 28)
     assert (occupancy.peak_position, occupancy.peak_bytes) == (2, 82)
-    held = {each.value.name: each.counted_bytes for each in occupancy.contents(2)}
-    assert held == {"a": 40, "b": 0, "c": 30, "p": 8, "const": 4, "none": 0}
+    counted = {value.value.name: value.counted_bytes for value in occupancy.contents(2)}
+    assert counted == {"a": 40, "b": 0, "c": 30, "p": 8, "const": 4, "none": 0}
 
 
 def test_gaps() -> None:
@@ -103,7 +103,7 @@ def test_roles() -> None:
     }
     assert roles["p"] is roles["new"] is Role.ALIAS
     assert roles["out"] is Role.OUTPUT
-    assert roles["s"] is Role.TEMP  # it only borrows the output's memory
+    assert roles["s"] is Role.TEMP  # it only reuses the output's memory
     assert roles["a"] is Role.TEMP
     assert roles["const"] is Role.CONSTANT
     assert roles["register"] is Role.THREAD_LOCAL
@@ -114,39 +114,40 @@ def test_without_live_ranges_every_value_counts() -> None:
     assert occupancy.occupied_bytes == ()
     assert occupancy.peak_position is None
     assert occupancy.fullest(ARENA) is None
-    assert sum(each.counted_bytes for each in occupancy.contents(None)) == 8 + 70 + 16 + 4
+    assert sum(value.counted_bytes for value in occupancy.contents(None)) == 8 + 70 + 16 + 4
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=name_of)
 def test_both_ways_of_counting_agree_on_real_dumps(directory: Path) -> None:
-    _hold_together(Occupancy(read_path(directory)))
+    _check_consistency(Occupancy(read_path(directory)))
 
 
 @needs_seed_003
-def test_reference_dump() -> None:
+def test_reference_dump_003() -> None:
     occupancy = Occupancy(read_path(SEED_003))
-    _hold_together(occupancy)
-    # Nothing is aliased in it, so that XLA's own figure counts nothing twice.
+    _check_consistency(occupancy)
+    # The dump has no aliases, so XLA's own figure counts nothing twice.
     assert (occupancy.peak_position, occupancy.peak_bytes) == (58, 931_536_164)
 
 
-def _hold_together(occupancy: Occupancy) -> None:
+def _check_consistency(occupancy: Occupancy) -> None:
     totals = occupancy.plan.totals
-    on_device = totals.total_allocation_bytes - totals.thread_local_bytes
+    device_bytes = totals.total_allocation_bytes - totals.thread_local_bytes
     assert len(occupancy.occupied_bytes) == (occupancy.last_position or 0) + 1
-    for position, occupied in enumerate(occupancy.occupied_bytes):
+    for position, occupied_bytes in enumerate(occupancy.occupied_bytes):
         contents = occupancy.contents(position)
-        assert sum(each.counted_bytes for each in contents) == occupied
-        idle = sum(
+        assert sum(value.counted_bytes for value in contents) == occupied_bytes
+        unused_bytes = sum(
             gap.size_bytes
             for allocation in occupancy.plan.allocations
             if not allocation.is_a(AllocationKind.THREAD_LOCAL)
             for gap in occupancy.gaps(allocation, position)
         )
-        assert occupied + idle == on_device
+        assert occupied_bytes + unused_bytes == device_bytes
     for allocation in occupancy.plan.allocations:
         fullest = occupancy.fullest(allocation)
         if fullest is not None and not allocation.is_a(AllocationKind.THREAD_LOCAL):
-            position, most = fullest
-            found = sum(each.counted_bytes for each in occupancy.contents_of(allocation, position))
-            assert found == most <= allocation.size_bytes
+            position, most_bytes = fullest
+            contents = occupancy.contents_of(allocation, position)
+            counted_bytes = sum(value.counted_bytes for value in contents)
+            assert counted_bytes == most_bytes <= allocation.size_bytes

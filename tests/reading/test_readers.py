@@ -1,4 +1,4 @@
-"""Both readers on real dumps: they agree, and say what was compiled."""
+"""Both readers on real dumps: they return the same plan, with what was compiled."""
 
 import dataclasses
 import re
@@ -15,11 +15,11 @@ GPU = [path for path in DIRECTORIES if path.name != "cpu"]
 STEPS = [path for path in DIRECTORIES if path.name in ("step", "cpu")]
 
 
-def each(directories: list[Path]) -> pytest.MarkDecorator:
+def for_each(directories: list[Path]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("directory", directories, ids=name_of)
 
 
-def test_every_layout_is_there() -> None:
+def test_dumps_of_every_layout_are_present() -> None:
     assert {name_of(path) for path in DIRECTORIES} == {
         *(f"jaxlib-{version}/step" for version in ("0.9.2", "0.10.2", "0.11.2", "0.12.0.1")),
         *(f"jaxlib-{version}/sharded" for version in ("0.9.2", "0.10.2", "0.11.2", "0.12.0.1")),
@@ -28,7 +28,7 @@ def test_every_layout_is_there() -> None:
     }
 
 
-@each(DIRECTORIES)
+@for_each(DIRECTORIES)
 def test_proto_and_text_give_the_same_plan(directory: Path) -> None:
     from_proto = read_path(one(directory, "*.hlo.pb.gz"))
     from_text = read_path(one(directory, "*buffer-assignment.txt.gz"))
@@ -40,16 +40,18 @@ def test_proto_and_text_give_the_same_plan(directory: Path) -> None:
     assert list(from_proto.module.computations) == list(from_text.module.computations)
 
 
-@each(DIRECTORIES)
+@for_each(DIRECTORIES)
 def test_a_directory_is_read_through_its_proto(directory: Path) -> None:
     plan = read_path(directory)
     assert plan == read_path(one(directory, "*.hlo.pb.gz"))
-    alone = read_proto(proto_of(directory), where="proto")
-    assert alone == dataclasses.replace(plan, total_bytes_used=None, live_ranges=None, thunks=None)
+    from_proto_only = read_proto(proto_of(directory), where="proto")
+    assert from_proto_only == dataclasses.replace(
+        plan, total_bytes_used=None, live_ranges=None, thunks=None
+    )
 
 
-@each(DIRECTORIES)
-def test_own_names_are_read_alike(directory: Path, tmp_path: Path) -> None:
+@for_each(DIRECTORIES)
+def test_file_names_of_xlapipe_are_read_alike(directory: Path, tmp_path: Path) -> None:
     own = as_own_layout(directory, tmp_path / "dump")
     plan = read_path(directory)
     assert read_path(own) == plan
@@ -58,27 +60,27 @@ def test_own_names_are_read_alike(directory: Path, tmp_path: Path) -> None:
     assert read_path(own) == plan
 
 
-@each(DIRECTORIES)
-def test_the_total_is_xlas(directory: Path) -> None:
+@for_each(DIRECTORIES)
+def test_the_total_is_that_of_xla(directory: Path) -> None:
     plan = read_path(directory)
     assert plan.total_bytes_used is not None
     assert plan.totals.total_allocation_bytes == plan.total_bytes_used
 
 
-@each(DIRECTORIES)
-def test_serialising_again_loses_nothing(directory: Path) -> None:
+@for_each(DIRECTORIES)
+def test_serialising_again_keeps_unknown_fields(directory: Path) -> None:
     data = proto_of(directory)
     proto = HloProto.FromString(data)
     again = proto.SerializeToString(deterministic=True)
     assert len(again) == len(data)
     assert HloProto.FromString(again) == proto
-    # Fields that the private .proto does not name: a constant's literal, a dot's dimensions.
+    # Some of their fields (a constant's literal, a dot's dimensions) are not in the private .proto.
     kinds = {i.opcode for c in proto.hlo_module.computations for i in c.instructions}
     assert {"constant", "dot"} <= kinds
 
 
-@each(STEPS)
-def test_what_the_step_was(directory: Path) -> None:
+@for_each(STEPS)
+def test_parameters_and_aliases_of_the_step(directory: Path) -> None:
     plan = read_path(directory)
     assert plan.module is not None
     assert plan.module.name == "jit_step"
@@ -91,12 +93,12 @@ def test_what_the_step_was(directory: Path) -> None:
     assert parameters == {0: 64 * 64 * 4, 1: 4 * 32 * 64 * 4, 2: 32 * 64 * 4, 3: 4}
     (cache,) = (a for a in plan.allocations if a.parameter_number == 1)
     assert cache.kinds == (AllocationKind.PARAMETER, AllocationKind.MAYBE_LIVE_OUT)
-    # The output tuple: a long shape, printed with /*index=5*/.
+    # The output tuple has a long shape, which is printed with /*index=5*/.
     shapes = [value.shape for a in plan.allocations for value in a.values]
     assert any(shape.count("f32[32,64]{1,0}") >= 9 and "/*" not in shape for shape in shapes)
 
 
-@each(STEPS)
+@for_each(STEPS)
 def test_names_scopes_and_sources(directory: Path) -> None:
     plan = read_path(directory)
     assert plan.module is not None
@@ -110,8 +112,8 @@ def test_names_scopes_and_sources(directory: Path) -> None:
     assert plan.module.computations[body].root != plan.module.computations[condition].root
 
 
-@each(DIRECTORIES)
-def test_operands_and_calls_lead_somewhere(directory: Path) -> None:
+@for_each(DIRECTORIES)
+def test_operands_and_called_computations_exist(directory: Path) -> None:
     module = read_path(directory).module
     assert module is not None
     assert module.entry in module.computations
@@ -128,7 +130,7 @@ def test_operands_and_calls_lead_somewhere(directory: Path) -> None:
         assert computation.root in computation.by_name
 
 
-@each(DIRECTORIES)
+@for_each(DIRECTORIES)
 def test_live_ranges(directory: Path) -> None:
     plan = read_path(directory)
     live = plan.live_ranges
@@ -143,7 +145,7 @@ def test_live_ranges(directory: Path) -> None:
     assert values <= named
 
 
-@each(GPU)
+@for_each(GPU)
 def test_thunks(directory: Path) -> None:
     plan = read_path(directory)
     assert plan.thunks is not None
@@ -160,7 +162,7 @@ def test_thunks(directory: Path) -> None:
 
 
 def test_a_command_buffer_nests() -> None:
-    """The sequence after XLA's thunk passes is preferred to the one before."""
+    """The sequence after XLA's thunk passes, which has command buffers, is preferred."""
     plan = read_path(DATA / "jaxlib-0.12.0.1" / "step")
     assert plan.thunks is not None
     buffers = [at for at, thunk in enumerate(plan.thunks) if thunk.kind == "kCommandBuffer"]
@@ -184,20 +186,20 @@ def test_a_value_of_another_color_counts_once(version: str, color: int) -> None:
     assert any(f":S({color})}}" in value.shape for value in arena.values)
 
 
-@each(DIRECTORIES)
-def test_without_hlo_the_used_values_stand_in(directory: Path) -> None:
+@for_each(DIRECTORIES)
+def test_used_values_replace_a_missing_hlo_text(directory: Path) -> None:
     texts = dataclasses.replace(texts_of(directory), hlo=None, thunks=None)
-    plan, whole = read_text(texts), read_path(directory)
-    assert plan.allocations == whole.allocations
+    plan, complete = read_text(texts), read_path(directory)
+    assert plan.allocations == complete.allocations
     assert plan.header_aliases is None
     assert plan.thunks is None
     assert plan.module is not None
     assert not plan.module.complete
     assert plan.module.entry is None
-    aliased = {alias.parameter_number for alias in whole.aliases}
+    aliased = {alias.parameter_number for alias in complete.aliases}
     assert {alias.parameter_number for alias in plan.aliases} == aliased
     for name, instruction in plan.instructions.items():
-        known = whole.instructions.get(name)
+        known = complete.instructions.get(name)
         if known is not None:
             assert instruction.shape == known.shape
             assert instruction.backend_config == known.backend_config

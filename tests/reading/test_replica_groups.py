@@ -1,4 +1,4 @@
-"""Replica groups: three spellings in text, four fields in the proto, one form."""
+"""Replica groups: three spellings in text and four fields in the proto are read into one form."""
 
 import pytest
 
@@ -30,7 +30,7 @@ COLUMNS = ((0, 4), (1, 5), (2, 6), (3, 7))
         ("mesh['a'=2,'b'=4] {'a'}", COLUMNS),
         ("mesh['a'=2,'b'=4] {'a','b'}", (tuple(range(8)),)),
         ("mesh[a=2,b=4] {b}", ROWS),
-        # A part of an axis: (what goes before it) its size.
+        # A part of an axis: `(pre-size)size`.
         ("mesh['d'=8] {'d':(1)2}", COLUMNS),
         ("mesh['d'=8] {'d':(4)2}", ((0, 1), (2, 3), (4, 5), (6, 7))),
         ("mesh['d'=8] {'d':(2)2}", ((0, 2), (1, 3), (4, 6), (5, 7))),
@@ -62,7 +62,7 @@ def test_each_spelling(text: str, groups: tuple[tuple[int, ...], ...]) -> None:
         "mesh['a'=2,'b'=2], device_ids=([0,2,1]) {'b'}",
     ],
 )
-def test_what_makes_no_groups(text: str) -> None:
+def test_text_of_no_groups(text: str) -> None:
     assert groups_of_text(text) is None
 
 
@@ -86,7 +86,7 @@ IOTA = {
 
 
 @pytest.mark.parametrize(
-    "found",
+    "instruction",
     [
         proto(replica_groups=LISTED),
         proto(collective_device_list={"replica_groups": LISTED}),
@@ -106,11 +106,11 @@ IOTA = {
         ),
     ],
 )
-def test_each_field_of_the_proto(found: HloInstructionProto) -> None:
-    assert groups_of_proto(found) == COLUMNS
+def test_each_field_of_the_proto(instruction: HloInstructionProto) -> None:
+    assert groups_of_proto(instruction) == COLUMNS
 
 
-def test_a_proto_without_groups_and_one_that_makes_none() -> None:
+def test_a_proto_without_groups_and_one_with_an_unknown_axis() -> None:
     assert groups_of_proto(proto()) == ()
     mesh = {"axes": [{"name": "d", "size": 8}]}
     for axis in ({"mesh_axis_index": 1}, {"mesh_axis_index": -1}):
@@ -129,7 +129,7 @@ def test_a_line_of_text() -> None:
     assert parsed(f"{start}mesh['a'=2,'b'=4] {{'b'}}, dimensions={{0}}") == CollectiveGroups(
         ROWS, (), 7
     )
-    # The comma makes the device ids look like an attribute of their own.
+    # The device ids follow a comma, like a separate attribute.
     permuted = "mesh['a'=2,'b'=2], device_ids=([0,2,1,3]) {'b'}"
     assert parsed(f"{start}{permuted}, dimensions={{0}}") == CollectiveGroups(
         ((0, 2), (1, 3)), (), 7
@@ -140,6 +140,6 @@ def test_a_line_of_text() -> None:
     assert parsed("  %a = f32[8]{0} add(%x, %y)") is None
 
 
-def test_a_line_that_makes_none_is_refused() -> None:
+def test_a_line_with_an_unknown_axis_is_rejected() -> None:
     with pytest.raises(DumpError, match=r"hlo\.txt:1: expected replica groups, found .*'e'"):
         parsed("  %g = f32[8]{0} all-gather(%p), replica_groups=mesh['d'=8] {'e'}")

@@ -1,4 +1,4 @@
-"""The reference dump: a Qwen3-0.6B step in the one-file layout of before jaxlib 0.10."""
+"""Reference dump 003 (a Qwen3-0.6B step, see docs/seeds.md), in the one-file layout."""
 
 from tests.reading.dumps import SEED_003, needs_seed_003
 from xlapipe.plan import AllocationKind
@@ -41,7 +41,7 @@ def test_nothing_is_donated() -> None:
     assert cache.size_bytes == 277_413_888
 
 
-def test_instructions_come_from_the_values() -> None:
+def test_instructions_are_read_from_the_used_values() -> None:
     plan = read_path(SEED_003)
     assert plan.module is not None
     assert not plan.module.complete

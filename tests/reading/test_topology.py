@@ -1,4 +1,4 @@
-"""Topologies as users write them, and the sizes of arrays in shapes."""
+"""Parsing of topologies, and of the array sizes in shapes."""
 
 import pytest
 
@@ -19,12 +19,12 @@ def test_a_topology_is_read_and_written(text: str, hosts: int, gpus: int) -> Non
 @pytest.mark.parametrize(
     "text", ["", "8", "8x", "x8", "0x8", "8x0", "8X8", "-1x8", "8x8x8", "8 x 8"]
 )
-def test_another_form_is_refused(text: str) -> None:
+def test_text_of_another_form_is_rejected(text: str) -> None:
     with pytest.raises(XlapipeError, match="expected HOSTSxGPUS"):
         Topology.parse(text)
 
 
-def test_a_topology_beyond_reason_is_refused() -> None:
+def test_too_many_devices_are_rejected() -> None:
     with pytest.raises(XlapipeError, match="65,536 devices, found 999,998,000,001"):
         Topology.parse("999999x999999")
 
@@ -34,7 +34,7 @@ def test_devices_fill_hosts_of_eight(count: int, text: str) -> None:
     assert str(Topology.of_devices(count)) == text
 
 
-def test_devices_that_fill_no_hosts_ask_for_a_topology() -> None:
+def test_devices_that_do_not_fill_hosts_need_a_topology() -> None:
     with pytest.raises(XlapipeError, match="12 devices do not fill hosts of 8 GPUs"):
         Topology.of_devices(12)
 
