@@ -29,10 +29,16 @@ def print_lines(lines: "Iterable[RenderableType]") -> None:
     from rich.console import Console
 
     console = Console(soft_wrap=True, highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_OF_FILES
+    if console.is_terminal:
+        for line in lines:
+            console.print(line)
+        return
+    console.width = _WIDTH_OF_FILES
     for line in lines:
-        console.print(line)
+        with console.capture() as capture:
+            console.print(line)
+        # Tables are padded to the width of the console.
+        print("\n".join(text.rstrip() for text in capture.get().splitlines()))
 
 
 def print_error(message: object, *, program: str = "xlapipe") -> None:
