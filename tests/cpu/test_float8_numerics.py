@@ -1,6 +1,5 @@
 """The float8 linear layer compared with an independent float64 NumPy version of the recipe."""
 
-import sys
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -12,15 +11,12 @@ import numpy.typing as npt
 import pytest
 from flax import nnx
 from jax.sharding import AbstractDevice, AbstractMesh
-from jaxtyping import TypeCheckError, install_import_hook
+from jaxtyping import TypeCheckError
 
-for _name in [name for name in sys.modules if name.startswith("models.float8_linear.")]:
-    del sys.modules[_name]
-with install_import_hook("models.float8_linear", "beartype.beartype"):
-    from models.float8_linear.layer import Float8Linear
-    from models.float8_linear.matmul import backward, float8_matmul, forward
-    from models.float8_linear.quantise import codes_and_transpose, codes_by_kernel
-    from models.float8_linear.recipe import E4M3, E5M2, codes_of, scale_of
+from models.float8_linear.layer import Float8Linear
+from models.float8_linear.matmul import backward, float8_matmul, forward
+from models.float8_linear.quantise import codes_and_transpose, codes_by_kernel
+from models.float8_linear.recipe import E4M3, E5M2, codes_of, scale_of
 
 F64: TypeAlias = npt.NDArray[np.float64]
 BF16 = ml_dtypes.bfloat16

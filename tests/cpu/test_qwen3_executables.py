@@ -4,18 +4,27 @@ Loading needs a GPU. These tests compile the same program for the CPU instead, a
 the leaves in the manifest of the built one.
 """
 
-import importlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import pytest
 
+from models.qwen3.checkpoint.random_checkpoint import SMALL, write_random_checkpoint
+from models.qwen3.generate import main
+from models.qwen3.generation import build_prebuilt, load_prebuilt
+from models.qwen3.generation.compiled_steps import prebuilt_step
+from models.qwen3.generation.prebuilt_index import PrebuiltExecutables
+from models.qwen3.generation.static_sizes import GenerationSizes
+from models.qwen3.kernels import tiling
 from xlapipe.dumps.dump import open_dump
-from xlapipe.expect import TempAtMost
+from xlapipe.errors import XlapipeError
+from xlapipe.expect import TempAtMost, check_all
 from xlapipe.lowering.load_workload import load_workload
 from xlapipe.registry import find_workload
 from xlapipe.running import executable
@@ -23,19 +32,8 @@ from xlapipe.running import executable
 CACHE_LENGTH = 64
 
 
-def main(arguments: list[str]) -> int:
-    # Imported late: other tests import the models anew, with checks of their own.
-    from models.qwen3.generate import main as command
-
-    return command(arguments)
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from dataclasses import replace
-
-    from models.qwen3.checkpoint.random_checkpoint import SMALL, write_random_checkpoint
-
     config = replace(SMALL, num_hidden_layers=1)
     return write_random_checkpoint(tmp_path_factory.mktemp("checkpoint") / "small", config)
 
@@ -58,7 +56,6 @@ def copy(built: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiles for the CPU instead of loading the executables onto a GPU."""
-    loading = importlib.import_module("models.qwen3.generation.load_prebuilt")
     common = f"config={str(checkpoint)!r}, layers=None, batch=2, cache_length={CACHE_LENGTH}"
     # The kernels that were built run only on a GPU.
     common += ", implementation='xla'"
@@ -76,7 +73,7 @@ def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         devices = (jax.devices("cpu")[0],)
         return executable.LoadedExecutable(path, manifest, devices, compiled.runtime_executable())
 
-    monkeypatch.setattr(loading, "load_executable", load)
+    monkeypatch.setattr(load_prebuilt, "load_executable", load)
 
 
 def outputs(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -93,8 +90,6 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_a_build_has_an_index_and_two_dumps_whose_expectations_hold(built: Path) -> None:
-    from xlapipe.expect import check_all
-
     assert {path.name for path in built.iterdir()} == {"executables.json", "prompts-16", "decode"}
     index = json.loads((built / "executables.json").read_text())
     assert index["sizes"] == {"batch": 2, "cache_length": 64, "steps": 16, "candidates": 1}
@@ -145,14 +140,10 @@ def test_requests_that_the_executables_are_not_compiled_for_are_errors(
 
 def test_an_executable_for_other_shapes_is_an_error(built: Path) -> None:
     """An index with wrong sizes does not lead to a call with arrays of other shapes."""
-    from models.qwen3.generation.compiled_steps import prebuilt_step
-
     manifest = executable.built_manifest(built / "decode")
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in manifest.arguments]
     shapes[-1] = jax.ShapeDtypeStruct((3,), "int32")
     fake = executable.LoadedExecutable(built / "decode", manifest, (), None)
-    from xlapipe.errors import XlapipeError
-
     with pytest.raises(XlapipeError, match=r"decode: built for 15 arrays.* state\['token_ids'\]"):
         prebuilt_step(fake, (shapes, [], {}))
 
@@ -230,15 +221,6 @@ def test_prompts_that_fill_tiles_are_built_with_the_kernels_for_hopper(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only on Hopper, as in `compile_generation`. This test compiles nothing."""
-    from dataclasses import replace
-    from types import SimpleNamespace
-
-    from models.qwen3.checkpoint.random_checkpoint import SMALL
-    from models.qwen3.generation import build_prebuilt as building
-    from models.qwen3.generation.prebuilt_index import PrebuiltExecutables
-    from models.qwen3.generation.static_sizes import GenerationSizes
-    from models.qwen3.kernels import tiling
-
     arguments = {}
 
     def made(job: Any, folder: Path) -> Any:
@@ -246,14 +228,14 @@ def test_prompts_that_fill_tiles_are_built_with_the_kernels_for_hopper(
         folder.mkdir()
         return SimpleNamespace(dump=SimpleNamespace(expectations=(), program=None))
 
-    monkeypatch.setattr(building, "build", made)
+    monkeypatch.setattr(build_prebuilt, "build", made)
     monkeypatch.setattr(tiling, "version", lambda package: "0.11.2")
     config = replace(SMALL, head_dim=128, intermediate_size=256, dtype="bfloat16")
     sizes = GenerationSizes(batch=1, cache_length=128, bucket=128, steps=4, candidates=1)
     prebuilt = PrebuiltExecutables(
         path=tmp_path / "built", config=config, sizes=sizes, buckets=(64, 128)
     )
-    building.build_prebuilt(prebuilt, target=target, **options)
+    build_prebuilt.build_prebuilt(prebuilt, target=target, **options)
     with_hopper_kernels = {
         name: values.get("implementation") == "hopper" for name, values in arguments.items()
     }
@@ -268,14 +250,10 @@ def test_an_executable_that_breaks_an_expectation_is_not_kept(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Checks an executable that was built before against an expectation that it breaks."""
-    from types import SimpleNamespace
-
-    from models.qwen3.generation import build_prebuilt as building
-
     dump = open_dump(built / "decode")
     broken = SimpleNamespace(expectations=(TempAtMost(1),), program=dump.program)
     made = SimpleNamespace(dump=broken)
-    monkeypatch.setattr(building, "build", lambda job, folder: made)
+    monkeypatch.setattr(build_prebuilt, "build", lambda job, folder: made)
     path = tmp_path / "executables"
     common = ["--checkpoint", str(checkpoint), "--build-executables", str(path)]
     error = error_of(capsys, *common)

@@ -3,7 +3,6 @@
 Cache length, bucket, batch and chunks of the loop must not change the tokens.
 """
 
-import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -12,22 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import install_import_hook
 
+from models.qwen3.config import Qwen3Config
+from models.qwen3.generation.compiled_steps import compile_generation
+from models.qwen3.generation.decode_loop import ENDED, decode_loop, first_state, prompt_step
+from models.qwen3.generation.generator import Generated, Generator
+from models.qwen3.generation.sampling_settings import MAX_EOS, SamplingSettings
+from models.qwen3.generation.static_sizes import GenerationSizes, bucket_of, cache_length_for
+from models.qwen3.modules.cache import init_cache
+from models.qwen3.steps import abstract_model, decode_step, prefill_step
 from xlapipe.errors import XlapipeError
-
-# The shapes in annotations are checked at every call below.
-for _name in [name for name in sys.modules if name.startswith("models.qwen3.")]:
-    del sys.modules[_name]
-with install_import_hook("models.qwen3", "beartype.beartype"):
-    from models.qwen3.config import Qwen3Config
-    from models.qwen3.generation.compiled_steps import compile_generation
-    from models.qwen3.generation.decode_loop import ENDED, decode_loop, first_state, prompt_step
-    from models.qwen3.generation.generator import Generated, Generator
-    from models.qwen3.generation.sampling_settings import MAX_EOS, SamplingSettings
-    from models.qwen3.generation.static_sizes import GenerationSizes, bucket_of, cache_length_for
-    from models.qwen3.modules.cache import init_cache
-    from models.qwen3.steps import abstract_model, decode_step, prefill_step
 
 CONFIG = Qwen3Config(
     vocab_size=97,

@@ -1,6 +1,5 @@
 """`python -m models.qwen3.generate` on a small checkpoint of random weights."""
 
-import importlib
 import json
 import shutil
 import subprocess
@@ -12,21 +11,17 @@ from typing import Any
 
 import pytest
 
+from models.qwen3.checkpoint.random_checkpoint import small_tokenizer, write_random_checkpoint
+from models.qwen3.checkpoint.tokenizer import read_tokenizer
+from models.qwen3.config import Qwen3Config
+from models.qwen3.generate import main
+from models.qwen3.generation import compiled_steps
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def main(arguments: list[str]) -> int:
-    # Imported late: other tests import the models anew, with checks of their own.
-    from models.qwen3.generate import main as command
-
-    return command(arguments)
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from models.qwen3.checkpoint.random_checkpoint import write_random_checkpoint
-    from models.qwen3.config import Qwen3Config
-
     config = Qwen3Config(
         vocab_size=400,
         hidden_size=32,
@@ -43,9 +38,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once() -> Iterator[None]:
     """Steps for the same model and sizes are compiled once for all tests of this file."""
-    steps = importlib.import_module("models.qwen3.generation.compiled_steps")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "compile_generation", cache(steps.compile_generation))
+        patch.setattr(
+            compiled_steps, "compile_generation", cache(compiled_steps.compile_generation)
+        )
         yield
 
 
@@ -232,8 +228,6 @@ def damaged_tokenizer(folder: Path) -> None:
 
 
 def larger_tokenizer(folder: Path) -> None:
-    from models.qwen3.checkpoint.random_checkpoint import small_tokenizer
-
     tokenizer = small_tokenizer(500)
     tokenizer.add_tokens([f"<{number}>" for number in range(100)])
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -306,8 +300,6 @@ def test_help_does_not_import_jax() -> None:
 
 
 def test_incomplete_characters_are_not_streamed(checkpoint: Path) -> None:
-    from models.qwen3.checkpoint.tokenizer import read_tokenizer
-
     tokenizer = read_tokenizer(checkpoint, 400)
     text = "a ü 語 🙂 b"
     ids = tokenizer.encode(text)

@@ -4,7 +4,6 @@ The reference knows no cache, no batch and no padding: it reads one whole sequen
 """
 
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -15,19 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
-from jaxtyping import TypeCheckError, install_import_hook
+from jaxtyping import TypeCheckError
 
-# The shapes in annotations are checked at every call below. Modules that another test has
-# imported without the checks are imported anew.
-for _name in [name for name in sys.modules if name.startswith("models.qwen3.")]:
-    del sys.modules[_name]
-with install_import_hook("models.qwen3", "beartype.beartype"):
-    from models.qwen3.argument_bytes import ReferenceSizes
-    from models.qwen3.config import Qwen3Config
-    from models.qwen3.modules.cache import init_cache, write_positions
-    from models.qwen3.modules.norm import rms_norm
-    from models.qwen3.reference import WEIGHTS, reference_args, reference_step
-    from models.qwen3.steps import abstract_model, decode_step, prefill_step
+from models.qwen3.argument_bytes import ReferenceSizes
+from models.qwen3.config import Qwen3Config
+from models.qwen3.modules.cache import init_cache, write_positions
+from models.qwen3.modules.norm import rms_norm
+from models.qwen3.reference import WEIGHTS, reference_args, reference_step
+from models.qwen3.steps import abstract_model, decode_step, prefill_step
 
 F64: TypeAlias = npt.NDArray[np.float64]
 Tree: TypeAlias = dict[Any, Any]

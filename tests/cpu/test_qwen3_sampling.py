@@ -1,7 +1,6 @@
 """Sampling tokens, compared with a float64 NumPy reference and with exact probabilities."""
 
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,16 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
-from jaxtyping import install_import_hook
 
+from models.qwen3.generation.sampling import draw_of, likeliest, next_tokens
+from models.qwen3.generation.sampling_settings import SamplingSettings
 from xlapipe.errors import XlapipeError
-
-# The shapes in annotations are checked at every call below.
-for _name in [name for name in sys.modules if name.startswith("models.qwen3.")]:
-    del sys.modules[_name]
-with install_import_hook("models.qwen3", "beartype.beartype"):
-    from models.qwen3.generation.sampling import draw_of, likeliest, next_tokens
-    from models.qwen3.generation.sampling_settings import SamplingSettings
 
 VOCAB = 40
 DRAWS = 20_000

@@ -1,6 +1,5 @@
 """Spectral diffusion compared with float64 NumPy, and with cases whose answer is known."""
 
-import sys
 from typing import Any, TypeAlias
 
 import jax
@@ -8,13 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pytest
-from jaxtyping import install_import_hook
 
-for _name in [name for name in sys.modules if name.startswith("models.spectral_diffusion.")]:
-    del sys.modules[_name]
-with install_import_hook("models.spectral_diffusion", "beartype.beartype"):
-    from models.spectral_diffusion.layer import SpectralDiffusion, diffuse
-    from models.spectral_diffusion.workloads import train
+from models.spectral_diffusion.layer import SpectralDiffusion, diffuse
+from models.spectral_diffusion.workloads import train
 
 F64: TypeAlias = npt.NDArray[np.float64]
 
