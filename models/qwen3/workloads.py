@@ -13,7 +13,7 @@ from models.qwen3.argument_bytes import ReferenceSizes
 from models.qwen3.checkpoint.config_files import read_config
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
 from models.qwen3.generation.decode_loop import abstract_state, decode_loop, prompt_step
-from models.qwen3.modules.cache import Cache, init_cache
+from models.qwen3.modules.cache import init_cache
 from models.qwen3.reference import reference_args, reference_step
 from models.qwen3.steps import (
     Implementation,
@@ -100,8 +100,10 @@ def qwen3_decode(
     )
 
 
-def _abstract_cache(config: Qwen3Config, batch: int, cache_length: int) -> Cache:
-    cache: Cache = jax.eval_shape(
+def _abstract_cache(
+    config: Qwen3Config, batch: int, cache_length: int
+) -> list[dict[str, jax.ShapeDtypeStruct]]:
+    cache: list[dict[str, jax.ShapeDtypeStruct]] = jax.eval_shape(
         lambda: init_cache(config, batch=batch, cache_length=cache_length)
     )
     return cache

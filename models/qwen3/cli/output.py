@@ -1,6 +1,6 @@
 """Terminal output of a generation: text as it is generated, progress on stderr."""
 
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.progress import DownloadColumn
@@ -10,6 +10,14 @@ from xlapipe.cli.progress import Bar
 
 if TYPE_CHECKING:
     from models.qwen3.generation.generator import Generated
+
+
+@runtime_checkable
+class TextSink(Protocol):
+    """What generated text is written to: sys.stdout, or a stand-in for it."""
+
+    def write(self, text: str, /) -> int: ...
+    def flush(self) -> None: ...
 
 
 def note(text: str) -> None:
@@ -42,7 +50,9 @@ class TextOutput(Bar):
     then writes each text with its prompt's number.
     """
 
-    def __init__(self, prompts: Prompts, max_new_tokens: int, out: TextIO, *, silent: bool) -> None:
+    def __init__(
+        self, prompts: Prompts, max_new_tokens: int, out: TextSink, *, silent: bool
+    ) -> None:
         self._tokenizer = prompts.tokenizer
         self._count = len(prompts.token_ids)
         self._out = out

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from models.qwen3.checkpoint.config_files import read_config, read_generation_config
 from models.qwen3.cli.options import (
@@ -18,7 +18,7 @@ from models.qwen3.cli.options import (
     prompts_of,
     settings_of,
 )
-from models.qwen3.cli.output import LoadingBar, TextOutput, note
+from models.qwen3.cli.output import LoadingBar, TextOutput, TextSink, note
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.prebuilt_index import PrebuiltExecutables, read_index
 from models.qwen3.generation.sampling_settings import SamplingSettings
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from models.qwen3.generation.generator import Generated
 
 
-def run_command(options: argparse.Namespace, *, started: float, out: TextIO) -> dict[str, Any]:
+def run_command(options: argparse.Namespace, *, started: float, out: TextSink) -> dict[str, Any]:
     """Generates, writes the text to `out` unless --json is given, and returns the JSON output.
 
     Args:
@@ -71,7 +71,7 @@ class _Request:
 
 
 def _run(
-    options: argparse.Namespace, checkpoint: Path, started: float, out: TextIO
+    options: argparse.Namespace, checkpoint: Path, started: float, out: TextSink
 ) -> dict[str, Any]:
     request = _request(options, checkpoint)
     # Imported here, because they import jax: bad options are reported without it.

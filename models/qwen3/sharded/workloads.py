@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from models.qwen3.config import CONFIGS, Qwen3Config
-from models.qwen3.modules.cache import Cache, init_cache
+from models.qwen3.modules.cache import init_cache
 from models.qwen3.sharded import expectations
 from models.qwen3.sharded.layout import DATA
 from models.qwen3.sharded.serve import (
@@ -91,7 +91,7 @@ def qwen3_serve(
     tensor, cut = _tensor(devices, tensor)
     mesh = mesh_axes(devices, tensor, others=DATA)
     per_sequence = jax.ShapeDtypeStruct((batch,), jnp.int32)
-    cache: Cache = jax.eval_shape(
+    cache: list[dict[str, jax.ShapeDtypeStruct]] = jax.eval_shape(
         lambda: init_cache(config, batch=batch, cache_length=cache_length)
     )
     return Workload(
