@@ -164,6 +164,7 @@ def _checked(options: argparse.Namespace) -> Iterator[CheckedPlan | CheckedInduc
 
 def _check_plan(name: str, opened: "Opened") -> CheckedPlan:
     from xlapipe.expect import check_all
+    from xlapipe.report.host_memory import host_lines
 
     if opened.dump is None:
         note = "not a dump of xlapipe, so without expectations; the plan's invariants hold"
@@ -174,4 +175,5 @@ def _check_plan(name: str, opened: "Opened") -> CheckedPlan:
         notes.append(f"not checked: {unrecorded} expectations defined outside xlapipe.expect")
     if not expectations:
         notes.append("the dump contains no expectations; the plan's invariants hold")
+    notes += host_lines(opened.plan)
     return CheckedPlan(name, opened, check_all(expectations, opened.program), notes)

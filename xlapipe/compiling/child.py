@@ -94,7 +94,6 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     if request.executable_path is not None:
         # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
         Path(request.executable_path).write_bytes(executable.serialize())
-    memory = executable.get_compiled_memory_stats()
     packages = ("jax", "jaxlib", *platform_named(request.platform).recorded_packages)
     return CompileRecord(
         workload=program.workload,
@@ -106,15 +105,21 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         mesh=program.mesh,
         topology=str(topology) if topology is not None else None,
         target_config=config_text,
-        memory_analysis={
-            f"{name}_bytes": getattr(memory, f"{name}_size_in_bytes")
-            for name in ("argument", "output", "alias", "temp")
-        },
+        memory_analysis=_memory_analysis(executable),
         fusion_without_result=fusion_without_result,
         seconds=stages.seconds(),
         versions={name: version(name) for name in packages},
         standard_library=os.path.dirname(os.__file__),
     )
+
+
+def _memory_analysis(executable: Any) -> dict[str, int]:
+    """XLA's own totals in bytes: of the device, and of the host if the program uses its memory."""
+    memory = executable.get_compiled_memory_stats()
+    names = ("argument", "output", "alias", "temp")
+    device = {f"{name}_bytes": getattr(memory, f"{name}_size_in_bytes") for name in names}
+    host = {f"host_{name}_bytes": getattr(memory, f"host_{name}_size_in_bytes") for name in names}
+    return {**device, **host} if any(host.values()) else device
 
 
 def _lowered(

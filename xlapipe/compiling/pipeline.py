@@ -110,8 +110,21 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> Made:
     if path.exists() and not is_dump(path) and (path.is_file() or any(path.iterdir())):
         raise XlapipeError(f"{path}: holds other files; fix: name a new folder with --out")
     compiled = compile_dump(replace(job, serialize=True), folder)
+    _refuse_callbacks(compiled.dump)
     changed = write_dump(path, compiled.dump.manifest, compiled.files)
     return _made(compiled, path, changed, started)
+
+
+def _refuse_callbacks(dump: Dump) -> None:
+    """Refuses an executable that would call Python code which is not there when it is loaded."""
+    calls = dump.plan.host_callbacks
+    if calls:
+        sources = ", ".join(str(call.source or call.name) for call in calls)
+        raise XlapipeError(
+            f"{dump.manifest.workload}: the step calls back into Python on the host ({sources}), "
+            "and an executable built here cannot; fix: remove the callbacks (jax.debug.print, "
+            "io_callback, pure_callback) from the step that is built"
+        )
 
 
 def _made(compiled: CompiledDump, path: Path, changed: bool, started: float) -> Made:

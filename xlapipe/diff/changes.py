@@ -226,6 +226,14 @@ class OutputChange:
 
 
 @dataclass(frozen=True, slots=True)
+class HostMemoryChange:
+    """Another number of bytes in pinned host memory; the account is of device memory alone."""
+
+    a_bytes: int
+    b_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class HiddenChange:
     """HLO that differs only in what a plan does not record: literals, slices, dimension numbers.
 
@@ -245,5 +253,6 @@ Change = (
     | LaunchChange
     | OrderChange
     | OutputChange
+    | HostMemoryChange
     | HiddenChange
 )

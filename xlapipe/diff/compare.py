@@ -1,15 +1,17 @@
 """Compares two programs."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from xlapipe.diff.account import account
-from xlapipe.diff.changes import Change, InstructionChange
+from xlapipe.diff.changes import Change, HostMemoryChange, InstructionChange
 from xlapipe.diff.describe import InstructionDescriber
 from xlapipe.diff.difference import Difference
 from xlapipe.diff.instruction_changes import instruction_changes
 from xlapipe.diff.leaf_changes import alias_changes, leaf_changes, output_changes
 from xlapipe.diff.matching import match
 from xlapipe.diff.schedule_changes import order_change, placement_changes, thunk_changes
+from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.program import Program
 
 
@@ -28,7 +30,7 @@ def compare(
       names: of the two, for display.
       context: settings and versions that differ; see `Difference`.
     """
-    matching = match(a, b)
+    matching = match(_on_device(a), _on_device(b))
     describe_a, describe_b = InstructionDescriber(matching.a), InstructionDescriber(matching.b)
     instructions = tuple(instruction_changes(matching, describe_a, describe_b))
     lines = account(matching, describe_a, describe_b, instructions)
@@ -38,6 +40,7 @@ def compare(
     changes += thunk_changes(matching)
     changes += order_change(matching)
     changes += placement_changes(matching)
+    changes += _host_memory_change(a, b)
     return Difference(
         a_name=names[0],
         b_name=names[1],
@@ -48,6 +51,19 @@ def compare(
         account=lines,
         changes=tuple(changes),
     )
+
+
+def _on_device(program: Program) -> Program:
+    """The program with the allocations of device memory alone."""
+    plan = program.plan
+    if len(plan.device_allocations) == len(plan.allocations):
+        return program
+    return replace(program, plan=replace(plan, allocations=plan.device_allocations))
+
+
+def _host_memory_change(a: Program, b: Program) -> list[HostMemoryChange]:
+    host = [program.plan.spaces[MemorySpace.HOST].total_bytes for program in (a, b)]
+    return [HostMemoryChange(*host)] if host[0] != host[1] else []
 
 
 def _written_bytes(change: InstructionChange) -> int:

@@ -15,6 +15,7 @@ from xlapipe.diff.changes import (
     Change,
     ComparedValue,
     HiddenChange,
+    HostMemoryChange,
     InstructionCategory,
     InstructionChange,
     LaunchChange,
@@ -166,6 +167,12 @@ def change_text(change: Change, name: _Name) -> str:
                 return f"offsets: {values} at a different offset in {name(change.a)}, {largest}"
             return (
                 f"allocations: {values} moved from {name(change.a)} to {name(change.b)}, {largest}"
+            )
+        case HostMemoryChange():
+            delta_bytes = change.b_bytes - change.a_bytes
+            return (
+                f"host memory: {change.a_bytes:,} B → {change.b_bytes:,} B ({delta_bytes:+,} B), "
+                "beside the device's"
             )
         case HiddenChange():
             return (

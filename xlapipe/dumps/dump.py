@@ -17,6 +17,7 @@ from xlapipe.dumps.atomic_write import write_folder
 from xlapipe.dumps.manifest import MANIFEST, Manifest, with_digests
 from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.plan import Plan
+from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.program import Program
 from xlapipe.platforms import PLATFORMS
 from xlapipe.read import read_path
@@ -119,26 +120,34 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def check_memory_analysis(plan: Plan, analysis: Mapping[str, int], *, where: str) -> None:
-    """Checks the plan's total against the executable's own memory_analysis().
+    """Checks the plan's totals in device and host memory against memory_analysis().
+
+    Args:
+      analysis: `argument_bytes`, `output_bytes`, `alias_bytes` and `temp_bytes`, and the same with
+        `host_` in front if the program uses host memory.
 
     Raises:
       PlanMismatchError: arguments + outputs - aliased + temp + thread-local is not the total.
     """
     totals = plan.totals
-    expected = (
-        analysis["argument_bytes"]
-        + analysis["output_bytes"]
-        - analysis["alias_bytes"]
-        + analysis["temp_bytes"]
-        + totals.thread_local_bytes
-    )
-    # XLA counts constants neither as arguments nor as temp.
-    allocated = totals.total_allocation_bytes - totals.constant_bytes
-    if allocated != expected:
-        raise PlanMismatchError(
-            f"{where}: expected allocations without constants to total {expected:,} B, as in "
-            f"memory_analysis(), found {allocated:,} B; fix: please report this dump"
+    # XLA counts constants neither as arguments nor as temp, and thread-locals not at all.
+    allocated = {
+        "device": totals.total_allocation_bytes - totals.constant_bytes - totals.thread_local_bytes,
+        "host": plan.spaces[MemorySpace.HOST].total_bytes,
+    }
+    for memory, prefix in (("device", ""), ("host", "host_")):
+        expected = (
+            analysis.get(f"{prefix}argument_bytes", 0)
+            + analysis.get(f"{prefix}output_bytes", 0)
+            - analysis.get(f"{prefix}alias_bytes", 0)
+            + analysis.get(f"{prefix}temp_bytes", 0)
         )
+        if allocated[memory] != expected:
+            raise PlanMismatchError(
+                f"{where}: expected {memory} allocations without constants to total "
+                f"{expected:,} B, as in memory_analysis(), found {allocated[memory]:,} B; "
+                "fix: please report this dump"
+            )
 
 
 def read_file(folder: Path, name: str) -> bytes:

@@ -24,6 +24,7 @@ from xlapipe.dumps.dump import HLO, PLAN, Dump, read_file
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.dumps.normal_hlo import normal_hlo
 from xlapipe.plan import AllocationKind, BufferAllocation
+from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.program import Program
 
 _SECTIONS = (
@@ -174,6 +175,10 @@ def _program(program: Program) -> Iterator[str]:
 def _totals(program: Program) -> Iterator[str]:
     for name, value in asdict(program.plan.totals).items():
         yield f"{name}: {value:,}"
+    for space, totals in program.plan.spaces.items():
+        if space is not MemorySpace.HBM and totals.total_bytes:
+            for name, value in asdict(totals).items():
+                yield f"{space}_{name}: {value:,}"
     if program.plan.live_ranges is not None:
         yield f"live_range_peak_bytes: {program.plan.live_ranges.live_range_peak_bytes or 0:,}"
 

@@ -18,6 +18,7 @@ from xlapipe.expect.gemms import (
     MatmulsAccounted,
     backend_counts,
 )
+from xlapipe.expect.host_memory import HostAtMost, Offloaded
 from xlapipe.expect.kernels import FusionCount, KernelCount
 from xlapipe.expect.loops import LoopOfTrips, NoCopyInLoopAbove
 from xlapipe.expect.memory import (
@@ -53,6 +54,7 @@ __all__ = [
     "GatheredLiveAtMost",
     "GemmCount",
     "GivenUp",
+    "HostAtMost",
     "KernelCount",
     "LoopOfTrips",
     "Matmul",
@@ -63,6 +65,7 @@ __all__ = [
     "NoUndefinedCopy",
     "NoValueOfShape",
     "NotAliased",
+    "Offloaded",
     "ParameterBytes",
     "ReadAtMost",
     "TempAtMost",

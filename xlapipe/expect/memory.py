@@ -49,7 +49,7 @@ class AllocationOf(Expectation):
     size_bytes: int
 
     def check(self, program: Program) -> Finding:
-        allocations = _allocations_named(program, self.name)
+        allocations = allocations_named(program, self.name)
         violations = [
             Violation(
                 f"{path}: an allocation of {self.size_bytes:,} B",
@@ -204,7 +204,7 @@ def _largest_temp_value(plan: Plan) -> tuple[str, SourceLine | None]:
     return ("", None) if largest is None else (describe(largest), plan.source_in(largest))
 
 
-def _allocations_named(program: Program, name: str) -> list[tuple[str, BufferAllocation | None]]:
+def allocations_named(program: Program, name: str) -> list[tuple[str, BufferAllocation | None]]:
     """(path, allocation) of every argument and output leaf that `name` matches."""
     plan = program.plan
     allocations: list[tuple[str, BufferAllocation | None]] = [
@@ -223,7 +223,7 @@ def _indices_named(program: Program, names: tuple[str, ...]) -> set[int]:
     return {
         allocation.index
         for name in names
-        for _, allocation in _allocations_named(program, name)
+        for _, allocation in allocations_named(program, name)
         if allocation is not None
     }
 

@@ -80,7 +80,7 @@ class Occupancy:
         if last is None:
             return ()
         changes = [0] * (last + 2)
-        for allocation in self.plan.allocations:
+        for allocation in self.plan.device_allocations:
             if allocation.is_a(AllocationKind.CONSTANT):
                 changes[0] += sum(value.counted_bytes for value in self._counted(allocation, None))
             elif not allocation.is_a(AllocationKind.THREAD_LOCAL):
@@ -103,7 +103,7 @@ class Occupancy:
         """Values alive at `position` (None: at any position), most bytes first."""
         return _ranked(
             value
-            for allocation in self.plan.allocations
+            for allocation in self.plan.device_allocations
             for value in self._counted(allocation, position)
         )
 

@@ -17,8 +17,10 @@ from xlapipe.plan.collectives import Collective, find_collectives, has_collectiv
 from xlapipe.plan.gemms import Gemm, find_gemms
 from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.live_ranges import LiveRanges
+from xlapipe.plan.memory_spaces import MemorySpace, SpaceTotals, space_of
 from xlapipe.plan.shapes import dims_without_ones
 from xlapipe.plan.thunks import Thunk
+from xlapipe.platforms import platform_named
 
 _ARRAY = re.compile(r"[a-z]\w*\[[^\]]*\]")
 # Opcodes whose result is a value of their operand, in the same memory.
@@ -32,6 +34,7 @@ class Plan:
     Attributes:
       total_bytes_used: the total that XLA printed; `verify` checks the allocations against it.
       header_aliases: input_output_alias of the module header; None without a header.
+      platform: jax's name of the platform it was compiled for; decides what memory spaces mean.
       buffer_donors: (parameter number, shape index) of donated parameters without an alias.
     """
 
@@ -42,10 +45,54 @@ class Plan:
     buffer_donors: tuple[tuple[int, tuple[int, ...]], ...] | None = None
     live_ranges: LiveRanges | None = None
     thunks: tuple[Thunk, ...] | None = None
+    platform: str = "cuda"
 
     @cached_property
     def totals(self) -> Totals:
-        return Totals.of(self.allocations)
+        """Bytes in device memory; those in other memories are in `spaces`."""
+        return Totals.of(self.device_allocations)
+
+    @cached_property
+    def device_allocations(self) -> tuple[BufferAllocation, ...]:
+        """The allocations in the device's own memory."""
+        return self.allocations_in(MemorySpace.HBM)
+
+    def allocations_in(self, space: MemorySpace) -> tuple[BufferAllocation, ...]:
+        """The allocations in one memory space, in the order of their indices."""
+        platform = platform_named(self.platform)
+        return tuple(
+            allocation
+            for allocation in self.allocations
+            if space_of(allocation.color, platform) is space
+        )
+
+    @cached_property
+    def spaces(self) -> Mapping[MemorySpace, SpaceTotals]:
+        """Bytes by memory space: HBM and host always, others if the plan uses them."""
+        always = (MemorySpace.HBM, MemorySpace.HOST)
+        spaces = {}
+        for space in MemorySpace:
+            allocations = self.allocations_in(space)
+            if allocations or space in always:
+                totals = Totals.of(allocations)
+                spaces[space] = SpaceTotals(
+                    parameter_bytes=totals.parameter_bytes,
+                    live_out_bytes=totals.live_out_bytes,
+                    aliased_bytes=totals.aliased_bytes,
+                    temp_bytes=totals.temp_bytes,
+                    total_bytes=totals.total_allocation_bytes,
+                )
+        return spaces
+
+    @cached_property
+    def host_callbacks(self) -> tuple[Instruction, ...]:
+        """Custom calls into the host's Python, such as `jax.debug.print` and `io_callback`."""
+        prefixes = platform_named(self.platform).callback_calls
+        return tuple(
+            instruction
+            for instruction in self.instructions.values()
+            if (instruction.custom_call_target or "").startswith(prefixes)
+        )
 
     @cached_property
     def aliases(self) -> tuple[InputOutputAlias, ...]:

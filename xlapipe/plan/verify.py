@@ -107,7 +107,7 @@ def _verify_places(plan: Plan, where: str) -> None:
 
 
 def _verify_total(plan: Plan, where: str) -> None:
-    total = plan.totals.total_allocation_bytes
+    total = sum(allocation.size_bytes for allocation in plan.allocations)
     if plan.total_bytes_used is not None and total != plan.total_bytes_used:
         _fail(
             where,

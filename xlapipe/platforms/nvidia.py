@@ -91,6 +91,10 @@ NVIDIA = Platform(
     },
     topology_arguments=_topology_arguments,
     device_figures=_device_figures,
+    # All others are parts of device memory, such as temp arenas and what NCCL has registered.
+    memory_spaces={5: "host"},
+    default_memory_space="hbm",
+    callback_calls=("xla_ffi_python_gpu_callback", "xla_ffi_partitioned_python_gpu_callback"),
     load_autotune_flag="xla_gpu_load_autotune_results_from",
     dump_autotune_flag="xla_gpu_dump_autotune_results_to",
     complete_autotune_option="xla_gpu_require_complete_aot_autotune_results",

@@ -51,6 +51,9 @@ class Platform:
       gemm_fusion_kinds: the same for a fusion that holds a `dot`, by its backend config's kind.
       kernel_names: for the custom call target of a Pallas kernel, the pattern that finds the name
         of the kernel in the backend config.
+      memory_spaces: names of XLA's memory spaces by color; see `xlapipe.plan.memory_spaces`.
+      default_memory_space: the name of all other colors.
+      callback_calls: prefixes of the custom call targets that call back into the host's Python.
       load_autotune_flag, dump_autotune_flag: XLA flags that read and write autotune results;
         None where the platform has no autotuning.
       complete_autotune_option: XLA option that makes a compile fail if a result is missing.
@@ -69,6 +72,9 @@ class Platform:
     kernel_names: Mapping[str, re.Pattern[str]]
     topology_arguments: TopologyArguments
     device_figures: Callable[[str], DeviceFigures]
+    memory_spaces: Mapping[int, str]
+    default_memory_space: str
+    callback_calls: tuple[str, ...] = ()
     load_autotune_flag: str | None = None
     dump_autotune_flag: str | None = None
     complete_autotune_option: str | None = None

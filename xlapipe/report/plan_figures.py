@@ -10,6 +10,7 @@ from xlapipe.plan import Plan
 from xlapipe.plan.donation import donations
 from xlapipe.report.collectives import collective_figures, requested_figures
 from xlapipe.report.donation import donation_figures
+from xlapipe.report.host_memory import host_transfer_figures
 from xlapipe.targets.topology import Topology
 
 
@@ -18,6 +19,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
     live = plan.live_ranges
     return {
         "totals": asdict(plan.totals),
+        "spaces": {str(space): asdict(totals) for space, totals in plan.spaces.items()},
         "live_range_peak_bytes": live.live_range_peak_bytes if live is not None else None,
         "live_range_peak_position": live.live_range_peak_position if live is not None else None,
         "allocations": [
@@ -61,6 +63,15 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
             for gemm in plan.gemms
         ],
         "collectives": collective_figures(plan.collectives),
+        "host_transfers": host_transfer_figures(plan),
+        "host_callbacks": [
+            {
+                "instruction": call.name,
+                "source": str(call.source) if call.source is not None else None,
+                "op_name": call.op_name,
+            }
+            for call in plan.host_callbacks
+        ],
         "thunks": plan.thunk_counts,
         "target": None,
         "topology": None,

@@ -12,6 +12,7 @@ from xlapipe.plan import AllocationKind, BufferAllocation, Plan
 from xlapipe.plan.donation import Donation
 from xlapipe.report.collectives import collective_lines
 from xlapipe.report.donation import donation_lines
+from xlapipe.report.host_memory import host_lines
 
 _MAX_ALLOCATIONS = 40
 _MAX_VALUES = 3
@@ -41,6 +42,7 @@ def plan_lines(
     yield from _allocation_lines(figures, plan)
     yield from _alias_lines(figures, plan, listed_below=bool(donated))
     yield from map(Text, donation_lines(donated))
+    yield from map(Text, host_lines(plan))
     if figures["gemms"] is not None:
         yield from _gemm_lines(figures["gemms"])
     collectives = figures["collectives"], figures["requested_collectives"]

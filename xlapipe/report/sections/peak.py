@@ -151,7 +151,7 @@ class Peak:
     @cached_property
     def arenas(self) -> tuple[Arena, ...]:
         """Allocations with several values, and all temporary ones; largest first."""
-        allocations = self.occupancy.plan.allocations
+        allocations = self.occupancy.plan.device_allocations
         arenas = [self._arena(allocation) for allocation in allocations if _is_arena(allocation)]
         return tuple(sorted(arenas, key=lambda arena: (-arena.size_bytes, arena.allocation)))
 

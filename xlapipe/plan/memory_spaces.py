@@ -1,0 +1,50 @@
+"""Memory spaces: which memory an allocation is in, by XLA's color, and the bytes in each.
+
+XLA numbers memory spaces per platform and prints the number as `color N` of an allocation and as
+`S(N)` in a layout. 5 is pinned host memory on every platform that was tried.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from xlapipe.platforms import Platform
+
+HOST_COLOR = 5
+_SPACE = re.compile(r"S\((\d+)\)")
+
+
+class MemorySpace(StrEnum):
+    """A kind of memory, as `show --json` names it under `spaces`."""
+
+    HBM = "hbm"
+    HOST = "host"
+    VMEM = "vmem"
+    SMEM = "smem"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceTotals:
+    """Bytes of a plan in one memory space, by kind of allocation.
+
+    `live_out_bytes` includes aliased parameters; `total_bytes` includes constants and, in the
+    device's memory, thread-local allocations.
+    """
+
+    parameter_bytes: int = 0
+    live_out_bytes: int = 0
+    aliased_bytes: int = 0
+    temp_bytes: int = 0
+    total_bytes: int = 0
+
+
+def space_of(color: int, platform: Platform) -> MemorySpace:
+    """The memory space of an allocation with this color."""
+    return MemorySpace(platform.memory_spaces.get(color, platform.default_memory_space))
+
+
+def color_in_shape(shape: str) -> int:
+    """The memory space number in a shape with layout, `f32[8]{0:S(5)}`; 0 if it names none."""
+    match = _SPACE.search(shape)
+    return int(match[1]) if match else 0

@@ -1,0 +1,51 @@
+"""Host memory, copies between host and device, and host callbacks, as data and as lines."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from xlapipe.plan import Plan
+from xlapipe.plan.host_transfers import find_host_transfers
+from xlapipe.plan.memory_spaces import MemorySpace
+
+_MAX_TRANSFERS = 20
+
+
+def host_transfer_figures(plan: Plan) -> list[dict[str, Any]]:
+    """The copies between device and host memory, in the order of the schedule."""
+    return [
+        {**asdict(transfer), "source": str(transfer.source) if transfer.source else None}
+        for transfer in find_host_transfers(plan)
+    ]
+
+
+def host_lines(plan: Plan) -> Iterator[str]:
+    """Lines for people; none for a plan that uses no memory or code of the host."""
+    host = plan.spaces[MemorySpace.HOST]
+    if host.total_bytes:
+        yield (
+            f"host memory: {host.total_bytes:,} B (parameters {host.parameter_bytes:,} B, outputs "
+            f"{host.live_out_bytes:,} B, of these aliased {host.aliased_bytes:,} B, temp "
+            f"{host.temp_bytes:,} B); not in the totals of the device"
+        )
+    transfers = find_host_transfers(plan)
+    for transfer in transfers[:_MAX_TRANSFERS]:
+        direction = "device to host" if transfer.direction == "to_host" else "host to device"
+        how = "asynchronous" if transfer.asynchronous else "synchronous"
+        source = f", {transfer.source}" if transfer.source is not None else ""
+        yield f"  {direction}: {transfer.moved_bytes:,} B, {how}, {transfer.instruction}{source}"
+    if len(transfers) > _MAX_TRANSFERS:
+        yield f"  … and {len(transfers) - _MAX_TRANSFERS} more (--json has all)"
+    yield from callback_lines(plan)
+
+
+def callback_lines(plan: Plan) -> Iterator[str]:
+    """The callbacks, and that the plan does not have their host side; none without callbacks."""
+    calls = plan.host_callbacks
+    if not calls:
+        return
+    noun = "callback" if len(calls) == 1 else "callbacks"
+    yield f"{len(calls)} host {noun}; the plan was made without the Python code that they call"
+    for call in calls:
+        source = call.source or "source line unknown"
+        yield f"  {call.name}: {source}"
