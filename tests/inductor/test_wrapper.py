@@ -53,6 +53,7 @@ def test_reuse_and_outputs(tmp_path: Path) -> None:
         KernelKind.FALLBACK,
     ]
     assert plan.kernels[1].writes == ("buf1",)
+    assert plan.reuses == (("buf1", "buf0"),)
     assert totals.unknown_allocations == 0  # copy_ takes no memory
 
 
@@ -121,6 +122,8 @@ def test_a_pool_and_a_partition(tmp_path: Path) -> None:
     assert plan.totals.own_peak_bytes == 16 * 16 * 4 + 4 * 16 * 4
     assert plan.totals.output_bytes == plan.totals.end_bytes == 256
     pool = next(a for a in plan.allocations if a.size_bytes == 512)
+    lines = written.POOL_AND_PARTITION.splitlines()
+    assert lines[(plan.lifetimes[pool.index].freed_line or 0) - 1].strip() == "del pool0"
     assert [(v.name, v.offset_bytes) for v in pool.values if v.name != "pool0"] == [
         ("buf3", 0),
         ("buf4", 256),

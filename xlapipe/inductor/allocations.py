@@ -6,6 +6,7 @@ it would need. Memory is freed where its last reference goes, as in Python.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from xlapipe.inductor.inductor_plan import Kernel, Lifetime
 from xlapipe.inductor.layouts import Layout
@@ -55,6 +56,7 @@ class Storage:
     references: int = 0
     end: int | None = None
     ended: int | None = None
+    freed_line: int | None = None
     constant: bool = False
     live_out: bool = False
     mutated: bool = False
@@ -146,6 +148,7 @@ class Replay:
         self._events += 1
         found.ended = self._events
         found.end = max(found.start, self.position - 1)
+        found.freed_line = line
         if found.counted:
             self._change(-(found.size_bytes or 0), line)
 
@@ -213,10 +216,18 @@ class Replay:
                 and (storage.ended is None or storage.ended > self._peak_event),
                 storage.ended is None,
                 storage.line,
+                storage.freed_line,
             )
             for storage in self.storages
             if storage.counted
         )
+
+    def reuses(self) -> Iterator[tuple[str, str]]:
+        """Values that begin where another one was, and that one."""
+        for storage in self.storages:
+            if storage.counted:
+                for (old, _, _), (new, _, _) in pairwise(storage.values):
+                    yield new, old
 
     def live_ranges(self) -> Iterator[LiveRange]:
         """When each value is there: until the next value at the same place, or the end."""

@@ -148,6 +148,7 @@ def _plan(
         allocations=allocations,
         lifetimes=replay.lifetimes(),
         live_ranges=tuple(replay.live_ranges()),
+        reuses=tuple(replay.reuses()),
         arguments=arguments,
         outputs=outputs,
         kernels=kernels,

@@ -79,6 +79,7 @@ class Lifetime:
       held_at_peak: whether it is held where the call holds most.
       held_at_end: whether it is held when the call returns.
       line: of the statement that allocates it.
+      freed_line: of the statement that drops the last reference; None if none does.
     """
 
     start: int
@@ -86,6 +87,7 @@ class Lifetime:
     held_at_peak: bool
     held_at_end: bool
     line: int
+    freed_line: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,7 @@ class InductorOnly:
       nodes: of the scheduler, parts of fused ones counted, fused ones not; None without IR.
       node_kinds: number of nodes by `SchedulerNode(ComputedBuffer)` and so on.
       extern_calls: number of calls by operator.
+      mutations: (buffer, buffer or argument of which it is the new state).
       nop_nodes: allocations and views that launch nothing.
       weak_dependencies: order without data: (node, buffer).
       mutation_buffers: buffers that are the state of another one after a node.
@@ -231,6 +234,7 @@ class InductorOnly:
     extern_calls: Mapping[str, int] = field(default_factory=dict)
     nop_nodes: tuple[str, ...] = ()
     weak_dependencies: tuple[tuple[str, str], ...] = ()
+    mutations: tuple[tuple[str, str], ...] = ()
     mutation_buffers: int | None = None
     alias_lists: int | None = None
     can_inplace: int | None = None
@@ -299,6 +303,7 @@ class InductorPlan:
       allocations: numbered by index; a temporary one has no kind.
       lifetimes: of the allocations, by index.
       live_ranges: of the values in them.
+      reuses: (value, the value in whose memory it is), in order.
       peak_position: of the kernel at which the call holds most; None for an empty graph.
       peak_line: of the statement at which it does.
     """
@@ -311,6 +316,7 @@ class InductorPlan:
     allocations: tuple[BufferAllocation, ...] = ()
     lifetimes: tuple[Lifetime, ...] = ()
     live_ranges: tuple[LiveRange, ...] = ()
+    reuses: tuple[tuple[str, str], ...] = ()
     arguments: tuple[InductorArgument, ...] = ()
     outputs: tuple[InductorOutput, ...] = ()
     kernels: tuple[Kernel, ...] = ()

@@ -25,6 +25,7 @@ def ir_facts(graph: IrGraph) -> InductorOnly:
         extern_calls=_counted(leaf.kernel for leaf in leaves if leaf.kernel is not None),
         nop_nodes=tuple(leaf.name for leaf in leaves if leaf.is_nop),
         weak_dependencies=tuple(weak),
+        mutations=tuple((buffer.name, name) for buffer in buffers for name in buffer.mutations),
         mutation_buffers=sum(bool(buffer.mutations) for buffer in buffers),
         alias_lists=sum(bool(buffer.aliases) for buffer in buffers),
         can_inplace=sum(user.can_inplace for buffer in buffers for user in buffer.users),

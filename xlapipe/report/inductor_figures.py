@@ -99,6 +99,7 @@ def graph_figures(plan: InductorPlan) -> dict[str, Any]:
             }
             for alias in plan.aliases
         ],
+        "reuses": [{"value": new, "in_place_of": old} for new, old in plan.reuses],
         "kernels": [
             {
                 "position": kernel.position,
@@ -135,6 +136,7 @@ def graph_figures(plan: InductorPlan) -> dict[str, Any]:
         "inductor": {
             **asdict(plan.only),
             "weak_dependencies": [list(pair) for pair in plan.only.weak_dependencies],
+            "mutations": [list(pair) for pair in plan.only.mutations],
         },
     }
 
@@ -168,6 +170,7 @@ def _allocations(plan: InductorPlan) -> list[dict[str, Any]]:
             "held_at_peak": life.held_at_peak,
             "held_at_end": life.held_at_end,
             "line": life.line,
+            "freed_line": life.freed_line,
             "values": [
                 {
                     "name": value.name,
