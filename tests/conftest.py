@@ -11,7 +11,7 @@ from xlapipe.compiling.job import GemmPolicy, Job
 from xlapipe.compiling.pipeline import Made, make_dump
 from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, read_lock
 from xlapipe.registry import find_workload
-from xlapipe.targets.target import target_named
+from xlapipe.targets.catalogue import target_named
 
 # Shapes and types in the models' annotations are checked in every call that a test's own process
 # makes. Compiling children import the models without the checks.

@@ -2,7 +2,7 @@
 
 import jax
 
-from xlapipe.targets.target import catalogue
+from xlapipe.targets.catalogue import catalogue
 
 MIN_COMPUTE_CAPABILITY = (8, 9)
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from xlapipe.dumps.dump import read_file
-from xlapipe.targets.target import target_named
+from xlapipe.targets.catalogue import target_named
 
 HERE = Path(__file__).resolve().parent
 XLAPIPE = [sys.executable, "-m", "xlapipe.cli"]

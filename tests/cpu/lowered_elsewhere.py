@@ -10,7 +10,7 @@ from jax._src import source_info_util
 from xlapipe.lowering.load_workload import load_workload
 from xlapipe.lowering.lower import lower
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.target import target_named
+from xlapipe.targets.catalogue import target_named
 
 source_info_util.register_exclusion(__file__)  # as the child does with its own frames
 here = Path(__file__).resolve().parent

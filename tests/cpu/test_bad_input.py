@@ -10,7 +10,7 @@ import pytest
 
 from xlapipe.cli import main
 from xlapipe.dumps.autotune_lock import AutotuneLock
-from xlapipe.targets.target import target_named
+from xlapipe.targets.catalogue import target_named
 
 HERE = Path(__file__).resolve().parent
 

@@ -9,7 +9,7 @@ from xlapipe.compiling.job import GemmPolicy, Job
 from xlapipe.compiling.pipeline import make_dump
 from xlapipe.dumps.normal_plan import differences
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.target import target_named
+from xlapipe.targets.catalogue import target_named
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = WorkloadReference("decode", "models.qwen3.workloads:qwen3_decode", folder=ROOT)

@@ -14,7 +14,7 @@ from xlapipe.diff import compare_opened
 from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.opened import Opened
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.target import target_named
+from xlapipe.targets.catalogue import target_named
 
 HERE = Path(__file__).resolve().parent
 

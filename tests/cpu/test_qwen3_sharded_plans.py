@@ -8,7 +8,7 @@ from xlapipe.compiling.pipeline import make_dump
 from xlapipe.dumps.dump import Dump
 from xlapipe.expect import Finding, check_all
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.target import target_named
+from xlapipe.targets.catalogue import target_named
 
 HERE = Path(__file__).resolve().parent
 

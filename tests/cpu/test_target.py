@@ -11,17 +11,13 @@ from hypothesis import strategies as st
 from xlapipe.cli import main
 from xlapipe.errors import TargetError
 from xlapipe.platforms.textproto import TextProtoError, parse
-from xlapipe.targets import target as target_module
-from xlapipe.targets.target import (
-    Target,
-    catalogue,
-    target_attached,
-    target_from_file,
-    target_named,
-)
+from xlapipe.targets import catalogue as catalogue_module
+from xlapipe.targets.catalogue import catalogue, target_named
+from xlapipe.targets.target import Target
+from xlapipe.targets.target_config import target_attached, target_from_file
 
 HERE = Path(__file__).resolve().parent
-DEVICE_CONFIG = Path(target_module.__file__).parent / "h200_device.txtpb"
+DEVICE_CONFIG = Path(catalogue_module.__file__).parent / "h200_device.txtpb"
 SUPPORTED = [row.name for row in catalogue() if row.unsupported is None]
 UNSUPPORTED = [row.name for row in catalogue() if row.unsupported is not None]
 

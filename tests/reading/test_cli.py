@@ -16,7 +16,7 @@ from xlapipe.errors import XlapipeError
 from xlapipe.registry import WorkloadReference
 from xlapipe.report.dump_row import dump_row
 from xlapipe.report.text_table import aligned_rows
-from xlapipe.targets.target import target_named
+from xlapipe.targets.catalogue import target_named
 from xlapipe.targets.topology import Topology
 
 LONG_NAME = "package.module_with_a_long_name:workload(layers=28)"

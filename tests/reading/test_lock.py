@@ -14,7 +14,7 @@ from xlapipe.dumps.autotune_lock import (
     target_name,
 )
 from xlapipe.errors import TargetError
-from xlapipe.targets.target import target_named
+from xlapipe.targets.catalogue import target_named
 
 LOCK = AutotuneLock(
     workload="step",

@@ -13,7 +13,7 @@ def add(commands: Commands) -> None:
 
 
 def _targets(options: argparse.Namespace) -> int:
-    from xlapipe.targets.target import catalogue
+    from xlapipe.targets.catalogue import catalogue
 
     gpus = catalogue()
     if options.json:

@@ -24,7 +24,7 @@ from xlapipe.platforms.dump_files import DumpFile, Part
 from xlapipe.read import read_path
 from xlapipe.read.hlo_proto import HloProto
 from xlapipe.read.proto_reader import read_module
-from xlapipe.targets.target import target_attached
+from xlapipe.targets.target_config import target_attached
 
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 

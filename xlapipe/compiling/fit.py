@@ -21,7 +21,7 @@ from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.errors import ParameterError, XlapipeError
 from xlapipe.plan import Plan
 from xlapipe.read import read_path
-from xlapipe.targets.target import target_attached
+from xlapipe.targets.target_config import target_attached
 
 # HloRematerialization names what it computes a second time after the first, `fusion.3.remat2`.
 _REMATERIALISED = re.compile(r"\.remat(?![a-z])")

@@ -20,7 +20,7 @@ from pathlib import Path
 from xlapipe.environment.doctor import OLDEST_JAX, OLDEST_MODEL_PACKAGES, OLDEST_PACKAGES
 from xlapipe.environment.machine import Machine
 from xlapipe.errors import XlapipeError
-from xlapipe.targets.target import CUDA_MAJOR
+from xlapipe.targets.catalogue import CUDA_MAJOR
 
 _VERSION = re.compile(r"\d+(\.\d+){1,3}")
 # The first version of jax that needs Python 3.12.

@@ -10,7 +10,8 @@ from xlapipe.compiling.job import GemmPolicy, Job, XlaOption
 from xlapipe.dumps.autotune_lock import LOCK, raw_lock, read_lock
 from xlapipe.errors import XlapipeError
 from xlapipe.registry import WorkloadReference, find_workload
-from xlapipe.targets.target import target_from_file, target_named
+from xlapipe.targets.catalogue import target_named
+from xlapipe.targets.target_config import target_from_file
 from xlapipe.targets.topology import Topology
 
 ATTACHED = "attached"

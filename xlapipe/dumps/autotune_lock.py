@@ -12,7 +12,8 @@ from typing import Any
 
 from xlapipe.errors import TargetError, XlapipeError
 from xlapipe.platforms.textproto import TextProtoError, parse
-from xlapipe.targets.target import Target, catalogue
+from xlapipe.targets.catalogue import catalogue
+from xlapipe.targets.target import Target
 from xlapipe.targets.topology import Topology
 
 LOCK = "autotune_lock.json"

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xlapipe.environment.machine import Gpu, Machine
-from xlapipe.targets.target import CUDA_MAJOR, OLDEST_COMPUTE_CAPABILITY
+from xlapipe.targets.catalogue import CUDA_MAJOR
+from xlapipe.targets.target import OLDEST_COMPUTE_CAPABILITY
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAX = "0.10.2"

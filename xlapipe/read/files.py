@@ -14,7 +14,7 @@ from xlapipe.errors import DumpError
 from xlapipe.platforms.dump_files import DUMP_STEM, OPTIMIZED_SUFFIXES, Part
 from xlapipe.read.fixes import GIVE_DUMP
 
-# In a Dump the suffixes of buffer files stand alone, without a stem and its hyphen.
+# In a Dump, the names of buffer files are suffixes without a stem and its hyphen.
 _OPTIMIZED = {
     part: re.compile(
         rf"(?P<stem>.*?)-?{re.escape(suffix[1:])}"

@@ -15,7 +15,7 @@ from typing import Any
 from xlapipe.dumps.atomic_write import write_files
 from xlapipe.environment.machine import Machine
 from xlapipe.errors import TargetError
-from xlapipe.targets.target import target_attached
+from xlapipe.targets.target_config import target_attached
 
 _CHILD_PROGRAM = """
 import json, sys

@@ -13,7 +13,7 @@ from xlapipe.dumps.dump import read_file
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.environment.doctor import missing_to_communicate
 from xlapipe.errors import DumpError, TargetError
-from xlapipe.targets.target import target_attached
+from xlapipe.targets.target_config import target_attached
 from xlapipe.targets.topology import Topology
 
 _SAME_VERSION = ("jaxlib", "jax-cuda13-plugin")

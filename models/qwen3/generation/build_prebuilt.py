@@ -21,7 +21,7 @@ from xlapipe.environment.machine import Machine
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Finding, check_all
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.target import target_named
+from xlapipe.targets.catalogue import target_named
 
 _WORKLOADS = "models.qwen3.workloads"
 # The folder that contains the package `models`.

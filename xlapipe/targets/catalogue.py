@@ -1,0 +1,145 @@
+"""The GPUs of the catalogue (`catalogue.toml`), for which nothing has to be attached."""
+
+import tomllib
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+
+from xlapipe.errors import TargetError
+from xlapipe.targets.target import Target
+
+# The major version of the CUDA wheels that are compiled with. Without it XLA assumes a very old
+# runtime and skips rewrites, e.g. those for float8.
+CUDA_MAJOR = 13
+# In the order in which GpuDeviceInfoProto's text, also that of a device, has them.
+_DEVICE_INFO_FIELDS = (
+    "threads_per_block_limit",
+    "threads_per_warp",
+    "shared_memory_per_block",
+    "shared_memory_per_core",
+    "threads_per_core_limit",
+    "core_count",
+    "fpus_per_core",
+    "block_dim_limit_x",
+    "block_dim_limit_y",
+    "block_dim_limit_z",
+    "memory_bandwidth",
+    "l2_cache_size",
+    "clock_rate_ghz",
+    "device_memory_size",
+    "shared_memory_per_block_optin",
+    "registers_per_core_limit",
+    "registers_per_block_limit",
+    "thread_dim_limit_x",
+    "thread_dim_limit_y",
+    "thread_dim_limit_z",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueRow:
+    """A GPU of the catalogue, in the units of GpuDeviceInfoProto: bytes, bytes per second, GHz.
+
+    Attributes:
+      feature_extension: of the compute capability; None if the source of the row has none.
+      unsupported: why XLA cannot compile for it; None if it can.
+    """
+
+    name: str
+    description: str
+    compute_capability: str
+    dnn_version: str
+    threads_per_block_limit: int
+    threads_per_warp: int
+    threads_per_core_limit: int
+    thread_dim_limit_x: int
+    thread_dim_limit_y: int
+    thread_dim_limit_z: int
+    block_dim_limit_x: int
+    block_dim_limit_y: int
+    block_dim_limit_z: int
+    core_count: int
+    fpus_per_core: int
+    shared_memory_per_block: int
+    shared_memory_per_block_optin: int
+    shared_memory_per_core: int
+    registers_per_block_limit: int
+    registers_per_core_limit: int
+    l2_cache_size: int
+    device_memory_size: int
+    memory_bandwidth: int
+    clock_rate_ghz: float
+    feature_extension: str | None = None
+    unsupported: str | None = None
+
+    def target(self) -> Target:
+        """The row as a Target.
+
+        Raises:
+          TargetError: XLA cannot compile for this GPU.
+        """
+        if self.unsupported is not None:
+            raise TargetError(
+                f"target {self.name} ({self.description}): expected a supported GPU, found that "
+                f"{self.unsupported}; fix: use one of {', '.join(_supported_names())}"
+            )
+        return Target(
+            name=self.name,
+            description=self.description,
+            config_text=_render(self),
+            compute_capability=self.compute_capability,
+            device_memory_bytes=self.device_memory_size,
+            source="catalogue",
+        )
+
+
+@cache
+def catalogue() -> tuple[CatalogueRow, ...]:
+    """Every GPU of the catalogue, unsupported ones last."""
+    text = (files("xlapipe") / "targets" / "catalogue.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(text)
+    defaults = tables.pop("defaults")
+    return tuple(CatalogueRow(name=name, **defaults | row) for name, row in tables.items())
+
+
+def target_named(name: str) -> Target:
+    """The target with this name in the catalogue.
+
+    Raises:
+      TargetError: the catalogue has no such name, or the GPU is not supported.
+    """
+    rows = {row.name: row for row in catalogue()}
+    if name in rows:
+        return rows[name].target()
+    normalized = name.lower().replace("-", "_")
+    similar = [known for known in rows if known.startswith(normalized) and normalized]
+    similar = similar or get_close_matches(normalized, _supported_names(), n=3, cutoff=0.5)
+    hint = f"use {' or '.join(similar)}" if similar else f"use one of {', '.join(rows)}"
+    raise TargetError(
+        f"unknown target {name!r}: expected a name that `xlapipe targets` lists; "
+        f"fix: {hint}, or pass another GPU's configuration with --target-config FILE"
+    )
+
+
+def _supported_names() -> list[str]:
+    return [row.name for row in catalogue() if row.unsupported is None]
+
+
+def _render(row: CatalogueRow) -> str:
+    """The smallest GpuTargetConfigProto that every supported jaxlib accepts."""
+    values = {field.name: getattr(row, field.name) for field in fields(row)}
+    major, minor = row.compute_capability.split(".")
+    dnn_major, dnn_minor, dnn_patch = row.dnn_version.split(".")
+    extension = f" feature_extension: {row.feature_extension}" if row.feature_extension else ""
+    lines = [
+        "gpu_device_info {",
+        *(f"  {name}: {values[name]}" for name in _DEVICE_INFO_FIELDS),
+        f"  cuda_compute_capability {{ major: {major} minor: {minor}{extension} }}",
+        "}",
+        'platform_name: "CUDA"',
+        f"dnn_version_info {{ major: {dnn_major} minor: {dnn_minor} patch: {dnn_patch} }}",
+        f"runtime_version {{ major: {CUDA_MAJOR} }}",
+        f'device_description_str: "{row.description}"',
+    ]
+    return "\n".join(lines) + "\n"
