@@ -1,6 +1,6 @@
-"""What differs between vendors of accelerators, as data: one module per vendor.
+"""The differences between vendors of accelerators, as data: one module per vendor.
 
-Everything else in xlapipe asks a `Platform`. To add a vendor, write one module here that defines
+The other packages only use `Platform`. To add a vendor, write one module here that defines
 a `Platform`, and list it in `PLATFORMS`. Nothing in this package imports jax.
 """
 

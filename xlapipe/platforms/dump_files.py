@@ -1,8 +1,8 @@
-"""The files of a dump: what XLA calls them, by version, and what they are called in a Dump.
+"""The files of a dump: their names in XLA's output, by version, and their names in a Dump.
 
 XLA names a file `module_0001.jit_step.` and then, for what it writes after optimisation,
-`sm_9.0a_gpu_after_optimizations` with one of the suffixes below. Only this table lists the names:
-capture copies by it, the reader recognises files by it, a report takes its headings from it.
+`sm_9.0a_gpu_after_optimizations` with one of the suffixes below. This is the only list of the
+names: capture, the reader and reports use it.
 
 To add a file: add a row, and, if the reader needs it, a field of `xlapipe.read.files.DumpFiles`.
 """
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Part(StrEnum):
-    """What a file holds."""
+    """The part of a dump that a file contains."""
 
     BEFORE = "before"
     BEFORE_PROTO = "before_proto"
@@ -30,7 +30,7 @@ class DumpFile:
     """One file that XLA writes for a module.
 
     Attributes:
-      part: what it holds.
+      part: the part of the dump that it contains.
       name: its name in a Dump; None if a Dump does not keep it.
       endings: the ends of the name that XLA gives it, newest jaxlib first.
       required: False if some supported jaxlib does not write it.
@@ -45,8 +45,8 @@ class DumpFile:
     read_into_plan: bool = True
 
 
-# Suffixes after the stem `…after_optimizations`. Up to jaxlib 0.9 the buffer assignment holds the
-# values and live ranges, so that VALUES and LIVE_RANGE are absent from older dumps.
+# Suffixes after the stem `…after_optimizations`. Up to jaxlib 0.9 the buffer assignment contains
+# the values and live ranges, so VALUES and LIVE_RANGE are absent from older dumps.
 OPTIMIZED_SUFFIXES = {
     Part.PROTO: ".hlo.pb",
     Part.HLO: ".txt",
@@ -73,6 +73,7 @@ def optimized_file(part: Part, stem: str) -> DumpFile:
     """A file that XLA writes after optimisation.
 
     Args:
+      part: the part of the dump that it contains.
       stem: the end of XLA's stem on this platform, `gpu_after_optimizations` for NVIDIA.
     """
     suffix = OPTIMIZED_SUFFIXES[part]

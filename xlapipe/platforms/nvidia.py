@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: what XLA calls things there."""
+"""NVIDIA GPUs: the names, files and options that XLA uses for them."""
 
 import re
 from collections.abc import Mapping
@@ -84,9 +84,9 @@ NVIDIA = Platform(
         ("__cublas", "cublaslt"),
     ),
     kernel_names={
-        # Quotes within the kernel's own text are escaped otherwise.
+        # Quotes inside the kernel's own text are escaped, so they do not match.
         TRITON_CALL: re.compile(r'\bname = "([^"]*)"'),
-        # The kernel's module is bytecode; its name ends so.
+        # The kernel's module is bytecode; its name ends in `_mosaic_gpu`.
         MOSAIC_CALL: re.compile(r"\\00(?!stable_mosaic_gpu)(\w+)_mosaic_gpu\b"),
     },
     topology_arguments=_topology_arguments,

@@ -22,7 +22,7 @@ class DeviceFigures:
 
     Attributes:
       device_kind: e.g. `NVIDIA H200`.
-      core_count: streaming multiprocessors of a GPU.
+      core_count: number of streaming multiprocessors of a GPU.
       platform: as `jax.default_backend()` gives it (`gpu`, `tpu`), not the platform's name.
       platform_version: as a client of the platform gives it.
       compute_capability: of a GPU, e.g. `9.0`.
@@ -41,9 +41,9 @@ class Platform:
 
     Attributes:
       name: in jax's `lowering_platforms` and `get_topology_desc(platform=...)`.
-      vendor: for messages.
-      recorded_packages: distributions whose versions a manifest records beside jax's.
-      compiler_packages: all distributions that decide about a plan; part of a cache key.
+      vendor: the vendor's name, for messages.
+      recorded_packages: distributions whose versions a manifest records in addition to jax's.
+      compiler_packages: all distributions that affect a plan; part of a cache key.
       dump_files: every file that XLA dumps for a module, in the order of the stages.
       gemm_policies: XLA options that make each GEMM policy.
       gemm_calls: backend of a matrix product by its custom call target, the first prefix that
@@ -55,7 +55,7 @@ class Platform:
       default_memory_space: the name of all other colors.
       callback_calls: prefixes of the custom call targets that call back into the host's Python.
       load_autotune_flag, dump_autotune_flag: XLA flags that read and write autotune results;
-        None where the platform has no autotuning.
+        None if the platform has no autotuning.
       complete_autotune_option: XLA option that makes a compile fail if a result is missing.
       topology_arguments, device_figures: from the target's config text.
       thunk_holders: thunk kinds that are always followed by thunks nested in them.
@@ -81,7 +81,7 @@ class Platform:
     thunk_holders: frozenset[str] = field(default_factory=frozenset)
 
     def dump_file(self, part: Part) -> DumpFile:
-        """The file that holds `part`.
+        """The file that contains `part`.
 
         Raises:
           KeyError: the platform has no such file.
