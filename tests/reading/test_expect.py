@@ -1,10 +1,11 @@
 """Each expectation holds on a good plan, and fails on a broken one, reporting where."""
 
-from dataclasses import replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 import pytest
 
+from xlapipe import expect
 from xlapipe.errors import DumpError
 from xlapipe.expect import (
     Aliased,
@@ -12,6 +13,7 @@ from xlapipe.expect import (
     AllocationsAre,
     BeyondAtMost,
     Expectation,
+    Finding,
     FusionCount,
     GemmCount,
     Matmul,
@@ -283,6 +285,31 @@ def test_json_round_trip(expectation: Expectation) -> None:
     data = expectation_to_json(expectation)
     assert data is not None
     assert expectation_from_json(data, where="manifest.json") == expectation
+
+
+EXPECTATIONS = [
+    cls
+    for cls in vars(expect).values()
+    if isinstance(cls, type) and issubclass(cls, Expectation) and cls is not Expectation
+]
+
+
+@pytest.mark.parametrize("cls", EXPECTATIONS, ids=lambda cls: cls.__name__)
+def test_every_expectation_of_xlapipe_can_be_recorded(cls: type[Expectation]) -> None:
+    required = [field.name for field in fields(cls) if field.default is MISSING]
+    expectation = cls(**dict.fromkeys(required, 1))
+    data = expectation_to_json(expectation)
+    assert data is not None
+    assert expectation_from_json(data, where="manifest.json") == expectation
+
+
+def test_an_expectation_of_a_user_is_not_recorded() -> None:
+    @dataclass(frozen=True)
+    class Aliased(Expectation):
+        def check(self, program: Program) -> Finding:
+            return self.finding("checked")
+
+    assert expectation_to_json(Aliased()) is None
 
 
 @pytest.mark.parametrize(

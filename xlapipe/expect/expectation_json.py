@@ -2,52 +2,34 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from inspect import isabstract
 from typing import Any
 
 from xlapipe.errors import DumpError
-from xlapipe.expect import (
-    collectives,
-    copies,
-    donation,
-    gathered,
-    gemms,
-    kernels,
-    loops,
-    memory,
-    reads,
-    requested_collectives,
-    values,
-)
 from xlapipe.expect.expectation import Expectation
+from xlapipe.expect.gemms import Matmul
 
-_MODULES = (
-    collectives,
-    copies,
-    donation,
-    gathered,
-    gemms,
-    kernels,
-    loops,
-    memory,
-    reads,
-    requested_collectives,
-    values,
-)
-_CLASSES: Mapping[str, type[Any]] = {
-    **{
-        cls.__name__: cls
-        for module in _MODULES
-        for cls in vars(module).values()
-        if isinstance(cls, type) and issubclass(cls, Expectation) and not isabstract(cls)
-    },
-    "Matmul": gemms.Matmul,
-}
+
+@cache
+def _classes() -> Mapping[str, type[Any]]:
+    """The classes that can be recorded, by name: all of this package, none of its users.
+
+    Importing any module of this package imports all of its expectations, so none is missing here.
+    """
+    classes: dict[str, type[Any]] = {Matmul.__name__: Matmul}
+    pending: list[type[Any]] = [Expectation]
+    while pending:
+        for cls in pending.pop().__subclasses__():
+            pending.append(cls)
+            if cls.__module__.startswith(f"{__package__}.") and not isabstract(cls):
+                classes[cls.__name__] = cls
+    return classes
 
 
 def expectation_to_json(expectation: Expectation) -> dict[str, Any] | None:
     """`expectation` as plain data; None for a class that xlapipe does not define."""
-    if _CLASSES.get(type(expectation).__name__) is not type(expectation):
+    if _classes().get(type(expectation).__name__) is not type(expectation):
         return None
     return dict(_encode(expectation))
 
@@ -68,7 +50,7 @@ def expectation_from_json(data: Any, *, where: str) -> Expectation:
 
 
 def _encode(value: Any) -> Any:
-    if type(value) in _CLASSES.values():
+    if type(value) in _classes().values():
         stated = {
             item.name: _encode(getattr(value, item.name))
             for item in fields(value)
@@ -87,10 +69,10 @@ def _decode(data: Any, where: str) -> Any:
         return data
     arguments = {str(key): _decode(value, where) for key, value in data.items()}
     kind = arguments.pop("expect", None)
-    cls = _CLASSES.get(kind) if isinstance(kind, str) else None
+    cls = _classes().get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise DumpError(
-            f"{where}: expected an expectation of kind {', '.join(sorted(_CLASSES))}, found "
+            f"{where}: expected an expectation of kind {', '.join(sorted(_classes()))}, found "
             f"{kind!r}; fix: read the dump with the version of xlapipe that wrote it"
         )
     try:
