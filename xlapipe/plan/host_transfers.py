@@ -1,4 +1,4 @@
-"""Copies between device memory and pinned host memory, as `offload` makes them."""
+"""Copies between device memory and pinned host memory, as offloading causes them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from xlapipe.plan.shapes import array_bytes
 
 @dataclass(frozen=True, slots=True)
 class HostTransfer:
-    """One copy between the two memories.
+    """One copy between device memory and pinned host memory.
 
     Attributes:
-      instruction: that starts it.
+      instruction: the instruction that starts it.
       direction: `to_host` or `to_device`.
-      moved_bytes: of one execution.
-      asynchronous: it runs beside other work, between a start and a done.
+      moved_bytes: bytes per execution.
+      asynchronous: whether other work may run between its start and its done.
     """
 
     instruction: str
@@ -58,7 +58,7 @@ def _transfers(
             yield HostTransfer(
                 instruction.name,
                 "to_host" if to_host else "to_device",
-                # A slice moves its own bytes, not those of the buffer that it is a slice of.
+                # A slice moves only its own bytes, not those of the whole buffer.
                 min(sum(array_bytes(shape)) for shape in shapes),
                 instruction.opcode.endswith("-start"),
                 instruction.op_name,
@@ -69,7 +69,7 @@ def _transfers(
 def _moves_in(
     module: HloModule, computation: Computation, instruction: Instruction
 ) -> Iterator[tuple[Computation, Instruction]]:
-    """The instruction itself, or those that it runs as a fusion or asynchronously."""
+    """The instruction itself, or the instructions that it runs as a fusion or asynchronously."""
     if instruction.opcode not in ("fusion", "async-start"):
         yield computation, instruction
         return

@@ -1,7 +1,7 @@
-"""Memory spaces: which memory an allocation is in, by XLA's color, and the bytes in each.
+"""Memory spaces: the memory of an allocation, from XLA's color, and the bytes in each.
 
 XLA numbers memory spaces per platform and prints the number as `color N` of an allocation and as
-`S(N)` in a layout. 5 is pinned host memory on every platform that was tried.
+`S(N)` in a layout. 5 is pinned host memory on every platform so far.
 """
 
 import re
@@ -45,6 +45,6 @@ def space_of(color: int, platform: Platform) -> MemorySpace:
 
 
 def color_in_shape(shape: str) -> int:
-    """The memory space number in a shape with layout, `f32[8]{0:S(5)}`; 0 if it names none."""
+    """The memory space number in a shape with layout, e.g. 5 in `f32[8]{0:S(5)}`; 0 if none."""
     match = _SPACE.search(shape)
     return int(match[1]) if match else 0

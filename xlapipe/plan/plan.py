@@ -34,7 +34,7 @@ class Plan:
     Attributes:
       total_bytes_used: the total that XLA printed; `verify` checks the allocations against it.
       header_aliases: input_output_alias of the module header; None without a header.
-      platform: jax's name of the platform it was compiled for; decides what memory spaces mean.
+      platform: jax's name of the platform; it determines the meaning of memory space numbers.
       buffer_donors: (parameter number, shape index) of donated parameters without an alias.
     """
 
