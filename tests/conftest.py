@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from jaxtyping import install_import_hook
 
-from xlapipe.compiling.job import GemmPolicy, Job
-from xlapipe.compiling.pipeline import Made, make_dump
+from xlapipe.compiling.gemm_policy import GemmPolicy
+from xlapipe.compiling.job import Job
+from xlapipe.compiling.pipeline import WrittenDump, make_dump
 from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, read_lock
 from xlapipe.registry import find_workload
 from xlapipe.targets.catalogue import target_named
@@ -25,7 +26,7 @@ GOLDEN_JAXLIB = "0.11.2"
 # No golden of theirs was written on a device: tuning qwen3-train takes eight GPUs.
 NEVER_TUNED = frozenset({"qwen3-train"})
 
-Compile = Callable[[str, str], Made]
+Compile = Callable[[str, str], WrittenDump]
 
 
 @pytest.fixture(scope="session")
@@ -60,9 +61,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory, goldens: Path) -> Compile
     The policy `tuned` is `auto` with the autotune lock that lies beside the device's golden.
     """
     out = tmp_path_factory.mktemp("dumps")
-    made: dict[tuple[str, str], Made] = {}
+    made: dict[tuple[str, str], WrittenDump] = {}
 
-    def compile_once(workload: str, policy: str) -> Made:
+    def compile_once(workload: str, policy: str) -> WrittenDump:
         key = (workload, policy)
         if key not in made:
             reference = find_workload(workload)

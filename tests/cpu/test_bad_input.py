@@ -46,7 +46,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         (["dump", "qwen3-step", "--target-config", "nowhere.txtpb"], ["nowhere.txtpb"]),
         (["dump", "qwen3-step", "--timeout", "-1"], ["--timeout", "above 0"]),
         (["dump"], ["no workload given", "xlapipe list"]),
-        (["dump", "qwen3-step", "--target", "h200", "--target-config", "x"], ["two targets"]),
+        (["dump", "qwen3-step", "--target", "h200", "--target-config", "x"], ["both given"]),
         (["show", "nowhere"], ["nowhere"]),
         (["check", "nowhere-at-all"], ["unknown workload"]),
     ],
@@ -174,7 +174,7 @@ def test_a_missing_lock_is_reported(tmp_path: Path, capsys: pytest.CaptureFixtur
     ("options", "expected"),
     [
         (["--tune"], "--target attached"),
-        (["--tune", "--target", "attached", "--autotune-lock", "x"], "give one of them"),
+        (["--tune", "--target", "attached", "--autotune-lock", "x"], "fix: leave one out"),
         (["--autotune-lock", "nowhere.json"], "cannot be read"),
         (
             ["--autotune-lock", "{golden}", "--target", "b200"],

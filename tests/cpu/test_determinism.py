@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from xlapipe.compiling.job import GemmPolicy, Job
+from xlapipe.compiling.gemm_policy import GemmPolicy
+from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import make_dump
 from xlapipe.dumps.normal_plan import differences
 from xlapipe.registry import WorkloadReference

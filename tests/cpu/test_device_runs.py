@@ -1,4 +1,4 @@
-"""What an H200 showed (tests/gpu/h200_runs.json), held against the goldens that CI makes again."""
+"""The record of runs on an H200 (tests/gpu/h200_runs.json) against the goldens."""
 
 import json
 from pathlib import Path
@@ -13,12 +13,16 @@ from xlapipe.registry import registered_workloads
 RECORD: Any = json.loads(
     (Path(__file__).parent.parent / "gpu" / "h200_runs.json").read_text(encoding="utf-8")
 )
-# Of several devices: test_many_device_runs.py.
-ELSEWHERE = {"fsdp-mlp", "fsdp-mlp-reference"}
-NAMES = [each.name for each in registered_workloads() if each.name not in NEVER_TUNED | ELSEWHERE]
+# Tested in test_many_device_runs.py.
+SEVERAL_DEVICES = {"fsdp-mlp", "fsdp-mlp-reference"}
+NAMES = [
+    workload.name
+    for workload in registered_workloads()
+    if workload.name not in NEVER_TUNED | SEVERAL_DEVICES
+]
 
 
-def test_every_workload_was_run_and_the_record_says_where() -> None:
+def test_the_record_states_device_versions_command_and_every_workload() -> None:
     assert set(NAMES) <= set(RECORD["workloads"])
     assert RECORD["device"] == "NVIDIA H200"
     assert RECORD["driver"]
@@ -33,14 +37,14 @@ def test_the_device_measured_what_the_golden_plans(name: str, goldens: Path) -> 
     plan = open_dump(goldens / name / f"h200-auto-tuned-jax{jaxlib}").plan
     memory = run["memory"]
     assert memory["planned_bytes"] == plan.totals.total_allocation_bytes
-    # What the allocator adds is measured too, and must not be where a wrong plan hides.
-    beyond = ("unexplained_bytes", "input_chunk_bytes", "output_chunk_bytes", "executable_bytes")
-    assert sum(abs(memory[item]) for item in beyond) <= 0.01 * memory["measured_bytes"]
+    # Bytes that the allocator adds must be few, so that they cannot hide a wrong plan.
+    added = ("unexplained_bytes", "input_chunk_bytes", "output_chunk_bytes", "executable_bytes")
+    assert sum(abs(memory[item]) for item in added) <= 0.01 * memory["measured_bytes"]
     assert run["thunks"] == len(plan.thunks or ())
 
 
 @pytest.mark.parametrize("name", sorted(RECORD["workloads"]))
-def test_an_executable_built_without_a_gpu_computes_the_same(name: str) -> None:
+def test_an_executable_built_without_a_gpu_gives_the_same_outputs(name: str) -> None:
     run = RECORD["workloads"][name]
     assert run["outputs_bit_identical"] is True
     assert run["plan_identical"] is True

@@ -1,4 +1,4 @@
-"""`xlapipe fit`: compiles of several sizes against the device's memory."""
+"""`xlapipe fit`: compiles several sizes and compares each plan with the device's memory."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
 
 HERE = Path(__file__).resolve().parent
-H200_BYTES = 151_397_597_184
+H200_MEMORY_BYTES = 151_397_597_184
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -26,30 +26,30 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.fixture(scope="module")
-def answer() -> "subprocess.CompletedProcess[str]":
-    """A size that fits, one that does not, one that is refused, and one that crashes."""
+def sweep() -> "subprocess.CompletedProcess[str]":
+    """A size that fits, one that does not, one that fails to lower, and one that crashes."""
     return run("sized_step:sized", "--vary", "rows=128,1000000000,3,-1", "--jobs", "2", "--json")
 
 
 @pytest.fixture(scope="module")
-def rows(answer: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(answer.stdout)["rows"]
-    return found
+def rows(sweep: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
+    figures: list[dict[str, Any]] = json.loads(sweep.stdout)["rows"]
+    return figures
 
 
-def test_bytes_are_those_of_the_plan(rows: list[dict[str, Any]]) -> None:
+def test_bytes_are_the_plans_totals(rows: list[dict[str, Any]]) -> None:
     small, large, *_ = rows
     for row, count in ((small, 128), (large, 10**9)):
         assert row["argument_bytes"] == count * 256 * 2
         assert row["output_bytes"] == count * 4
         assert row["total_bytes"] == sum(row[f"{n}_bytes"] for n in ("argument", "output", "temp"))
-        assert row["device_memory_bytes"] == H200_BYTES
-        assert row["usable_bytes"] == int(H200_BYTES * 0.75)
+        assert row["device_memory_bytes"] == H200_MEMORY_BYTES
+        assert row["usable_bytes"] == int(H200_MEMORY_BYTES * 0.75)
         assert row["headroom_bytes"] == row["usable_bytes"] - row["total_bytes"]
     assert (small["fits"], large["fits"]) == (True, False)
 
 
-def test_time_is_told_by_stage(rows: list[dict[str, Any]]) -> None:
+def test_time_is_reported_by_stage(rows: list[dict[str, Any]]) -> None:
     for row in rows[:2]:
         seconds = row["seconds"]
         stages = [seconds[name] for name in ("load", "lower", "compile", "read")]
@@ -58,35 +58,35 @@ def test_time_is_told_by_stage(rows: list[dict[str, Any]]) -> None:
 
 
 def test_failures_are_reported_and_the_rest_is_kept(
-    answer: "subprocess.CompletedProcess[str]", rows: list[dict[str, Any]]
+    sweep: "subprocess.CompletedProcess[str]", rows: list[dict[str, Any]]
 ) -> None:
-    assert answer.returncode == 2
+    assert sweep.returncode == 2
     assert [row["fits"] for row in rows] == [True, False, None, None]
     assert "rows=3: expected an even number" in rows[2]["error"]
     assert "SIGABRT" in rows[3]["error"]
-    assert answer.stderr.count("xlapipe: error: ") == 2
-    assert json.loads(answer.stdout)["largest"] == [
+    assert sweep.stderr.count("xlapipe: error: ") == 2
+    assert json.loads(sweep.stdout)["largest"] == [
         {"others": {}, "values": {"rows": 128}, "some_failed": True}
     ]
 
 
-def test_a_kept_dump_is_of_the_plan_that_is_compiled_without_one(
+def test_a_compile_with_a_whole_dump_has_the_same_totals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without texts and optimised kernels no allocation moves. Nothing fits: exit code 1."""
+    """Texts and kernel optimisation change no allocation. Nothing fits, so the exit code is 1."""
     monkeypatch.chdir(HERE)
     arguments = ["small_step:small_step", "--memory-fraction", "1e-9", "--json"]
-    answers = []
-    for more in ([], ["--out", str(tmp_path)]):
-        assert main(["fit", *arguments, *more]) == 1
+    rows = []
+    for out in ([], ["--out", str(tmp_path)]):
+        assert main(["fit", *arguments, *out]) == 1
         (row,) = json.loads(capsys.readouterr().out)["rows"]
-        answers.append({name: row[name] for name in row if name != "seconds"})
-    assert answers[0] == answers[1]
+        rows.append({name: row[name] for name in row if name != "seconds"})
+    assert rows[0] == rows[1]
     (manifest,) = tmp_path.glob("small-step/*/manifest.json")
     totals = open_dump(manifest.parent).plan.totals
-    assert answers[0]["temp_bytes"] == totals.temp_bytes
+    assert rows[0]["temp_bytes"] == totals.temp_bytes
     device_bytes = totals.total_allocation_bytes - totals.thread_local_bytes
-    assert answers[0]["total_bytes"] == device_bytes
+    assert rows[0]["total_bytes"] == device_bytes
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_a_kept_dump_is_of_the_plan_that_is_compiled_without_one(
         (["qwen3-decode", "--vary", "bath=1,2"], ["no parameter 'bath'", "layers, batch, cache"]),
     ],
 )
-def test_bad_input_is_one_error(
+def test_invalid_input_is_one_error(
     arguments: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fit", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert said.count("xlapipe: error: ") == 1
-    assert "Traceback" not in said
+    message = capsys.readouterr().err
+    assert message.count("xlapipe: error: ") == 1
+    assert "Traceback" not in message
     for part in expected:
-        assert part in said
+        assert part in message

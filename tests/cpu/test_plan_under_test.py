@@ -245,7 +245,7 @@ def call_with(args: tuple[Any, ...], **fields: Any) -> Any:
         (call_with((jnp.sin, X), target="h20"), "unknown target 'h20'"),
         (call_with((jnp.sin, X), target="nowhere.txtpb"), "cannot be read"),
         (call_with((jnp.sin, X), target="attached"), "target capture"),
-        (call_with((jnp.sin, X), gemm="fast"), "auto, cublas or triton"),
+        (call_with((jnp.sin, X), gemm="fast"), "expected one of auto, cublas, triton"),
         (call_with((jnp.sin, X), timeout=-1), "above 0"),
         (call_with((jnp.sin, X), autotune_lock="nowhere.json"), "cannot be read"),
         (call_with((jnp.sin, "text")), "functools.partial"),

@@ -1,4 +1,4 @@
-"""Programs of other kinds than the models': sharded over two GPUs, with a Pallas kernel."""
+"""Programs unlike the models: one sharded over two GPUs, one with a Pallas kernel."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from xlapipe.dumps.dump import open_dump
 def dump(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Any:
-    """Compiles a program of broken.py for GPUs that are not here."""
+    """Compiles a program of broken.py."""
 
     def compile_one(name: str) -> Any:
         monkeypatch.chdir(Path(__file__).parent)
@@ -26,20 +26,20 @@ def dump(
 
 
 def test_two_devices(dump: Any) -> None:
-    found = dump("sharded")
+    sharded = dump("sharded")
     # Half of bf16[64, 1024] on each device, and an all-reduce of the sum.
-    assert found.plan.totals.parameter_bytes == 64 * 1024 * 2 // 2
-    assert [leaf.size_bytes for leaf in found.manifest.arguments] == [64 * 1024 * 2 // 2]
-    opcodes = {instruction.opcode for instruction in found.plan.instructions.values()}
+    assert sharded.plan.totals.parameter_bytes == 64 * 1024 * 2 // 2
+    assert [leaf.size_bytes for leaf in sharded.manifest.arguments] == [64 * 1024 * 2 // 2]
+    opcodes = {instruction.opcode for instruction in sharded.plan.instructions.values()}
     assert opcodes & {"all-reduce", "all-reduce-start"}
-    assert found.manifest.mesh == {"d": 2}
+    assert sharded.manifest.mesh == {"d": 2}
 
 
 def test_a_pallas_kernel(dump: Any) -> None:
-    found = dump("pallas")
-    assert found.plan.totals.total_allocation_bytes == 3 * 512 * 128 * 4
-    calls = [i for i in found.plan.instructions.values() if i.custom_call_target]
-    # Through Triton from jax 0.11 on; 0.10 takes Mosaic GPU where nothing else is asked for.
+    pallas = dump("pallas")
+    assert pallas.plan.totals.total_allocation_bytes == 3 * 512 * 128 * 4
+    calls = [i for i in pallas.plan.instructions.values() if i.custom_call_target]
+    # By default jax compiles the kernel with Mosaic GPU in 0.10, and with Triton from 0.11 on.
     (target,) = (call.custom_call_target for call in calls)
     assert target in ("__gpu$xla.gpu.triton", "mosaic_gpu_v2")
     assert any("pallas" in (call.op_name or "") for call in calls)

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from xlapipe.compiling.job import GemmPolicy, Job
+from xlapipe.compiling.gemm_policy import GemmPolicy
+from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import make_dump
 from xlapipe.dumps.dump import Dump
 from xlapipe.expect import Finding, check_all

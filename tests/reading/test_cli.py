@@ -8,9 +8,8 @@ import pytest
 
 from xlapipe.cli import main
 from xlapipe.cli.dump_table import DumpTable
-from xlapipe.cli.options import GEMM_POLICIES
 from xlapipe.cli.output import named_error, run_command
-from xlapipe.compiling.job import GemmPolicy, Job
+from xlapipe.compiling.job import Job
 from xlapipe.dumps.dump import open_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.registry import WorkloadReference
@@ -24,10 +23,6 @@ LONG_NAME = "package.module_with_a_long_name:workload(layers=28)"
 
 def job(name: str) -> Job:
     return Job(reference=WorkloadReference(name, "m:w"), target=target_named("h200"))
-
-
-def test_gemm_policies_are_those_of_a_compile() -> None:
-    assert [policy.value for policy in GemmPolicy] == list(GEMM_POLICIES)
 
 
 def fail() -> int:

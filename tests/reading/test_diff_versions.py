@@ -46,7 +46,7 @@ def quiet(_: str) -> None:
 
 def test_an_environment_is_made_once_with_the_pins(log: Path, tmp_path: Path) -> None:
     messages: list[str] = []
-    python = python_with_jax("0.10.2", say=messages.append)
+    python = python_with_jax("0.10.2", on_install=messages.append)
     assert python.exists()
     assert python.is_relative_to(tmp_path / "cache" / "xlapipe" / "environments")
     assert [line.split()[0] for line in commands_in(log)] == ["venv", "pip"]
@@ -56,23 +56,23 @@ def test_an_environment_is_made_once_with_the_pins(log: Path, tmp_path: Path) ->
     assert install[install.index("--constraint") + 1].endswith("requirements/jax-0.10.2.txt")
     assert [text.split(" into ")[0] for text in messages] == ["installing jax 0.10.2"]
 
-    assert python_with_jax("0.10.2", say=messages.append) == python
+    assert python_with_jax("0.10.2", on_install=messages.append) == python
     assert len(commands_in(log)) == 2
     assert len(messages) == 1
 
 
 def test_a_version_without_pins_is_installed_without_constraints(log: Path) -> None:
-    python_with_jax("0.10.99", say=quiet)
+    python_with_jax("0.10.99", on_install=quiet)
     assert "--constraint" not in commands_in(log)[1]
     assert "jax==0.10.99" in commands_in(log)[1]
 
 
 def test_an_incomplete_environment_is_made_again(log: Path) -> None:
-    python = python_with_jax("0.10.2", say=quiet)
+    python = python_with_jax("0.10.2", on_install=quiet)
     folder = python.parent.parent
     (folder / ".complete").unlink()
     (folder / "partial").write_text("an interrupted installation")
-    assert python_with_jax("0.10.2", say=quiet) == python
+    assert python_with_jax("0.10.2", on_install=quiet) == python
     assert not (folder / "partial").exists()
     assert (folder / ".complete").is_file()
     assert len(commands_in(log)) == 4
@@ -93,7 +93,7 @@ def test_a_failed_installation_is_one_error_and_leaves_no_stamp(
     assert "fix: check that the package index" in message
     assert not list(tmp_path.rglob(".complete"))
     monkeypatch.setenv("UV_FAILS", "")
-    assert python_with_jax("0.10.99", say=quiet).exists()
+    assert python_with_jax("0.10.99", on_install=quiet).exists()
 
 
 def test_without_uv_pip_installs(
@@ -104,7 +104,7 @@ def test_without_uv_pip_installs(
     monkeypatch.setattr(jax_environments, "_run", lambda command, version: run.append(command))
     # Without a real installation there is no folder for the stamp.
     with pytest.raises(XlapipeError):
-        python_with_jax("0.10.2", say=quiet)
+        python_with_jax("0.10.2", on_install=quiet)
     assert run[0][1:4] == ["-I", "-m", "venv"]
     assert run[1][1:4] == ["-m", "pip", "install"]
     assert commands_in(log) == []
@@ -116,7 +116,7 @@ def test_a_cache_that_cannot_be_written_is_refused(
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(XlapipeError, match=r"file/xlapipe/environments.*fix: set XDG_CACHE_HOME"):
-        python_with_jax("0.10.2", say=quiet)
+        python_with_jax("0.10.2", on_install=quiet)
     assert commands_in(log) == []
 
 
@@ -126,10 +126,10 @@ def test_another_python_on_path_replaces_one_that_is_too_old(
     monkeypatch.setattr(jax_environments.sys, "version_info", (3, 11, 7, "final", 0))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(XlapipeError, match=r"jax 0\.11\.2 needs Python 3\.12 or newer"):
-        python_with_jax("0.11.2", say=quiet)
+        python_with_jax("0.11.2", on_install=quiet)
     newer = tmp_path / "bin" / "python3.12"
     newer.write_text("#!/bin/sh\nexit 0\n")
     newer.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin")
-    python_with_jax("0.11.2", say=quiet)
+    python_with_jax("0.11.2", on_install=quiet)
     assert str(newer) in commands_in(log)[0]

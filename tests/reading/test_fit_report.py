@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from xlapipe.cli.fit_table import fit_figures, fit_lines
-from xlapipe.compiling.fit import Fitted, Row, largest
+from xlapipe.compiling.fit import PlannedMemory, Row, largest
 from xlapipe.compiling.sweep import Axis, Combination, combinations
 from xlapipe.errors import CompileError
 
@@ -15,8 +15,8 @@ AXES = [Axis("batch", (1, 64, 8)), Axis("seq", (2048, 32768))]
 SECONDS = {"load": 1.0, "lower": 0.5, "compile": 7.25, "read": 0.25, "all": 9.0}
 
 
-def fitted(temp: int, *, rematerialised: int = 0) -> Fitted:
-    return Fitted(
+def planned(temp: int, *, rematerialised: int = 0) -> PlannedMemory:
+    return PlannedMemory(
         workload="step",
         topology="8x8",
         argument_bytes=400_000,
@@ -46,18 +46,18 @@ def rows_of(outcomes: dict[tuple[int, int], Any]) -> list[Row]:
 def rows() -> list[Row]:
     return rows_of(
         {
-            (1, 2048): fitted(1_000),
-            (8, 2048): fitted(349_992),
-            (64, 2048): fitted(349_993),
-            (1, 32768): fitted(500_000, rematerialised=3),
-            (8, 32768): fitted(600_000, rematerialised=12),
+            (1, 2048): planned(1_000),
+            (8, 2048): planned(349_992),
+            (64, 2048): planned(349_993),
+            (1, 32768): planned(500_000, rematerialised=3),
+            (8, 32768): planned(600_000, rematerialised=12),
             (64, 32768): CompileError("step: the compiling process was ended by SIGKILL"),
         }
     )
 
 
 def test_a_plan_fits_up_to_the_last_byte() -> None:
-    exact, above = fitted(349_992), fitted(349_993)
+    exact, above = planned(349_992), planned(349_993)
     assert (exact.total_bytes, exact.headroom_bytes, exact.fits) == (USABLE, 0, True)
     assert (above.headroom_bytes, above.fits) == (-1, False)
 
@@ -72,7 +72,7 @@ def test_the_largest_is_of_the_first_axis_for_each_value_of_the_others(rows: lis
 
 def test_values_may_be_lists() -> None:
     lists = [Axis("dims", ([1, 2], [3])), Axis("options", ({"a": 1}, {}))]
-    rows = [Row(point, fitted(1)) for point in combinations("m:step", lists)]
+    rows = [Row(point, planned(1)) for point in combinations("m:step", lists)]
     answers = largest(rows, lists)
     assert [answer.others for answer in answers] == [{"options": {"a": 1}}, {"options": {}}]
     assert all(a.row is not None and a.row.combination.values["dims"] == [3] for a in answers)
@@ -101,8 +101,8 @@ def test_the_table(rows: list[Row]) -> None:
 
 
 def test_a_largest_value_with_failed_compiles_is_marked() -> None:
-    small = {point: fitted(1) for point in ((1, 2048), (8, 2048), (1, 32768), (64, 32768))}
-    rows = rows_of({**small, (64, 2048): fitted(2), (8, 32768): CompileError("no")})
+    small = {point: planned(1) for point in ((1, 2048), (8, 2048), (1, 32768), (64, 32768))}
+    rows = rows_of({**small, (64, 2048): planned(2), (8, 32768): CompileError("no")})
     assert lines_of(rows, AXES)[-2:] == [
         "with seq=2048: the largest batch that fits is 64 (the largest value given)",
         "with seq=32768: the largest batch that fits is 64 (the largest value given); "

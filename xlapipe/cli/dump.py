@@ -18,7 +18,7 @@ from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
     from xlapipe.compiling.job import Job
-    from xlapipe.compiling.pipeline import Made
+    from xlapipe.compiling.pipeline import WrittenDump
 
 _MAX_PARALLEL = 4
 
@@ -46,7 +46,7 @@ def add(commands: Commands) -> None:
 
 def _dump(options: argparse.Namespace) -> int:
     from xlapipe.cli.dump_table import DumpTable
-    from xlapipe.compiling.pipeline import Made, make_dumps
+    from xlapipe.compiling.pipeline import WrittenDump, make_dumps
     from xlapipe.report.dump_row import dump_row
 
     jobs = _jobs(options)
@@ -57,7 +57,7 @@ def _dump(options: argparse.Namespace) -> int:
     errors: list[str] = []
     with DumpTable(jobs, silent=options.json) as table:
 
-        def on_done(job: "Job", outcome: Made | XlapipeError) -> None:
+        def on_done(job: "Job", outcome: WrittenDump | XlapipeError) -> None:
             if isinstance(outcome, XlapipeError):
                 errors.append(named_error(job, outcome))
                 table.add_failure(job)
@@ -95,7 +95,7 @@ def _jobs(options: argparse.Namespace) -> "list[Job]":
     )
 
 
-def _record_run(made: "Made") -> None:
+def _record_run(made: "WrittenDump") -> None:
     """Writes the device, its driver and this command next to a dump made on the device itself."""
     from xlapipe.dumps.run_record import run_record, write_run_record
     from xlapipe.environment.machine import Machine

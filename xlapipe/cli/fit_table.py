@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from xlapipe.compiling.fit import Fitted, Largest, Row
+from xlapipe.compiling.fit import Largest, PlannedMemory, Row
 from xlapipe.compiling.sweep import Axis
 from xlapipe.errors import XlapipeError
 from xlapipe.report.text_table import aligned_row, column_widths
@@ -41,22 +41,22 @@ def _row_figures(row: Row) -> dict[str, Any]:
     }
     if isinstance(row.outcome, XlapipeError):
         return {**figures, "fits": None, "error": str(row.outcome)}
-    fitted = row.outcome
+    memory = row.outcome
     return {
         **figures,
-        "fits": fitted.fits,
+        "fits": memory.fits,
         "error": None,
-        "workload": fitted.workload,
-        "topology": fitted.topology,
-        "argument_bytes": fitted.argument_bytes,
-        "output_bytes": fitted.output_bytes,
-        "temp_bytes": fitted.temp_bytes,
-        "total_bytes": fitted.total_bytes,
-        "device_memory_bytes": fitted.device_memory_bytes,
-        "usable_bytes": fitted.usable_bytes,
-        "headroom_bytes": fitted.headroom_bytes,
-        "rematerialised": fitted.rematerialised,
-        "seconds": dict(fitted.seconds),
+        "workload": memory.workload,
+        "topology": memory.topology,
+        "argument_bytes": memory.argument_bytes,
+        "output_bytes": memory.output_bytes,
+        "temp_bytes": memory.temp_bytes,
+        "total_bytes": memory.total_bytes,
+        "device_memory_bytes": memory.device_memory_bytes,
+        "usable_bytes": memory.usable_bytes,
+        "headroom_bytes": memory.headroom_bytes,
+        "rematerialised": memory.rematerialised,
+        "seconds": dict(memory.seconds),
     }
 
 
@@ -82,10 +82,10 @@ def fit_lines(
         yield Text(_largest_line(largest, rows, axes[0]))
 
 
-def _title(workload: str, target: str, compiled: Sequence[Fitted]) -> str:
+def _title(workload: str, target: str, compiled: Sequence[PlannedMemory]) -> str:
     if not compiled:
         return f"{workload} on {target}"
-    topologies = dict.fromkeys(fitted.topology or "one device" for fitted in compiled)
+    topologies = dict.fromkeys(plan.topology or "one device" for plan in compiled)
     usable, memory = compiled[0].usable_bytes, compiled[0].device_memory_bytes
     return (
         f"{workload} on {target} ({', '.join(topologies)}): {exact(memory)} of memory per device, "
@@ -94,17 +94,17 @@ def _title(workload: str, target: str, compiled: Sequence[Fitted]) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    fitted = row.outcome
-    if isinstance(fitted, XlapipeError):
+    memory = row.outcome
+    if isinstance(memory, XlapipeError):
         return [*["-"] * len(_BYTES), fits_text(row), *["-"] * len(_STAGES)]
     sizes = (
-        fitted.argument_bytes,
-        fitted.output_bytes,
-        fitted.temp_bytes,
-        fitted.total_bytes,
-        fitted.headroom_bytes,
+        memory.argument_bytes,
+        memory.output_bytes,
+        memory.temp_bytes,
+        memory.total_bytes,
+        memory.headroom_bytes,
     )
-    seconds = [f"{fitted.seconds[stage]:.1f}" for stage in _STAGES]
+    seconds = [f"{memory.seconds[stage]:.1f}" for stage in _STAGES]
     return [*(f"{size:,}" for size in sizes), fits_text(row), *seconds]
 
 
@@ -115,12 +115,12 @@ def fits_text(row: Row) -> str:
     return ("yes" if row.fits else "no") + ("*" if row.outcome.rematerialised else "")
 
 
-def _notes(compiled: Sequence[Fitted]) -> list[str]:
+def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
     notes = [
         "Bytes are per device, from the plan. Not included: the CUDA context, NCCL's buffers and "
         "other live arrays of the process."
     ]
-    rematerialised = max((fitted.rematerialised for fitted in compiled), default=0)
+    rematerialised = max((plan.rematerialised for plan in compiled), default=0)
     if rematerialised:
         notes.append(
             "*: rematerialised: XLA's memory estimate exceeded its limit, so each step computes up "

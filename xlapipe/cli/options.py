@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
+from xlapipe.compiling.gemm_policy import GemmPolicy
 
 if TYPE_CHECKING:
     from xlapipe.compiling.make_jobs import CompileOptions
 
-# The values of `GemmPolicy`, which is not imported here: the parser is built for every command.
-GEMM_POLICIES = ("auto", "cublas", "triton")
+GEMM_POLICIES = tuple(policy.value for policy in GemmPolicy)
 GEMM_HELP = "which GEMM backends XLA may use"
 Command = Callable[[argparse.Namespace], int]
 

@@ -1,7 +1,7 @@
-"""Which of many sizes of a workload fit a device's memory, told from a compile of each.
+"""Which sizes of a workload fit a device's memory: compiles each and reads its plan.
 
-What is counted is the plan: arguments, outputs, constants and temporary memory of one device.
-What is not: the CUDA context and its kernels, NCCL's buffers, and other live arrays.
+Counted are arguments, outputs, constants and temporary memory of one device, which are in the plan.
+Not counted are the CUDA context and its kernels, NCCL's buffers, and other live arrays.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION
@@ -23,24 +23,23 @@ from xlapipe.plan import Plan
 from xlapipe.read import read_path
 from xlapipe.targets.target_config import target_attached
 
-# HloRematerialization names what it computes a second time after the first, `fusion.3.remat2`.
+# HloRematerialization names a copy of an instruction after the original, e.g. `fusion.3.remat2`.
 _REMATERIALISED = re.compile(r"\.remat(?![a-z])")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """What a plan needs on one device; in bytes.
-
-    arguments + outputs + temp = total.
+class PlannedMemory:
+    """Memory that a plan needs on one device: arguments + outputs + temp = total.
 
     Attributes:
-      argument_bytes: parameters of the program, those that it updates in place included.
-      output_bytes: outputs that are written over no argument, and constants.
-      total_bytes: all allocations but thread-local ones, which live in registers.
-      usable_bytes: the device's memory times the share that the process may take.
-      rematerialised: instructions that XLA computes a second time because its estimate was above
-        its limit, four fifths of the device's memory. The plan would be larger and faster without.
-      seconds: of `load` (the workload's module), `lower`, `compile`, `read` and `all`.
+      argument_bytes: parameters of the program, including those that are updated in place.
+      output_bytes: constants, and outputs that do not alias an argument.
+      device_memory_bytes: the device's whole memory.
+      usable_bytes: the share of the device's memory that the process may use.
+      rematerialised: number of instructions that XLA computes again to save memory, because its
+        estimate exceeded its limit of four fifths of the device's memory. Without them the plan
+        would be larger and faster.
+      seconds: wall time of `load` (the workload's module), `lower`, `compile`, `read` and `all`.
     """
 
     workload: str
@@ -55,11 +54,12 @@ class Fitted:
 
     @property
     def total_bytes(self) -> int:
+        """All allocations except thread-local ones, which are kept in registers."""
         return self.argument_bytes + self.output_bytes + self.temp_bytes
 
     @property
     def headroom_bytes(self) -> int:
-        """Usable bytes that are left; below 0 what is missing."""
+        """Usable bytes minus the total; negative if it does not fit."""
         return self.usable_bytes - self.total_bytes
 
     @property
@@ -69,23 +69,24 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Row:
-    """A combination and its outcome: what it needs, or why it did not compile."""
+    """A combination, and the memory it needs or the error of its compile."""
 
     combination: Combination
-    outcome: Fitted | XlapipeError
+    outcome: PlannedMemory | XlapipeError
 
     @property
     def fits(self) -> bool:
-        return isinstance(self.outcome, Fitted) and self.outcome.fits
+        return isinstance(self.outcome, PlannedMemory) and self.outcome.fits
 
 
 @dataclass(frozen=True)
 class Largest:
-    """The largest value of the first axis that fits, where the other axes have `others`.
+    """The largest value of the first axis that fits, for given values of the other axes.
 
     Attributes:
-      row: None where no value fits.
-      failed: whether a value did not compile, so that a larger one may fit.
+      others: the values of the other axes, by name.
+      row: None if no value fits.
+      failed: whether a compile failed, so that a larger value may fit.
     """
 
     others: Mapping[str, Any]
@@ -94,7 +95,7 @@ class Largest:
 
 
 def fit(
-    found: Sequence[Combination],
+    points: Sequence[Combination],
     jobs: Sequence[Job],
     *,
     at_once: int,
@@ -102,32 +103,35 @@ def fit(
     out: Path | None = None,
     on_done: Callable[[Row], None] = lambda row: None,
 ) -> tuple[Row, ...]:
-    """Compiles each combination and holds its plan against the device's memory.
+    """Compiles each combination and compares its plan with the device's memory.
 
     Args:
+      points: the combinations.
       jobs: one for each combination.
-      at_once: children at a time.
-      memory_fraction: the share of the device's memory that the process may take, above 0 to 1.
-      out: where to keep whole dumps. Without it XLA writes no more than the plan, and generates
-        kernels without optimising them, which changes no allocation.
-      on_done: told of each row as it is known.
+      at_once: number of compiles that run at the same time.
+      memory_fraction: the share of the device's memory that the process may use, above 0, up to 1.
+      out: folder for whole dumps; None to write none. XLA then dumps the plan only, and does not
+        optimise kernels, which changes no allocation.
+      on_done: called with each row when its compile has ended.
 
     Returns:
-      Rows in the order of the combinations; a compile that failed is one of them.
+      Rows in the order of the combinations, including those whose compile failed.
 
     Raises:
-      XlapipeError: a memory fraction of no sense.
-      ParameterError: the workload's function lacks an argument, whatever its value.
+      XlapipeError: the memory fraction is out of range.
+      ParameterError: the workload's function has no parameter of an axis's name.
     """
     if not 0 < memory_fraction <= 1:
-        raise XlapipeError(f"--memory-fraction {memory_fraction:g}: expected above 0, up to 1")
-    combination_of = dict(zip(map(id, jobs), found, strict=True))
+        raise XlapipeError(
+            f"--memory-fraction {memory_fraction:g}: expected a number above 0 and up to 1"
+        )
+    combination_of = dict(zip(map(id, jobs), points, strict=True))
     rows: dict[int, Row] = {}
 
-    def work(job: Job) -> Fitted:
-        return _fitted(job, memory_fraction, out)
+    def work(job: Job) -> PlannedMemory:
+        return _planned_memory(job, memory_fraction, out)
 
-    def done(job: Job, outcome: Fitted | XlapipeError) -> None:
+    def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:
         if isinstance(outcome, ParameterError):
             raise outcome
         rows[id(job)] = Row(combination_of[id(job)], outcome)
@@ -138,73 +142,66 @@ def fit(
 
 
 def largest(rows: Sequence[Row], axes: Sequence[Axis]) -> tuple[Largest, ...]:
-    """The largest value of the first axis that fits, for each combination of the others'."""
+    """The largest value of the first axis that fits, for each combination of the other axes."""
     if not axes:
         return ()
     first, *others = axes
-    answers = []
+    largest_values = []
     for values in product(*(axis.values for axis in others)):
         point = {axis.name: value for axis, value in zip(others, values, strict=True)}
-        these = [row for row in rows if row.combination.is_at(point)]
-        fitting = [row for row in these if row.fits]
+        candidates = [row for row in rows if row.combination.is_at(point)]
+        fitting = [row for row in candidates if row.fits]
         best = max(
             fitting, key=lambda row: first.rank(row.combination.values[first.name]), default=None
         )
-        failed = any(isinstance(row.outcome, XlapipeError) for row in these)
-        answers.append(Largest(point, best, failed))
-    return tuple(answers)
+        failed = any(isinstance(row.outcome, XlapipeError) for row in candidates)
+        largest_values.append(Largest(point, best, failed))
+    return tuple(largest_values)
 
 
-def _fitted(job: Job, memory_fraction: float, out: Path | None) -> Fitted:
+def _planned_memory(job: Job, memory_fraction: float, out: Path | None) -> PlannedMemory:
     started = time.monotonic()
-    if out is not None:
-        made = make_dump(job, out)
-        manifest = made.dump.manifest
-        plan, stages = made.dump.plan, made.stage_seconds
-        workload, topology = manifest.workload, manifest.topology
-        config_text = made.files["target_config.txtpb"].decode()
-    else:
-        with compile_workload(replace(job, plan_only=True)) as compiled:
-            plan = read_path(compiled.dump_folder)
-            record, stages = compiled.record, compiled.record.seconds
-            analysis = record.memory_analysis
-            check_memory_analysis(plan, analysis, where=job.reference.name)
-        workload, topology = record.workload, record.topology
-        config_text = record.target_config
-    memory = (job.target or target_attached(config_text)).device_memory_bytes
-    seconds = time.monotonic() - started
-    return _of_plan(
-        plan,
-        workload=workload,
-        topology=topology,
-        memory=memory,
-        usable=int(memory * memory_fraction),
-        seconds={
-            **stages,
-            "read": seconds - sum(stages.values()),
-            "all": seconds,
-        },
-    )
-
-
-def _of_plan(
-    plan: Plan,
-    *,
-    workload: str,
-    topology: str | None,
-    memory: int,
-    usable: int,
-    seconds: Mapping[str, float],
-) -> Fitted:
-    totals = plan.totals
-    return Fitted(
-        workload=workload,
-        topology=topology,
+    compiled = _compile_plan(job) if out is None else _compile_dump(job, out)
+    totals = compiled.plan.totals
+    target = job.target or target_attached(compiled.config_text)
+    all_seconds = time.monotonic() - started
+    read_seconds = all_seconds - sum(compiled.stage_seconds.values())
+    seconds = {**compiled.stage_seconds, "read": read_seconds, "all": all_seconds}
+    return PlannedMemory(
+        workload=compiled.workload,
+        topology=compiled.topology,
         argument_bytes=totals.parameter_bytes,
         output_bytes=totals.live_out_bytes - totals.aliased_bytes + totals.constant_bytes,
         temp_bytes=totals.temp_bytes,
-        device_memory_bytes=memory,
-        usable_bytes=usable,
-        rematerialised=sum(1 for each in plan.instructions if _REMATERIALISED.search(each)),
+        device_memory_bytes=target.device_memory_bytes,
+        usable_bytes=int(target.device_memory_bytes * memory_fraction),
+        rematerialised=sum(1 for n in compiled.plan.instructions if _REMATERIALISED.search(n)),
         seconds={name: round(value, 2) for name, value in seconds.items()},
+    )
+
+
+class _CompiledPlan(NamedTuple):
+    plan: Plan
+    workload: str
+    topology: str | None
+    config_text: str
+    stage_seconds: Mapping[str, float]
+
+
+def _compile_plan(job: Job) -> _CompiledPlan:
+    with compile_workload(replace(job, plan_only=True)) as compiled:
+        plan = read_path(compiled.dump_folder)
+        record = compiled.record
+    check_memory_analysis(plan, record.memory_analysis, where=job.reference.name)
+    return _CompiledPlan(
+        plan, record.workload, record.topology, record.target_config, record.seconds
+    )
+
+
+def _compile_dump(job: Job, out: Path) -> _CompiledPlan:
+    written = make_dump(job, out)
+    manifest = written.dump.manifest
+    config_text = written.files["target_config.txtpb"].decode()
+    return _CompiledPlan(
+        written.dump.plan, manifest.workload, manifest.topology, config_text, written.stage_seconds
     )

@@ -41,12 +41,12 @@ _UNSET_VARIABLES = (
 )
 
 
-def python_with_jax(version: str, *, say: Callable[[str], None]) -> Path:
+def python_with_jax(version: str, *, on_install: Callable[[str], None]) -> Path:
     """The interpreter of an environment with this version of jax, made if it does not exist.
 
     Args:
       version: of jax and jaxlib, e.g. `0.10.2`.
-      say: called with a message before an installation, which takes minutes.
+      on_install: called with a message before an installation, which takes minutes.
 
     Raises:
       XlapipeError: there is no such version or no Python for it, or the installation failed.
@@ -64,7 +64,7 @@ def python_with_jax(version: str, *, say: Callable[[str], None]) -> Path:
     python = folder / "bin" / "python"
     with _locked(folder):
         if not (folder / _STAMP).is_file():
-            say(f"installing jax {version} into {folder} (some minutes the first time)")
+            on_install(f"installing jax {version} into {folder} (some minutes the first time)")
             _make(folder, base, requirements, pins if pinned else None, version)
     return python
 

@@ -1,11 +1,11 @@
-"""A Job: one compile to do, and the choices that a user has for it."""
+"""A Job: one compile to do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 
 from xlapipe.compiling.defaults import DEFAULT_TIMEOUT_SECONDS
+from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.dumps.autotune_lock import AutotuneLock
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.platforms import NVIDIA, Platform, platform_named
@@ -14,17 +14,6 @@ from xlapipe.targets.target import Target
 from xlapipe.targets.topology import Topology
 
 XlaOption = str | bool | int | float
-
-
-class GemmPolicy(StrEnum):
-    """Which matrix-product backends XLA may choose from.
-
-    `auto` keeps XLA's defaults; `cublas` excludes Triton; `triton` excludes cuBLAS.
-    """
-
-    AUTO = "auto"
-    CUBLAS = "cublas"
-    TRITON = "triton"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ class CompiledDump:
 
 
 @dataclass(frozen=True)
-class Made:
+class WrittenDump:
     """A dump that was compiled and written.
 
     Attributes:
@@ -69,7 +69,7 @@ def dump_folder(out: Path, manifest: Manifest) -> Path:
     return out / manifest.workload / label
 
 
-def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> Made:
+def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump:
     """Compiles a job and writes the dump below `out`.
 
     A dump that was made on a device is not overwritten by a compile without the device; the new
@@ -94,10 +94,10 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> Made:
         changed = False
     else:
         changed = write_dump(path, compiled.dump.manifest, compiled.files)
-    return _made(compiled, path, changed, started)
+    return _written(compiled, path, changed, started)
 
 
-def build(job: Job, path: Path, *, folder: Path | None = None) -> Made:
+def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
     """Compiles a job and writes dump and executable into the folder `path`.
 
     Args:
@@ -112,7 +112,7 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> Made:
     compiled = compile_dump(replace(job, serialize=True), folder)
     _refuse_callbacks(compiled.dump)
     changed = write_dump(path, compiled.dump.manifest, compiled.files)
-    return _made(compiled, path, changed, started)
+    return _written(compiled, path, changed, started)
 
 
 def _refuse_callbacks(dump: Dump) -> None:
@@ -127,8 +127,8 @@ def _refuse_callbacks(dump: Dump) -> None:
         )
 
 
-def _made(compiled: CompiledDump, path: Path, changed: bool, started: float) -> Made:
-    return Made(
+def _written(compiled: CompiledDump, path: Path, changed: bool, started: float) -> WrittenDump:
+    return WrittenDump(
         dump=replace(compiled.dump, path=path),
         normal=compiled.normal,
         files=compiled.files,
@@ -153,7 +153,7 @@ def make_dumps(
     out: Path,
     *,
     at_once: int,
-    on_done: Callable[[Job, Made | XlapipeError], None],
+    on_done: Callable[[Job, WrittenDump | XlapipeError], None],
 ) -> None:
     """Compiles `jobs` and writes their dumps below `out`, as `run_jobs`."""
     run_jobs(jobs, lambda job: make_dump(job, out), at_once=at_once, on_done=on_done)

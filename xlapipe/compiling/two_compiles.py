@@ -8,7 +8,7 @@ from pathlib import Path
 from xlapipe.compiling.jax_environments import parsed_version, python_with_jax
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import Made, make_dumps
+from xlapipe.compiling.pipeline import WrittenDump, make_dumps
 from xlapipe.diff import Difference, compare_opened
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
@@ -16,7 +16,7 @@ from xlapipe.errors import XlapipeError
 
 def jobs_of_versions(
     workload: str,
-    compile_options: CompileOptions,
+    common: CompileOptions,
     versions: tuple[str, str],
     *,
     on_install: Callable[[str], None],
@@ -24,46 +24,50 @@ def jobs_of_versions(
     """A compile with each of two versions of jax, which are installed if they are missing.
 
     Args:
-      compile_options: the options of both compiles.
+      common: options of both compiles.
       on_install: called with a message before a version is installed.
 
     Raises:
-      XlapipeError: an unknown version, a failed installation, or a lock, which is of one version.
+      XlapipeError: a version cannot be installed, or `common` has a lock, which is valid for one
+        version only.
     """
-    if compile_options.autotune_lock is not None:
-        raise XlapipeError("--autotune-lock is of one version of jaxlib, --versions are two")
+    if common.autotune_lock is not None:
+        raise XlapipeError(
+            "--autotune-lock is valid for one version of jaxlib only; fix: leave out --versions"
+        )
     for name in versions:
         parsed_version(name)
-    (job,) = jobs_of([workload], compile_options)
+    (job,) = jobs_of([workload], common)
     installed = version("jaxlib")
     return {
         f"jax {name}": job
         if name == installed
-        else replace(job, python=python_with_jax(name, say=on_install))
+        else replace(job, python=python_with_jax(name, on_install=on_install))
         for name in versions
     }
 
 
 def jobs_of_options(
-    workload: str, compile_options: CompileOptions, options: Mapping[str, XlaOption], *, label: str
+    workload: str, common: CompileOptions, options: Mapping[str, XlaOption], *, label: str
 ) -> dict[str, Job]:
-    """A compile without and one with `options`.
+    """A compile without and one with extra XLA options.
 
     Args:
-      label: of the compile with the options.
+      common: options of both compiles.
+      options: XLA options of the second one.
+      label: of the second one.
     """
-    (default,) = jobs_of([workload], compile_options)
-    (other,) = jobs_of([workload], replace(compile_options, options=options))
+    (default,) = jobs_of([workload], common)
+    (other,) = jobs_of([workload], replace(common, options=options))
     return {"XLA's default options": default, label: other}
 
 
 def jobs_of_policies(
-    workload: str, compile_options: CompileOptions, policies: tuple[str, ...]
+    workload: str, common: CompileOptions, policies: tuple[str, ...]
 ) -> dict[str, Job]:
     """A compile with each of the GEMM policies."""
     return {
-        policy: jobs_of([workload], replace(compile_options, policies=(policy,)))[0]
-        for policy in policies
+        policy: jobs_of([workload], replace(common, policies=(policy,)))[0] for policy in policies
     }
 
 
@@ -82,12 +86,14 @@ def compare_jobs(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise XlapipeError(f"{out}: cannot be written: {error.strerror}") from None
-    made: dict[str, Made] = {}
+        raise XlapipeError(
+            f"{out}: cannot be written: {error.strerror}; fix: choose another --out"
+        ) from None
+    made: dict[str, WrittenDump] = {}
     errors: list[XlapipeError] = []
     labels = {id(job): label for label, job in jobs.items()}
 
-    def done(job: Job, outcome: Made | XlapipeError) -> None:
+    def done(job: Job, outcome: WrittenDump | XlapipeError) -> None:
         if isinstance(outcome, XlapipeError):
             errors.append(outcome)
         else:

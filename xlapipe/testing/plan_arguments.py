@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.compiling.defaults import DEFAULT_TIMEOUT_SECONDS
+from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
 from xlapipe.errors import WorkloadError, XlapipeError
@@ -104,10 +105,11 @@ def job_of(
             "machine; fix: write the attached GPU's configuration with `xlapipe target capture "
             "--out FILE`, and give that file as target"
         )
-    if gemm not in ("auto", "cublas", "triton"):
-        raise XlapipeError(f"gemm={gemm!r}: expected auto, cublas or triton")
+    policies = [policy.value for policy in GemmPolicy]
+    if gemm not in policies:
+        raise XlapipeError(f"gemm={gemm!r}: expected one of {', '.join(policies)}")
     is_file = isinstance(target, Path) or Path(target).suffix in (".txtpb", ".pbtxt", ".textproto")
-    compile_options = CompileOptions(
+    options = CompileOptions(
         target=None if is_file else str(target),
         target_config=Path(target) if is_file else None,
         policies=(gemm,),
@@ -117,5 +119,5 @@ def job_of(
     )
     fn = workload.fn
     where = f"{getattr(fn, '__module__', '?')}:{getattr(fn, '__qualname__', '?')}"
-    (job,) = jobs_of([WorkloadReference(workload.name, where)], compile_options)
+    (job,) = jobs_of([WorkloadReference(workload.name, where)], options)
     return job

@@ -18,7 +18,7 @@ from models.qwen3.generation.static_sizes import (
     cache_length_for,
 )
 from xlapipe.compiling.defaults import DEFAULT_TARGET
-from xlapipe.compiling.pipeline import Made
+from xlapipe.compiling.pipeline import WrittenDump
 from xlapipe.errors import XlapipeError
 from xlapipe.report.dump_row import dump_row
 
@@ -37,7 +37,7 @@ def build_command(options: argparse.Namespace) -> dict[str, Any]:
     # Compiling a large model takes minutes: shows progress on stderr.
     with Console(stderr=True, quiet=options.json).status("compiling") as status:
 
-        def on_built(name: str, made: Made) -> None:
+        def on_built(name: str, made: WrittenDump) -> None:
             rows[name] = dump_row(made.dump, changed=made.changed, seconds=made.seconds)
             status.update(f"compiling; {name} took {made.seconds:.0f} s")
 

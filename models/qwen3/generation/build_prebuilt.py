@@ -15,7 +15,7 @@ from models.qwen3.generation.prebuilt_index import (
 )
 from models.qwen3.kernels.tiling import hopper_fits
 from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import Made, build
+from xlapipe.compiling.pipeline import WrittenDump, build
 from xlapipe.dumps.atomic_write import replace_folder
 from xlapipe.environment.machine import Machine
 from xlapipe.errors import XlapipeError
@@ -36,7 +36,7 @@ def build_prebuilt(
     gemm: str | None = None,
     locks: Sequence[Path] = (),
     hopper_kernels: bool = True,
-    on_built: Callable[[str, Made], None] = lambda name, made: None,
+    on_built: Callable[[str, WrittenDump], None] = lambda name, made: None,
 ) -> None:
     """Compiles the programs of a generation, and checks them against their expectations.
 
