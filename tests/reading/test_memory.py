@@ -1,6 +1,7 @@
 """The memory account: every item, and their sum."""
 
 from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer, Plan
+from xlapipe.plan.memory_spaces import HOST_COLOR
 from xlapipe.running.memory_account import reconcile
 
 LIVE, PARAMETER = AllocationKind.MAYBE_LIVE_OUT, AllocationKind.PARAMETER
@@ -14,6 +15,7 @@ PLAN = Plan(
         BufferAllocation(4, 512, (AllocationKind.PREALLOCATED_TEMP,)),
         BufferAllocation(5, 4, (AllocationKind.THREAD_LOCAL,)),
         BufferAllocation(6, 100, (AllocationKind.CONSTANT,)),
+        BufferAllocation(7, 4096, (LIVE,), color=HOST_COLOR),
     )
 )
 

@@ -17,7 +17,7 @@ class MemoryAccount:
     + unexplained = measured; all in bytes.
 
     Attributes:
-      planned_bytes: total of the plan.
+      planned_bytes: total of the plan in device memory.
       measured_bytes: peak in use during the first call, minus bytes in use before loading.
       not_on_device_bytes: thread-local allocations, which are kept in registers.
       constant_bytes: constants, which are part of the executable.
@@ -67,9 +67,10 @@ def reconcile(
     if "peak_bytes_in_use" not in after or "bytes_in_use" not in before:
         return None
     totals = plan.totals
-    inputs = [a for a in plan.allocations if a.is_a(AllocationKind.PARAMETER)]
-    outputs = [a for a in plan.allocations if _is_output(a)]
-    on_device = [a for a in plan.allocations if not _is_apart(a)]
+    allocations = plan.device_allocations
+    inputs = [a for a in allocations if a.is_a(AllocationKind.PARAMETER)]
+    outputs = [a for a in allocations if _is_output(a)]
+    on_device = [a for a in allocations if not _is_apart(a)]
     measured = after["peak_bytes_in_use"] - before["bytes_in_use"]
     executable = loaded["bytes_in_use"] - before["bytes_in_use"]
     input_chunks = with_inputs["bytes_in_use"] - loaded["bytes_in_use"] - _rounded(inputs)
