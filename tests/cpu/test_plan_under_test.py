@@ -243,7 +243,10 @@ def call_with(args: tuple[Any, ...], **fields: Any) -> Any:
         (call_with((jnp.sin, X), donate=3), "donate_argnums names argument 3"),
         (call_with((jnp.sin, X), options={"no": 1}), "xla_*"),
         (call_with((jnp.sin, X), target="h20"), "unknown target 'h20'"),
-        (call_with((jnp.sin, X), target="nowhere.txtpb"), "cannot be read"),
+        (
+            call_with((jnp.sin, X), target="nowhere.txtpb"),
+            "nowhere.txtpb: expected a readable file",
+        ),
         (call_with((jnp.sin, X), target="attached"), "target capture"),
         (call_with((jnp.sin, X), gemm="fast"), "expected one of auto, cublas, triton"),
         (call_with((jnp.sin, X), timeout=-1), "above 0"),

@@ -23,8 +23,8 @@ def _doctor(options: argparse.Namespace) -> int:
         for check in report.checks:
             failed = "MISSING" if check.missing else "WRONG"
             mark = {True: "ok", False: failed, None: "-"}[check.ok]
-            found = "found " if mark == "WRONG" else ""
-            print(f"{mark:<8} {check.name}: {found}{check.found}")
+            prefix = "found " if mark == "WRONG" else ""
+            print(f"{mark:<8} {check.name}: {prefix}{check.found}")
             if check.ok is False:
                 fix = f"; fix: {check.remedy}" if check.remedy is not None else ""
                 print(f"         expected {check.expected}{fix}")

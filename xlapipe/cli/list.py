@@ -17,7 +17,7 @@ def _list(options: argparse.Namespace) -> int:
 
     workloads = registered_workloads()
     if options.json:
-        print_json([{"name": each.name, "target": each.target} for each in workloads])
+        print_json([{"name": workload.name, "target": workload.target} for workload in workloads])
         return 0
     for line in aligned_rows([(workload.name, workload.target) for workload in workloads]):
         print(line)
