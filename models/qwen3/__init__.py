@@ -1,15 +1,22 @@
-"""Qwen3 dense models: modules, workloads, expectations.
+"""Qwen3 dense models: modules, workloads, expectations, text generation.
 
-    config.py sizes.py  the model's sizes, and bytes of the workloads' arguments (no jax)
-    projection.py norm.py rope.py embedding.py attention.py mlp.py block.py model.py
-    cache.py            where keys and values are kept, and how they are written in place
+    config.py           the model's config (no jax)
+    argument_bytes.py   bytes of the workloads' arguments (no jax)
+    modules/            the Flax modules, and the KV cache
     steps.py            prefill and decode, as functions of plain pytrees
-    reference.py        the step of dump 003, from the same modules
-    workloads.py        what `xlapipe dump` compiles
-    expectations/       what must hold of the plans (no jax)
+    kernels/            Pallas kernels for both
+    reference.py        the step of reference dump 003, built from the same modules
+    workloads.py        the workloads that `xlapipe dump` compiles
+    expectations/       expectations about their plans (no jax)
+    sharded/            a training step and a decode step over many devices
+    checkpoint/         Hugging Face checkpoints: configs, weights, tokenizer
+    generation/         text generation, with executables compiled here or in advance
+    generate.py cli/    the command `python -m models.qwen3.generate`
 
-Axis letters, everywhere: B sequences, T new tokens of each, S cache slots of each, D hidden,
-F intermediate, V vocabulary, N query heads, K key/value heads, G = N / K query heads for one
+Reference dump 003 is a step of a served Qwen3-0.6B (see docs/seeds.md).
+
+Axis letters in all modules: B sequences, T new tokens per sequence, S cache slots per sequence, D
+hidden, F intermediate, V vocabulary, N query heads, K key/value heads, G = N / K query heads per
 key/value head, H head width, P rows of a RoPE table, I in, O out.
 """
 

@@ -11,13 +11,13 @@ POINTER = 8
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceSizes:
-    """Sizes of the step of dump 003, which are the defaults.
+    """Sizes of the reference step; the defaults are those of reference dump 003.
 
     Attributes:
-      config: the model; the step takes three layers of it, however many it has.
+      config: the model. The step has three of its layers, regardless of `num_hidden_layers`.
       tokens: tokens of the step, of any sequences (T).
       blocks: pages of the KV cache.
-      block_size: slots in a page.
+      block_size: slots per page.
       positions: rows of the RoPE table (P).
     """
 
@@ -29,17 +29,17 @@ class ReferenceSizes:
 
     @property
     def half_cache_bytes(self) -> int:
-        """All keys of the paged cache, or all values."""
+        """Bytes of all keys of the paged cache, and of all values."""
         return self.blocks * self.block_size * self.config.kv_size * self.config.itemsize
 
     @property
     def new_rows_bytes(self) -> int:
-        """The step's keys, or its values: [T, K, H]."""
+        """Bytes of the step's keys, and of its values: [T, K, H]."""
         return self.tokens * self.config.kv_size * self.config.itemsize
 
     @property
     def parameter_bytes(self) -> tuple[int, ...]:
-        """Of p0 to p16, in order."""
+        """Bytes of p0 to p16, in order."""
         config = self.config
         i, d = config.itemsize, config.hidden_size
         norm = d * i
@@ -62,7 +62,7 @@ class ReferenceSizes:
 
 
 def weight_bytes(config: Qwen3Config) -> int:
-    """All weights of the model."""
+    """Bytes of all weights of the model."""
     d, f = config.hidden_size, config.intermediate_size
     projections = config.qkv_size * d + d * config.q_size + 2 * f * d + d * f
     norms = 2 * d + 2 * config.head_dim
@@ -72,11 +72,11 @@ def weight_bytes(config: Qwen3Config) -> int:
 
 
 def cache_leaf_bytes(config: Qwen3Config, *, batch: int, cache_length: int) -> int:
-    """One layer's keys, or its values: [B, K, S, H]."""
+    """Bytes of one layer's keys, and of its values: [B, K, S, H]."""
     return batch * cache_length * config.kv_size * config.itemsize
 
 
 def cache_bytes(config: Qwen3Config, *, batch: int, cache_length: int) -> int:
-    """The contiguous cache of all layers."""
+    """Bytes of the contiguous cache of all layers."""
     leaf = cache_leaf_bytes(config, batch=batch, cache_length=cache_length)
     return 2 * config.num_hidden_layers * leaf

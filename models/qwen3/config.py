@@ -1,4 +1,4 @@
-"""Sizes of a Qwen3 dense model. Imports no jax, so that expectations can be read without it."""
+"""The config of a Qwen3 dense model. Imports no jax, so that expectations do not need it."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen3Config:
-    """Sizes and constants, named as in Hugging Face's `config.json` where it has a name.
+    """Sizes and constants of a model, with the names of Hugging Face's `config.json`.
 
     Attributes:
-      dtype: of weights, activations and KV cache; norms, RoPE and softmax are in float32.
+      dtype: dtype of weights, activations and KV cache; norms, RoPE and softmax use float32.
     """
 
     vocab_size: int
@@ -64,12 +64,12 @@ class Qwen3Config:
 
     @property
     def qkv_size(self) -> int:
-        """Rows of the fused projection, (N + 2 K) H: queries, then keys, then values."""
+        """Rows of the fused qkv projection, (N + 2 K) H: queries, then keys, then values."""
         return self.q_size + 2 * self.kv_size
 
     @property
     def queries_per_kv_head(self) -> int:
-        """G, the query heads that read one key/value head."""
+        """G, the number of query heads that read one key/value head."""
         return self.num_attention_heads // self.num_key_value_heads
 
 
@@ -94,5 +94,5 @@ QWEN3_32B = Qwen3Config(
     tie_word_embeddings=False,
 )
 
-# By the names that workloads take.
+# By the names that are arguments of workloads.
 CONFIGS = {"0.6b": QWEN3_0_6B, "32b": QWEN3_32B}

@@ -27,7 +27,7 @@ def _run(options: argparse.Namespace, started: float) -> int:
         built = build_command(options)
         print(json.dumps(built) if options.json else built["text"])
         return 0
-    from models.qwen3.cli.run import run_command as generate_command
+    from models.qwen3.cli.run import generate_command
 
     result = generate_command(options, started=started, out=sys.stdout)
     if options.json:

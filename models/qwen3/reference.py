@@ -1,8 +1,8 @@
-"""The step of dump 003, rebuilt from this package's modules.
+"""The step of reference dump 003, built from this package's modules.
 
-A piece of a served model: embedding, layers 0 and 1 with their attention outputs replaced by a
-constant, then layer 2's qkv projection, key norm and RoPE. The dump's parameters are numbered, so
-they are here too.
+The step is a part of a served model: embedding, layers 0 and 1 with their attention outputs
+replaced by a constant, then layer 2's qkv projection, key norm and RoPE. Parameters are named by
+their numbers in the dump.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ HalfPages: TypeAlias = Float[Array, "blocks block_size K H"]
 Pages: TypeAlias = Float[Array, "2 blocks block_size K H"]
 Path: TypeAlias = tuple[str | int, ...]
 
-# Where each weight of the dump sits in the model; the other parameters are data.
+# The model's leaf for each weight of the dump, by parameter number; other parameters are data.
 WEIGHTS: Mapping[int, Path] = {
     0: ("layers", 2, "attention", "k_norm", "scale"),
     2: ("layers", 2, "attention", "qkv_proj", "weight"),
@@ -54,15 +54,15 @@ def _leaf(params: Params, path: Path) -> Any:
     return node
 
 
-def _with_leaves(node: Any, leaves: Mapping[Path, Any], at: Path = ()) -> Any:
-    """A copy of nested dicts in which the leaves at the given paths are replaced."""
+def _with_leaves(node: Any, leaves: Mapping[Path, Any], path: Path = ()) -> Any:
+    """A copy of nested dicts with the leaves at the given paths replaced."""
     if not isinstance(node, dict):
-        return leaves.get(at, node)
-    return {key: _with_leaves(value, leaves, (*at, key)) for key, value in node.items()}
+        return leaves.get(path, node)
+    return {key: _with_leaves(value, leaves, (*path, key)) for key, value in node.items()}
 
 
 def reference_args(sizes: ReferenceSizes, *, with_slots: bool) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The step's abstract arguments p0 to p16 and, with slots, p17."""
+    """The step's abstract arguments: p0 to p16 and, with slots, p17."""
     config = sizes.config
     dtype = jnp.dtype(config.dtype)
     _, params = abstract_model(_three_layers(config))
@@ -84,9 +84,9 @@ def reference_step(sizes: ReferenceSizes) -> Callable[..., tuple[Array, ...]]:
     """The step as a function of p0 to p16 or, to write into the cache, p0 to p17.
 
     Returns:
-      `fn(p0, ..., p16)` -> (k, v, cache's keys, cache's values): the cache is read only, so its
-      halves come out as copies, as in the dump.
-      `fn(p0, ..., p16, p17)` -> (k, v, cache): k and v are in the cache, at slots p17.
+      `fn(p0, ..., p16)` -> (k, v, cache's keys, cache's values): the cache is not written, and its
+      halves are returned as copies, as in the dump.
+      `fn(p0, ..., p16, p17)` -> (k, v, cache): k and v are written into the cache, at slots p17.
       k and v are [T, K, H].
     """
     config = _three_layers(sizes.config)
@@ -114,7 +114,7 @@ def reference_step(sizes: ReferenceSizes) -> Callable[..., tuple[Array, ...]]:
     ) -> tuple[Keys, Keys, HalfPages, HalfPages] | tuple[Keys, Keys, Pages]:
         weights = {0: p0, 2: p2, 3: p3, 5: p5, 6: p6, 7: p7, 8: p8, 9: p9}
         weights |= {10: p10, 11: p11, 12: p12, 13: p13}
-        # The weights that the dump does not have stay abstract: nothing reads them.
+        # Weights that are not in the dump stay abstract: the step does not read them.
         leaves = {WEIGHTS[number]: weight for number, weight in weights.items()}
         model: Qwen3 = nnx.merge(graphdef, _with_leaves(abstract, leaves))
 

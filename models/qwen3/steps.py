@@ -1,4 +1,4 @@
-"""Prefill and decode as functions of plain pytrees, ready for `jax.jit` with the cache donated."""
+"""Prefill and decode as functions of plain pytrees, for `jax.jit` with the cache donated."""
 
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
@@ -17,15 +17,15 @@ from models.qwen3.modules.model import Qwen3, last_of
 Params: TypeAlias = dict[str, Any]
 Outputs: TypeAlias = dict[str, Any]
 Step: TypeAlias = Callable[[Params, Cache, Array, Array], Outputs]
-# XLA computes all of a step, or the kernels of `kernels/` what they are for: through Triton on any
-# GPU; on Hopper, through Mosaic GPU where that is faster; or in Pallas's interpreters, anywhere.
+# What computes a step: `xla` alone; the kernels in `kernels/` through `triton`, on any GPU; on
+# `hopper`, kernels through Mosaic GPU where they are faster; or kernels in Pallas's interpreters.
 Implementation: TypeAlias = Literal["xla", "triton", "hopper", "interpret", "interpret-hopper"]
 
 
 def abstract_model(config: Qwen3Config) -> tuple[nnx.GraphDef[Qwen3], Params]:
     """The model's structure, and its parameters as nested dicts of `ShapeDtypeStruct`.
 
-    Nothing is allocated. `params["layers"][0]["attention"]["qkv_proj"]["weight"]` is a leaf.
+    Allocates no arrays. `params["layers"][0]["attention"]["qkv_proj"]["weight"]` is a leaf.
     """
     model = nnx.eval_shape(lambda: Qwen3(config, rngs=nnx.Rngs(0)))
     graphdef, state = nnx.split(model)
@@ -41,13 +41,13 @@ def implementation_for(
     cache_length: int,
     compute_capability: str | None = None,
 ) -> Implementation:
-    """The faster one: kernels in 16 bits on a GPU, for shapes that they take.
+    """The fastest implementation: kernels on a GPU, for the dtypes and shapes that they support.
 
     Args:
-      platform: of the device, as jax names it.
-      compute_capability: of the GPU, e.g. `9.0`; None for kernels that run on any.
-      length: new tokens of each sequence. One is a decode step, whose kernels are for a single
-        sequence; XLA's own products are the better ones for several.
+      platform: jax's name of the device's platform.
+      length: new tokens of each sequence. 1 is a decode step: its kernels support a single
+        sequence, since XLA's own gemms are faster for several.
+      compute_capability: of the GPU, e.g. `9.0`; None for kernels that run on any GPU.
     """
     if platform not in ("gpu", "cuda") or config.itemsize != 2:
         return "xla"
@@ -59,10 +59,10 @@ def implementation_for(
 
 
 def xla_options(implementation: Implementation) -> dict[str, bool]:
-    """What XLA is best told on the GPU, beyond its defaults.
+    """XLA options for an implementation on a GPU, in addition to XLA's defaults.
 
-    Between the kernels for Hopper, the products that are left were faster in cuBLAS than what
-    autotuning made of them when it could choose Triton too.
+    With the kernels for Hopper, the remaining gemms measured faster in cuBLAS than with the
+    autotuner's choice among cuBLAS and Triton.
     """
     return {"xla_gpu_enable_triton_gemm": False} if implementation == "hopper" else {}
 
@@ -86,10 +86,10 @@ def prefill_step(config: Qwen3Config, *, implementation: Implementation = "xla")
             raise ValueError(f"a prompt bucket of {length} tokens exceeds the cache ({capacity})")
         if implementation == "xla":
             steps = jnp.arange(length, dtype=lengths.dtype)[None, :]
-            # Padding gets positions past the cache: all different, none of them written.
+            # Padding gets distinct positions past the cache, so that it is not written.
             positions = jnp.where(steps < lengths[:, None], steps, steps + capacity)
             x, cache = model(token_ids, positions, cache, attended_length=length)
-            # Chosen before the head, so that logits of all positions never exist.
+            # Before the head, so that logits of all positions are never computed.
             last = last_of(x, lengths)
         else:
             last, cache = prefill_with_kernels(
@@ -107,9 +107,9 @@ def decode_step(config: Qwen3Config, *, implementation: Implementation = "xla") 
 
     Returns:
       `fn(params, cache, token_ids, positions)`: token_ids s32[B], the newest token of each
-      sequence; positions s32[B], its place (the number of tokens already in the cache). Result:
-      `{"logits": f32[B, V], "cache": the cache}`. A sequence whose position is S or more
-      writes nothing: one that has ended can be kept in the batch that way.
+      sequence; positions s32[B], its position (the number of tokens already in the cache). Result:
+      `{"logits": f32[B, V], "cache": the cache}`. A sequence whose position is S or more writes
+      nothing, so that a sequence that has ended can stay in the batch.
     """
     graphdef, _ = abstract_model(config)
 

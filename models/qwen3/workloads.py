@@ -1,4 +1,4 @@
-"""The workloads that xlapipe compiles. Building one allocates nothing."""
+"""Workloads of Qwen3 on one device. Building a workload allocates no arrays."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ from xlapipe.workload import Workload
 
 
 def qwen3_step() -> Workload:
-    """The step of dump 003: the cache comes in, and out again as copies of its halves."""
+    """The step of reference dump 003, which returns both halves of the cache as copies."""
     sizes = ReferenceSizes()
     return Workload(
         name="qwen3-step",
@@ -37,7 +37,7 @@ def qwen3_step() -> Workload:
 
 
 def qwen3_step_donated() -> Workload:
-    """The same step with the cache donated, and its keys and values written in place."""
+    """The same step with the cache donated, and new keys and values written in place."""
     sizes = ReferenceSizes()
     return Workload(
         name="qwen3-step-donated",
@@ -55,10 +55,10 @@ def qwen3_prefill(
     cache_length: int = 2048,
     config: Qwen3Config = QWEN3_0_6B,
 ) -> Workload:
-    """Prompts of up to `length` tokens each into an empty cache."""
+    """Prompts of up to `length` tokens each, into an empty cache."""
     config = replace(config, num_hidden_layers=layers)
-    name = f"qwen3-prefill{_beyond_default(layers=(layers, 2), batch=(batch, 1))}"
-    name += _beyond_default(length=(length, 128), cache=(cache_length, 2048))
+    name = f"qwen3-prefill{_suffix(layers=(layers, 2), batch=(batch, 1))}"
+    name += _suffix(length=(length, 128), cache=(cache_length, 2048))
     return Workload(
         name=name,
         fn=prefill_step(config),
@@ -83,8 +83,8 @@ def qwen3_decode(
 ) -> Workload:
     """One token for each sequence, with attention over the whole cache."""
     config = replace(config, num_hidden_layers=layers)
-    name = f"qwen3-decode{_beyond_default(layers=(layers, 2), batch=(batch, 1))}"
-    name += _beyond_default(cache=(cache_length, 2048))
+    name = f"qwen3-decode{_suffix(layers=(layers, 2), batch=(batch, 1))}"
+    name += _suffix(cache=(cache_length, 2048))
     per_sequence = jax.ShapeDtypeStruct((batch,), jnp.int32)
     return Workload(
         name=name,
@@ -109,8 +109,11 @@ def _abstract_cache(
     return cache
 
 
-def _beyond_default(**values: tuple[int, int]) -> str:
-    """`-layers28` for each value that is not its default: a folder of its own for the dump."""
+def _suffix(**values: tuple[int, int]) -> str:
+    """`-NAMEVALUE` for each (value, default) that differ, e.g. `-layers28`.
+
+    Gives each variant of a workload a different name, and so a different folder for its dump.
+    """
     return "".join(f"-{key}{value}" for key, (value, default) in values.items() if value != default)
 
 
@@ -124,23 +127,24 @@ def qwen3_generate(
     dtype: str | None = None,
     implementation: Implementation | None = None,
 ) -> Workload:
-    """A loop of `steps` tokens for each sequence, each drawn on the device.
+    """A loop that decodes `steps` tokens for each sequence, and samples them on the device.
 
     Args:
-      layers: None for all of the config's.
-      candidates: of `sampling`; 1 is greedy.
-      config: or the folder of a checkpoint, whose config.json is read.
-      implementation: that of `steps.implementation_for` a GPU, unless given.
+      layers: number of layers; None for that of the config.
+      candidates: as in `sampling.next_tokens`; 1 is greedy.
+      config: a config, its values by name, or the folder of a checkpoint with config.json.
+      dtype: replaces that of the config, if any.
+      implementation: by default that of `steps.implementation_for` for a GPU.
     """
     config = _config_of(config, layers, dtype)
-    given = f"-{implementation}" if implementation else ""
+    implementation_suffix = f"-{implementation}" if implementation else ""
     implementation = implementation or implementation_for(
         config, platform="gpu", batch=batch, length=1, cache_length=cache_length
     )
-    name = f"qwen3-generate{_beyond_default(layers=(config.num_hidden_layers, 2))}"
-    name += _beyond_default(batch=(batch, 1), cache=(cache_length, 2048), steps=(steps, 16))
+    name = f"qwen3-generate{_suffix(layers=(config.num_hidden_layers, 2), batch=(batch, 1))}"
+    name += _suffix(cache=(cache_length, 2048), steps=(steps, 16))
     return Workload(
-        name=name + _drawn(candidates) + given,
+        name=name + _sampling_suffix(candidates) + implementation_suffix,
         fn=decode_loop(config, steps=steps, candidates=candidates, implementation=implementation),
         args=(
             abstract_model(config)[1],
@@ -169,16 +173,20 @@ def qwen3_prompts(
     dtype: str | None = None,
     implementation: Implementation | None = None,
 ) -> Workload:
-    """Prompts into an empty cache, and the first token behind each; arguments as above."""
+    """Prompts into an empty cache, and the first new token of each.
+
+    Args:
+      length: tokens that prompts are padded to. The others are those of `qwen3_generate`.
+    """
     config = _config_of(config, layers, dtype)
-    given = f"-{implementation}" if implementation else ""
+    implementation_suffix = f"-{implementation}" if implementation else ""
     implementation = implementation or implementation_for(
         config, platform="gpu", batch=batch, length=length, cache_length=cache_length
     )
-    name = f"qwen3-prompts{_beyond_default(layers=(config.num_hidden_layers, 2))}"
-    name += _beyond_default(batch=(batch, 1), length=(length, 128), cache=(cache_length, 2048))
+    name = f"qwen3-prompts{_suffix(layers=(config.num_hidden_layers, 2), batch=(batch, 1))}"
+    name += _suffix(length=(length, 128), cache=(cache_length, 2048))
     return Workload(
-        name=name + _drawn(candidates) + given,
+        name=name + _sampling_suffix(candidates) + implementation_suffix,
         fn=prompt_step(config, candidates=candidates, implementation=implementation),
         args=(
             abstract_model(config)[1],
@@ -203,7 +211,7 @@ def qwen3_prompts(
 def qwen3_prompts_hopper(
     layers: int | None = 2, batch: int = 1, length: int = 128, cache_length: int = 2048
 ) -> Workload:
-    """Prompts with the kernels for Hopper, as `models.qwen3.generate` runs them there."""
+    """Prompts with the kernels for Hopper, as `models.qwen3.generate` runs them on Hopper."""
     return qwen3_prompts(layers, batch, length, cache_length, implementation="hopper")
 
 
@@ -219,5 +227,5 @@ def _config_of(
     return config if layers is None else replace(config, num_hidden_layers=layers)
 
 
-def _drawn(candidates: int | None) -> str:
+def _sampling_suffix(candidates: int | None) -> str:
     return {1: "", None: "-sampled"}.get(candidates, f"-sampled{candidates}")

@@ -1,4 +1,4 @@
-"""What a user writes by hand: lower and compile for a GPU that is not here, and let XLA dump.
+"""A bare compile without xlapipe: lowers and compiles for a GPU that is not attached; XLA dumps.
 
 python bare.py TARGET_CONFIG DUMP_FOLDER
 """
@@ -20,10 +20,10 @@ def main(config: str, folder: str) -> None:
     )
     sharding = SingleDeviceSharding(topology.devices[0])
 
-    def placed(leaf: Any) -> jax.ShapeDtypeStruct:
+    def on_target(leaf: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
-    arguments = jax.tree.map(placed, tuple(workload.args))
+    arguments = jax.tree.map(on_target, tuple(workload.args))
     lowered = jax.jit(workload.fn, donate_argnums=workload.donated).lower(*arguments)
     options = {"xla_dump_hlo_as_text": True, "xla_dump_hlo_as_proto": True}
     lowered.compile(compiler_options={"xla_dump_to": folder, **options})

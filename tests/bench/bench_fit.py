@@ -1,6 +1,6 @@
-"""`xlapipe fit` on Qwen3-32B's training step: compile time against depth, and 12 combinations.
+"""`xlapipe fit` for Qwen3-32B's training step: compile time by depth, and 12 combinations.
 
-Minutes, not seconds: `make bench BENCH_ARGS='-k fit -p no:xdist'` runs these alone.
+Takes minutes; `make bench BENCH_ARGS='-k fit -p no:xdist'` runs only these.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-# On a machine that is busy with other things, too.
+# Long enough for a busy machine.
 pytestmark = pytest.mark.timeout(1800)
 
 HERE = Path(__file__).resolve().parent
@@ -22,7 +22,7 @@ STAGES = ("load", "lower", "compile", "read")
 
 
 def fit(*arguments: str) -> tuple[float, float, list[dict[str, Any]]]:
-    """Wall seconds of the whole process, CPU seconds of it and its children, and its rows."""
+    """Wall seconds of the process, CPU seconds of it and its children, and its rows."""
     command = [sys.executable, "-m", "xlapipe.cli", "fit", "qwen3-train(size='32b')", "--json"]
     started, before = time.perf_counter(), cpu_seconds()
     done = subprocess.run(
@@ -35,7 +35,7 @@ def fit(*arguments: str) -> tuple[float, float, list[dict[str, Any]]]:
 
 
 def cpu_seconds() -> float:
-    """Of children that have ended; on a busy machine a better measure of work than wall time."""
+    """CPU seconds of ended child processes; on a busy machine more reliable than wall time."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -67,7 +67,7 @@ def test_twelve_combinations(benchmark: Any) -> None:
     assert len(rows) == 12
     children = sum(row["seconds"]["all"] for row in rows)
     benchmark.extra_info.update({"wall": wall, "children": children, "cpu": used})
-    print(f"\nfit of 12 combinations: {wall:.1f} s, CPU {used:.1f} s ({before}, {load()} behind)")
+    print(f"\nfit of 12 combinations: {wall:.1f} s, CPU {used:.1f} s ({before}, then {load()})")
     print(f"  {children:.1f} s in the children:")
     for stage in STAGES:
         spent = sum(row["seconds"][stage] for row in rows)

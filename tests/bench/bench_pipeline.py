@@ -1,6 +1,6 @@
-"""Speed, as ratios taken in one run; `make bench` runs this, the tests do not.
+"""Speed of xlapipe's commands, as ratios within one run; `make bench` runs this, `make test` not.
 
-Each figure is the time of a whole process. Sides that are compared take turns.
+Each figure is the time of a whole process. The compared sides alternate.
 """
 
 import os
@@ -24,7 +24,7 @@ TEXTS = ("buffer-assignment.txt", "buffer-assignment-values.txt", "live-range.tx
 
 
 def run(*command: str | Path, code: int = 0) -> None:
-    """Runs a whole process in this folder; its output only where it does not end with `code`."""
+    """Runs a process in this folder, and checks its exit code."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
@@ -34,7 +34,7 @@ def run(*command: str | Path, code: int = 0) -> None:
 
 
 def in_turns(rounds: int, *sides: Callable[[], None]) -> list[float]:
-    """Median seconds of each side; they take turns, so that a noisy minute meets all of them."""
+    """Median seconds of each side; the sides alternate, so that noise affects all of them."""
     seconds: list[list[float]] = [[] for _ in sides]
     for _ in range(rounds):
         for side, taken in zip(sides, seconds, strict=True):
@@ -48,12 +48,12 @@ def in_turns(rounds: int, *sides: Callable[[], None]) -> list[float]:
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """Dump folders of the decode step, by number of layers."""
     out = tmp_path_factory.mktemp("dumps")
-    found = {}
+    folders = {}
     for layers in (7, 28, 112):
         run(*XLAPIPE, "dump", f"programs:decode_{layers}", "--out", out / str(layers))
         (manifest,) = (out / str(layers)).glob("*/*/manifest.json")
-        found[layers] = manifest.parent
-    return found
+        folders[layers] = manifest.parent
+    return folders
 
 
 def test_dump_against_a_bare_compile(benchmark: Any, tmp_path: Path) -> None:
@@ -116,24 +116,25 @@ def test_reading_grows_linearly(benchmark: Any, dumps: dict[int, Path]) -> None:
     benchmark.pedantic(all_sizes, rounds=1)
     start, *shown = medians
     for layers, seconds in zip(dumps, shown, strict=True):
-        each = (seconds - start) / layers * 1000
+        per_layer = (seconds - start) / layers * 1000
         benchmark.extra_info[f"{layers} layers"] = seconds
         print(
-            f"\nshow --json, {layers:>3} layers: {seconds:.3f} s, {each:.2f} ms per layer", end=""
+            f"\nshow --json, {layers:>3} layers: {seconds:.3f} s, {per_layer:.2f} ms per layer",
+            end="",
         )
     print(f"\n(process start, `xlapipe list`: {start:.3f} s)")
 
 
 def test_diff(benchmark: Any, dumps: dict[int, Path], tmp_path: Path) -> None:
-    """Dumps against themselves, and 28 layers of which each differs: cuBLAS against Triton."""
+    """Diffs of dumps with themselves, and of cuBLAS with Triton, where all 28 layers differ."""
     run(*XLAPIPE, "dump", "programs:decode_28", "--gemm", "cublas", "--out", tmp_path)
     (manifest,) = tmp_path.glob("*/*/manifest.json")
     medians: list[float] = []
 
     def all_pairs() -> None:
         same = [lambda path=path: run(*XLAPIPE, "diff", path, path) for path in dumps.values()]
-        apart = [*XLAPIPE, "diff", "--json", manifest.parent, dumps[28]]
-        medians.extend(in_turns(5, lambda: run(*apart, code=1), *same))
+        differing = [*XLAPIPE, "diff", "--json", manifest.parent, dumps[28]]
+        medians.extend(in_turns(5, lambda: run(*differing, code=1), *same))
 
     benchmark.pedantic(all_pairs, rounds=1)
     different, *equal = medians
@@ -147,7 +148,7 @@ def test_diff(benchmark: Any, dumps: dict[int, Path], tmp_path: Path) -> None:
 def report(
     benchmark: Any, ours_name: str, other_name: str, ours: float, other: float, *, goal: float
 ) -> None:
-    """Prints both sides and their ratio, and keeps them with the benchmark's record."""
+    """Prints both sides and their ratio, and adds them to the benchmark's record."""
     ratio = ours / other
     benchmark.extra_info.update({"ours": ours, "other": other, "ratio": ratio, "goal": goal})
     print(

@@ -1,7 +1,7 @@
 """The HTML report of large models in headless Chromium: first paint and interaction.
 
-Times are the page's own: `first-contentful-paint` from the start of the navigation, and, for an
-interaction, from the event's time stamp to behind the frame that shows its result.
+The page measures the times: `first-contentful-paint` from the start of the navigation and, for an
+interaction, from the event's time stamp to the end of the frame that shows its result.
 """
 
 import subprocess
@@ -40,7 +40,7 @@ PAINT = "return performance.getEntriesByName('first-contentful-paint')[0]?.start
 
 @pytest.fixture(scope="session", params=[28, 150])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a decode step with so many layers; 150 have 10,000 values."""
+    """The report of a decode step with 28 or 150 layers; with 150 it has 10,000 values."""
     folder = tmp_path_factory.mktemp("report")
     page = folder / f"{request.param}-layers.html"
     run("dump", f"programs:decode_{request.param}", "--out", folder / "dumps")
@@ -50,7 +50,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def run(*arguments: str | Path) -> None:
-    """A whole process of xlapipe in this folder."""
+    """Runs xlapipe as a process in this folder."""
     command = [sys.executable, "-m", "xlapipe.cli", *map(str, arguments)]
     subprocess.run(command, cwd=HERE, check=True, capture_output=True)
 
@@ -74,7 +74,7 @@ def test_page(benchmark: Any, page: Path) -> None:
     benchmark.pedantic(rounds, rounds=1)
     values = sum(1 for _ in page.read_text().split('"offset_bytes"')) - 1
     print(f"\n{page.stem}: {page.stat().st_size / 1e6:.1f} MB, {values:,} values")
-    # Chromium reports no paint for a page that it painted from its cache.
+    # Chromium reports no paint for a page from its cache.
     shown = [paint for paint in paints if paint]
     print(f"  first paint: median {median(shown):.0f} ms, worst {max(shown):.0f} ms (goal: 1,000)")
     print(f"  page ready: median {median(ready):.0f} ms")
@@ -87,7 +87,7 @@ def test_page(benchmark: Any, page: Path) -> None:
 
 
 def interact(driver: Chrome, taken: dict[str, list[float]]) -> None:
-    """Points, moves by keys, zooms, and looks at all allocations."""
+    """Moves the pointer, uses keys, zooms, and selects allocations."""
     area = driver.find_element(By.CSS_SELECTOR, "#map-0 .canvas")
     driver.execute_script(
         "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", area

@@ -1,4 +1,4 @@
-"""XProf opens what `xlapipe report --xprof` writes, and finds the same bytes; `make bench`."""
+"""XProf reads the output of `xlapipe report --xprof`, and reports the same bytes; `make bench`."""
 
 import json
 import subprocess
@@ -16,12 +16,12 @@ DUMPS += sorted(path.parent for path in (ROOT / "tests/reading/data").glob("*/*/
 
 
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_xprof_finds_the_same_bytes(
+def test_xprof_reports_the_same_bytes(
     dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """XProf offers its memory viewer, and its total of memory space 0 is ours.
+    """XProf offers its memory viewer, and its total of memory space 0 equals xlapipe's.
 
-    It leaves out thread-local allocations, and colors other than 0 (collectives' memory).
+    XProf excludes thread-local allocations, and colors other than 0 (memory of collectives).
     """
     pytest.importorskip("xprof", reason="`make bench` installs xprof")
     assert main(["report", str(dump), "--xprof", str(tmp_path)]) == 0
@@ -30,17 +30,17 @@ def test_xprof_finds_the_same_bytes(
         [sys.executable, HERE / "xprof_peak.py", run], capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr.decode()[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert "memory_viewer" in found["tools"]
+    xprof = json.loads(done.stdout.splitlines()[-1])
+    assert "memory_viewer" in xprof["tools"]
 
     capsys.readouterr()
     assert main(["show", str(dump), "--json"]) == 0
     allocations = json.loads(capsys.readouterr().out)["allocations"]
     on_device = sum(
-        each["size_bytes"]
-        for each in allocations
-        if each["color"] == 0 and "thread-local" not in each["kinds"]
+        allocation["size_bytes"]
+        for allocation in allocations
+        if allocation["color"] == 0 and "thread-local" not in allocation["kinds"]
     )
-    found_bytes = round(found["totalBufferAllocationMib"] * 2**20)
-    print(f"\n{dump.parent.name}/{dump.name}: xlapipe {on_device:,} B, xprof {found_bytes:,} B")
-    assert found_bytes == on_device
+    xprof_bytes = round(xprof["totalBufferAllocationMib"] * 2**20)
+    print(f"\n{dump.parent.name}/{dump.name}: xlapipe {on_device:,} B, xprof {xprof_bytes:,} B")
+    assert xprof_bytes == on_device

@@ -1,4 +1,4 @@
-"""How a step's time divides, on kernels that were made up."""
+"""The division of a step's time, for invented kernels."""
 
 import importlib.util
 import sys
@@ -20,7 +20,7 @@ def overlap() -> Any:
     return module
 
 
-def test_a_step_divides_into_what_is_computed_sent_exposed_and_idle(overlap: Any) -> None:
+def test_a_step_is_divided_into_compute_collectives_exposed_and_idle_time(overlap: Any) -> None:
     kernels = [
         overlap.Kernel("ncclDevKernel_AllGather", 0.0, 2.0),
         overlap.Kernel("nvjet_gemm", 1.0, 4.0),
@@ -28,8 +28,7 @@ def test_a_step_divides_into_what_is_computed_sent_exposed_and_idle(overlap: Any
         overlap.Kernel("ncclDevKernel_ReduceScatter", 4.5, 7.0),
         overlap.Kernel("nvjet_gemm", 9.0, 10.0),
     ]
-    found = overlap.division(kernels, steps=2)
-    assert found == overlap.Division(
+    assert overlap.divide(kernels, steps=2) == overlap.Division(
         gemm_seconds=2.0,
         compute_seconds=2.5,
         collective_seconds=2.25,
@@ -38,5 +37,5 @@ def test_a_step_divides_into_what_is_computed_sent_exposed_and_idle(overlap: Any
     )
 
 
-def test_nothing_was_profiled(overlap: Any) -> None:
-    assert overlap.division([], steps=1) is None
+def test_without_kernels_there_is_no_division(overlap: Any) -> None:
+    assert overlap.divide([], steps=1) is None

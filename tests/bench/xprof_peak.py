@@ -1,4 +1,4 @@
-"""What XProf makes of a run folder: its tools, and the memory viewer's figures, as JSON.
+"""Prints XProf's tools for a run folder, and its memory viewer's figures, as JSON.
 
 python xprof_peak.py RUN_FOLDER
 """

@@ -1,4 +1,4 @@
-"""XProf's conversion of an HloProto for its memory viewer, as a whole process.
+"""Runs XProf's conversion of an HloProto for its memory viewer, as a process to be timed.
 
 python xprof_viewer.py SESSION_FOLDER
 """

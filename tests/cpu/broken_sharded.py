@@ -1,16 +1,16 @@
-"""The training step with what people fear: all layers' weights are gathered before the loop."""
+"""The training step with all layers' weights gathered before the loop, and the decode step."""
 
 from typing import Any
 from unittest import mock
 
 from models.qwen3.sharded import forward, loss
-from models.qwen3.sharded.collectives import gathered
+from models.qwen3.sharded.gathered_weight import gathered
 from models.qwen3.sharded.workloads import qwen3_serve, qwen3_train
 from xlapipe import Workload
 
 
 def gathered_at_once() -> Workload:
-    """Gathers whole stacks."""
+    """The training step, which gathers the weights of all layers before the loop over layers."""
 
     def layers(x: Any, stacked: Any, config: Any, *, unrolled: bool) -> Any:
         whole = {
@@ -25,5 +25,5 @@ def gathered_at_once() -> Workload:
 
 
 def served() -> Workload:
-    """The decode step as it is meant to be, of two layers."""
+    """The unbroken decode step, with two layers."""
     return qwen3_serve(layers=2, batch=4, devices=8, tensor=4)

@@ -1,6 +1,6 @@
-"""Runs the sharded Qwen3 on 1 and 8 CPU devices and writes what it computed: `… OUT.npz`.
+"""Runs sharded Qwen3 on 1 and 8 CPU devices and writes its results: `qwen3_on_cpus.py OUT.npz`.
 
-A process of its own, since jax takes the number of CPU devices once.
+Runs in a separate process, since jax reads the number of CPU devices once per process.
 """
 
 import sys
@@ -18,7 +18,7 @@ with install_import_hook("models.qwen3", "beartype.beartype"):
     from models.qwen3.modules.cache import init_cache
     from models.qwen3.sharded import forward, loss
     from models.qwen3.sharded.serve import CACHE, SEQUENCES, serve_specs, serve_step
-    from models.qwen3.sharded.stacked import stacked_weights, unstacked_weights
+    from models.qwen3.sharded.stack_weights import stacked_weights, unstacked_weights
     from models.qwen3.sharded.train import TARGETS, TOKENS, optimizer, state_specs, train_step
     from models.qwen3.steps import abstract_model, decode_step, nnx
 
@@ -36,26 +36,26 @@ TIED = Qwen3Config(
 CONFIGS = {"tied": TIED, "untied": replace(TIED, tie_word_embeddings=False)}
 BATCH, SEQ, SLOTS, STEPS = 8, 16, 12, 3
 
-# Several parts of each, as at the sizes that they are for.
+# Small values, so that there are several parts of each, as for large models.
 forward.QUERIES_AT_ONCE, loss.TOKENS_AT_ONCE = 32, 16
 
 
 def main(out: str) -> None:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, config in CONFIGS.items():
         graphdef, abstract = abstract_model(config)
         params = random_like(abstract)
-        found |= flat(f"{name}/model", whole_model(graphdef, params, config))
+        results |= flat(f"{name}/model", whole_model(graphdef, params, config))
         stacked = stacked_weights(params, config)
-        found |= flat(f"{name}/start", {"weights": stacked})
-        found |= flat(f"{name}/2x4", trained(stacked, config, 2, 4))
+        results |= flat(f"{name}/start", {"weights": stacked})
+        results |= flat(f"{name}/2x4", trained(stacked, config, 2, 4))
         if config is TIED:
-            found |= flat("1x1", trained(stacked, config, 1, 1))
-            found |= flat("unrolled", trained(stacked, config, 4, 2, unrolled=True))
+            results |= flat("1x1", trained(stacked, config, 1, 1))
+            results |= flat("unrolled", trained(stacked, config, 4, 2, unrolled=True))
         else:
-            found |= flat("decode", decoded(params, config))
-            found |= flat("served", served(unstacked_weights(stacked), config))
-    np.savez(out, **found)
+            results |= flat("decode", decoded(params, config))
+            results |= flat("served", served(unstacked_weights(stacked), config))
+    np.savez(out, **results)
 
 
 def flat(prefix: str, tree: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def random_like(abstract: Any) -> Any:
 
 def tokens_and_targets() -> tuple[Any, Any]:
     tokens = jax.random.randint(jax.random.key(1), (BATCH, SEQ), 0, TIED.vocab_size)
-    # The last token of each sequence and all of the last half of one have no target.
+    # The last token of each sequence, and the last half of one sequence, have no targets.
     targets = jnp.roll(tokens, -1, 1).at[:, -1].set(-1).at[2, SEQ // 2 :].set(-1)
     return tokens, targets
 
@@ -113,13 +113,13 @@ def trained(
 
 
 def decoded(params: Any, config: Qwen3Config) -> dict[str, Any]:
-    """Three steps through `models.qwen3.steps`."""
+    """Three steps of `models.qwen3.steps.decode_step`."""
     cache = init_cache(config, batch=BATCH, cache_length=SLOTS)
     return steps(jax.jit(decode_step(config)), params, cache)
 
 
 def served(params: Any, config: Qwen3Config) -> dict[str, Any]:
-    """The same on 2 × 4 devices."""
+    """The same steps of `serve_step` on 2 × 4 devices."""
     mesh = mesh_of("data", 2, 4)
     cache = placed(init_cache(config, batch=BATCH, cache_length=SLOTS), CACHE, mesh)
     with jax.set_mesh(mesh):
@@ -137,9 +137,9 @@ def steps(step: Any, params: Any, cache: Any, place: Any = lambda array: array) 
     for number in range(STEPS):
         # A sequence whose position is past the cache writes nothing.
         positions = jnp.full((BATCH,), number, jnp.int32).at[3].set(SLOTS)
-        answer = step(params, cache, place(tokens[:, number]), place(positions))
-        cache = answer["cache"]
-        logits.append(answer["logits"])
+        out = step(params, cache, place(tokens[:, number]), place(positions))
+        cache = out["cache"]
+        logits.append(out["logits"])
     return {"logits": logits, "cache": cache}
 
 

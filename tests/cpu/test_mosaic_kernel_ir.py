@@ -1,4 +1,4 @@
-"""Kernels of Mosaic GPU travel without source locations, and are still read by their runtime."""
+"""Source locations are removed from Mosaic GPU kernels, which the runtime can still read."""
 
 import hashlib
 
@@ -12,7 +12,7 @@ from models.qwen3.kernels.hopper_products import prompt_swiglu
 from xlapipe.lowering import strip_kernel_locations as kernel_ir
 
 
-def test_locations_go_and_the_kernel_stays() -> None:
+def test_stripping_removes_locations_but_no_operations() -> None:
     def step(x: jax.Array, weight: jax.Array) -> jax.Array:
         return prompt_swiglu(x, weight, programs=1)
 
@@ -28,15 +28,15 @@ def test_locations_go_and_the_kernel_stays() -> None:
             if operation.name == "stablehlo.custom_call"
         )
         config = ir.DictAttr(call.attributes["mhlo.backend_config"])
-        found = {
+        attributes = {
             item.name: ir.StringAttr(item.attr).value_bytes
             for item in config
             if "use" not in item.name and "skip" not in item.name
         }
-        return found["module"], found["kernel_hash"]
+        return attributes["module"], attributes["kernel_hash"]
 
     def operations(bytecode: bytes) -> list[str]:
-        """By name, as the runtime has them after reading."""
+        """Names of the operations, as the runtime reads them."""
         with module.context, ir.Location.unknown():
             module.context.allow_unregistered_dialects = True
             parsed = ir.Module.parse(bytecode)

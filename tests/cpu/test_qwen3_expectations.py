@@ -1,4 +1,4 @@
-"""The closed forms beside the model: they say what the arguments and dump 003 say."""
+"""The expectations' closed forms match the workloads' arguments and reference dump 003."""
 
 import math
 import subprocess
@@ -17,7 +17,7 @@ from models.qwen3.config import QWEN3_0_6B, Qwen3Config
 from xlapipe import Workload
 from xlapipe.expect import AllocationOf, AllocationsAre, MatmulsAccounted, ParameterBytes
 
-# Allocations 0 to 20 of dump 003: bytes, and the number of the parameter or None for an output.
+# Allocations 0 to 20 of reference dump 003: bytes, and the parameter number, or None for an output.
 DUMP_003 = (
     (311_164_928, 5),
     (277_413_888, 16),
@@ -47,9 +47,9 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "step": workloads.qwen3_step,
     "step-donated": workloads.qwen3_step_donated,
     "prefill": workloads.qwen3_prefill,
-    "prefill-of-many": lambda: workloads.qwen3_prefill(3, 2, 256, 512, SMALL),
+    "prefill-batch": lambda: workloads.qwen3_prefill(3, 2, 256, 512, SMALL),
     "decode": workloads.qwen3_decode,
-    "decode-of-many": lambda: workloads.qwen3_decode(5, 4, 96, SMALL),
+    "decode-batch": lambda: workloads.qwen3_decode(5, 4, 96, SMALL),
 }
 
 
@@ -57,12 +57,16 @@ def bytes_of(tree: Any) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
+def of_type(workload: Workload, kind: type[Any]) -> list[Any]:
+    return [expectation for expectation in workload.expectations if isinstance(expectation, kind)]
+
+
 def only(workload: Workload, kind: type[Any]) -> Any:
-    (found,) = [each for each in workload.expectations if isinstance(each, kind)]
-    return found
+    (expectation,) = of_type(workload, kind)
+    return expectation
 
 
-def test_reference_step_expects_dump_003() -> None:
+def test_reference_step_expects_the_allocations_of_reference_dump_003() -> None:
     expected = only(workloads.qwen3_step(), AllocationsAre)
     assert expected.first == 0
     assert expected.allocations == tuple(
@@ -70,7 +74,7 @@ def test_reference_step_expects_dump_003() -> None:
     )
 
 
-def test_reference_step_has_the_parameters_of_dump_003() -> None:
+def test_reference_step_has_the_parameters_of_reference_dump_003() -> None:
     arguments = workloads.qwen3_step().args
     sizes = {number: size for size, number in DUMP_003 if number is not None} | {1: 4}
     assert [bytes_of(argument) for argument in arguments] == [sizes[n] for n in range(17)]
@@ -79,27 +83,30 @@ def test_reference_step_has_the_parameters_of_dump_003() -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_parameter_bytes_are_those_of_the_arguments(name: str) -> None:
+def test_parameter_bytes_equal_those_of_the_arguments(name: str) -> None:
     workload = WORKLOADS[name]()
     assert only(workload, ParameterBytes).total_bytes == bytes_of(workload.args)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_sizes_of_outputs_are_those_of_the_function(name: str) -> None:
+def test_expected_sizes_equal_those_of_the_outputs(name: str) -> None:
     workload = WORKLOADS[name]()
     outputs = jax.eval_shape(workload.fn, *workload.args)
     leaves = {
         f"out{jax.tree_util.keystr(path)}": bytes_of(leaf)
         for path, leaf in jax.tree_util.tree_leaves_with_path(outputs)
     }
-    expected = [each for each in workload.expectations if isinstance(each, AllocationOf)]
-    named = {each.name: each.size_bytes for each in expected if each.name.startswith("out")}
-    assert named
-    assert {path: leaves[path] for path in named} == named
+    expected = {
+        expectation.name: expectation.size_bytes
+        for expectation in of_type(workload, AllocationOf)
+        if expectation.name.startswith("out")
+    }
+    assert expected
+    assert {path: leaves[path] for path in expected} == expected
 
 
-@pytest.mark.parametrize("name", ["prefill", "prefill-of-many", "decode", "decode-of-many"])
-def test_every_leaf_of_the_cache_comes_back_as_it_was(name: str) -> None:
+@pytest.mark.parametrize("name", ["prefill", "prefill-batch", "decode", "decode-batch"])
+def test_the_output_cache_has_the_shapes_and_dtypes_of_the_argument(name: str) -> None:
     workload = WORKLOADS[name]()
     assert workload.donated == (1,)
     outputs = jax.eval_shape(workload.fn, *workload.args)
@@ -112,18 +119,19 @@ def test_every_leaf_of_the_cache_comes_back_as_it_was(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_the_scopes_of_all_matmuls_are_named_once(name: str) -> None:
+def test_every_matmul_is_in_one_expected_scope(name: str) -> None:
     workload = WORKLOADS[name]()
     text = jax.jit(workload.fn).lower(*workload.args).as_text(debug_info=True)
     dots = text.count("stablehlo.dot_general")
     for policy in ("cublas", "triton", "auto"):
         (accounted,) = [
-            each
-            for each in workload.expectations
-            if isinstance(each, MatmulsAccounted) and each.under in (None, policy)
+            expectation
+            for expectation in of_type(workload, MatmulsAccounted)
+            if expectation.under in (None, policy)
         ]
-        assert dots == sum(each.count for each in accounted.matmuls)
-        assert [each.scope for each in accounted.matmuls if f"{each.scope}/" not in text] == []
+        assert dots == sum(matmul.count for matmul in accounted.matmuls)
+        scopes = [matmul.scope for matmul in accounted.matmuls]
+        assert [scope for scope in scopes if f"{scope}/" not in text] == []
 
 
 def test_weights_have_readable_paths() -> None:
@@ -135,16 +143,16 @@ def test_weights_have_readable_paths() -> None:
     assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves((params, cache)))
 
 
-def test_a_workload_that_differs_has_a_folder_of_its_own() -> None:
+def test_variants_of_a_workload_have_different_names() -> None:
     assert workloads.qwen3_decode().name == "qwen3-decode"
     assert workloads.qwen3_decode(28, 4, 512).name == "qwen3-decode-layers28-batch4-cache512"
     assert workloads.qwen3_prefill(length=64).name == "qwen3-prefill-length64"
 
 
-def test_prefill_that_may_have_logits_of_such_a_shape_does_not_forbid_it() -> None:
-    """Two prompts of two tokens: [2, V] is what is asked for."""
+def test_the_shape_of_the_expected_logits_is_not_forbidden() -> None:
+    """For two prompts of two tokens, the logits are [2, V]."""
     expected = expectations.prefill(QWEN3_0_6B, batch=2, length=2, cache_length=8)
-    dims = [each.dims for each in expected if hasattr(each, "dims")]
+    dims = [expectation.dims for expectation in expected if hasattr(expectation, "dims")]
     assert dims == [(2, 2, 151936), (4, 151936)]
 
 
@@ -157,7 +165,7 @@ def test_prefill_that_may_have_logits_of_such_a_shape_does_not_forbid_it() -> No
         ({"dtype": "int8"}, "dtype must be one of"),
     ],
 )
-def test_config_refuses_what_the_model_cannot_be(change: dict[str, Any], message: str) -> None:
+def test_invalid_configs_are_errors(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(QWEN3_0_6B, **change)
 
@@ -174,8 +182,8 @@ def test_expectations_and_config_need_no_jax() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_sizes_follow_the_config() -> None:
-    """A formula that held for the 0.6B model alone would not."""
+def test_reference_sizes_follow_the_config() -> None:
+    """The formulas hold for other configs than that of the 0.6B model."""
     config: Qwen3Config = replace(QWEN3_0_6B, head_dim=64, num_key_value_heads=4)
     sizes = ReferenceSizes(config=config, tokens=3, blocks=5, block_size=2, positions=7)
     (k, v, keys, values) = (3 * 4 * 64 * 2,) * 2 + (5 * 2 * 4 * 64 * 2,) * 2

@@ -1,4 +1,4 @@
-"""The kernels for Hopper: which prompts they are for, and that they compute what they should."""
+"""The kernels for Hopper: their results in the interpreter, and the prompts that they support."""
 
 import os
 import subprocess
@@ -21,14 +21,14 @@ INTERPRETED = Path(__file__).with_name("interpreted_hopper_kernels.py")
     not hasattr(plgpu, "InterpretGPUParams"), reason="this jax has no interpreter for Mosaic GPU"
 )
 def test_kernels_in_the_interpreter() -> None:
-    """Each thread of a kernel holds one of XLA's until others have run: with few it never ends.
+    """Runs them in a separate process with 64 XLA threads.
 
-    XLA takes as many threads as NPROC says. A test that hangs within XLA cannot be ended but with
-    its process.
+    The interpreter blocks one of XLA's threads for each thread of a kernel, and deadlocks if XLA
+    has too few; NPROC sets their number. Only ending the process ends a test that hangs in XLA.
     """
-    asked = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*asked, str(INTERPRETED)],
+        [*command, str(INTERPRETED)],
         env={**os.environ, "NPROC": "64"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -57,7 +57,7 @@ def test_kernels_in_the_interpreter() -> None:
         (False, 128, {"num_key_value_heads": 1}),
     ],
 )
-def test_where_the_kernels_are_taken(
+def test_supported_gpus_jax_versions_and_shapes(
     fits: bool, length: int, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = {"compute_capability": "9.0", "jax": "0.11.2", **changes}

@@ -1,4 +1,4 @@
-"""The kernels against their twins in plain JAX, in Pallas's interpreter, float32."""
+"""The kernels for any GPU compared with plain JAX, in Pallas's interpreter, in float32."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,10 +34,10 @@ def _random(seed: int, *shape: int) -> jax.Array:
 
 def _params(config: Qwen3Config) -> Any:
     leaves, structure = jax.tree.flatten(abstract_model(config)[1])
-    made = [
+    arrays = [
         _random(n, *leaf.shape) * (0.1 if leaf.ndim > 1 else 1) for n, leaf in enumerate(leaves)
     ]
-    return jax.tree.unflatten(structure, made)
+    return jax.tree.unflatten(structure, arrays)
 
 
 def _cache(batch: int, slots: int) -> Any:
@@ -45,97 +45,97 @@ def _cache(batch: int, slots: int) -> Any:
     return [{"k": _random(100, *shape), "v": _random(101, *shape)}]
 
 
-def _error(found: Any, expected: Any) -> float:
-    """Largest relative error of any leaf."""
-    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+def _error(actual: Any, expected: Any) -> float:
+    """The largest relative error of any leaf."""
+    pairs = zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)
     return max(float(np.linalg.norm(a - b) / np.linalg.norm(b)) for a, b in pairs)
 
 
 @pytest.mark.parametrize("inputs", [96, 256, 3072])
-def test_products_are_those_of_the_modules(inputs: int) -> None:
-    """96 and 3,072 are no powers of two: several column blocks make a row."""
+def test_products_match_those_of_the_modules(inputs: int) -> None:
+    """96 and 3,072 are not powers of two: a row consists of several column blocks."""
     x, scale, weight = _random(0, inputs), _random(1, inputs), _random(2, 24, inputs)
     normed = rms_norm(x, scale, 1e-6)
-    found = norm_matvec(x, scale, weight, eps=1e-6, interpret=True)
-    assert _error(found, weight @ normed) < TOLERANCE
+    product = norm_matvec(x, scale, weight, eps=1e-6, interpret=True)
+    assert _error(product, weight @ normed) < TOLERANCE
     gate, up = weight[:12] @ normed, weight[12:] @ normed
-    found = norm_swiglu(x, scale, weight, eps=1e-6, interpret=True)
-    assert _error(found, jax.nn.silu(gate) * up) < TOLERANCE
+    activated = norm_swiglu(x, scale, weight, eps=1e-6, interpret=True)
+    assert _error(activated, jax.nn.silu(gate) * up) < TOLERANCE
     residual = _random(3, 24)
-    found = matvec_add(x, weight, residual, interpret=True)
-    assert _error(found, residual + weight @ x) < TOLERANCE
+    added = matvec_add(x, weight, residual, interpret=True)
+    assert _error(added, residual + weight @ x) < TOLERANCE
 
 
-@pytest.fixture(scope="module", params=["a chunk each", "several chunks each", "one small chunk"])
+@pytest.fixture(
+    scope="module", params=["one chunk per program", "several per program", "one small chunk"]
+)
 def decoded(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any, int]]:
-    """A decode step by XLA and by the kernels, and the cache's length."""
+    """A function that decodes by XLA and by the kernels; the cache, and its length."""
     slots = 16 if request.param == "one small chunk" else 256
     with pytest.MonkeyPatch.context() as patch:
-        if request.param == "several chunks each":
+        if request.param == "several per program":
             patch.setattr(tiling, "PROGRAMS", CONFIG.num_key_value_heads * 2)
-            jax.clear_caches()  # else the kernel would be as it was traced without the patch
+            jax.clear_caches()  # or jax would use the kernel that it traced without the patch
         config = replace(CONFIG, tie_word_embeddings=slots == 256)
         params, cache = _params(config), _cache(1, slots)
-        steps = [jax.jit(decode_step(config, implementation=each)) for each in ("xla", "interpret")]
+        steps = [jax.jit(decode_step(config, implementation=name)) for name in ("xla", "interpret")]
 
         def both(position: int) -> tuple[Any, Any]:
-            token, at = jnp.array([7], jnp.int32), jnp.array([position], jnp.int32)
-            expected, found = (step(params, cache, token, at) for step in steps)
-            return expected, found
+            token, positions = jnp.array([7], jnp.int32), jnp.array([position], jnp.int32)
+            by_xla, by_kernels = (step(params, cache, token, positions) for step in steps)
+            return by_xla, by_kernels
 
-        both(0)  # compiles while the patch holds
+        both(0)  # compiles while the patch is active
         yield both, cache, slots
     jax.clear_caches()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.125, 0.3, 0.5, 0.75, 1.0])
-def test_a_decode_step_is_that_of_the_plain_model(
-    decoded: tuple[Any, Any, int], share: float
-) -> None:
-    """At the first slot, at borders of chunks and of programs, within one, and at the last slot."""
+def test_a_decode_step_matches_the_plain_model(decoded: tuple[Any, Any, int], share: float) -> None:
+    """At the first and last slot, at boundaries of chunks and programs, and inside a chunk."""
     both, _, slots = decoded
     for position in {round(share * (slots - 1)), max(0, round(share * slots) - 1)}:
-        expected, found = both(position)
-        assert _error(found, expected) < TOLERANCE, position
+        by_xla, by_kernels = both(position)
+        assert _error(by_kernels, by_xla) < TOLERANCE, position
 
 
 def test_a_position_beyond_the_cache_writes_nothing(decoded: tuple[Any, Any, int]) -> None:
     both, cache, slots = decoded
-    expected, found = both(slots + 3)
-    assert _error(found["logits"], expected["logits"]) < TOLERANCE
+    by_xla, by_kernels = both(slots + 3)
+    assert _error(by_kernels["logits"], by_xla["logits"]) < TOLERANCE
     assert all(
         (a == b).all()
-        for a, b in zip(jax.tree.leaves(found["cache"]), jax.tree.leaves(cache), strict=True)
+        for a, b in zip(jax.tree.leaves(by_kernels["cache"]), jax.tree.leaves(cache), strict=True)
     )
 
 
 @pytest.mark.parametrize(
     ("length", "lengths"), [(256, [256, 129]), (64, [40, 1]), (16, [16, 5])], ids=str
 )
-def test_prompts_are_as_in_the_plain_model(length: int, lengths: list[int]) -> None:
-    """Several blocks of queries and of keys, one, and the smallest; padding is not written."""
+def test_prompts_match_the_plain_model(length: int, lengths: list[int]) -> None:
+    """Several blocks of queries and keys, one block, the smallest block; padding is not written."""
     params, cache = _params(CONFIG), _cache(2, 512)
     ids = jax.random.randint(jax.random.key(5), (2, length), 0, CONFIG.vocab_size, jnp.int32)
     arguments = (params, cache, ids, jnp.array(lengths, jnp.int32))
-    expected, found = (
-        jax.jit(prefill_step(CONFIG, implementation=each))(*arguments)
-        for each in ("xla", "interpret")
+    by_xla, by_kernels = (
+        jax.jit(prefill_step(CONFIG, implementation=name))(*arguments)
+        for name in ("xla", "interpret")
     )
-    assert _error(found, expected) < TOLERANCE
+    assert _error(by_kernels, by_xla) < TOLERANCE
     for name in ("k", "v"):
         for sequence, tokens in enumerate(lengths):
-            kept = found["cache"][0][name][sequence, :, tokens:]
-            assert (kept == cache[0][name][sequence, :, tokens:]).all()
+            unwritten = by_kernels["cache"][0][name][sequence, :, tokens:]
+            assert (unwritten == cache[0][name][sequence, :, tokens:]).all()
 
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
+def test_unsupported_shapes_are_errors() -> None:
     step = decode_step(CONFIG, implementation="interpret")
-    one = jnp.zeros(1, jnp.int32)
+    zero = jnp.zeros(1, jnp.int32)
     with pytest.raises(ValueError, match="the cache has 40 slots; expected a multiple of 32"):
-        jax.eval_shape(step, _params(CONFIG), _cache(1, 40), one, one)
+        jax.eval_shape(step, _params(CONFIG), _cache(1, 40), zero, zero)
     prompt = prefill_step(CONFIG, implementation="interpret")
     with pytest.raises(ValueError, match="24 tokens; expected a multiple of"):
-        jax.eval_shape(prompt, _params(CONFIG), _cache(1, 64), jnp.zeros((1, 24), jnp.int32), one)
+        jax.eval_shape(prompt, _params(CONFIG), _cache(1, 64), jnp.zeros((1, 24), jnp.int32), zero)
 
 
 @pytest.mark.parametrize(
@@ -155,11 +155,11 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     ],
     ids=str,
 )
-def test_kernels_are_taken_where_they_are_for(
+def test_kernels_are_used_for_supported_gpus_and_shapes(
     expected: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiling, "version", lambda package: "0.11.2")
-    asked = {"platform": "gpu", "batch": 1, "length": 1, "cache_length": 64, **changes}
-    shape = {"hidden_size": 128, "intermediate_size": 256, "head_dim": asked.pop("head_dim", 32)}
-    config = replace(CONFIG, dtype=asked.pop("dtype", "bfloat16"), **shape)
-    assert implementation_for(config, **asked) == expected
+    request = {"platform": "gpu", "batch": 1, "length": 1, "cache_length": 64, **changes}
+    shape = {"hidden_size": 128, "intermediate_size": 256, "head_dim": request.pop("head_dim", 32)}
+    config = replace(CONFIG, dtype=request.pop("dtype", "bfloat16"), **shape)
+    assert implementation_for(config, **request) == expected

@@ -1,6 +1,6 @@
-"""Qwen3 against a float64 reference in NumPy that shares no code with it.
+"""Qwen3 compared with an independent float64 NumPy reference.
 
-The reference knows no cache, no batch and no padding: it reads one whole sequence.
+The reference has no cache, no batch and no padding: it computes one whole sequence.
 """
 
 import math
@@ -34,7 +34,7 @@ TIED = Qwen3Config(
     num_attention_heads=4,
     num_key_value_heads=2,
     head_dim=16,
-    # Large enough to show when it is left out, and angles that turn within a few positions.
+    # Large enough to change results if left out, and angles that differ within a few positions.
     rms_norm_eps=1e-2,
     rope_theta=100.0,
     dtype="float32",
@@ -54,10 +54,10 @@ def np_norm(x: F64, scale: F64, eps: float) -> F64:
 
 
 def np_rotate(x: F64, angles: F64) -> F64:
-    """x [T, heads, H] turned by angles [T, H / 2], as complex numbers."""
+    """x [T, heads, H] rotated by angles [T, H / 2], as complex numbers."""
     half = x.shape[-1] // 2
-    turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)[:, None, :]
-    return np.concatenate([turned.real, turned.imag], -1)
+    rotated = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)[:, None, :]
+    return np.concatenate([rotated.real, rotated.imag], -1)
 
 
 def np_mlp(x: F64, weights: Tree) -> F64:
@@ -92,23 +92,23 @@ def np_model(
     frequencies = [config.rope_theta ** (-2 * i / config.head_dim) for i in range(8)]
     angles = np.outer(np.arange(len(ids)), frequencies)
     x = params["embed"]["weight"][list(ids)]
-    kept = []
+    keys_and_values = []
     for index in range(config.num_hidden_layers):
         layer = params["layers"][index]
         normed = np_norm(x, layer["input_norm"]["scale"], eps)
         attended, k, v = np_attention(normed, layer["attention"], config, angles)
-        kept.append((k, v))
+        keys_and_values.append((k, v))
         x = x + attended
         x = x + np_mlp(np_norm(x, layer["post_attention_norm"]["scale"], eps), layer["mlp"])
     head = params["embed" if config.tie_word_embeddings else "lm_head"]["weight"]
-    return np_norm(x, params["final_norm"]["scale"], eps) @ head.T, kept
+    return np_norm(x, params["final_norm"]["scale"], eps) @ head.T, keys_and_values
 
 
-# --- what is tested ------------------------------------------------------------------------
+# --- prefill and decode --------------------------------------------------------------------
 
 
 def random_like(struct: jax.ShapeDtypeStruct, rng: np.random.Generator) -> jax.Array:
-    """Weights that let every part show: matrices of gain about 1, scales far from 1."""
+    """Weights for which every part matters: matrices of gain about 1, scales far from 1."""
     if len(struct.shape) == 1:
         values = rng.uniform(0.5, 1.5, struct.shape)
     else:
@@ -132,7 +132,7 @@ def exact(config: Qwen3Config) -> Tree:
 
 @cache
 def jitted(config: Qwen3Config) -> tuple[Any, Any]:
-    """Prefill and decode, the cache donated as in use."""
+    """Prefill and decode, with the cache donated."""
     return (
         jax.jit(prefill_step(config), donate_argnums=1),
         jax.jit(decode_step(config), donate_argnums=1),
@@ -140,7 +140,7 @@ def jitted(config: Qwen3Config) -> tuple[Any, Any]:
 
 
 def filled_cache(config: Qwen3Config, batch: int) -> Any:
-    """A cache whose every slot can be recognised."""
+    """A cache with the value UNTOUCHED in every slot."""
     zeros = init_cache(config, batch=batch, cache_length=SLOTS)
     return jax.tree.map(lambda x: jnp.full_like(x, UNTOUCHED), zeros)
 
@@ -155,15 +155,15 @@ def prefilled(
     return out
 
 
-def assert_close(found: Any, expected: F64, *, relative: float = 2e-5) -> None:
-    """Within `relative` of the largest magnitude."""
-    found = np.asarray(found, np.float64)
-    assert found.shape == expected.shape
-    assert np.abs(found - expected).max() <= relative * np.abs(expected).max()
+def assert_close(actual: Any, expected: F64, *, relative: float = 2e-5) -> None:
+    """Asserts that errors are at most `relative` times the largest expected magnitude."""
+    actual = np.asarray(actual, np.float64)
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max() <= relative * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("config", [TIED, UNTIED], ids=["tied", "untied"])
-def test_prefill_gives_the_logits_of_each_prompts_last_token(config: Qwen3Config) -> None:
+def test_prefill_returns_the_logits_of_each_prompts_last_token(config: Qwen3Config) -> None:
     logits = prefilled(config, PROMPTS)["logits"]
     expected = [np_model(exact(config), config, prompt)[0][-1] for prompt in PROMPTS]
     assert_close(logits, np.stack(expected))
@@ -181,12 +181,12 @@ def test_decode_continues_prompts_of_unequal_length(config: Qwen3Config) -> None
         )
         for sequence, token in zip(sequences, tokens, strict=True):
             sequence.append(token)
-        expected = [np_model(exact(config), config, each)[0][-1] for each in sequences]
+        expected = [np_model(exact(config), config, sequence)[0][-1] for sequence in sequences]
         assert_close(out["logits"], np.stack(expected))
-    assert max(map(len, sequences)) == SLOTS  # one of them has filled the cache
+    assert max(map(len, sequences)) == SLOTS  # one of them fills the cache
 
 
-def test_decode_from_an_empty_cache_is_prefill_of_one_token() -> None:
+def test_decode_from_an_empty_cache_equals_prefill_of_one_token() -> None:
     (token,) = PROMPTS[1]
     out = jitted(TIED)[1](
         params_of(TIED), filled_cache(TIED, 1), jnp.array([token]), jnp.array([0])
@@ -194,29 +194,29 @@ def test_decode_from_an_empty_cache_is_prefill_of_one_token() -> None:
     assert_close(out["logits"], np_model(exact(TIED), TIED, [token])[0])
 
 
-def test_cache_holds_the_prompts_keys_and_values_and_nothing_else() -> None:
+def test_prefill_writes_only_the_prompts_keys_and_values() -> None:
     cache_ = prefilled(TIED, PROMPTS)["cache"]
     for row, prompt in enumerate(PROMPTS):
-        _, kept = np_model(exact(TIED), TIED, prompt)
-        for layer, (k, v) in zip(cache_, kept, strict=True):
-            for found, expected in ((layer["k"][row], k), (layer["v"][row], v)):
-                assert_close(found[:, : len(prompt)], expected.swapaxes(0, 1))
-                assert (found[:, len(prompt) :] == UNTOUCHED).all()
+        _, keys_and_values = np_model(exact(TIED), TIED, prompt)
+        for layer, (k, v) in zip(cache_, keys_and_values, strict=True):
+            for slots, expected in ((layer["k"][row], k), (layer["v"][row], v)):
+                assert_close(slots[:, : len(prompt)], expected.swapaxes(0, 1))
+                assert (slots[:, len(prompt) :] == UNTOUCHED).all()
 
 
 def test_decode_writes_one_slot_of_each_sequence() -> None:
     before = filled_cache(TIED, 3)
-    # The last sequence has ended: its position lies past the cache.
+    # The last sequence has ended: its position is past the cache.
     positions = [5, 0, SLOTS]
     out = jitted(TIED)[1](
         params_of(TIED), filled_cache(TIED, 3), jnp.array([1, 2, 3]), jnp.array(positions)
     )
-    changed = np.zeros((3, SLOTS), bool)
-    changed[[0, 1], positions[:2]] = True
+    expected = np.zeros((3, SLOTS), bool)
+    expected[[0, 1], positions[:2]] = True
     for new, old in zip(jax.tree.leaves(out["cache"]), jax.tree.leaves(before), strict=True):
-        found = np.asarray(new != old)  # [B, K, S, H]
-        assert (found.all(axis=(1, 3)) == changed).all()
-        assert (found.any(axis=(1, 3)) == changed).all()
+        changed = np.asarray(new != old)  # [B, K, S, H]
+        assert (changed.all(axis=(1, 3)) == expected).all()
+        assert (changed.any(axis=(1, 3)) == expected).all()
 
 
 def test_negative_positions_write_nothing() -> None:
@@ -227,18 +227,18 @@ def test_negative_positions_write_nothing() -> None:
     assert (np.asarray(written) == expected).all()
 
 
-def test_padding_and_bucket_change_nothing() -> None:
+def test_padding_and_bucket_do_not_change_results() -> None:
     prompt = PROMPTS[0]
-    alone = prefilled(TIED, [prompt], bucket=len(prompt))
+    unpadded = prefilled(TIED, [prompt], bucket=len(prompt))
     padded = prefilled(TIED, [prompt], pad=50)
-    assert_close(padded["logits"], np.asarray(alone["logits"], np.float64))
-    for one, other in zip(
-        jax.tree.leaves(alone["cache"]), jax.tree.leaves(padded["cache"]), strict=True
+    assert_close(padded["logits"], np.asarray(unpadded["logits"], np.float64))
+    for leaf, expected in zip(
+        jax.tree.leaves(padded["cache"]), jax.tree.leaves(unpadded["cache"]), strict=True
     ):
-        assert_close(one, np.asarray(other, np.float64))
+        assert_close(leaf, np.asarray(expected, np.float64))
 
 
-def test_a_prompt_can_fill_the_cache_and_no_more() -> None:
+def test_a_prompt_can_fill_the_cache_but_not_exceed_it() -> None:
     ids = [(7 * i) % TIED.vocab_size for i in range(SLOTS)]
     logits = prefilled(TIED, [ids], bucket=SLOTS)["logits"]
     assert_close(logits, np_model(exact(TIED), TIED, ids)[0][-1:])
@@ -246,7 +246,7 @@ def test_a_prompt_can_fill_the_cache_and_no_more() -> None:
         prefilled(TIED, [[*ids, 1]], bucket=SLOTS + 1)
 
 
-def test_decode_can_be_carried_in_a_loop() -> None:
+def test_decode_steps_work_in_a_loop() -> None:
     steps = 5
     decode = decode_step(TIED)
 
@@ -270,19 +270,19 @@ def test_decode_can_be_carried_in_a_loop() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_bfloat16_gives_float32_logits_near_the_exact_ones(batch: int) -> None:
+def test_logits_in_bfloat16_are_float32_and_close_to_float64(batch: int) -> None:
     config = replace(TIED, dtype="bfloat16")
     prompts = PROMPTS[:batch]
     out = prefilled(config, prompts)
     assert out["logits"].dtype == jnp.float32
     assert {leaf.dtype for leaf in jax.tree.leaves(out["cache"])} == {jnp.dtype(jnp.bfloat16)}
-    # Sums that were rounded to bfloat16 would leave no bits below.
+    # Logits that were rounded to bfloat16 would equal their bfloat16 values.
     assert (out["logits"] != out["logits"].astype(jnp.bfloat16).astype(jnp.float32)).mean() > 0.9
     expected = [np_model(exact(config), config, prompt)[0][-1] for prompt in prompts]
     assert_close(out["logits"], np.stack(expected), relative=0.05)
 
 
-# --- the step of dump 003 ------------------------------------------------------------------
+# --- the step of reference dump 003 --------------------------------------------------------
 
 STEP = ReferenceSizes(config=TIED, tokens=6, blocks=5, block_size=4, positions=40)
 EPSILON = 0.03
@@ -290,7 +290,7 @@ EPSILON = 0.03
 
 @cache
 def step_arguments() -> tuple[jax.Array, ...]:
-    """p0 to p17; the slots are of several pages, and out of order."""
+    """p0 to p17; the slots are in several pages, and not in order."""
     rng = np.random.default_rng(1)
     data = {
         1: np.float32(EPSILON),
@@ -305,7 +305,7 @@ def step_arguments() -> tuple[jax.Array, ...]:
 
 
 def np_step() -> tuple[F64, F64]:
-    """Keys and values [T, K, H] of layer 2. Attention, a constant zero, adds nothing."""
+    """Keys and values [T, K, H] of layer 2. Attention is a constant zero, and adds nothing."""
     p = [np.asarray(x, np.float64) for x in step_arguments()]
     ids, positions = p[4].astype(int), p[14].astype(int)
     h = p[5][ids]
@@ -321,24 +321,24 @@ def np_step() -> tuple[F64, F64]:
     return np.concatenate([first * cos - second * sin, first * sin + second * cos], -1), v
 
 
-def test_reference_step_computes_the_keys_and_values_of_the_dump() -> None:
+def test_the_reference_step_returns_new_keys_and_values_and_the_cache() -> None:
     arguments = step_arguments()[:17]
     k, v, keys, values = jax.jit(reference_step(STEP))(*arguments)
-    for found, expected in zip((k, v), np_step(), strict=True):
-        assert_close(found, expected)
+    for array, expected in zip((k, v), np_step(), strict=True):
+        assert_close(array, expected)
     assert (keys == arguments[16][0]).all()
     assert (values == arguments[16][1]).all()
 
 
-def test_donated_step_writes_its_slots_and_nothing_else() -> None:
+def test_the_donated_step_writes_only_its_slots() -> None:
     arguments = step_arguments()
     k, v, pages = jax.jit(reference_step(STEP))(*arguments)
     expected = np.array(arguments[16]).reshape(2, -1, *k.shape[1:])
     for token, slot in enumerate(np.asarray(arguments[17])):
         expected[0, slot], expected[1, slot] = k[token], v[token]
     assert (np.asarray(pages).reshape(expected.shape) == expected).all()
-    for found, exact_ in zip((k, v), np_step(), strict=True):
-        assert_close(found, exact_)
+    for array, exact_ in zip((k, v), np_step(), strict=True):
+        assert_close(array, exact_)
 
 
 @pytest.mark.parametrize("slot", [-1, -20, 20, 2**31 - 1])
@@ -349,23 +349,23 @@ def test_a_slot_outside_the_pages_writes_nothing(slot: int) -> None:
     assert (pages == arguments[16]).all()
 
 
-def test_every_weight_of_the_step_counts() -> None:
-    """Each weight is read from its own place: changing it changes keys or values.
+def test_every_weight_of_the_step_changes_its_results() -> None:
+    """Changing a parameter changes keys or values, except the two output projections.
 
-    But for the two output projections, whose input is a constant zero.
+    The input of these is a constant zero.
     """
     step = jax.jit(reference_step(STEP))
     arguments = step_arguments()[:17]
-    before = step(*arguments)[:2]
-    silent = {
+    original = step(*arguments)[:2]
+    without_effect = {
         number
         for number in (*WEIGHTS, 1, 4, 14, 15)
         if all(
-            (one == other).all()
-            for one, other in zip(step(*_changed(arguments, number))[:2], before, strict=True)
+            (new == old).all()
+            for new, old in zip(step(*_changed(arguments, number))[:2], original, strict=True)
         )
     }
-    assert silent == {6, 10}
+    assert without_effect == {6, 10}
 
 
 def _changed(arguments: Sequence[jax.Array], number: int) -> Iterator[jax.Array]:
@@ -373,7 +373,7 @@ def _changed(arguments: Sequence[jax.Array], number: int) -> Iterator[jax.Array]
         yield argument + jnp.ones((), argument.dtype) if index == number else argument
 
 
-# --- the checks themselves -----------------------------------------------------------------
+# --- shape checks --------------------------------------------------------------------------
 
 
 def test_shapes_are_checked_in_these_tests() -> None:

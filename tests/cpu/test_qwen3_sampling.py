@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from models.qwen3.generation.sampling import draw_of, likeliest, next_tokens
+from models.qwen3.generation.sampling import draw_of, most_probable, next_tokens
 from models.qwen3.generation.sampling_settings import SamplingSettings
 from xlapipe.errors import XlapipeError
 
@@ -77,7 +77,7 @@ def test_probabilities_follow_the_definition(
     settings = sampling(temperature=temperature, top_k=top_k, top_p=top_p)
     logits = logits_of(8)
     candidates = settings.candidates(VOCAB) or VOCAB
-    kept, token_ids = jax.jit(likeliest, static_argnames="candidates")(
+    kept, token_ids = jax.jit(most_probable, static_argnames="candidates")(
         jnp.asarray(logits), draw_of(settings, batch=8), candidates=candidates
     )
     probabilities = np.zeros(logits.shape)

@@ -1,4 +1,4 @@
-"""Sharded Qwen3 computes what the model that knows no mesh does: loss, gradients, decode steps."""
+"""Sharded Qwen3 compared with the model on one device: loss, gradients, weights, decode steps."""
 
 import os
 import subprocess
@@ -14,18 +14,18 @@ import pytest
 F32: TypeAlias = npt.NDArray[np.float32]
 Leaves: TypeAlias = Mapping[str, F32]
 HERE = Path(__file__).parent
-# Sums of the same float32 numbers in another order.
+# Relative error from summing the same float32 numbers in another order.
 ROUNDING = 5e-6
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Leaves:
-    out = tmp_path_factory.mktemp("sharded") / "found.npz"
+def results(tmp_path_factory: pytest.TempPathFactory) -> Leaves:
+    out = tmp_path_factory.mktemp("sharded") / "results.npz"
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": "8",
-        # Half the time goes into kernels that run once.
+        # Optimising kernels that run once would take half the time.
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
         "PYTHONPATH": ".",
     }
@@ -38,45 +38,41 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Leaves:
     return dict(np.load(out))
 
 
-def under(found: Leaves, prefix: str) -> dict[str, F32]:
+def below(results: Leaves, prefix: str) -> dict[str, F32]:
     leaves = {
-        name.removeprefix(prefix): leaf for name, leaf in found.items() if name.startswith(prefix)
+        name.removeprefix(prefix): leaf for name, leaf in results.items() if name.startswith(prefix)
     }
-    assert leaves, f"nothing under {prefix}"
+    assert leaves, f"no result's name starts with {prefix}"
     return leaves
 
 
-def hold_together(one: Leaves, other: Leaves) -> None:
-    assert one.keys() == other.keys()
-    for name, leaf in one.items():
-        assert leaf.shape == other[name].shape, name
-        distance = np.linalg.norm(leaf - other[name]) / np.linalg.norm(other[name])
-        assert distance < ROUNDING, (name, distance)
+def assert_close(actual: Leaves, expected: Leaves) -> None:
+    assert actual.keys() == expected.keys()
+    for name, leaf in actual.items():
+        assert leaf.shape == expected[name].shape, name
+        error = np.linalg.norm(leaf - expected[name]) / np.linalg.norm(expected[name])
+        assert error < ROUNDING, (name, error)
 
 
 @pytest.mark.parametrize("config", ["tied", "untied"])
-def test_loss_and_gradients_are_those_of_the_model_without_a_mesh(
-    config: str, found: Leaves
-) -> None:
+def test_loss_and_gradients_match_the_unsharded_model(config: str, results: Leaves) -> None:
     for part in ("['loss']", "['gradients']"):
-        sharded = under(found, f"{config}/2x4/{part}")
-        hold_together(sharded, under(found, f"{config}/model/{part}"))
+        sharded = below(results, f"{config}/2x4/{part}")
+        assert_close(sharded, below(results, f"{config}/model/{part}"))
 
 
 @pytest.mark.parametrize("other", ["1x1", "unrolled"])
-def test_eight_devices_and_a_loop_compute_what_one_does_and_unrolled_layers(
-    other: str, found: Leaves
-) -> None:
-    hold_together(under(found, "tied/2x4/"), under(found, f"{other}/"))
+def test_eight_devices_match_one_device_and_unrolled_layers(other: str, results: Leaves) -> None:
+    assert_close(below(results, "tied/2x4/"), below(results, f"{other}/"))
 
 
 @pytest.mark.parametrize("config", ["tied", "untied"])
-def test_adamw_moves_every_weight_and_decays_matrices_alone(config: str, found: Leaves) -> None:
-    sharded = under(found, f"{config}/2x4/['weights']")
-    start = under(found, f"{config}/start/['weights']")
-    gradients = under(found, f"{config}/2x4/['gradients']")
-    # The first step moves by the learning rate in the gradient's direction, where that is well
-    # above epsilon; matrices also lose the learning rate times the decay of themselves.
+def test_adamw_updates_every_weight_and_decays_matrices_only(config: str, results: Leaves) -> None:
+    sharded = below(results, f"{config}/2x4/['weights']")
+    start = below(results, f"{config}/start/['weights']")
+    gradients = below(results, f"{config}/2x4/['gradients']")
+    # The first step moves each weight by the learning rate against its gradient, if the gradient is
+    # well above epsilon. Matrices also decay by the learning rate times the weight decay.
     for name, before in start.items():
         decay = 0.0 if name.endswith("norm']") else 1e-4 * 0.1
         expected = before - 1e-4 * np.sign(gradients[name]) - decay * before
@@ -85,5 +81,5 @@ def test_adamw_moves_every_weight_and_decays_matrices_alone(config: str, found: 
         np.testing.assert_allclose(sharded[name][large], expected[large], rtol=0, atol=2e-7)
 
 
-def test_decode_steps_are_those_of_one_device(found: Leaves) -> None:
-    hold_together(under(found, "served/"), under(found, "decode/"))
+def test_decode_steps_match_those_on_one_device(results: Leaves) -> None:
+    assert_close(below(results, "served/"), below(results, "decode/"))

@@ -1,4 +1,4 @@
-"""Plans of the sharded steps; the training step's own is a golden (test_workloads.py)."""
+"""Plans of sharded steps; that of the unbroken training step is a golden (test_workloads.py)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def dumped(name: str, out: Path) -> Dump:
-    # cuBLAS's calls need no kernels to be generated.
+    # With the cuBLAS policy, XLA generates no kernels for gemms.
     job = Job(
         reference=WorkloadReference(name, f"broken_sharded:{name}", folder=HERE),
         target=target_named("h200"),
@@ -27,19 +27,22 @@ def dumped(name: str, out: Path) -> Dump:
 
 
 def failing(dump: Dump) -> list[Finding]:
-    return [each for each in check_all(dump.expectations, dump.program) if not each.holds]
+    findings = check_all(dump.expectations, dump.program)
+    return [finding for finding in findings if not finding.holds]
 
 
-def test_stacks_that_are_gathered_at_once_are_found(tmp_path: Path) -> None:
+def test_weights_that_are_gathered_for_all_layers_at_once_break_expectations(
+    tmp_path: Path,
+) -> None:
     findings = failing(dumped("gathered_at_once", tmp_path))
-    shapes = [each for each in findings if each.expectation.startswith("NoValueOfShape")]
+    shapes = [finding for finding in findings if finding.expectation.startswith("NoValueOfShape")]
     assert shapes
-    assert any("gathered a layer at a time" in each.because for each in shapes)
+    assert any("gathered a layer at a time" in finding.because for finding in shapes)
     source = shapes[0].violations[0].source
     assert source is not None
 
 
-def test_the_decode_step_is_as_expected(tmp_path: Path) -> None:
+def test_the_decode_step_meets_its_expectations(tmp_path: Path) -> None:
     dump = dumped("served", tmp_path)
     assert len(dump.expectations) == 6
     assert failing(dump) == []

@@ -1,7 +1,7 @@
-"""The model against transformers' Qwen3ForCausalLM, over the same weights, read from a checkpoint.
+"""The model compared with transformers' Qwen3ForCausalLM, for the same weights from a checkpoint.
 
-`tests/gpu/qwen3_reference.py` made the figures in `tests/gpu/qwen3_reference/`, and wrote there
-with which versions, on what.
+`tests/gpu/qwen3_reference.py` wrote the figures in `tests/gpu/qwen3_reference/`, with the versions
+and the machine.
 """
 
 import json
@@ -36,11 +36,11 @@ def expected_logits() -> dict[str, Any]:
 def model(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Qwen3Config, Any]:
-    """A case, its config and its parameters; both have gone through a checkpoint."""
+    """A case, its config and its parameters, both read from a checkpoint."""
     name = request.param
     config, seed = Qwen3Config(**CASES[name]["config"]), CASES[name]["seed"]
     assert tensors_sha256(config, seed) == CASES[name]["tensors_sha256"], (
-        "the weights are not those that the reference was made with"
+        "the weights differ from those of the reference"
     )
     folder = write_random_checkpoint(
         tmp_path_factory.mktemp(name) / "model", config, seed=seed, shards=2
@@ -68,7 +68,7 @@ def greedy(config: Qwen3Config, params: Any, prompts: list[list[int]]) -> tuple[
 
 
 @pytest.mark.parametrize("run", ["one", "batch"])
-def test_logits_and_greedy_tokens_are_those_of_transformers(
+def test_logits_and_greedy_tokens_match_transformers(
     model: tuple[str, Qwen3Config, Any], run: str
 ) -> None:
     name, config, params = model
@@ -81,8 +81,8 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(
     assert error.max() < 1e-4
 
 
-def test_the_reference_is_one_that_a_mistake_would_change() -> None:
-    """Prompts of unequal length, tokens that vary, no choice that rounding could turn."""
+def test_the_reference_is_sensitive_to_mistakes_but_not_to_rounding() -> None:
+    """Prompts of unequal length, varied tokens, and no near ties between tokens."""
     for case in CASES.values():
         batch = case["runs"]["batch"]
         assert len({len(prompt) for prompt in batch["prompts"]}) == len(batch["prompts"])
@@ -90,13 +90,13 @@ def test_the_reference_is_one_that_a_mistake_would_change() -> None:
         assert batch["smallest_margin"] > 3e-5
 
 
-def test_bfloat16_on_the_gpu_was_no_further_from_float32_than_transformers() -> None:
-    """As recorded on the device, in one run; the config is the whole 0.6B model's.
+def test_recorded_bfloat16_errors_on_the_gpu_are_at_most_those_of_transformers() -> None:
+    """Errors relative to float32, recorded in one run on the device, for the whole 0.6B model.
 
-    By XLA alone, and with the kernels for any GPU and those for Hopper.
+    By XLA alone, with the kernels for any GPU, and with those for Hopper.
     """
     record = json.loads((FOLDER / "bfloat16.json").read_text())
     errors = {key: value["relative_error"] for key, value in record.items() if "bfloat16" in key}
-    ours = [errors.pop(f"xlapipe bfloat16 {way}") for way in ("xla", "triton", "hopper")]
+    ours = [errors.pop(f"xlapipe bfloat16 {name}") for name in ("xla", "triton", "hopper")]
     assert record["config"]["num_hidden_layers"] == 28
     assert 0 < min(ours) <= max(ours) <= min(errors.values())

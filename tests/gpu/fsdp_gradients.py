@@ -1,10 +1,9 @@
-"""Gradients of the sharded MLP on several GPUs against those of one, printed as JSON.
+"""Compares gradients of the sharded MLP on several GPUs with those on one; prints JSON.
 
     python tests/gpu/fsdp_gradients.py
 
-The same arrays and the same sizes; what differs is where gemms are cut and in which order sums
-are taken. Errors are the norm of the difference over the norm of the expected, of
-the leaf that is worst.
+Arrays and sizes are the same; gemms are split differently, and sums are in another order. An error
+is the norm of the difference over the norm of the expected value, for the leaf with the largest.
 """
 
 import json
@@ -24,25 +23,27 @@ def gradients(devices: int, dtype: str) -> tuple[Any, Any]:
     sizes = MLPSizes(hidden=HIDDEN, layers=LAYERS, batch=ROWS // devices, devices=devices)
     mesh = training.device_mesh(jax.devices("gpu")[:devices])
     params = jax.device_get(training.initial_state(sizes, 3)["params"])
-    batch = jax.device_get([each.astype(dtype) for each in training.random_batch(sizes, 4)])
+    batch = jax.device_get([array.astype(dtype) for array in training.random_batch(sizes, 4)])
     plain = jax.jit(training.plain_gradients(sizes))(params, *batch)
-    where = training.shardings(mesh, (training.STATE_SPECS["params"], *training.IN_SPECS[1:]))
-    placed = (
-        jax.tree.map(lambda leaf: jax.device_put(leaf, where[0]), params),
-        *(jax.device_put(each, spec) for each, spec in zip(batch, where[1:], strict=True)),
+    of_params, *of_batch = training.shardings(
+        mesh, (training.STATE_SPECS["params"], *training.IN_SPECS[1:])
+    )
+    arguments = (
+        jax.tree.map(lambda leaf: jax.device_put(leaf, of_params), params),
+        *(jax.device_put(array, spec) for array, spec in zip(batch, of_batch, strict=True)),
     )
     with jax.set_mesh(mesh):
-        sharded = jax.jit(training.gradients(sizes))(*placed)
+        sharded = jax.jit(training.gradients(sizes))(*arguments)
     return jax.device_get(sharded), jax.device_get(plain)
 
 
-def worst(found: Any, expected: Any) -> float:
+def largest_error(actual: Any, expected: Any) -> float:
     errors = jax.tree.map(
         lambda a, b: float(
             np.linalg.norm(np.asarray(a, np.float64) - np.asarray(b, np.float64))
             / np.linalg.norm(np.asarray(b, np.float64))
         ),
-        found,
+        actual,
         expected,
     )
     return max(jax.tree.leaves(errors))
@@ -53,17 +54,17 @@ def main() -> None:
     rows = []
     for devices in (count for count in (2, 4) if count <= len(jax.devices("gpu"))):
         exact, plain_exact = gradients(devices, "float32")
-        narrow, plain_narrow = gradients(devices, "bfloat16")
+        bfloat16, plain_bfloat16 = gradients(devices, "bfloat16")
         rows.append(
             {
                 "devices": devices,
                 "hidden": HIDDEN,
                 "layers": LAYERS,
                 "rows": ROWS,
-                "float32_from_one_device": worst(exact, plain_exact),
-                "bfloat16_from_one_device": worst(narrow, plain_narrow),
-                "bfloat16_from_float32": worst(narrow, exact),
-                "one_device_bfloat16_from_float32": worst(plain_narrow, plain_exact),
+                "float32_from_one_device": largest_error(exact, plain_exact),
+                "bfloat16_from_one_device": largest_error(bfloat16, plain_bfloat16),
+                "bfloat16_from_float32": largest_error(bfloat16, exact),
+                "one_device_bfloat16_from_float32": largest_error(plain_bfloat16, plain_exact),
             }
         )
     print(json.dumps(rows))

@@ -1,13 +1,13 @@
-"""Makes references with transformers' Qwen3ForCausalLM, from weights that follow from a seed.
+"""Writes references of transformers' Qwen3ForCausalLM, for random weights from a seed.
 
     python tests/gpu/qwen3_reference.py float32 OUT_FOLDER
     python tests/gpu/qwen3_reference.py bfloat16 OUT_FOLDER
 
-Needs torch and transformers, which xlapipe does not. `float32` runs small models on the CPU; its
-OUT_FOLDER is what `tests/cpu/test_qwen3_transformers.py` compares with. `bfloat16` needs a GPU: it
-runs transformers in bfloat16 and in float32, and the model here in bfloat16, over the same weights
-of the 0.6B model, and writes how far their logits are apart. Both write the command, the machine
-and the versions beside.
+Needs torch and transformers, which are not dependencies of xlapipe. `float32` runs small models on
+the CPU; `tests/cpu/test_qwen3_transformers.py` compares with its output. `bfloat16` needs a GPU: it
+runs transformers in bfloat16 and float32, and this repository's model in bfloat16, with the same
+weights of the 0.6B model, and writes errors of the logits. Both also write the command, the machine
+and the versions.
 """
 
 import json
@@ -25,7 +25,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch needs some memory too
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leaves memory for torch
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from models.qwen3.checkpoint.random_checkpoint import SMALL, tensors_sha256, wri
 from models.qwen3.config import QWEN3_0_6B
 
 NEW_TOKENS = 128
-# Seeds whose greedy tokens vary, and whose choices are not near ties.
+# Configs and seeds for which greedy tokens vary, and are not near ties.
 TIED = replace(SMALL, dtype="float32", rope_theta=1e4)
 UNTIED = replace(
     SMALL,
@@ -55,7 +55,7 @@ LONG_PROMPTS = (8, 256)
 
 
 def provenance() -> dict[str, Any]:
-    """What it takes to make the figures again."""
+    """What is needed to reproduce the figures."""
     return {
         "command": " ".join(["python", "tests/gpu/qwen3_reference.py", sys.argv[1], "OUT_FOLDER"]),
         "date": date.today().isoformat(),
@@ -67,7 +67,7 @@ def provenance() -> dict[str, Any]:
 
 
 def transformers_model(folder: Path, dtype: torch.dtype, attention: str, device: str) -> Any:
-    """The checkpoint, as transformers reads it."""
+    """The checkpoint as a transformers model."""
     model = Qwen3ForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention)
     return model.to(device).eval()
 
@@ -119,7 +119,7 @@ def float32(out: Path) -> None:
                 "prompts": prompts,
                 "tokens": tokens,
                 "different_tokens": [len(set(row)) for row in tokens],
-                # Of the largest logit over the next, in a row of the largest magnitude 1.
+                # Difference of the two largest logits, relative to the largest magnitude.
                 "smallest_margin": float(
                     ((top[..., -1] - top[..., -2]) / np.abs(steps).max(-1)).min()
                 ),
@@ -137,7 +137,7 @@ def float32(out: Path) -> None:
 
 
 def our_params(folder: Path, record: dict[str, Any]) -> Any:
-    """The weights on the device; what it took to load them is put into the record."""
+    """The weights on the device; adds time and memory of loading them to the record."""
     import jax
     import jax.numpy as jnp
 
@@ -147,9 +147,9 @@ def our_params(folder: Path, record: dict[str, Any]) -> Any:
     config = read_config(folder)
     jax.block_until_ready(jnp.zeros(1))
     with AnonymousMemory() as memory:
-        began = time.perf_counter()
+        started = time.perf_counter()
         params = jax.block_until_ready(load_params(folder, config))
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started
     record["load"] = {
         "seconds": round(seconds, 3),
         "bytes": checkpoint_bytes(folder),
@@ -162,10 +162,10 @@ def our_params(folder: Path, record: dict[str, Any]) -> Any:
 
 
 def our_logits(params: Any, ids: np.ndarray, prompts: Any, decode: Any) -> np.ndarray:
-    """Logits [B, FORCED_TOKENS + 1, V]: of the prompts' last token, then of forced tokens.
+    """Logits [B, FORCED_TOKENS + 1, V]: of the prompts' last tokens, then of forced tokens.
 
     Args:
-      prompts, decode: implementations. Kernels decode one sequence at a time.
+      prompts, decode: implementations of the two steps. Kernels decode one sequence at a time.
     """
     import jax
     import jax.numpy as jnp
@@ -181,25 +181,26 @@ def our_logits(params: Any, ids: np.ndarray, prompts: Any, decode: Any) -> np.nd
         donate_argnums=1,
         compiler_options=xla_options(prompts),
     )
-    # Kernels take whole blocks: what follows the prompts is padding.
+    # Kernels need whole blocks: the forced tokens after the prompts are padding here.
     out = prefill(params, cache, jnp.asarray(ids), jnp.full((batch,), start))
     first, step = np.asarray(out["logits"]), jax.jit(decode_step(config, implementation=decode))
-    together = batch if decode == "xla" else 1
-    found = []
-    for sequence in range(0, batch, together):
-        here = slice(sequence, sequence + together)
-        own = {"logits": first[here], "cache": jax.tree.map(lambda x, at=here: x[at], out["cache"])}
-        rows = [own["logits"]]
+    decode_batch = batch if decode == "xla" else 1
+    logits = []
+    for sequence in range(0, batch, decode_batch):
+        rows = slice(sequence, sequence + decode_batch)
+        cache_of_rows = jax.tree.map(lambda x, rows=rows: x[rows], out["cache"])
+        steps = [first[rows]]
         for position in range(start, length):
-            token = jnp.asarray(ids[here, position])
-            own = step(params, own["cache"], token, jnp.full((together,), position))
-            rows.append(np.asarray(own["logits"]))
-        found.append(np.stack(rows, axis=1))
-    return np.concatenate(found)
+            token = jnp.asarray(ids[rows, position])
+            decoded = step(params, cache_of_rows, token, jnp.full((decode_batch,), position))
+            cache_of_rows = decoded["cache"]
+            steps.append(np.asarray(decoded["logits"]))
+        logits.append(np.stack(steps, axis=1))
+    return np.concatenate(logits)
 
 
 def their_logits(model: Any, ids: np.ndarray) -> np.ndarray:
-    """The same logits from transformers, in one pass over the whole sequences."""
+    """The same logits by transformers, in one pass over the whole sequences."""
     with torch.no_grad():
         tokens = torch.tensor(ids, device="cuda")
         logits = model(tokens, logits_to_keep=FORCED_TOKENS + 1, use_cache=False).logits
@@ -232,21 +233,21 @@ def bfloat16(out: Path) -> None:
         for prompts, decode in (("xla", "xla"), ("triton", "triton"), ("hopper", "triton")):
             logits[f"xlapipe bfloat16 {prompts}"] = our_logits(params, ids, prompts, decode)
     exact = logits["transformers torch.float32 eager"]
-    for name, found in logits.items():
-        rows = np.linalg.norm(found - exact, axis=-1) / np.linalg.norm(exact, axis=-1)
+    for name, values in logits.items():
+        rows = np.linalg.norm(values - exact, axis=-1) / np.linalg.norm(exact, axis=-1)
         record[name] = {
-            "relative_error": float(np.linalg.norm(found - exact) / np.linalg.norm(exact)),
+            "relative_error": float(np.linalg.norm(values - exact) / np.linalg.norm(exact)),
             "of_prefill": float(rows[:, 0].mean()),
             "of_decode": float(rows[:, 1:].mean()),
             "largest_of_a_row": float(rows.max()),
-            "same_token": float((found.argmax(-1) == exact.argmax(-1)).mean()),
+            "same_token": float((values.argmax(-1) == exact.argmax(-1)).mean()),
         }
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "bfloat16.json", record)
 
 
 class AnonymousMemory:
-    """Growth of this process's anonymous memory while it is entered, sampled."""
+    """A context manager that samples the growth of this process's anonymous memory."""
 
     growth_bytes = 0
 
@@ -266,14 +267,14 @@ class AnonymousMemory:
 
 
 def anonymous_bytes() -> int:
-    """Resident memory that no file lies behind, pinned buffers included."""
+    """Resident memory that is not backed by a file, including pinned buffers."""
     lines = Path("/proc/self/status").read_text().splitlines()
     figures = dict(line.split(":", 1) for line in lines if line.startswith("Rss"))
     return sum(1024 * int(figures[name].split()[0]) for name in ("RssAnon", "RssShmem"))
 
 
 def write_json(path: Path, data: Any) -> None:
-    """With lists of whole numbers on one line each."""
+    """Writes and prints JSON, with each list of integers on one line."""
     text = json.dumps(data, indent=1)
     text = re.sub(r"\[[\s\d,]+\]", lambda numbers: " ".join(numbers[0].split()), text)
     path.write_text(text + "\n")

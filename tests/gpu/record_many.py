@@ -1,10 +1,10 @@
-"""Runs executables for several GPUs that were built without one, and records what they showed.
+"""Runs executables for several GPUs that were built without a GPU, and records the results.
 
     python tests/gpu/record_many.py BUILDS OUT.json
 
-BUILDS as for record_runs.py, each built with the lock of a device. Each is run from one process
-and from one per GPU, beside a fresh build of the same lock on the GPUs themselves; and the
-gradients of the sharded MLP are held against one device's. Each step is a process of its own.
+BUILDS is as for record_runs.py; each build used a device's lock. Runs each from one process, from
+one process per GPU, and compares with a fresh build of the same lock on the GPUs. Also compares the
+gradients of the sharded MLP with those of one device. Each step is a separate process.
 """
 
 import json
@@ -25,7 +25,7 @@ REPEAT = [*INPUTS[:2], "--repeat", "2"]
 
 
 def record_of(build: Path, scratch: Path) -> dict[str, Any]:
-    """One workload: from one process, from several, and built on the GPUs."""
+    """The record of one workload: from one process, from several, and built on the GPUs."""
     manifest = open_dump(build).manifest
     count = prod((manifest.mesh or {}).values())
     reference, lock = build.name.replace("=", ":", 1), build / "autotune_lock.json"
@@ -68,13 +68,13 @@ def gradients() -> Any:
 
 
 def main(builds: str, out: str) -> None:
-    found = {}
+    records = {}
     for build in sorted(Path(builds).iterdir()):
         with tempfile.TemporaryDirectory() as scratch:
             manifest = open_dump(build).manifest
             name = f"{manifest.workload} {manifest.topology}"
-            found[name] = record_of(build, Path(scratch))
-            print(name, json.dumps(found[name]), flush=True)
+            records[name] = record_of(build, Path(scratch))
+            print(name, json.dumps(records[name]), flush=True)
     gpu = Machine.here().gpu()
     provenance = run_record(
         device=gpu.name if gpu is not None else "unknown",
@@ -82,8 +82,8 @@ def main(builds: str, out: str) -> None:
         versions=manifest.versions,
         command=["python", *sys.argv],
     )
-    whole = {**provenance, "workloads": found, "gradients": gradients()}
-    Path(out).write_text(json.dumps(whole, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    record = {**provenance, "workloads": records, "gradients": gradients()}
+    Path(out).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Runs executables that were built without a GPU, beside fresh compiles on the GPU, and records it.
+"""Runs executables that were built without a GPU, and fresh builds on the GPU; records the results.
 
     python tests/gpu/record_runs.py BUILDS OUT.json
 
-BUILDS holds a folder of `xlapipe build … --autotune-lock …` per workload, made on a machine
-without a GPU, and named as the workload's reference with `=` for `:`, e.g.
-`models.qwen3.workloads=qwen3_step`. Each step is a process of its own, as a user would run it.
+BUILDS contains a folder of `xlapipe build … --autotune-lock …` per workload, built on a machine
+without a GPU, and named as the workload's reference with `=` instead of `:`, e.g.
+`models.qwen3.workloads=qwen3_step`. Each step is a separate process, as when a user runs it.
 """
 
 import json
@@ -22,11 +22,11 @@ INPUTS = ["--inputs", "random:7", "--repeat", "30"]
 
 
 def xlapipe(*arguments: str | Path, processes: int = 1) -> Any:
-    """The JSON that a command prints, where each of several processes runs it too."""
-    own = [sys.executable, "-m", "xlapipe.cli"]
-    command = [*own, *map(str, arguments), "--json"]
+    """The JSON output of a command, which `processes` processes run."""
+    cli = [sys.executable, "-m", "xlapipe.cli"]
+    command = [*cli, *map(str, arguments), "--json"]
     if processes > 1:
-        command = [*own, "launch", "--processes", str(processes), "--", *command]
+        command = [*cli, "launch", "--processes", str(processes), "--", *command]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
@@ -34,38 +34,37 @@ def xlapipe(*arguments: str | Path, processes: int = 1) -> Any:
 
 
 def record_of(build: Path, scratch: Path) -> dict[str, Any]:
-    """One workload: the build from elsewhere against a build of the same lock on this GPU."""
+    """The record of one workload: the given build, and a build of the same lock on this GPU."""
     reference = build.name.replace("=", ":")
     lock = build / "autotune_lock.json"
     fresh_folder = scratch / build.name
-    elsewhere = xlapipe("run", build, *INPUTS)
+    prebuilt = xlapipe("run", build, *INPUTS)
     made = xlapipe(
         "build", reference, "--target", "attached", "--autotune-lock", lock, "--out", fresh_folder
     )
     fresh = xlapipe("run", fresh_folder, *INPUTS)
     plans = [(folder / "plan.txt").read_text() for folder in (build, fresh_folder)]
-    modules = [open_dump(folder).plan for folder in (build, fresh_folder)]
     return {
-        "outputs_bit_identical": elsewhere["outputs"] == fresh["outputs"],
+        "outputs_bit_identical": prebuilt["outputs"] == fresh["outputs"],
         "plan_identical": plans[0] == plans[1],
-        "outputs": len(elsewhere["outputs"]),
-        "thunks": len(modules[0].thunks or ()),
-        "load_seconds": elsewhere["load_seconds"],
+        "outputs": len(prebuilt["outputs"]),
+        "thunks": len(open_dump(build).plan.thunks or ()),
+        "load_seconds": prebuilt["load_seconds"],
         "build_on_device_seconds": made["seconds"],
-        "median_call_seconds": elsewhere["median_call_seconds"],
+        "median_call_seconds": prebuilt["median_call_seconds"],
         "fresh_median_call_seconds": fresh["median_call_seconds"],
-        "memory": elsewhere["memory"],
-        "autotuning": elsewhere["autotuning"],
+        "memory": prebuilt["memory"],
+        "autotuning": prebuilt["autotuning"],
     }
 
 
 def main(builds: str, out: str) -> None:
-    found = {}
+    records = {}
     for build in sorted(Path(builds).iterdir()):
         with tempfile.TemporaryDirectory() as scratch:
             manifest = open_dump(build).manifest
-            found[manifest.workload] = record_of(build, Path(scratch))
-            print(manifest.workload, json.dumps(found[manifest.workload]), flush=True)
+            records[manifest.workload] = record_of(build, Path(scratch))
+            print(manifest.workload, json.dumps(records[manifest.workload]), flush=True)
     gpu = Machine.here().gpu()
     provenance = run_record(
         device=gpu.name if gpu is not None else "unknown",
@@ -73,7 +72,7 @@ def main(builds: str, out: str) -> None:
         versions=manifest.versions,
         command=["python", *sys.argv],
     )
-    text = json.dumps({**provenance, "workloads": found}, indent=1, sort_keys=True)
+    text = json.dumps({**provenance, "workloads": records}, indent=1, sort_keys=True)
     Path(out).write_text(text + "\n", encoding="utf-8")
 
 

@@ -60,7 +60,7 @@ def test_rounds_are_one_by_median_and_extremes() -> None:
         {"timings": [timing("decode", "kernels", median, least, most)]}
         for median, least, most in ((2, 1.5, 9), (3, 1, 4), (4, 2, 5))
     ]
-    (merged,) = compare.of_rounds([*rounds, {"timings": [], "error": "exit code 1"}])["timings"]
+    (merged,) = compare.merge_rounds([*rounds, {"timings": [], "error": "exit code 1"}])["timings"]
     found = [merged[f"{name}_seconds"] * 1e3 for name in ("median", "least", "most")]
     assert found == pytest.approx([3, 1, 9])
 

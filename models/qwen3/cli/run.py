@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from models.qwen3.generation.generator import Generated
 
 
-def run_command(options: argparse.Namespace, *, started: float, out: TextSink) -> dict[str, Any]:
+def generate_command(
+    options: argparse.Namespace, *, started: float, out: TextSink
+) -> dict[str, Any]:
     """Generates, writes the text to `out` unless --json is given, and returns the JSON output.
 
     Args:

@@ -1,8 +1,8 @@
-"""What must hold of the plans, in closed form from the config. Imports no jax.
+"""Expectations about the plans, in closed form from the config. Imports no jax.
 
-Sizes are bytes. Temporary memory is bounded by the sum of what one layer computes and of what the
-GEMM policy adds. XLA overlays most of it, so that plans stay well below; what a bound is for is
-anything that grows with the number of layers, with the vocabulary or with the cache.
+Sizes are bytes. The bound on temporary memory is the sum of one layer's values and of what the GEMM
+policy adds. XLA reuses most of this memory, so that plans are well below the bound. The bound
+detects memory that grows with the number of layers, the vocabulary or the cache.
 """
 
 from models.qwen3.expectations.generation import generate, prompts

@@ -1,24 +1,21 @@
-"""Sizes, in bytes, that bounds on temporary memory are made of. Imports no jax."""
+"""Parts of the bounds on temporary memory, in bytes. Imports no jax."""
 
 from models.qwen3.argument_bytes import FLOAT32
 
-CUBLAS = ("cublas", "cublaslt")
-# XLA asks for at most this much for cuBLASLt on Hopper: 4 MiB where its autotuner has run, and,
-# up to jaxlib 0.11, 32 MiB where it has not. The gemms of a step share one.
-WORKSPACE_BYTES = 32 * 2**20
-# Triton gemms that are short of blocks sum slices of the contracted axis apart, in float32.
+# The most slices of the contracted axis that a split-K gemm of Triton sums separately, in float32.
+# XLA splits a gemm that has too few output tiles to fill the GPU.
 MAX_SPLIT_K = 8
-# Tables of pointers to tuples' leaves, scalars, and padding of each value to 128 bytes.
+# Tuple tables, scalars, and padding of each value to 128 bytes.
 SMALL_BYTES = 16 * 1024
-# cuBLAS is given rows in multiples of this.
-ROWS = 8
+# XLA pads the rows of cuBLAS gemms to a multiple of this.
+CUBLAS_ROW_MULTIPLE = 8
 
 
-def partials(rows: int, columns: int) -> int:
-    """Partial sums of one split-K gemm."""
+def split_k_bytes(rows: int, columns: int) -> int:
+    """Bytes of the partial sums of one split-K gemm."""
     return MAX_SPLIT_K * rows * columns * FLOAT32
 
 
-def up(rows: int) -> int:
-    """Rows, as cuBLAS is given them."""
-    return -(-rows // ROWS) * ROWS
+def padded_rows(rows: int) -> int:
+    """Rows of a cuBLAS gemm, padding included."""
+    return -(-rows // CUBLAS_ROW_MULTIPLE) * CUBLAS_ROW_MULTIPLE

@@ -1,28 +1,27 @@
-"""Memory and products of a step, by what computes it: XLA alone, or kernels of ours."""
+"""Temporary memory, gemms and kernels of a step: by XLA alone, or with this package's kernels."""
 
 from collections.abc import Mapping, Sequence
 
+from models.gemm_backends import BACKENDS, CUBLASLT_WORKSPACE_BYTES
 from models.qwen3.argument_bytes import FLOAT32
 from models.qwen3.config import Qwen3Config
 from models.qwen3.expectations.bounds import (
-    CUBLAS,
-    ROWS,
+    CUBLAS_ROW_MULTIPLE,
     SMALL_BYTES,
-    WORKSPACE_BYTES,
-    partials,
-    up,
+    padded_rows,
+    split_k_bytes,
 )
 from models.qwen3.kernels.tiling import NAMELESS, jax_for_hopper, splits_of
 from xlapipe.expect import Expectation, GemmCount, KernelCount, Matmul, MatmulsAccounted, TempAtMost
 
-# What a prompt's last layer computes for one token of each sequence alone.
-_BEHIND_ATTENTION = ("attention/o_proj", "mlp/gate_up_proj", "mlp/down_proj")
+# The last layer of a prompt computes these for the last token of each sequence only.
+_AFTER_ATTENTION = ("attention/o_proj", "mlp/gate_up_proj", "mlp/down_proj")
 
 
 def by_xla(
     config: Qwen3Config, *, batch: int, tokens: int, attended: int
 ) -> tuple[Expectation, ...]:
-    """Memory and products where XLA computes all; `attended` slots are read by attention."""
+    """Temporary memory and matmuls by XLA alone; attention reads `attended` slots."""
     return (
         *_temp(config, batch=batch, tokens=tokens, attended=attended),
         *_matmuls(config, batch=batch, tokens=tokens, attended=attended),
@@ -30,7 +29,7 @@ def by_xla(
 
 
 def with_decode_kernels(config: Qwen3Config, *, cache_length: int) -> tuple[Expectation, ...]:
-    """Memory and kernels of a step of one sequence: five kernels a layer, and the head's."""
+    """Temporary memory and kernels of a decode step: five kernels per layer, and the head's."""
     heads, layers = config.num_attention_heads, config.num_hidden_layers
     splits = splits_of(config.num_key_value_heads, cache_length)
     parts = heads * splits * (config.head_dim + 1)
@@ -38,9 +37,9 @@ def with_decode_kernels(config: Qwen3Config, *, cache_length: int) -> tuple[Expe
     return (
         TempAtMost(
             (parts + vectors) * FLOAT32 + SMALL_BYTES,
-            because="float32 vectors of one layer, and what each part of attention comes to",
+            because="float32 vectors of one layer, and each program's part of attention",
         ),
-        GemmCount(0, because="every product with a weight is a kernel's"),
+        GemmCount(0, because="kernels compute every product with a weight"),
         *_kernel_counts(
             norm_matvec=layers + 1,
             decode_attention=layers,
@@ -51,13 +50,13 @@ def with_decode_kernels(config: Qwen3Config, *, cache_length: int) -> tuple[Expe
 
 
 def with_prompt_kernels(config: Qwen3Config, *, batch: int, tokens: int) -> tuple[Expectation, ...]:
-    """Memory and kernels of prompts: two kernels a layer for attention, products are XLA's.
+    """Temporary memory, matmuls and kernels of prompts: two kernels per layer for attention.
 
-    What is behind the last layer's attention is computed for one token of each sequence.
+    After the last layer's attention, only one token of each sequence is computed.
     """
     layers = config.num_hidden_layers
-    rows = dict.fromkeys(("attention/qkv_proj", *_BEHIND_ATTENTION), batch * tokens)
-    last = rows | dict.fromkeys(_BEHIND_ATTENTION, batch)
+    rows = dict.fromkeys(("attention/qkv_proj", *_AFTER_ATTENTION), batch * tokens)
+    last = rows | dict.fromkeys(_AFTER_ATTENTION, batch)
     return (
         *_temp(config, batch=batch, tokens=tokens, attended=0),
         *_accounted((rows,) * (layers - 1) + (last,), batch=batch),
@@ -66,24 +65,25 @@ def with_prompt_kernels(config: Qwen3Config, *, batch: int, tokens: int) -> tupl
 
 
 def with_hopper_kernels(config: Qwen3Config, *, batch: int, tokens: int) -> tuple[Expectation, ...]:
-    """Memory and products of prompts on Hopper; the products of qkv, gate and up are kernels.
+    """Temporary memory, matmuls and kernels of prompts on Hopper; kernels compute qkv, gate and up.
 
-    But in the last layer gate and up are those of one token of each sequence, and XLA's.
+    In the last layer, XLA computes gate and up, for one token of each sequence.
     """
     n, d, layers = batch * tokens, config.hidden_size, config.num_hidden_layers
-    # Embedded, normed, and as either product left it; queries, what was attended to, activations.
+    # The residual stream before, between and after both additions, and its norm; queries,
+    # attention's output, activations.
     values = n * (4 * d + 2 * config.q_size + config.intermediate_size) * config.itemsize
     tables = 3 * tokens * config.head_dim * FLOAT32
     rows = {"attention/o_proj": n, "mlp/down_proj": n}
-    last = dict.fromkeys(_BEHIND_ATTENTION, batch)
-    # Triton may split both products, whose slices are left to their readers.
-    bounds = {"cublas": WORKSPACE_BYTES, "triton": 2 * partials(n, d)}
+    last = dict.fromkeys(_AFTER_ATTENTION, batch)
+    # Triton may use split-K for both products; the readers of the slices sum them.
+    bounds = {"cublas": CUBLASLT_WORKSPACE_BYTES, "triton": 2 * split_k_bytes(n, d)}
     bounds["auto"] = sum(bounds.values())
     return (
         *(
             TempAtMost(
-                values + tables + _added_logits(config, batch) + SMALL_BYTES + bound,
-                because="values of one layer, RoPE's angles, what the products need",
+                values + tables + _padded_logits(config, batch) + SMALL_BYTES + bound,
+                because="values of one layer, RoPE's angles, the gemms' own memory",
                 under=policy,
             )
             for policy, bound in bounds.items()
@@ -99,9 +99,11 @@ def with_hopper_kernels(config: Qwen3Config, *, batch: int, tokens: int) -> tupl
     )
 
 
-def _added_logits(config: Qwen3Config, batch: int) -> int:
-    """Logits of the rows that cuBLAS is given on top."""
-    return up(batch) * config.vocab_size * FLOAT32 if batch % ROWS and batch > 1 else 0
+def _padded_logits(config: Qwen3Config, batch: int) -> int:
+    """Bytes of the logits with padded rows, if cuBLAS needs padding."""
+    if batch == 1 or batch % CUBLAS_ROW_MULTIPLE == 0:
+        return 0
+    return padded_rows(batch) * config.vocab_size * FLOAT32
 
 
 def _kernel_counts(**counts: int) -> tuple[Expectation, ...]:
@@ -117,20 +119,20 @@ def _temp(
     """Bounds on temporary memory: all values of one layer, and what each policy adds."""
     n = batch * tokens
     d, f = config.hidden_size, config.intermediate_size
-    # Each value once as it is computed and, of those that attention reorders, once reordered.
+    # Each value once as computed, and once more if attention reorders it.
     values = n * (4 * d + config.qkv_size + 4 * config.q_size + 4 * config.kv_size + 3 * f)
-    # All queries that read one key/value head are the rows of one gemm. Scores and weights, in
+    # All queries that read one key/value head are the rows of one gemm. Scores and weights in
     # float32, and weights in the model's dtype.
-    rows = up(tokens * config.queries_per_kv_head)
+    rows = padded_rows(tokens * config.queries_per_kv_head)
     scores = batch * config.num_key_value_heads * rows * attended
     layer = values * config.itemsize + scores * (2 * FLOAT32 + config.itemsize)
     layer += n * config.head_dim * FLOAT32 + SMALL_BYTES  # and RoPE's cosines and sines
-    on_cublas = WORKSPACE_BYTES + _added_logits(config, batch)
-    on_triton = partials(n, config.qkv_size) + partials(n, 2 * f)
+    on_cublas = CUBLASLT_WORKSPACE_BYTES + _padded_logits(config, batch)
+    on_triton = split_k_bytes(n, config.qkv_size) + split_k_bytes(n, 2 * f)
     bounds = {
-        "cublas": (on_cublas, "values of one layer, workspace, logits of rows added"),
+        "cublas": (on_cublas, "values of one layer, workspace, logits with padded rows"),
         "triton": (on_triton, "values of one layer, split-K partials of qkv and gate_up"),
-        "auto": (on_cublas + on_triton, "values of one layer, as on cuBLAS and as on Triton"),
+        "auto": (on_cublas + on_triton, "values of one layer, what cuBLAS and Triton each need"),
     }
     return tuple(
         TempAtMost(layer + bound, because=because, under=policy)
@@ -141,10 +143,10 @@ def _temp(
 def _matmuls(
     config: Qwen3Config, *, batch: int, tokens: int, attended: int
 ) -> tuple[Expectation, ...]:
-    """Seven matmuls, six of them in each layer.
+    """The head's matmul, and six in each layer.
 
-    A product with one row is a matrix-vector product, which XLA may make a reduction; a sum over
-    the one slot that a prompt of one token attends to is no product of matrices at all.
+    XLA may turn a product with one row into a reduction. If attention reads a single slot, for a
+    prompt of one token, XLA computes no matmul for its values.
     """
     rows = {
         "attention/qkv_proj": batch * tokens,
@@ -161,26 +163,25 @@ def _matmuls(
 def _accounted(
     layers: Sequence[Mapping[str, int]], *, batch: int, one_attended: bool = False
 ) -> tuple[Expectation, ...]:
-    """The matmuls of each layer, by scope with their rows, and the head's."""
-    scopes = {
+    """All matmuls are found: those of `layers`, which maps scopes to rows, and the head's."""
+    rows_of_scope = {
         f"layers_{layer}/{scope}": count
         for layer, rows in enumerate(layers)
         for scope, count in rows.items()
     }
-    scopes["lm_head"] = batch
-    backends = {"cublas": CUBLAS, "triton": ("triton",), "auto": (*CUBLAS, "triton")}
+    rows_of_scope["lm_head"] = batch
     return tuple(
         MatmulsAccounted(
             tuple(
                 Matmul(
                     scope,
-                    backends=(*allowed, "reduce") if count == 1 else allowed,
+                    backends=(*backends, "reduce") if rows == 1 else backends,
                     merged_into=0 if one_attended and scope.endswith("/values") else None,
                 )
-                for scope, count in scopes.items()
+                for scope, rows in rows_of_scope.items()
             ),
-            because="every matmul of the model is found after optimisation",
+            because="every matmul of the model is in the optimised module",
             under=policy,
         )
-        for policy, allowed in backends.items()
+        for policy, backends in BACKENDS.items()
     )

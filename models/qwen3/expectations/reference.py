@@ -1,7 +1,8 @@
-"""The step of dump 003, donated or not."""
+"""The step of reference dump 003, with and without donation."""
 
+from models.gemm_backends import BACKENDS, CUBLASLT_WORKSPACE_BYTES
 from models.qwen3.argument_bytes import FLOAT32, INT32, POINTER, ReferenceSizes
-from models.qwen3.expectations.bounds import CUBLAS, SMALL_BYTES, WORKSPACE_BYTES, partials
+from models.qwen3.expectations.bounds import SMALL_BYTES, split_k_bytes
 from xlapipe.expect import (
     Aliased,
     AllocationOf,
@@ -20,60 +21,62 @@ from xlapipe.expect import (
     TotalWithin,
 )
 
-# What dump 003 itself came to ("Total bytes used").
+# Total of reference dump 003 ("Total bytes used").
 DUMP_003_TOTAL_BYTES = 932_847_568
 
 
 def reference_step(sizes: ReferenceSizes) -> tuple[Expectation, ...]:
-    """The undonated step: dump 003, allocation by allocation."""
+    """The step without donation: the allocations of reference dump 003."""
     config = sizes.config
-    # XLA numbers allocations by falling size. Parameter 1, a scalar, comes after the constants.
-    parameters = [n for n in sizes.parameter_bytes if n > FLOAT32]
+    # XLA numbers allocations by descending size. Parameter 1, a scalar, follows the constants.
+    parameters = [size for size in sizes.parameter_bytes if size > FLOAT32]
     outputs = [sizes.half_cache_bytes] * 2 + [sizes.new_rows_bytes] * 2
-    table = len(outputs) * POINTER
-    allocations = [(n, ("parameter",)) for n in parameters]
-    allocations += [(n, ("maybe-live-out",)) for n in (*outputs, table)]
+    tuple_table = len(outputs) * POINTER
+    allocations = [(size, ("parameter",)) for size in parameters]
+    allocations += [(size, ("maybe-live-out",)) for size in (*outputs, tuple_table)]
     allocations.sort(key=lambda allocation: -allocation[0])
     activations = sizes.tokens * (2 * config.hidden_size + config.intermediate_size)
     return (
         AllocationsAre(
-            tuple(allocations), because="allocations 0 to 20 of dump 003, from the config"
+            tuple(allocations), because="allocations 0 to 20 of reference dump 003, from the config"
         ),
         ParameterBytes(sum(sizes.parameter_bytes), because="p0 to p16"),
         NotAliased(because="nothing is donated"),
         AllocationOf("p16", 2 * sizes.half_cache_bytes, because="2 blocks block_size K H itemsize"),
-        AllocationOf("out[2]", sizes.half_cache_bytes, because="the cache's keys are copied out"),
-        AllocationOf("out[3]", sizes.half_cache_bytes, because="the cache's values are copied out"),
-        TotalWithin(DUMP_003_TOTAL_BYTES, 1e-4, because="total of dump 003", under="cublas"),
+        AllocationOf("out[2]", sizes.half_cache_bytes, because="a copy of the cache's keys"),
+        AllocationOf("out[3]", sizes.half_cache_bytes, because="a copy of the cache's values"),
+        TotalWithin(
+            DUMP_003_TOTAL_BYTES, 1e-4, because="total of reference dump 003", under="cublas"
+        ),
         TempAtMost(
             activations * config.itemsize + SMALL_BYTES,
             because="both o_proj outputs T 2D and one SwiGLU output T F; gemm outputs and "
-            "workspaces lie in the cache outputs, which are written last",
+            "workspaces are in the cache outputs, which are written last",
         ),
         *_reference_kernels(),
     )
 
 
 def reference_step_donated(sizes: ReferenceSizes) -> tuple[Expectation, ...]:
-    """The same with the cache donated: it is updated where it is."""
+    """The step with the cache donated: it is updated in place."""
     config = sizes.config
     half = sizes.half_cache_bytes
     tokens, itemsize = sizes.tokens, config.itemsize
     both_o_proj = 2 * config.hidden_size
     constant_dot = (
-        both_o_proj * config.q_size  # the two weights, side by side
+        both_o_proj * config.q_size  # the two weights, concatenated
         + tokens * config.q_size  # the constant
         + tokens * both_o_proj  # the product
     ) * itemsize
     layer = tokens * (2 * config.hidden_size + 3 * config.intermediate_size) * itemsize
-    on_cublas = WORKSPACE_BYTES + constant_dot + layer
-    # The sums of o_proj's slices are left to their readers, in both layers.
-    on_triton = partials(tokens, both_o_proj) + partials(tokens, 2 * config.intermediate_size)
-    on_triton += layer
+    on_cublas = CUBLASLT_WORKSPACE_BYTES + constant_dot + layer
+    # The readers of o_proj's split-K slices sum them, in both layers.
+    on_triton = split_k_bytes(tokens, both_o_proj)
+    on_triton += split_k_bytes(tokens, 2 * config.intermediate_size) + layer
     bounds = {
         "cublas": (on_cublas, "workspace, the merged dot on a constant, activations"),
         "triton": (on_triton, "split-K partials of o_proj and gate_up, activations"),
-        "auto": (on_cublas + on_triton, "as on cuBLAS and as on Triton"),
+        "auto": (on_cublas + on_triton, "what cuBLAS and Triton each need"),
     }
     outputs = ("out[0]", "out[1]")
     return (
@@ -95,13 +98,14 @@ def reference_step_donated(sizes: ReferenceSizes) -> tuple[Expectation, ...]:
 
 
 def _reference_kernels() -> tuple[Expectation, ...]:
-    """Gemms and norms of the step of dump 003, donated or not."""
-    six = "gate_up and down of two layers, qkv, and one for both o_proj dots on a constant"
+    """Gemms and norms of the step, with and without donation."""
+    six = "gate_up and down of two layers, qkv, and one gemm for both o_proj dots on a constant"
     return (
-        GemmCount(6, CUBLAS, because=six, under="cublas"),
-        GemmCount(6, ("triton",), because=six, under="triton"),
-        GemmCount(6, (*CUBLAS, "triton"), because=six, under="auto"),
-        # A device's autotuning may give reductions besides the norms to Triton.
+        *(
+            GemmCount(6, backends, because=six, under=policy)
+            for policy, backends in BACKENDS.items()
+        ),
+        # With autotuning on a device, XLA may use Triton for reductions other than the norms.
         *(
             FusionCount(
                 4,
@@ -122,6 +126,6 @@ def _reference_kernels() -> tuple[Expectation, ...]:
                 ),
                 Matmul("layers_2/attention/qkv_proj"),
             ),
-            because="the two o_proj dots on one constant become one gemm",
+            because="XLA merges the two o_proj dots on the same constant into one gemm",
         ),
     )

@@ -1,4 +1,4 @@
-"""Prompts and decode steps of the whole model, with its cache donated."""
+"""Prefill and decode steps of the whole model, with its cache donated."""
 
 from models.qwen3.argument_bytes import FLOAT32, INT32, cache_bytes, cache_leaf_bytes, weight_bytes
 from models.qwen3.config import Qwen3Config
@@ -30,8 +30,8 @@ def prefill(
     """Prompts of up to `length` tokens into a cache of `cache_length` slots.
 
     Args:
-      kernels: of the step that has them (`implementation="triton"`).
-      hopper: of the step with those for Hopper (`implementation="hopper"`).
+      kernels: the step has the kernels for any GPU (`implementation="triton"`).
+      hopper: the step has the kernels for Hopper (`implementation="hopper"`).
     """
     if hopper:
         computed = with_hopper_kernels(config, batch=batch, tokens=length)
@@ -39,7 +39,7 @@ def prefill(
         computed = with_prompt_kernels(config, batch=batch, tokens=length)
     else:
         computed = by_xla(config, batch=batch, tokens=length, attended=length)
-    # Logits of one position of each sequence are wanted, and may have such a shape themselves.
+    # Logits of one position per sequence are expected; their shape must not be forbidden.
     shapes = {(batch, length), (batch * length,)} if length > 1 and batch > 1 else {(length,)}
     return (
         *_model(config, batch=batch, tokens=length, cache_length=cache_length),
@@ -54,7 +54,7 @@ def prefill(
 def decode(
     config: Qwen3Config, *, batch: int, cache_length: int, kernels: bool = False
 ) -> tuple[Expectation, ...]:
-    """One token for each sequence; `kernels` as in `prefill`, and for one sequence."""
+    """One token for each sequence; `kernels` as in `prefill`, for a single sequence."""
     return (
         *_model(config, batch=batch, tokens=1, cache_length=cache_length),
         *(
@@ -68,9 +68,9 @@ def decode(
 def _model(
     config: Qwen3Config, *, batch: int, tokens: int, cache_length: int
 ) -> tuple[Expectation, ...]:
-    """What holds of every step of the whole model, `tokens` new ones of each sequence (T)."""
+    """Expectations about every step of the whole model; `tokens` new ones per sequence (T)."""
     leaf = cache_leaf_bytes(config, batch=batch, cache_length=cache_length)
-    # Queries are brought into the order of the cache: a copy that belongs to the step.
+    # The step must copy its queries into the axis order of the cache.
     queries = batch * tokens * config.q_size * config.itemsize
     inputs = (batch * tokens + batch) * INT32
     return (

@@ -1,9 +1,9 @@
-"""Generation on the device: a prompt's first token, then loops of decode steps.
+"""Generation on the device: each prompt's first new token, then loops of decode steps.
 
 The state of a batch is a dict: `token_ids` s32[B], the newest token of each sequence; `positions`
 s32[B], its slot in the cache; `eos` s32[E], the ids that end a sequence, padded with -1; `draw`,
 see `sampling`. A sequence whose position is S, the cache's length, has ended: it writes nothing,
-and yields `ENDED` in place of tokens.
+and its tokens are `ENDED`.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,11 +30,11 @@ ENDED = -1
 def prompt_step(
     config: Qwen3Config, *, candidates: int | None = 1, implementation: Implementation = "xla"
 ) -> Callable[[Params, Cache, State, Array, Array], Outputs]:
-    """The step that reads prompts into an empty cache, and draws the token behind each.
+    """The step that reads prompts into an empty cache, and samples the first new token of each.
 
     Returns:
-      `fn(params, cache, state, token_ids, lengths)`: of `state`, `eos` and `draw`; token_ids and
-      lengths as in `prefill_step`, but that a length of 0 stands for no sequence. Result:
+      `fn(params, cache, state, token_ids, lengths)`: `state` has `eos` and `draw` only; token_ids
+      and lengths are as in `prefill_step`, except that a length of 0 means no sequence. Result:
       `{"tokens": s32[B, 1], "state": the whole state, "cache": the cache}`.
     """
     step = prefill_step(config, implementation=implementation)
@@ -49,7 +49,7 @@ def prompt_step(
         out = step(params, cache, token_ids, lengths)
         drawn = next_tokens(out["logits"], state["draw"], lengths, candidates=candidates)
         capacity = cache[0]["k"].shape[2]
-        # As if the prompt's last token had been decoded; an absent sequence has ended before.
+        # The state after decoding the prompt's last token; an absent sequence has ended.
         positions = jnp.where(lengths == 0, capacity, lengths - 1)
         state = {**state, "token_ids": jnp.zeros_like(lengths), "positions": positions}
         state, tokens = _advanced(state, drawn, capacity)
@@ -65,9 +65,9 @@ def decode_loop(
     candidates: int | None = 1,
     implementation: Implementation = "xla",
 ) -> Callable[[Params, Cache, State], Outputs]:
-    """A loop of `steps` decode steps, each of which draws the token that the next one reads.
+    """A loop of `steps` decode steps, each of which samples the token that the next one reads.
 
-    The number of trips is static: XLA then asks the host nothing between them.
+    The number of trips is static, so that XLA does not synchronise with the host between them.
 
     Returns:
       `fn(params, cache, state)`, with cache and state to be donated. Result:
@@ -103,7 +103,7 @@ def decode_loop(
 def _advanced(
     state: State, drawn: Int[Array, " B"], capacity: int
 ) -> tuple[State, Int[Array, " B"]]:
-    """The state with the drawn tokens as the newest, and what each sequence yields."""
+    """The state with the sampled tokens as the newest, and the token or ENDED of each sequence."""
     ended = state["positions"] >= capacity
     ends = ended | jnp.isin(drawn, state["eos"])
     after = {
@@ -115,7 +115,7 @@ def _advanced(
 
 
 def first_state(settings: SamplingSettings, eos_token_ids: Sequence[int], *, batch: int) -> State:
-    """The state that `prompt_step` takes, on the host.
+    """The state that is an argument of `prompt_step`, on the host.
 
     Raises:
       XlapipeError: more than `MAX_EOS` ids.
@@ -129,7 +129,7 @@ def first_state(settings: SamplingSettings, eos_token_ids: Sequence[int], *, bat
 
 
 def abstract_state(*, batch: int, candidates: int | None, whole: bool) -> State:
-    """The state's shapes: the whole of it, or what `prompt_step` takes."""
+    """The state's shapes: the whole state, or that of `prompt_step`'s argument."""
     state = first_state(SamplingSettings(greedy=candidates == 1), (), batch=batch)
     if whole:
         state |= {name: np.zeros(batch, np.int32) for name in ("token_ids", "positions")}

@@ -1,9 +1,9 @@
-"""The next token of each sequence, from its logits, on the device.
+"""Samples the next token of each sequence from its logits, on the device.
 
-How much of the vocabulary a draw has to put in order is static, since ordering is what costs:
-`candidates` is 1 for greedy (an argmax and nothing else), None to draw from the whole vocabulary
-by temperature alone (nothing is ordered), or the number of likeliest tokens that top-k and top-p
-choose from. Temperature, top-k, top-p and seed are arrays, so that one executable serves them all.
+Sorting is the expensive part, so that the number of tokens to sort is static. `candidates` is 1 for
+greedy (an argmax), None to sample the whole vocabulary with temperature only (no sorting), or the
+number of most probable tokens that top-k and top-p select from. Temperature, top-k, top-p and seed
+are arrays, so that one executable serves all their values.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ Draw: TypeAlias = Mapping[str, Any]
 
 
 def draw_of(settings: SamplingSettings, *, batch: int) -> dict[str, npt.NDArray[Any]]:
-    """The arrays that `next_tokens` draws by, on the host; sequence i of the batch has index i.
+    """The settings as arrays for `next_tokens`, on the host; sequence i of the batch has index i.
 
     Returns:
       `{"seed": u32[], "sequences": s32[B], "temperature": f32[], "top_k": s32[], "top_p": f32[]}`;
@@ -46,45 +46,46 @@ def next_tokens(
     *,
     candidates: int | None,
 ) -> Int[Array, " B"]:
-    """The token drawn for each sequence; of equal logits the lowest id comes first.
+    """Samples a token for each sequence; of equal logits, the lowest id comes first.
 
-    A draw depends on the sequence's own logits, on the seed, and on the sequence's index and
-    position: never on what else is in the batch.
+    A sample depends on the sequence's own logits, the seed, and the sequence's index and position,
+    but not on the rest of the batch.
 
     Args:
       logits: float32.
-      draw: as `draw_of` makes it.
-      positions: the place in its sequence of the token to be drawn.
-      candidates: static; see above. Top-k must not exceed it.
+      draw: as from `draw_of`.
+      positions: position of the sampled token in each sequence.
+      candidates: static, see the module's docstring. Top-k must not exceed it.
     """
     with jax.named_scope("sample"):
-        # For one sequence XLA would pull the head's gemm into the drawing, as a product of vectors
-        # that has lost its name scope.
+        # For one sequence, XLA otherwise fuses the head's gemm with the sampling, as a product of
+        # vectors that has lost its name scope.
         logits = jax.lax.optimization_barrier(logits)
         if candidates == 1:
             return jnp.argmax(logits, axis=-1).astype(jnp.int32)
         keys = jax.vmap(_key, in_axes=(None, 0, 0))(draw["seed"], draw["sequences"], positions)
         if candidates is None:
             return _drawn(keys, logits / draw["temperature"])
-        kept, token_ids = likeliest(logits, draw, candidates=candidates)
+        kept, token_ids = most_probable(logits, draw, candidates=candidates)
         rank = _drawn(keys, kept)
         return jnp.take_along_axis(token_ids, rank[:, None], axis=-1)[:, 0]
 
 
-def likeliest(
+def most_probable(
     logits: Float[Array, "B V"], draw: Draw, *, candidates: int
 ) -> tuple[Float[Array, "B C"], Int[Array, "B C"]]:
-    """The logits that are left by temperature, then top-k, then top-p, and their token ids.
+    """Logits after temperature, top-k and top-p, in that order, and their token ids.
 
-    In falling order, of equal ones the lowest id first; what is ruled out is -inf. The order of
-    the three, and top-p as the smallest set of likeliest tokens whose mass reaches p, are those
-    of transformers' TemperatureLogitsWarper, TopKLogitsWarper and TopPLogitsWarper. They differ
-    for ties: of tokens as likely as the k-th it keeps all, and here there are k.
+    Sorted in descending order, with the lowest id first of equal ones; removed ones are -inf. The
+    order of the three, and top-p as the smallest set of most probable tokens with total probability
+    of at least p, are those of transformers' TemperatureLogitsWarper, TopKLogitsWarper and
+    TopPLogitsWarper. Only ties differ: transformers keeps all tokens that are as probable as the
+    k-th, and this function keeps exactly k.
     """
     values, token_ids = jax.lax.top_k(logits / draw["temperature"], candidates)
     values = jnp.where(jnp.arange(candidates) < draw["top_k"], values, -jnp.inf)
     mass = jax.nn.softmax(values, axis=-1)
-    # The mass of those before: the likeliest token is always kept.
+    # The mass of the tokens before each: the most probable token is always kept.
     before = jnp.cumsum(mass, axis=-1) - mass
     return jnp.where(before < draw["top_p"], values, -jnp.inf), token_ids
 
@@ -95,9 +96,9 @@ def _key(seed: Integer[Array, ""], sequence: Int[Array, ""], position: Int[Array
 
 
 def _drawn(keys: Array, logits: Float[Array, "B C"]) -> Int[Array, " B"]:
-    """One index for each row, by its own key, with the probabilities softmax(logits).
+    """An index for each row, sampled by the row's key with probabilities softmax(logits).
 
-    The largest of logits plus Gumbel noise, as in jax.random.categorical.
+    Takes the maximum of logits plus Gumbel noise, as jax.random.categorical does.
     """
     noise = jax.vmap(lambda key: jax.random.gumbel(key, logits.shape[1:], jnp.float32))(keys)
     return jnp.argmax(logits + noise, axis=-1).astype(jnp.int32)

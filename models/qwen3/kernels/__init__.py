@@ -1,24 +1,24 @@
-"""Pallas kernels for what XLA has no good answer to, in bfloat16 on a GPU.
+"""Pallas kernels for operations that XLA compiles poorly, in bfloat16 on a GPU.
 
-Through Triton, for any GPU of NVIDIA's:
+Through Triton, for any NVIDIA GPU:
 
-call.py               how such a kernel is called, on a GPU or in the interpreter
-rotation.py           RoPE by whole heads
+triton_call.py        calls such a kernel, on a GPU or in the interpreter
+rotation.py           RoPE for whole heads
 matvec.py             products with weights, for one token
-decode_attention.py   attention of one token over the cache
-decode.py             a decode step of one sequence, made of them
-heads.py              from the qkv projection of a prompt into queries and the cache
+decode_attention.py   attention of one token to the cache
+decode.py             a decode step of one sequence, with these kernels
+heads.py              splits a prompt's qkv projection into queries and the cache
 prefill_attention.py  attention of a prompt's tokens to one another
 
 Through Mosaic GPU, for Hopper:
 
-mosaic.py             how such a kernel is called, and what its warpgroups do
-hopper_products.py    products of a prompt with weights, and SwiGLU behind them
-hopper_heads.py       the qkv projection of a prompt into queries and the cache
+mosaic_call.py        calls such a kernel, and divides its warpgroups' work
+hopper_products.py    products of a prompt with weights, and SwiGLU as their epilogue
+hopper_heads.py       a prompt's qkv projection, written into queries and the cache
 hopper_attention.py   attention of a prompt's tokens to one another
 
-Of both:
+For both:
 
-tiling.py             which shapes they take
-prefill.py            a prompt, made of either
+tiling.py             the shapes that the kernels support
+prefill.py            a prompt, with the kernels for any GPU or those for Hopper
 """

@@ -1,4 +1,4 @@
-"""One token of one sequence, with the kernels: the model's own weights, cache and result."""
+"""A decode step of one sequence with the kernels: same weights, cache and result as the model."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ def decode_with_kernels(
 ) -> tuple[Float[Array, "1 V"], Cache]:
     """Logits of the next token, float32, and the cache, written in place.
 
-    Five kernels make a layer. The residual stream, and all that is between kernels, is float32.
+    A layer is five kernels. The residual stream and all values between kernels are float32.
     """
     with jax.named_scope("embed"):
         x = model.embed(token_ids)[0].astype(jnp.float32)
@@ -32,8 +32,10 @@ def decode_with_kernels(
     written: Cache = []
     for index, (layer, layer_cache) in enumerate(zip(model.layers, cache, strict=True)):
         with jax.named_scope(f"layers_{index}"):
-            x, new, arrived = _layer(layer, x, rotation, positions, layer_cache, arrived, interpret)
-        written.append(new)
+            x, new_cache, arrived = _layer(
+                layer, x, rotation, positions, layer_cache, arrived, interpret
+            )
+        written.append(new_cache)
     head = model.embed if model.lm_head is None else model.lm_head
     norm = model.final_norm
     with jax.named_scope("lm_head"):

@@ -1,15 +1,16 @@
 """Attention of one new token of each sequence, over a cache that is written in place.
 
 Flash decoding (Dao et al., 2023, https://crfm.stanford.edu/2023/10/12/flashdecoding.html): the
-slots of a sequence are split among programs, each attends to its own with a running softmax, and
-the last of a head to finish puts the parts together. Norms of queries and keys, RoPE and the write
-into the cache are done on the way, so that a layer's attention is one kernel.
+slots of a sequence are split over programs, each attends to its slots with a running softmax, and
+the last program of a head to finish combines the parts. The same kernel computes norms of queries
+and keys, RoPE and the write into the cache, so that a layer's attention is one kernel.
 
-The twin in plain JAX is `Attention` without its projections.
+The equivalent in plain JAX is `Attention` without its projections.
 """
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +19,16 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float, Int
 
-from models.qwen3.kernels.call import synchronize_threads, triton_call
 from models.qwen3.kernels.rotation import Rows, partner_of
 from models.qwen3.kernels.tiling import LEAST_SLOTS, chunk_of, decode_fits, splits_of
+from models.qwen3.kernels.triton_call import synchronize_threads, triton_call
 
 NUM_WARPS = 4
-# Where a running maximum starts; less would make differences of it NaN.
+# Initial value of a running maximum; with -inf, the difference of two would be NaN.
 LOWEST = -1e30
+
+# Of one head: weighted sums of values [1, H], the maximum score and the weights' sum [1, 1] each.
+Softmax: TypeAlias = tuple[Array, Array, Array]
 
 
 @partial(jax.jit, static_argnames=("eps", "interpret"))
@@ -43,170 +47,53 @@ def decode_attention(
 ) -> tuple[
     Float[Array, " attended"], Float[Array, "1 K S H"], Float[Array, "1 K S H"], Int[Array, " N"]
 ]:
-    """Writes the new key and value at `position`, then attends to slots 0 to there.
+    """Writes the new key and value at `position`, then attends to slots 0 up to there.
 
-    A position of S or more writes nothing and sees every slot, as in the plain model. A program
-    has the query heads of one key/value head, which share what it reads.
+    A position of S or more writes nothing and attends to every slot, as in the plain model. Each
+    program computes the query heads of one key/value head, which read the same keys and values.
 
     Args:
-      qkv: [(N + 2 K) H], what the projection gave, not normed, float32.
-      arrived: zeros; come back as zeros, so that the next layer can have them.
+      qkv: [(N + 2 K) H], the projection's output, without norms, float32.
+      arrived: zeros; returned as zeros, so that the next layer can use them.
 
     Returns:
-      What was attended to, [N H], float32; both caches, in place; `arrived`.
+      The output of attention, [N H], float32; both caches, updated in place; `arrived`.
 
     Raises:
       ValueError: S is neither a multiple of LEAST_SLOTS nor a smaller power of two.
     """
     _, kv_heads, slots, head_dim = k_cache.shape
     heads = qkv.shape[0] // head_dim - 2 * kv_heads
-    group = heads // kv_heads
     if not decode_fits(slots):
         raise ValueError(
             f"the cache has {slots} slots; expected a multiple of {LEAST_SLOTS}, or a smaller "
             "power of 2"
         )
-    chunk = chunk_of(slots)
-    splits = splits_of(kv_heads, slots)
-    dtype = k_cache.dtype
-    scale = head_dim**-0.5
+    sizes = _Sizes(
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        slots=slots,
+        chunk=chunk_of(slots),
+        splits=splits_of(kv_heads, slots),
+        dtype=k_cache.dtype,
+    )
 
-    def kernel(
-        qkv_ref: Any,
-        q_scale_ref: Any,
-        k_scale_ref: Any,
-        cos_ref: Any,
-        sin_ref: Any,
-        position_ref: Any,
-        _k_in: Any,
-        _v_in: Any,
-        _arrived_in: Any,
-        out_ref: Any,
-        k_ref: Any,
-        v_ref: Any,
-        arrived_ref: Any,
-        part_ref: Any,
-        log_weight_ref: Any,
-    ) -> None:
-        kv_head, split = pl.program_id(0), pl.program_id(1)
-        # Pallas's interpreter takes no Python integers beside slices.
-        zero = split * 0
-        position = position_ref[0]
-        lanes = jnp.arange(head_dim)[None, :]
-        partner = partner_of(lanes, head_dim)
-
-        # Everything is asked for before anything is waited for. Rows are [1, H], so that each
-        # warp holds all of one and sums over it need no other.
-        def row_of(number: Any) -> tuple[Array, Array]:
-            base = number * head_dim
-            return plgpu.load(qkv_ref.at[base + lanes]), plgpu.load(qkv_ref.at[base + partner])
-
-        def scale_of(ref: Any) -> tuple[Array, Array]:
-            own, swapped = plgpu.load(ref.at[lanes]), plgpu.load(ref.at[partner])
-            return own.astype(jnp.float32), swapped.astype(jnp.float32)
-
-        q_rows = [row_of(kv_head * group + member) for member in range(group)]
-        k_row = row_of(heads + kv_head)
-        new_v = row_of(heads + kv_heads + kv_head)[0].astype(dtype)
-        q_scales, k_scales = scale_of(q_scale_ref), scale_of(k_scale_ref)
-        cos, sin = plgpu.load(cos_ref.at[zero, lanes]), plgpu.load(sin_ref.at[zero, lanes])
-
-        last = jnp.minimum(position, slots - 1)
-        # Chunks in use, how many of them a program takes, and how many programs that occupies.
-        used = last // chunk + 1
-        each = (used + splits - 1) // splits
-        occupied = (used + each - 1) // each
-        first = split * each
-        behind = jnp.minimum(first + each, used)
-
-        def read(number: Any) -> tuple[Array, Array]:
-            at = (zero, kv_head, pl.ds(number * chunk, chunk), slice(None))
-            return plgpu.load(k_ref.at[at]), plgpu.load(v_ref.at[at])
-
-        @pl.when(split < occupied)
-        def _attend() -> None:
-            old = read(first)
-
-            def rotated(row: tuple[Array, Array], scales: tuple[Array, Array]) -> Array:
-                x, swapped = row
-                inverse = lax.rsqrt(jnp.sum(x * x, axis=1, keepdims=True) / head_dim + eps)
-                return ((x * scales[0] * cos + swapped * scales[1] * sin) * inverse).astype(dtype)
-
-            queries = [rotated(row, q_scales).astype(jnp.float32) * scale for row in q_rows]
-            new_k = rotated(k_row, k_scales)
-
-            def attend(number: Any, running: Any, old: tuple[Array, Array]) -> Any:
-                slot = number * chunk + jnp.arange(chunk)[:, None]
-                seen = slot < position
-                keys, values = (each.astype(jnp.float32) for each in old)
-                return [
-                    _with(head, keys, values, query, seen)
-                    for head, query in zip(running, queries, strict=True)
-                ]
-
-            none: Any = (
-                jnp.zeros((1, head_dim), jnp.float32),
-                jnp.full((1, 1), LOWEST, jnp.float32),
-                jnp.zeros((1, 1), jnp.float32),
-            )
-            running = attend(first, [none] * group, old)
-            if splits * chunk < slots:
-
-                def next_chunk(number: Any, running: Any) -> Any:
-                    return attend(number, running, read(number))
-
-                running = lax.fori_loop(first + 1, behind, next_chunk, running)
-            # The new token, from registers: nobody has to wait for the write.
-            owner = position // chunk
-            owned = (first <= owner) & (owner < behind)
-            running = [
-                _with(head, new_k.astype(jnp.float32), new_v.astype(jnp.float32), query, owned)
-                for head, query in zip(running, queries, strict=True)
-            ]
-
-            @pl.when(owned)
-            def _write() -> None:
-                at = (zero, kv_head, pl.ds(position, 1), slice(None))
-                plgpu.store(k_ref.at[at], new_k)
-                plgpu.store(v_ref.at[at], new_v)
-
-            here = pl.ds(split, 1)
-            for member, (sums, top, total) in enumerate(running):
-                head = kv_head * group + member
-                plgpu.store(part_ref.at[head, here, :], sums / total)
-                plgpu.store(log_weight_ref.at[head, here], (top + jnp.log(total)).reshape(1))
-            synchronize_threads(interpret)
-            before = plgpu.atomic_add(arrived_ref, (kv_head,), zero + 1)
-
-            @pl.when(before == occupied - 1)
-            def _combine() -> None:
-                arrived_ref[kv_head] = zero
-                every = jnp.arange(splits)
-                there = every < occupied
-                mask = jnp.broadcast_to(there[:, None], (splits, head_dim))
-                found = []
-                for member in range(group):
-                    head = kv_head * group + member
-                    logs = plgpu.load(log_weight_ref.at[head, every], mask=there, other=LOWEST)
-                    parts = plgpu.load(part_ref.at[head, :, :], mask=mask, other=0.0)
-                    found.append((head, logs, parts))
-                for head, logs, parts in found:
-                    weights = jnp.exp(logs - jnp.max(logs))
-                    whole = jnp.sum(parts * weights[:, None], axis=0) / jnp.sum(weights)
-                    out_ref[pl.ds(head * head_dim, head_dim)] = whole
+    def kernel(*refs: Any) -> None:
+        _kernel(_Refs(*refs), sizes, eps=eps, interpret=interpret)
 
     outputs = triton_call(
         kernel,
         (
             jax.ShapeDtypeStruct((heads * head_dim,), jnp.float32),
-            jax.ShapeDtypeStruct(k_cache.shape, dtype),
-            jax.ShapeDtypeStruct(v_cache.shape, dtype),
+            jax.ShapeDtypeStruct(k_cache.shape, sizes.dtype),
+            jax.ShapeDtypeStruct(v_cache.shape, sizes.dtype),
             jax.ShapeDtypeStruct(arrived.shape, arrived.dtype),
-            jax.ShapeDtypeStruct((heads, splits, head_dim), jnp.float32),
-            jax.ShapeDtypeStruct((heads, splits), jnp.float32),
+            jax.ShapeDtypeStruct((heads, sizes.splits, head_dim), jnp.float32),
+            jax.ShapeDtypeStruct((heads, sizes.splits), jnp.float32),
         ),
         *(qkv, q_scale, k_scale, rotation.cos, rotation.sin, position, k_cache, v_cache, arrived),
-        grid=(kv_heads, splits),
+        grid=(kv_heads, sizes.splits),
         num_warps=NUM_WARPS,
         name="decode_attention",
         interpret=interpret,
@@ -216,23 +103,263 @@ def decode_attention(
     return attended, k_cache, v_cache, arrived
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Sizes:
+    """Static sizes of the kernel.
+
+    Attributes:
+      chunk: slots that a program reads at once.
+      splits: programs among which the slots of a key/value head are split.
+      dtype: of the cache.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    slots: int
+    chunk: int
+    splits: int
+    dtype: Any
+
+    @property
+    def group(self) -> int:
+        """Query heads that read one key/value head."""
+        return self.heads // self.kv_heads
+
+
+class _Refs(NamedTuple):
+    """References of the kernel: arguments, then outputs.
+
+    The last two outputs hold, for each head and program, the attention over the program's slots,
+    and the logarithm of its softmax weights' sum.
+    """
+
+    qkv: Any
+    q_scale: Any
+    k_scale: Any
+    cos: Any
+    sin: Any
+    position: Any
+    aliased_k: Any  # `k`, `v` and `arrived` are the same memory
+    aliased_v: Any
+    aliased_arrived: Any
+    attended: Any
+    k: Any
+    v: Any
+    arrived: Any
+    part: Any
+    log_weight: Any
+
+
+class _Token(NamedTuple):
+    """What the new token contributes to the heads of one program, as loaded.
+
+    A row is one head's elements, [1, H], and the elements that RoPE combines them with.
+    """
+
+    q_rows: list[tuple[Array, Array]]
+    k_row: tuple[Array, Array]
+    v: Array
+    q_scales: tuple[Array, Array]
+    k_scales: tuple[Array, Array]
+    cos: Array
+    sin: Array
+
+
+class _Chunks(NamedTuple):
+    """The chunks of the cache that a program reads: `first` up to, not including, `end`.
+
+    `occupied` is the number of programs with any chunk.
+    """
+
+    first: Array
+    end: Array
+    occupied: Array
+
+
+def _kernel(refs: _Refs, sizes: _Sizes, *, eps: float, interpret: bool) -> None:
+    """One program: some slots of one key/value head, for all its query heads."""
+    kv_head, split = pl.program_id(0), pl.program_id(1)
+    # Pallas's interpreter does not accept Python integers together with slices.
+    zero = split * 0
+    position = refs.position[0]
+    # Issues all loads before the first use of any.
+    token = _load_token(refs, sizes, kv_head, zero)
+    chunks = _chunks_of(sizes, split, position)
+
+    @pl.when(split < chunks.occupied)
+    def _attend() -> None:
+        first_chunk = _load_chunk(refs, sizes, zero, kv_head, chunks.first)
+        scale = sizes.head_dim**-0.5
+        queries = [
+            _normed_and_rotated(row, token.q_scales, token, sizes, eps).astype(jnp.float32) * scale
+            for row in token.q_rows
+        ]
+        new_k = _normed_and_rotated(token.k_row, token.k_scales, token, sizes, eps)
+        running = _attend_to_cache(
+            refs, sizes, zero, kv_head, chunks, first_chunk, queries, position
+        )
+        # Uses the new key and value from registers: no program waits for their write.
+        owner = position // sizes.chunk
+        owned = (chunks.first <= owner) & (owner < chunks.end)
+        running = [
+            _with(head, new_k.astype(jnp.float32), token.v.astype(jnp.float32), query, owned)
+            for head, query in zip(running, queries, strict=True)
+        ]
+
+        @pl.when(owned)
+        def _write() -> None:
+            slot = (zero, kv_head, pl.ds(position, 1), slice(None))
+            plgpu.store(refs.k.at[slot], new_k)
+            plgpu.store(refs.v.at[slot], token.v)
+
+        _store_parts(refs, sizes, kv_head, split, running)
+        synchronize_threads(interpret)
+        finished_before = plgpu.atomic_add(refs.arrived, (kv_head,), zero + 1)
+
+        @pl.when(finished_before == chunks.occupied - 1)
+        def _combine() -> None:
+            refs.arrived[kv_head] = zero
+            _combine_parts(refs, sizes, kv_head, chunks.occupied)
+
+
+def _load_token(refs: _Refs, sizes: _Sizes, kv_head: Array, zero: Array) -> _Token:
+    """Loads the new token's rows. They are [1, H], so that each warp can sum a row on its own."""
+    lanes = jnp.arange(sizes.head_dim)[None, :]
+    partner = partner_of(lanes, sizes.head_dim)
+
+    def row_of(number: Any) -> tuple[Array, Array]:
+        base = number * sizes.head_dim
+        return plgpu.load(refs.qkv.at[base + lanes]), plgpu.load(refs.qkv.at[base + partner])
+
+    def scales_of(ref: Any) -> tuple[Array, Array]:
+        own, swapped = plgpu.load(ref.at[lanes]), plgpu.load(ref.at[partner])
+        return own.astype(jnp.float32), swapped.astype(jnp.float32)
+
+    return _Token(
+        q_rows=[row_of(kv_head * sizes.group + member) for member in range(sizes.group)],
+        k_row=row_of(sizes.heads + kv_head),
+        v=row_of(sizes.heads + sizes.kv_heads + kv_head)[0].astype(sizes.dtype),
+        q_scales=scales_of(refs.q_scale),
+        k_scales=scales_of(refs.k_scale),
+        cos=plgpu.load(refs.cos.at[zero, lanes]),
+        sin=plgpu.load(refs.sin.at[zero, lanes]),
+    )
+
+
+def _chunks_of(sizes: _Sizes, split: Array, position: Array) -> _Chunks:
+    """The chunks of program `split`: those in use, divided among as few programs as possible."""
+    last = jnp.minimum(position, sizes.slots - 1)
+    used = last // sizes.chunk + 1
+    per_program = (used + sizes.splits - 1) // sizes.splits
+    occupied = (used + per_program - 1) // per_program
+    first = split * per_program
+    return _Chunks(first, jnp.minimum(first + per_program, used), occupied)
+
+
+def _load_chunk(
+    refs: _Refs, sizes: _Sizes, zero: Array, kv_head: Array, number: Any
+) -> tuple[Array, Array]:
+    """Keys and values of a chunk, [C, H] each."""
+    slots = (zero, kv_head, pl.ds(number * sizes.chunk, sizes.chunk), slice(None))
+    return plgpu.load(refs.k.at[slots]), plgpu.load(refs.v.at[slots])
+
+
+def _normed_and_rotated(
+    row: tuple[Array, Array],
+    scales: tuple[Array, Array],
+    token: _Token,
+    sizes: _Sizes,
+    eps: float,
+) -> Array:
+    """A query or a key after RMSNorm and RoPE, [1, H], in the cache's dtype."""
+    x, swapped = row
+    inverse = lax.rsqrt(jnp.sum(x * x, axis=1, keepdims=True) / sizes.head_dim + eps)
+    rotated = x * scales[0] * token.cos + swapped * scales[1] * token.sin
+    return (rotated * inverse).astype(sizes.dtype)
+
+
+def _attend_to_cache(
+    refs: _Refs,
+    sizes: _Sizes,
+    zero: Array,
+    kv_head: Array,
+    chunks: _Chunks,
+    first_chunk: tuple[Array, Array],
+    queries: list[Array],
+    position: Array,
+) -> list[Softmax]:
+    """The running softmax of each head over the program's slots before `position`."""
+
+    def attend(number: Any, running: Any, chunk: tuple[Array, Array]) -> Any:
+        slot = number * sizes.chunk + jnp.arange(sizes.chunk)[:, None]
+        seen = slot < position
+        keys, values = (array.astype(jnp.float32) for array in chunk)
+        return [
+            _with(head, keys, values, query, seen)
+            for head, query in zip(running, queries, strict=True)
+        ]
+
+    nothing: Any = (
+        jnp.zeros((1, sizes.head_dim), jnp.float32),
+        jnp.full((1, 1), LOWEST, jnp.float32),
+        jnp.zeros((1, 1), jnp.float32),
+    )
+    running: list[Softmax] = attend(chunks.first, [nothing] * sizes.group, first_chunk)
+    if sizes.splits * sizes.chunk < sizes.slots:
+
+        def next_chunk(number: Any, running: Any) -> Any:
+            return attend(number, running, _load_chunk(refs, sizes, zero, kv_head, number))
+
+        running = lax.fori_loop(chunks.first + 1, chunks.end, next_chunk, running)
+    return running
+
+
+def _store_parts(
+    refs: _Refs, sizes: _Sizes, kv_head: Array, split: Array, running: list[Softmax]
+) -> None:
+    """Stores this program's part of each head's attention, and the part's weight."""
+    own = pl.ds(split, 1)
+    for member, (sums, top, total) in enumerate(running):
+        head = kv_head * sizes.group + member
+        plgpu.store(refs.part.at[head, own, :], sums / total)
+        plgpu.store(refs.log_weight.at[head, own], (top + jnp.log(total)).reshape(1))
+
+
+def _combine_parts(refs: _Refs, sizes: _Sizes, kv_head: Array, occupied: Array) -> None:
+    """Writes each head's attention: the weighted mean of the parts of all programs."""
+    programs = jnp.arange(sizes.splits)
+    has_part = programs < occupied
+    mask = jnp.broadcast_to(has_part[:, None], (sizes.splits, sizes.head_dim))
+    parts_of_heads = []
+    for member in range(sizes.group):
+        head = kv_head * sizes.group + member
+        logs = plgpu.load(refs.log_weight.at[head, programs], mask=has_part, other=LOWEST)
+        parts = plgpu.load(refs.part.at[head, :, :], mask=mask, other=0.0)
+        parts_of_heads.append((head, logs, parts))
+    for head, logs, parts in parts_of_heads:
+        weights = jnp.exp(logs - jnp.max(logs))
+        whole = jnp.sum(parts * weights[:, None], axis=0) / jnp.sum(weights)
+        refs.attended[pl.ds(head * sizes.head_dim, sizes.head_dim)] = whole
+
+
 def _with(
-    running: tuple[Array, Array, Array],
+    running: Softmax,
     keys: Float[Array, "C H"],
     values: Float[Array, "C H"],
     query: Float[Array, "1 H"],
     seen: Any,
-) -> tuple[Array, Array, Array]:
-    """A running softmax of one head with more slots: weighted sums, the maximum, the weights' sum.
+) -> Softmax:
+    """Adds slots to the running softmax of one head.
 
-    Where none are `seen`, what they add has no weight once another is.
+    If none of the slots is `seen`, their contribution gets weight 0 when a seen one is added.
     """
     sums, top, total = running
     scores = jnp.sum(keys * query, axis=1, keepdims=True)
     scores = jnp.where(seen, scores, LOWEST)
     new_top = jnp.maximum(top, jnp.max(scores, axis=0, keepdims=True))
     weights = jnp.exp(scores - new_top)
-    kept = jnp.exp(top - new_top)
-    sums = sums * kept + jnp.sum(values * weights, axis=0, keepdims=True)
-    total = total * kept + jnp.sum(weights, axis=0, keepdims=True)
+    rescale = jnp.exp(top - new_top)
+    sums = sums * rescale + jnp.sum(values * weights, axis=0, keepdims=True)
+    total = total * rescale + jnp.sum(weights, axis=0, keepdims=True)
     return sums, new_top, total

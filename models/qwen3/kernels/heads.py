@@ -1,9 +1,9 @@
-"""From the qkv projection of a prompt to queries, and to keys and values in the cache, in one pass.
+"""Splits a prompt's qkv projection into queries, and keys and values in the cache, in one pass.
 
-XLA splits, norms, rotates and transposes in six passes over what the projection gave. Here a
-program reads some tokens' rows of one head, and writes them where they belong.
+XLA splits, norms, rotates and transposes in six passes over the projection's output. Here each
+program reads one head of some tokens, and writes the result to its final place.
 
-The twin in plain JAX is `Attention.queries`, `Attention.keys` and `cache.write_positions`.
+The equivalent in plain JAX is `Attention.queries`, `Attention.keys` and `cache.write_positions`.
 """
 
 from functools import partial
@@ -15,10 +15,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float, Int
 
-from models.qwen3.kernels.call import triton_call
 from models.qwen3.kernels.rotation import Rows, partner_of
+from models.qwen3.kernels.triton_call import triton_call
 
-# Tokens of one program.
+# Tokens per program.
 TOKENS = 64
 NUM_WARPS = 4
 
@@ -36,12 +36,12 @@ def split_heads(
     eps: float,
     interpret: bool = False,
 ) -> tuple[Float[Array, "B T N H"], Float[Array, "B K S H"], Float[Array, "B K S H"]]:
-    """Queries, normed and rotated, and both caches with slots 0 to T written, in place.
+    """Queries after norm and RoPE, and both caches with slots 0 to T - 1 written in place.
 
     Args:
-      qkv: [B, T, (N + 2 K) H], what the projection gave.
-      rotation: of positions 0 to T, [T, H] each.
-      lengths: tokens of each sequence; those behind are padding, and not written.
+      qkv: [B, T, (N + 2 K) H], the projection's output.
+      rotation: of positions 0 to T - 1, [T, H] each.
+      lengths: tokens of each sequence; the rest is padding, and is not written.
     """
     batch, length, width = qkv.shape
     kv_heads, head_dim = k_cache.shape[1], k_cache.shape[3]
@@ -69,28 +69,28 @@ def split_heads(
         head = pl.program_id(2)
         lanes = jnp.arange(head_dim)
         partner = partner_of(lanes, head_dim)
-        here = block * tokens + jnp.arange(tokens)
-        written = jnp.broadcast_to((here < lengths_ref[sequence])[:, None], (tokens, head_dim))
+        positions = block * tokens + jnp.arange(tokens)
+        written = jnp.broadcast_to((positions < lengths_ref[sequence])[:, None], (tokens, head_dim))
 
         def read(order: Array) -> Float[Array, "tokens H"]:
             columns = head * head_dim + order[None, :]
-            rows: Array = plgpu.load(qkv_ref.at[sequence, here[:, None], columns])
+            rows: Array = plgpu.load(qkv_ref.at[sequence, positions[:, None], columns])
             return rows
 
         def rotated(scale_ref: Any) -> Float[Array, "tokens H"]:
             x, swapped = read(lanes).astype(jnp.float32), read(partner).astype(jnp.float32)
             inverse = jax.lax.rsqrt(jnp.sum(x * x, axis=1, keepdims=True) / head_dim + eps)
-            # Rounded where the plain model rounds: behind the norm, and behind the rotation.
+            # Rounds where the plain model does: after the norm, and after the rotation.
             dtype = q_ref.dtype
             x = (x * inverse * plgpu.load(scale_ref.at[lanes])[None, :]).astype(dtype)
             swapped = (swapped * inverse * plgpu.load(scale_ref.at[partner])[None, :]).astype(dtype)
-            cos = plgpu.load(cos_ref.at[here[:, None], lanes[None, :]])
-            sin = plgpu.load(sin_ref.at[here[:, None], lanes[None, :]])
+            cos = plgpu.load(cos_ref.at[positions[:, None], lanes[None, :]])
+            sin = plgpu.load(sin_ref.at[positions[:, None], lanes[None, :]])
             return (x * cos + swapped * sin).astype(dtype)
 
         def write(ref: Any, kv_head: Array, rows: Float[Array, "tokens H"]) -> None:
-            at = ref.at[sequence, kv_head, pl.ds(block * tokens, tokens), :]
-            plgpu.store(at, rows, mask=written)
+            slots = ref.at[sequence, kv_head, pl.ds(block * tokens, tokens), :]
+            plgpu.store(slots, rows, mask=written)
 
         @pl.when(head < heads)
         def _query() -> None:

@@ -1,11 +1,11 @@
 """Causal attention of a prompt's tokens to one another on Hopper, without writing scores.
 
-FlashAttention-3 (Shah et al., 2024, https://arxiv.org/abs/2407.08608), after the kernel that comes
-with Pallas (`jax.experimental.pallas.ops.gpu.attention_mgpu`): of a block's two computing
-warpgroups, one has the tensor cores while the other does its softmax; the third fetches keys and
-values. Blocks with the most keys are started first.
+FlashAttention-3 (Shah et al., 2024, https://arxiv.org/abs/2407.08608), modelled on Pallas's kernel
+(`jax.experimental.pallas.ops.gpu.attention_mgpu`): of a block's two computing warpgroups, one uses
+the tensor cores while the other computes its softmax; the third fetches keys and values. Blocks
+with the most keys start first.
 
-The twin in plain JAX is `attention.grouped_query_attention`.
+The equivalent in plain JAX is `attention.grouped_query_attention`.
 """
 
 import math
@@ -19,13 +19,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
-from models.qwen3.kernels.mosaic import COMPUTING, accumulator, by_role, mosaic_call, swizzled
+from models.qwen3.kernels.mosaic_call import COMPUTING, accumulator, by_role, mosaic_call, swizzled
 from models.qwen3.kernels.tiling import HOPPER_ROWS
 
-# Queries of one warpgroup; keys that they meet at once, as many as a block has queries, so that
-# only the last ones need a mask; and how many of these are in flight.
+# Queries per warpgroup.
 QUERIES = HOPPER_ROWS // COMPUTING
+# Keys per chunk: equal to a block's queries, so that only the last chunk needs a mask.
 KEYS = HOPPER_ROWS
+# Chunks of keys in flight.
 STAGES = 2
 
 
@@ -39,12 +40,12 @@ def hopper_attention(
 ) -> Float[Array, "B T N H"]:
     """Softmax attention of token t to cache slots 0 to t; softmax in float32.
 
-    T is a multiple of HOPPER_ROWS, S is at least T, and H is 128: `tiling.hopper_fits` knows.
+    T is a multiple of HOPPER_ROWS, S is at least T, and H is 128; see `tiling.hopper_fits`.
     """
     batch, length, heads, head_dim = q.shape
     group = heads // k_cache.shape[1]
     blocks = length // HOPPER_ROWS
-    # Powers of two instead of e: what the GPU's exponential is made for.
+    # GPUs have an instruction for powers of 2, but not for powers of e.
     scale = head_dim**-0.5 * math.log2(math.e)
 
     def body(
@@ -64,7 +65,7 @@ def hopper_attention(
     ) -> None:
         sequence, head = lax.axis_index("sequence"), lax.axis_index("head")
         block = blocks - 1 - lax.axis_index("block")
-        # Of keys: those before the block's own are seen whole.
+        # Chunks of keys; those before the block's own need no mask.
         chunks = block + 1
 
         def slot_of(chunk: Array) -> Array:
@@ -126,13 +127,13 @@ def hopper_attention(
                     )
                     scores = jnp.where(row + start >= column + chunk * KEYS, scores, -jnp.inf)
                 new_top = jnp.maximum(top, jnp.max(scores, axis=1) * scale)
-                kept = jnp.exp2(top - new_top)
+                rescale = jnp.exp2(top - new_top)
                 weights = jnp.exp2(scores * scale - _rows(new_top, KEYS))
-                total = total * kept + jnp.sum(weights, axis=1)
+                total = total * rescale + jnp.sum(weights, axis=1)
                 weights = weights.astype(q.dtype)
                 if not interpret:
-                    # Softmax ends here, before the other warpgroup is let at its own.
-                    weights, total, kept = lax.optimization_barrier((weights, total, kept))
+                    # The softmax must end before the other warpgroup starts its own.
+                    weights, total, rescale = lax.optimization_barrier((weights, total, rescale))
                 plgpu.barrier_arrive(turn)
                 plgpu.barrier_wait(v_full.at[slot])
                 plgpu.barrier_wait(turn)
@@ -146,12 +147,12 @@ def hopper_attention(
                     values: Array = into[...]
                     return values
 
-                if interpret:  # which has wgmma of shared memory alone
+                if interpret:  # the interpreter supports wgmma from shared memory only
                     values = jnp.dot(weights, v_smem[slot], preferred_element_type=jnp.float32)
                 else:
                     values = pl.run_scoped(values_of, accumulator(QUERIES, head_dim))
                 plgpu.barrier_arrive(v_empty.at[slot])
-                return sums * _rows(kept, head_dim) + values, new_top, total
+                return sums * _rows(rescale, head_dim) + values, new_top, total
 
             running: Any = (
                 _filled((QUERIES, head_dim), 0.0, plgpu.Layout.WGMMA),

@@ -1,9 +1,9 @@
-"""The qkv projection of a prompt on Hopper, straight into queries and into the cache.
+"""The qkv projection of a prompt on Hopper, written directly into queries and the cache.
 
-Norms of queries and keys, RoPE and the order of axes are the product's epilogue: what the
-projection gives is never written. Tables of angles are fetched beside the products.
+Norms of queries and keys, RoPE and the change of axis order are the product's epilogue: the
+projection's output is not written to memory. Tables of angles are fetched during the products.
 
-The twin in plain JAX is `Attention.heads`, `queries` and `keys`, and `cache.write_positions`.
+The equivalent in plain JAX is `Attention.heads`, `queries` and `keys`, and `cache.write_positions`.
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float, Int
 
 from models.qwen3.kernels.hopper_products import ROWS, Epilogue, Tile, pair_products
-from models.qwen3.kernels.mosaic import COMPUTING, read, swizzled
+from models.qwen3.kernels.mosaic_call import COMPUTING, read, swizzled
 from models.qwen3.kernels.tiling import HOPPER_COLUMNS, HOPPER_ROWS
 
 HEAD = HOPPER_COLUMNS
@@ -40,11 +40,12 @@ def prompt_heads(
     programs: int,
     interpret: bool = False,
 ) -> tuple[Float[Array, "B T N H"], Float[Array, "B K S H"], Float[Array, "B K S H"]]:
-    """Queries, normed and rotated, and both caches with slots 0 to T written, in place.
+    """Queries after norm and RoPE, and both caches with slots 0 to T - 1 written in place.
 
     Args:
-      angles: of positions 0 to T, float32: the half's cosines, then its sines.
-      lengths: tokens of each sequence; those behind are padding, and not written.
+      angles: of positions 0 to T - 1, float32: H / 2 cosines, then H / 2 sines.
+      lengths: tokens of each sequence; the rest is padding, and is not written.
+      programs: as in `pair_products`.
     """
     batch, length, width = x.shape
     kv_heads = k_cache.shape[1]
@@ -71,7 +72,7 @@ def prompt_heads(
         q_scale_ref, k_scale_ref, _, lengths_ref, k_ref, v_ref, q_ref = refs
         out_smem, angles_smem, full, empty = scratch
         sequence, first = tile.first_row // length, tile.first_row % length
-        here, head = pl.ds(first, ROWS), 2 * tile.pair
+        slots, head = pl.ds(first, ROWS), 2 * tile.pair
         tokens = lengths_ref[sequence]
         staged = out_smem.at[warpgroup]
         plgpu.barrier_wait(full)
@@ -101,9 +102,9 @@ def prompt_heads(
                 plgpu.copy_smem_to_gmem(staged, target.at[:, half])
 
         def write_unpadded(target: Any, halves: tuple[Array, Array]) -> None:
-            """As `write`, but slots that no token has keep what they hold."""
+            """As `write`, but slots of padding keep their values."""
 
-            def kept() -> tuple[Array, Array]:
+            def with_old_padding() -> tuple[Array, Array]:
                 number = plgpu.broadcasted_iota(jnp.int32, (ROWS, HALF), 0, layout=WGMMA)
                 low, high = (
                     jnp.where(
@@ -118,25 +119,25 @@ def prompt_heads(
             @pl.when(first < tokens)
             def _some() -> None:
                 whole = first + ROWS <= tokens
-                write(target, lax.cond(whole, lambda: halves, kept))
+                write(target, lax.cond(whole, lambda: halves, with_old_padding))
 
         pair = ((head, one), (head + 1, two))
 
         @pl.when(head < heads)
         def _queries() -> None:
             for number, x in pair:
-                write(q_ref.at[sequence, here, number], rotated(x, q_scale_ref))
+                write(q_ref.at[sequence, slots, number], rotated(x, q_scale_ref))
 
         @pl.when((head >= heads) & (head < heads + kv_heads))
         def _keys() -> None:
             for number, x in pair:
-                target = k_ref.at[sequence, number - heads, here]
+                target = k_ref.at[sequence, number - heads, slots]
                 write_unpadded(target, rotated(x, k_scale_ref))
 
         @pl.when(head >= heads + kv_heads)
         def _values() -> None:
             for number, x in pair:
-                write_unpadded(v_ref.at[sequence, number - heads - kv_heads, here], split(x))
+                write_unpadded(v_ref.at[sequence, number - heads - kv_heads, slots], split(x))
 
         plgpu.barrier_arrive(empty)
 
@@ -170,5 +171,5 @@ _HALVES = (slice(0, HALF), slice(HALF, HEAD))
 
 
 def _along(x: Array, axis: int) -> Array:
-    """A vector as the rows (0) or the columns (1) of half a tile."""
+    """A vector, broadcast along the rows (0) or the columns (1) of half a tile."""
     return lax.broadcast_in_dim(x, (ROWS, HALF), [axis])

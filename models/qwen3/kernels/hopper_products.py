@@ -1,8 +1,8 @@
-"""Products of a prompt with weights on Hopper, and what follows them before they are written.
+"""Products of a prompt with weights on Hopper, with an epilogue before results are written.
 
-A block computes tiles of 128 tokens by twice 128 outputs, one after another: its third warpgroup
-fetches tokens and weights ahead, of the next tile too. The two halves of a tile may be any 128
-rows of the weights: the same columns of gate and up, or two heads.
+A block computes tiles of 128 tokens by twice 128 outputs, one after another. Its third warpgroup
+prefetches tokens and weights, also for the next tile. Each half of a tile is any 128 rows of the
+weights: the same features of gate and up, or two heads.
 """
 
 from collections.abc import Callable
@@ -17,23 +17,23 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
-from models.qwen3.kernels.mosaic import COMPUTING, accumulator, by_role, mosaic_call, swizzled
+from models.qwen3.kernels.mosaic_call import COMPUTING, accumulator, by_role, mosaic_call, swizzled
 from models.qwen3.kernels.tiling import HOPPER_COLUMNS, HOPPER_INNER, HOPPER_ROWS
 
-# Tokens of one warpgroup.
+# Tokens per warpgroup.
 ROWS = HOPPER_ROWS // COMPUTING
-# Slices of the contracted axis that are in flight.
+# Slices of the contracted axis in flight.
 STAGES = 3
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Where a tile lies.
+    """The position of a tile.
 
     Attributes:
-      number: among those of the block, from 0 on.
-      first_row: of x; a warpgroup's own rows, or all of the block's for the one that fetches.
-      pair: which pair of column blocks.
+      number: number of the tile among those of the block, from 0.
+      first_row: first row of x: of the warpgroup's rows or, for the fetching one, of the block's.
+      pair: number of the pair of column blocks.
     """
 
     number: Array
@@ -43,16 +43,16 @@ class Tile:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What is done with a tile.
+    """What a kernel does with the products of each tile.
 
     Attributes:
-      outputs: shapes of what the kernel returns.
-      arguments: arrays and references that it reads or writes.
-      scratch: beyond that of the products.
-      finish: `finish(refs, scratch, warpgroup, tile, one, two)`: what both products, [ROWS, 128]
-        in float32, come to. refs are those of `arguments`, then of `outputs`.
-      fetch: `fetch(refs, scratch, tile)`, in the fetching warpgroup ahead of `finish`.
-      drain: `drain(scratch)`, there after the last tile.
+      outputs: shapes and dtypes of the kernel's outputs.
+      arguments: further arrays and references that the kernel reads or writes.
+      scratch: scratch memory and barriers, in addition to those of the products.
+      finish: `finish(refs, scratch, warpgroup, tile, one, two)`: uses both products, [ROWS, 128] in
+        float32. `refs` are those of `arguments`, then of `outputs`.
+      fetch: `fetch(refs, scratch, tile)`: runs in the fetching warpgroup, ahead of `finish`.
+      drain: `drain(scratch)`: runs in the fetching warpgroup after the last tile.
     """
 
     outputs: tuple[jax.ShapeDtypeStruct, ...]
@@ -74,28 +74,29 @@ def pair_products(
     name: str,
     interpret: bool,
 ) -> tuple[Array, ...]:
-    """Products of x with `pairs` pairs of 128 rows of the weight each, through an epilogue.
+    """Products of x with pairs of 128 rows of the weight, and their epilogue.
 
     Args:
-      rows_of_pair: where the rows of a pair start in the weight.
-      programs: blocks at once; as many as the GPU has multiprocessors.
+      pairs: number of pairs.
+      rows_of_pair: the first rows of a pair's halves in the weight.
+      programs: number of blocks: that of the GPU's multiprocessors.
     """
     row_tiles, steps = x.shape[0] // HOPPER_ROWS, x.shape[1] // HOPPER_INNER
     tiles = row_tiles * pairs
     programs = min(programs, tiles)
-    beside = len(epilogue.scratch)
+    scratch_count = len(epilogue.scratch)
 
     def body(x_ref: Any, weight_ref: Any, *rest: Any) -> None:
-        rest, scratch = rest[: len(rest) - beside], rest[len(rest) - beside :]
-        *refs, x_smem, one_smem, two_smem, full, empty = rest
+        own, scratch = rest[: len(rest) - scratch_count], rest[len(rest) - scratch_count :]
+        *refs, x_smem, one_smem, two_smem, full, empty = own
         program = lax.axis_index("program")
-        mine = (tiles - program + programs - 1) // programs
+        tiles_of_program = (tiles - program + programs - 1) // programs
 
         def tile_of(number: Array, warpgroup: Array | int = 0) -> Tile:
-            # Neighbours share the weights' rows: tokens are fewer, and stay in L2 as a whole.
-            which = program + number * programs
-            first_row = which % row_tiles * HOPPER_ROWS + warpgroup * ROWS
-            return Tile(number, first_row, which // row_tiles)
+            # Consecutive tiles share the weights' rows; the tokens are smaller and stay in L2.
+            tile = program + number * programs
+            first_row = tile % row_tiles * HOPPER_ROWS + warpgroup * ROWS
+            return Tile(number, first_row, tile // row_tiles)
 
         def slot_of(step: Array) -> Array:
             return lax.rem(step, jnp.int32(STAGES))
@@ -126,7 +127,7 @@ def pair_products(
                 epilogue.fetch(refs, scratch, tile)
                 return step
 
-            step = lax.fori_loop(0, mine, fetch_tile, jnp.int32(0))
+            step = lax.fori_loop(0, tiles_of_program, fetch_tile, jnp.int32(0))
 
             @pl.loop(jnp.maximum(step - STAGES, 0), step)
             def _until_all_is_read(step: Array) -> None:
@@ -143,7 +144,7 @@ def pair_products(
                         own = x_smem.at[slot, pl.ds(warpgroup * ROWS, ROWS)]
                         plgpu.wgmma(one, own, one_smem.at[slot].transpose((1, 0)))
                         plgpu.wgmma(two, own, two_smem.at[slot].transpose((1, 0)))
-                        # These two go on while the next are started.
+                        # Leaves these two in flight while the next two start.
                         plgpu.wgmma_wait(2)
 
                         @pl.when(k > 0)
@@ -163,7 +164,7 @@ def pair_products(
                 epilogue.finish(refs, scratch, warpgroup, tile, one, two)
                 return step + steps
 
-            lax.fori_loop(0, mine, compute_tile, jnp.int32(0))
+            lax.fori_loop(0, tiles_of_program, compute_tile, jnp.int32(0))
             plgpu.wait_smem_to_gmem(0)
 
         by_role(compute, fetch)
@@ -195,9 +196,10 @@ def prompt_swiglu(
     programs: int,
     interpret: bool = False,
 ) -> Float[Array, "R F"]:
-    """`silu(gate x) * up x` in x's dtype; gate's F rows come first. Sums and silu in float32.
+    """`silu(gate x) * up x` in x's dtype; gate's F rows are first. Sums and silu in float32.
 
-    The twin in plain JAX is `MLP` without `down_proj`. Shapes as `tiling.hopper_fits` has them.
+    Supports the shapes of `tiling.hopper_fits`. The equivalent in plain JAX is `MLP` without
+    `down_proj`.
     """
     features = gate_up.shape[0] // 2
 
@@ -205,7 +207,7 @@ def prompt_swiglu(
         refs: Any, scratch: Any, warpgroup: Array, tile: Tile, gate: Array, up: Array
     ) -> None:
         (y_ref,), (y_smem,) = refs, scratch
-        # A square root's inverse is one instruction, a division many.
+        # An inverse square root is one instruction, a division several.
         root = lax.rsqrt(1 + jnp.exp(-gate))
         y = (gate * up * root * root).astype(x.dtype)
         plgpu.wait_smem_to_gmem(0, wait_read_only=True)

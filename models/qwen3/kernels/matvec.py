@@ -1,13 +1,12 @@
-"""Matrix-vector products for one token: each weight is read once, and nothing of its size written.
+"""Matrix-vector products for one token: each weight is read once, and no array of its size written.
 
-XLA turns such a product into a multiplication that writes as much as the weight holds and a sum
-that reads it back. Here a program takes a few rows, has all of them in flight at once, and does
-the norm before and the activation or the addition behind in the same pass. Vectors between the
-kernels are float32, sums too.
+XLA turns such a product into a multiplication, whose result has the weight's size, and a sum that
+reads it again. Here a program loads a few rows at once, and computes the norm before the product,
+and the activation or addition after it, in the same pass. Vectors between the kernels and sums are
+float32.
 
-Each is jitted, so that a kernel which every layer calls is traced and lowered once.
-
-Each function has its twin in plain JAX among the modules: `rms_norm`, `Projection`, `MLP`.
+Each function is jitted, so that a kernel that every layer calls is traced and lowered once. The
+equivalents in plain JAX are `rms_norm`, `Projection` and `MLP`.
 """
 
 from collections.abc import Callable
@@ -20,11 +19,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float
 
-from models.qwen3.kernels.call import triton_call
+from models.qwen3.kernels.triton_call import triton_call
 
-# Of one row in one load.
+# Elements of a row per load.
 MAX_COLUMNS = 1024
-# Weights of one program, in elements: what a program has in flight.
+# Elements of the weight per program, all in flight at once.
 TILE_ELEMENTS = 4096
 NUM_WARPS = 2
 
@@ -45,7 +44,7 @@ def norm_matvec(
     def kernel(x_ref: Any, scale_ref: Any, weight_ref: Any, y_ref: Any) -> None:
         rows = tiling.rows_of(weight_ref, 0)
         normed, inverse = _normed(tiling, x_ref, scale_ref, eps)
-        plgpu.store(y_ref.at[tiling.here()], _dot(rows, normed) * inverse)
+        plgpu.store(y_ref.at[tiling.own_rows()], _dot(rows, normed) * inverse)
 
     return tiling.call(kernel, "norm_matvec", interpret)(x, scale, weight)
 
@@ -59,8 +58,10 @@ def norm_swiglu(
     eps: float,
     interpret: bool = False,
 ) -> Float[Array, " F"]:
-    """`silu(gate @ n) * (up @ n)`, float32, where `n = rms_norm(x, scale, eps)`; gate's F rows
-    come first."""
+    """`silu(gate @ n) * (up @ n)`, float32, with `n = rms_norm(x, scale, eps)`.
+
+    The F rows of gate are first.
+    """
     outputs, inputs = gate_up.shape[0] // 2, gate_up.shape[1]
     tiling = _Tiling(outputs, inputs, matrices=2)
 
@@ -69,7 +70,7 @@ def norm_swiglu(
         up_rows = tiling.rows_of(weight_ref, outputs)
         normed, inverse = _normed(tiling, x_ref, scale_ref, eps)
         gate, up = _dot(gate_rows, normed) * inverse, _dot(up_rows, normed) * inverse
-        plgpu.store(y_ref.at[tiling.here()], gate / (1 + jnp.exp(-gate)) * up)
+        plgpu.store(y_ref.at[tiling.own_rows()], gate / (1 + jnp.exp(-gate)) * up)
 
     return tiling.call(kernel, "norm_swiglu", interpret)(x, scale, gate_up)
 
@@ -88,17 +89,17 @@ def matvec_add(
 
     def kernel(x_ref: Any, weight_ref: Any, residual_ref: Any, y_ref: Any) -> None:
         rows = tiling.rows_of(weight_ref, 0)
-        added = plgpu.load(residual_ref.at[tiling.here()]).astype(jnp.float32)
-        plgpu.store(y_ref.at[tiling.here()], added + _dot(rows, tiling.blocks_of(x_ref)))
+        added = plgpu.load(residual_ref.at[tiling.own_rows()]).astype(jnp.float32)
+        plgpu.store(y_ref.at[tiling.own_rows()], added + _dot(rows, tiling.blocks_of(x_ref)))
 
     return tiling.call(kernel, "matvec_add", interpret)(x, weight, residual)
 
 
 class _Tiling:
-    """Which rows a program takes, and in which column blocks it reads them.
+    """The rows of a program, and the column blocks in which it reads them.
 
-    Triton wants powers of two: columns are the largest one that divides the inputs, rows the
-    largest that divides the outputs and keeps the tile within its size.
+    Triton requires powers of two. Columns are the largest one that divides the inputs; rows are the
+    largest one that divides the outputs and keeps the tile within TILE_ELEMENTS.
     """
 
     def __init__(self, outputs: int, inputs: int, matrices: int = 1) -> None:
@@ -106,7 +107,7 @@ class _Tiling:
         self.columns = _power_of_two(inputs, MAX_COLUMNS)
         self.rows = _power_of_two(outputs, max(1, TILE_ELEMENTS // (inputs * matrices)))
 
-    def here(self) -> Any:
+    def own_rows(self) -> Any:
         """The rows of this program."""
         return pl.ds(pl.program_id(0) * self.rows, self.rows)
 
@@ -114,7 +115,7 @@ class _Tiling:
         """This program's rows of a matrix that starts at row `first`, by column block."""
         start = first + pl.program_id(0) * self.rows
         return [
-            # Weights are read once a step: they need not push the cache of keys out of L2.
+            # Weights are read once per step: they should not evict the KV cache from L2.
             plgpu.load(
                 ref.at[pl.ds(start, self.rows), pl.ds(column, self.columns)],
                 eviction_policy="evict_first",
@@ -132,6 +133,7 @@ class _Tiling:
     def call(
         self, kernel: Callable[..., None], name: str, interpret: bool
     ) -> Callable[..., Float[Array, " O"]]:
+        """A function that runs the kernel on all rows; its arguments are the kernel's."""
         return partial(
             triton_call,
             kernel,
@@ -154,9 +156,10 @@ def _power_of_two(number: int, limit: int) -> int:
 def _normed(
     tiling: _Tiling, x_ref: Any, scale_ref: Any, eps: float
 ) -> tuple[list[Array], Float[Array, "1"]]:
-    """x times scale, by column block, and what the product is still to be multiplied by.
+    """x times scale, by column block, and the inverse RMS of x.
 
-    The root mean square is a sum over all of x: taken behind the product, it is in no one's way.
+    The caller multiplies the product by the inverse RMS: it is a sum over all of x, which would
+    otherwise delay the product.
     """
     x, scale = tiling.blocks_of(x_ref), tiling.blocks_of(scale_ref)
     squares = sum(jnp.sum(block * block, axis=1, keepdims=True) for block in x)
@@ -165,6 +168,6 @@ def _normed(
 
 
 def _dot(rows: list[Array], x: list[Array]) -> Float[Array, " R"]:
-    """Rows times x, float32. The blocks are added up before the one sum over columns."""
+    """Rows times x, float32. Adds the blocks first, so that columns are summed once."""
     products = [w.astype(jnp.float32) * b for w, b in zip(rows, x, strict=True)]
     return jnp.sum(sum(products[1:], products[0]), axis=1)

@@ -1,4 +1,4 @@
-"""A prompt into an empty cache, with the kernels for any GPU or with those for Hopper."""
+"""Prompts into an empty cache, with the kernels for any GPU or with those for Hopper."""
 
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from models.qwen3.kernels.heads import split_heads
 from models.qwen3.kernels.hopper_attention import hopper_attention
 from models.qwen3.kernels.hopper_heads import prompt_heads
 from models.qwen3.kernels.hopper_products import prompt_swiglu
-from models.qwen3.kernels.mosaic import multiprocessors
+from models.qwen3.kernels.mosaic_call import multiprocessors
 from models.qwen3.kernels.prefill_attention import prefill_attention
 from models.qwen3.kernels.rotation import Rows, rows_of
 from models.qwen3.modules.attention import Attention
@@ -31,35 +31,37 @@ def prefill_with_kernels(
 ) -> tuple[Float[Array, "B D"], Cache]:
     """The residual stream of each prompt's last token before the final norm, and the cache.
 
-    The cache is written in place. Behind the last layer's attention no other token is computed:
-    nothing would read it.
+    The cache is written in place. After the last layer's attention, only the last tokens are
+    computed, since no other is used.
 
     Args:
-      lengths: of each prompt, 1 to T.
-      hopper: take the kernels that a GPU of another generation cannot run, products with what
-        follows them among these; otherwise the products are XLA's.
+      lengths: tokens of each prompt, 1 to T.
+      hopper: use the kernels that only Hopper GPUs can run, which include products with weights;
+        otherwise XLA computes these products.
     """
     with jax.named_scope("embed"):
         x = model.embed(token_ids)
     with jax.named_scope("rope"):
         steps = jnp.arange(token_ids.shape[1], dtype=jnp.int32)
         rotation = rows_of(steps, head_dim=model.head_dim, theta=model.rope_theta)
-    attend = _attend_on_hopper if hopper else _attend_with_triton
-    feed = partial(_feed_on_hopper, interpret=interpret) if hopper else _feed_with_xla
+    attention = _attention_on_hopper if hopper else _attention_with_triton
+    feed_forward = (
+        partial(_feed_forward_on_hopper, interpret=interpret) if hopper else _feed_forward_by_xla
+    )
     written: Cache = []
     for index, (layer, layer_cache) in enumerate(zip(model.layers, cache, strict=True)):
         with jax.named_scope(f"layers_{index}"):
-            attended, new = attend(layer, x, rotation, lengths, layer_cache, interpret)
+            attended, new_cache = attention(layer, x, rotation, lengths, layer_cache, interpret)
             attended = attended.reshape(*x.shape[:2], -1)
             if index + 1 < len(model.layers):
-                x = feed(layer, x, attended)
+                x = feed_forward(layer, x, attended)
             else:
-                x = _feed_with_xla(layer, last_of(x, lengths), last_of(attended, lengths))
-        written.append(new)
+                x = _feed_forward_by_xla(layer, last_of(x, lengths), last_of(attended, lengths))
+        written.append(new_cache)
     return x, written
 
 
-def _attend_with_triton(
+def _attention_with_triton(
     layer: Block,
     x: Float[Array, "B T D"],
     rotation: Rows,
@@ -82,7 +84,7 @@ def _attend_with_triton(
         return prefill_attention(q, k, v, interpret=interpret), {"k": k, "v": v}
 
 
-def _feed_with_xla(
+def _feed_forward_by_xla(
     layer: Block, x: Float[Array, "*B D"], attended: Float[Array, "*B attended"]
 ) -> Float[Array, "*B D"]:
     with jax.named_scope("attention"):
@@ -90,7 +92,7 @@ def _feed_with_xla(
     return layer.feed_forward(x)
 
 
-def _attend_on_hopper(
+def _attention_on_hopper(
     layer: Block,
     x: Float[Array, "B T D"],
     rotation: Rows,
@@ -99,7 +101,7 @@ def _attend_on_hopper(
     interpret: bool,
 ) -> tuple[Float[Array, "B T N H"], LayerCache]:
     attention, half = layer.attention, layer.attention.head_dim // 2
-    # Of the first half's lanes: their sines are negated, the second half's are not.
+    # Cosines of the first half's lanes, and sines of the second half's, which are not negated.
     angles = jnp.concatenate([rotation.cos[:, :half], rotation.sin[:, half:]], axis=1)
     with jax.named_scope("input_norm"):
         normed = layer.input_norm(x)
@@ -115,7 +117,7 @@ def _attend_on_hopper(
         return hopper_attention(q, k, v, interpret=interpret), {"k": k, "v": v}
 
 
-def _feed_on_hopper(
+def _feed_forward_on_hopper(
     layer: Block,
     x: Float[Array, "B T D"],
     attended: Float[Array, "B T attended"],

@@ -1,10 +1,10 @@
 """Causal attention of a prompt's tokens to one another, without writing scores.
 
-Flash attention (Dao, 2023, https://arxiv.org/abs/2307.08691): a program takes some queries of one
-head and goes over the keys up to them, with a running softmax. Query heads read the key/value head
-that they share.
+Flash attention (Dao, 2023, https://arxiv.org/abs/2307.08691): a program computes some queries of
+one head, in a loop over the keys up to them, with a running softmax. The query heads of a group
+read the same key/value head.
 
-The twin in plain JAX is `attention.grouped_query_attention`.
+The equivalent in plain JAX is `attention.grouped_query_attention`.
 """
 
 from functools import partial
@@ -17,8 +17,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float
 
-from models.qwen3.kernels.call import triton_call
 from models.qwen3.kernels.tiling import KEYS, LEAST, QUERIES, prompt_fits
+from models.qwen3.kernels.triton_call import triton_call
 
 NUM_WARPS = 8
 NUM_STAGES = 3
@@ -36,21 +36,21 @@ def prefill_attention(
     """Softmax attention of token t to cache slots 0 to t; softmax in float32.
 
     Raises:
-      ValueError: T is neither a multiple of QUERIES nor a smaller power of two from LEAST on.
+      ValueError: T is neither a multiple of QUERIES, nor a power of two from LEAST to QUERIES.
     """
     batch, length, heads, head_dim = q.shape
     group = heads // k_cache.shape[1]
     queries, keys = min(QUERIES, length), min(KEYS, length)
     if not prompt_fits(length):
         raise ValueError(
-            f"{length} tokens; expected a multiple of {QUERIES}, or a power of 2 from {LEAST} on"
+            f"{length} tokens; expected a multiple of {QUERIES}, or a power of 2 from {LEAST}"
         )
-    # Powers of two instead of e: what the GPU's exponential is made for.
+    # GPUs have an instruction for powers of 2, but not for powers of e.
     scale = head_dim**-0.5 * LOG2_E
 
     def kernel(q_ref: Any, k_ref: Any, v_ref: Any, out_ref: Any) -> None:
         sequence, head = pl.program_id(0) // heads, pl.program_id(0) % heads
-        # The longest rows first: the short ones fill what is left.
+        # The blocks with the most keys first, so that short ones fill the GPU at the end.
         block = pl.num_programs(1) - 1 - pl.program_id(1)
         kv_head = head // group
         start = block * queries
@@ -58,8 +58,8 @@ def prefill_attention(
 
         def attend(number: Array, running: Any, masked: bool) -> Any:
             sums, top, total = running
-            here = pl.ds(number * keys, keys)
-            key = plgpu.load(k_ref.at[sequence, kv_head, here, :])
+            slots = pl.ds(number * keys, keys)
+            key = plgpu.load(k_ref.at[sequence, kv_head, slots, :])
             scores = plgpu.dot(query, key.T) * scale
             if masked:
                 row = start + jnp.arange(queries)[:, None]
@@ -67,17 +67,17 @@ def prefill_attention(
                 scores = jnp.where(column <= row, scores, -jnp.inf)
             new_top = jnp.maximum(top, jnp.max(scores, axis=1))
             weights = jnp.exp2(scores - new_top[:, None])
-            kept = jnp.exp2(top - new_top)
-            value = plgpu.load(v_ref.at[sequence, kv_head, here, :])
-            sums = sums * kept[:, None] + plgpu.dot(weights.astype(value.dtype), value)
-            return sums, new_top, total * kept + jnp.sum(weights, axis=1)
+            rescale = jnp.exp2(top - new_top)
+            value = plgpu.load(v_ref.at[sequence, kv_head, slots, :])
+            sums = sums * rescale[:, None] + plgpu.dot(weights.astype(value.dtype), value)
+            return sums, new_top, total * rescale + jnp.sum(weights, axis=1)
 
         running: Any = (
             jnp.zeros((queries, head_dim), jnp.float32),
             jnp.full((queries,), -jnp.inf, jnp.float32),
             jnp.zeros((queries,), jnp.float32),
         )
-        # Keys before the block are all seen; only those beside it need the mask.
+        # All keys before the block are attended to; only the block's own keys need the mask.
         whole = start // keys
         running = lax.fori_loop(0, whole, lambda n, r: attend(n, r, masked=False), running)
         sums, _, total = lax.fori_loop(

@@ -1,4 +1,4 @@
-"""RoPE in the form in which kernels use it: by whole heads, not halves."""
+"""RoPE in the form that kernels use: for whole heads instead of halves."""
 
 from typing import NamedTuple
 
@@ -7,9 +7,9 @@ from jaxtyping import Array, Float, Int
 
 
 class Rows(NamedTuple):
-    """Angles of each position: a head is rotated as `x * cos + partner(x) * sin`.
+    """Cosine and sine of each position's angles: a head is rotated as `x * cos + partner(x) * sin`.
 
-    partner swaps a head's halves; sin is negative for the first one.
+    `partner` swaps a head's halves; sin is negated for the first half.
     """
 
     cos: Float[Array, "T H"]
@@ -17,7 +17,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(positions: Int[Array, " T"], *, head_dim: int, theta: float) -> Rows:
-    """As `rope.rotation_of`, float32."""
+    """The angles of `rope.rotation_of` for whole heads, float32."""
     exponents = jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim
     angles = positions[:, None].astype(jnp.float32) * (theta**-exponents)
     cos, sin = jnp.cos(angles), jnp.sin(angles)
@@ -25,6 +25,6 @@ def rows_of(positions: Int[Array, " T"], *, head_dim: int, theta: float) -> Rows
 
 
 def partner_of(lanes: Int[Array, "*B"], head_dim: int) -> Int[Array, "*B"]:
-    """The lane that each is rotated with."""
+    """The lane that each lane is combined with in the rotation."""
     half = head_dim // 2
     return jnp.where(lanes < half, lanes + half, lanes - half)

@@ -1,1 +1,1 @@
-"""The Flax modules of Qwen3."""
+"""The Flax modules of Qwen3, and its KV cache."""

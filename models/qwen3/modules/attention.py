@@ -19,13 +19,13 @@ def grouped_query_attention(
     v: Float[Array, "B K S H"],
     positions: Int[Array, "B T"],
 ) -> Float[Array, "B T N H"]:
-    """Softmax attention of each token over slots 0 to its position; softmax in float32.
+    """Softmax attention of each token to slots 0 up to its position; softmax in float32.
 
-    Query head n reads key/value head n // G. A token whose position is S or more sees every slot.
+    Query head n reads key/value head n // G. A token at position S or more attends to every slot.
     """
     kv_heads, slots, head_dim = k.shape[1:]
     queries = q.reshape(*q.shape[:2], kv_heads, -1, head_dim)
-    # The results keep the axis order of batch, left operand, right operand. For any other order
+    # The results' axes are in the order batch, left operand, right operand. For any other order
     # einsum swaps the operands, and jax 0.10.2 then transposed the whole cache of values.
     with jax.named_scope("scores"):
         scores = jnp.einsum("BTKGH,BKSH->BKTGS", queries, k, preferred_element_type=jnp.float32)
@@ -39,7 +39,7 @@ def grouped_query_attention(
 
 
 def _row_major(x: Float[Array, "*B"]) -> Float[Array, "*B"]:
-    """x, kept in its own layout: a gemm that would like another must not impose it on the cache.
+    """x with its row-major layout, so that a gemm's preferred layout is not applied to the cache.
 
     jax 0.10.2 otherwise transposed whole caches before and after each write.
     """
@@ -48,7 +48,7 @@ def _row_major(x: Float[Array, "*B"]) -> Float[Array, "*B"]:
 
 
 class Attention(nnx.Module):
-    """Fused qkv projection, per-head norms of q and k, RoPE, attention, output projection."""
+    """Fused qkv projection, norms of query and key heads, RoPE, attention, output projection."""
 
     def __init__(self, config: Qwen3Config, *, rngs: nnx.Rngs) -> None:
         self.num_heads = config.num_attention_heads
@@ -64,14 +64,14 @@ class Attention(nnx.Module):
     def heads(
         self, x: Float[Array, "*B D"]
     ) -> tuple[Float[Array, "*B N H"], Float[Array, "*B K H"], Float[Array, "*B K H"]]:
-        """Queries, keys and values as the projection gives them."""
+        """Queries, keys and values, as the projection returns them."""
         with jax.named_scope("qkv_proj"):
             qkv = self.qkv_proj(x).reshape(*x.shape[:-1], -1, self.head_dim)
         q, k, v = jnp.split(qkv, [self.num_heads, self.num_heads + self.num_kv_heads], axis=-2)
         return q, k, v
 
     def queries(self, q: Float[Array, "*B N H"], rotation: Rotation) -> Float[Array, "*B N H"]:
-        """Queries, normed and rotated."""
+        """Queries after norm and RoPE."""
         with jax.named_scope("q_norm"):
             q = self.q_norm(q)
         return rotate(q, rotation)
@@ -79,7 +79,7 @@ class Attention(nnx.Module):
     def keys(
         self, k: Float[Array, "*B K H"], rotation: Rotation, eps: Float[Array, ""] | None = None
     ) -> Float[Array, "*B K H"]:
-        """Keys, normed and rotated: what the cache holds. `eps` as in `RMSNorm`."""
+        """Keys after norm and RoPE, as stored in the cache. `eps` is as in `RMSNorm`."""
         with jax.named_scope("k_norm"):
             k = self.k_norm(k, eps)
         return rotate(k, rotation)
@@ -97,11 +97,11 @@ class Attention(nnx.Module):
         positions: Int[Array, "B T"],
         attended_length: int,
     ) -> tuple[Float[Array, "B T D"], LayerCache]:
-        """Writes the tokens' keys and values at their positions, then attends over the cache.
+        """Writes the tokens' keys and values at their positions, then attends to the cache.
 
         Args:
-          attended_length: attention reads cache slots 0 up to it; static. The caller vouches
-            that no token that matters has a position beyond it.
+          attended_length: number of cache slots that attention reads; static. Positions of all
+            tokens that are not padding must be below it.
         """
         q, k, v = self.heads(x)
         q, k = self.queries(q, rotation), self.keys(k, rotation)

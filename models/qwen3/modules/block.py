@@ -13,7 +13,7 @@ from models.qwen3.modules.rope import Rotation
 
 
 class Block(nnx.Module):
-    """Attention and feed-forward, each behind a norm and added to the residual stream."""
+    """Attention and feed-forward, each after a norm, and added to the residual stream."""
 
     def __init__(self, config: Qwen3Config, *, rngs: nnx.Rngs) -> None:
         self.input_norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps, dtype=config.dtype)
@@ -40,7 +40,7 @@ class Block(nnx.Module):
         positions: Int[Array, "B T"],
         attended_length: int,
     ) -> tuple[Float[Array, "B T D"], LayerCache]:
-        """The residual stream after this layer, and the layer's cache with the new tokens."""
+        """Returns the residual stream after this layer, and the cache with the new tokens."""
         with jax.named_scope("input_norm"):
             normed = self.input_norm(x)
         with jax.named_scope("attention"):

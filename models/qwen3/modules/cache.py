@@ -1,13 +1,13 @@
-"""KV caches, and writing into them in place.
+"""KV caches, and writes into them in place.
 
 Two forms:
 - contiguous: per layer `{"k": [B, K, S, H], "v": [B, K, S, H]}`; a sequence's token at position p
-  is in slot p. Used by prefill and decode. Heads come before slots because that is the order in
-  which batched gemms read them: with [B, S, K, H] jax 0.10.2 transposed whole caches.
+  is in slot p. Used by prefill and decode. Heads come before slots because batched gemms read them
+  in that order: with [B, S, K, H], jax 0.10.2 transposed whole caches.
 - paged: one array [2, blocks, block size, K, H], keys then values; slot s of the flattened blocks
-  is (s // block size, s % block size). Used by the step of dump 003.
+  is (s // block size, s % block size). Used by the step of reference dump 003.
 
-Every write is a scatter of the new rows only. With the cache donated XLA does it in place.
+Every write is a scatter of the new rows. If the cache is donated, XLA scatters in place.
 """
 
 from typing import TypeAlias
@@ -41,8 +41,8 @@ def write_positions(
 
     The positions of one sequence must differ from one another.
     """
-    # Every leading axis is indexed. Were heads a window of the scatter instead, XLA would bring
-    # the indexed axes to the front, and transpose the whole cache to do so.
+    # Indexes every leading axis. If heads were a window of the scatter instead, XLA would move the
+    # indexed axes to the front, which transposes the whole cache.
     batch = jnp.arange(cache.shape[0])[:, None, None]
     heads = jnp.arange(cache.shape[1])[None, :, None]
     return cache.at[batch, heads, positions[:, None, :]].set(

@@ -10,7 +10,7 @@ from models.qwen3.modules.projection import Projection
 
 
 class MLP(nnx.Module):
-    """`down(silu(gate(x)) * up(x))`, gate and up in one projection: gate's rows first."""
+    """`down(silu(gate(x)) * up(x))`, with gate and up in one projection: gate's rows first."""
 
     def __init__(self, config: Qwen3Config, *, rngs: nnx.Rngs) -> None:
         self.gate_up_proj = Projection(

@@ -1,4 +1,4 @@
-"""The whole model."""
+"""The Qwen3 model: embedding, decoder layers, final norm, output head."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from models.qwen3.modules.rope import rotation_of
 
 
 class Qwen3(nnx.Module):
-    """Embedding, decoder layers, final norm, output head (tied to the embedding or its own)."""
+    """The model. The output head is tied to the embedding or, with `lm_head`, separate."""
 
     def __init__(self, config: Qwen3Config, *, rngs: nnx.Rngs) -> None:
         self.head_dim = config.head_dim
@@ -40,10 +40,10 @@ class Qwen3(nnx.Module):
         """Runs the layers over new tokens, and writes their keys and values into the cache.
 
         Args:
-          positions: each token's place in its sequence, and its slot in the cache. A token that
-            is padding has a position of S or more: it is not written, and no other sees it.
-          attended_length: attention reads slots 0 up to it (all S by default); static, for
-            buckets. Positions that matter must lie below it.
+          positions: each token's position in its sequence, which is its slot in the cache. Padding
+            has positions of S or more: it is not written, and no token attends to it.
+          attended_length: number of cache slots that attention reads (default: S); static, for
+            buckets. Positions of all tokens that are not padding must be below it.
 
         Returns:
           The residual stream before the final norm, and the cache.
@@ -62,7 +62,7 @@ class Qwen3(nnx.Module):
         return x, written
 
     def logits(self, x: Float[Array, "B D"]) -> Float[Array, "B V"]:
-        """Logits of one position of each sequence, float32, from the residual stream there."""
+        """Logits of one position per sequence, float32, from the residual stream."""
         with jax.named_scope("final_norm"):
             x = self.final_norm(x)
         with jax.named_scope("lm_head"):
@@ -72,5 +72,5 @@ class Qwen3(nnx.Module):
 
 
 def last_of(values: Float[Array, "B T D"], lengths: Int[Array, " B"]) -> Float[Array, "B D"]:
-    """Those of each prompt's last token; lengths are 1 to T."""
+    """The value of each prompt's last token; lengths are 1 to T."""
     return jnp.take_along_axis(values, (lengths - 1)[:, None, None], axis=1, mode="clip")[:, 0]

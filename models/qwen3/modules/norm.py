@@ -11,7 +11,7 @@ def rms_norm(
     scale: Float[Array, " D"],
     eps: float | Float[Array, ""],
 ) -> Float[Array, "*B D"]:
-    """`x / sqrt(mean(x²) + eps) * scale`; float32 inside, one rounding to x's dtype at the end."""
+    """`x / sqrt(mean(x²) + eps) * scale`, computed in float32 and rounded once to x's dtype."""
     x_f32 = x.astype(jnp.float32)
     mean_square = jnp.mean(jnp.square(x_f32), axis=-1, keepdims=True)
     normed = x_f32 * jax.lax.rsqrt(mean_square + eps) * scale.astype(jnp.float32)
@@ -28,5 +28,5 @@ class RMSNorm(nnx.Module):
     def __call__(
         self, x: Float[Array, "*B D"], eps: Float[Array, ""] | None = None
     ) -> Float[Array, "*B D"]:
-        """Normalises x. `eps` replaces the module's, for a step that has it as an argument."""
+        """Normalises x. `eps` replaces the module's, for a step with eps as an argument."""
         return rms_norm(x, self.scale[...], self.eps if eps is None else eps)

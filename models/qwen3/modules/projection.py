@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 
 class Projection(nnx.Module):
-    """`y = x Wᵀ`, with W stored as [out, in], as checkpoints and dump 003 have it."""
+    """`y = x Wᵀ`, with W stored as [out, in], as in checkpoints and in reference dump 003."""
 
     def __init__(self, in_features: int, out_features: int, *, dtype: str, rngs: nnx.Rngs) -> None:
         initializer = nnx.initializers.normal(stddev=0.02)
@@ -15,5 +15,5 @@ class Projection(nnx.Module):
         )
 
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
-        """Sums in float32 inside the gemm; result in x's dtype."""
+        """The product in x's dtype; the gemm accumulates in float32."""
         return jnp.einsum("...I,OI->...O", x, self.weight[...])

@@ -1,16 +1,17 @@
-"""What must hold of the plans over many devices, in closed form; bytes of one device. No jax.
+"""Expectations about plans over many devices, in closed form. Imports no jax.
 
-A weight that is gathered with all its layers at once, or hoisted out of the loop over them, is what
-sharded programs fail by: it is forbidden by its shape, and by the bound on temporary memory,
-which has room for the gathered weights of one layer.
+Sizes are bytes of one device. The main risk of sharded programs is a weight that is gathered for
+all layers at once, or outside the loop over layers. Its shape is forbidden, and the bound on
+temporary memory fits the gathered weights of one layer only.
 """
 
 from collections.abc import Iterator, Mapping
 from math import prod
 
+from models.gemm_backends import CUBLASLT_WORKSPACE_BYTES
 from models.qwen3.argument_bytes import FLOAT32, INT32, cache_leaf_bytes
 from models.qwen3.config import Qwen3Config
-from models.qwen3.sharded.layout import (
+from models.qwen3.sharded.weight_layout import (
     DATA,
     FSDP,
     QUERIES_AT_ONCE,
@@ -31,9 +32,10 @@ from xlapipe.expect import (
 
 # Weights, and the two moments of AdamW.
 FLOAT32_COPIES = 3
-# Forward values of a layer, computed anew, and their gradients.
-COMPUTED = 2
-WORKSPACE_BYTES = 64 * 2**20
+# Forward values of a layer, recomputed in the backward pass, and their gradients.
+VALUES_AND_GRADIENTS = 2
+# Allows for gemm workspaces of twice cuBLASLt's largest.
+WORKSPACE_BYTES = 2 * CUBLASLT_WORKSPACE_BYTES
 
 
 def train(
@@ -50,7 +52,7 @@ def train(
     return (
         ParameterBytes(
             FLOAT32_COPIES * weights * FLOAT32 + INT32 + sequences * (seq + tokens) * INT32,
-            because="float32 weights and two moments, the count of steps, token ids and targets",
+            because="float32 weights and two moments, the step count, token ids and targets",
         ),
         Donated("state", because="weights and optimiser state are updated in place"),
         *_no_whole_stack(config, mesh),
@@ -59,8 +61,8 @@ def train(
             + config.num_hidden_layers * sequences * tokens * config.hidden_size * config.itemsize
             + max(_layer(config, mesh, sequences=sequences, seq=seq), _head(config, mesh))
             + WORKSPACE_BYTES,
-            because="all gradients, the residual stream before each layer, what one layer or the "
-            "head computes",
+            because="all gradients, the residual stream before each layer, values of one layer or "
+            "of the head",
         ),
     )
 
@@ -76,7 +78,7 @@ def serve(
     sequences, tensor = _divided("batch", batch, DATA, mesh), mesh[TENSOR]
     weights = shard_elements(config, {TENSOR: tensor}) * config.itemsize
     leaf = cache_leaf_bytes(config, batch=sequences, cache_length=cache_length) // tensor
-    # Scores of all slots in float32 and as weights, and what one layer computes.
+    # Scores of all slots, twice in float32 and once as weights, and the values of one layer.
     rows = max(8, config.queries_per_kv_head)
     scores = sequences * config.num_key_value_heads // tensor * rows * cache_length
     widths = 4 * config.hidden_size + 4 * (config.qkv_size + 2 * config.intermediate_size) // tensor
@@ -91,9 +93,10 @@ def serve(
         AllocationOf("out['logits']", logits, because="B V in float32 over data and tensor"),
         NoCopyAbove(max(leaf - 1, sequences * widths * FLOAT32), because="no copy of a cache leaf"),
         TempAtMost(
-            COMPUTED * (scores * (2 * FLOAT32 + config.itemsize) + sequences * widths * FLOAT32)
+            VALUES_AND_GRADIENTS
+            * (scores * (2 * FLOAT32 + config.itemsize) + sequences * widths * FLOAT32)
             + WORKSPACE_BYTES,
-            because="one layer's scores and values",
+            because="scores and values of one layer",
         ),
     )
 
@@ -101,42 +104,52 @@ def serve(
 def _divided(name: str, length: int, axis: str, mesh: Mapping[str, int]) -> int:
     if length % mesh[axis]:
         raise ValueError(
-            f"{name}={length} does not divide into the {mesh[axis]} parts of mesh axis {axis!r}"
+            f"{name}={length} is not a multiple of {mesh[axis]}, the size of mesh axis {axis!r}"
         )
     return length // mesh[axis]
 
 
 def _no_whole_stack(config: Qwen3Config, mesh: Mapping[str, int]) -> Iterator[Expectation]:
-    """No value holds all layers of a matrix with one of its cuts, or both, undone."""
-    matrices = [each for each in weight_layouts(config) if len(each.shape) > 2]
-    undone: tuple[Mapping[str, int], ...] = ({TENSOR: mesh[TENSOR]}, {FSDP: mesh[FSDP]}, {})
-    # A stack of as many layers as an axis of a single one is long looks like that one.
-    single = [each.shard_shape(left)[1:] for each in matrices for left in (mesh, *undone)]
-    known = {tuple(sorted(dim for dim in dims if dim != 1)) for dims in single}
-    for weight in matrices:
-        shard = weight.shard_shape(mesh)
-        for dims in dict.fromkeys(weight.shard_shape(left) for left in undone):
-            seen = tuple(sorted(dim for dim in dims if dim != 1))
-            if prod(dims) > prod(shard) and seen not in known:
-                yield NoValueOfShape(dims, because=f"{weight.path} is gathered a layer at a time")
+    """No value has all layers of a matrix, gathered over one mesh axis or both."""
+    matrices = [layout for layout in weight_layouts(config) if len(layout.shape) > 2]
+    # The meshes that still split a matrix after it is gathered over `fsdp`, `tensor` or both.
+    gathered: tuple[Mapping[str, int], ...] = ({TENSOR: mesh[TENSOR]}, {FSDP: mesh[FSDP]}, {})
+    # Excludes shapes that a single layer may have: if the number of layers equals another
+    # dimension, a stack of one matrix can have the shape of another matrix.
+    of_one_layer = {
+        _sorted_dims(matrix.shard_shape(split)[1:])
+        for matrix in matrices
+        for split in (mesh, *gathered)
+    }
+    for matrix in matrices:
+        shard = matrix.shard_shape(mesh)
+        for dims in dict.fromkeys(matrix.shard_shape(split) for split in gathered):
+            if prod(dims) > prod(shard) and _sorted_dims(dims) not in of_one_layer:
+                yield NoValueOfShape(dims, because=f"{matrix.path} is gathered a layer at a time")
+
+
+def _sorted_dims(dims: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(dim for dim in dims if dim != 1))
 
 
 def _layer(config: Qwen3Config, mesh: Mapping[str, int], *, sequences: int, seq: int) -> int:
-    """What the backward pass of one layer computes."""
+    """Bytes of the values in the backward pass of one layer."""
     tensor, itemsize = mesh[TENSOR], config.itemsize
     d, f = config.hidden_size, config.intermediate_size // tensor
     qkv, q = config.qkv_size // tensor, config.q_size // tensor
     gathered = qkv * d + q * d + 3 * f * d
-    # Two inputs and two sums of the whole width, and the cut ones.
+    # Two inputs and two sums of full width, and the values that are split over `tensor`.
     values = sequences * seq * (4 * d + qkv + 3 * q + 4 * f)
     queries = max(QUERIES_AT_ONCE, sequences)
     scores = config.num_attention_heads // tensor * queries * seq
-    return COMPUTED * (gathered * (itemsize + FLOAT32) + values * itemsize + scores * FLOAT32)
+    return VALUES_AND_GRADIENTS * (
+        gathered * (itemsize + FLOAT32) + values * itemsize + scores * FLOAT32
+    )
 
 
 def _head(config: Qwen3Config, mesh: Mapping[str, int]) -> int:
-    """Logits of some tokens, and the tables gathered over D with their gradients."""
+    """Bytes of the logits of TOKENS_AT_ONCE tokens, and of the gathered table with its gradient."""
     rows = config.vocab_size // mesh[TENSOR]
     logits = max(TOKENS_AT_ONCE, mesh[TENSOR]) * rows * FLOAT32
     table = rows * config.hidden_size * (config.itemsize + FLOAT32)
-    return COMPUTED * (logits + table)
+    return VALUES_AND_GRADIENTS * (logits + table)

@@ -1,9 +1,9 @@
-"""What one device computes of the model's forward pass. Runs inside `jax.shard_map`.
+"""The model's forward pass on one device. Runs inside `jax.shard_map`.
 
-Between layers a device holds the residual stream of T / tensor tokens of each of its B / fsdp
+Between layers, a device has the residual stream of T / tensor tokens of each of its B / fsdp
 sequences (sequence parallelism: Korthikanti et al., arXiv:2205.05198). Tokens are gathered before
-each pair of projections and their sums scattered behind it, which moves as many bytes as an
-all-reduce would and keeps 1 / tensor of the residual stream.
+each pair of projections, and their sums are reduce-scattered after it. This transfers the same
+number of bytes as an all-reduce, and keeps 1 / tensor of the residual stream.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ from models.qwen3.config import Qwen3Config
 from models.qwen3.modules.attention import grouped_query_attention
 from models.qwen3.modules.norm import rms_norm
 from models.qwen3.modules.rope import Rotation, rotate, rotation_of
-from models.qwen3.sharded.collectives import gathered
-from models.qwen3.sharded.layout import QUERIES_AT_ONCE, TENSOR
+from models.qwen3.sharded.gathered_weight import gathered
+from models.qwen3.sharded.weight_layout import QUERIES_AT_ONCE, TENSOR
 
 Weights: TypeAlias = Mapping[str, Any]
 
@@ -33,28 +33,28 @@ def embed(
 
 
 def own_columns(table: Float[Array, "D V"], token_ids: Int[Array, "B T"]) -> Float[Array, "B T D"]:
-    """Columns of the tokens that lie in this device's part of V, zeros for the others."""
-    here = token_ids - jax.lax.axis_index(TENSOR) * table.shape[1]
-    mine = (here >= 0) & (here < table.shape[1])
-    found = table.at[:, here].get(mode="clip", wrap_negative_indices=False)
-    return jnp.where(mine[..., None], jnp.moveaxis(found, 0, -1), 0)
+    """Columns of the tokens in this device's part of V; zeros for other tokens."""
+    local_ids = token_ids - jax.lax.axis_index(TENSOR) * table.shape[1]
+    is_local = (local_ids >= 0) & (local_ids < table.shape[1])
+    columns = table.at[:, local_ids].get(mode="clip", wrap_negative_indices=False)
+    return jnp.where(is_local[..., None], jnp.moveaxis(columns, 0, -1), 0)
 
 
 def layers(
     x: Float[Array, "B t D"], stacked: Weights, config: Qwen3Config, *, unrolled: bool = False
 ) -> Float[Array, "B t D"]:
-    """All layers, each computed anew in the backward pass from the residual stream before it.
+    """All layers; the backward pass recomputes each from the residual stream before it.
 
     Args:
-      stacked: weights with a first axis of layers, as `layout` has them.
-      unrolled: one body for each layer in place of one for all: for comparison.
+      stacked: weights with a first axis of layers, in the layout of `weight_layout`.
+      unrolled: a separate body for each layer instead of a loop, for comparison.
     """
     tokens = x.shape[1] * jax.lax.axis_size(TENSOR)
     rotation = rotation_of(
         jnp.arange(tokens)[None, :], head_dim=config.head_dim, theta=config.rope_theta
     )
 
-    # A scan keeps XLA from sharing the two computations; a barrier would only cost fusions.
+    # In a scan, XLA cannot merge the two computations; `prevent_cse` would only prevent fusions.
     @partial(jax.checkpoint, prevent_cse=unrolled)
     def body(x: Array, weights: Weights) -> tuple[Array, None]:
         return layer(x, weights, rotation, config), None
@@ -70,7 +70,7 @@ def layers(
 def layer(
     x: Float[Array, "B t D"], weights: Weights, rotation: Rotation, config: Qwen3Config
 ) -> Float[Array, "B t D"]:
-    """One decoder layer over whole sequences, causal."""
+    """One decoder layer over whole sequences, with causal attention."""
     eps, dtype = config.rms_norm_eps, config.dtype
     with jax.named_scope("attention"):
         tokens = _all_tokens(rms_norm(x, weights["input_norm"], eps))
@@ -90,7 +90,7 @@ def heads(
     rotation: Rotation,
     config: Qwen3Config,
 ) -> tuple[Float[Array, "B T N H"], Float[Array, "B T K H"], Float[Array, "B T K H"]]:
-    """Queries, keys and values of this device's heads; `q_norm` and `k_norm` are in `norms`."""
+    """Queries, keys and values of this device's heads; `norms` has `q_norm` and `k_norm`."""
     qkv = jnp.einsum("BTD,DKPH->BTKPH", x, qkv_weight)
     q, k, v = qkv[..., :-2, :], qkv[..., -2, :], qkv[..., -1, :]
     q = q.reshape(*q.shape[:2], -1, config.head_dim)
@@ -102,7 +102,7 @@ def heads(
 def attention_output(
     attended: Float[Array, "B T N H"], weight: Float[Array, "D K G H"]
 ) -> Float[Array, "B T D"]:
-    """The output projection's part of this device's heads, to be summed over `tensor`."""
+    """The output projection of this device's heads, to be summed over `tensor`."""
     by_group = attended.reshape(*attended.shape[:2], *weight.shape[1:])
     return jnp.einsum("BTKGH,DKGH->BTD", by_group, weight)
 
@@ -110,7 +110,7 @@ def attention_output(
 def feed_forward(
     x: Float[Array, "B T D"], gate_up_weight: Float[Array, "D 2 F"], down: Float[Array, "D F"]
 ) -> Float[Array, "B T D"]:
-    """SwiGLU's part of this device's F, to be summed over `tensor`; silu in float32."""
+    """SwiGLU of this device's part of F, to be summed over `tensor`; silu in float32."""
     gate_up = jnp.einsum("BTD,DPF->BTPF", x, gate_up_weight).astype(jnp.float32)
     activated = (jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1]).astype(x.dtype)
     return jnp.einsum("BTF,DF->BTD", activated, down)
@@ -119,14 +119,14 @@ def feed_forward(
 def causal_attention(
     q: Float[Array, "B T N H"], k: Float[Array, "B T K H"], v: Float[Array, "B T K H"]
 ) -> Float[Array, "B T N H"]:
-    """Softmax attention of each token over those up to it, `QUERIES_AT_ONCE` queries at a time.
+    """Softmax attention of each token to those up to it, for `QUERIES_AT_ONCE` queries at a time.
 
-    Scores are computed anew in the backward pass, so that no more of them ever exist. All keys are
-    scored, those that are masked too: twice the products of a kernel that skips them.
+    The backward pass recomputes the scores, so that only these are ever in memory. Masked keys are
+    scored too, which takes twice the products of a kernel that skips them.
     """
     at_once = gcd(q.shape[1], _power_of_two(QUERIES_AT_ONCE // q.shape[0]))
     # In float32, so that the gradients of the parts are summed in float32.
-    keys, values = (jnp.swapaxes(each, 1, 2).astype(jnp.float32) for each in (k, v))
+    keys, values = (jnp.swapaxes(array, 1, 2).astype(jnp.float32) for array in (k, v))
 
     @partial(jax.checkpoint, prevent_cse=False)
     def attend(part: tuple[Array, Array]) -> Array:
@@ -146,7 +146,7 @@ def _split(x: Array, at_once: int) -> Array:
 
 
 def _power_of_two(limit: int) -> int:
-    """The largest up to `limit`, at least 1."""
+    """The largest power of two up to `limit`, at least 1."""
     return 1 << max(0, limit.bit_length() - 1)
 
 
@@ -156,6 +156,6 @@ def _all_tokens(x: Float[Array, "B t D"]) -> Float[Array, "B T D"]:
 
 
 def _scattered(x: Float[Array, "B T D"]) -> Float[Array, "B t D"]:
-    """The sum over the devices of `tensor`, of this device's tokens."""
+    """The sum over the devices of `tensor`, for this device's tokens."""
     part: Array = jax.lax.psum_scatter(x, TENSOR, scatter_dimension=1, tiled=True)
     return part

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float, Int
 
 from models.qwen3.config import Qwen3Config
 from models.qwen3.modules.norm import rms_norm
-from models.qwen3.sharded.collectives import gathered
 from models.qwen3.sharded.forward import Weights, embed, layers
-from models.qwen3.sharded.layout import FSDP, TENSOR, TOKENS_AT_ONCE
+from models.qwen3.sharded.gathered_weight import gathered
+from models.qwen3.sharded.weight_layout import FSDP, TENSOR, TOKENS_AT_ONCE
 
 
 def mean_loss(
@@ -22,11 +22,11 @@ def mean_loss(
     *,
     unrolled: bool = False,
 ) -> Float[Array, ""]:
-    """Mean negative log likelihood over all tokens that have a target; the same on all devices.
+    """Mean negative log likelihood over all tokens with a target; the same on all devices.
 
     Args:
-      token_ids: this device's sequences, whole.
-      targets: of this device's tokens the ids to predict; below 0 for none.
+      token_ids: all tokens of this device's sequences.
+      targets: ids to predict, for this device's tokens; negative for none.
       unrolled: as in `forward.layers`.
     """
     with jax.named_scope("embed"):
@@ -37,18 +37,18 @@ def mean_loss(
     with jax.named_scope("lm_head"):
         head = params["embed" if config.tie_word_embeddings else "lm_head"]
         total = total_loss(x.reshape(-1, x.shape[-1]), targets.reshape(-1), head, config.dtype)
-        counted = jax.lax.psum(jnp.sum(targets >= 0), (FSDP, TENSOR))
-        mean: Array = jax.lax.psum(total, FSDP) / counted
+        target_count = jax.lax.psum(jnp.sum(targets >= 0), (FSDP, TENSOR))
+        mean: Array = jax.lax.psum(total, FSDP) / target_count
         return mean
 
 
 def total_loss(
     x: Float[Array, "t D"], targets: Int[Array, " t"], head: Float[Array, "d V"], dtype: str
 ) -> Float[Array, ""]:
-    """Negative log likelihood summed over the tokens of all devices of `tensor`.
+    """Negative log likelihood, summed over the tokens of all devices of `tensor`.
 
-    V is cut over `tensor`: a device has a part of each token's logits, and maxima and sums are
-    taken across devices. Logits are computed anew in the backward pass.
+    V is split over `tensor`: a device has a part of each token's logits, and maxima and sums are
+    reduced across devices. The backward pass recomputes the logits.
     """
     devices = jax.lax.axis_size(TENSOR)
     at_once = gcd(x.shape[0], max(1, TOKENS_AT_ONCE // devices))
@@ -58,25 +58,25 @@ def total_loss(
 
     @partial(jax.checkpoint, prevent_cse=False)
     def of_part(part: tuple[Array, Array]) -> Array:
-        tokens, wanted = (jax.lax.all_gather(each, TENSOR, tiled=True) for each in part)
+        tokens, target_ids = (jax.lax.all_gather(array, TENSOR, tiled=True) for array in part)
         logits = jnp.einsum(
             "TD,DV->TV", tokens, columns.astype(tokens.dtype), preferred_element_type=jnp.float32
         )
         highest = jax.lax.pmax(jax.lax.stop_gradient(logits).max(-1), TENSOR)
         exponentials = jnp.exp(logits - highest[:, None]).sum(-1)
-        here = wanted - first
-        mine = (here >= 0) & (here < columns.shape[1])
-        index = jnp.clip(here, 0, columns.shape[1] - 1)
+        local_ids = target_ids - first
+        is_local = (local_ids >= 0) & (local_ids < columns.shape[1])
+        index = jnp.clip(local_ids, 0, columns.shape[1] - 1)
         chosen = jnp.take_along_axis(logits, index[:, None], axis=1)[:, 0]
-        # One sum across devices for both.
-        exponentials, chosen = jax.lax.psum((exponentials, jnp.where(mine, chosen, 0)), TENSOR)
+        # One all-reduce for both.
+        exponentials, chosen = jax.lax.psum((exponentials, jnp.where(is_local, chosen, 0)), TENSOR)
         losses = jnp.log(exponentials) + highest - chosen
-        part_loss: Array = jnp.sum(jnp.where(wanted >= 0, losses, 0))
+        part_loss: Array = jnp.sum(jnp.where(target_ids >= 0, losses, 0))
         return part_loss
 
     parts = jax.lax.map(
         of_part, (x.reshape(-1, at_once, x.shape[-1]), targets.reshape(-1, at_once))
     )
-    # Each device of `tensor` has the whole sum, though its type does not say so.
+    # The sum is equal on all devices of `tensor`; pmean declares it replicated.
     total: Array = jax.lax.pmean(parts.sum(), TENSOR)
     return total

@@ -1,8 +1,8 @@
-"""The decode step over many devices: weights cut over `tensor`, sequences over `data`.
+"""The decode step over many devices: weights split over `tensor`, sequences over `data`.
 
-Layers are leaves of their own and the loop over them is unrolled: products read weights where they
-are, with no stack to take a layer's off first. Caches are leaves per layer as in
-`models.qwen3.modules.cache`, and are updated in place.
+Each layer's weights are separate leaves, and the loop over layers is unrolled: products read
+weights in place, without slicing them from a stack. Each layer's cache is as in
+`models.qwen3.modules.cache`, and is updated in place.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ from models.qwen3.sharded.forward import (
     heads,
     own_columns,
 )
-from models.qwen3.sharded.layout import DATA, TENSOR, WeightLayout
 from models.qwen3.sharded.train import State, param_tree
+from models.qwen3.sharded.weight_layout import DATA, TENSOR, WeightLayout
 
 Outputs: TypeAlias = dict[str, Array | Cache]
 ServeStep: TypeAlias = Callable[[State, Cache, Array, Array], Outputs]
@@ -36,16 +36,16 @@ CACHE = PartitionSpec(DATA, TENSOR)
 
 
 def serve_specs(config: Qwen3Config) -> State:
-    """Where each weight is cut: over `tensor` alone."""
+    """The sharding of each weight: over `tensor` only."""
 
     def spec(weight: WeightLayout) -> PartitionSpec:
-        return PartitionSpec(*(axis if axis == TENSOR else None for axis in weight.cut))
+        return PartitionSpec(*(axis if axis == TENSOR else None for axis in weight.split_over))
 
     return _tree(config, spec, lambda stacked: PartitionSpec(*stacked[1:]))
 
 
 def abstract_weights(config: Qwen3Config) -> State:
-    """The weights in the config's dtype, a layer at a time."""
+    """The weights as `ShapeDtypeStruct`s in the config's dtype, each layer separate."""
     dtype = jnp.dtype(config.dtype)
     return _tree(
         config,
@@ -57,19 +57,18 @@ def abstract_weights(config: Qwen3Config) -> State:
 def _tree(
     config: Qwen3Config, leaf: Callable[[WeightLayout], Any], of_layer: Callable[[Any], Any]
 ) -> State:
-    """`layers` is a list of what `of_layer` makes of the stacked leaves."""
+    """The tree of `leaf(layout)`, with `layers` as a list; `of_layer` maps stacked leaves."""
     tree = param_tree(config, leaf)
     layer = {name: of_layer(stacked) for name, stacked in tree["layers"].items()}
     return {**tree, "layers": [dict(layer) for _ in range(config.num_hidden_layers)]}
 
 
 def serve_step(config: Qwen3Config) -> ServeStep:
-    """The step over the mesh that it is traced under, whose axes are `data` and `tensor`.
+    """The step over the current mesh, whose axes are `data` and `tensor`.
 
     Returns:
-      `fn(params, cache, token_ids, positions)` as `steps.decode_step` has it: token_ids and
-      positions s32[B]. Result: `{"logits": f32[B, V], "cache": the cache}`; logits stay cut over
-      both axes.
+      `fn(params, cache, token_ids, positions)`, as in `steps.decode_step`: token_ids and positions
+      s32[B]. Result: `{"logits": f32[B, V], "cache": the cache}`; logits are split over both axes.
     """
 
     def step(
@@ -82,8 +81,8 @@ def serve_step(config: Qwen3Config) -> ServeStep:
         written: Cache = []
         for number, (weights, layer_cache) in enumerate(zip(params["layers"], cache, strict=True)):
             with jax.named_scope(f"layers_{number}"):
-                x, new = decode_layer(x, weights, layer_cache, rotation, slots, config)
-            written.append(new)
+                x, new_cache = decode_layer(x, weights, layer_cache, rotation, slots, config)
+            written.append(new_cache)
         with jax.named_scope("lm_head"):
             x = rms_norm(x[:, 0], params["final_norm"], config.rms_norm_eps)
             head = params["embed" if config.tie_word_embeddings else "lm_head"]
@@ -110,7 +109,7 @@ def decode_layer(
     positions: Int[Array, "B T"],
     config: Qwen3Config,
 ) -> tuple[Float[Array, "B T D"], LayerCache]:
-    """One decoder layer over new tokens; keys and values of this device's heads are written."""
+    """One decoder layer over new tokens; writes keys and values of this device's heads."""
     eps = config.rms_norm_eps
     with jax.named_scope("attention"):
         tokens = rms_norm(x, weights["input_norm"], eps)

@@ -1,4 +1,4 @@
-"""The training step: forward, backward, AdamW on float32 shards."""
+"""The training step over many devices: forward, backward, AdamW on float32 shards."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -10,8 +10,8 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.sharded.layout import FSDP, TENSOR, weight_layouts
 from models.qwen3.sharded.loss import mean_loss
+from models.qwen3.sharded.weight_layout import FSDP, TENSOR, weight_layouts
 
 State: TypeAlias = dict[str, Any]
 TrainStep: TypeAlias = Callable[[State, Array, Array], tuple[State, Array]]
@@ -20,7 +20,7 @@ TOKENS, TARGETS = PartitionSpec(FSDP), PartitionSpec(FSDP, TENSOR)
 
 
 def optimizer() -> optax.GradientTransformation:
-    """AdamW (Loshchilov and Hutter, arXiv:1711.05101); matrices decay, norms do not."""
+    """AdamW (Loshchilov and Hutter, arXiv:1711.05101), with weight decay of matrices only."""
     return optax.adamw(1e-4, b1=0.9, b2=0.95, weight_decay=0.1, mask=_decays)
 
 
@@ -31,26 +31,26 @@ def _decays(params: Any) -> Any:
 
 
 def param_tree(config: Qwen3Config, leaf: Callable[[Any], Any]) -> State:
-    """The parameters' tree with `leaf(layout)` for each weight."""
+    """The tree of the parameters, with `leaf(layout)` for each weight."""
     tree: State = {}
-    for each in weight_layouts(config):
-        *outer, name = each.path.split(".")
-        place = tree
-        for key in outer:
-            place = place.setdefault(key, {})
-        place[name] = leaf(each)
+    for layout in weight_layouts(config):
+        *parents, name = layout.path.split(".")
+        node = tree
+        for key in parents:
+            node = node.setdefault(key, {})
+        node[name] = leaf(layout)
     return tree
 
 
 def abstract_state(config: Qwen3Config) -> State:
-    """Parameters and optimiser state as `ShapeDtypeStruct`s in float32, and s32 for the count."""
-    params = param_tree(config, lambda each: jax.ShapeDtypeStruct(each.shape, jnp.float32))
+    """Parameters and optimiser state as `ShapeDtypeStruct`s: float32, and an s32 step count."""
+    params = param_tree(config, lambda layout: jax.ShapeDtypeStruct(layout.shape, jnp.float32))
     return {"params": params, "optimizer": jax.eval_shape(optimizer().init, params)}
 
 
 def state_specs(config: Qwen3Config) -> State:
-    """Where each leaf of the state is cut; moments lie where their weights do."""
-    params = param_tree(config, lambda each: PartitionSpec(*each.cut))
+    """The sharding of each leaf of the state; moments are sharded as their weights."""
+    params = param_tree(config, lambda layout: PartitionSpec(*layout.split_over))
     moments = jax.eval_shape(optimizer().init, abstract_state(config)["params"])
     specs = optax.tree_utils.tree_map_params(
         optimizer(),
@@ -64,11 +64,11 @@ def state_specs(config: Qwen3Config) -> State:
 
 
 def train_step(config: Qwen3Config, *, unrolled: bool = False) -> TrainStep:
-    """The step over the mesh that it is traced under, whose axes are `fsdp` and `tensor`.
+    """The step over the current mesh, whose axes are `fsdp` and `tensor`.
 
     Returns:
-      `fn(state, token_ids, targets)`: the state as `abstract_state`; token_ids s32[B, T]; targets
-      s32[B, T], the token behind each one, below 0 where none is to be predicted. Result: the
+      `fn(state, token_ids, targets)`: the state as in `abstract_state`; token_ids s32[B, T];
+      targets s32[B, T], the token after each token, or negative for no prediction. Result: the
       state after the step, and the mean loss before it, f32[].
     """
 
@@ -95,7 +95,7 @@ def train_step(config: Qwen3Config, *, unrolled: bool = False) -> TrainStep:
 
 
 def mesh_axes(devices: int, tensor: int, *, others: str = FSDP) -> Mapping[str, int]:
-    """The mesh: `tensor` devices next to each other share a layer; the axis of the `others`.
+    """The mesh: `tensor` neighbouring devices share each layer; `others` names the first axis.
 
     Raises:
       ValueError: `tensor` does not divide `devices`.

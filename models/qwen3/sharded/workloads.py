@@ -1,4 +1,4 @@
-"""The workloads over many devices. Building one allocates nothing."""
+"""Workloads of Qwen3 over many devices. Building a workload allocates no arrays."""
 
 from dataclasses import replace
 from math import gcd
@@ -10,7 +10,6 @@ from jax.sharding import PartitionSpec
 from models.qwen3.config import CONFIGS, Qwen3Config
 from models.qwen3.modules.cache import init_cache
 from models.qwen3.sharded import expectations
-from models.qwen3.sharded.layout import DATA
 from models.qwen3.sharded.serve import (
     CACHE,
     SEQUENCES,
@@ -26,6 +25,7 @@ from models.qwen3.sharded.train import (
     state_specs,
     train_step,
 )
+from models.qwen3.sharded.weight_layout import DATA
 from xlapipe.targets.topology import GPUS_PER_HOST
 from xlapipe.workload import Workload
 
@@ -41,25 +41,25 @@ def qwen3_train(
     """A training step over `devices` GPUs; see `train.train_step`.
 
     Args:
-      size: a name of `config.CONFIGS`.
-      layers: None for all of the config's.
+      size: a name in `config.CONFIGS`.
+      layers: number of layers; None for that of the config.
       batch: sequences of the whole step.
-      seq: tokens of each.
-      devices: given by the topology where the command line names one.
-      tensor: devices that share each layer, at most as many as there are key/value heads; the
-        others shard weights and sequences. None for those of one host, up to 8.
+      seq: tokens per sequence.
+      devices: number of devices; `--topology` replaces it.
+      tensor: number of devices that share each layer, at most that of key/value heads; the mesh's
+        other axis shards weights and sequences. None for the devices of one host, up to 8.
 
     Raises:
-      ValueError: an unknown size, or a mesh axis that does not divide a dimension: which leaf,
-        which axis.
+      ValueError: an unknown size, or a mesh axis that does not divide a dimension; names the leaf
+        and the axis.
     """
     config = _config_of(size, layers)
-    tensor, cut = _tensor(devices, tensor)
+    tensor, tensor_suffix = _tensor(devices, tensor)
     mesh = mesh_axes(devices, tensor)
     tokens = jax.ShapeDtypeStruct((batch, seq), jnp.int32)
     specs = state_specs(config)
     return Workload(
-        name=_named("qwen3-train", size, layers, batch=(batch, 8), seq=(seq, 2048)) + cut,
+        name=_name("qwen3-train", size, layers, batch=(batch, 8), seq=(seq, 2048)) + tensor_suffix,
         fn=train_step(config),
         args=(abstract_state(config), tokens, tokens),
         donate_argnums=0,
@@ -81,22 +81,24 @@ def qwen3_serve(
     """One token for each of `batch` sequences over `devices` GPUs; see `serve.serve_step`.
 
     Args:
-      tensor: devices that share each layer and each sequence's heads; the others have sequences
-        of their own, and all weights again. The rest as in `qwen3_train`.
+      cache_length: cache slots per sequence.
+      tensor: number of devices that share each layer and each sequence's heads; along the mesh's
+        other axis, sequences are split and weights are replicated. The other arguments are those
+        of `qwen3_train`.
 
     Raises:
-      ValueError: as `qwen3_train`.
+      ValueError: as in `qwen3_train`.
     """
     config = _config_of(size, layers)
-    tensor, cut = _tensor(devices, tensor)
+    tensor, tensor_suffix = _tensor(devices, tensor)
     mesh = mesh_axes(devices, tensor, others=DATA)
     per_sequence = jax.ShapeDtypeStruct((batch,), jnp.int32)
     cache: list[dict[str, jax.ShapeDtypeStruct]] = jax.eval_shape(
         lambda: init_cache(config, batch=batch, cache_length=cache_length)
     )
     return Workload(
-        name=_named("qwen3-serve", size, layers, batch=(batch, 8), cache=(cache_length, 2048))
-        + cut,
+        name=_name("qwen3-serve", size, layers, batch=(batch, 8), cache=(cache_length, 2048))
+        + tensor_suffix,
         fn=serve_step(config),
         args=(abstract_weights(config), cache, per_sequence, per_sequence),
         donate_argnums=1,
@@ -114,15 +116,16 @@ def _config_of(size: str, layers: int | None) -> Qwen3Config:
     return config if layers is None else replace(config, num_hidden_layers=layers)
 
 
-def _tensor(devices: int, given: int | None) -> tuple[int, str]:
-    """Devices that share a layer, and what the name says of it."""
-    of_a_host = gcd(devices, GPUS_PER_HOST)
-    tensor = of_a_host if given is None else given
-    return tensor, "" if tensor == of_a_host else f"-tensor{tensor}"
+def _tensor(devices: int, tensor: int | None) -> tuple[int, str]:
+    """The number of devices that share a layer, and its suffix in the workload's name."""
+    default = gcd(devices, GPUS_PER_HOST)
+    if tensor is None or tensor == default:
+        return default, ""
+    return tensor, f"-tensor{tensor}"
 
 
-def _named(name: str, size: str, layers: int | None, **values: tuple[int, int]) -> str:
-    """`-batch64` for each value that is not its default: a folder of its own for the dump."""
+def _name(name: str, size: str, layers: int | None, **values: tuple[int, int]) -> str:
+    """The workload's name with a suffix, e.g. `-batch64`, for each argument that is not default."""
     name += "" if size == "0.6b" else f"-{size}"
     name += "" if layers is None else f"-layers{layers}"
     return name + "".join(f"-{key}{n}" for key, (n, default) in values.items() if n != default)

@@ -24,7 +24,7 @@ from rich.table import Table
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 
-# Sides of each comparison, ours first: modules of this folder.
+# The sides of each comparison, which are modules of this folder; this repository's is first.
 COMPARISONS: dict[str, tuple[str, ...]] = {
     "qwen3": ("qwen3_jax", "qwen3_torch"),
     "float8": ("float8_jax", "float8_torch"),
@@ -34,10 +34,10 @@ COMPARISONS: dict[str, tuple[str, ...]] = {
 
 
 def run_side(module: str, limit_seconds: float) -> dict[str, Any]:
-    """What a side printed last, with an `error` if it failed or ran out of time.
+    """Runs a side, and returns its last line of output, with an `error` if it failed or timed out.
 
-    Nothing else uses the GPU meanwhile. Its output goes to files: compilers that it started, and
-    that outlive it for a moment, would keep a pipe open.
+    Output goes to files instead of pipes: compilers that the side started may outlive it for a
+    moment, and would keep a pipe open.
     """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
@@ -61,51 +61,53 @@ def run_side(module: str, limit_seconds: float) -> dict[str, Any]:
         out.seek(0)
         log.seek(0)
         lines, logged = out.read().strip().splitlines(), log.read()
-    # A line that was being written when the side was stopped has no end.
+    # A line may be incomplete if the side was stopped.
     complete = [line for line in lines if line.startswith("{") and line.endswith("}")]
-    found: dict[str, Any] = json.loads(complete[-1]) if complete else {"timings": []}
+    result: dict[str, Any] = json.loads(complete[-1]) if complete else {"timings": []}
     if failure or not complete:
-        said = logged.strip().splitlines()[-1:] if failure.startswith("exit") else []
-        found |= {"error": ": ".join([failure or "printed nothing", *said]), "log": logged}
-    return found
+        last_line = logged.strip().splitlines()[-1:] if failure.startswith("exit") else []
+        result |= {"error": ": ".join([failure or "printed nothing", *last_line]), "log": logged}
+    return result
 
 
-def of_rounds(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One side's rounds as one: the median of the medians, the extremes of the extremes."""
+def merge_rounds(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Merges one side's rounds: the median of the medians, the extremes of the extremes."""
     timings: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for each in rounds:
-        for timing in each["timings"]:
+    for result in rounds:
+        for timing in result["timings"]:
             timings.setdefault((timing["case"], timing["variant"]), []).append(timing)
     merged = [
         same[0]
         | {
-            "median_seconds": median(each["median_seconds"] for each in same),
-            "least_seconds": min(each["least_seconds"] for each in same),
-            "most_seconds": max(each["most_seconds"] for each in same),
+            "median_seconds": median(timing["median_seconds"] for timing in same),
+            "least_seconds": min(timing["least_seconds"] for timing in same),
+            "most_seconds": max(timing["most_seconds"] for timing in same),
         }
         for same in timings.values()
     ]
-    # What any of them said; one that failed early may not know its device.
-    said = {name: value for each in rounds for name, value in each.items() if name != "timings"}
-    return said | {"timings": merged}
+    # From any round: one that failed early may not have printed its device.
+    about = {
+        name: value for result in rounds for name, value in result.items() if name != "timings"
+    }
+    return about | {"timings": merged}
 
 
 def rows_of(sides: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Timings by case, each with its time over that of our first variant of the case."""
+    """Timings by case, each with the ratio of its time to that of our first variant of the case."""
     rows = [
         {"side": name, **timing}
         for name, side in sides.items()
         for timing in side.get("timings", ())
     ]
-    ours, *_ = sides
-    first: dict[str, dict[str, Any]] = {}
+    our_side, *_ = sides
+    our_rows: dict[str, dict[str, Any]] = {}
     for row in rows:
-        if row["side"] == ours:
-            first.setdefault(row["case"], row)
+        if row["side"] == our_side:
+            our_rows.setdefault(row["case"], row)
     for row in rows:
-        mine = first.get(row["case"], {})
-        row["over_ours"] = row["median_seconds"] / mine["median_seconds"] if mine else None
-        row["least_bytes"] = row["least_bytes"] or mine.get("least_bytes")
+        ours = our_rows.get(row["case"], {})
+        row["over_ours"] = row["median_seconds"] / ours["median_seconds"] if ours else None
+        row["least_bytes"] = row["least_bytes"] or ours.get("least_bytes")
     order = list(dict.fromkeys(row["case"] for row in rows))
     return sorted(rows, key=lambda row: order.index(row["case"]))
 
@@ -140,24 +142,24 @@ def print_table(title: str, sides: dict[str, dict[str, Any]], rows: list[dict[st
 
 
 def division_table(rows: list[dict[str, Any]]) -> Table:
-    """How the time of a step divides on the first device, from a profile of a few steps."""
-    table = Table(title="of which, ms (profiled)", title_justify="left")
+    """How the time of a step is divided on the first device, from a profile of a few steps."""
+    table = Table(title="Division of a step, ms (profiled)", title_justify="left")
     for column in ("case", "side", "variant"):
         table.add_column(column)
     for column in ("gemms", "all compute", "collectives", "exposed", "hidden", "idle"):
         table.add_column(column, justify="right")
     for row in rows:
-        divided = row.get("division")
-        if not divided:
+        division = row.get("division")
+        if not division:
             continue
-        collective, exposed = divided["collective_seconds"], divided["exposed_seconds"]
+        collective, exposed = division["collective_seconds"], division["exposed_seconds"]
         table.add_row(
             *(row[name] for name in ("case", "side", "variant")),
-            *(f"{divided[f'{name}_seconds'] * 1e3:.3f}" for name in ("gemm", "compute")),
+            *(f"{division[f'{name}_seconds'] * 1e3:.3f}" for name in ("gemm", "compute")),
             f"{collective * 1e3:.3f}",
             f"{exposed * 1e3:.3f}",
             f"{1 - exposed / collective:.0%}" if collective else "–",
-            f"{divided['idle_seconds'] * 1e3:.3f}",
+            f"{division['idle_seconds'] * 1e3:.3f}",
         )
     return table
 
@@ -165,35 +167,37 @@ def division_table(rows: list[dict[str, Any]]) -> Table:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("comparisons", nargs="*", metavar="COMPARISON", help=", ".join(COMPARISONS))
-    parser.add_argument("--rounds", type=int, default=2, help="how often the sides take turns")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each side, in alternation")
     parser.add_argument(
-        "--limit", type=float, default=900, metavar="SECONDS", help="for one side, each time"
+        "--limit", type=float, default=900, metavar="SECONDS", help="time limit for each run"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    asked = parser.parse_args(arguments)
-    names = asked.comparisons or list(COMPARISONS)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
+    options = parser.parse_args(arguments)
+    names = options.comparisons or list(COMPARISONS)
     unknown = [name for name in names if name not in COMPARISONS]
-    if unknown or asked.rounds < 1:
+    if unknown or options.rounds < 1:
         parser.error(f"expected comparisons of {', '.join(COMPARISONS)} and 1 round or more")
     written: dict[str, Any] = {}
     for name in names:
         rounds = [
-            {side: run_side(side, asked.limit) for side in COMPARISONS[name]}
-            for _ in range(asked.rounds)
+            {side: run_side(side, options.limit) for side in COMPARISONS[name]}
+            for _ in range(options.rounds)
         ]
-        sides = {side: of_rounds([each[side] for each in rounds]) for side in COMPARISONS[name]}
+        sides = {
+            side: merge_rounds([results[side] for results in rounds]) for side in COMPARISONS[name]
+        }
         rows = rows_of(sides)
         print_table(name, sides, rows)
         written[name] = {"rounds": rounds, "rows": rows}
-        if asked.json is not None:
-            partial = asked.json.with_suffix(".partial")
+        if options.json is not None:
+            partial = options.json.with_suffix(".partial")
             partial.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-            partial.replace(asked.json)
+            partial.replace(options.json)
     failed = any(
-        "error" in side
-        for each in written.values()
-        for one in each["rounds"]
-        for side in one.values()
+        "error" in result
+        for comparison in written.values()
+        for results in comparison["rounds"]
+        for result in results.values()
     )
     return 2 if failed else 0
 

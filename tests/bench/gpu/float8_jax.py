@@ -1,4 +1,4 @@
-"""The float8 linear layer by this repository, at the sizes of dump 004; and JAX in bfloat16."""
+"""This repository's float8 linear layer at the sizes of reference dump 004; JAX in bfloat16."""
 
 import jax
 import jax.numpy as jnp
@@ -30,9 +30,9 @@ def unquantised(x: Array, kernel: Array, g: Array) -> tuple[Array, ...]:
 
 if __name__ == "__main__":
     sets = rotating(arguments, SIZES.least_step_bytes // 2)
-    halves = [(x, kernel) for x, kernel, _ in sets]
-    kept = [(jax.jit(forward)(x, kernel)[1], g) for x, kernel, g in sets]
-    read = 2 * (SIZES.x + SIZES.kernel)
+    forward_sets = [(x, kernel) for x, kernel, _ in sets]
+    backward_sets = [(jax.jit(forward)(x, kernel)[1], g) for x, kernel, g in sets]
+    read_bytes = 2 * (SIZES.x + SIZES.kernel)
     jax_timings(
         [
             (CASE, "float8", step, sets, SIZES.least_step_bytes),
@@ -40,15 +40,15 @@ if __name__ == "__main__":
                 "float8 linear forward",
                 "float8",
                 forward,
-                halves,
-                read + 2 * SIZES.y + SIZES.residual_bytes,
+                forward_sets,
+                read_bytes + 2 * SIZES.y + SIZES.residual_bytes,
             ),
             (
                 "float8 linear backward",
                 "float8",
                 backward,
-                kept,
-                read + 2 * SIZES.y + SIZES.residual_bytes,
+                backward_sets,
+                read_bytes + 2 * SIZES.y + SIZES.residual_bytes,
             ),
             (CASE, "bfloat16", unquantised, sets, SIZES.least_step_bytes),
         ]

@@ -1,4 +1,4 @@
-"""The recipe of dump 004 (torchao's, tensorwise) in torch, compiled; and torch in bfloat16."""
+"""The recipe of reference dump 004 (torchao's, tensorwise) in compiled torch; torch in bfloat16."""
 
 from typing import Any
 
@@ -32,11 +32,11 @@ def product(
 
 
 def one_graph(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """y, dx and dw in one function, the most that the compiler can see at once; w [out, in]."""
+    """y, dx and dw in one function, so that the compiler can optimise all of it; w [out, in]."""
     x_codes, x_unscale = quantised(x, E4M3)
     w_codes, w_unscale = quantised(w, E4M3)
     g_codes, g_unscale = quantised(g, E5M2)
-    # cuBLASLt wants the second operand in columns.
+    # cuBLASLt requires the second operand in column-major order.
     w_columns, x_columns = (codes.t().contiguous().t() for codes in (w_codes, x_codes))
     y = product(x_codes, w_codes.t(), x_unscale, w_unscale, fast=True)
     dx = product(g_codes, w_columns, g_unscale, w_unscale, fast=False)
@@ -45,7 +45,7 @@ def one_graph(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> tuple[torch.
 
 
 class Float8(torch.autograd.Function):
-    """`x wᵀ` under autograd, which calls two graphs."""
+    """`x wᵀ` with autograd, which calls two graphs."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -65,7 +65,7 @@ class Float8(torch.autograd.Function):
 
 
 def step(apply: Any) -> Any:
-    """Forward and backward, as a training loop calls them."""
+    """A function that calls forward and backward as a training loop does."""
     compiled = torch.compile(apply, dynamic=False)
 
     def run(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> None:
@@ -85,11 +85,11 @@ def arguments(generator: torch.Generator) -> tuple[torch.Tensor, ...]:
 
 if __name__ == "__main__":
     sets = rotating(arguments, 2 * (ROWS * IN + IN * OUT + ROWS * OUT))
-    detached = [tuple(t.detach() for t in each) for each in sets]
-    whole = torch.compile(one_graph, dynamic=False)
+    detached = [tuple(t.detach() for t in tensors) for tensors in sets]
+    compiled = torch.compile(one_graph, dynamic=False)
     torch_timings(
         [
-            (CASE, "torch.compile, float8, one graph", whole, detached),
+            (CASE, "torch.compile, float8, one graph", compiled, detached),
             (CASE, "torch.compile, float8, autograd", step(Float8.apply), sets),
             (CASE, "torch.compile, bfloat16", step(torch.nn.functional.linear), sets),
         ]

@@ -1,4 +1,4 @@
-"""What both sides of the FSDP comparison compute: the training step of `fsdp-mlp`."""
+"""The cases of the FSDP comparison: the training step of `fsdp-mlp`."""
 
 import os
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ PROFILED_STEPS = 5
 
 @dataclass(frozen=True)
 class Case:
-    """Rows of one device, and devices."""
+    """The number of devices, and rows per device."""
 
     devices: int
     batch: int
@@ -21,10 +21,10 @@ class Case:
 
 
 def cases(attached: int) -> list[Case]:
-    """On 2 and 4 GPUs, as far as they are there; gemms that hide collectives, and that hardly do.
+    """The cases for at most `attached` GPUs: long gemms, which hide collectives, and short ones.
 
-    `FSDP_CASES=4x4096,2x1024` names others.
+    `FSDP_CASES=4x4096,2x1024` replaces the default cases.
     """
-    asked = os.environ.get("FSDP_CASES", "2x4096,2x1024,4x4096,4x1024")
-    found = [Case(*map(int, text.split("x"))) for text in asked.split(",")]
-    return [case for case in found if case.devices <= attached]
+    text = os.environ.get("FSDP_CASES", "2x4096,2x1024,4x4096,4x1024")
+    all_cases = [Case(*map(int, case.split("x"))) for case in text.split(",")]
+    return [case for case in all_cases if case.devices <= attached]

@@ -1,4 +1,4 @@
-"""The training step of `fsdp-mlp` by this repository, over all GPUs from one process."""
+"""This repository's training step of `fsdp-mlp`, over all GPUs from one process."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 from fsdp_cases import HIDDEN, LAYERS, PROFILED_STEPS, STEPS_PER_SAMPLE, Case, cases
-from overlap import Division, Kernel, division
+from overlap import Division, Kernel, divide
 from timing import timed
 
 from models.fsdp_mlp import training
@@ -19,7 +19,7 @@ from xlapipe.running.rendezvous import SEVERAL_GPUS
 
 
 def compiled(case: Case, options: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
-    """The step, and a first state, x and target for it."""
+    """The compiled step, and a first state, x and target for it."""
     sizes = MLPSizes(hidden=HIDDEN, layers=LAYERS, batch=case.batch, devices=case.devices)
     mesh = training.device_mesh(jax.devices("gpu")[: case.devices])
     with jax.set_mesh(mesh):
@@ -34,7 +34,7 @@ def compiled(case: Case, options: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
 
 
 def measured(case: Case, variant: str, options: dict[str, Any]) -> dict[str, Any]:
-    """One timing, with how the first device's time divides."""
+    """One timing, with the division of the first device's time."""
     step, state, x, target = compiled(case, options)
 
     def call(number: int) -> jax.Array:
@@ -48,12 +48,12 @@ def measured(case: Case, variant: str, options: dict[str, Any]) -> dict[str, Any
             for number in range(PROFILED_STEPS):
                 loss = call(number)
             jax.block_until_ready(loss)
-        divided = profiled(Path(folder), PROFILED_STEPS)
-    return asdict(timing) | {"division": divided and asdict(divided)}
+        division = profiled(Path(folder), PROFILED_STEPS)
+    return asdict(timing) | {"division": division and asdict(division)}
 
 
 def profiled(folder: Path, steps: int) -> Division | None:
-    """How the first device's time divides in a profile."""
+    """The division of the first device's time in a profile."""
     (file,) = folder.rglob("*.xplane.pb")
     data = jax.profiler.ProfileData.from_file(str(file))
     planes = sorted(
@@ -68,17 +68,17 @@ def profiled(folder: Path, steps: int) -> Division | None:
         if line.name.startswith("Stream")
         for event in line.events
     ]
-    return division(kernels, steps)
+    return divide(kernels, steps)
 
 
 def main() -> None:
     os.environ.update({**SEVERAL_GPUS, **os.environ})
-    found = [
+    timings = [
         measured(case, "xlapipe fsdp-mlp", dict(fsdp_mlp(devices=case.devices).options))
         for case in cases(len(jax.devices("gpu")))
     ]
     device = jax.devices("gpu")[0].device_kind
-    print(json.dumps({"framework": f"jax {jax.__version__}", "device": device, "timings": found}))
+    print(json.dumps({"framework": f"jax {jax.__version__}", "device": device, "timings": timings}))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""The same training step in torch: FSDP2 (`fully_shard` per layer) under torch.compile, one process
-per GPU; float32 parameters and moments, gathered, computed and reduced in bfloat16, fused Adam.
+"""The training step of `fsdp-mlp` in torch: FSDP2 (`fully_shard` per layer) with torch.compile.
+
+One process per GPU; float32 parameters and moments; gathers, compute and reductions in bfloat16;
+fused Adam.
 """
 
 import itertools
@@ -15,16 +17,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from fsdp_cases import HIDDEN, LAYERS, PROFILED_STEPS, STEPS_PER_SAMPLE, Case, cases
-from overlap import Kernel, division
+from overlap import Kernel, divide
 from timing import timed
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-# All layers let go of their gathered weights after forward, as ours do; or all but the last one,
-# which is the first to need them again.
+# All layers free their gathered weights after forward, as in this repository; or all but the last
+# layer, which needs them first in backward.
 VARIANTS = ("FSDP2, torch.compile", "FSDP2, torch.compile, last layer kept")
-# Also with the setting that ours uses; None leaves it as the user has it.
+# Values of CUDA_DEVICE_MAX_CONNECTIONS: the default, and that of this repository's side.
 CONNECTIONS = (None, "1")
 
 
@@ -82,8 +84,8 @@ def profiled(step: Callable[[int], torch.Tensor]) -> dict[str, float] | None:
         for event in events
         if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
     ]
-    divided = division(kernels, PROFILED_STEPS)
-    return divided and asdict(divided)
+    division = divide(kernels, PROFILED_STEPS)
+    return division and asdict(division)
 
 
 def one_process(rank: int, devices: int, port: int, out: str) -> None:
@@ -95,14 +97,14 @@ def one_process(rank: int, devices: int, port: int, out: str) -> None:
         world_size=devices,
         device_id=torch.device("cuda", rank),
     )
-    found = []
+    timings = []
     for case in cases(torch.cuda.device_count()):
         if case.devices != devices:
             continue
         connections = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS")
         for variant in VARIANTS if connections is None else VARIANTS[-1:]:
             step = training_step(case, variant)
-            # Every process must make the same calls.
+            # Every process must make the same number of calls.
             timing = timed(
                 case.name,
                 variant if connections is None else f"{variant}, {connections} connection",
@@ -110,19 +112,18 @@ def one_process(rank: int, devices: int, port: int, out: str) -> None:
                 lambda _: torch.cuda.synchronize(),
                 calls=STEPS_PER_SAMPLE,
             )
-            found.append(asdict(timing) | {"division": profiled(step)})
+            timings.append(asdict(timing) | {"division": profiled(step)})
             del step
             torch._dynamo.reset()
             torch.cuda.empty_cache()
     if rank == 0:
-        Path(out).write_text(json.dumps(found), encoding="utf-8")
+        Path(out).write_text(json.dumps(timings), encoding="utf-8")
     dist.destroy_process_group()
 
 
 def main() -> None:
-    found: list[dict[str, Any]] = []
-    wanted = cases(torch.cuda.device_count())
-    counts = dict.fromkeys(case.devices for case in wanted)
+    timings: list[dict[str, Any]] = []
+    counts = dict.fromkeys(case.devices for case in cases(torch.cuda.device_count()))
     for devices, connections in itertools.product(counts, CONNECTIONS):
         if connections is not None:
             os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = connections
@@ -133,9 +134,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "timings.json")
             torch.multiprocessing.spawn(one_process, (devices, port, out), nprocs=devices)
-            found += json.loads(Path(out).read_text(encoding="utf-8"))
+            timings += json.loads(Path(out).read_text(encoding="utf-8"))
     name = torch.cuda.get_device_name()
-    print(json.dumps({"framework": f"torch {torch.__version__}", "device": name, "timings": found}))
+    framework = f"torch {torch.__version__}"
+    print(json.dumps({"framework": framework, "device": name, "timings": timings}))
 
 
 if __name__ == "__main__":

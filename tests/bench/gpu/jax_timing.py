@@ -1,4 +1,4 @@
-"""What the sides that use JAX share."""
+"""Timing of the sides that use JAX."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from timing import Timing, print_timings, timed
 
-# More than any L2 cache: sets of inputs that take turns come to this much together.
+# Total size of the sets of inputs that rotate: larger than any L2 cache.
 ROTATED_BYTES = 256 * 2**20
 
 Case = tuple[str, str, Callable[..., Any], Sequence[tuple[Any, ...]], int]
@@ -15,17 +15,17 @@ Case = tuple[str, str, Callable[..., Any], Sequence[tuple[Any, ...]], int]
 def rotating(
     make: Callable[[int], tuple[jax.Array, ...]], set_bytes: int
 ) -> list[tuple[jax.Array, ...]]:
-    """Sets of random inputs, on the device, that together exceed its caches."""
+    """Sets of random inputs on the device, in total larger than its caches."""
     return [make(seed) for seed in range(-(-ROTATED_BYTES // set_bytes))]
 
 
 def jax_timings(cases: Iterable[Case]) -> None:
-    """Times each (case, variant, function, sets of inputs, least bytes) as one jitted call."""
+    """Times each (case, variant, function, sets of inputs, least bytes) as a jitted function."""
     device = jax.devices("gpu")[0]
     timings: list[Timing] = []
     for case, variant, function, sets, least_bytes in cases:
         compiled = jax.jit(function).lower(*sets[0]).compile()
-        # XLA counts nothing for gemms in a library, nor for kernels of Pallas.
+        # XLA's cost analysis does not count gemms in a library, or Pallas kernels.
         counted = "custom-call" not in compiled.as_text()
         moved = (compiled.cost_analysis() or {}).get("bytes accessed") if counted else None
         timings.append(

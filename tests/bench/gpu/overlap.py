@@ -1,6 +1,6 @@
-"""How a device's time divides: gemms, other kernels, collectives, and which of these are hidden.
+"""Divides a device's time: gemms, other kernels, collectives, and how much of these is hidden.
 
-Imports no framework: both sides give the kernels that their profilers saw.
+Imports no framework: each side passes the kernels that its profiler recorded.
 """
 
 import re
@@ -15,7 +15,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel or copy on one device, from start to end in seconds of one clock."""
+    """One kernel or copy on one device; start and end are in seconds of the same clock."""
 
     name: str
     start: float
@@ -27,11 +27,11 @@ class Division:
     """Seconds of one step on one device.
 
     Attributes:
-      gemm_seconds: some gemm runs.
-      compute_seconds: some kernel that is no collective runs, gemms among them.
-      collective_seconds: some collective runs; it may wait for another device meanwhile.
-      exposed_seconds: a collective runs and nothing else.
-      idle_seconds: nothing runs, between the first kernel and the last.
+      gemm_seconds: a gemm runs.
+      compute_seconds: a kernel other than a collective runs, including gemms.
+      collective_seconds: a collective runs; this includes its waiting for other devices.
+      exposed_seconds: a collective and no other kernel runs.
+      idle_seconds: no kernel runs, between the first kernel and the last.
     """
 
     gemm_seconds: float
@@ -41,8 +41,8 @@ class Division:
     idle_seconds: float
 
 
-def division(kernels: Iterable[Kernel], steps: int) -> Division | None:
-    """Of one of `steps` steps, the kernels of all of which are given; None where there are none."""
+def divide(kernels: Iterable[Kernel], steps: int) -> Division | None:
+    """The mean division of a step, from the kernels of `steps` steps; None without kernels."""
     kernels = list(kernels)
     if not kernels:
         return None
@@ -66,13 +66,13 @@ def _union(kernels: Iterable[Kernel]) -> list[Span]:
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
     """Disjoint spans that cover the same time."""
-    found: list[Span] = []
+    merged: list[Span] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def _length(spans: Iterable[Span]) -> float:

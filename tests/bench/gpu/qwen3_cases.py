@@ -1,4 +1,4 @@
-"""What both sides of the Qwen3 comparison compute: random weights of the 0.6B model, bfloat16."""
+"""The cases of the Qwen3 comparison: the 0.6B model with random weights, in bfloat16."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ PROMPT = 2048
 
 @dataclass(frozen=True)
 class Decode:
-    """Greedy tokens of `batch` sequences, from `position` on."""
+    """Greedy decoding of `tokens` tokens for `batch` sequences, from slot `position` on."""
 
     batch: int
     position: int

@@ -1,4 +1,4 @@
-"""Qwen3 by this repository: the programs that `models.qwen3.generate` runs on a GPU."""
+"""This repository's Qwen3: the programs that `models.qwen3.generate` runs on a GPU."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ CONFIG = QWEN3_0_6B
 def random_params() -> Any:
     leaves, structure = jax.tree.flatten(abstract_model(CONFIG)[1])
     key = jax.random.key(0)
-    made = [
+    arrays = [
         (0.02 * jax.random.normal(jax.random.fold_in(key, n), leaf.shape, jnp.float32)).astype(
             leaf.dtype
         )
         + (leaf.ndim == 1)
         for n, leaf in enumerate(leaves)
     ]
-    return jax.tree.unflatten(structure, [x.astype(CONFIG.dtype) for x in made])
+    return jax.tree.unflatten(structure, [x.astype(CONFIG.dtype) for x in arrays])
 
 
-def chosen(batch: int, length: int) -> Implementation:
+def default_implementation(batch: int, length: int) -> Implementation:
     return implementation_for(
         CONFIG,
         platform="gpu",
@@ -46,7 +46,7 @@ def chosen(batch: int, length: int) -> Implementation:
 
 @dataclass
 class Repeated:
-    """A step whose donated cache comes back for the next call."""
+    """A step that is called again with the cache that it returned, which is donated."""
 
     step: Any
     params: Any
@@ -54,7 +54,7 @@ class Repeated:
     rest: tuple[Any, ...]
 
     def __call__(self, number: int) -> Any:
-        # The state is donated too, and made anew: positions start over.
+        # The state is donated too. A new one for each call resets the positions.
         state = jax.tree.map(jnp.asarray, self.rest[0])
         out = self.step(self.params, self.cache, state, *self.rest[1:])
         self.cache = out["cache"]
@@ -96,14 +96,16 @@ def prefill(params: Any, implementation: Implementation) -> Timing:
 
 
 def timings(weights: Any) -> Iterator[Timing]:
-    for way in (chosen(1, PROMPT), "xla"):
-        yield prefill(weights, way)
-    for each in DECODES:
-        for way in dict.fromkeys((chosen(each.batch, 1), *(("xla",) if each.position else ()))):
-            yield decode(each, weights, way)
+    for implementation in (default_implementation(1, PROMPT), "xla"):
+        yield prefill(weights, implementation)
+    for case in DECODES:
+        by_xla = ("xla",) if case.position else ()
+        for implementation in dict.fromkeys((default_implementation(case.batch, 1), *by_xla)):
+            yield decode(case, weights, implementation)
 
 
 if __name__ == "__main__":
     device = jax.devices("gpu")[0].device_kind
-    found = timings(random_params())
-    print_timings(framework=f"jax {jax.__version__}", device=device, timings=found)
+    print_timings(
+        framework=f"jax {jax.__version__}", device=device, timings=timings(random_params())
+    )

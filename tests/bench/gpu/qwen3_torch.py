@@ -1,4 +1,4 @@
-"""Qwen3 by transformers, compiled by torch. Both are on the GPU machine alone, no dependencies."""
+"""transformers' Qwen3, compiled by torch. Both must be installed on the GPU machine."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,18 +26,18 @@ def random_model() -> Any:
 
 
 def compiled(model: Any) -> Any:
-    """The model as torch makes it fastest; what was compiled before is forgotten.
+    """The compiled model; discards what was compiled before.
 
-    One compile does for all positions of a batch size: they come in tensors. The graph is
-    captured here and not by `mode="reduce-overhead"`, which copies inputs that are written, or
-    runs them twice before it captures: the cache counts its tokens in one.
+    One compile serves all positions of a batch size, since they are tensors. This module captures
+    the CUDA graph itself: `mode="reduce-overhead"` copies inputs that are written, or runs the step
+    twice before it captures, which changes the cache's count of tokens.
     """
     torch.compiler.reset()
     return torch.compile(model, dynamic=False)
 
 
 def captured(call: Callable[[], object], rewind: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    """What `call` starts, to be replayed; `rewind` is called before each run of it."""
+    """A CUDA graph of `call`; `rewind` is called before each run of `call`."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -52,11 +52,11 @@ def captured(call: Callable[[], object], rewind: Callable[[], None]) -> torch.cu
 
 
 class FilledCache:
-    """A cache of `SLOTS` slots with keys and values in all of them, and its count of tokens."""
+    """A cache of `SLOTS` slots with random keys and values, and its count of tokens."""
 
     def __init__(self, model: Any, batch: int) -> None:
         self.cache = StaticCache(config=model.config, max_cache_len=SLOTS)
-        # Its tensors come with the first token.
+        # The cache allocates its tensors for the first token.
         model(torch.zeros((batch, 1), dtype=torch.long, device="cuda"), past_key_values=self.cache)
         for layer in self.cache.layers:
             layer.keys.normal_()
@@ -64,13 +64,13 @@ class FilledCache:
         self._counts = [layer.cumulative_length for layer in self.cache.layers]
 
     def rewind(self, position: int) -> None:
-        """As if it held `position` tokens. It counts in place, in a tensor of each layer."""
+        """Sets the number of tokens to `position`, in place, in each layer's tensor."""
         torch._foreach_zero_(self._counts)
         torch._foreach_add_(self._counts, position)
 
 
 class Decoding:
-    """A graph that adds one greedy token to each sequence: token and position are its own."""
+    """A CUDA graph that adds one greedy token to each sequence, with its token and position."""
 
     def __init__(self, model: Any, batch: int) -> None:
         step, self._filled = compiled(model), FilledCache(model, batch)
@@ -132,5 +132,5 @@ def timings(model: Any) -> Iterator[Timing]:
 if __name__ == "__main__":
     name = f"torch {torch.__version__}, transformers {transformers.__version__}"
     with torch.inference_mode():
-        found = timings(random_model())
-        print_timings(framework=name, device=torch.cuda.get_device_name(), timings=found)
+        device = torch.cuda.get_device_name()
+        print_timings(framework=name, device=device, timings=timings(random_model()))

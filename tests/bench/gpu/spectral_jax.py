@@ -1,4 +1,4 @@
-"""Spectral diffusion by this repository's layer."""
+"""This repository's spectral diffusion."""
 
 import jax
 import jax.numpy as jnp

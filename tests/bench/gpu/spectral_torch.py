@@ -1,4 +1,4 @@
-"""Spectral diffusion in torch, as DiffusionNet writes it (dump 002), compiled."""
+"""Spectral diffusion in compiled torch, written as in DiffusionNet (reference dump 002)."""
 
 from typing import Any
 

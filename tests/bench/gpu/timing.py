@@ -1,6 +1,6 @@
-"""How a side of a GPU benchmark times its cases. Imports no framework: sides differ in theirs.
+"""Times the cases of a side of a GPU benchmark. Imports no framework: each side has its own.
 
-A side is a module of this folder. It is run in a process of its own and prints JSON:
+A side is a module of this folder. It runs in a separate process and prints JSON:
 
     if __name__ == "__main__":
         print_timings(framework="jax 0.11.2", device="NVIDIA H200", timings=[...])
@@ -15,27 +15,27 @@ from typing import Any
 
 SAMPLES = 15
 SAMPLE_SECONDS = 0.02
-# Gemms without a pause draw so much power that an H200 lowers its clock after some 50 ms, and the
-# first samples of a run would be faster than the last.
+# Pause between samples. Continuous gemms draw so much power that an H200 lowers its clock after
+# about 50 ms, which would make the first samples faster than the last.
 PAUSE_SECONDS = 0.1
 WARM_UP_CALLS = 5
-# Of a sample, so that the wait at its end is little of it; fewer where they would last longer
-# than a sample should.
-FEWEST_CALLS = 10
-LONGEST_SAMPLE_SECONDS = 0.2
+# Minimum calls per sample, so that the final wait is a small part of it; fewer if that takes longer
+# than MAX_SAMPLE_SECONDS.
+MIN_CALLS = 10
+MAX_SAMPLE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """One way of computing one case.
+    """The timing of one variant of a case.
 
     Attributes:
-      case: what is computed; equal names of different sides are compared.
-      variant: how.
-      median_seconds: of one call, or of one of its parts, over samples of `calls` calls each.
-      least_seconds, most_seconds: the same in the fastest and the slowest sample.
-      least_bytes: every input read once and every output written once; None where not counted.
-      moved_bytes: what the compiler counts that its kernels read and write; None where unknown.
+      case: what is computed; cases with the same name are compared between sides.
+      variant: how it is computed.
+      median_seconds: median time of a call, or of one of its parts, over samples of `calls` calls.
+      least_seconds, most_seconds: time in the fastest and in the slowest sample.
+      least_bytes: traffic if each input is read once and each output written once; None if unknown.
+      moved_bytes: bytes that kernels read and write, as counted by the compiler; None if unknown.
     """
 
     case: str
@@ -59,25 +59,25 @@ def timed(
     least_bytes: int | None = None,
     moved_bytes: int | None = None,
 ) -> Timing:
-    """Times `call`, many calls in a row and the device waited for at the end of them.
+    """Times samples of consecutive calls, each with one wait for the device at its end.
 
-    What the host needs per call shows only where the device needs less.
+    The host's time per call matters only if it is longer than the device's.
 
     Args:
-      call: starts the work number i and returns what to wait for. Inputs rotate with i where one
-        set of them would stay in the GPU's L2 cache from call to call.
-      parts: equal parts that a call consists of, such as tokens; seconds and bytes are of one.
-      calls: in a sample; None for as many as fill one. Where several processes take part, all
-        must make the same calls.
-      wait: returns when the device has done that work and all before it.
+      call: starts call number i and returns the value to wait for. Inputs should rotate with i if
+        one set of them would stay in the GPU's L2 cache.
+      wait: returns when the device has finished that call and all calls before it.
+      parts: number of equal parts of a call, such as tokens; seconds and bytes are for one part.
+      calls: calls per sample; None chooses it from SAMPLE_SECONDS. If several processes take part,
+        all must make the same number of calls.
     """
     for number in range(WARM_UP_CALLS):
         wait(call(number))
     if calls is None:
-        # As many calls as fill a sample, from a trial that hides the wait as a sample does.
-        fewest = max(1, min(FEWEST_CALLS, int(LONGEST_SAMPLE_SECONDS / _seconds(call, wait, 1))))
-        trial = _seconds(call, wait, fewest) / fewest
-        calls = max(fewest, min(20_000, round(SAMPLE_SECONDS / trial)))
+        # Estimates the time of a call from a trial with several calls and one wait.
+        min_calls = max(1, min(MIN_CALLS, int(MAX_SAMPLE_SECONDS / _seconds(call, wait, 1))))
+        call_seconds = _seconds(call, wait, min_calls) / min_calls
+        calls = max(min_calls, min(20_000, round(SAMPLE_SECONDS / call_seconds)))
     samples = []
     for _ in range(SAMPLES):
         time.sleep(PAUSE_SECONDS)
@@ -104,12 +104,12 @@ def _seconds(call: Callable[[int], Any], wait: Callable[[Any], object], calls: i
 
 
 def print_timings(*, framework: str, device: str, timings: Iterable[Timing]) -> None:
-    """Prints what `compare.py` reads: a line with all timings so far, whenever there is another.
+    """Prints a line for `compare.py` after each timing, with all timings so far.
 
-    A side that is stopped has then told what it had.
+    `compare.py` reads the last line, also of a side that was stopped.
     """
-    found: list[dict[str, Any]] = []
+    finished: list[dict[str, Any]] = []
     for timing in timings:
-        found.append(asdict(timing))
-        line = json.dumps({"framework": framework, "device": device, "timings": found})
+        finished.append(asdict(timing))
+        line = json.dumps({"framework": framework, "device": device, "timings": finished})
         print(line, flush=True)

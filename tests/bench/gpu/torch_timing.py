@@ -1,4 +1,4 @@
-"""What the sides that use torch share. torch is on the GPU machine alone, and no dependency."""
+"""Timing of the sides that use torch, which must be installed on the GPU machine."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -15,13 +15,13 @@ Case = tuple[str, str, Callable[..., Any], Sequence[tuple[torch.Tensor, ...]]]
 def rotating(
     make: Callable[[torch.Generator], tuple[torch.Tensor, ...]], set_bytes: int
 ) -> list[tuple[torch.Tensor, ...]]:
-    """Sets of random inputs, on the device, that together exceed its caches."""
+    """Sets of random inputs on the device, in total larger than its caches."""
     generator = torch.Generator("cuda").manual_seed(0)
     return [make(generator) for _ in range(-(-ROTATED_BYTES // set_bytes))]
 
 
 def torch_timings(cases: Iterable[Case]) -> None:
-    """Times each (case, variant, function, sets of inputs) as it is called."""
+    """Times each (case, variant, function, sets of inputs)."""
     timings = [
         timed(
             case,

@@ -1,4 +1,4 @@
-"""Calling a Pallas kernel through Triton, or in Pallas's interpreter where there is no GPU."""
+"""Calls a Pallas kernel through Triton, or in Pallas's interpreter on machines without a GPU."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,11 +22,11 @@ def triton_call(
     """Runs `kernel(*refs of args, *refs of outputs)` over the grid; refs are whole arrays.
 
     Args:
-      num_stages: of loads that a loop has in flight.
-      aliases: number of an argument -> number of the output that takes its buffer over.
-      interpret: run it as plain JAX operations, program after program, on any backend.
+      aliases: output number by argument number: the output reuses the argument's buffer.
+      num_stages: pipeline stages of the loads in a loop.
+      interpret: run the kernel as JAX operations, one program after another, on any backend.
     """
-    # Named by its parameters: the default of jax 0.10 is another GPU backend.
+    # The parameters select Triton: the default backend of jax 0.10 is Mosaic GPU.
     params = None if interpret else plgpu.CompilerParams(num_warps=num_warps, num_stages=num_stages)
     return pl.pallas_call(
         kernel,
@@ -40,6 +40,6 @@ def triton_call(
 
 
 def synchronize_threads(interpret: bool) -> None:
-    """What this program's threads have written is seen by all of them."""
+    """Makes writes of each of the program's threads visible to all of them."""
     if not interpret:
         plgpu.debug_barrier()

@@ -1,4 +1,4 @@
-"""Calling a Pallas kernel through Mosaic GPU: TMA, wgmma and roles of warpgroups, as on Hopper.
+"""Calls a Pallas kernel through Mosaic GPU, with TMA, wgmma and roles of warpgroups, for Hopper.
 
 Every block has two warpgroups that compute and a third that fetches for both.
 """
@@ -17,7 +17,7 @@ from jaxtyping import Array
 
 COMPUTING = 2
 THREAD = "warpgroup"
-# Registers of a thread, as both kinds of warpgroup set them; what is left over has no user.
+# Registers per thread of the two kinds of warpgroups.
 _COMPUTING_REGISTERS, _FETCHING_REGISTERS = 232, 40
 # Bytes of a row of shared memory whose banks are swizzled.
 _SWIZZLE = 128
@@ -37,8 +37,8 @@ def mosaic_call(
 
     Args:
       args: arrays, or references (`jax.new_ref`), which the kernel may write.
-      grid: blocks are started in the order in which the last axis changes first.
-      interpret: run it as operations on the host, with what warpgroups share simulated.
+      grid: blocks start in row-major order.
+      interpret: run the kernel on the host, with simulated shared memory and barriers.
     """
     mesh = plgpu.Mesh(
         grid=grid, grid_names=grid_names, num_threads=COMPUTING + 1, thread_name=THREAD
@@ -47,7 +47,7 @@ def mosaic_call(
     def kernel(*refs: Any) -> None:
         pl.run_scoped(partial(body, *refs), *scratch, collective_axes=THREAD)
 
-    found: tuple[Array, ...] = pl.kernel(
+    results: tuple[Array, ...] = pl.kernel(
         kernel,
         out_type=outputs,
         mesh=mesh,
@@ -55,16 +55,16 @@ def mosaic_call(
         interpret=plgpu.InterpretGPUParams() if interpret else False,
         name=name,
     )(*args)
-    return found
+    return results
 
 
 def multiprocessors(interpret: bool) -> int:
-    """Of the GPU that is compiled for, which need not be there; few of them where there is none."""
+    """Number of multiprocessors of the target GPU, attached or not; a few for the interpreter."""
     if interpret:
         return 2
-    described = jax.sharding.get_abstract_mesh().abstract_device
-    if described is not None:
-        return int(described.num_cores)
+    target = jax.sharding.get_abstract_mesh().abstract_device
+    if target is not None:
+        return int(target.num_cores)
     return int(jax.local_devices(backend="gpu")[0].core_count)
 
 
@@ -84,30 +84,30 @@ def by_role(compute: Callable[[Array], None], fetch: Callable[[], None]) -> None
 
 
 def read(source: Any, layout: Any, *, swizzled: bool) -> Array:
-    """A reference's elements, spread over the registers of a warpgroup as `layout` says.
+    """A reference's elements, distributed over a warpgroup's registers in `layout`.
 
     Args:
-      swizzled: it is shared memory in an order that suits the layout.
+      swizzled: the source is shared memory in an order that suits the layout.
     """
-    found: Array = plgpu.load(source, *_WHOLE, layout=layout, optimized=swizzled)
-    return found
+    elements: Array = plgpu.load(source, *_WHOLE, layout=layout, optimized=swizzled)
+    return elements
 
 
-# jax 0.10 asks for an index; 0.11 warns of it, and 0.12 has none.
+# jax 0.10 requires an index; 0.11 warns of it, and 0.12 does not have the parameter.
 _INDEX = inspect.signature(plgpu.load).parameters.get("idx")
-_ASKED = _INDEX is not None and _INDEX.default is inspect.Parameter.empty
-_WHOLE: tuple[Any, ...] = ((),) if _ASKED else ()
+_INDEX_REQUIRED = _INDEX is not None and _INDEX.default is inspect.Parameter.empty
+_WHOLE: tuple[Any, ...] = ((),) if _INDEX_REQUIRED else ()
 
 
 def swizzled(shape: tuple[int, ...], dtype: Any) -> Any:
     """Shared memory in the order that TMA writes and wgmma reads without bank conflicts."""
     columns = _SWIZZLE // jnp.dtype(dtype).itemsize
-    # Their base class has a method without a body, which is nowhere called.
+    # mypy: their base class has an abstract method, which is never called.
     tiling = plgpu.TilingTransform((8, columns))  # type: ignore[abstract]
     swizzle = plgpu.SwizzleTransform(_SWIZZLE)  # type: ignore[abstract]
     return plgpu.SMEM(shape, dtype, transforms=(tiling, swizzle))
 
 
 def accumulator(rows: int, columns: int) -> Any:
-    """float32 sums of wgmma, in registers of a warpgroup."""
+    """float32 sums of wgmma, in a warpgroup's registers."""
     return plgpu.ACC((rows, columns), jnp.float32)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Gathering a weight where it is used."""
+"""Gathers a weight for its use, with a gradient that is reduced in float32."""
 
 from functools import partial
 
@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from models.qwen3.sharded.layout import FSDP
+from models.qwen3.sharded.weight_layout import FSDP
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def gathered(weight: Float[Array, "..."], axis: int, dtype: str) -> Float[Array, "..."]:
-    """A shard's weight, whole along `axis`, in `dtype`.
+    """The weight of a shard, gathered along `axis`, in `dtype`.
 
-    It crosses between devices in `dtype`, half of float32's bytes. Its gradient is summed over
-    the devices in float32: hundreds of summands would lose bits in bfloat16.
+    The all-gather transfers `dtype`, half of float32's bytes for bfloat16. The gradient is summed
+    over the devices in float32, since sums of hundreds of terms lose precision in bfloat16.
     """
     whole: Array = jax.lax.all_gather(
         weight.astype(jnp.dtype(dtype)), FSDP, axis=axis % weight.ndim, tiled=True

@@ -1,4 +1,4 @@
-"""Weights of the Qwen3 model in the layout used here, and one layer taken from the stack."""
+"""Converts weights of the Qwen3 model to the layout of this package, and stacks its layers."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ from models.qwen3.sharded.train import State
 
 
 def stacked_weights(params: Any, config: Qwen3Config) -> State:
-    """The weights that `steps.abstract_model` describes, as `layout` has them.
+    """The parameters of `steps.abstract_model`, in the layout of `weight_layout`.
 
     Args:
-      params: nested dicts of arrays; each keeps its dtype.
+      params: nested dicts of arrays; dtypes are kept.
     """
     layers = [_layer(params["layers"][i], config) for i in range(config.num_hidden_layers)]
     stacked: State = {
@@ -28,7 +28,7 @@ def stacked_weights(params: Any, config: Qwen3Config) -> State:
 
 
 def unstacked_weights(stacked: State) -> State:
-    """The same with `layers` as a list, as `serve` has them."""
+    """Stacked weights with `layers` as a list, for `serve`."""
     count = stacked["layers"]["input_norm"].shape[0]
     layers = [{name: leaf[i] for name, leaf in stacked["layers"].items()} for i in range(count)]
     return {**stacked, "layers": layers}
@@ -51,7 +51,7 @@ def _layer(block: Any, config: Qwen3Config) -> dict[str, Array]:
 
 
 def _by_kv_head(weight: Float[Array, "O D"], config: Qwen3Config) -> Float[Array, "D K P H"]:
-    """Rows of all queries, all keys, all values; taken to each key/value head's own."""
+    """Regroups rows from all queries, all keys, all values to those of each key/value head."""
     kv_heads, width = config.num_key_value_heads, config.head_dim
     parts = jnp.split(weight, [config.q_size, config.q_size + config.kv_size])
     per_head = [part.reshape(kv_heads, -1, width, weight.shape[1]) for part in parts]

@@ -1,11 +1,11 @@
-"""Weights of the whole model and where their shards lie. Imports no jax.
+"""Weights of the whole model and their sharding. Imports no jax.
 
-Layers are stacked along a first axis, so that one compiled body serves all of them. Every matrix
-is cut twice: along heads, F or V over the mesh axis `tensor` (Megatron's column and row
-parallelism: Shoeybi et al., arXiv:1909.08053), and along D over `fsdp`, from where it is
-gathered for use (Rajbhandari et al., arXiv:1910.02054, stage 3). Norms are on every device. D comes
-first, tables included, since NCCL joins shards along the axis that is outermost in memory: with any
-other XLA transposes each weight before and behind its collective, whole stacks of them included.
+Layers are stacked along a first axis, so that one compiled body serves all of them. Every matrix is
+split twice: along heads, F or V over the mesh axis `tensor` (Megatron's column and row parallelism:
+Shoeybi et al., arXiv:1909.08053), and along D over `fsdp`, over which it is gathered for use
+(Rajbhandari et al., arXiv:1910.02054, stage 3). Norms are replicated. D is the first axis, also of
+tables, because NCCL concatenates shards along the outermost axis in memory: for any other axis, XLA
+transposes each weight, or whole stacks, before and after its collective.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,10 @@ from models.qwen3.config import Qwen3Config
 
 FSDP, TENSOR, DATA = "fsdp", "tensor", "data"
 
-# Queries whose scores exist at once, of all sequences of a device: [K, G, QUERIES, T] in float32.
+# Queries, of all sequences of a device, whose scores are in memory at a time: [K, G, QUERIES, T] in
+# float32.
 QUERIES_AT_ONCE = 512
-# Tokens whose logits exist at once: [TOKENS, V / tensor] in float32.
+# Tokens whose logits are in memory at a time: [TOKENS, V / tensor] in float32.
 TOKENS_AT_ONCE = 1024
 
 
@@ -28,28 +29,29 @@ class WeightLayout:
 
     Attributes:
       path: keys from the root of the parameters, joined by dots.
-      shape: of the whole, layers stacked.
+      shape: of the whole weight, with layers stacked.
       axes: a letter for each dimension, as in annotations.
-      cut: for each dimension the mesh axis that splits it, or None.
+      split_over: for each dimension, the mesh axis that splits it, or None.
     """
 
     path: str
     shape: tuple[int, ...]
     axes: str
-    cut: tuple[str | None, ...]
+    split_over: tuple[str | None, ...]
 
     def shard_shape(self, mesh: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape on one device; mesh axes that `mesh` lacks split nothing.
+        """The shape on one device; a mesh axis that is not in `mesh` has size 1.
 
         Raises:
           ValueError: a mesh axis does not divide a dimension.
         """
-        sizes = [mesh.get(axis, 1) if axis is not None else 1 for axis in self.cut]
+        sizes = [mesh.get(axis, 1) if axis is not None else 1 for axis in self.split_over]
         for number, (length, parts) in enumerate(zip(self.shape, sizes, strict=True)):
             if length % parts:
                 raise ValueError(
                     f"params.{self.path}: dimension {number} ({self.axes[number]} = {length:,}) "
-                    f"does not divide into the {parts} parts of mesh axis {self.cut[number]!r}"
+                    f"is not a multiple of {parts}, the size of mesh axis "
+                    f"{self.split_over[number]!r}"
                 )
         return tuple(n // parts for n, parts in zip(self.shape, sizes, strict=True))
 
@@ -100,4 +102,4 @@ def shard_elements(config: Qwen3Config, mesh: Mapping[str, int]) -> int:
     Raises:
       ValueError: a mesh axis does not divide a dimension.
     """
-    return sum(prod(each.shard_shape(mesh)) for each in weight_layouts(config))
+    return sum(prod(layout.shard_shape(mesh)) for layout in weight_layouts(config))
