@@ -103,8 +103,10 @@ def test_report_as_text_and_as_a_page(
     assert "Content-Security-Policy" in html
 
 
-def test_report_of_two_compilers_is_refused(ir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(ir), str(DATA / "jaxlib-0.9.2" / "step")]) == 2
+def test_report_of_three_dumps_of_two_compilers_is_refused(
+    ir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(ir), str(ir), str(DATA / "jaxlib-0.9.2" / "step")]) == 2
     assert "expected dumps of one compiler" in capsys.readouterr().err
 
 

@@ -541,3 +541,40 @@ def as_torch_log(*codes: str) -> str:
         lines += [prefix + "Output code: ", *(prefix + line for line in code.splitlines()), prefix]
         lines.append(prefix + "Output code written to: /tmp/a.py")
     return "\n".join(lines) + "\n"
+
+
+# The program of hlo_dumps/spectral-diffusion: two matrix products, exp and mul between them.
+SPECTRAL = (
+    _HEAD.format(aot_id="0_inference")
+    + _RELU
+    + """\
+def call(args):
+    arg0_1, arg1_1, arg2_1, arg3_1, arg4_1 = args
+    args.clear()
+    assert_size_stride(arg0_1, (2048, 256), (256, 1))
+    assert_size_stride(arg1_1, (2048, ), (1, ))
+    assert_size_stride(arg2_1, (128, ), (1, ))
+    assert_size_stride(arg3_1, (2048, 128), (128, 1))
+    assert_size_stride(arg4_1, (256, ), (1, ))
+    with torch.cuda._DeviceGuard(0):
+        torch.cuda.set_device(0)
+        buf0 = empty_strided_cuda((2048, 256), (256, 1), torch.bfloat16)
+        aten.copy_(buf0, arg0_1)
+        del arg0_1
+        buf1 = empty_strided_cuda((128, 256), (256, 1), torch.bfloat16)
+        extern_kernels.mm(reinterpret_tensor(arg3_1, (128, 2048), (1, 128), 0), buf0, out=buf1)
+        buf3 = buf0; del buf0  # reuse
+        extern_kernels.mm(arg3_1, buf1, out=buf3)
+        del arg3_1
+    return (buf1, buf3, )
+
+def get_args():
+    from torch._dynamo.testing import rand_strided
+    arg0_1 = rand_strided((2048, 256), (256, 1), device='cuda:0', dtype=torch.bfloat16)
+    arg1_1 = rand_strided((2048, ), (1, ), device='cuda:0', dtype=torch.bfloat16)
+    arg2_1 = rand_strided((128, ), (1, ), device='cuda:0', dtype=torch.bfloat16)
+    arg3_1 = rand_strided((2048, 128), (128, 1), device='cuda:0', dtype=torch.bfloat16)
+    arg4_1 = rand_strided((256, ), (1, ), device='cuda:0', dtype=torch.bfloat16)
+    return [arg0_1, arg1_1, arg2_1, arg3_1, arg4_1]
+"""
+)

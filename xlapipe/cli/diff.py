@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from xlapipe.compiling.job import Job, XlaOption
     from xlapipe.diff import Difference
+    from xlapipe.diff.compilers import CompilerComparison
 
 _BETWEEN_OPTIONS = re.compile(r",(?=\s*xla_\w+=)")
 _OPTION = re.compile(r"\s*(xla_\w+)=(.*)")
@@ -28,7 +29,10 @@ _OPTION = re.compile(r"\s*(xla_\w+)=(.*)")
 
 def add(commands: Commands) -> None:
     """Adds the command."""
-    text = "List what differs between two plans, and its cost in bytes."
+    text = (
+        "List what differs between two plans, and its cost in bytes; a dump of torch Inductor and "
+        "one of XLA are shown side by side."
+    )
     diff = commands.add("diff", _diff, text)
     diff.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=f"two of: {PATH_HELP}")
     diff.add_argument("--workload", help=f"compile it twice instead: {WORKLOAD_HELP}")
@@ -40,6 +44,9 @@ def add(commands: Commands) -> None:
 
 
 def _diff(options: argparse.Namespace) -> int:
+    compilers = _compare_compilers(options)
+    if compilers is not None:
+        return _print_compilers(compilers, json_output=options.json)
     difference = _compare_paths(options) if options.workload is None else _compare_jobs(options)
     if options.json:
         from xlapipe.report.difference_figures import difference_figures
@@ -50,6 +57,37 @@ def _diff(options: argparse.Namespace) -> int:
 
         print_lines(difference_lines(difference))
     return 0 if difference.same else 1
+
+
+def _compare_compilers(options: argparse.Namespace) -> "CompilerComparison | None":
+    """The comparison of a dump of torch Inductor with one of XLA; None for other arguments."""
+    if options.workload is not None or len(options.paths) != 2:
+        return None
+
+    from xlapipe.inductor import is_inductor
+
+    of_inductor = [is_inductor(path) for path in options.paths]
+    if of_inductor.count(True) != 1:
+        return None
+
+    from xlapipe.diff.compilers import compare_compilers
+    from xlapipe.dumps.opened import open_path
+    from xlapipe.inductor import read_inductor
+
+    inductor, xla = options.paths if of_inductor[0] else reversed(options.paths)
+    return compare_compilers(read_inductor(inductor), open_path(xla))
+
+
+def _print_compilers(comparison: "CompilerComparison", *, json_output: bool) -> int:
+    if json_output:
+        from xlapipe.report.compilers_report import comparison_figures
+
+        print_json(comparison_figures(comparison))
+    else:
+        from xlapipe.report.compilers_report import comparison_terminal
+
+        print_lines(comparison_terminal(comparison))
+    return 0 if comparison.same_interface else 1
 
 
 def _compare_paths(options: argparse.Namespace) -> "Difference":

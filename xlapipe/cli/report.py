@@ -55,15 +55,36 @@ def _report(options: argparse.Namespace) -> int:
     of_xla = [dump for dump in opened if isinstance(dump, Opened)]
     of_inductor = [dump for dump in opened if not isinstance(dump, Opened)]
     if of_xla and of_inductor:
-        raise DumpError(
-            f"{of_inductor[0].path}: expected dumps of one compiler, found dumps of torch Inductor "
-            "and of XLA; fix: give the dumps of each compiler in a separate `xlapipe report`"
-        )
-    if of_inductor:
+        if len(opened) != 2:
+            raise DumpError(
+                f"{of_inductor[0].path}: expected dumps of one compiler, or one of torch Inductor "
+                f"and one of XLA, found {len(of_inductor)} and {len(of_xla)}; fix: give one of each"
+            )
+        _write(_render_compilers(of_inductor[0], of_xla[0], options), options)
+    elif of_inductor:
         _write(_render_inductor(of_inductor, options), options)
     else:
         _write(_render_xla(of_xla, options), options)
     return 0
+
+
+def _render_compilers(
+    inductor: "InductorDump", xla: "Opened", options: argparse.Namespace
+) -> RenderedReport:
+    from xlapipe.diff.compilers import compare_compilers
+    from xlapipe.report.compilers_report import (
+        comparison_figures,
+        comparison_markdown,
+        comparison_page,
+    )
+
+    comparison = compare_compilers(inductor, xla)
+    data = {"comparison": comparison_figures(comparison)} if options.json else {}
+    if options.text:
+        return RenderedReport(data, markdown=comparison_markdown(comparison))
+    if options.out is None and options.json:
+        return RenderedReport(data)
+    return RenderedReport(data, page=comparison_page(comparison))
 
 
 def _render_inductor(

@@ -172,6 +172,6 @@ def open_path(path: Path) -> Opened:
     if isinstance(opened, InductorDump):
         raise DumpError(
             f"{path}: expected a dump of XLA, found one of torch Inductor; fix: use `xlapipe "
-            "show`, `report` or `check`, which read both"
+            "show`, `report` or `check`, which read both; `diff` takes one of each"
         )
     return opened

@@ -348,6 +348,12 @@ class InductorPlan:
         )
         return tuple(sorted(held, key=lambda allocation: -allocation.size_bytes))
 
+    @property
+    def freed_at_peak_bytes(self) -> int:
+        """Arguments that the call has freed at its peak, where it holds so much more."""
+        held = sum(allocation.size_bytes for allocation in self.held_at_peak)
+        return held - self.totals.own_peak_bytes
+
     @cached_property
     def kernel_counts(self) -> Mapping[str, int]:
         """Kernels by kind."""

@@ -1,5 +1,6 @@
 """Questions about the nodes of an IR dump: what is one memory, what is read, what is allocated."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -7,6 +8,8 @@ from functools import cached_property
 from xlapipe.inductor.ir_nodes import OUTPUT, Dependency, IrBuffer, IrNode
 from xlapipe.inductor.layouts import Layout
 
+# Arguments of a graph without a backward pass of its own are numbered.
+_ARGUMENT = re.compile(r"arg(\d{1,9})_1")
 # Layouts of buffers that lie in the memory of the buffer that a concatenation makes.
 _VIEW_LAYOUTS = ("NonOwningLayout", "AliasedLayout")
 _NO_MEMORY = ("NoneLayout", "MultiOutputLayout", "MutationLayout", "MutationLayoutSHOULDREMOVE")
@@ -62,13 +65,16 @@ class IrGraph:
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
-        """Names that nodes read and no node defines, in the order of their first use."""
+        """Names that nodes read and no node defines: by their number, else by their first use."""
         names = dict.fromkeys(
             dependency.name
             for leaf in self.leaves
             for dependency in leaf.reads
             if dependency.name not in self.buffers
         )
+        numbers = {name: match for name in names if (match := _ARGUMENT.fullmatch(name))}
+        if len(numbers) == len(names):
+            return tuple(sorted(names, key=lambda name: int(numbers[name][1])))
         return tuple(names)
 
     @cached_property

@@ -62,6 +62,7 @@ def graph_figures(plan: InductorPlan) -> dict[str, Any]:
             "kernel": _kernel_at(plan, plan.peak_position),
             "line": plan.peak_line,
             "lower_bound": bool(totals.unknown_allocations),
+            "freed_argument_bytes": plan.freed_at_peak_bytes,
             "held": [allocation.index for allocation in plan.held_at_peak],
         },
         "measured": _measured(plan),

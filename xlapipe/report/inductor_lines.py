@@ -85,7 +85,10 @@ def measured_line(plan: InductorPlan) -> str | None:
 def peak_table(plan: InductorPlan) -> Table:
     """What the call holds at its peak, most bytes first."""
     held = plan.held_at_peak
-    rows = tuple(_held_row(plan, allocation) for allocation in held[:MOST_ROWS])
+    rows = [_held_row(plan, allocation) for allocation in held[:MOST_ROWS]]
+    left_out = len(held) - len(rows)
+    if plan.freed_at_peak_bytes:
+        rows.append(("", f"{-plan.freed_at_peak_bytes:,}", "", "arguments that are freed by then"))
     at = f", line {plan.peak_line}" if plan.peak_line is not None else ""
     kernel = (
         f" before {plan.kernels[plan.peak_position].name}"
@@ -95,9 +98,9 @@ def peak_table(plan: InductorPlan) -> Table:
     return Table(
         f"held at the peak: {exact(plan.totals.own_peak_bytes)}{kernel}{at}",
         ("index", "bytes", "positions", "values"),
-        rows,
+        tuple(rows),
         frozenset({0, 1}),
-        len(held) - len(rows),
+        left_out,
     )
 
 

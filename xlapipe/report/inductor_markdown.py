@@ -66,11 +66,16 @@ def _plan(plan: InductorPlan) -> Iterator[str]:
         yield f"- {plain(line)}"
     yield ""
     for each in plan_tables(plan):
-        yield f"### {plain(each.title)}"
+        yield from markdown_table(each)
+
+
+def markdown_table(each: Table) -> Iterator[str]:
+    """A table under its title."""
+    yield f"### {plain(each.title)}"
+    yield ""
+    if each.rows:
+        rows = [tuple(plain(cell) or " " for cell in row) for row in each.rows]
+        yield from table(each.headings, rows, right=each.right)
+    if each.left_out:
+        yield f"… and {each.left_out} more"
         yield ""
-        if each.rows:
-            rows = [tuple(plain(cell) or " " for cell in row) for row in each.rows]
-            yield from table(each.headings, rows, right=each.right)
-        if each.left_out:
-            yield f"… and {each.left_out} more"
-            yield ""

@@ -1,6 +1,7 @@
 """The report on dumps of torch Inductor as one HTML file, which needs no script and no network."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -13,20 +14,11 @@ from xlapipe.report.inductor_markdown import plan_lines, plan_tables
 
 def render_inductor_page(dumps: Sequence[InductorDump]) -> str:
     """The whole page."""
-    environment = Environment(
-        loader=PackageLoader("xlapipe.report", "html"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = read_style()
-    return environment.get_template("inductor.html.j2").render(
-        style=Markup(style),
-        policy=content_security_policy(style, ""),
-        dumps=[
+    return render_tables_page(
+        [
             {
                 "name": str(dump.path),
+                "compilers": "torch Inductor",
                 "sequence": sequence_line(dump),
                 "graphs": [
                     {
@@ -38,5 +30,26 @@ def render_inductor_page(dumps: Sequence[InductorDump]) -> str:
                 ],
             }
             for dump in dumps
-        ],
+        ]
+    )
+
+
+def render_tables_page(dumps: Sequence[Mapping[str, Any]]) -> str:
+    """A page of sections with lines and tables.
+
+    Args:
+      dumps: as the template `inductor.html.j2` takes them.
+    """
+    environment = Environment(
+        loader=PackageLoader("xlapipe.report", "html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = read_style()
+    return environment.get_template("inductor.html.j2").render(
+        style=Markup(style),
+        policy=content_security_policy(style, ""),
+        dumps=dumps,
     )

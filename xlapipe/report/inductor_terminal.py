@@ -48,18 +48,19 @@ def _plan_lines(plan: InductorPlan) -> Iterator[RenderableType]:
     if line is not None:
         yield Text(f"  {line}")
     for table in (peak_table(plan), unknown_table(plan)):
-        yield from _table_lines(table)
+        yield from table_lines(table)
     yield Text(kernel_line(plan), style="bold")
     yield Text(f"aliases: {len(plan.aliases) or 'none'}", style="bold")
     for text in alias_lines(plan):
         yield Text(f"  {text}")
     for table in (gemm_table(plan), collective_table(plan), *finding_tables(plan)):
-        yield from _table_lines(table)
+        yield from table_lines(table)
     for text in only_lines(plan):
         yield Text(f"  {text}")
 
 
-def _table_lines(table: Table) -> Iterator[RenderableType]:
+def table_lines(table: Table) -> Iterator[RenderableType]:
+    """A table under its title; the title alone if there are no rows."""
     if not table.rows:
         yield Text(table.title, style="bold")
         return

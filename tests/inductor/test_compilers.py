@@ -1,0 +1,176 @@
+"""One program as Inductor and as XLA compiled it, side by side."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.inductor import written
+from tests.inductor.test_wrapper import folder_of
+from xlapipe.cli import main
+from xlapipe.diff.compilers import CompilerComparison, compare_compilers
+from xlapipe.diff.compilers.shape_texts import read_array, read_product
+from xlapipe.diff.compilers.tensor_leaves import Match, TensorLeaf, match_leaves
+from xlapipe.dumps.opened import open_path
+from xlapipe.inductor import read_inductor
+from xlapipe.plan.gemms import Gemm, GemmBackend
+
+
+def leaf(name: str, *shape: int, dtype: str = "bfloat16") -> TensorLeaf:
+    return TensorLeaf(name, dtype, shape, 2)
+
+
+@pytest.fixture(scope="module")
+def spectral(goldens: Path) -> Path:
+    """XLA's dump of the program that `written.SPECTRAL` is."""
+    return sorted((goldens / "spectral-diffusion").glob("h200-cublas-*"))[0]
+
+
+@pytest.fixture
+def comparison(tmp_path: Path, spectral: Path) -> CompilerComparison:
+    path = tmp_path / "output_code.py"
+    path.write_text(written.SPECTRAL)
+    return compare_compilers(read_inductor(path), open_path(spectral))
+
+
+def test_leaves_match_by_dtype_shape_and_order() -> None:
+    ours = [leaf("a", 4, 8), leaf("w", 8, 4), leaf("b", 4, 8), leaf("m", 3, dtype="bool")]
+    theirs = [leaf("x", 4, 8), leaf("y", 4, 8), leaf("k", 4, 8), leaf("n", 3, dtype="int8")]
+    matched = match_leaves(ours, theirs)
+    found = [(p.inductor and p.inductor.name, p.xla and p.xla.name, p.match) for p in matched.pairs]
+    assert found == [
+        ("a", "x", Match.SAME),
+        ("w", "k", Match.TRANSPOSED),
+        ("b", "y", Match.SAME),
+        ("m", "n", Match.OTHER_DTYPE),
+    ]
+    assert matched.same_order
+    assert not matched.same
+    assert matched.matched == 2
+
+
+def test_what_has_no_partner_is_listed() -> None:
+    matched = match_leaves([leaf("a", 1), leaf("b", 2)], [leaf("y", 2), leaf("z", 3)])
+    assert [pair.match for pair in matched.pairs] == [
+        Match.ONLY_INDUCTOR,
+        Match.SAME,
+        Match.ONLY_XLA,
+    ]
+
+
+def test_an_unknown_shape_matches_by_bytes_only() -> None:
+    unknown = TensorLeaf("a", None, None, 2)
+    matched = match_leaves([unknown], [leaf("x", 7)])
+    assert matched.pairs[0].match == Match.SAME_BYTES
+    assert not matched.same
+
+
+def test_another_order_is_said() -> None:
+    matched = match_leaves([leaf("a", 1), leaf("b", 2)], [leaf("y", 2), leaf("x", 1)])
+    assert matched.same
+    assert not matched.same_order
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ("bf16[8,16]{1,0}", "bf16[16,32]{1,0}", "bf16[8,32]{1,0}"),
+        ("bf16[16, 8]", "bf16[16, 32]", "bf16[32, 8]"),
+        ("bf16[32]", "bf16[8, 16]", "bf16[16, 32]", "bf16[8, 32]"),
+        ("?", "bf16[8, 16]", "bf16[8, 32]"),
+    ],
+)
+def test_products_are_alike_whatever_is_transposed(shapes: tuple[str, ...]) -> None:
+    product = read_product(Gemm("mm", GemmBackend.CUBLAS, shapes, None, None))
+    assert product.multiplications == 8 * 16 * 32
+
+
+def test_convolutions_have_no_multiplications() -> None:
+    shapes = ("f32[8, 3, 9, 9]", "f32[4, 3, 3, 3]", "f32[8, 4, 7, 7]")
+    assert read_product(Gemm("c", GemmBackend.CUDNN, shapes, None, None)).multiplications is None
+
+
+def test_arrays_of_both_compilers() -> None:
+    assert read_array("s32[4]{0}") == read_array("i32[4]") == ("int32", (4,))
+    assert read_array("f8e4m3fn[2,3]{1,0}") == ("float8_e4m3fn", (2, 3))
+    assert read_array("?") is None
+
+
+def test_the_same_program_matches(comparison: CompilerComparison) -> None:
+    assert comparison.same_interface
+    assert comparison.arguments.same_order
+    assert [pair.xla.name for pair in comparison.arguments.pairs if pair.xla is not None] == [
+        "x",
+        "mass",
+        "evals",
+        "evecs",
+        "time",
+    ]
+    # Inductor holds the output over its operand: 1,048,576 + 65,536 B.
+    assert comparison.inductor.own_peak_bytes == 2048 * 256 * 2 + 128 * 256 * 2
+    # XLA reserves both outputs and a workspace of cuBLASLt.
+    assert comparison.xla.own_peak_bytes is not None
+    assert comparison.xla.own_peak_bytes > comparison.inductor.own_peak_bytes
+    assert comparison.inductor.argument_bytes == comparison.xla.argument_bytes == 1_577_728
+    (row,) = comparison.products
+    assert row.multiplications == 2048 * 256 * 128
+    assert row.inductor == (("cublas", 2),)
+    assert sum(count for _, count in row.xla) == 2
+    assert sum(held.size_bytes for held in comparison.inductor.held) == 1_114_112
+
+
+def test_another_program_is_not_claimed_to_be_the_same(tmp_path: Path, spectral: Path) -> None:
+    path = tmp_path / "output_code.py"
+    path.write_text(written.POOL_AND_PARTITION)
+    comparison = compare_compilers(read_inductor(path), open_path(spectral))
+    assert not comparison.same_interface
+    assert comparison.arguments.matched == 0
+    assert len(comparison.arguments.pairs) == 2 + 5
+
+
+def test_the_graph_that_is_most_alike_is_compared(tmp_path: Path, spectral: Path) -> None:
+    folder = folder_of(tmp_path)
+    (folder / "inference0").mkdir()
+    (folder / "inference0" / "output_code.py").write_text(written.SPECTRAL)
+    comparison = compare_compilers(read_inductor(folder), open_path(spectral))
+    assert comparison.inductor.name.endswith(": inference0")
+    assert comparison.same_interface
+
+
+def test_freed_arguments_are_subtracted_at_the_peak(tmp_path: Path, spectral: Path) -> None:
+    dump = read_inductor(folder_of(tmp_path))
+    comparison = compare_compilers(dump, open_path(spectral))
+    held = sum(item.size_bytes for item in comparison.inductor.held)
+    assert held == comparison.inductor.own_peak_bytes
+
+
+def test_the_diff_command(
+    tmp_path: Path, spectral: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "output_code.py"
+    path.write_text(written.SPECTRAL)
+    assert main(["diff", str(path), str(spectral)]) == 0
+    printed = capsys.readouterr().out
+    assert "all arguments and outputs match by dtype and shape" in printed
+    assert "peak beyond arguments" in printed
+    assert main(["diff", "--json", str(spectral), str(path)]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["same_interface"]
+    assert figures["inductor"]["own_peak_bytes"] == 1_114_112
+    path.write_text(written.FORWARD)
+    assert main(["diff", str(path), str(spectral)]) == 1
+    assert "not shown to be the same program" in capsys.readouterr().out
+
+
+def test_the_report_of_both(
+    tmp_path: Path, spectral: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, page = tmp_path / "output_code.py", tmp_path / "both.html"
+    path.write_text(written.SPECTRAL)
+    assert main(["report", "--out", str(page), str(path), str(spectral)]) == 0
+    html = page.read_text()
+    assert "peak beyond arguments" in html
+    assert "<script" not in html
+    capsys.readouterr()
+    assert main(["report", "--text", str(path), str(spectral)]) == 0
+    assert "| peak beyond arguments " in capsys.readouterr().out

@@ -1,0 +1,110 @@
+"""Two compilers' plans for one program, matched."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xlapipe.diff.compilers.compiler_side import CompilerSide, Product
+from xlapipe.diff.compilers.inductor_side import inductor_sides
+from xlapipe.diff.compilers.tensor_leaves import MatchedLeaves, match_leaves
+from xlapipe.diff.compilers.xla_side import xla_side
+from xlapipe.dumps.opened import Opened
+from xlapipe.inductor.reader import InductorDump
+
+
+@dataclass(frozen=True)
+class ProductRow:
+    """Matrix products or convolutions of one size on both sides.
+
+    Attributes:
+      multiplications: M × N × K; None if not known, or for a convolution.
+      results: shapes of the results.
+      inductor, xla: number of products by backend.
+    """
+
+    multiplications: int | None
+    results: tuple[str, ...]
+    inductor: tuple[tuple[str, int], ...]
+    xla: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class CompilerComparison:
+    """One page: what two compilers decided.
+
+    Attributes:
+      kept_by_xla: XLA's outputs that are none of Inductor's, if Inductor keeps values for the
+        backward pass too; None otherwise.
+    """
+
+    inductor: CompilerSide
+    xla: CompilerSide
+    arguments: MatchedLeaves
+    outputs: MatchedLeaves
+    kept_by_xla: int | None
+    products: tuple[ProductRow, ...]
+
+    @property
+    def same_interface(self) -> bool:
+        """Whether all arguments and outputs match; the computation may differ all the same."""
+        outputs = self.outputs
+        if self.kept_by_xla is not None:
+            return self.arguments.same and not any(
+                pair.inductor is not None for pair in outputs.differing
+            )
+        return self.arguments.same and outputs.same
+
+
+def compare_compilers(inductor: InductorDump, xla: Opened) -> CompilerComparison:
+    """Compares the graph of Inductor's that is most like XLA's program, or all of them together."""
+    other = xla_side(xla)
+    compared = [_compare(side, other) for side in inductor_sides(inductor)]
+    return max(compared, key=_likeness)
+
+
+def _compare(inductor: CompilerSide, xla: CompilerSide) -> CompilerComparison:
+    arguments = match_leaves(inductor.arguments, xla.arguments)
+    outputs = match_leaves(inductor.outputs, xla.outputs)
+    kept: int | None = None
+    if inductor.kept_bytes:
+        left = [pair.xla for pair in outputs.differing if pair.inductor is None]
+        kept = sum(leaf.size_bytes or 0 for leaf in left if leaf is not None)
+    rows = _product_rows(inductor.products, xla.products)
+    return CompilerComparison(inductor, xla, arguments, outputs, kept, tuple(rows))
+
+
+def _likeness(comparison: CompilerComparison) -> tuple[int, int]:
+    """More pairs that are the same, then fewer leaves that are not."""
+    arguments, outputs = comparison.arguments, comparison.outputs
+    same = arguments.matched + outputs.matched
+    return same - len(arguments.differing) - len(outputs.differing), same
+
+
+def _product_rows(inductor: Sequence[Product], xla: Sequence[Product]) -> list[ProductRow]:
+    """Products of one size in one row, the largest first."""
+    keys = dict.fromkeys(_key(product) for product in (*inductor, *xla))
+    rows = []
+    for key in keys:
+        here = [product for product in inductor if _key(product) == key]
+        there = [product for product in xla if _key(product) == key]
+        rows.append(
+            ProductRow(
+                multiplications=(*here, *there)[0].multiplications,
+                results=tuple(dict.fromkeys(product.result for product in (*here, *there))),
+                inductor=_counted(here),
+                xla=_counted(there),
+            )
+        )
+    return sorted(rows, key=lambda row: -(row.multiplications or 0))
+
+
+def _key(product: Product) -> tuple[int | None, str]:
+    """Products of M × N × K multiplications are alike; others by their result."""
+    known = product.multiplications
+    return (known, "") if known is not None else (None, product.result)
+
+
+def _counted(products: Sequence[Product]) -> tuple[tuple[str, int], ...]:
+    counts: dict[str, int] = {}
+    for product in products:
+        counts[product.backend] = counts.get(product.backend, 0) + 1
+    return tuple(sorted(counts.items()))

@@ -1,0 +1,92 @@
+"""What one compiler decided about a program, in the terms that both compilers have."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBytes:
+    """Something that is in memory at a peak."""
+
+    label: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Matrix products and convolutions of one kind.
+
+    Attributes:
+      multiplications: M × N × K of a matrix product; None for a convolution, or if a shape is not
+        known.
+      result: shape of the result, e.g. `256×1024`, its dimensions sorted.
+    """
+
+    multiplications: int | None
+    result: str
+    backend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waste:
+    """Work or memory that the program does not need.
+
+    Attributes:
+      size_bytes: None if not known.
+    """
+
+    what: str
+    count: int
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Collectives of one kind; bytes of one device."""
+
+    kind: str
+    count: int
+    output_bytes: int | None
+
+
+@dataclass(frozen=True)
+class CompilerSide:
+    """One program as one compiler made it.
+
+    Attributes:
+      name: the path, and for Inductor the graph.
+      basis: how exact the figures are.
+      own_peak_bytes: what a call takes at its worst beyond its arguments: what XLA reserves for it,
+        what Inductor's wrapper holds.
+      in_use_bytes: of that, what holds a live value at the worst moment; None if not known.
+      argument_bytes, output_bytes: None if not known.
+      kept_bytes: outputs for the backward pass only; None if the dump does not say.
+      reused_bytes: arguments whose memory outputs take, or that the call frees.
+      unknown_calls: calls that allocate bytes that nobody counted.
+      kernels: what is launched, by kind; None if the dump does not say.
+    """
+
+    name: str
+    basis: str
+    arguments: tuple[TensorLeaf, ...]
+    outputs: tuple[TensorLeaf, ...]
+    own_peak_bytes: int | None
+    in_use_bytes: int | None
+    argument_bytes: int | None
+    output_bytes: int | None
+    kept_bytes: int | None
+    reused_bytes: int
+    unknown_calls: int
+    kernels: Mapping[str, int] | None
+    held: tuple[HeldBytes, ...] = ()
+    products: tuple[Product, ...] = ()
+    waste: tuple[Waste, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def launches(self) -> int | None:
+        """Number of kernels; None if the dump does not say."""
+        return sum(self.kernels.values()) if self.kernels is not None else None

@@ -1,0 +1,140 @@
+"""Inductor's graphs as sides of a comparison: each alone, and all one after the other."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from xlapipe.diff.compilers.compiler_side import CompilerSide, Exchange, HeldBytes, Waste
+from xlapipe.diff.compilers.shape_texts import read_product
+from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
+from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan
+from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.reader import InductorDump
+
+
+def inductor_sides(dump: InductorDump) -> tuple[CompilerSide, ...]:
+    """A side for each graph, and one for all of them if there are several."""
+    alone = tuple(_of_graph(dump, plan) for plan in dump.plans)
+    return alone if len(dump.plans) == 1 else (*alone, _of_all(dump, alone))
+
+
+def _of_graph(dump: InductorDump, plan: InductorPlan) -> CompilerSide:
+    totals = plan.totals
+    in_place = {alias.parameter_number for alias in plan.aliases}
+    return CompilerSide(
+        name=f"{dump.path}: {plan.graph}" if len(dump.plans) > 1 else str(dump.path),
+        basis=plan.basis,
+        arguments=tuple(
+            _leaf(argument.name, argument.layout, argument.size_bytes, reused)
+            for argument in plan.arguments
+            for reused in [argument.given_away or argument.number in in_place]
+        ),
+        outputs=tuple(_outputs(plan)),
+        own_peak_bytes=totals.own_peak_bytes,
+        in_use_bytes=totals.own_peak_bytes,
+        argument_bytes=totals.argument_bytes,
+        output_bytes=totals.output_bytes,
+        kept_bytes=totals.saved_bytes,
+        reused_bytes=totals.given_argument_bytes + totals.aliased_bytes,
+        unknown_calls=totals.unknown_allocations,
+        kernels=plan.kernel_counts,
+        held=tuple(_held(plan)),
+        products=tuple(read_product(gemm) for gemm in plan.gemms),
+        waste=tuple(_waste([plan])),
+        exchanges=tuple(_exchanges([plan])),
+        notes=plan.notes,
+    )
+
+
+def _of_all(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSide:
+    """One step: forward and inference graphs, then backward graphs."""
+    held = peak = worst = 0
+    for at, plan in enumerate(dump.plans):
+        if held + plan.totals.own_peak_bytes > peak:
+            peak, worst = held + plan.totals.own_peak_bytes, at
+        held += plan.totals.end_bytes
+    before = sum(plan.totals.end_bytes for plan in dump.plans[:worst])
+    carried = [HeldBytes("left by the graphs before", before)] if before else []
+    firsts = [s for s, plan in zip(alone, dump.plans, strict=True) if not _is_backward(plan)]
+    tangents = [
+        leaf
+        for side, plan in zip(alone, dump.plans, strict=True)
+        if _is_backward(plan)
+        for leaf in side.arguments
+        if leaf.name.startswith("tangents_")
+    ]
+    kernels = Counter[str]()
+    for side in alone:
+        kernels.update(side.kernels or {})
+    arguments = (*(leaf for side in firsts for leaf in side.arguments), *tangents)
+    return CompilerSide(
+        name=f"{dump.path}: {len(alone)} graphs, one after the other",
+        basis=alone[0].basis,
+        arguments=arguments,
+        outputs=tuple(leaf for side in alone for leaf in side.outputs),
+        own_peak_bytes=peak,
+        in_use_bytes=peak,
+        argument_bytes=_sum(leaf.size_bytes for leaf in arguments),
+        output_bytes=_sum(leaf.size_bytes for side in alone for leaf in side.outputs),
+        kept_bytes=_sum(side.kept_bytes for side in firsts),
+        reused_bytes=sum(side.reused_bytes for side in alone),
+        unknown_calls=sum(side.unknown_calls for side in alone),
+        kernels=dict(sorted(kernels.items())),
+        held=(*carried, *alone[worst].held),
+        products=tuple(product for side in alone for product in side.products),
+        waste=tuple(_waste(dump.plans)),
+        exchanges=tuple(_exchanges(dump.plans)),
+        notes=tuple(dict.fromkeys(note for side in alone for note in side.notes)),
+    )
+
+
+def _is_backward(plan: InductorPlan) -> bool:
+    return plan.kind == GraphKind.BACKWARD
+
+
+def _outputs(plan: InductorPlan) -> Iterator[TensorLeaf]:
+    """What the graph computes for its caller, not what it saves or hands through."""
+    shared = {alias.output_index for alias in plan.aliases}
+    for output in plan.outputs:
+        if not output.saved and output.argument is None:
+            reused = (output.index,) in shared
+            yield _leaf(output.name, output.layout, output.size_bytes, reused)
+
+
+def _leaf(name: str, layout: Layout | None, size: int | None, reused: bool) -> TensorLeaf:
+    if layout is None:
+        return TensorLeaf(name, None, None, size, reused)
+    return TensorLeaf(name, layout.dtype, layout.shape, size, reused)
+
+
+def _held(plan: InductorPlan) -> Iterator[HeldBytes]:
+    for allocation in plan.held_at_peak:
+        names = ", ".join(value.name for value in allocation.values[:3])
+        shape = allocation.values[0].shape if allocation.values else ""
+        yield HeldBytes(f"{names} {shape}".strip(), allocation.size_bytes)
+    if plan.freed_at_peak_bytes:
+        yield HeldBytes("arguments that are freed by then", -plan.freed_at_peak_bytes)
+
+
+def _waste(plans: Iterable[InductorPlan]) -> Iterator[Waste]:
+    counts: dict[str, tuple[int, int]] = {}
+    for plan in plans:
+        for finding in plan.findings:
+            what = str(finding.kind).replace("_", " ")
+            count, size = counts.get(what, (0, 0))
+            counts[what] = count + 1, size + (finding.size_bytes or 0)
+    for what, (count, size) in counts.items():
+        yield Waste(what, count, size)
+
+
+def _exchanges(plans: Iterable[InductorPlan]) -> Iterator[Exchange]:
+    groups: dict[str, list[int | None]] = {}
+    for plan in plans:
+        for collective in plan.collectives:
+            groups.setdefault(collective.kind, []).append(collective.output_bytes)
+    for kind, sizes in sorted(groups.items()):
+        yield Exchange(kind, len(sizes), _sum(sizes))
+
+
+def _sum(sizes: Iterable[int | None]) -> int | None:
+    known = list(sizes)
+    return sum(size or 0 for size in known) if None not in known else None

@@ -1,0 +1,141 @@
+"""XLA's plan as a side of a comparison with another compiler's."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from xlapipe.diff.compilers.compiler_side import CompilerSide, Exchange, HeldBytes, Waste
+from xlapipe.diff.compilers.shape_texts import read_array, read_product
+from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
+from xlapipe.dumps.opened import Opened
+from xlapipe.plan.buffers import AllocationKind, BufferAllocation
+from xlapipe.plan.copies import find_copies
+from xlapipe.plan.donation import donations
+from xlapipe.plan.occupancy import Occupancy
+from xlapipe.plan.plan import Plan
+from xlapipe.plan.shapes import arrays_of, shape_bytes
+from xlapipe.plan.undefined_copies import undefined_copies
+
+_CONTAINERS = frozenset({"kCommandBuffer", "kConditional", "kSequential", "kWhile"})
+
+
+def xla_side(opened: Opened) -> CompilerSide:
+    """The side of one dump."""
+    plan, totals = opened.plan, opened.plan.totals
+    own = replace(
+        plan,
+        allocations=tuple(
+            allocation
+            for allocation in plan.allocations
+            if not allocation.is_a(AllocationKind.PARAMETER)
+        ),
+    )
+    occupancy = Occupancy(own)
+    reserved = totals.total_allocation_bytes - totals.parameter_bytes - totals.thread_local_bytes
+    arguments, outputs = tuple(_arguments(opened)), tuple(_outputs(opened))
+    return CompilerSide(
+        name=opened.title if opened.dump is None else f"{opened.title} ({opened.autotuning})",
+        basis="XLA's buffer assignment",
+        arguments=arguments,
+        outputs=outputs,
+        own_peak_bytes=reserved,
+        in_use_bytes=occupancy.peak_bytes,
+        argument_bytes=totals.parameter_bytes,
+        output_bytes=totals.live_out_bytes - totals.aliased_bytes,
+        kept_bytes=None,
+        reused_bytes=totals.aliased_bytes,
+        unknown_calls=0,
+        kernels=_launched(plan),
+        held=tuple(_held(occupancy)),
+        products=tuple(read_product(gemm) for gemm in plan.gemms),
+        waste=tuple(_waste(opened)),
+        exchanges=tuple(_exchanges(plan)),
+    )
+
+
+def _launched(plan: Plan) -> dict[str, int] | None:
+    """Thunks that launch something; those that only hold others are left out."""
+    if plan.thunk_counts is None:
+        return None
+    return {kind: count for kind, count in plan.thunk_counts.items() if kind not in _CONTAINERS}
+
+
+def _arguments(opened: Opened) -> Iterator[TensorLeaf]:
+    """Parameters on one device, with the author's names if the dump has them."""
+    plan = opened.plan
+    aliased = {alias.parameter_number for alias in plan.aliases}
+    leaves = opened.program.arguments
+    if leaves:
+        for leaf in leaves:
+            local = _local_shape(plan, leaf.parameter_number)
+            dtype, shape = local if local is not None else (leaf.dtype, leaf.shape)
+            reused = leaf.parameter_number in aliased
+            yield TensorLeaf(leaf.path, dtype, shape, leaf.size_bytes, reused)
+        return
+    parameters = [a for a in plan.allocations if a.parameter_number is not None]
+    for allocation in sorted(parameters, key=lambda a: a.parameter_number or 0):
+        found = _shape_in(allocation)
+        number = allocation.parameter_number
+        yield TensorLeaf(
+            f"parameter {number}",
+            found[0] if found is not None else None,
+            found[1] if found is not None else None,
+            allocation.size_bytes,
+            number in aliased,
+        )
+
+
+def _local_shape(plan: Plan, number: int | None) -> tuple[str, tuple[int | str, ...]] | None:
+    allocation = plan.parameter_allocation(number)
+    return _shape_in(allocation) if allocation is not None else None
+
+
+def _shape_in(allocation: BufferAllocation) -> tuple[str, tuple[int | str, ...]] | None:
+    """The shape of the value that fills an allocation from its start."""
+    for value in allocation.values:
+        if value.offset_bytes == 0 and value.size_bytes == allocation.size_bytes:
+            return read_array(value.shape)
+    return None
+
+
+def _outputs(opened: Opened) -> Iterator[TensorLeaf]:
+    plan = opened.plan
+    arrays = arrays_of(plan.result_shape) if plan.result_shape is not None else ()
+    aliased = {alias.output_index for alias in plan.aliases}
+    names = {leaf.index: leaf.path for leaf in opened.program.outputs}
+    if not arrays:
+        for leaf in opened.program.outputs:
+            yield TensorLeaf(leaf.path, leaf.dtype, leaf.shape, leaf.size_bytes)
+    for index, text in enumerate(arrays):
+        found = read_array(text)
+        if found is not None:
+            reused = ((index,) if len(arrays) > 1 else ()) in aliased
+            name = names.get(index, f"output {index}")
+            yield TensorLeaf(name, *found, shape_bytes(text), reused)
+
+
+def _held(occupancy: Occupancy) -> Iterator[HeldBytes]:
+    for value in occupancy.contents(occupancy.peak_position):
+        if value.counted_bytes:
+            label = f"{value.value.name} {value.value.shape} ({value.role})"
+            yield HeldBytes(label, value.counted_bytes)
+
+
+def _waste(opened: Opened) -> Iterator[Waste]:
+    copies = find_copies(opened.plan)
+    if copies:
+        yield Waste("copies", len(copies), sum(copy.copied_bytes for copy in copies))
+    undefined = undefined_copies(opened.plan) or ()
+    if undefined:
+        yield Waste("copies of undefined data", len(undefined), None)
+    failed = [row for row in donations(opened.program) if not row.holds]
+    if failed:
+        yield Waste("donations without effect", len(failed), sum(r.size_bytes for r in failed))
+
+
+def _exchanges(plan: Plan) -> Iterator[Exchange]:
+    groups: dict[str, list[int | None]] = {}
+    for collective in plan.collectives or ():
+        groups.setdefault(collective.kind, []).append(collective.output_bytes)
+    for kind, sizes in sorted(groups.items()):
+        known = sum(size or 0 for size in sizes)
+        yield Exchange(kind, len(sizes), known if None not in sizes else None)

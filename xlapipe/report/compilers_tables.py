@@ -1,0 +1,200 @@
+"""A comparison of two compilers as a heading, sentences and tables, for every form of report."""
+
+from collections.abc import Iterator, Sequence
+
+from xlapipe.diff.compilers.comparison import CompilerComparison, ProductRow
+from xlapipe.diff.compilers.compiler_side import CompilerSide
+from xlapipe.diff.compilers.tensor_leaves import LeafPair, Match, MatchedLeaves, TensorLeaf
+from xlapipe.report.inductor_lines import MOST_ROWS, Table
+from xlapipe.report.units import exact
+
+_UNKNOWN = "unknown"
+
+
+def comparison_heading(comparison: CompilerComparison) -> str:
+    """One line that names both sides."""
+    return f"{comparison.inductor.name} (torch Inductor) beside {comparison.xla.name} (XLA)"
+
+
+def comparison_lines(comparison: CompilerComparison) -> Iterator[str]:
+    """What matches, what does not, and how exact the figures are."""
+    yield _interface_line(comparison)
+    for what, leaves in (("arguments", comparison.arguments), ("outputs", comparison.outputs)):
+        if leaves.differing:
+            yield f"{what} that do not match: {_differing(leaves)}"
+        if not leaves.same_order:
+            yield f"{what} that match are in another order"
+    if comparison.kept_by_xla is not None:
+        yield (
+            f"kept for the backward pass: {exact(comparison.inductor.kept_bytes or 0)} by "
+            f"Inductor; XLA's further outputs are {exact(comparison.kept_by_xla)}"
+        )
+    yield f"Inductor's figures: {comparison.inductor.basis}"
+    if comparison.inductor.unknown_calls:
+        yield (
+            f"{comparison.inductor.unknown_calls} of Inductor's calls allocate bytes that its dump "
+            "does not state: its peak is a lower bound"
+        )
+    yield from comparison.inductor.notes
+
+
+def comparison_tables(comparison: CompilerComparison) -> Iterator[Table]:
+    """The tables, in the order of the page."""
+    inductor, xla = comparison.inductor, comparison.xla
+    yield _figures(comparison)
+    yield _leaves("arguments", comparison.arguments)
+    yield _leaves("outputs", comparison.outputs)
+    yield _held("held at Inductor's peak", inductor)
+    yield _held("held at XLA's peak", xla)
+    yield _kernels(inductor, xla)
+    yield _products(comparison.products)
+    yield _waste(inductor, xla)
+    yield _exchanges(inductor, xla)
+
+
+def _interface_line(comparison: CompilerComparison) -> str:
+    arguments, outputs = comparison.arguments, comparison.outputs
+    if comparison.same_interface:
+        return (
+            "all arguments and outputs match by dtype and shape; that both compute the same is not "
+            "in the dumps"
+        )
+    return (
+        f"not shown to be the same program: {_share(arguments)} arguments and {_share(outputs)} "
+        "outputs match by dtype and shape"
+    )
+
+
+def _share(leaves: MatchedLeaves) -> str:
+    return f"{leaves.matched} of {len(leaves.pairs)}"
+
+
+def _differing(leaves: MatchedLeaves) -> str:
+    texts = [_difference(pair) for pair in leaves.differing[:8]]
+    more = len(leaves.differing) - len(texts)
+    return "; ".join(texts) + (f"; and {more} more" if more else "")
+
+
+def _difference(pair: LeafPair) -> str:
+    if pair.inductor is None or pair.xla is None:
+        leaf = pair.inductor or pair.xla
+        assert leaf is not None
+        return f"{leaf.name} {leaf.type_text} ({pair.match})"
+    if pair.match == Match.SAME_BYTES:
+        return f"{pair.inductor.name} of unknown shape, with the bytes of {pair.xla.name}"
+    return (
+        f"{pair.inductor.name} {pair.inductor.type_text} and "
+        f"{pair.xla.name} {pair.xla.type_text} ({pair.match})"
+    )
+
+
+def _figures(comparison: CompilerComparison) -> Table:
+    inductor, xla = comparison.inductor, comparison.xla
+    rows = [
+        ("peak beyond arguments", inductor.own_peak_bytes, xla.own_peak_bytes),
+        ("of it in use at once", inductor.in_use_bytes, xla.in_use_bytes),
+        ("arguments", inductor.argument_bytes, xla.argument_bytes),
+        ("outputs with memory of their own", inductor.output_bytes, xla.output_bytes),
+        ("kept for the backward pass", inductor.kept_bytes, comparison.kept_by_xla),
+        ("arguments reused or freed", inductor.reused_bytes, xla.reused_bytes),
+    ]
+    texts = [(name, _bytes(first), _bytes(second)) for name, first, second in rows]
+    texts.append(("launches", _count(inductor.launches), _count(xla.launches)))
+    texts.append(("calls that hide bytes", str(inductor.unknown_calls), str(xla.unknown_calls)))
+    headings = ("figure", "Inductor", "XLA")
+    return Table("bytes and launches", headings, tuple(texts), frozenset({1, 2}))
+
+
+def _leaves(what: str, leaves: MatchedLeaves) -> Table:
+    rows = tuple(
+        (*_leaf(pair.inductor), *_leaf(pair.xla), str(pair.match))
+        for pair in leaves.pairs[:MOST_ROWS]
+    )
+    return Table(
+        f"{what}: {_share(leaves)} match",
+        ("Inductor", "type", "XLA", "type", "match"),
+        rows,
+        left_out=len(leaves.pairs) - len(rows),
+    )
+
+
+def _leaf(leaf: TensorLeaf | None) -> tuple[str, str]:
+    if leaf is None:
+        return "–", ""
+    size = f" of {exact(leaf.size_bytes)}" if leaf.shape is None and leaf.size_bytes else ""
+    return leaf.name + (" (reused)" if leaf.reused else ""), leaf.type_text + size
+
+
+def _held(title: str, side: CompilerSide) -> Table:
+    held = sorted(side.held, key=lambda item: -item.size_bytes)
+    total = sum(item.size_bytes for item in held)
+    rows = tuple((f"{item.size_bytes:,}", item.label) for item in held[:MOST_ROWS])
+    return Table(
+        f"{title}: {exact(total)}",
+        ("bytes", "what"),
+        rows,
+        frozenset({0}),
+        len(held) - len(rows),
+    )
+
+
+def _kernels(inductor: CompilerSide, xla: CompilerSide) -> Table:
+    rows = [("Inductor", kind, str(count)) for kind, count in (inductor.kernels or {}).items()]
+    rows += [("XLA", kind, str(count)) for kind, count in (xla.kernels or {}).items()]
+    title = f"launches: {_count(inductor.launches)} by Inductor, {_count(xla.launches)} by XLA"
+    return Table(title, ("compiler", "kind", "launches"), tuple(rows), frozenset({2}))
+
+
+def _products(products: Sequence[ProductRow]) -> Table:
+    rows = tuple(
+        (
+            _count(row.multiplications),
+            ", ".join(row.results),
+            _backends(row.inductor),
+            _backends(row.xla),
+        )
+        for row in products[:MOST_ROWS]
+    )
+    return Table(
+        "matrix products and convolutions",
+        ("multiplications of each", "results", "Inductor", "XLA"),
+        rows,
+        frozenset({0}),
+        len(products) - len(rows),
+    )
+
+
+def _backends(counts: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{count} {backend}" for backend, count in counts) or "none"
+
+
+def _waste(inductor: CompilerSide, xla: CompilerSide) -> Table:
+    rows = [
+        (name, waste.what, str(waste.count), _bytes(waste.size_bytes))
+        for name, side in (("Inductor", inductor), ("XLA", xla))
+        for waste in side.waste
+    ]
+    headings = ("compiler", "what", "count", "bytes")
+    return Table(
+        "waste" + ("" if rows else ": none found"), headings, tuple(rows), frozenset({2, 3})
+    )
+
+
+def _exchanges(inductor: CompilerSide, xla: CompilerSide) -> Table:
+    rows = [
+        (name, exchange.kind, str(exchange.count), _bytes(exchange.output_bytes))
+        for name, side in (("Inductor", inductor), ("XLA", xla))
+        for exchange in side.exchanges
+    ]
+    headings = ("compiler", "kind", "count", "bytes of results")
+    return Table(
+        "collectives" + ("" if rows else ": none"), headings, tuple(rows), frozenset({2, 3})
+    )
+
+
+def _bytes(size: int | None) -> str:
+    return _UNKNOWN if size is None else exact(size)
+
+
+def _count(number: int | None) -> str:
+    return _UNKNOWN if number is None else f"{number:,}"
