@@ -126,14 +126,32 @@ def test_paths_exist(page: Path) -> None:
     assert missing == []
 
 
+def defines(file: Path, name: str) -> bool:
+    """Whether a function, class, field or constant of that name is in a file."""
+    if not file.is_file():
+        return False
+    defined = rf"^ *(?:(?:def|class) {name}\b|{name}\b[^=\n(]*[=:])"
+    return re.search(defined, file.read_text(encoding="utf-8"), re.MULTILINE) is not None
+
+
 @each_page
 def test_definitions_are_in_the_named_files(page: Path) -> None:
     text = re.sub(r"\s*\n\s*", " ", prose(page.read_text(encoding="utf-8")))
-    for names, file in _DEFINED_IN.findall(text):
-        content = (ROOT / file).read_text(encoding="utf-8")
-        for name in re.findall(r"\w+", names.replace(" and ", " ")):
-            defined = rf"^ *(?:(?:def|class) {name}\b|{name}\b[^=\n(]*=)"
-            assert re.search(defined, content, re.MULTILINE), f"{name} is not defined in {file}"
+    missing = [
+        f"{name} in {file}"
+        for names, file in _DEFINED_IN.findall(text)
+        for name in re.findall(r"\w+", names.replace(" and ", " "))
+        if not defines(ROOT / file, name)
+    ]
+    assert missing == []
+
+
+@each_page
+def test_named_tests_exist(page: Path) -> None:
+    names = {span for span in spans(page) if re.fullmatch(r"test_\w+", span)}
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    missing = [name for name in sorted(names) if not any(defines(file, name) for file in files)]
+    assert missing == []
 
 
 @each_page
