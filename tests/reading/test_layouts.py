@@ -174,12 +174,7 @@ def test_windows_line_ends_and_a_byte_order_mark_do_not_matter() -> None:
         ("Total bytes used: 352 (352B)\n", "", "found neither; fix: copy the whole file"),
         ("352 (352B)", "353 (353B)", "total of 353 bytes, found 5 allocations with 352 bytes"),
         ("<8 custom-call.1{}", "<8 custom-call.1{0}", "dump:4: expected"),
-        ("HloLiveRange (max 4)", "HloLiveRange (max 5)", "expected 5 positions"),
-        ("    tuple{}:3-4", "    tuple{}:4-3", "expected a live range with 0 <= start <= end <= 4"),
-        ("    tuple{}:3-4", "    tuple{}:3-5", "expected a live range with 0 <= start <= end <= 4"),
         ("    tuple{}:3-4", "    nothing{}:3-4", "an allocation for value nothing"),
-        ("    x.1: 64 bytes\n", "", "the 4 values that are alive at 1 by their live ranges"),
-        ("    0:x.1\n", "", "expected position 0"),
         ("BufferAssignment:", "BufferAssignments:", "dump:1: expected `BufferAssignment:`"),
         ("f32[4,4]{1,0} parameter(0), meta", "f32[4,4]{1,0} parameter(0)x meta", "attributes"),
     ],
@@ -191,6 +186,28 @@ def test_a_contradictory_text_is_rejected(old: str, new: str, message: str) -> N
     if not message.startswith("dump:4"):
         assert message in str(caught.value)
     assert str(caught.value).count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("HloLiveRange (max 4)", "HloLiveRange (max 5)", "expected 5 positions"),
+        ("    tuple{}:3-4", "    tuple{}:4-3", "expected a live range with 0 <= start <= end <= 4"),
+        ("    tuple{}:3-4", "    tuple{}:3-5", "expected a live range with 0 <= start <= end <= 4"),
+        ("    x.1: 64 bytes\n", "", "the 4 values that are alive at 1 by their live ranges"),
+        ("    0:x.1\n", "", "expected position 0"),
+    ],
+)
+def test_live_ranges_that_cannot_be_read_cost_that_part_alone(
+    old: str, new: str, message: str
+) -> None:
+    assert old in ONE_FILE
+    plan = read_text(DumpTexts(SourceText("dump", ONE_FILE.replace(old, new, 1))))
+    assert plan.live_ranges is None
+    assert plan.allocations == read(ONE_FILE)
+    (note,) = plan.notes
+    assert note.startswith("live ranges not read: dump:")
+    assert message in note
 
 
 def test_a_wrong_total_in_the_values_file() -> None:

@@ -23,6 +23,7 @@ from xlapipe.dumps.dump import EXECUTABLE
 from xlapipe.environment.doctor import missing_to_compile
 from xlapipe.errors import (
     CompileError,
+    DumpError,
     ParameterError,
     TargetError,
     WorkloadError,
@@ -83,6 +84,9 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
     except CompileError:
         keep = True  # the message names the log
         raise
+    except DumpError as error:
+        keep = True
+        raise type(error)(f"{error}; the dump that cannot be read is kept in {scratch}") from None
     finally:
         if not keep:
             shutil.rmtree(scratch, ignore_errors=True)

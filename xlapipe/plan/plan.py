@@ -34,6 +34,7 @@ class Plan:
     Attributes:
       total_bytes_used: the total that XLA printed; `verify` checks the allocations against it.
       header_aliases: input_output_alias of the module header; None without a header.
+      notes: parts of the dump that could not be read, each with file and line.
       platform: jax's name of the platform; it determines the meaning of memory space numbers.
       buffer_donors: (parameter number, shape index) of donated parameters without an alias.
     """
@@ -45,6 +46,7 @@ class Plan:
     buffer_donors: tuple[tuple[int, tuple[int, ...]], ...] | None = None
     live_ranges: LiveRanges | None = None
     thunks: tuple[Thunk, ...] | None = None
+    notes: tuple[str, ...] = ()
     platform: str = "cuda"
 
     @cached_property

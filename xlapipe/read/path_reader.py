@@ -8,7 +8,7 @@ from xlapipe.plan.verify import verify
 from xlapipe.read.file_contents import read_bytes, read_source
 from xlapipe.read.files import DumpFiles, files_at
 from xlapipe.read.source_text import SourceText
-from xlapipe.read.text_reader import DumpTexts, live_ranges_of, read_text, total_of
+from xlapipe.read.text_reader import DumpTexts, live_ranges_of, optional_part, read_text, total_of
 from xlapipe.read.thunk_text import parse_thunks
 
 
@@ -43,12 +43,20 @@ def _read_proto_files(files: DumpFiles, path: Path) -> Plan:
     from xlapipe.read.proto_reader import parse_proto  # imported late, as in xlapipe.read
 
     plan = parse_proto(read_bytes(path), where=str(path))
-    assignment, thunks = _source_or_none(files.assignment), _source_or_none(files.thunks)
+    assignment, thunk_text = _source_or_none(files.assignment), _source_or_none(files.thunks)
+    live_ranges, live_range_notes = optional_part(
+        "live ranges",
+        lambda: live_ranges_of(plan.allocations, _source_or_none(files.live_range), assignment),
+    )
+    thunks, thunk_notes = optional_part(
+        "thunks", lambda: parse_thunks(thunk_text) if thunk_text else None
+    )
     plan = replace(
         plan,
         total_bytes_used=total_of(assignment, _source_or_none(files.values)),
-        live_ranges=live_ranges_of(plan.allocations, _source_or_none(files.live_range), assignment),
-        thunks=parse_thunks(thunks) if thunks else None,
+        live_ranges=live_ranges,
+        thunks=thunks,
+        notes=(*live_range_notes, *thunk_notes),
     )
     verify(plan, where=str(path))
     return plan

@@ -1,6 +1,8 @@
 """The text reader: buffer-assignment text of any version, with the texts in the same folder."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from xlapipe.errors import DumpError
 from xlapipe.plan import BufferAllocation, LiveRanges, Plan
@@ -11,6 +13,8 @@ from xlapipe.read.live_range_text import find_live_ranges, parse_live_ranges
 from xlapipe.read.source_text import SourceText
 from xlapipe.read.thunk_text import parse_thunks
 from xlapipe.read.used_values_text import parse_used_values
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ def read_text(texts: DumpTexts) -> Plan:
     """The plan in the texts; a part that is in none of them is None.
 
     Raises:
-      DumpError: a text has another form or is cut short.
+      DumpError: a text that figures depend on has another form or is cut short. Live ranges and
+        thunks that cannot be read are left out, with a note.
       PlanMismatchError: the plan breaks an invariant or disagrees with XLA's total.
     """
     assignment = texts.assignment
@@ -53,17 +58,35 @@ def read_text(texts: DumpTexts) -> Plan:
     values = parse_used_values(assignment, allocations)
     if values is None and parsed is None and texts.values is not None:
         values = parse_used_values(texts.values, allocations)
+    live_ranges, live_range_notes = optional_part(
+        "live ranges", lambda: live_ranges_of(allocations, texts.live_range, assignment)
+    )
+    thunks, thunk_notes = optional_part(
+        "thunks", lambda: parse_thunks(texts.thunks) if texts.thunks else None
+    )
     plan = Plan(
         allocations=allocations,
         total_bytes_used=total,
         module=parsed.module if parsed else values,
         header_aliases=parsed.aliases if parsed else None,
         buffer_donors=parsed.buffer_donors if parsed else None,
-        live_ranges=live_ranges_of(allocations, texts.live_range, assignment),
-        thunks=parse_thunks(texts.thunks) if texts.thunks else None,
+        live_ranges=live_ranges,
+        thunks=thunks,
+        notes=(*live_range_notes, *thunk_notes),
     )
     verify(plan, where=assignment.where)
     return plan
+
+
+def optional_part(name: str, read: Callable[[], Part]) -> tuple[Part | None, tuple[str, ...]]:
+    """A part of the plan that no total depends on; a note instead of it if it cannot be read.
+
+    New versions of XLA print these parts in new ways, which must not cost the rest of the plan.
+    """
+    try:
+        return read(), ()
+    except DumpError as error:
+        return None, (f"{name} not read: {error}",)
 
 
 def total_of(assignment: SourceText | None, values: SourceText | None) -> int | None:

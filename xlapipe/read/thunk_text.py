@@ -4,11 +4,15 @@
     condition:
         005: kCustomKernel [source | sink] compare grid: [1, 1, 1] threads: [1, 1, 1]
 
+    009: kSequential   [prev=006 (1) | next=012 (1)]   007: kCopy            [source | next=008 (1)]
+      008: kTriangularSolve [prev=007 (1) | sink]
+
 A thunk is nested in the nearest thunk above it with less indentation. Labels (`condition:`,
 `body:`, `branch_0:`) are indented irregularly; a Thunk does not need them.
 """
 
 import re
+from collections.abc import Iterator
 
 from xlapipe.plan import Thunk
 from xlapipe.platforms import PLATFORMS
@@ -20,6 +24,7 @@ _THUNK = re.compile(
     r"(?:[ \t]+\[(?P<order>(?:source|prev=\d+ \(\d+\)) *\| *(?:sink|next=\d+ \(\d+\)) *)\])?"
     r"(?:[ \t]+(?P<detail>\S.*)|[ \t]*)"
 )
+_NUMBERED = re.compile(r"\d+: k[A-Z]")
 _LABEL = re.compile(r" *[a-z_]+(?:_\d+)?:")
 # Thunks of these kinds are followed by the thunks nested in them, so none of them can be the last.
 _HOLDERS = frozenset().union(*(platform.thunk_holders for platform in PLATFORMS))
@@ -33,14 +38,16 @@ def parse_thunks(source: SourceText) -> tuple[Thunk, ...]:
     Raises:
       DumpError: a line has another form, or a thunk that another one names is missing.
     """
+    if source.text.strip() == "No thunks.":
+        return ()  # a program that computes nothing, such as the identity
     thunks: list[Thunk] = []
     indents: list[int] = []
     known: set[str] = set()
     line_of_reference: dict[str, int] = {}
-    for number, line in enumerate(source.lines, start=1):
+    for number, line in _one_thunk_per_line(source):
         match = _THUNK.fullmatch(line)
         if match is None:
-            if not line.strip() or _LABEL.fullmatch(line) or line.strip() == "No thunks.":
+            if not line.strip() or _LABEL.fullmatch(line):
                 continue
             source.fail_at(number, "a thunk line `NNN: kKind [source | sink] …`")
         indent = len(match["indent"])
@@ -63,6 +70,19 @@ def parse_thunks(source: SourceText) -> tuple[Thunk, ...]:
     if not thunks and not source.text.strip():
         source.fail(1, "a thunk sequence", shown(source.text), DUMP_AGAIN)
     return tuple(thunks)
+
+
+def _one_thunk_per_line(source: SourceText) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers; the first child of a kSequential is on the line of its parent."""
+    for number, line in enumerate(source.lines, start=1):
+        match = _THUNK.fullmatch(line)
+        detail = match["detail"] if match is not None else None
+        if match is not None and detail and _NUMBERED.match(detail):
+            yield number, line[: match.start("detail")]
+            # Its siblings are indented by two more than the parent.
+            yield number, f"{match['indent']}  {detail}"
+        else:
+            yield number, line
 
 
 def _check_complete(source: SourceText, thunks: list[Thunk], ids: list[int]) -> None:

@@ -73,6 +73,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
             for call in plan.host_callbacks
         ],
         "thunks": plan.thunk_counts,
+        "notes": list(plan.notes),
         "target": None,
         "topology": None,
         "mesh": None,

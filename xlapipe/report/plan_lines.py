@@ -38,6 +38,8 @@ def plan_lines(
             f"{figures['workload']} for {device_text(figures)}, GEMM policy "
             f"{figures['gemm_policy']}, {figures['autotuning']}; {versions}"
         )
+    for note in plan.notes:
+        yield Text(f"  note: {note}")
     yield from _total_lines(figures)
     yield from _allocation_lines(figures, plan)
     yield from _alias_lines(figures, plan, listed_below=bool(donated))

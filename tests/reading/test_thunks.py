@@ -1,0 +1,39 @@
+"""The thunk sequence: forms that XLA prints, and what an unknown form costs."""
+
+import pytest
+
+from xlapipe.errors import DumpError
+from xlapipe.plan import Thunk
+from xlapipe.read.source_text import SourceText
+from xlapipe.read.thunk_text import parse_thunks
+
+# Printed by jaxlib 0.11.2 for jnp.linalg.solve: a child is on the line of its parent.
+SEQUENTIAL = """\
+001: kCustomKernel [source       | next=004 (1)] wrapped_transpose grid: [4, 1, 1]
+004: kSequential   [prev=001 (1) | sink        ]   002: kCopy [source | next=003 (1)] kCopy
+  003: kTriangularSolve [prev=002 (1) | sink        ] (no description)
+"""
+
+
+def parse(text: str) -> tuple[Thunk, ...]:
+    return parse_thunks(SourceText("thunks", text))
+
+
+def test_a_child_on_the_line_of_its_parent() -> None:
+    assert [(thunk.kind, thunk.depth) for thunk in parse(SEQUENTIAL)] == [
+        ("kCustomKernel", 0),
+        ("kSequential", 0),
+        ("kCopy", 1),
+        ("kTriangularSolve", 1),
+    ]
+
+
+@pytest.mark.parametrize("text", ["No thunks.", "No thunks.\n"])
+def test_a_program_without_thunks(text: str) -> None:
+    assert parse(text) == ()
+
+
+def test_a_missing_child_is_found() -> None:
+    lines = SEQUENTIAL.splitlines(keepends=True)
+    with pytest.raises(DumpError, match="expected a thunk 003"):
+        parse("".join(lines[:-1]))
