@@ -1,4 +1,4 @@
-"""How `make bench-gpu` runs the sides of a comparison, and puts their timings side by side."""
+"""`make bench-gpu`: how it runs the sides of a comparison and tabulates their timings."""
 
 import importlib.util
 import json
@@ -15,16 +15,16 @@ def module() -> Any:
     """compare.py, which is a script."""
     spec = importlib.util.spec_from_file_location("gpu_comparison", COMPARE)
     assert spec is not None and spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
 
 
 compare = module()
 
 
 def timing(case: str, variant: str, *milliseconds: float) -> dict[str, Any]:
-    """Median, fastest, slowest."""
+    """A timing with its median, fastest and slowest call."""
     names = ("median_seconds", "least_seconds", "most_seconds")
     seconds = {name: value / 1e3 for name, value in zip(names, milliseconds, strict=True)}
     return {"case": case, "variant": variant, **seconds, "least_bytes": None, "moved_bytes": None}
@@ -38,10 +38,10 @@ OURS["timings"][0]["least_bytes"] = 10
 THEIRS = {"framework": "torch", "timings": [timing("decode", "compiled", 5, 4, 6)]}
 
 
-def test_rows_are_over_our_first_variant_of_a_case() -> None:
+def test_rows_have_the_ratio_to_our_first_variant_of_the_case() -> None:
     rows = compare.rows_of({"ours": OURS, "theirs": THEIRS})
-    told = {(row["side"], row["variant"]): row["over_ours"] for row in rows}
-    assert told == {
+    ratios = {(row["side"], row["variant"]): row["over_ours"] for row in rows}
+    assert ratios == {
         ("ours", "kernels"): 1,
         ("ours", "xla"): pytest.approx(1.5),
         ("theirs", "compiled"): pytest.approx(2.5),
@@ -49,31 +49,31 @@ def test_rows_are_over_our_first_variant_of_a_case() -> None:
     assert {row["least_bytes"] for row in rows} == {10}
 
 
-def test_a_case_that_we_have_not_is_over_nothing() -> None:
+def test_a_case_without_a_timing_of_ours_has_no_ratio() -> None:
     other = {"timings": [timing("prefill", "compiled", 5, 4, 6)]}
     (*_, row) = compare.rows_of({"ours": OURS, "theirs": other})
     assert row["over_ours"] is None
 
 
-def test_rounds_are_one_by_median_and_extremes() -> None:
+def test_rounds_are_merged_by_median_and_extremes() -> None:
     rounds = [
         {"timings": [timing("decode", "kernels", median, least, most)]}
         for median, least, most in ((2, 1.5, 9), (3, 1, 4), (4, 2, 5))
     ]
     (merged,) = compare.merge_rounds([*rounds, {"timings": [], "error": "exit code 1"}])["timings"]
-    found = [merged[f"{name}_seconds"] * 1e3 for name in ("median", "least", "most")]
-    assert found == pytest.approx([3, 1, 9])
+    milliseconds = [merged[f"{name}_seconds"] * 1e3 for name in ("median", "least", "most")]
+    assert milliseconds == pytest.approx([3, 1, 9])
 
 
 @pytest.fixture
 def side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a side that is a script of one's own."""
+    """Runs a script as a side."""
     monkeypatch.setattr(compare, "HERE", tmp_path)
 
     def run(text: str, limit_seconds: float = 60) -> dict[str, Any]:
         (tmp_path / "one.py").write_text(text)
-        found: dict[str, Any] = compare.run_side("one", limit_seconds)
-        return found
+        result: dict[str, Any] = compare.run_side("one", limit_seconds)
+        return result
 
     return run
 
@@ -81,36 +81,36 @@ def side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 LINE = f"print({json.dumps(json.dumps({'device': 'H200', 'timings': [1]}))}, flush=True)\n"
 
 
-def test_a_side_tells_what_it_printed_last(side: Any) -> None:
+def test_the_result_of_a_side_is_its_last_json_line(side: Any) -> None:
     assert side(f"print('noise')\n{LINE}") == {"device": "H200", "timings": [1]}
 
 
-def test_a_side_that_fails_has_told_what_it_had(side: Any) -> None:
-    found = side(f"{LINE}raise SystemExit('no room')")
-    assert found["timings"] == [1]
-    assert found["error"] == "exit code 1: no room"
+def test_a_side_that_fails_keeps_what_it_printed_before(side: Any) -> None:
+    result = side(f"{LINE}raise SystemExit('no room')")
+    assert result["timings"] == [1]
+    assert result["error"] == "exit code 1: no room"
 
 
 def test_a_side_that_takes_too_long_is_stopped(side: Any) -> None:
-    """And half a line that it was writing is left out."""
-    found = side(f"{LINE}import time\nprint('{{', end='', flush=True)\ntime.sleep(60)", 3)
-    assert found["timings"] == [1]
-    assert found["error"] == "took more than 3 s"
+    """An incomplete last line is left out."""
+    result = side(f"{LINE}import time\nprint('{{', end='', flush=True)\ntime.sleep(60)", 3)
+    assert result["timings"] == [1]
+    assert result["error"] == "took more than 3 s"
 
 
-def test_a_side_that_prints_nothing_says_so(side: Any) -> None:
-    found = side("pass")
-    assert (found["timings"], found["error"]) == ([], "printed nothing")
+def test_a_side_that_prints_nothing_is_an_error(side: Any) -> None:
+    result = side("pass")
+    assert (result["timings"], result["error"]) == ([], "printed nothing")
 
 
-def test_a_side_that_failed_is_in_the_table_and_in_the_exit_code(
+def test_a_failed_side_is_printed_and_changes_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(compare, "HERE", tmp_path)
     monkeypatch.setattr(compare, "COMPARISONS", {"both": ("ours", "theirs")})
     (tmp_path / "ours.py").write_text(f"print({json.dumps(json.dumps(OURS))})")
     (tmp_path / "theirs.py").write_text("raise SystemExit('no torch')")
-    written = tmp_path / "found.json"
+    written = tmp_path / "figures.json"
     assert compare.main(["both", "--rounds", "1", "--json", str(written)]) == 2
     out = capsys.readouterr().out
     assert "2.0000" in out and "1.50×" in out
@@ -122,7 +122,7 @@ def test_a_side_that_failed_is_in_the_table_and_in_the_exit_code(
     assert "2.50×" in capsys.readouterr().out
 
 
-def test_what_is_no_comparison_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_comparison_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         compare.main(["chess"])
     assert ended.value.code == 2
@@ -130,5 +130,5 @@ def test_what_is_no_comparison_is_refused(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("name", sorted(compare.COMPARISONS))
-def test_each_side_is_there(name: str) -> None:
-    assert all((FOLDER / f"{each}.py").is_file() for each in compare.COMPARISONS[name])
+def test_every_side_has_a_script(name: str) -> None:
+    assert all((FOLDER / f"{side}.py").is_file() for side in compare.COMPARISONS[name])

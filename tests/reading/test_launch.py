@@ -16,7 +16,7 @@ import pytest
 
 from xlapipe.cli import main
 from xlapipe.errors import TargetError
-from xlapipe.running.launch import Launch, launch
+from xlapipe.running.launch import LaunchSettings, launch
 from xlapipe.running.rendezvous import SEVERAL_GPUS, Member, meet, member_from
 
 PYTHON = sys.executable
@@ -176,7 +176,7 @@ def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_processes_are_numbered_over_all_hosts() -> None:
-    second_host = Launch(
+    second_host = LaunchSettings(
         command=("true",), processes=4, hosts=2, host_index=1, coordinator="first:5000"
     )
     members = second_host.members()
@@ -185,7 +185,7 @@ def test_processes_are_numbered_over_all_hosts() -> None:
     assert [member.local_devices for member in members] == [(0,), (1,), (2,), (3,)]
 
 
-def launch_of(folder: Path, body: str, processes: int = 3) -> Launch:
+def launch_of(folder: Path, body: str, processes: int = 3) -> LaunchSettings:
     """A launch of a script that writes its process id into `folder` and then runs `body`."""
     script = folder / "script.py"
     script.write_text(
@@ -195,7 +195,7 @@ def launch_of(folder: Path, body: str, processes: int = 3) -> Launch:
         "part.write_text(json.dumps({'pid': os.getpid(), 'environ': dict(os.environ)}))\n"
         "part.rename(part.with_suffix('.json'))\n" + body
     )
-    return Launch(command=(PYTHON, "-S", str(script)), processes=processes, wait_seconds=5)
+    return LaunchSettings(command=(PYTHON, "-S", str(script)), processes=processes, wait_seconds=5)
 
 
 def processes_of(folder: Path) -> list[dict[str, object]]:

@@ -183,7 +183,7 @@ def test_order_and_names_of_thread_locals_do_not_matter() -> None:
 )
 def test_a_real_change_of_allocations_shows(allocations: tuple[BufferAllocation, ...]) -> None:
     lines = differences(form(PLAN), form(replace(PLAN, allocations=allocations)), name="step")
-    assert "the same HLO, other plan" in lines[0]
+    assert "same HLO, different plan" in lines[0]
 
 
 def test_the_order_of_thunks_matters() -> None:

@@ -43,10 +43,10 @@ def add(commands: Commands) -> None:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    from xlapipe.running.launch import Launch, launch
+    from xlapipe.running.launch import LaunchSettings, launch
 
     return launch(
-        Launch(
+        LaunchSettings(
             command=tuple(options.program),
             processes=options.processes,
             hosts=options.hosts,

@@ -1,4 +1,4 @@
-"""What the parent and the compiling child send each other, as JSON files.
+"""The messages between the parent and the compiling child, as JSON files.
 
 Both sides run the code of one checkout at one moment, so nothing is validated.
 """
@@ -49,7 +49,7 @@ class CompileRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class CompileRecord:
-    """What the child knows of a compile beside XLA's own dump files.
+    """The result of a compile, except what is in XLA's own dump files.
 
     Attributes:
       outputs: with the shardings that XLA chose.

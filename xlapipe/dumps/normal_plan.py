@@ -116,12 +116,12 @@ def differences(golden: NormalForm, new: NormalForm, *, name: str) -> list[str]:
 def first_differing_stage(golden: NormalForm, new: NormalForm) -> str | None:
     """The first stage at which two normal forms differ, in words; None if they are equal."""
     if golden.lowered_sha256 != new.lowered_sha256:
-        return "lowering: the program, jax or flax differs, before XLA saw it"
+        return "lowering: the program, jax or flax differs, so XLA got another module"
     if golden.hlo != new.hlo:
-        return "XLA's optimisation: the same program became other HLO"
+        return "XLA's optimisation: the same module became different HLO"
     if golden.plan != new.plan:
         section = _first_differing_section(golden.plan, new.plan)
-        return f"[{section}] of the plan: the same HLO, other plan"
+        return f"[{section}] of the plan: same HLO, different plan"
     return None
 
 

@@ -36,7 +36,7 @@ _ENVIRONMENT = {**SEVERAL_GPUS, "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class LaunchSettings:
     """A command, and the processes to run it in.
 
     Attributes:
@@ -93,7 +93,7 @@ class Launch:
         ]
 
 
-def launch(options: Launch) -> int:
+def launch(settings: LaunchSettings) -> int:
     """Runs the command in every process, and waits for all of them.
 
     The first process of this host has this process's stdout and stderr. The others write to logs,
@@ -107,20 +107,20 @@ def launch(options: Launch) -> int:
       TargetError: the command cannot be started, or another process failed; names the process, its
         error and its log.
     """
-    program = shutil.which(options.command[0])
+    program = shutil.which(settings.command[0])
     if program is None:
         raise TargetError(
-            f"{options.command[0]}: no such command; fix: name a program after `--`, as in "
+            f"{settings.command[0]}: no such command; fix: name a program after `--`, as in "
             "`xlapipe launch --processes 2 -- xlapipe run DIR`"
         )
     logs = Path(tempfile.mkdtemp(prefix="xlapipe-launch-"))
-    members = options.members()
+    members = settings.members()
     running: dict[Member, subprocess.Popen[bytes]] = {}
     keep_logs = False
     try:
         with _sigterm_as_interrupt():
             for member in members:
-                running[member] = _start(options, program, member, members[0], logs)
+                running[member] = _start(settings, program, member, members[0], logs)
             failing = _wait(running)
             if failing is None:
                 return 0
@@ -129,7 +129,7 @@ def launch(options: Launch) -> int:
             first_code = running[members[0]].returncode
             if first_code in _EXPLAINED_EXIT_CODES:
                 return first_code
-            raise TargetError(_failure(failing, running[failing].returncode, options, logs))
+            raise TargetError(_failure(failing, running[failing].returncode, settings, logs))
     finally:
         _terminate(running.values())
         if not keep_logs:
@@ -143,12 +143,12 @@ def _free_port() -> int:
 
 
 def _start(
-    options: Launch, program: str, member: Member, first: Member, logs: Path
+    settings: LaunchSettings, program: str, member: Member, first: Member, logs: Path
 ) -> "subprocess.Popen[bytes]":
     log: IO[bytes] | None = None if member is first else _log(logs, member).open("wb")
     try:
         return subprocess.Popen(
-            [program, *options.command[1:]],
+            [program, *settings.command[1:]],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -221,14 +221,14 @@ def _log(logs: Path, member: Member) -> Path:
     return logs / f"process-{member.process}.log"
 
 
-def _failure(member: Member, code: int, options: Launch, logs: Path) -> str:
+def _failure(member: Member, code: int, settings: LaunchSettings, logs: Path) -> str:
     """The message for a process that failed."""
     log = _log(logs, member)
     how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
     text = f"{member.name} ended with {how}"
     if code == -signal.SIGALRM:
         text += (
-            f": its first call did not end within {options.wait_seconds:g} s; a GPU or a link "
+            f": its first call did not end within {settings.wait_seconds:g} s; a GPU or a link "
             "between GPUs may hang; fix: set NCCL_DEBUG=INFO for details, or allow more with --wait"
         )
     if log.exists():

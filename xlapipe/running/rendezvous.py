@@ -181,7 +181,7 @@ def _accept(
     """The next connection.
 
     Raises:
-      TargetError: there is none before the deadline; the other processes are told too.
+      TargetError: there is none before the deadline; the other processes get the reason too.
     """
     try:
         server.settimeout(max(0.001, deadline - time.monotonic()))

@@ -26,7 +26,7 @@ from xlapipe.running.inputs import read_inputs
 from xlapipe.running.jax_distributed import exchange, host_count, joined
 from xlapipe.running.memory_account import reconcile
 from xlapipe.running.rendezvous import SEVERAL_GPUS, Member
-from xlapipe.running.run_result import DeviceRun, Output, RunResult
+from xlapipe.running.run_result import DeviceRun, OutputDigest, RunResult
 from xlapipe.running.select_devices import select_devices
 
 
@@ -186,13 +186,13 @@ def _call(executable: LoadedExecutable, arguments: Mapping[int, Any]) -> tuple[f
     return time.perf_counter() - started, results
 
 
-def _outputs(executable: LoadedExecutable, results: Sequence[Any]) -> tuple[Output, ...]:
+def _outputs(executable: LoadedExecutable, results: Sequence[Any]) -> tuple[OutputDigest, ...]:
     with ThreadPoolExecutor() as pool:
         # Arrays are gathered one after another, because all processes take part in each gather;
         # only the digests are computed in parallel.
         digests = list(pool.map(_digest, map(_whole_on_host, results)))
     return tuple(
-        Output(leaf.path, leaf.shape, leaf.dtype, digest)
+        OutputDigest(leaf.path, leaf.shape, leaf.dtype, digest)
         for leaf, digest in zip(executable.manifest.outputs, digests, strict=True)
     )
 

@@ -8,7 +8,7 @@ from xlapipe.running.memory_account import MemoryAccount
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputDigest:
     """One output leaf; `sha256` is of the bytes of the whole array in row-major order."""
 
     path: str
@@ -64,7 +64,7 @@ class RunResult:
     load_seconds: float
     first_call_seconds: float
     call_seconds: tuple[float, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputDigest, ...]
     devices: tuple[DeviceRun, ...]
     processes: int
 

@@ -1,8 +1,8 @@
-"""Runs the sides of each GPU comparison back to back and prints them side by side.
+"""Runs both sides of each GPU comparison, one after another, and prints a table of the timings.
 
     python tests/bench/gpu/compare.py [COMPARISON…] [--rounds N] [--json FILE]
 
-Needs a GPU, jax with NVIDIA's libraries and, for the other sides, torch. `make bench-gpu` runs it.
+Needs a GPU, jax with NVIDIA's libraries and torch. `make bench-gpu` runs it.
 """
 
 import argparse
@@ -20,6 +20,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from xlapipe.dumps.atomic_write import write_files
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -190,9 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_table(name, sides, rows)
         written[name] = {"rounds": rounds, "rows": rows}
         if options.json is not None:
-            partial = options.json.with_suffix(".partial")
-            partial.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-            partial.replace(options.json)
+            write_files({options.json: (json.dumps(written, indent=1) + "\n").encode()})
     failed = any(
         "error" in result
         for comparison in written.values()
