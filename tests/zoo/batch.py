@@ -1,0 +1,158 @@
+"""Compiles the programs of the zoo in one child process, and captures each as xlapipe does."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xlapipe.compiling.capture import capture
+from xlapipe.compiling.child_process import Compiled
+from xlapipe.compiling.job import Job
+from xlapipe.compiling.messages import CompileRecord, CompileRequest
+from xlapipe.dumps.dump import Dump
+from xlapipe.registry import WorkloadReference
+from xlapipe.targets.catalogue import target_named
+
+PROGRAMS = Path(__file__).with_name("programs")
+DTYPES = (
+    *("bool_", "int2", "int4", "int8", "int16", "int32"),
+    *("uint2", "uint4", "uint8", "uint16", "uint32"),
+    *("float4_e2m1fn", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
+    *("float16", "bfloat16", "float32", "complex64"),
+)
+
+
+def programs() -> tuple[WorkloadReference, ...]:
+    """Every program of the zoo, found without importing jax."""
+    modules = sorted(path for path in PROGRAMS.glob("*.py") if path.stem not in ("step", "dtypes"))
+    functions = tuple(
+        WorkloadReference(name, f"{path.stem}:{name}", folder=PROGRAMS)
+        for path in modules
+        for name in _workloads_of(path)
+    )
+    return functions + tuple(
+        WorkloadReference(f"dtype_{dtype}", "dtypes:of", {"dtype": dtype}, PROGRAMS)
+        for dtype in DTYPES
+    )
+
+
+def _workloads_of(path: Path) -> Iterator[str]:
+    """Names of the public functions that are annotated to return a Workload."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.FunctionDef(name=name, returns=ast.Name("Workload")) if name[0] != "_":
+                yield name
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The results of a batch, one folder per program.
+
+    Attributes:
+      log: what the child printed.
+    """
+
+    folder: Path
+    jobs: Mapping[str, Job]
+    log: str
+
+    def captured(self, name: str) -> Dump:
+        """The dump of a program, captured from XLA's files.
+
+        Raises:
+          AssertionError: the program did not compile; the message is the child's.
+        """
+        result = json.loads((self.folder / name / "result.json").read_text(encoding="utf-8"))
+        assert "error" not in result, f"{name}: {result['error']}\n{self.log[-2000:]}"
+        record = CompileRecord.from_json(result)
+        files = self.folder / name / "dump"
+        compiled = Compiled(files, record, PROGRAMS, autotune_results=None, executable=None)
+        dump, _ = capture(self.jobs[name], compiled, where=name)
+        return dump
+
+    def primitives(self, name: str) -> frozenset[str]:
+        """Names of the primitives that jax lowered for a program."""
+        return frozenset(self._measured(name)["primitives"])
+
+    def cpu_seconds(self, name: str) -> float:
+        """CPU time of lowering and compiling a program."""
+        return float(self._measured(name)["cpu_seconds"])
+
+    def _measured(self, name: str) -> dict[str, Any]:
+        measured: dict[str, Any] = json.loads((self.folder / name / "measured.json").read_text())
+        return measured
+
+
+def compile_batch(
+    references: Iterable[WorkloadReference], folder: Path, *, python: Path | None = None
+) -> Batch:
+    """Compiles the programs for the H200 in one child process.
+
+    Args:
+      python: the interpreter of an environment with more packages; None for this one.
+    """
+    jobs = {
+        reference.name: Job(
+            reference=reference,
+            target=target_named("h200"),
+            # Optimisation of the kernels comes after buffer assignment and changes no plan.
+            options={"xla_backend_optimization_level": 0},
+        )
+        for reference in references
+    }
+    for name, job in jobs.items():
+        _write_request(job, folder / name)
+    child = Path(__file__).with_name("batch_child.py")
+    log = folder / "child.log"
+    with log.open("w") as output:
+        ended = subprocess.run(
+            [str(python or sys.executable), "-P", str(child), str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+            timeout=900,
+            check=False,
+        )
+    text = log.read_text(errors="replace")
+    assert ended.returncode == 0, text[-4000:]
+    return Batch(folder, jobs, text)
+
+
+def _write_request(job: Job, folder: Path) -> None:
+    assert job.target is not None
+    dump_options = {
+        "xla_dump_to": str(folder / "dump"),
+        "xla_dump_hlo_as_text": True,
+        "xla_dump_hlo_as_proto": True,
+    }
+    request = CompileRequest(
+        reference=job.reference,
+        program_path=None,
+        platform=job.platform.name,
+        target_config=job.target.config_text,
+        topology=None,
+        options={**job.options, **dump_options},
+        locked=False,
+        executable_path=None,
+        result_path=str(folder / "result.json"),
+        started_seconds=time.monotonic(),
+    )
+    folder.mkdir(parents=True)
+    (folder / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
+
+
+def _environment() -> dict[str, str]:
+    """As of xlapipe's compiling child: without variables that change what is compiled."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "XLA_FLAGS" and not name.startswith("JAX_")
+    }
+    return {**kept, "JAX_PLATFORMS": "cpu"}
