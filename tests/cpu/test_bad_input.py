@@ -72,7 +72,7 @@ def test_refused_before_compiling(
         ("broken:indivisible", ["['k']", "axis 'd' (3) does not divide dimension 0 of 64"]),
         ("broken:specs_of_another_tree", ["in_specs are not a prefix of args", "('q',)", "('k',)"]),
         ("broken:specs_too_long", ["['k']", "3 entries for 2 dimensions"]),
-        ("broken:mesh_of_none", ["mesh axis 'd' is of 0 devices"]),
+        ("broken:mesh_of_none", ["mesh axis 'd' has size 0"]),
         ("broken:twelve_devices", ["12 devices do not fill hosts of 8", "--topology"]),
         ("broken:no_such_option", ["xla_gpu_no_such_option"]),
         ("broken:crashes", ["SIGABRT", "child.log"]),

@@ -81,8 +81,8 @@ class CatalogueRow:
         """
         if self.unsupported is not None:
             raise TargetError(
-                f"target {self.name} ({self.description}): expected a supported GPU, found that "
-                f"{self.unsupported}; fix: use one of {', '.join(_supported_names())}"
+                f"target {self.name} ({self.description}) is not supported: {self.unsupported}; "
+                f"fix: use one of {', '.join(_supported_names())}"
             )
         return Target(
             name=self.name,
