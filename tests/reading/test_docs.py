@@ -251,3 +251,19 @@ def test_every_expectation_is_in_the_vocabulary() -> None:
         if isinstance(cls := getattr(expect, name), type) and issubclass(cls, expect.Expectation)
     ]
     assert [name for name in classes if f"#xlapipe.expect.{name})" not in text] == []
+
+
+def test_reference_dumps_have_the_names_that_are_defined() -> None:
+    page = (ROOT / "docs/seeds.md").read_text(encoding="utf-8")
+    defined = set(re.findall(r"^\| \*\*(reference dump \d{3})\*\* \|", page, re.MULTILINE))
+    sources = [path for folder in ("xlapipe", "models") for path in (ROOT / folder).rglob("*.py")]
+    used = {
+        " ".join(name.lower().split())
+        for path in sources
+        for name in re.findall(
+            r"(?:\w+[\s#]+)?dump \d{3}\b", path.read_text(encoding="utf-8"), re.I
+        )
+    }
+    assert len(defined) == 5
+    assert used
+    assert used <= defined
