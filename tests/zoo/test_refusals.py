@@ -1,0 +1,63 @@
+"""What cannot be compiled as it would run is refused: by name, with the place and the fix."""
+
+import json
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from xlapipe.cli import main
+
+# Parts of each message: the leaf, the function or the source line, and what to write instead.
+REFUSED = {
+    "pmapped": ["jax.pmap", "mesh= and in_specs="],
+    "lost_donation": ["'_update'", "donates", "donate_argnums="],
+    "static_string": ["mode", "str", "static_argnames="],
+    "two_meshes": ["[0][0]", "[0][1]", "{'a': 2, 'b': 2}", "{'x': 4}", "over one mesh"],
+    "specs_and_shardings": ["x", "in_specs", "fix: "],
+    "asks_for_memory": ["memory_stats", "refused.py:31"],
+    "reordered_devices": ["[0][0]", "[1, 0, 2, 3]", "jax.make_mesh"],
+}
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The message of each refusal, by workload; nothing is written."""
+    out = tmp_path_factory.mktemp("refused")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(Path(__file__).parent)
+        messages = {name: _message(name, out / "dumps") for name in REFUSED}
+    assert not (out / "dumps").exists()
+    return messages
+
+
+def _message(name: str, dumps: Path) -> str:
+    text = StringIO()
+    with redirect_stdout(text), redirect_stderr(StringIO()):
+        code = main(["dump", f"refused:{name}", "--out", str(dumps), "--json"])
+    assert code == 2, name
+    (error,) = json.loads(text.getvalue())["errors"]
+    return json.dumps(error, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusal_names_workload_place_and_fix(name: str, errors: Mapping[str, str]) -> None:
+    assert name in errors[name]
+    for part in REFUSED[name]:
+        assert part in errors[name], errors[name]
+    assert "Traceback" not in errors[name]
+
+
+def test_build_refuses_callbacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
+    assert main(["build", "refused:prints", "--target", "h200", "--out", str(tmp_path / "o")]) == 2
+    message = capsys.readouterr().err
+    assert "prints: the step calls back into Python on the host (refused.py:36)" in message
+    assert "fix: " in message
+    assert not (tmp_path / "o").exists()
