@@ -1,4 +1,4 @@
-"""Programs that break on purpose, and small good ones, for tests; compiled as a user's would be."""
+"""Workloads for tests: broken ones and small good ones, compiled like a user's."""
 
 import dataclasses
 import os
@@ -44,7 +44,7 @@ def not_donated() -> Workload:
 
 
 def wrong_dtype() -> Workload:
-    """bf16 is donated, f32 comes back: JAX pairs nothing and says nothing useful."""
+    """The donated cache is bf16, but the output f32, so that JAX cannot pair them."""
 
     def widen(cache: dict[str, Any], row: jax.Array) -> dict[str, Any]:
         return {"k": cache["k"].astype(jnp.float32).at[3].set(row.astype(jnp.float32))}
@@ -53,7 +53,7 @@ def wrong_dtype() -> Workload:
 
 
 def read_after() -> Workload:
-    """The alias is there, and so is a full copy, as the old cache is returned too."""
+    """The cache is aliased, but also copied, because the old cache is returned too."""
 
     def both(cache: dict[str, Any], row: jax.Array) -> tuple[dict[str, Any], jax.Array]:
         return {"k": cache["k"].at[3].set(row)}, cache["k"]
@@ -104,7 +104,7 @@ def unknown_axis() -> Workload:
 
 
 def sharded() -> Workload:
-    """Two devices: each gets half of the rows of `x`, and the sum takes an all-reduce."""
+    """Two devices: each has half of the rows of `x`, and the sum needs an all-reduce."""
 
     def total(x: jax.Array) -> jax.Array:
         return jnp.sum(x, axis=0)
@@ -121,7 +121,7 @@ def sharded() -> Workload:
 
 
 def over(devices: int = 2) -> Workload:
-    """As many devices as are asked for; where the output lies is XLA's choice."""
+    """A mesh of `devices`; XLA chooses the output's sharding."""
 
     def double(x: jax.Array) -> jax.Array:
         return x * 2
@@ -163,7 +163,7 @@ def raises() -> Workload:
 
 
 def pallas() -> Workload:
-    """A Pallas kernel, which asks for the kind of GPU when it is traced."""
+    """A Pallas kernel, whose lowering depends on the kind of GPU."""
     from jax.experimental import pallas as pl
 
     def double_and_add(x: Any, y: Any, out: Any) -> None:
@@ -185,7 +185,7 @@ def pallas() -> Workload:
 
 
 def _loop(name: str, body: Any, carried: int = 1) -> Workload:
-    """Four trips over caches that are donated; `body(index, caches, row)` gives the next ones."""
+    """Four trips over donated caches; `body(index, caches, row)` returns the next caches."""
 
     def loop(caches: tuple[jax.Array, ...], row: jax.Array) -> Any:
         return jax.lax.fori_loop(0, 4, lambda index, carry: body(index, carry, row), caches)
@@ -211,7 +211,7 @@ def loop_in_place() -> Workload:
 
 
 def loop_copies_carry() -> Workload:
-    """The cache of the trip before is kept beside the updated one: a full copy at each trip."""
+    """Keeps the cache of the previous trip as well as the updated one: a full copy in each trip."""
 
     def body(index: jax.Array, caches: Any, row: jax.Array) -> Any:
         return caches[0].at[index].set(row + caches[1][index]), caches[0]
@@ -220,7 +220,7 @@ def loop_copies_carry() -> Workload:
 
 
 def loop_hands_on() -> Workload:
-    """Each cache moves on to the other's place in the carry: of two copies one looks in place."""
+    """Swaps the two caches in the carry: XLA copies both, and one of the copies looks in place."""
 
     def body(index: jax.Array, caches: Any, row: jax.Array) -> Any:
         return caches[1], caches[0] + row

@@ -132,7 +132,7 @@ def test_a_config_may_be_a_checkpoint_or_values(tmp_path: Path) -> None:
 
 
 def test_arguments_for_an_attribute_that_is_not_a_function_are_an_error() -> None:
-    with pytest.raises(WorkloadError, match="is no function"):
+    with pytest.raises(WorkloadError, match="is not a function"):
         load_workload(find_workload(f"{MODULE}:QWEN3_0_6B(layers=2)"))
 
 
