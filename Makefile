@@ -29,7 +29,7 @@ setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dump test bench bench-gpu infer lint docs lock clean
+.PHONY: help setup dump test test-slow test-all bench bench-gpu infer lint docs lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -43,6 +43,11 @@ dump: setup ## compile every workload for the H200 into hlo_dumps/, without a GP
 
 test: setup ## run the tests, golden comparisons included
 	@$(bin)/python -m pytest $(PYTEST_ARGS)
+
+test-slow: setup ## run only the long proofs, which `make test` leaves out
+	@$(bin)/python -m pytest $(PYTEST_ARGS) -m slow
+
+test-all: test test-slow ## run every test
 
 bench: ## compare speed with a bare compile and with XProf
 	@$(setup) bench

@@ -18,6 +18,8 @@ from models.float8_linear.matmul import backward, float8_matmul, forward
 from models.float8_linear.quantise import codes_and_transpose, codes_by_kernel
 from models.float8_linear.recipe import E4M3, E5M2, codes_of, scale_of
 
+pytestmark = pytest.mark.slow
+
 F64: TypeAlias = npt.NDArray[np.float64]
 BF16 = ml_dtypes.bfloat16
 # (rows, in, out): every axis differs, and none is a power of two.

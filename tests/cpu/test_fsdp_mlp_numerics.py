@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+pytestmark = pytest.mark.slow
+
 F64: TypeAlias = npt.NDArray[np.float64]
 Results: TypeAlias = Mapping[str, F64]
 HERE = Path(__file__).parent

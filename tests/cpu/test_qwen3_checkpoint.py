@@ -30,6 +30,8 @@ from models.qwen3.checkpoint.safetensors_files import SINGLE
 from models.qwen3.config import Qwen3Config
 from models.qwen3.steps import abstract_model
 
+pytestmark = pytest.mark.slow
+
 CONFIG = replace(SMALL, num_hidden_layers=2, tie_word_embeddings=False)
 NUMPY = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
 

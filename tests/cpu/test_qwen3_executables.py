@@ -29,6 +29,8 @@ from xlapipe.lowering.load_workload import load_workload
 from xlapipe.registry import find_workload
 from xlapipe.running import executable
 
+pytestmark = pytest.mark.slow
+
 CACHE_LENGTH = 64
 
 

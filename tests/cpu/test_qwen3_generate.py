@@ -22,6 +22,8 @@ from models.qwen3.modules.cache import init_cache
 from models.qwen3.steps import abstract_model, decode_step, prefill_step
 from xlapipe.errors import XlapipeError
 
+pytestmark = pytest.mark.slow
+
 CONFIG = Qwen3Config(
     vocab_size=97,
     hidden_size=32,

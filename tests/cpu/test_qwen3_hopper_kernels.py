@@ -14,6 +14,8 @@ from models.qwen3.kernels import tiling
 from models.qwen3.kernels.tiling import hopper_fits
 from tests.cpu.interpreted_hopper_kernels import CONFIG
 
+pytestmark = pytest.mark.slow
+
 INTERPRETED = Path(__file__).with_name("interpreted_hopper_kernels.py")
 
 

@@ -15,6 +15,8 @@ from models.qwen3.kernels.matvec import matvec_add, norm_matvec, norm_swiglu
 from models.qwen3.modules.norm import rms_norm
 from models.qwen3.steps import abstract_model, decode_step, implementation_for, prefill_step
 
+pytestmark = pytest.mark.slow
+
 CONFIG = Qwen3Config(
     vocab_size=96,
     hidden_size=96,

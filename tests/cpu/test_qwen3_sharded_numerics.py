@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+pytestmark = pytest.mark.slow
+
 F32: TypeAlias = npt.NDArray[np.float32]
 Leaves: TypeAlias = Mapping[str, F32]
 HERE = Path(__file__).parent

@@ -24,6 +24,8 @@ from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import AllocationOf, FastAccumulation, GivenUp, ParameterBytes, check_all
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 FLOAT8 = Float8Sizes(rows=32, in_features=48, out_features=80)
 SPECTRAL = SpectralSizes(meshes=3, vertices=40, eigenvectors=8, channels=24)

@@ -21,6 +21,8 @@ from tests.packaging.environment import (
 )
 from tests.packaging.readme import Example, example
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NAME = f"xlapipe-{PROJECT['version']}"

@@ -16,6 +16,8 @@ from xlapipe.read import DumpTexts, SourceText, read_proto, read_text
 from xlapipe.read.file_contents import read_source
 from xlapipe.read.hlo_proto import HloProto
 
+pytestmark = pytest.mark.slow
+
 NEW = DATA / "jaxlib-0.12.0.1" / "step"
 OLD = DATA / "jaxlib-0.9.2" / "step"
 

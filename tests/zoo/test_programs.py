@@ -45,7 +45,7 @@ HOST_BYTES = {
 }
 _SHARDED = [name for name, it in REFERENCES.items() if it.target.startswith("sharded:")]
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
