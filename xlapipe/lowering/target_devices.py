@@ -141,8 +141,12 @@ def target_in_place_of_cpu(client: TargetClient) -> Iterator[None]:
     The CPU stays available by name. Threads take turns.
     """
     # Replaces attributes of jax's modules: two threads at once would each restore the other's.
-    with _ONE_AT_A_TIME, _replacements(client):
-        yield
+    with _ONE_AT_A_TIME:
+        # What the step computes while it is traced, `ensure_compile_time_eval` for instance, is
+        # computed here.
+        here = jax.local_devices(backend="cpu")[0]
+        with jax.default_device(here), _replacements(client):
+            yield
 
 
 @contextmanager

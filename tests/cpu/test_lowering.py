@@ -1,0 +1,61 @@
+"""Lowering alone, without a compile: what a step is told about the device, and what it may do."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from xlapipe import Workload, XlapipeError
+from xlapipe.lowering.lower import lower
+from xlapipe.targets.catalogue import target_named
+
+CONFIG = target_named("h200").config_text
+X = jax.ShapeDtypeStruct((8,), jnp.float32)
+
+
+def lowered(fn: Any, *args: Any, **fields: Any) -> Any:
+    return lower(Workload(name="step", fn=fn, args=args or (X,), **fields), CONFIG)
+
+
+def test_a_step_sees_the_target_and_afterwards_the_cpu_again() -> None:
+    seen = {}
+
+    def step(x: jax.Array) -> jax.Array:
+        device = jax.local_devices()[0]
+        seen["inside"] = (jax.default_backend(), device.device_kind, device.compute_capability)
+        return x + 1
+
+    before = jax.default_backend(), jax.local_devices()
+    lowered(step)
+    assert seen["inside"] == ("gpu", "NVIDIA H200 141GB HBM3e", "9.0")
+    assert (jax.default_backend(), jax.local_devices()) == before
+
+
+def test_what_a_step_computes_while_it_is_traced_is_computed_here() -> None:
+    def step(x: jax.Array) -> jax.Array:
+        with jax.ensure_compile_time_eval():
+            total = int((jnp.arange(5) == 1).sum() + jnp.ones(3).sum())
+        return x * total
+
+    (leaf,) = lowered(step).arguments
+    assert (leaf.path, leaf.size_bytes) == ("x", 32)
+
+
+def test_statistics_of_the_device_are_refused() -> None:
+    def step(x: jax.Array) -> jax.Array:
+        return x * jax.devices()[0].memory_stats()["bytes_in_use"]
+
+    with pytest.raises(XlapipeError, match=r"device\.memory_stats of the target"):
+        lowered(step)
+
+
+def test_a_python_scalar_is_an_argument_with_a_weak_type() -> None:
+    x, scale = lowered(lambda x, scale: x * scale, X, 0.5).arguments
+    assert (x.dtype, scale.dtype, scale.shape) == ("float32", "float32", ())
+
+
+def test_packed_bytes_of_elements_below_a_byte() -> None:
+    nibbles = jax.ShapeDtypeStruct((2048,), jnp.int4)
+    (leaf,) = lowered(lambda x: x, nibbles).arguments
+    assert leaf.size_bytes == 1024
