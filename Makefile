@@ -11,8 +11,8 @@ PYTHON ?=
 JAX ?=
 VENV ?= .venv
 # XLA compiles in several threads and takes about 1 GB, so more workers gain nothing.
-# loadfile keeps the tests that share a compile on one worker.
-PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
+# Tests that share compiles stay on one worker: see pytest_collection_modifyitems in tests/conftest.py.
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadgroup
 WORKLOADS ?= --all
 BENCH_ARGS ?= -p no:xdist
 ARGS ?=

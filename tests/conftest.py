@@ -29,6 +29,19 @@ NEVER_TUNED = frozenset({"qwen3-train"})
 Compile = Callable[[str, str], WrittenDump]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups the tests that share compiles, for `--dist loadgroup`, and starts the longest first.
+
+    A group is a file, or, in a file whose tests have the parameter `workload`, a workload.
+    """
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        workload = callspec.params.get("workload", "") if callspec is not None else ""
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{workload}".rstrip("-")))
+    items.sort(key=lambda item: item.path.stem != "test_workloads")
+
+
 @pytest.fixture(scope="session")
 def goldens() -> Path:
     """The folder that `make dump` writes."""

@@ -42,7 +42,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["dump", "qwen3-stp"], ["unknown workload 'qwen3-stp'", "did you mean", "qwen3-step"]),
         (["dump", "qwen3-step", "--target", "h20"], ["unknown target 'h20'", "h200"]),
-        (["dump", "qwen3-step", "--target", "v100"], ["v100", "expected a supported GPU", "sm_70"]),
+        (["dump", "qwen3-step", "--target", "v100"], ["v100", "is not supported", "sm_70"]),
         (["dump", "qwen3-step", "--target-config", "nowhere.txtpb"], ["nowhere.txtpb"]),
         (["dump", "qwen3-step", "--timeout", "-1"], ["--timeout", "above 0"]),
         (["dump"], ["no workload given", "xlapipe list"]),

@@ -97,7 +97,6 @@ def test_one_device_has_no_collectives(tmp_path: Path, capsys: pytest.CaptureFix
     [
         ({"layers": 0}, "layers=0: expected an integer of 1 or more"),
         ({"devices": 0}, "devices=0: expected an integer of 1 or more"),
-        ({"batch": 0.5}, "batch=0.5: expected an integer of 1 or more"),
         ({"hidden": True}, "hidden=True: expected an integer of 1 or more"),
         (
             {"devices": 6},
@@ -110,3 +109,9 @@ def test_one_device_has_no_collectives(tmp_path: Path, capsys: pytest.CaptureFix
 def test_invalid_sizes_are_errors(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(XlapipeError, match=message):
         fsdp_mlp(**arguments)
+
+
+def test_a_size_of_another_type_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    # In the compiling child, as for users: in tests, a type check refuses the value before.
+    assert main(["check", "fsdp-mlp(batch=0.5)"]) == 2
+    assert "batch=0.5: expected an integer of 1 or more" in capsys.readouterr().err
