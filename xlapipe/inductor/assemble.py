@@ -29,7 +29,7 @@ from xlapipe.inductor.inductor_plan import (
 from xlapipe.inductor.ir_facts import ir_facts
 from xlapipe.inductor.ir_graph import IrGraph
 from xlapipe.inductor.layouts import Layout
-from xlapipe.inductor.wrapper_replay import Replayed
+from xlapipe.inductor.wrapper_known import Replayed
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, InputOutputAlias
 from xlapipe.plan.hlo import SourceLine
 

@@ -23,8 +23,8 @@ from xlapipe.inductor.ir_graph import IrGraph, read_names
 from xlapipe.inductor.ir_nodes import IrBuffer, IrNode
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.operators import hides_bytes
+from xlapipe.inductor.wrapper_known import Replayed, ReplayedArgument
 from xlapipe.inductor.wrapper_launches import operator_kind
-from xlapipe.inductor.wrapper_replay import Replayed, ReplayedArgument
 
 _NOT_REUSED = ("NoneLayout", "MultiOutputLayout", "MutationLayout", "CommBufferLayout")
 

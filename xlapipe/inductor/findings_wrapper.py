@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from xlapipe.inductor.allocations import Storage
 from xlapipe.inductor.findings_ir import SECTOR_BYTES
 from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding
+from xlapipe.inductor.wrapper_known import Replayed
 from xlapipe.inductor.wrapper_launches import Launch, Operand
-from xlapipe.inductor.wrapper_replay import Replayed
 from xlapipe.plan.hlo import SourceLine
 
 

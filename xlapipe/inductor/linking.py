@@ -14,7 +14,7 @@ from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.wrapper_code import WrapperCode, literal_sizes
 from xlapipe.inductor.wrapper_dtypes import gather
-from xlapipe.inductor.wrapper_replay import GivenArgument, Replayed
+from xlapipe.inductor.wrapper_known import GivenArgument, Replayed
 
 _TANGENT = re.compile(r"tangents_\d+")
 

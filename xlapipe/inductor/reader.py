@@ -17,7 +17,8 @@ from xlapipe.inductor.linking import Link, link
 from xlapipe.inductor.measured import measured_for
 from xlapipe.inductor.verify import verify
 from xlapipe.inductor.wrapper_code import WrapperCode, read_wrapper
-from xlapipe.inductor.wrapper_replay import Known, Replayed, replay_wrapper
+from xlapipe.inductor.wrapper_known import Known, Replayed
+from xlapipe.inductor.wrapper_replay import replay_wrapper
 
 _BY_NAME = (
     "no forward graph was found: arguments that are not named as parameters, inputs or tangents "

@@ -31,6 +31,13 @@ def tensors_in(value: Value) -> Iterator[Tensor]:
             yield from tensors_in(item)
 
 
+def items_of(value: Value) -> list[Value]:
+    """The items of a tuple or a list; none of another value."""
+    if isinstance(value, Box):
+        return value.items
+    return list(value) if isinstance(value, tuple) else []
+
+
 class Frame:
     """The names of one function while it is followed."""
 

@@ -1,0 +1,66 @@
+"""What a replay of wrapper code starts from, and what it finds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xlapipe.inductor.allocations import Replay, Tensor
+from xlapipe.inductor.inductor_plan import UnknownAllocation
+from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.wrapper_launches import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class GivenArgument:
+    """What the forward graph says about an argument of the backward graph.
+
+    Attributes:
+      group: arguments of one group share a storage; None for an argument that the caller keeps.
+      size_bytes: of that storage.
+    """
+
+    group: int | None
+    size_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Known:
+    """What other files say about the graph.
+
+    Attributes:
+      layouts: of buffers and arguments, from IR or FX graphs.
+      given: by argument name; empty if no forward graph was found.
+      gives_by_name: whether arguments that are not named as parameters, inputs or tangents are
+        given away, as assumed for a backward graph alone.
+    """
+
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    given: Mapping[str, GivenArgument] = field(default_factory=dict)
+    gives_by_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedArgument:
+    """An argument of the call; `tensor` is None for a number."""
+
+    name: str
+    layout: Layout | None
+    tensor: Tensor | None
+    given: bool
+
+
+@dataclass
+class Replayed:
+    """What a replay found besides the state of memory.
+
+    Attributes:
+      returned: each entry of the returned tuple, with its name.
+      resized: buffer, new size, line.
+    """
+
+    replay: Replay
+    arguments: list[ReplayedArgument] = field(default_factory=list)
+    returned: list[tuple[str, Tensor | None]] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    unknown: list[UnknownAllocation] = field(default_factory=list)
+    resized: list[tuple[str, int | None, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
