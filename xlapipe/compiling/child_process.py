@@ -12,11 +12,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
+from xlapipe.compiling.fork_server import ForkedChild, ForkServers
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
 from xlapipe.dumps.dump import EXECUTABLE
@@ -35,6 +37,7 @@ from xlapipe.targets.target import Target
 # XLA distinguishes text from binary by the ending.
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
 _START_CHILD = Path(__file__).with_name("_start_child.py")
+_SERVERS = ForkServers()
 
 
 @dataclass(frozen=True)
@@ -142,16 +145,7 @@ def _wait_for_child(
       CompileError: it took too long.
     """
     with log_path.open("wb") as log:
-        child = subprocess.Popen(
-            # -P: a folder `models` or `jax.py` of the user's must not shadow an installed one.
-            [str(job.python or sys.executable), "-P", str(_START_CHILD), str(request_path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env=_environment(job, scratch),
-            start_new_session=True,
-        )
+        child = _start(job, folder, _environment(job, scratch), request_path, log)
         try:
             return child.wait(job.timeout_seconds)
         except subprocess.TimeoutExpired:
@@ -161,6 +155,29 @@ def _wait_for_child(
             ) from None
         finally:
             _kill_group(child)
+
+
+def _start(
+    job: Job, folder: Path, environment: Mapping[str, str], request_path: Path, log: IO[bytes]
+) -> "subprocess.Popen[bytes] | ForkedChild":
+    """Starts the child: forked if this process compiles repeatedly, else as a new interpreter."""
+    if job.python is None and job.target is not None:
+        server = _SERVERS.for_environment(environment)
+        if server is not None:
+            try:
+                return server.start(request_path, log=log, folder=folder, environment=environment)
+            except OSError:
+                _SERVERS.discard()
+    return subprocess.Popen(
+        # -P: a folder `models` or `jax.py` of the user's must not shadow an installed one.
+        [str(job.python or sys.executable), "-P", str(_START_CHILD), str(request_path)],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        cwd=folder,
+        env=environment,
+        start_new_session=True,
+    )
 
 
 def _environment(job: Job, scratch: Path) -> dict[str, str]:
@@ -188,7 +205,7 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
     return kept
 
 
-def _kill_group(child: "subprocess.Popen[bytes]") -> None:
+def _kill_group(child: "subprocess.Popen[bytes] | ForkedChild") -> None:
     """Kills the child and the processes it started (ptxas)."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
