@@ -80,6 +80,11 @@ class Batch:
         """Names of the primitives that jax lowered for a program."""
         return frozenset(self._measured(name)["primitives"])
 
+    @property
+    def rules(self) -> frozenset[str]:
+        """Names of the primitives that jax has a lowering rule for on CUDA."""
+        return frozenset(json.loads((self.folder / "rules.json").read_text(encoding="utf-8")))
+
     def cpu_seconds(self, name: str) -> float:
         """CPU time of lowering and compiling a program."""
         return float(self._measured(name)["cpu_seconds"])
@@ -121,7 +126,7 @@ def compile_batch(
             check=False,
         )
     text = log.read_text(errors="replace")
-    assert ended.returncode == 0, text[-4000:]
+    assert ended.returncode == 0, f"exit code {ended.returncode}: {text[-4000:]}"
     return Batch(folder, jobs, text)
 
 

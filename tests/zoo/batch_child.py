@@ -29,6 +29,15 @@ def record_primitives() -> set[str]:
     return names
 
 
+def rules_for_cuda() -> list[str]:
+    """Names of the primitives that jax has a lowering rule for on CUDA.
+
+    Call it at the end: modules such as `jax.experimental.sparse` add rules when they are imported.
+    """
+    rules = [*mlir._lowerings, *mlir._platform_specific_lowerings["cuda"]]
+    return sorted({primitive.name for primitive in rules})
+
+
 def compile_all(folder: Path) -> None:
     names = record_primitives()
     for request in sorted(folder.glob("*/request.json")):
@@ -38,6 +47,7 @@ def compile_all(folder: Path) -> None:
         seconds = time.process_time() - started
         measured = {"primitives": sorted(names), "cpu_seconds": seconds}
         (request.parent / "measured.json").write_text(json.dumps(measured))
+    (folder / "rules.json").write_text(json.dumps(rules_for_cuda()))
 
 
 if __name__ == "__main__":

@@ -37,6 +37,21 @@ def _prints(x: Any) -> Any:
     return x + 1
 
 
+def _asks_cudnn_itself(x: Any) -> Any:
+    from jax._src.lib import cuda_versions
+
+    return x * cuda_versions.cudnn_get_version()  # type: ignore[union-attr]
+
+
+def _own_mesh_in_shard_map(x: Any) -> Any:
+    mapped = jax.shard_map(lambda x: x, mesh=_OTHER_MESH, in_specs=P("a"), out_specs=P("a"))
+    return mapped(x)
+
+
+def _attends_with_cudnn(q: Any) -> Any:
+    return jax.nn.dot_product_attention(q, q, q, implementation="cudnn")
+
+
 pmapped = Workload(name="pmapped", fn=jax.pmap(lambda x: x), args=(_X,))
 lost_donation = Workload(name="lost_donation", fn=_update_undonated, args=(_X, _X))
 static_string = Workload(name="static_string", fn=lambda x, mode: x, args=(_X, "hello"))
@@ -54,6 +69,17 @@ specs_and_shardings = Workload(
 )
 asks_for_memory = Workload(name="asks_for_memory", fn=_bytes_in_use, args=(_X,))
 prints = Workload(name="prints", fn=_prints, args=(_X,))
+asks_cudnn_itself = Workload(name="asks_cudnn_itself", fn=_asks_cudnn_itself, args=(_X,))
+attends_with_cudnn = Workload(
+    name="attends_with_cudnn",
+    fn=_attends_with_cudnn,
+    args=(jax.ShapeDtypeStruct((2, 64, 4, 64), jnp.bfloat16),),
+)
+
+
+own_mesh_in_shard_map = Workload(
+    name="own_mesh_in_shard_map", fn=_own_mesh_in_shard_map, args=(_X,), mesh={"a": 2, "b": 2}
+)
 
 
 def reordered_devices() -> Workload:

@@ -18,6 +18,11 @@ REFUSED = {
     "two_meshes": ["[0][0]", "[0][1]", "{'a': 2, 'b': 2}", "{'x': 4}", "over one mesh"],
     "specs_and_shardings": ["x", "in_specs", "fix: "],
     "asks_for_memory": ["memory_stats", "refused.py:31"],
+    "asks_cudnn_itself": ["cuDNN not found", "refused.py:43", "pip install 'xlapipe[cudnn]'"],
+    "own_mesh_in_shard_map": [
+        *("shard_map", "{'a': 2, 'b': 2}", "Explicit", "refused.py:48"),
+        *("mesh=that mesh", "leave mesh= out"),
+    ],
     "reordered_devices": ["[0][0]", "[1, 0, 2, 3]", "jax.make_mesh"],
 }
 
@@ -52,12 +57,24 @@ def test_refusal_names_workload_place_and_fix(name: str, errors: Mapping[str, st
     assert "Traceback" not in errors[name]
 
 
-def test_build_refuses_callbacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("prints", "the step calls back into Python on the host (refused.py:36)"),
+        ("attends_with_cudnn", "the step calls cuDNN attention (refused.py:52)"),
+    ],
+)
+def test_build_refuses_what_another_process_could_not_run(
+    name: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(Path(__file__).parent)
-    assert main(["build", "refused:prints", "--target", "h200", "--out", str(tmp_path / "o")]) == 2
+    command = ["build", f"refused:{name}", "--target", "h200", "--out", str(tmp_path / "o")]
+    assert main(command) == 2
     message = capsys.readouterr().err
-    assert "prints: the step calls back into Python on the host (refused.py:36)" in message
+    assert f"{name}: {reason}" in message
     assert "fix: " in message
     assert not (tmp_path / "o").exists()

@@ -223,12 +223,13 @@ def _executable(program: LoweredProgram, devices: list[Any], options: dict[str, 
 
 
 def _outputs(program: LoweredProgram, executable: Any) -> tuple[OutputLeaf, ...]:
-    """The outputs, with the shardings that XLA chose."""
-    if program.device_count == 1 or program.mesh is None:
-        return program.outputs
-    from xlapipe.lowering.specs import as_compiled
+    """The outputs, with the memories and shardings that XLA chose."""
+    from xlapipe.lowering.specs import as_compiled, in_memory
 
-    return as_compiled(program.outputs, program.mesh, executable)
+    outputs = in_memory(program.outputs, executable)
+    if program.device_count == 1 or program.mesh is None:
+        return outputs
+    return as_compiled(outputs, program.mesh, executable)
 
 
 def _devices(

@@ -38,6 +38,7 @@ from xlapipe.targets.target import Target
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
 _START_CHILD = Path(__file__).with_name("_start_child.py")
 _SERVERS = ForkServers()
+_INSTALL_CUDNN = "; fix: install the wheel nvidia-cudnn-cu13: pip install 'xlapipe[cudnn]'"
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,8 @@ def _error(
             "was the config written for a newer jaxlib?"
         )
     if error.stage == "lower":
-        return WorkloadError(f"{reference.name}: lowering failed: {text}{at}")
+        fix = _INSTALL_CUDNN if "cuDNN not found" in text else ""
+        return WorkloadError(f"{reference.name}: lowering failed: {text}{at}{fix}")
     return CompileError(
         # XLA repeats the input that it rejected, which may be a whole kernel.
         f"{reference.name}: XLA did not compile it: {text:.600}; the child's log is {log_path}"

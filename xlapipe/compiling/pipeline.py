@@ -111,6 +111,7 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
         raise XlapipeError(f"{path}: holds other files; fix: name a new folder with --out")
     compiled = compile_dump(replace(job, serialize=True), folder)
     _refuse_callbacks(compiled.dump)
+    _refuse_unfinished_calls(compiled.dump)
     changed = write_dump(path, compiled.dump.manifest, compiled.files)
     return _written(compiled, path, changed, started)
 
@@ -124,6 +125,18 @@ def _refuse_callbacks(dump: Dump) -> None:
             f"{dump.manifest.workload}: the step calls back into Python on the host ({sources}), "
             "and an executable built here cannot; fix: remove the callbacks (jax.debug.print, "
             "io_callback, pure_callback) from the step that is built"
+        )
+
+
+def _refuse_unfinished_calls(dump: Dump) -> None:
+    """Refuses an executable without the cuDNN graphs that it would run, which XLA cannot load."""
+    calls = dump.plan.unfinished_calls
+    if calls:
+        sources = ", ".join(str(call.source or call.name) for call in calls)
+        raise XlapipeError(
+            f"{dump.manifest.workload}: the step calls cuDNN attention ({sources}), which XLA "
+            "compiles only where the GPU is attached; fix: build it on the GPU with --target "
+            "attached, or use another implementation than 'cudnn' in the step that is built"
         )
 
 

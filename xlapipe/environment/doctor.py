@@ -256,7 +256,7 @@ def _cudnn(machine: Machine) -> Check:
         name="cuDNN",
         ok=True if library else None,
         found=str(library) if library else _NOT_INSTALLED,
-        expected="the wheel nvidia-cudnn-cu13, for attention with implementation='cudnn'",
+        expected="the wheel nvidia-cudnn-cu13, only if a step itself loads cuDNN",
         remedy=None if library else _install(machine, _CUDNN_WHEEL),
         missing=library is None,
     )

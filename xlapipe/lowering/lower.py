@@ -28,7 +28,7 @@ from xlapipe.lowering.inner_donation import refuse_lost_donation
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.meshes import axes_of, context_mesh, is_spec
-from xlapipe.lowering.specs import spec_of
+from xlapipe.lowering.specs import memory_kind_of, spec_of
 from xlapipe.lowering.static_leaves import holds_static_leaves, with_static_leaves
 from xlapipe.lowering.strip_kernel_locations import strip_locations
 from xlapipe.lowering.target_devices import TargetClient, target_in_place_of_cpu
@@ -47,6 +47,7 @@ from xlapipe.workload import Workload
 _NOT_AN_ARRAY = re.compile(
     r"value is of type (?P<type>.+?) and was passed .* at path (?P<path>\S+)\."
 )
+_OTHER_MESH = re.compile(r"context mesh .* should match the mesh passed to shard_map (?P<mesh>.+)")
 # Fields of a Workload that say how to jit, which a function that is jitted already has itself.
 _JIT_FIELDS = (
     "donate_argnums",
@@ -94,6 +95,7 @@ def lower(
         jax.sharding.use_abstract_mesh(mesh),
         _without_donation_warnings(),
         _without_obscure_type_errors(workload),
+        _without_obscure_mesh_errors(workload),
         record_lowering(platform.name) as recorded,
     ):
         step.lower(arguments.args, arguments.kwargs)
@@ -173,6 +175,23 @@ def _lowered_program(
 
 
 @contextmanager
+def _without_obscure_mesh_errors(workload: Workload) -> Iterator[None]:
+    """Names the two meshes that differ, one of which the user has not written."""
+    try:
+        yield
+    except ValueError as error:
+        match = _OTHER_MESH.search(str(error))
+        if match is None:
+            raise
+        raise WorkloadError(
+            f"workload {workload.name}: the step passes {match['mesh']} to shard_map, and the "
+            f"workload's mesh is {dict(workload.mesh_axes or {})}, a mesh of other axes or axis "
+            "types; fix: give the workload the same object (mesh=that mesh), or leave mesh= out "
+            "of shard_map, which then uses the workload's"
+        ).with_traceback(error.__traceback__) from None
+
+
+@contextmanager
 def _without_obscure_type_errors(workload: Workload) -> Iterator[None]:
     """Names the leaf that a jitted function refuses, which jax calls an abstract array."""
     try:
@@ -217,6 +236,7 @@ def _arguments(
             donated=info.donated,
             parameter_number=number_of.get(position),
             spec=spec_of(sharding) if several else None,
+            memory_kind=memory_kind_of(sharding),
         )
         for position, (name, info, sharding) in enumerate(
             zip(names, leaves, shardings, strict=True)

@@ -16,14 +16,34 @@ def spec_of(sharding: Any) -> Spec | None:
     return tuple(sharding.spec) if isinstance(sharding, NamedSharding) else None
 
 
+def memory_kind_of(sharding: Any) -> str | None:
+    """jax's name of the memory that a sharding names; None for the device's own."""
+    return other_memory(getattr(sharding, "memory_kind", None))
+
+
+def other_memory(kind: str | None) -> str | None:
+    """The name of a memory other than the device's own, which is `device` on a GPU."""
+    return None if kind == "device" else kind
+
+
 def mesh_over(axes: Mapping[str, int], devices: Sequence[Any]) -> Mesh:
     """The mesh over devices in their order, row by row, as programs are compiled for it."""
     return Mesh(np.array(devices, dtype=object).reshape(tuple(axes.values())), tuple(axes))
 
 
-def named(mesh: Mesh, spec: Spec) -> NamedSharding:
+def named(mesh: Mesh, spec: Spec, memory_kind: str | None = None) -> NamedSharding:
     """The sharding of a leaf over a mesh."""
-    return NamedSharding(mesh, PartitionSpec(*spec))
+    return NamedSharding(mesh, PartitionSpec(*spec), memory_kind=memory_kind)
+
+
+def in_memory(outputs: Sequence[OutputLeaf], executable: Any) -> tuple[OutputLeaf, ...]:
+    """The outputs with the memory that XLA put them in.
+
+    Args:
+      executable: as jax's compiler returns it.
+    """
+    (kinds,) = executable.get_output_memory_kinds()
+    return tuple(replace(leaf, memory_kind=other_memory(kinds[leaf.index])) for leaf in outputs)
 
 
 def as_compiled(

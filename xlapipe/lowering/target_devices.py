@@ -12,7 +12,9 @@ from typing import Any, NoReturn
 
 import jax
 from jax._src import xla_bridge
+from jax._src.cudnn import fused_attention_stablehlo
 from jax._src.interpreters import mlir
+from jax._src.lax import linalg
 
 from xlapipe.errors import WorkloadError
 from xlapipe.platforms.platform import DeviceFigures
@@ -38,6 +40,7 @@ class TargetClient:
     runtime_type = "xlapipe: a device that is not attached"
 
     def __init__(self, figures: DeviceFigures, host_count: int, devices_per_host: int) -> None:
+        self.figures = figures
         self.platform = figures.platform
         self.platform_version = figures.platform_version
         self._devices = tuple(
@@ -124,6 +127,19 @@ class TargetDevice:
         return f"TargetDevice(id={self.id}, {self.device_kind})"
 
 
+@dataclass(frozen=True)
+class _LibraryVersions:
+    """Stands for jax's module that asks CUDA's libraries for their versions."""
+
+    figures: DeviceFigures
+
+    def cudnn_get_version(self) -> int | None:
+        return self.figures.cudnn_version
+
+    def cusolver_get_version(self) -> int | None:
+        return self.figures.cusolver_version
+
+
 def _refuse_if_real(real: Any, kind: str, name: str) -> NoReturn:
     """Refuses what only a real device can do; other names are missing, as on a real device."""
     if name.startswith("__") or not hasattr(type(real), name):
@@ -156,10 +172,14 @@ def _replacements(client: TargetClient) -> Iterator[None]:
     def get_backend(platform: Any = None) -> Any:
         return client if platform in (None, client.platform, "cuda") else real(platform)
 
+    libraries = _LibraryVersions(client.figures)
     with (
         _replaced(xla_bridge, "get_backend", get_backend),
         # Lowering of a host callback asks for the backend; only TPUs use the answer.
         _replaced(mlir.ModuleContext, "get_backend", lambda self, optional=False: client),
+        # Otherwise jax loads the libraries here, which need not be installed.
+        _replaced(fused_attention_stablehlo, "cuda_versions", libraries),
+        _replaced(linalg, "cuda_versions", libraries),
         _without_cached_answers(),
     ):
         yield

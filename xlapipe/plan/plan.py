@@ -97,6 +97,20 @@ class Plan:
         )
 
     @cached_property
+    def unfinished_calls(self) -> tuple[Instruction, ...]:
+        """Custom calls whose workspace is not in the plan, since XLA compiled them without a GPU.
+
+        Such a call ends in a workspace of no bytes.
+        """
+        prefixes = platform_named(self.platform).calls_finished_on_device
+        return tuple(
+            instruction
+            for instruction in self.instructions.values()
+            if (instruction.custom_call_target or "").startswith(prefixes)
+            and instruction.shape.endswith("u8[0]{0})")
+        )
+
+    @cached_property
     def aliases(self) -> tuple[InputOutputAlias, ...]:
         """Aliases of the header; without a header, the parameters in maybe-live-out allocations."""
         if self.header_aliases is not None:

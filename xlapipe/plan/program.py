@@ -23,10 +23,11 @@ class _LeafJson:
     __slots__ = ()
 
     def to_json(self: Any) -> dict[str, Any]:
-        """All fields; `spec` is left out if it is None."""
+        """All fields; `spec` and `memory_kind` are left out if they are None."""
         data = asdict(self)
-        if self.spec is None:
-            del data["spec"]
+        for name in ("spec", "memory_kind"):
+            if data[name] is None:
+                del data[name]
         return data
 
     @classmethod
@@ -61,6 +62,8 @@ class ArgumentLeaf(_LeafJson):
       donated: whether the author donated it; the plan shows whether XLA used the donation.
       parameter_number: in the compiled module; None if the program does not use the leaf.
       spec: how it is sharded over the mesh; None for a program on one device.
+      memory_kind: jax's name of the memory that it is in, e.g. `pinned_host`; None for the
+        device's own.
     """
 
     path: str
@@ -70,6 +73,7 @@ class ArgumentLeaf(_LeafJson):
     donated: bool
     parameter_number: int | None
     spec: Spec | None = None
+    memory_kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class OutputLeaf(_LeafJson):
       size_bytes: on one device.
       index: position in XLA's flat output tuple.
       spec: as in `ArgumentLeaf`; if the author gave none, the one that XLA chose.
+      memory_kind: as in `ArgumentLeaf`.
     """
 
     path: str
@@ -88,6 +93,7 @@ class OutputLeaf(_LeafJson):
     size_bytes: int
     index: int
     spec: Spec | None = None
+    memory_kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

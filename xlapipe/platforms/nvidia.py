@@ -17,6 +17,10 @@ from xlapipe.platforms.textproto import parse
 # The custom calls by which jax hands a Pallas kernel to Triton and to Mosaic GPU.
 TRITON_CALL, MOSAIC_CALL = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
 
+_DNN_PARTS = ("major", "minor", "patch")
+# The oldest that a jax for CUDA 13 runs with. No target config names cuSOLVER's version.
+_OLDEST_CUDNN, _OLDEST_CUSOLVER = 91200, 12000
+
 
 def _topology_arguments(
     config_text: str, *, hosts: int, devices_per_host: int
@@ -36,7 +40,19 @@ def _device_figures(config_text: str) -> DeviceFigures:
         platform="gpu",
         platform_version=f"PJRT C API\ncuda {config.get('runtime_version', {}).get('major', '')}",
         compute_capability=".".join(str(capability.get(part, 0)) for part in ("major", "minor")),
+        cudnn_version=_cudnn_version(device.get("dnn_version"), config.get("dnn_version_info")),
+        cusolver_version=_OLDEST_CUSOLVER,
     )
+
+
+def _cudnn_version(text: Any, parts: Any) -> int:
+    """cuDNN's own number of the version that the config names.
+
+    The catalogue's configs are partly from before CUDA 13, with a cuDNN that jax would refuse.
+    """
+    numbers = str(text).split(".") if text else [(parts or {}).get(name, 0) for name in _DNN_PARTS]
+    major, minor, patch = map(int, numbers)
+    return max(10_000 * major + 100 * minor + patch, _OLDEST_CUDNN)
 
 
 NVIDIA = Platform(
@@ -95,6 +111,8 @@ NVIDIA = Platform(
     memory_spaces={5: "host"},
     default_memory_space="hbm",
     callback_calls=("xla_ffi_python_gpu_callback", "xla_ffi_partitioned_python_gpu_callback"),
+    # XLA adds the workspace, and compiles the call's cuDNN graph, only where the GPU is attached.
+    calls_finished_on_device=("__cudnn$fmha",),
     load_autotune_flag="xla_gpu_load_autotune_results_from",
     dump_autotune_flag="xla_gpu_dump_autotune_results_to",
     complete_autotune_option="xla_gpu_require_complete_aot_autotune_results",

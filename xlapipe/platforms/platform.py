@@ -26,6 +26,8 @@ class DeviceFigures:
       platform: as `jax.default_backend()` gives it (`gpu`, `tpu`), not the platform's name.
       platform_version: as a client of the platform gives it.
       compute_capability: of a GPU, e.g. `9.0`.
+      cudnn_version, cusolver_version: as the libraries give them, e.g. 91900 for 9.19.0; None on
+        a platform without them.
     """
 
     device_kind: str
@@ -33,6 +35,8 @@ class DeviceFigures:
     platform: str
     platform_version: str
     compute_capability: str | None = None
+    cudnn_version: int | None = None
+    cusolver_version: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,8 @@ class Platform:
       memory_spaces: names of XLA's memory spaces by color; see `xlapipe.plan.memory_spaces`.
       default_memory_space: the name of all other colors.
       callback_calls: prefixes of the custom call targets that call back into the host's Python.
+      calls_finished_on_device: prefixes of the custom call targets whose workspace and code XLA
+        gets from a library on the device, and leaves out where no device is attached.
       load_autotune_flag, dump_autotune_flag: XLA flags that read and write autotune results;
         None if the platform has no autotuning.
       complete_autotune_option: XLA option that makes a compile fail if a result is missing.
@@ -75,6 +81,7 @@ class Platform:
     memory_spaces: Mapping[int, str]
     default_memory_space: str
     callback_calls: tuple[str, ...] = ()
+    calls_finished_on_device: tuple[str, ...] = ()
     load_autotune_flag: str | None = None
     dump_autotune_flag: str | None = None
     complete_autotune_option: str | None = None

@@ -1,4 +1,7 @@
-"""Host memory, copies between host and device, and host callbacks, as data and as lines."""
+"""Host memory, copies between host and device, and host callbacks, as data and as lines.
+
+Also the calls of which a plan that was compiled without a GPU lacks the workspace.
+"""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -37,6 +40,7 @@ def host_lines(plan: Plan) -> Iterator[str]:
     if len(transfers) > _MAX_TRANSFERS:
         yield f"  … and {len(transfers) - _MAX_TRANSFERS} more (--json has all)"
     yield from callback_lines(plan)
+    yield from unfinished_call_lines(plan)
 
 
 def callback_lines(plan: Plan) -> Iterator[str]:
@@ -49,3 +53,17 @@ def callback_lines(plan: Plan) -> Iterator[str]:
     for call in calls:
         source = call.source or "source line unknown"
         yield f"  {call.name}: {source}"
+
+
+def unfinished_call_lines(plan: Plan) -> Iterator[str]:
+    """The calls whose workspace the plan lacks; none if every call is complete."""
+    calls = plan.unfinished_calls
+    if not calls:
+        return
+    noun = "cuDNN call" if len(calls) == 1 else "cuDNN calls"
+    yield (
+        f"{len(calls)} {noun} without workspace: cuDNN states its size only on a GPU, where temp "
+        "is larger by it"
+    )
+    for call in calls:
+        yield f"  {call.name}: {call.source or 'source line unknown'}"

@@ -72,6 +72,13 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
             }
             for call in plan.host_callbacks
         ],
+        "calls_without_workspace": [
+            {
+                "instruction": call.name,
+                "source": str(call.source) if call.source is not None else None,
+            }
+            for call in plan.unfinished_calls
+        ],
         "thunks": plan.thunk_counts,
         "notes": list(plan.notes),
         "target": None,

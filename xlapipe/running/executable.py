@@ -23,6 +23,7 @@ from xlapipe.lowering.specs import mesh_over, named
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.platforms.nvidia import MOSAIC_CALL
 from xlapipe.running.select_devices import select_devices
+from xlapipe.running.stored_arrays import stored_array
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class LoadedExecutable:
         return tuple(device for device in self.devices if device.process_index == index)
 
     def place(self, leaf: ArgumentLeaf, value: Any) -> Any:
-        """Places a value on the devices, with the sharding that the program expects.
+        """Places a value in the memory and with the sharding that the program expects.
 
         Args:
           value: the whole array, on the host.
@@ -61,8 +62,9 @@ class LoadedExecutable:
           DumpError: the manifest does not hold the leaf's sharding.
         """
         if len(self.devices) == 1:
-            return jax.device_put(value, self.devices[0])
-        return jax.make_array_from_callback(leaf.shape, self._sharding(leaf), value.__getitem__)
+            place = SingleDeviceSharding(self.devices[0], memory_kind=leaf.memory_kind)
+            return jax.device_put(value, place)
+        return jax.make_array_from_callback(value.shape, self._sharding(leaf), value.__getitem__)
 
     def call(self, leaves: Sequence[Any]) -> list[Any]:
         """Runs the program; does not wait for the outputs.
@@ -91,7 +93,9 @@ class LoadedExecutable:
         if len(self.devices) == 1:
             return [shard[0] for shard in shards]
         return [
-            jax.make_array_from_single_device_arrays(leaf.shape, self._sharding(leaf), pieces)
+            jax.make_array_from_single_device_arrays(
+                stored_array(leaf.shape, leaf.dtype)[0], self._sharding(leaf), pieces
+            )
             for leaf, pieces in zip(self.manifest.outputs, shards, strict=True)
         ]
 
@@ -100,7 +104,11 @@ class LoadedExecutable:
         mesh = mesh_over(self.manifest.mesh or {}, self.devices)
         leaves: tuple[ArgumentLeaf | OutputLeaf, ...]
         leaves = (*self.manifest.arguments, *self.manifest.outputs)
-        return {leaf: named(mesh, leaf.spec) for leaf in leaves if leaf.spec is not None}
+        return {
+            leaf: named(mesh, leaf.spec, leaf.memory_kind)
+            for leaf in leaves
+            if leaf.spec is not None
+        }
 
     def _sharding(self, leaf: ArgumentLeaf | OutputLeaf) -> Any:
         try:

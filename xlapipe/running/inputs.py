@@ -10,6 +10,7 @@ import numpy as np
 
 from xlapipe.errors import WorkloadError
 from xlapipe.plan.program import ArgumentLeaf
+from xlapipe.running.stored_arrays import stored_array
 
 _RANDOM = "random:"
 _RANDOM_SCALE = np.float32(0.02)
@@ -56,14 +57,14 @@ def _random_value(leaf: ArgumentLeaf, seed: list[int]) -> np.ndarray[Any, Any]:
     Equal indices would make a scatter's result depend on the order of its threads.
     """
     generator = np.random.default_rng(seed)
-    dtype = jax.numpy.dtype(leaf.dtype)
+    shape, dtype = stored_array(leaf.shape, leaf.dtype)
     if jax.numpy.issubdtype(dtype, np.integer):
-        count = int(np.prod(leaf.shape))
+        count = int(np.prod(shape))
         values = generator.permutation(count) if count > 1 else generator.integers(0, 16, count)
-        return values.reshape(leaf.shape).astype(dtype)
+        return values.reshape(shape).astype(dtype)
     if dtype == np.bool_:
-        return generator.integers(0, 2, leaf.shape).astype(dtype)
-    return (generator.standard_normal(leaf.shape, np.float32) * _RANDOM_SCALE).astype(dtype)
+        return np.asarray(generator.integers(0, 2, shape)).astype(dtype)
+    return np.asarray(generator.standard_normal(shape, np.float32) * _RANDOM_SCALE).astype(dtype)
 
 
 def _values_from_file(path: Path, leaves: Sequence[ArgumentLeaf]) -> list[np.ndarray[Any, Any]]:
@@ -90,12 +91,13 @@ def _checked(value: np.ndarray[Any, Any], leaf: ArgumentLeaf, path: Path) -> np.
     Raises:
       WorkloadError: its shape or dtype is not the leaf's.
     """
-    dtype = jax.numpy.dtype(leaf.dtype)
+    shape, dtype = stored_array(leaf.shape, leaf.dtype)
     if value.dtype.kind == "V" and value.dtype.itemsize == dtype.itemsize:
         value = value.view(dtype)  # .npz holds bfloat16 and float8 as raw bytes
-    if value.shape != leaf.shape or value.dtype != dtype:
+    if value.shape != shape or value.dtype != dtype:
+        words = ", the words of its keys (jax.random.key_data)" if shape != leaf.shape else ""
         raise WorkloadError(
             f"--inputs {path}: {leaf.path} is {value.dtype}{list(value.shape)}, expected "
-            f"{leaf.dtype}{list(leaf.shape)}; fix: convert the array in the file"
+            f"{dtype}{list(shape)}{words}; fix: convert the array in the file"
         )
     return value

@@ -35,6 +35,11 @@ def eigenvalues_of_symmetric() -> Workload:
     return step("eigenvalues_of_symmetric", jnp.linalg.eigh, [f32(64, 64)])
 
 
+def eigenvalues() -> Workload:
+    """jax chooses cuSOLVER by the version of the library."""
+    return step("eigenvalues", jnp.linalg.eig, [f32(64, 64)])
+
+
 def qr() -> Workload:
     return step("qr", jnp.linalg.qr, [f32(64, 32)])
 
