@@ -1,6 +1,5 @@
 """Plans of the sharded MLP on many devices, and its expectations on programs that break them."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,9 +7,9 @@ import pytest
 
 from models.fsdp_mlp.sizes import MLPSizes
 from models.fsdp_mlp.workloads import fsdp_mlp, fsdp_mlp_reference
+from tests.cpu.broken_programs import compile_dumps, each_expectation_fails_on_one
 from xlapipe import Workload
 from xlapipe.cli import main
-from xlapipe.dumps.dump import Dump, open_dump
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import check_all
 
@@ -22,14 +21,6 @@ BROKEN: dict[str, tuple[Callable[[], Workload], tuple[str, ...]]] = {
     "reference": (fsdp_mlp_reference, ("more_collectives", "undefined_copies")),
 }
 TOPOLOGIES = ("8x8", "1x8")
-
-
-def compile_dumps(
-    references: list[str], out: Path, capsys: pytest.CaptureFixture[str], *options: str
-) -> list[Dump]:
-    command = ["dump", *references, "--gemm", "cublas", "--target", "h200", "--out", str(out)]
-    assert main([*command, *options, "--jobs", "2", "--json"]) == 0
-    return [open_dump(Path(row["path"])) for row in json.loads(capsys.readouterr().out)["dumps"]]
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -64,15 +55,7 @@ def test_each_expectation_fails_on_a_program_that_breaks_it(
     monkeypatch.chdir(HERE)
     dumps = compile_dumps([f"broken_fsdp:{case}_{name}" for name in names], tmp_path, capsys)
     assert len(dumps) == len(names)
-    expectations = tuple(e for e in make().expectations if e.under in (None, "cublas"))
-    unbroken = set(expectations)
-    for dump in dumps:
-        findings = check_all(expectations, dump.program)
-        broken = {e for e, f in zip(expectations, findings, strict=True) if not f.holds}
-        assert broken, f"{dump.manifest.workload} breaks no expectation"
-        assert broken != set(expectations), f"{dump.manifest.workload} breaks every expectation"
-        unbroken -= broken
-    assert unbroken == set()
+    each_expectation_fails_on_one(make, dumps)
 
 
 def test_two_rows_give_five_gemms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -22,9 +21,11 @@ from models.qwen3.generation.compiled_steps import prebuilt_step
 from models.qwen3.generation.prebuilt_index import PrebuiltExecutables
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.kernels import tiling
-from xlapipe.dumps.dump import open_dump
+from xlapipe.compiling.pipeline import WrittenDump
+from xlapipe.dumps.dump import Dump, open_dump
+from xlapipe.dumps.normal_plan import read_normal_form
 from xlapipe.errors import XlapipeError
-from xlapipe.expect import TempAtMost, check_all
+from xlapipe.expect import Expectation, TempAtMost, check_all, expectation_to_json
 from xlapipe.lowering.load_workload import load_workload
 from xlapipe.registry import find_workload
 from xlapipe.running import executable
@@ -53,6 +54,19 @@ def built(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copy(built: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(built, tmp_path / "copy"))
+
+
+def written_dump(dump: Dump, expectations: tuple[Expectation, ...]) -> WrittenDump:
+    """The result of a build that wrote `dump` with these expectations."""
+    recorded = tuple(expectation_to_json(expectation) for expectation in expectations)
+    return WrittenDump(
+        dump=replace(dump, manifest=replace(dump.manifest, expectations=recorded)),
+        normal=read_normal_form(dump.path),
+        files={},
+        changed=True,
+        seconds=0.0,
+        stage_seconds={},
+    )
 
 
 @pytest.fixture
@@ -219,6 +233,7 @@ def test_prompts_that_fill_tiles_are_built_with_the_kernels_for_hopper(
     target: str,
     options: dict[str, bool],
     kernels: dict[str, bool],
+    built: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -228,7 +243,7 @@ def test_prompts_that_fill_tiles_are_built_with_the_kernels_for_hopper(
     def made(job: Any, folder: Path) -> Any:
         arguments[folder.name] = job.reference.arguments
         folder.mkdir()
-        return SimpleNamespace(dump=SimpleNamespace(expectations=(), program=None))
+        return written_dump(open_dump(built / "decode"), expectations=())
 
     monkeypatch.setattr(build_prebuilt, "build", made)
     monkeypatch.setattr(tiling, "version", lambda package: "0.11.2")
@@ -252,9 +267,7 @@ def test_an_executable_that_breaks_an_expectation_is_not_kept(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Checks an executable that was built before against an expectation that it breaks."""
-    dump = open_dump(built / "decode")
-    broken = SimpleNamespace(expectations=(TempAtMost(1),), program=dump.program)
-    made = SimpleNamespace(dump=broken)
+    made = written_dump(open_dump(built / "decode"), expectations=(TempAtMost(1),))
     monkeypatch.setattr(build_prebuilt, "build", lambda job, folder: made)
     path = tmp_path / "executables"
     common = ["--checkpoint", str(checkpoint), "--build-executables", str(path)]

@@ -19,10 +19,11 @@ from models.float8_linear.workloads import (
 )
 from models.spectral_diffusion.sizes import SpectralSizes
 from models.spectral_diffusion.workloads import spectral_diffusion, spectral_diffusion_train
+from tests.cpu.broken_programs import compile_dumps, each_expectation_fails_on_one
 from xlapipe import Workload
 from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
-from xlapipe.expect import AllocationOf, FastAccumulation, GivenUp, ParameterBytes, check_all
+from xlapipe.expect import AllocationOf, FastAccumulation, GivenUp, ParameterBytes
 
 pytestmark = pytest.mark.slow
 
@@ -113,20 +114,9 @@ def test_each_expectation_fails_on_a_program_that_breaks_it(
     make, module, names = BROKEN[case]
     prefix = case.split()[1]
     monkeypatch.chdir(HERE)
-    references = [f"{module}:{prefix}_{name}" for name in names]
-    command = ["dump", *references, "--gemm", "cublas", "--out", str(tmp_path), "--jobs", "2"]
-    assert main([*command, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["dumps"]
-    assert len(rows) == len(names)
-    expectations = tuple(e for e in make().expectations if e.under in (None, "cublas"))
-    unbroken = set(expectations)
-    for row in rows:
-        findings = check_all(expectations, open_dump(Path(row["path"])).program)
-        broken = {e for e, f in zip(expectations, findings, strict=True) if not f.holds}
-        assert broken, f"{row['workload']} breaks no expectation"
-        assert broken != set(expectations), f"{row['workload']} breaks every expectation"
-        unbroken -= broken
-    assert unbroken == set()
+    dumps = compile_dumps([f"{module}:{prefix}_{name}" for name in names], tmp_path, capsys)
+    assert len(dumps) == len(names)
+    each_expectation_fails_on_one(make, dumps)
 
 
 def test_only_backward_donates_and_only_forward_accumulates_fast() -> None:

@@ -9,15 +9,15 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import read_manifest
+from xlapipe.dumps.dump import open_dump, read_manifest
 from xlapipe.dumps.manifest import MANIFEST, Manifest
 from xlapipe.environment.doctor import Check
 from xlapipe.errors import DumpError, TargetError
@@ -125,14 +125,19 @@ def test_digests_are_of_whole_arrays_in_row_major_order() -> None:
 # Simulated GPUs.
 
 
-class Gpu(SimpleNamespace):
-    device_kind = "NVIDIA H200"
-    compute_capability = "9.0"
-    platform = "gpu"
+@dataclass
+class Gpu:
+    """The attributes of a jax device that are read, of one that is not attached."""
+
+    id: int
+    process_index: int = 0
+    device_kind: str = "NVIDIA H200"
+    compute_capability: str = "9.0"
+    platform: str = "gpu"
 
 
 def gpus(count: int) -> list[Any]:
-    return [Gpu(id=number, process_index=0) for number in range(count)]
+    return [Gpu(id=number) for number in range(count)]
 
 
 @pytest.fixture
@@ -200,8 +205,9 @@ def test_missing_nccl(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_xlas_own_collective_kernel_needs_one_process(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = SimpleNamespace(thunks=(Thunk("kCollectiveKernel", 0),))
-    monkeypatch.setattr(running, "open_dump", lambda folder: SimpleNamespace(plan=plan))
+    dump = open_dump(built)
+    with_kernel = replace(dump.plan, thunks=(Thunk("kCollectiveKernel", 0),))
+    monkeypatch.setattr(running, "open_dump", lambda folder: replace(dump, plan=with_kernel))
     member = Member(process=0, count=2, coordinator="127.0.0.1:1")
     with pytest.raises(TargetError, match="within one process only; fix: run it without `xlap"):
         running.run(built, inputs="random:0", repeat=1, member=member)
@@ -211,13 +217,8 @@ def test_a_manifest_without_the_sharding_of_a_leaf(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = read_manifest(built)
-    bare = Manifest(
-        **{
-            **{name: getattr(manifest, name) for name in manifest.__dataclass_fields__},
-            "arguments": (ArgumentLeaf("x", (8, 16), "float32", 256, False, 0),),
-            "outputs": (),
-        }
-    )
+    leaf = ArgumentLeaf("x", (8, 16), "float32", 256, False, 0)
+    bare = replace(manifest, arguments=(leaf,), outputs=())
     monkeypatch.setattr(executable, "mesh_over", lambda axes, devices: None)
     loaded = LoadedExecutable(built, bare, tuple(gpus(2)), None)
     with pytest.raises(DumpError, match="does not hold the sharding of x over the mesh"):
