@@ -99,7 +99,11 @@ def test_complete_environment_compiles(fake: Fake) -> None:
     assert report.can_compile
     assert report.can_run is None
     assert report.gpu is None
-    assert [check.name for check in report.checks if check.ok is not True] == ["cuDNN", "GPU"]
+    assert [check.name for check in report.checks if check.ok is not True] == [
+        "cuDNN",
+        "libtpu",
+        "GPU",
+    ]
     assert missing_to_compile(fake.machine()) == []
 
 
@@ -314,3 +318,31 @@ def test_oldest_packages_are_those_of_the_project() -> None:
 
 def requirements(oldest: Mapping[str, str]) -> list[str]:
     return sorted(f"{name}>={version}" for name, version in oldest.items())
+
+
+def test_libtpu_is_optional_but_for_a_tpu(fake: Fake) -> None:
+    fake.install("jax", "0.11.2", 'libtpu==0.0.48.*; extra == "tpu"')
+    assert check_of(fake.machine(), "libtpu").ok is None
+    assert missing_to_compile(fake.machine()) == []
+    (check,) = missing_to_compile(fake.machine(), platform="tpu")
+    assert check.problem == (
+        "libtpu: not installed, expected 0.0.48.*, to compile for TPUs; fix: python -m pip install "
+        "'libtpu==0.0.48.*'"
+    )
+
+
+def test_another_libtpu_than_jax_names_is_reported_and_accepted(fake: Fake) -> None:
+    fake.install("jax", "0.11.2", 'libtpu==0.0.48.*; extra == "tpu"')
+    fake.install("libtpu", "0.0.42.1")
+    assert missing_to_compile(fake.machine(), platform="tpu") == []
+    check = check_of(fake.machine(), "libtpu")
+    assert (check.ok, check.found) == (None, "0.0.42.1")
+    fake.install("libtpu", "0.0.48.1")
+    assert check_of(fake.machine(), "libtpu").ok
+
+
+def test_a_tpu_needs_no_cuda(fake: Fake) -> None:
+    fake.install("libtpu", "0.0.48.1")
+    fake.uninstall("jax-cuda13-plugin")
+    assert missing_to_compile(fake.machine(), platform="tpu") == []
+    assert missing_to_compile(fake.machine()) != []

@@ -79,7 +79,8 @@ def test_the_config_has_the_figures_of_the_row(name: str) -> None:
         ("a100-sxm-80", "a100_sxm_80"),
         ("gb20", "gb200"),
         ("", "use one of a100_pcie_80"),
-        ("tpu v5", "use one of a100_pcie_80"),
+        ("tpu v5", "v5e or v5p"),
+        ("quadro", "use one of a100_pcie_80"),
     ],
 )
 def test_an_unknown_name_is_rejected_with_similar_names(name: str, offered: str) -> None:

@@ -56,14 +56,14 @@ class DumpTable(Bar):
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Prints a row of `dump_row`."""
-        self._untuned += not row["tuned"]
+        self._untuned += row["tuned"] is False
         gemms = ", ".join(f"{count} {backend}" for backend, count in row["gemms"].items())
         self._row(
             [
                 row["workload"],
                 device_text(row),
                 row["gemm_policy"],
-                "tuned" if row["tuned"] else "untuned",
+                {True: "tuned", False: "untuned", None: "-"}[row["tuned"]],
                 str(row["allocations"]),
                 f"{row['total_allocation_bytes']:,}",
                 f"{row['temp_bytes']:,}",

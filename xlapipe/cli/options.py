@@ -75,8 +75,9 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--topology",
-        metavar="HOSTSxGPUS",
-        help="hosts × GPUs per host, e.g. 8x8; default: from the workload's mesh",
+        metavar="HOSTSxGPUS|CHIPS",
+        help="hosts × GPUs per host, e.g. 8x8, or a grid of TPU chips, e.g. 4x4 or 2x2x4; default: "
+        "from the workload's mesh",
     )
     parser.add_argument(
         "--timeout",
@@ -92,16 +93,14 @@ def read_compile_options(
 ) -> "CompileOptions":
     """The values of the options of `add_target_options`, with these GEMM policies."""
     from xlapipe.compiling.make_jobs import CompileOptions
-    from xlapipe.targets.topology import Topology
 
-    topology = options.topology
     return CompileOptions(
         target=options.target,
         target_config=options.target_config,
         policies=tuple(policies or ()),
         autotune_lock=options.autotune_lock,
         timeout_seconds=options.timeout,
-        topology=Topology.parse(topology) if topology is not None else None,
+        topology=options.topology,
         tune=getattr(options, "tune", False),
     )
 

@@ -1,21 +1,27 @@
-"""`xlapipe targets`: the GPUs of the catalogue."""
+"""`xlapipe targets`: the GPUs and TPUs of the catalogue."""
 
 import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import Commands
 from xlapipe.cli.output import print_json
 from xlapipe.report.text_table import aligned_rows
 
+if TYPE_CHECKING:
+    from xlapipe.targets.tpu_catalogue import TpuRow
+
 
 def add(commands: Commands) -> None:
     """Adds the command."""
-    commands.add("targets", _targets, "List the GPUs to compile for.")
+    commands.add("targets", _targets, "List the GPUs and TPUs to compile for.")
 
 
 def _targets(options: argparse.Namespace) -> int:
     from xlapipe.targets.catalogue import catalogue
+    from xlapipe.targets.tpu_catalogue import tpu_catalogue
 
-    gpus = catalogue()
+    gpus, tpus = catalogue(), tpu_catalogue().values()
     if options.json:
         print_json(
             [
@@ -29,6 +35,16 @@ def _targets(options: argparse.Namespace) -> int:
                 }
                 for gpu in gpus
             ]
+            + [
+                {
+                    **asdict(tpu),
+                    "compute_capability": None,
+                    "device_memory_bytes": tpu.hbm_bytes,
+                    "supported": True,
+                    "unsupported": None,
+                }
+                for tpu in tpus
+            ]
         )
         return 0
     rows = [
@@ -41,6 +57,16 @@ def _targets(options: argparse.Namespace) -> int:
         )
         for gpu in gpus
     ]
+    rows += [
+        (tpu.name, "TPU", f"{tpu.hbm_bytes:,} B", tpu.description, _figures(tpu)) for tpu in tpus
+    ]
     for line in aligned_rows(rows, right={1, 2}):
         print(line)
     return 0
+
+
+def _figures(tpu: "TpuRow") -> str:
+    return (
+        f"usable {tpu.usable_bytes(None):,} B, VMEM {tpu.vmem_bytes * tpu.cores_per_device:,} B, "
+        f"{tpu.bf16_peak / 1e12:,.0f} bf16 TFLOP/s, {tpu.hbm_bandwidth / 1e9:,.0f} GB/s"
+    )

@@ -23,7 +23,12 @@ from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.plan.program import OutputLeaf
 from xlapipe.platforms import platform_named
-from xlapipe.targets.topology import Topology
+from xlapipe.targets.chip_grid import ChipGrid
+from xlapipe.targets.device_topology import (
+    DeviceTopology,
+    parse_topology,
+    topology_of_devices,
+)
 
 _MISSING_RESULT = re.compile(r"No cached config found for HLO instr: %(\S+) =")
 
@@ -124,7 +129,7 @@ def _memory_analysis(executable: Any) -> dict[str, int]:
 
 def _lowered(
     request: CompileRequest, stages: _Stages
-) -> tuple[LoweredProgram, Topology | None, list[Any], str]:
+) -> tuple[LoweredProgram, DeviceTopology | None, list[Any], str]:
     """The lowered program, its topology, devices to compile for, and their target config."""
     if request.program_path is not None:
         text = Path(request.program_path).read_text(encoding="utf-8")
@@ -151,21 +156,26 @@ def _lowered(
     return program, topology, devices, config_text
 
 
-def _requested_topology(request: CompileRequest) -> Topology | None:
-    return Topology.parse(request.topology) if request.topology is not None else None
+def _requested_topology(request: CompileRequest) -> DeviceTopology | None:
+    if request.topology is None:
+        return None
+    return parse_topology(
+        request.topology, platform=request.platform, config_text=request.target_config
+    )
 
 
 def _topology(
     request: CompileRequest, name: str, mesh: Mapping[str, int] | None
-) -> Topology | None:
-    """Hosts and GPUs that the mesh covers; None for a workload without a mesh.
+) -> DeviceTopology | None:
+    """Hosts and GPUs, or chips, that the mesh covers; None for a workload without a mesh.
 
     Raises:
       WorkloadError: the requested topology has another number of devices.
     """
     count = prod(mesh.values()) if mesh is not None else 1
     requested = _requested_topology(request)
-    if requested is not None and requested.device_count != count:
+    one_of_a_chip = mesh is None and isinstance(requested, ChipGrid) and requested.is_single_chip
+    if requested is not None and requested.device_count != count and not one_of_a_chip:
         axes = ", ".join(f"{axis}={size}" for axis, size in (mesh or {}).items())
         mesh_text = f"its mesh ({axes}) has" if mesh is not None else "it has no mesh, so it uses"
         raise WorkloadError(
@@ -175,7 +185,9 @@ def _topology(
         )
     if mesh is None:
         return None
-    return requested or Topology.of_devices(count)
+    return requested or topology_of_devices(
+        count, platform=request.platform, config_text=request.target_config
+    )
 
 
 def _with_results(
@@ -233,20 +245,22 @@ def _outputs(program: LoweredProgram, executable: Any) -> tuple[OutputLeaf, ...]
 
 
 def _devices(
-    request: CompileRequest, name: str, topology: Topology | None
+    request: CompileRequest, name: str, topology: DeviceTopology | None
 ) -> tuple[list[Any], str]:
     """Devices to compile for, and their target config."""
-    hosts, per_host = (topology.hosts, topology.gpus) if topology is not None else (1, 1)
     if request.target_config is None:
+        hosts, per_host = (topology.hosts, topology.gpus) if topology is not None else (1, 1)
         return _attached_devices(name, hosts, per_host)
     from jax.experimental import topologies
 
     platform = platform_named(request.platform)
     arguments = platform.topology_arguments(
-        request.target_config, hosts=hosts, devices_per_host=per_host
+        request.target_config, str(topology) if topology is not None else None
     )
     description = topologies.get_topology_desc(platform=platform.name, **arguments)
-    return list(description.devices), request.target_config
+    devices = list(description.devices)
+    # A chip may have two devices; a program without a mesh is compiled for one of them.
+    return devices if topology is not None else devices[:1], request.target_config
 
 
 def _attached_devices(name: str, hosts: int, per_host: int) -> tuple[list[Any], str]:

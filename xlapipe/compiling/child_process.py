@@ -73,7 +73,8 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
       TargetError: the target is refused, or no GPU is attached.
       CompileError: what compiling needs is missing, or XLA failed, crashed or took too long.
     """
-    for check in missing_to_compile() if job.python is None else ():
+    checks = missing_to_compile(platform=job.platform.name) if job.python is None else ()
+    for check in checks:
         raise CompileError(f"cannot compile: {check.problem}")
     sources = folder or job.reference.folder or Path.cwd()
     scratch = Path(tempfile.mkdtemp(prefix="xlapipe-"))
@@ -118,11 +119,11 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
 def _request(job: Job, scratch: Path) -> CompileRequest:
     dump_options: dict[str, XlaOption] = {
         "xla_dump_to": str(scratch / "dump"),
-        "xla_dump_hlo_as_text": not job.plan_only,
+        "xla_dump_hlo_as_text": not job.plan_only or job.platform.plan_needs_texts,
         "xla_dump_hlo_as_proto": True,
     }
     if job.plan_only:
-        dump_options["xla_backend_optimization_level"] = 0
+        dump_options.update(job.platform.plan_only_options)
     return CompileRequest(
         reference=job.reference,
         program_path=str(scratch / "program.json") if job.program is not None else None,
@@ -193,6 +194,7 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
         kept = {name: value for name, value in kept.items() if not name.startswith("PYTHON")}
         kept["PYTHONNOUSERSITE"] = "1"
     platform = job.platform
+    kept.update(platform.child_environment)
     kept["JAX_PLATFORMS"] = platform.name if job.target is None else "cpu"
     if job.target is None:
         # Preallocating a share of the memory would hide how much a step needs.

@@ -201,7 +201,11 @@ def _compile_plan(job: Job) -> _CompiledPlan:
 def _compile_dump(job: Job, out: Path) -> _CompiledPlan:
     written = make_dump(job, out)
     manifest = written.dump.manifest
-    config_text = written.files["target_config.txtpb"].decode()
+    config = written.files.get("target_config.txtpb", b"")  # a TPU's is in the target
     return _CompiledPlan(
-        written.dump.plan, manifest.workload, manifest.topology, config_text, written.stage_seconds
+        written.dump.plan,
+        manifest.workload,
+        manifest.topology,
+        config.decode(),
+        written.stage_seconds,
     )

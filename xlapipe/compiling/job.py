@@ -10,8 +10,8 @@ from xlapipe.dumps.autotune_lock import AutotuneLock
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.platforms import NVIDIA, Platform, platform_named
 from xlapipe.registry import WorkloadReference
+from xlapipe.targets.device_topology import DeviceTopology
 from xlapipe.targets.target import Target
-from xlapipe.targets.topology import Topology
 
 XlaOption = str | bool | int | float
 
@@ -29,7 +29,8 @@ class Job:
       serialize: keep the executable too.
       plan_only: dump only what the plan needs, without texts, and skip the optimisation of
         generated code, which comes after buffer assignment and changes no plan.
-      topology: hosts and GPUs per host; None for the number of devices of the workload's mesh.
+      topology: hosts and GPUs per host, or a grid of chips; None for the number of devices of
+        the workload's mesh.
       options: XLA options beyond those of the workload and of the policy; they override both.
       python: the interpreter of an environment that holds another jax; None for this one.
     """
@@ -43,7 +44,7 @@ class Job:
     tune: bool = False
     serialize: bool = False
     plan_only: bool = False
-    topology: Topology | None = None
+    topology: DeviceTopology | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     python: Path | None = None
 

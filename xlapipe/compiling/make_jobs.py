@@ -10,10 +10,13 @@ from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.dumps.autotune_lock import LOCK, raw_lock, read_lock
 from xlapipe.errors import XlapipeError
+from xlapipe.platforms import platform_named
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.targets.catalogue import target_named
+from xlapipe.targets.device_topology import DeviceTopology, parse_topology
+from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_from_file
-from xlapipe.targets.topology import Topology
+from xlapipe.targets.tpu_catalogue import tpu_catalogue
 
 ATTACHED = "attached"
 
@@ -28,7 +31,8 @@ class CompileOptions:
       policies: GEMM policies; each makes a separate Job.
       autotune_lock: a lock, or, with `target_config`, XLA's own file of autotune results.
       tune: keep the results of the attached GPU's autotuning.
-      topology: hosts and GPUs per host; None for the number of devices of the workload's mesh.
+      topology: hosts × GPUs, or a grid of chips, as text; None for the number of devices of the
+        workload's mesh.
       options: extra XLA options.
       python: the interpreter of another environment; see `Job`.
 
@@ -42,7 +46,7 @@ class CompileOptions:
     autotune_lock: Path | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     tune: bool = False
-    topology: Topology | None = None
+    topology: str | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     python: Path | None = None
 
@@ -77,6 +81,8 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], options: CompileOption
         target = None
     else:
         target = target_named(options.target or DEFAULT_TARGET)
+    _refuse_options_of_gpus(target, options)
+    topology = _topology(target, options)
     return [
         Job(
             reference=reference,
@@ -84,13 +90,39 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], options: CompileOption
             policy=GemmPolicy(policy),
             timeout_seconds=options.timeout_seconds,
             tune=options.tune,
-            topology=options.topology,
+            topology=topology,
             options=options.options,
             python=options.python,
         )
         for reference in references
         for policy in dict.fromkeys(options.policies or (GemmPolicy.AUTO.value,))
     ]
+
+
+def _topology(target: Target | None, options: CompileOptions) -> DeviceTopology | None:
+    if options.topology is None:
+        return None
+    return parse_topology(
+        options.topology,
+        platform="cuda" if target is None else target.platform,
+        config_text=None if target is None else target.config_text,
+    )
+
+
+def _refuse_options_of_gpus(target: Target | None, options: CompileOptions) -> None:
+    """Refuses a choice of GEMM backends for a platform without one.
+
+    Raises:
+      XlapipeError: the platform of the target has no such GEMM policy.
+    """
+    if target is None:
+        return
+    for policy in options.policies:
+        if policy not in platform_named(target.platform).gemm_policies:
+            raise XlapipeError(
+                f"--gemm {policy} is for NVIDIA GPUs, and target {target.name} is a TPU, whose "
+                "matrix products all run on its matrix units; fix: leave --gemm out"
+            )
 
 
 def locked_jobs(workloads: Sequence[str], goldens: Path, options: CompileOptions) -> list[Job]:
@@ -108,10 +140,15 @@ def _locked_job(reference: WorkloadReference, options: CompileOptions, path: Pat
         lock = raw_lock(path, target_from_file(options.target_config), policy, version("jaxlib"))
     else:
         lock = read_lock(path)
+        if options.target in tpu_catalogue():
+            raise XlapipeError(
+                f"{path}: an autotune lock of {lock.device}, and target {options.target} is a TPU, "
+                "whose plans need no autotune results; fix: leave --autotune-lock out"
+            )
     for policy in options.policies:
         lock.refuse_unless(where=str(path), gemm_policy=policy)
     attached = options.target == ATTACHED
-    topology = options.topology or lock.parsed_topology
+    topology = _topology(None, options) or lock.parsed_topology
     lock.refuse_unless(
         where=str(path),
         target=None if attached else options.target,

@@ -58,11 +58,14 @@ class WrittenDump:
 def dump_folder(out: Path, manifest: Manifest) -> Path:
     """`<out>/<workload>/<target>[-<topology>]-<gemm policy>[-tuned]-jax<jaxlib version>`.
 
-    Extra options add a digest, so that a dump with them has its own folder.
+    For a TPU the version of libtpu follows, since libtpu is the compiler. Extra options
+    add a digest, so that a dump with them has its own folder.
     """
     tuned = "-tuned" if manifest.tuned else ""
     device = manifest.device.replace(" ", "-")
     label = f"{device}-{manifest.gemm_policy}{tuned}-jax{manifest.versions['jaxlib']}"
+    if "libtpu" in manifest.versions:
+        label += f"-libtpu{manifest.versions['libtpu']}"
     if manifest.extra_options:
         text = json.dumps(dict(manifest.extra_options), sort_keys=True)
         label += f"-options-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

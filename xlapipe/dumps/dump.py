@@ -19,7 +19,7 @@ from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.plan import Plan
 from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.program import Program
-from xlapipe.platforms import PLATFORMS
+from xlapipe.platforms import PLATFORMS, platform_named
 from xlapipe.read import read_path
 
 if TYPE_CHECKING:
@@ -127,12 +127,16 @@ def check_memory_analysis(plan: Plan, analysis: Mapping[str, int], *, where: str
         `host_` in front if the program uses host memory.
 
     Raises:
-      PlanMismatchError: arguments + outputs - aliased + temp + thread-local is not the total.
+      PlanMismatchError: arguments + outputs - aliased + temp is not the total without constants
+        and thread-locals. A platform whose temp is not a sum is compared without temp.
     """
     totals = plan.totals
     # XLA counts constants neither as arguments nor as temp, and thread-locals not at all.
+    with_temp = platform_named(plan.platform).temp_is_a_sum
+    uncounted = totals.constant_bytes + totals.thread_local_bytes
+    uncounted += 0 if with_temp else totals.temp_bytes
     allocated = {
-        "device": totals.total_allocation_bytes - totals.constant_bytes - totals.thread_local_bytes,
+        "device": totals.total_allocation_bytes - uncounted,
         "host": plan.spaces[MemorySpace.HOST].total_bytes,
     }
     for memory, prefix in (("device", ""), ("host", "host_")):
@@ -140,8 +144,9 @@ def check_memory_analysis(plan: Plan, analysis: Mapping[str, int], *, where: str
             analysis.get(f"{prefix}argument_bytes", 0)
             + analysis.get(f"{prefix}output_bytes", 0)
             - analysis.get(f"{prefix}alias_bytes", 0)
-            + analysis.get(f"{prefix}temp_bytes", 0)
         )
+        if with_temp or memory == "host":
+            expected += analysis.get(f"{prefix}temp_bytes", 0)
         if allocated[memory] != expected:
             raise PlanMismatchError(
                 f"{where}: expected {memory} allocations without constants to total "

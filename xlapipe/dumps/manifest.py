@@ -13,6 +13,7 @@ from xlapipe.plan.program import (
     RequestedCollective,
     RequestedDot,
 )
+from xlapipe.platforms import platform_named
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -34,7 +35,7 @@ class Manifest:
       expectations: as `expectation_to_json` writes them; None for one of a user's own class.
       memory_analysis: XLA's own totals, in bytes: argument, output, alias, temp.
       mesh: axis names to sizes; None for one device.
-      topology: hosts and GPUs per host, `8x8`; None for one device.
+      topology: hosts and GPUs per host, `8x8`, or a grid of TPU chips; None for one device.
       platform: jax's name of the vendor's platform, e.g. `cuda`.
       files: SHA-256 of each file's content before compression, by name without `.gz`.
     """
@@ -66,8 +67,15 @@ class Manifest:
         return self.target if self.topology is None else f"{self.target} {self.topology}"
 
     @property
+    def tuned_or_none(self) -> bool | None:
+        """`tuned`; None on a platform whose plans depend on no autotune results."""
+        return self.tuned if platform_named(self.platform).has_autotuning else None
+
+    @property
     def autotuning(self) -> str:
         """The label that states the plan's autotuning wherever it is shown."""
+        if self.tuned_or_none is None:
+            return "no autotune results (TPU plans do not depend on any)"
         if self.tuned:
             return f"tuned on {self.target_description}"
         if self.fusion_without_result is not None:

@@ -105,14 +105,16 @@ def examine(machine: Machine | None = None) -> Report:
     """Examines everything. Runs nvidia-smi, which can take a second."""
     machine = machine or Machine.here()
     gpu = machine.gpu()
-    optional = (_cudnn(machine),)
+    optional = (_cudnn(machine), _libtpu(machine, needed=False))
     checks = (*_to_compile(machine), *_packages(machine), *optional, *_to_run(machine, gpu))
     return Report(checks, gpu)
 
 
-def missing_to_compile(machine: Machine | None = None) -> list[Check]:
-    """What makes every compile fail; empty if nothing does. Takes milliseconds."""
-    return [check for check in _to_compile(machine or Machine.here()) if check.ok is False]
+def missing_to_compile(machine: Machine | None = None, *, platform: str = "cuda") -> list[Check]:
+    """What makes every compile for a platform fail; empty if nothing does. Takes milliseconds."""
+    machine = machine or Machine.here()
+    checks = _to_compile_for_tpu(machine) if platform == "tpu" else _to_compile(machine)
+    return [check for check in checks if check.ok is False]
 
 
 def missing_to_communicate(machine: Machine | None = None) -> Check | None:
@@ -140,6 +142,40 @@ def _to_compile(machine: Machine) -> Iterator[Check]:
     yield from _plugin(machine, package, machine.version(package))
     yield from _tools(machine)
     yield _libdevice(machine)
+
+
+def _to_compile_for_tpu(machine: Machine) -> Iterator[Check]:
+    yield _python(machine)
+    yield _at_least(machine, "jax", OLDEST_JAX)
+    yield _jaxlib(machine, machine.version("jax"))
+    yield _libtpu(machine, needed=True)
+
+
+def _libtpu(machine: Machine, *, needed: bool) -> Check:
+    """XLA's compiler for TPUs. Another version than the one that jax names works as well, so far.
+
+    Args:
+      needed: to compile for a TPU; otherwise the wheel is optional.
+    """
+    # jax's metadata: `libtpu==0.0.48.*; extra == "tpu"`.
+    pins = [
+        match[1]
+        for requirement in machine.requirements("jax")
+        if (match := re.match(r"libtpu\s*==\s*([0-9.*]+)", requirement))
+    ]
+    pin = pins[0] if pins else None
+    version = machine.version("libtpu")
+    as_pinned = version is not None and (
+        pin is None or _release(version)[: len(_release(pin))] == _release(pin)
+    )
+    return Check(
+        name="libtpu",
+        ok=True if as_pinned else False if needed and version is None else None,
+        found=version or _NOT_INSTALLED,
+        expected=f"{pin or 'any version'}, to compile for TPUs",
+        remedy=None if as_pinned else _install(machine, f"libtpu=={pin}" if pin else "libtpu"),
+        missing=version is None,
+    )
 
 
 def _python(machine: Machine) -> Check:

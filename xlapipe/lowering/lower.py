@@ -41,7 +41,7 @@ from xlapipe.lowering.wrapped_steps import (
 )
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.platforms import NVIDIA, Platform
-from xlapipe.targets.topology import Topology
+from xlapipe.targets.device_topology import DeviceTopology
 from xlapipe.workload import Workload
 
 _NOT_AN_ARRAY = re.compile(
@@ -65,12 +65,12 @@ def lower(
     config_text: str,
     *,
     platform: Platform = NVIDIA,
-    topology: Topology | None = None,
+    topology: DeviceTopology | None = None,
 ) -> LoweredProgram:
     """Traces and lowers `workload` for the device that the target config describes.
 
     Args:
-      topology: hosts and devices per host; None for one host with as many devices as the mesh has.
+      topology: of the devices; None for one host with the number of devices of the mesh.
 
     Raises:
       WorkloadError: arguments that are not arrays, specs that do not fit, or a wrapper that cannot

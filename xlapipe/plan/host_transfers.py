@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.memory_spaces import HOST_COLOR, MemorySpace, color_in_shape
 from xlapipe.plan.plan import Plan
-from xlapipe.plan.shapes import array_bytes
+from xlapipe.plan.shapes import array_bytes, split_elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +92,3 @@ def _shapes_moved(computation: Computation, instruction: Instruction) -> tuple[s
         update = computation.by_name.get(instruction.operands[1])
         return (update.shape, instruction.shape) if update is not None else None
     return None
-
-
-def split_elements(shape: str) -> list[str]:
-    """The element shapes of a tuple shape: `(f32[2]{0}, u32[])` gives two."""
-    elements, depth, start = [], 0, 1
-    for position, character in enumerate(shape):
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        if (character == "," and depth == 1) or (character == ")" and depth == 0):
-            elements.append(shape[start:position].strip())
-            start = position + 1
-    return elements

@@ -57,6 +57,20 @@ def dims_without_ones(shape: str) -> list[str]:
     return [dim for dim in shape.partition("[")[2].partition("]")[0].split(",") if dim != "1"]
 
 
+def split_elements(shape: str) -> list[str]:
+    """The element shapes of a tuple shape: `(f32[2]{0}, u32[])` gives two."""
+    elements, depth, start = [], 0, 1
+    for position, character in enumerate(shape):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        if (character == "," and depth == 1) or (character == ")" and depth == 0):
+            elements.append(shape[start:position].strip())
+            start = position + 1
+    return elements
+
+
 def _bytes(element: str, count: int) -> int:
     if element in _BYTE_WIDE:
         return _BYTE_WIDE[element] * count

@@ -13,7 +13,8 @@ These invariants of XLA's buffer assignment are what the reported figures rely o
    bytes;
 6. the groups of a collective contain each device once, the bytes of its result match those of its
    operands, and the thunk sequence has the same number of each kind of collective as the HLO
-   (`xlapipe.plan.verify_collectives`).
+   (`xlapipe.plan.verify_collectives`);
+7. on TPUs, the size of a value follows from its shape and layout (`xlapipe.plan.padded_shapes`).
 
 In 5, live ranges include both ends, and two cases are not conflicts: a value that begins at the
 position where another ends may reuse its bytes (it is computed in place, or is the next value of
@@ -28,7 +29,9 @@ from typing import NamedTuple, NoReturn
 from xlapipe.errors import PlanMismatchError
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plan.live_ranges import LiveRange
+from xlapipe.plan.padded_shapes import padded_bytes, tuple_table_bytes
 from xlapipe.plan.plan import Plan
+from xlapipe.plan.shapes import split_elements
 from xlapipe.plan.verify_collectives import collective_mismatch
 
 _DUMP_AGAIN = (
@@ -54,6 +57,8 @@ def verify(plan: Plan, *, where: str) -> None:
     _verify_total(plan, where)
     _verify_parameters(plan, where)
     _verify_aliases(plan, where)
+    if plan.platform == "tpu":
+        _verify_padding(plan, where)
     if plan.live_ranges is not None:
         alive = {live.name: live for live in plan.live_ranges.ranges}
         missing = alive.keys() - plan.allocation_of_value.keys()
@@ -104,6 +109,24 @@ def _verify_places(plan: Plan, where: str) -> None:
                     f"it in allocations {allocation_of[value.name]} and {index}",
                 )
             allocation_of[value.name] = index
+
+
+def _verify_padding(plan: Plan, where: str) -> None:
+    for allocation in plan.allocations:
+        for value in allocation.values:
+            if value.shape.startswith("("):
+                sizes = tuple_table_bytes(len(split_elements(value.shape)))
+            else:
+                size = padded_bytes(value.shape)
+                sizes = (size,) if size is not None else (value.size_bytes,)
+            if value.size_bytes not in sizes:
+                _fail(
+                    where,
+                    f"{value.name} {value.shape} in {' or '.join(f'{size:,}' for size in sizes)} "
+                    "bytes, by its tiles",
+                    f"{value.size_bytes:,} bytes in allocation {allocation.index}",
+                    _DUMP_AGAIN_OR_REPORT,
+                )
 
 
 def _verify_total(plan: Plan, where: str) -> None:

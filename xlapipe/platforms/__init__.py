@@ -6,10 +6,11 @@ a `Platform`, and list it in `PLATFORMS`. Nothing in this package imports jax.
 
 from xlapipe.platforms.nvidia import NVIDIA
 from xlapipe.platforms.platform import Platform
+from xlapipe.platforms.tpu import TPU
 
-__all__ = ["NVIDIA", "PLATFORMS", "Platform", "platform_named"]
+__all__ = ["NVIDIA", "PLATFORMS", "TPU", "Platform", "platform_named"]
 
-PLATFORMS: tuple[Platform, ...] = (NVIDIA,)
+PLATFORMS: tuple[Platform, ...] = (NVIDIA, TPU)
 
 
 def platform_named(name: str) -> Platform:

@@ -22,11 +22,9 @@ _DNN_PARTS = ("major", "minor", "patch")
 _OLDEST_CUDNN, _OLDEST_CUSOLVER = 91200, 12000
 
 
-def _topology_arguments(
-    config_text: str, *, hosts: int, devices_per_host: int
-) -> Mapping[str, Any]:
+def _topology_arguments(config_text: str, topology: str | None) -> Mapping[str, Any]:
     # jax's form is slices × hosts × devices; several slices are not supported here.
-    return {"target_config": config_text, "topology": f"1x{hosts}x{devices_per_host}"}
+    return {"target_config": config_text, "topology": f"1x{topology or '1x1'}"}
 
 
 def _device_figures(config_text: str) -> DeviceFigures:
@@ -116,6 +114,8 @@ NVIDIA = Platform(
     load_autotune_flag="xla_gpu_load_autotune_results_from",
     dump_autotune_flag="xla_gpu_dump_autotune_results_to",
     complete_autotune_option="xla_gpu_require_complete_aot_autotune_results",
+    # Optimising generated code comes after buffer assignment.
+    plan_only_options={"xla_backend_optimization_level": 0},
     thunk_holders=frozenset(
         {"kAsyncStart", "kCommandBuffer", "kConditional", "kDynamicSliceFusion"}
     ),

@@ -11,9 +11,8 @@ from xlapipe.platforms.dump_files import DumpFile, Part
 class TopologyArguments(Protocol):
     """Makes the arguments of `jax.experimental.topologies.get_topology_desc`."""
 
-    def __call__(
-        self, config_text: str, *, hosts: int, devices_per_host: int
-    ) -> Mapping[str, Any]: ...
+    def __call__(self, config_text: str, topology: str | None) -> Mapping[str, Any]:
+        """The arguments for a topology in the platform's own form; None for one device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +64,10 @@ class Platform:
       complete_autotune_option: XLA option that makes a compile fail if a result is missing.
       topology_arguments, device_figures: from the target's config text.
       thunk_holders: thunk kinds that are always followed by thunks nested in them.
+      child_environment: variables that the compiling process needs.
+      plan_only_options: XLA options that save time if only the plan is wanted, without changing it.
+      plan_needs_texts: whether the files that a plan is read from are dumped only with texts.
+      temp_is_a_sum: whether the temp of memory_analysis() is the sum of temp allocations.
     """
 
     name: str
@@ -86,6 +89,15 @@ class Platform:
     dump_autotune_flag: str | None = None
     complete_autotune_option: str | None = None
     thunk_holders: frozenset[str] = field(default_factory=frozenset)
+    child_environment: Mapping[str, str] = field(default_factory=dict)
+    plan_only_options: Mapping[str, int] = field(default_factory=dict)
+    plan_needs_texts: bool = False
+    temp_is_a_sum: bool = True
+
+    @property
+    def has_autotuning(self) -> bool:
+        """Whether plans depend on autotune results of the device."""
+        return self.load_autotune_flag is not None
 
     def dump_file(self, part: Part) -> DumpFile:
         """The file that contains `part`.

@@ -21,6 +21,9 @@ from xlapipe.plan import LiveRange, LiveRanges
 from xlapipe.read.fixes import COPY_AGAIN, DUMP_AGAIN_OR_REPORT
 from xlapipe.read.source_text import SourceText, int64, shown
 
+# Sizes of values in bytes by name; None for a value whose size is not checked.
+ValueSizes = Mapping[str, int | None]
+
 _HEADING = re.compile(r"HloLiveRange \(max (\d+)\):")
 _SEQUENCE_HEADING = "  InstructionSequence:"
 _RANGES_HEADING = "  BufferLiveRange:"
@@ -43,12 +46,12 @@ def find_live_ranges(source: SourceText) -> int | None:
     return None
 
 
-def parse_live_ranges(source: SourceText, start: int, size_bytes: Mapping[str, int]) -> LiveRanges:
+def parse_live_ranges(source: SourceText, start: int, size_bytes: ValueSizes) -> LiveRanges:
     """Parse the section whose heading is line `start` (from 0).
 
     Args:
-      size_bytes: sizes of the values in the buffer assignment, by name. Live ranges print `x{}`
-        for an array and for the table of a tuple; the assignment prints `x` for an array.
+      size_bytes: sizes of the values, by name; None for one that is not checked. Live ranges print
+        `x{}` for an array and for the table of a tuple; the assignment prints `x` for an array.
 
     Raises:
       DumpError: a line has another form, a position is out of bounds, or the section is cut short.
@@ -95,7 +98,7 @@ def _parse_sequence(source: SourceText, position: int) -> tuple[tuple[str, ...],
 
 
 def _parse_ranges(
-    source: SourceText, position: int, last: int, size_bytes: Mapping[str, int]
+    source: SourceText, position: int, last: int, size_bytes: ValueSizes
 ) -> tuple[tuple[LiveRange, ...], int]:
     lines = source.lines
     position += 1
@@ -114,7 +117,10 @@ def _parse_ranges(
 
 
 def _parse_peak(
-    source: SourceText, position: int, size_bytes: Mapping[str, int], ranges: tuple[LiveRange, ...]
+    source: SourceText,
+    position: int,
+    size_bytes: ValueSizes,
+    ranges: tuple[LiveRange, ...],
 ) -> tuple[int, int, int]:
     lines = source.lines
     heading = position + 1
@@ -133,7 +139,7 @@ def _parse_peak(
         peak_bytes += value_bytes
         if index is not None:
             name = _value_name(name, index, size_bytes)
-            if size_bytes.get(name, value_bytes) != value_bytes:
+            if size_bytes.get(name) not in (None, value_bytes):
                 source.fail_at(position + 1, f"the {size_bytes[name]} bytes of the assignment")
         listed[name] += 1
         if cumulative is not None and int(cumulative[:20]) != peak_bytes:
@@ -155,7 +161,7 @@ def _parse_peak(
     return peak_position, peak_bytes, position
 
 
-def _value_name(name: str, index: str, size_bytes: Mapping[str, int]) -> str:
+def _value_name(name: str, index: str, size_bytes: ValueSizes) -> str:
     if index == "{}" and name + index not in size_bytes:
         return name
     return name + index

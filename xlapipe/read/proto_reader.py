@@ -13,6 +13,7 @@ from xlapipe.read.hlo_proto import (
     HloProto,
     LogicalBufferProto,
 )
+from xlapipe.read.platform_of import platform_of
 from xlapipe.read.proto_module import ModuleReader, ProtoModule
 from xlapipe.read.proto_shapes import Shapes
 
@@ -48,11 +49,13 @@ def parse_proto(data: bytes, *, where: str) -> Plan:
         )
     shapes = Shapes(where)
     module = ModuleReader(proto.hlo_module, shapes, where).read()
+    allocations = _allocations(proto.buffer_assignment, module, shapes, where)
     return Plan(
-        allocations=_allocations(proto.buffer_assignment, module, shapes, where),
+        allocations=allocations,
         module=module.module,
         header_aliases=module.aliases,
         buffer_donors=module.buffer_donors,
+        platform=platform_of(allocations),
     )
 
 

@@ -1,20 +1,24 @@
 """The text reader: buffer-assignment text of any version, with the texts in the same folder."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from xlapipe.errors import DumpError
-from xlapipe.plan import BufferAllocation, LiveRanges, Plan
+from xlapipe.plan import BufferAllocation, LiveRanges, LogicalBuffer, Plan
+from xlapipe.plan.shapes import shape_bytes, split_elements
 from xlapipe.plan.verify import verify
 from xlapipe.read.allocations_text import find_total, parse_allocations
 from xlapipe.read.hlo_text import parse_hlo
 from xlapipe.read.live_range_text import find_live_ranges, parse_live_ranges
+from xlapipe.read.platform_of import platform_of
 from xlapipe.read.source_text import SourceText
 from xlapipe.read.thunk_text import parse_thunks
 from xlapipe.read.used_values_text import parse_used_values
 
 Part = TypeVar("Part")
+# Of a tuple's table in the live ranges of a TPU; its allocation has four bytes per element.
+_POINTER_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ def read_text(texts: DumpTexts) -> Plan:
         live_ranges=live_ranges,
         thunks=thunks,
         notes=(*live_range_notes, *thunk_notes),
+        platform=platform_of(allocations),
     )
     verify(plan, where=assignment.where)
     return plan
@@ -117,15 +122,27 @@ def live_ranges_of(
     assignment: SourceText | None,
 ) -> LiveRanges | None:
     """Live ranges from their separate file, or from the end of an old buffer assignment."""
+    on_tpu = platform_of(allocations) == "tpu"
     size_bytes = {
-        value.name: value.size_bytes for allocation in allocations for value in allocation.values
+        value.name: _unpadded_bytes(value) if on_tpu else value.size_bytes
+        for allocation in allocations
+        for value in allocation.values
     }
     if live_range is not None:
         start = next((i for i, line in enumerate(live_range.lines) if line.strip()), 0)
-        return parse_live_ranges(live_range, start, size_bytes)
+        live_ranges = parse_live_ranges(live_range, start, size_bytes)
+        # On a TPU the peak is without padding, and a sum over different memories.
+        return replace(live_ranges, live_range_peak_bytes=None) if on_tpu else live_ranges
     if assignment is None:
         return None
     start_in_assignment = find_live_ranges(assignment)
     if start_in_assignment is None:
         return None
     return parse_live_ranges(assignment, start_in_assignment, size_bytes)
+
+
+def _unpadded_bytes(value: LogicalBuffer) -> int | None:
+    """The size that a TPU's live ranges print; None if the shape does not determine it."""
+    if value.shape.startswith("("):
+        return _POINTER_BYTES * len(split_elements(value.shape))
+    return shape_bytes(value.shape) if "E(" not in value.shape else None

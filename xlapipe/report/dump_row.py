@@ -20,7 +20,7 @@ def dump_row(dump: Dump, *, changed: bool, seconds: float) -> dict[str, Any]:
         "target": manifest.target,
         "topology": manifest.topology,
         "gemm_policy": manifest.gemm_policy,
-        "tuned": manifest.tuned,
+        "tuned": manifest.tuned_or_none,
         "autotuning": manifest.autotuning,
         "path": str(dump.path),
         "changed": changed,

@@ -99,7 +99,7 @@ def dump_figures(dump: Dump) -> dict[str, Any]:
         "target": manifest.target,
         "topology": manifest.topology,
         "mesh": dict(manifest.mesh) if manifest.mesh is not None else None,
-        "tuned": manifest.tuned,
+        "tuned": manifest.tuned_or_none,
         "autotuning": manifest.autotuning,
         "workload": manifest.workload,
         "gemm_policy": manifest.gemm_policy,
@@ -130,7 +130,12 @@ def collectives_of(opened: Opened) -> tuple[Rows, Rows]:
 
 def _collectives_of_dump(dump: Dump) -> tuple[Rows, Rows]:
     manifest = dump.manifest
-    gpus = None if manifest.topology is None else Topology.parse(manifest.topology).gpus
+    # Chips of a TPU slice are connected directly, whichever host they belong to.
+    gpus = (
+        Topology.parse(manifest.topology).gpus
+        if manifest.topology is not None and manifest.platform != "tpu"
+        else None
+    )
     compiled = collective_figures(dump.plan.collectives, gpus)
     return compiled, requested_figures(manifest.requested_collectives)
 

@@ -1,4 +1,4 @@
-"""The GPUs of the catalogue (`catalogue.toml`), for which nothing has to be attached."""
+"""The targets of the catalogue, for which nothing has to be attached; GPUs: `catalogue.toml`."""
 
 import tomllib
 from dataclasses import dataclass, fields
@@ -8,6 +8,7 @@ from importlib.resources import files
 
 from xlapipe.errors import TargetError
 from xlapipe.targets.target import Target
+from xlapipe.targets.tpu_catalogue import tpu_catalogue
 
 # The major version of the CUDA wheels that are compiled with. Without it XLA assumes a very old
 # runtime and skips rewrites, e.g. those for float8.
@@ -109,13 +110,18 @@ def target_named(name: str) -> Target:
     Raises:
       TargetError: the catalogue has no such name, or the GPU is not supported.
     """
+    tpus = tpu_catalogue()
+    if name in tpus:
+        return tpus[name].target()
     rows = {row.name: row for row in catalogue()}
     if name in rows:
         return rows[name].target()
-    normalized = name.lower().replace("-", "_")
-    similar = [known for known in rows if known.startswith(normalized) and normalized]
-    similar = similar or get_close_matches(normalized, _supported_names(), n=3, cutoff=0.5)
-    hint = f"use {' or '.join(similar)}" if similar else f"use one of {', '.join(rows)}"
+    normalized = name.lower().replace("-", "_").removeprefix("tpu ").removeprefix("tpu_")
+    names = [*rows, *tpus]
+    similar = [known for known in names if known.startswith(normalized) and normalized]
+    supported = [*_supported_names(), *tpus]
+    similar = similar or get_close_matches(normalized, supported, n=3, cutoff=0.5)
+    hint = f"use {' or '.join(similar)}" if similar else f"use one of {', '.join(names)}"
     raise TargetError(
         f"unknown target {name!r}: expected a name that `xlapipe targets` lists; "
         f"fix: {hint}, or pass another GPU's configuration with --target-config FILE"

@@ -1,4 +1,4 @@
-"""A GPU to compile for.
+"""A GPU or TPU to compile for.
 
 Targets come from `xlapipe.targets.catalogue` or `xlapipe.targets.target_config`.
 """
@@ -14,14 +14,14 @@ OLDEST_COMPUTE_CAPABILITY = (7, 5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A GPU to compile for.
+    """A GPU or TPU to compile for.
 
     Attributes:
       name: part of folder names under `hlo_dumps/`: letters, digits, `.`, `_` and `-`.
       description: the device's name, e.g. `NVIDIA H200 141GB HBM3e`.
-      config_text: a GpuTargetConfigProto in text form.
-      compute_capability: e.g. `9.0`.
-      device_memory_bytes: from the configuration.
+      config_text: a GpuTargetConfigProto in text form, or a TPU's configuration in the same form.
+      compute_capability: of a GPU, e.g. `9.0`; empty for a TPU.
+      device_memory_bytes: the memory of one device.
       source: where the configuration came from.
       platform: jax's name of the vendor's platform; see `xlapipe.platforms`.
     """

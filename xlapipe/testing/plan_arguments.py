@@ -12,7 +12,6 @@ from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.registry import WorkloadReference
-from xlapipe.targets.topology import Topology
 from xlapipe.workload import Workload
 
 Donate = int | str | Sequence[int | str]
@@ -113,7 +112,7 @@ def job_of(
         target=None if is_file else str(target),
         target_config=Path(target) if is_file else None,
         policies=(gemm,),
-        topology=Topology.parse(topology) if topology is not None else None,
+        topology=topology,
         autotune_lock=autotune_lock,
         timeout_seconds=DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
     )

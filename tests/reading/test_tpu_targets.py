@@ -1,0 +1,141 @@
+"""TPU targets, grids of chips, and the options that a TPU refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
+from xlapipe.errors import XlapipeError
+from xlapipe.platforms import TPU
+from xlapipe.registry import WorkloadReference
+from xlapipe.targets.catalogue import target_named
+from xlapipe.targets.chip_grid import ChipGrid
+from xlapipe.targets.device_topology import parse_topology, topology_of_devices
+from xlapipe.targets.tpu_catalogue import tpu_catalogue
+
+REFERENCE = WorkloadReference("step", "step:workload")
+GIB = 2**30
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def grid(text: str, target: str = "v6e") -> ChipGrid:
+    config = target_named(target).config_text
+    topology = parse_topology(text, platform="tpu", config_text=config)
+    assert isinstance(topology, ChipGrid)
+    return topology
+
+
+def default_grid(count: int, target: str) -> str:
+    config = target_named(target).config_text
+    return str(topology_of_devices(count, platform="tpu", config_text=config))
+
+
+def test_tpus_of_the_catalogue() -> None:
+    assert list(tpu_catalogue()) == ["v4", "v5e", "v5p", "v6e", "tpu7x"]
+    assert {target_named(name).platform for name in tpu_catalogue()} == {"tpu"}
+
+
+def test_the_compiler_sees_less_than_the_whole_memory() -> None:
+    v6e = tpu_catalogue()["v6e"]
+    assert 32 * GIB - v6e.usable_bytes("0.0.42.1") == 772 * 2**20
+    assert 32 * GIB - v6e.usable_bytes("0.0.48.1") == 776 * 2**20
+    assert v6e.usable_bytes("9.9") == v6e.usable_bytes(None) == v6e.usable_bytes("0.0.48.1")
+    assert 16 * GIB - tpu_catalogue()["v5e"].usable_bytes(None) == 258 * 2**20
+
+
+def test_figures_of_a_device() -> None:
+    figures = TPU.device_figures(target_named("v5p").config_text)
+    assert (figures.device_kind, figures.core_count, figures.platform) == ("TPU v5", 2, "tpu")
+    assert figures.compute_capability is None
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "devices", "hosts"),
+    [("v6e", "1x1", 1, 1), ("v6e", "2x4", 8, 2), ("v5p", "2x2x4", 16, 4), ("tpu7x", "2x2x1", 8, 1)],
+)
+def test_a_grid_is_read_and_written(target: str, text: str, devices: int, hosts: int) -> None:
+    topology = grid(text, target)
+    assert (str(topology), topology.device_count, topology.hosts) == (text, devices, hosts)
+    assert topology.hosts * topology.gpus == devices
+
+
+@pytest.mark.parametrize(
+    ("target", "count", "text"),
+    [
+        ("v6e", 1, "1x1"),
+        ("v6e", 4, "2x2"),
+        ("v5e", 8, "2x4"),
+        ("v5e", 256, "16x16"),
+        ("v5p", 4, "2x2x1"),
+        ("v5p", 16, "2x2x4"),
+        ("v4", 32, "2x4x4"),
+        ("v5p", 64, "4x4x4"),
+        ("tpu7x", 1, "1x1x1"),
+        ("tpu7x", 2, "1x1x1"),
+        ("tpu7x", 8, "2x2x1"),
+    ],
+)
+def test_the_default_grid_is_near_a_square_or_a_cube(target: str, count: int, text: str) -> None:
+    assert default_grid(count, target) == text
+
+
+@pytest.mark.parametrize(("target", "count"), [("v6e", 2), ("v6e", 6), ("tpu7x", 3), ("v5p", 12)])
+def test_other_numbers_of_chips_need_a_topology(target: str, count: int) -> None:
+    with pytest.raises(XlapipeError, match=r"no default grid; fix: pass --topology"):
+        default_grid(count, target)
+
+
+@pytest.mark.parametrize("text", ["1x2", "2x3", "6x5", "1x4"])
+def test_chips_that_do_not_fill_hosts_are_refused(text: str) -> None:
+    with pytest.raises(XlapipeError, match=f"topology {text}: the chips do not fill hosts of 2x2"):
+        grid(text)
+
+
+@pytest.mark.parametrize("text", ["", "4", "v6e-4", "2x2x2", "0x2", "2X2", "4x4_twisted"])
+def test_text_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(XlapipeError, match="expected a grid of chips with 2 dimensions"):
+        grid(text)
+
+
+def test_a_million_chips_are_refused() -> None:
+    with pytest.raises(XlapipeError, match="at most 65,536 devices, found 1,048,576"):
+        grid("1024x1024")
+
+
+def test_libtpu_is_asked_for_hosts_that_fit_the_grid() -> None:
+    config = target_named("v4").config_text
+    assert TPU.topology_arguments(config, None) == {
+        "topology_name": "v4:1x1x1",
+        "chips_per_host_bounds": [1, 1, 1],
+        "chip_config_name": "megacore",
+    }
+    assert TPU.topology_arguments(target_named("v5e").config_text, "4x4") == {
+        "topology_name": "v5e:4x4",
+        "chips_per_host_bounds": [2, 2, 1],
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"policies": ("cublas",)}, "--gemm cublas is for NVIDIA GPUs, and target v6e is a TPU"),
+        ({"policies": ("auto", "triton")}, "fix: leave --gemm out"),
+        ({"topology": "1x2"}, "do not fill hosts"),
+        ({"tune": True}, "--tune needs the GPU itself"),
+    ],
+)
+def test_options_of_gpus_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(XlapipeError, match=message):
+        jobs_of([REFERENCE], CompileOptions(target="v6e", **options))  # type: ignore[arg-type]
+
+
+def test_an_autotune_lock_is_refused() -> None:
+    (lock,) = (ROOT / "hlo_dumps/qwen3-decode").glob("h200-auto-tuned-*/autotune_lock.json")
+    with pytest.raises(XlapipeError, match="TPU, whose plans need no autotune results; fix: leave"):
+        jobs_of([REFERENCE], CompileOptions(target="v6e", autotune_lock=lock))
+
+
+@pytest.mark.parametrize(("name", "hint"), [("v6", "v6e"), ("v5litepod", "v5"), ("v7x", "tpu7x")])
+def test_an_unknown_tpu_gets_a_hint(name: str, hint: str) -> None:
+    with pytest.raises(XlapipeError, match=f"unknown target '{name}'.*fix: use .*{hint}"):
+        target_named(name)
