@@ -61,3 +61,9 @@ def test_a_child_of_another_environment_is_started_directly(servers: ForkServers
     seeded = environment | {"PYTHONHASHSEED": "7"}
     assert servers.for_environment(seeded) is None, "the second compile, of another environment"
     assert servers._server is None
+
+
+def test_a_compile_on_the_attached_gpu_has_the_cpu_too() -> None:
+    """Lowering asks for the CPU's device, and fails where only the GPU's platform is allowed."""
+    attached = Job(reference=find_workload("broken:good"), target=None)
+    assert child_process._environment(attached, HERE)["JAX_PLATFORMS"] == "cuda,cpu"

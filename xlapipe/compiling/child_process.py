@@ -195,7 +195,8 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
         kept["PYTHONNOUSERSITE"] = "1"
     platform = job.platform
     kept.update(platform.child_environment)
-    kept["JAX_PLATFORMS"] = platform.name if job.target is None else "cpu"
+    # The CPU too: lowering computes there what a step computes while it is traced.
+    kept["JAX_PLATFORMS"] = f"{platform.name},cpu" if job.target is None else "cpu"
     if job.target is None:
         # Preallocating a share of the memory would hide how much a step needs.
         kept["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
