@@ -55,6 +55,19 @@ class CollectiveGroups(NamedTuple):
     channel_id: int | None = None
 
 
+class Contraction(NamedTuple):
+    """What a dot or a convolution sums over.
+
+    Attributes:
+      dims: contracted dimensions of a dot's first operand; of a convolution's kernel, all except
+        the output features.
+      algorithm: as XLA prints it, e.g. `dot_bf16_bf16_f32`; None if the operands' type decides.
+    """
+
+    dims: tuple[int, ...]
+    algorithm: str | None = None
+
+
 class Instruction(NamedTuple):
     """One HLO instruction. A NamedTuple for speed: a module can have tens of thousands.
 
@@ -74,6 +87,7 @@ class Instruction(NamedTuple):
       collective: devices of a collective; None for other instructions.
       operand_indices: for each operand, the tuple element that is read, `()` for the whole value;
         empty if all operands are whole values or the dump does not show the elements.
+      contraction: of a dot, a convolution and a convolution of cuDNN; None for others.
     """
 
     name: str
@@ -89,6 +103,7 @@ class Instruction(NamedTuple):
     backend_config: str = ""
     collective: CollectiveGroups | None = None
     operand_indices: tuple[tuple[int, ...], ...] = ()
+    contraction: Contraction | None = None
 
     @property
     def fusion_backend_kind(self) -> str | None:

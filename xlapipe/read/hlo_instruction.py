@@ -13,6 +13,7 @@ from xlapipe.plan import Instruction, SourceLine
 from xlapipe.plan.hlo import WITH_GROUPS, CollectiveGroups
 from xlapipe.read import backend_config
 from xlapipe.read.canonical_hlo import opcode_of
+from xlapipe.read.contraction import MAY_CONTRACT, contraction_of_text
 from xlapipe.read.fixes import DUMP_AGAIN_OR_REPORT
 from xlapipe.read.hlo_syntax import attribute_values, bracket_end, fields, unquote
 from xlapipe.read.replica_groups import groups_of_text, pairs_of_text
@@ -105,6 +106,7 @@ class InstructionParser:
             backend_config=attributes.get("backend_config", ""),
             collective=self._collective(attributes, number) if opcode in WITH_GROUPS else None,
             operand_indices=indices,
+            contraction=contraction_of_text(attributes) if opcode in MAY_CONTRACT else None,
             **self._metadata(attributes.get("metadata"), number),
         )
         return instruction, head[1] is not None

@@ -9,6 +9,7 @@ from xlapipe.plan import Computation, HloModule, InputOutputAlias, Instruction, 
 from xlapipe.plan.hlo import WITH_GROUPS, CollectiveGroups
 from xlapipe.read import backend_config
 from xlapipe.read.canonical_hlo import in_call_order, without_tuple_elements
+from xlapipe.read.contraction import MAY_CONTRACT, contraction_of_proto
 from xlapipe.read.fixes import DUMP_AGAIN
 from xlapipe.read.hlo_header import Donor, sorted_aliases
 from xlapipe.read.hlo_proto import (
@@ -164,6 +165,7 @@ class ModuleReader:
             canonical_config,
             self._collective(proto) if opcode in WITH_GROUPS else None,
             ((proto.tuple_index,),) if opcode == "get-tuple-element" else (),
+            contraction_of_proto(proto) if opcode in MAY_CONTRACT else None,
         )
 
     def _collective(self, proto: HloInstructionProto) -> CollectiveGroups:

@@ -1,7 +1,8 @@
 """The targets of the catalogue, for which nothing has to be attached; GPUs: `catalogue.toml`."""
 
 import tomllib
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -45,6 +46,10 @@ class CatalogueRow:
     Attributes:
       feature_extension: of the compute capability; None if the source of the row has none.
       unsupported: why XLA cannot compile for it; None if it can.
+      peak_flops: dense operations per second of the tensor cores, by type of the operands.
+      peak_source: where `peak_flops` are from.
+      link_bandwidth: bytes per second that it can send to other GPUs of its host, and receive at
+        the same time; None if the catalogue does not have it.
     """
 
     name: str
@@ -73,6 +78,9 @@ class CatalogueRow:
     clock_rate_ghz: float
     feature_extension: str | None = None
     unsupported: str | None = None
+    peak_flops: Mapping[str, int] = field(default_factory=dict)
+    peak_source: str = ""
+    link_bandwidth: int | None = None
 
     def target(self) -> Target:
         """The row as a Target.

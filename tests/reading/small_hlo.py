@@ -1,0 +1,28 @@
+"""Plans of small HLO programs, written as text."""
+
+from collections.abc import Mapping
+
+from xlapipe.plan import BufferAllocation, LogicalBuffer, Plan
+from xlapipe.plan.shapes import shape_bytes
+from xlapipe.read.hlo_text import parse_hlo
+from xlapipe.read.source_text import SourceText
+
+
+def plan_of_text(text: str, memory: Mapping[str, int] | None = None) -> Plan:
+    """The plan of an HLO module; values that `memory` gives the same number share memory.
+
+    Args:
+      memory: number of the allocation of each value, by the value's name.
+    """
+    module = parse_hlo(SourceText("small.txt", text)).module
+    values: dict[int, list[LogicalBuffer]] = {}
+    shapes = {instruction.name: instruction.shape for _, instruction in module.instructions()}
+    for name, number in (memory or {}).items():
+        shape = shapes[name.partition("{")[0]]
+        size_bytes = shape_bytes(shape) or 0
+        values.setdefault(number, []).append(LogicalBuffer(name, 0, size_bytes, shape))
+    allocations = (
+        BufferAllocation(number, max(value.size_bytes for value in group), (), values=tuple(group))
+        for number, group in sorted(values.items())
+    )
+    return Plan(tuple(allocations), module=module)

@@ -1,0 +1,227 @@
+"""How many elements of its operands an instruction reads, given how many of its own are needed.
+
+A gather, a slice and a dynamic-slice read what they address; an in-place update reads nothing of
+what it updates. Fusion bodies are followed from the root to the parameters.
+"""
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from xlapipe.plan.hlo import Computation, HloModule, Instruction
+from xlapipe.plan.shapes import arrays_of, shape_bytes
+
+# Every element of the result needs at most one element of each operand.
+_ONE_FOR_ONE = frozenset(
+    {"abs", "add", "and", "atan2", "bitcast", "broadcast", "cbrt", "ceil", "clamp", "compare"}
+    | {"complex", "concatenate", "convert", "copy", "cosine", "divide", "erf", "exponential"}
+    | {"exponential-minus-one", "floor", "imag", "is-finite", "log", "log-plus-one", "logistic"}
+    | {"maximum", "minimum", "multiply", "negate", "not", "opt-barrier", "or", "pad"}
+    | {"popcnt", "power", "real", "reduce-precision", "remainder", "reshape", "reverse", "round"}
+    | {"round-nearest-afz", "round-nearest-even", "rsqrt", "select", "shift-left", "sign"}
+    | {"shift-right-arithmetic", "shift-right-logical", "sine", "slice", "sqrt", "stochastic"}
+    | {"subtract", "tan", "tanh", "transpose", "xor", "count-leading-zeros"}
+)
+# The first operand is addressed by the others, which are read in full.
+_ADDRESSED = frozenset({"dynamic-slice", "gather"})
+_CALLS = frozenset({"fusion", "call"})
+
+
+class Array(NamedTuple):
+    """Elements and bytes of an array."""
+
+    elements: int
+    size_bytes: int
+
+
+@lru_cache(maxsize=8192)
+def array_of(shape: str) -> Array:
+    """Elements and bytes of all arrays of a shape; (0, 0) if they have no static size."""
+    size_bytes = shape_bytes(shape)
+    if size_bytes is None:
+        return Array(0, 0)
+    dims = (text.partition("[")[2].partition("]")[0] for text in arrays_of(shape))
+    return Array(sum(prod(map(int, text.split(","))) if text else 1 for text in dims), size_bytes)
+
+
+class ElementCounts:
+    """Counts elements that are read, for the instructions of one module."""
+
+    def __init__(self, module: HloModule) -> None:
+        self._module = module
+
+    def of_operands(
+        self, instruction: Instruction, scope: Computation, in_place: Collection[str] = ()
+    ) -> tuple[int, ...]:
+        """Bytes that `instruction` reads of each operand when all of its result is needed.
+
+        Args:
+          scope: the computation that contains it.
+          in_place: names of the updates in its body (or its own name) that are done in place.
+        """
+        needed = array_of(instruction.shape).elements
+        counts = self._reads(instruction, scope.by_name, needed, in_place)
+        return tuple(counts)
+
+    def body_of(self, instruction: Instruction) -> Computation | None:
+        """The computation that a fusion or call runs."""
+        if instruction.opcode in _CALLS and len(instruction.called_computations) == 1:
+            return self._module.computations.get(instruction.called_computations[0])
+        return None
+
+    def combiner_reads(self, scatter: Instruction) -> bool:
+        """Whether a scatter reads the old value, as when it adds; not if it only overwrites."""
+        names = scatter.called_computations
+        combiner = self._module.computations.get(names[0]) if names else None
+        if combiner is None:
+            return True
+        return combiner.by_name[combiner.root].opcode != "parameter"
+
+    def _parameters(
+        self, body: Computation, needed: int, in_place: Collection[str]
+    ) -> Mapping[int, int]:
+        """Bytes that a body reads of each parameter, by number.
+
+        Args:
+          needed: elements of the root; those of a tuple are all needed.
+        """
+        elements: dict[str, int] = {body.root: needed}
+        reads: dict[int, int] = {}
+        for instruction in reversed(body.instructions):
+            count = elements.get(instruction.name)
+            if count is None:
+                continue
+            own = array_of(instruction.shape)
+            count = min(count, own.elements)
+            if instruction.parameter_number is not None:
+                reads[instruction.parameter_number] = _bytes_of(count, own)
+                continue
+            operand_bytes = self._reads(instruction, body.by_name, count, in_place)
+            for name, size_bytes in zip(instruction.operands, operand_bytes, strict=True):
+                operand = array_of(body.by_name[name].shape)
+                elements[name] = elements.get(name, 0) + _elements_of(size_bytes, operand)
+        return reads
+
+    def _reads(
+        self,
+        instruction: Instruction,
+        by_name: Mapping[str, Instruction],
+        needed: int,
+        in_place: Collection[str],
+    ) -> list[int]:
+        """Bytes that `instruction` reads of each operand if `needed` of its elements are needed."""
+        opcode = instruction.opcode
+        operands = [
+            _operand_array(by_name, instruction, k) for k in range(len(instruction.operands))
+        ]
+        if opcode in _ONE_FOR_ONE:
+            return [_bytes_of(min(needed, array.elements), array) for array in operands]
+        if opcode in _ADDRESSED:
+            first = _bytes_of(min(needed, operands[0].elements), operands[0])
+            return [first, *(array.size_bytes for array in operands[1:])]
+        if opcode == "dynamic-update-slice":
+            return self._update(instruction, operands, needed, in_place)
+        if opcode == "scatter":
+            return self._scatter(instruction, operands, in_place)
+        if opcode == "reduce":
+            result = array_of(instruction.shape).elements
+            share = min(1.0, needed / result) if result else 1.0
+            return [round(array.size_bytes * share) for array in operands]
+        if opcode == "bitcast-convert":
+            own = array_of(instruction.shape)
+            return [min(_bytes_of(needed, own), array.size_bytes) for array in operands]
+        body = self.body_of(instruction)
+        if body is not None:
+            reads = self._parameters(body, needed, in_place)
+            return [
+                min(reads.get(number, 0), array.size_bytes) for number, array in enumerate(operands)
+            ]
+        return [array.size_bytes for array in operands]
+
+    def _update(
+        self,
+        instruction: Instruction,
+        operands: list[Array],
+        needed: int,
+        in_place: Collection[str],
+    ) -> list[int]:
+        updated, update, *indices = operands
+        kept = 0 if instruction.name in in_place else max(0, needed - update.elements)
+        return [
+            _bytes_of(min(kept, updated.elements), updated),
+            _bytes_of(min(needed, update.elements), update),
+            *(array.size_bytes for array in indices),
+        ]
+
+    def _scatter(
+        self, instruction: Instruction, operands: list[Array], in_place: Collection[str]
+    ) -> list[int]:
+        """Operands of a scatter: n arrays, the indices, n updates."""
+        count = len(operands) // 2
+        sizes = [array.size_bytes for array in operands]
+        if instruction.name in in_place:
+            updates = sizes[count + 1 :]
+            reads_old = self.combiner_reads(instruction)
+            sizes[:count] = [
+                min(size, update) if reads_old else 0
+                for size, update in zip(sizes[:count], updates, strict=True)
+            ]
+        return sizes
+
+
+def _operand_array(
+    by_name: Mapping[str, Instruction], instruction: Instruction, position: int
+) -> Array:
+    """The array that an operand is, or the element of a tuple that it names."""
+    operand = by_name.get(instruction.operands[position])
+    if operand is None:
+        return Array(0, 0)
+    indices = instruction.operand_indices
+    path = indices[position] if indices else ()
+    return array_of(element_shape(operand.shape, path))
+
+
+@lru_cache(maxsize=8192)
+def element_shape(shape: str, path: tuple[int, ...]) -> str:
+    """The shape of an element of a tuple.
+
+    >>> element_shape("(f32[2]{0}, (s8[3]{0}, pred[]))", (1, 0))
+    's8[3]{0}'
+    """
+    for index in path:
+        parts = _elements(shape)
+        if index >= len(parts):
+            return shape
+        shape = parts[index]
+    return shape
+
+
+def _elements(shape: str) -> list[str]:
+    """The elements of a tuple shape."""
+    if not shape.startswith("("):
+        return []
+    parts: list[str] = []
+    depth, start = 0, 1
+    for position, character in enumerate(shape):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        if (character == "," and depth == 1) or depth == 0:
+            if text := shape[start:position].strip():
+                parts.append(text)
+            start = position + 1
+    return parts
+
+
+def _bytes_of(elements: int, array: Array) -> int:
+    if elements >= array.elements:
+        return array.size_bytes
+    return -(-array.size_bytes * elements // array.elements)
+
+
+def _elements_of(size_bytes: int, array: Array) -> int:
+    if size_bytes >= array.size_bytes:
+        return array.elements
+    return -(-array.elements * size_bytes // array.size_bytes)

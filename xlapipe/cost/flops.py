@@ -1,0 +1,166 @@
+"""Floating-point operations of matrix products and convolutions, by type of the operands.
+
+A multiply-add counts as two. The types are those of `Speeds.peak_of`; `vector` stands for
+products that XLA computes with multiplications and a reduction, outside the tensor cores.
+Arithmetic on elements is not counted.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+from xlapipe.cost.elements import array_of, element_shape
+from xlapipe.plan.gemms import GemmBackend
+from xlapipe.plan.hlo import Computation, HloModule, Instruction
+from xlapipe.plan.plan import Plan
+from xlapipe.plan.shapes import arrays_of
+
+VECTOR = "vector"
+_CONTRACTING = frozenset({"dot", "ragged-dot", "scaled-dot", "convolution"})
+_ELEMENT_TYPE = re.compile(r"[a-z]\w*")
+_ALGORITHM_TYPE = re.compile(r"dot_(bf16|f16|tf32|f32|f64)_")
+# Products of cuDNN's flash attention: two forward; five backward, one of them computed again.
+_ATTENTION_PRODUCTS = {"forward": 2, "backward": 5}
+
+
+class Flops:
+    """Counts operations for the instructions of one plan."""
+
+    def __init__(self, plan: Plan, module: HloModule) -> None:
+        self._module = module
+        self._reduced: Counter[str] = Counter()
+        for gemm in plan.gemms:
+            if gemm.backend is GemmBackend.REDUCE:
+                self._reduced[gemm.instruction] += 2 * array_of(gemm.shapes[0]).elements
+
+    def of(self, instruction: Instruction, scope: Computation) -> Mapping[str, int] | None:
+        """Operations of one launch by type; None for a kernel whose operations are unknown."""
+        if instruction.opcode == "custom-call":
+            return self._custom_call(instruction, scope)
+        flops: Counter[str] = Counter()
+        if instruction.name in self._reduced:
+            flops[VECTOR] += self._reduced[instruction.name]
+        for contracting, body in self._contracting(instruction, scope):
+            flops[_type_of(contracting, body)] += _flops_of(contracting, body)
+        return dict(flops)
+
+    def _contracting(
+        self, instruction: Instruction, scope: Computation
+    ) -> Iterator[tuple[Instruction, Computation]]:
+        """The dots and convolutions in an instruction and its body."""
+        if instruction.opcode in _CONTRACTING:
+            yield instruction, scope
+        elif instruction.opcode in ("fusion", "call"):
+            for name in instruction.called_computations:
+                body = self._module.computations.get(name)
+                if body is None or body.opcodes.isdisjoint(_CONTRACTING | {"fusion", "call"}):
+                    continue
+                for inner in body.instructions:
+                    yield from self._contracting(inner, body)
+
+    def _custom_call(
+        self, instruction: Instruction, scope: Computation
+    ) -> Mapping[str, int] | None:
+        target = instruction.custom_call_target or ""
+        if target.startswith("__cublas$"):
+            return _gemm_call(instruction, scope)
+        if target.startswith("__cudnn$conv") and instruction.contraction is not None:
+            return {_type_of(instruction, scope): _convolution_call(instruction, scope)}
+        if target.startswith("__cudnn$fmha"):
+            return _attention_call(instruction, scope)
+        return None
+
+
+def _shape_of(instruction: Instruction, scope: Computation, position: int) -> str:
+    indices = instruction.operand_indices
+    path = indices[position] if indices else ()
+    return element_shape(scope.by_name[instruction.operands[position]].shape, path)
+
+
+def _dims(shape: str) -> list[int]:
+    text = shape.partition("[")[2].partition("]")[0]
+    return [int(dim) for dim in text.split(",")] if text else []
+
+
+def _flops_of(instruction: Instruction, scope: Computation) -> int:
+    """Operations of a dot or convolution: two per element of the result and per term of its sum."""
+    if instruction.contraction is None:
+        return 0
+    position = 1 if instruction.opcode == "convolution" else 0
+    dims = _dims(_shape_of(instruction, scope, position))
+    terms = prod(dims[dim] for dim in instruction.contraction.dims if dim < len(dims))
+    return _complex_factor(instruction, scope) * array_of(instruction.shape).elements * terms
+
+
+def _complex_factor(instruction: Instruction, scope: Computation) -> int:
+    """Operations per multiply-add; that of complex numbers is four of real ones."""
+    return 8 if _shape_of(instruction, scope, 0).startswith("c") else 2
+
+
+def _type_of(instruction: Instruction, scope: Computation) -> str:
+    """The type whose peak bounds a product."""
+    contraction = instruction.contraction
+    if contraction is not None and contraction.algorithm:
+        match = _ALGORITHM_TYPE.match(contraction.algorithm)
+        if match is not None:
+            return VECTOR if match[1] == "f32" else match[1]
+    return _element_type(_shape_of(instruction, scope, 0))
+
+
+def _element_type(shape: str) -> str:
+    match = _ELEMENT_TYPE.match(shape.lstrip("("))
+    return match[0] if match is not None else ""
+
+
+def _gemm_call(instruction: Instruction, scope: Computation) -> Mapping[str, int] | None:
+    """Operations of a cuBLAS gemm, from the dot's dimensions in its config."""
+    try:
+        config: Any = json.loads(instruction.backend_config)["gemm_backend_config"]
+        numbers = config["dot_dimension_numbers"]
+        contracting = [int(dim) for dim in numbers["lhs_contracting_dimensions"]]
+    except (ValueError, KeyError, TypeError):
+        return None
+    first = _shape_of(instruction, scope, 0)
+    dims = _dims(first)
+    terms = prod(dims[dim] for dim in contracting if dim < len(dims))
+    result = array_of(arrays_of(instruction.shape)[0]).elements
+    return {_element_type(first): _complex_factor(instruction, scope) * result * terms}
+
+
+def _convolution_call(instruction: Instruction, scope: Computation) -> int:
+    """Operations of cuDNN's convolutions; the gradients do those of the forward pass."""
+    assert instruction.contraction is not None
+    first = _shape_of(instruction, scope, 0)
+    second = _shape_of(instruction, scope, 1)
+    result = arrays_of(instruction.shape)[0]
+    target = instruction.custom_call_target or ""
+    if "BackwardInput" in target:
+        kernel, output = second, first
+    elif "BackwardFilter" in target:
+        kernel, output = result, second
+    else:
+        kernel, output = second, result
+    dims = _dims(kernel)
+    terms = prod(dims[dim] for dim in instruction.contraction.dims if dim < len(dims))
+    return 2 * array_of(output).elements * terms
+
+
+def _attention_call(instruction: Instruction, scope: Computation) -> Mapping[str, int] | None:
+    """Operations of cuDNN's attention; half of them under a causal mask."""
+    try:
+        config: Any = json.loads(instruction.backend_config)["cudnn_fmha_backend_config"]
+        scores = [int(dim) for dim in config["intermediate_tensor_shape"]["dimensions"]]
+    except (ValueError, KeyError, TypeError):
+        return None
+    query = _shape_of(instruction, scope, 0)
+    rows = prod(scores[:-1])
+    if not rows:
+        return None
+    backward = "Backward" in (instruction.custom_call_target or "")
+    products = _ATTENTION_PRODUCTS["backward" if backward else "forward"]
+    flops = 2 * products * prod(scores) * (array_of(query).elements // rows)
+    causal = "CAUSAL" in str(config.get("mask_type", ""))
+    return {_element_type(query): flops // 2 if causal else flops}

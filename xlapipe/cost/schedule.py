@@ -1,0 +1,80 @@
+"""The kernels of a module in the order of execution, with loops and branches."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from xlapipe.plan.hlo import Computation, HloModule, Instruction
+from xlapipe.plan.loops import find_loops
+
+# Instructions that launch nothing.
+_NO_KERNEL = frozenset(
+    {"add-dependency", "after-all", "async-done", "async-update", "bitcast", "constant"}
+    | {"all-gather-done", "all-reduce-done", "collective-permute-done", "copy-done", "domain"}
+    | {"get-tuple-element", "opt-barrier", "parameter", "recv-done", "send-done", "tuple"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A kernel.
+
+    Attributes:
+      instruction: the scheduled instruction, whose name the kernel has.
+      scope, inner: what is computed and where; of an async-start, what it wraps.
+    """
+
+    instruction: Instruction
+    scope: Computation
+    inner: Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNode:
+    """A while loop; `trips` is None if unknown."""
+
+    trips: int | None
+    body: "tuple[Node, ...]"
+    condition: "tuple[Node, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class BranchNode:
+    """A conditional, of which one branch runs."""
+
+    branches: "tuple[tuple[Node, ...], ...]"
+
+
+Node = Site | LoopNode | BranchNode
+
+
+def schedule_of(module: HloModule) -> tuple[Node, ...]:
+    """The entry computation's nodes; empty if the module has none."""
+    trips_of = {loop.instruction.name: loop.trips for loop in find_loops(module)}
+
+    @cache
+    def nodes_of(name: str) -> tuple[Node, ...]:
+        computation = module.computations.get(name)
+        return () if computation is None else tuple(nodes_in(computation))
+
+    def nodes_in(computation: Computation) -> Iterator[Node]:
+        for instruction in computation.instructions:
+            called = instruction.called_computations
+            if instruction.opcode in _NO_KERNEL:
+                continue
+            if instruction.opcode == "while" and len(called) == 2:
+                trips = trips_of.get(instruction.name)
+                yield LoopNode(trips, nodes_of(called[0]), nodes_of(called[1]))
+            elif instruction.opcode == "conditional":
+                yield BranchNode(tuple(map(nodes_of, called)))
+            elif instruction.opcode == "call":
+                for name in called:
+                    yield from nodes_of(name)
+            elif instruction.opcode == "async-start" and called and called[0] in computations:
+                wrapped = computations[called[0]]
+                yield Site(instruction, wrapped, wrapped.by_name[wrapped.root])
+            else:
+                yield Site(instruction, computation, instruction)
+
+    computations = module.computations
+    return nodes_of(module.entry) if module.entry is not None else ()

@@ -1,0 +1,191 @@
+"""Bytes that one kernel reads and writes in device memory.
+
+Bytes as touched, not as shaped: see `elements`. An update whose result has the same memory as the
+updated operand is done in place: it writes only the update. What a Pallas kernel addresses in an
+operand that it updates in place is unknown.
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from xlapipe.cost.elements import ElementCounts, array_of, element_shape
+from xlapipe.cost.memory_of import MemoryOf
+from xlapipe.plan.hlo import Computation, HloModule, Instruction
+from xlapipe.plan.plan import Plan
+from xlapipe.plan.shapes import array_bytes, arrays_of
+
+_UPDATES = frozenset({"dynamic-update-slice", "scatter"})
+# Values of an update that have the same elements as the updated operand.
+_RENAMING = frozenset({"bitcast", "reshape", "copy"})
+# Libraries get scratch memory as the last element of the result.
+_LIBRARY_CALLS = ("__cublas$", "__cudnn$", "__cusolver$", "__cub$")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A read of an operand, or a write of a result.
+
+    Attributes:
+      memory: of the array; see `MemoryOf`.
+      size_bytes: bytes that are read or written.
+      whole_bytes: bytes of the array.
+    """
+
+    memory: Hashable
+    size_bytes: int
+    whole_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a kernel touches in one launch.
+
+    Attributes:
+      unknown_bytes: the most that it may touch beyond `reads` and `writes`.
+    """
+
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    unknown_bytes: int = 0
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of all reads."""
+        return sum(read.size_bytes for read in self.reads)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of all writes."""
+        return sum(write.size_bytes for write in self.writes)
+
+
+class TouchedBytes:
+    """Computes `Touched` for the instructions of one plan."""
+
+    def __init__(self, plan: Plan, module: HloModule) -> None:
+        self._counts = ElementCounts(module)
+        self._memory = MemoryOf(plan, module)
+
+    def of(self, instruction: Instruction, scope: Computation) -> Touched:
+        """What the kernel of `instruction` touches.
+
+        Args:
+          scope: the computation that contains it.
+        """
+        if instruction.opcode == "custom-call":
+            return self._custom_call(instruction, scope)
+        updates = dict(self._updates(instruction, scope))
+        in_place = frozenset(update.name for update, _ in updates.values())
+        sizes = self._counts.of_operands(instruction, scope, in_place)
+        reads = self._reads(instruction, scope, sizes)
+        writes = []
+        for path, shape in _results(instruction):
+            whole_bytes = array_of(shape).size_bytes
+            written = updates[path][1] if path in updates else whole_bytes
+            memory = self._memory.result(instruction, path)
+            writes.append(Access(memory, min(written, whole_bytes), whole_bytes))
+        return Touched(reads, tuple(writes))
+
+    def _reads(
+        self, instruction: Instruction, scope: Computation, sizes: tuple[int, ...]
+    ) -> tuple[Access, ...]:
+        """The reads; one for operands in the same memory, of which the whole is counted once."""
+        reads: dict[Hashable, Access] = {}
+        for position, read_bytes in enumerate(sizes):
+            operand = scope.by_name.get(instruction.operands[position])
+            if operand is None or not read_bytes:
+                continue
+            indices = instruction.operand_indices
+            shape = element_shape(operand.shape, indices[position] if indices else ())
+            memory = self._memory.operand(scope, instruction, position)
+            whole_bytes = array_of(shape).size_bytes
+            earlier = reads.get(memory, Access(memory, 0, 0))
+            whole_bytes = max(whole_bytes, earlier.whole_bytes)
+            together = min(read_bytes + earlier.size_bytes, whole_bytes)
+            reads[memory] = Access(memory, together, whole_bytes)
+        return tuple(reads.values())
+
+    def _custom_call(self, instruction: Instruction, scope: Computation) -> Touched:
+        sizes = self._counts.of_operands(instruction, scope)
+        reads = self._reads(instruction, scope, sizes)
+        results = list(_results(instruction))
+        library = (instruction.custom_call_target or "").startswith(_LIBRARY_CALLS)
+        if library and len(results) > 1:
+            results.pop()
+        writes = [
+            Access(self._memory.result(instruction, path), size_bytes, size_bytes)
+            for path, shape in results
+            if (size_bytes := array_of(shape).size_bytes)
+        ]
+        if library:
+            return Touched(reads, tuple(writes))
+        in_place = {write.memory for write in writes} & {read.memory for read in reads}
+        unknown = [item.size_bytes for item in (*reads, *writes) if item.memory in in_place]
+        return Touched(
+            tuple(read for read in reads if read.memory not in in_place),
+            tuple(write for write in writes if write.memory not in in_place),
+            sum(unknown),
+        )
+
+    def _updates(
+        self, instruction: Instruction, scope: Computation
+    ) -> Iterator[tuple[tuple[int, ...], tuple[Instruction, int]]]:
+        """By path of the result: the update that makes it in place, and the bytes it writes."""
+        if instruction.opcode in _UPDATES:
+            for path, _ in _results(instruction):
+                position = path[0] if path else 0
+                if self._memory.result(instruction, path) == self._memory.operand(
+                    scope, instruction, position
+                ):
+                    yield path, (instruction, _update_bytes(instruction, scope, position))
+            return
+        body = self._counts.body_of(instruction)
+        if body is None or body.opcodes.isdisjoint(_UPDATES):
+            return
+        root = body.by_name[body.root]
+        makers = root.operands if root.opcode == "tuple" else (root.name,)
+        paths = [path for path, _ in _results(instruction)]
+        for path, maker in zip(paths, makers, strict=False):
+            update = _renamed(body, maker)
+            if update.opcode not in _UPDATES:
+                continue
+            updated = _renamed(body, update.operands[0])
+            number = updated.parameter_number
+            if number is None or number >= len(instruction.operands):
+                continue
+            if self._memory.result(instruction, path) == self._memory.operand(
+                scope, instruction, number
+            ):
+                yield path, (update, _update_bytes(update, body, 0))
+
+
+def _renamed(body: Computation, name: str) -> Instruction:
+    """The instruction that makes a value, skipping those that only rename it."""
+    instruction = body.by_name[name]
+    while instruction.opcode in _RENAMING and instruction.operands:
+        instruction = body.by_name[instruction.operands[0]]
+    return instruction
+
+
+def _update_bytes(update: Instruction, scope: Computation, position: int) -> int:
+    """Bytes that an update writes."""
+    operands = update.operands
+    if update.opcode == "dynamic-update-slice":
+        return array_of(scope.by_name[operands[1]].shape).size_bytes
+    return array_of(scope.by_name[operands[len(operands) // 2 + 1 + position]].shape).size_bytes
+
+
+def _results(instruction: Instruction) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Path and shape of each array of the result."""
+    shape = instruction.shape
+    if not shape.startswith("("):
+        yield (), shape
+        return
+    flat = arrays_of(shape)
+    if instruction.opcode == "copy-start":
+        flat = flat[:1]  # the others are its operand and a handle
+    if shape.count("(") == 1:
+        yield from (((index,), element) for index, element in enumerate(flat))
+        return
+    # Nested tuples are results of async starts only, whose kernels are those that they wrap.
+    yield from (((index,), element) for index, element in enumerate(flat) if array_bytes(element))
