@@ -15,13 +15,14 @@ AXES = [Axis("batch", (1, 64, 8)), Axis("seq", (2048, 32768))]
 SECONDS = {"load": 1.0, "lower": 0.5, "compile": 7.25, "read": 0.25, "all": 9.0}
 
 
-def planned(temp: int, *, rematerialised: int = 0) -> PlannedMemory:
+def planned(temp: int, *, rematerialised: int = 0, host: int = 0) -> PlannedMemory:
     return PlannedMemory(
         workload="step",
         topology="8x8",
         argument_bytes=400_000,
         output_bytes=8,
         temp_bytes=temp,
+        host_bytes=host,
         device_memory_bytes=MEMORY,
         usable_bytes=USABLE,
         rematerialised=rematerialised,
@@ -98,6 +99,20 @@ def test_the_table(rows: list[Row]) -> None:
     ]
     assert "up to 12 instructions a second time" in "\n".join(lines)
     assert "NCCL" in "\n".join(lines)
+
+
+def test_host_memory_is_a_column_of_its_own_and_not_in_the_total(rows: list[Row]) -> None:
+    assert "host" not in "\n".join(lines_of(rows, AXES))
+    point = rows[0].combination
+    with_host = [Row(point, planned(1_000, host=5_000_000)), rows[3]]
+    lines = lines_of(with_host, AXES, ())
+    header = lines[1].split()
+    assert header.index("host,") == header.index("headroom,") + 2
+    assert lines[2].split()[4:8] == ["1,000", "401,008", "348,992", "5,000,000"]
+    assert lines[3].split().count("-") == 11
+    assert "up to 5,000,000 B; not in the total" in "\n".join(lines)
+    (first, _) = fit_figures("m:step", "h200", with_host, ())["rows"]
+    assert (first["host_bytes"], first["total_bytes"], first["fits"]) == (5_000_000, 401_008, True)
 
 
 def test_a_largest_value_with_failed_compiles_is_marked() -> None:

@@ -51,6 +51,7 @@ def _row_figures(row: Row) -> dict[str, Any]:
         "argument_bytes": memory.argument_bytes,
         "output_bytes": memory.output_bytes,
         "temp_bytes": memory.temp_bytes,
+        "host_bytes": memory.host_bytes,
         "total_bytes": memory.total_bytes,
         "device_memory_bytes": memory.device_memory_bytes,
         "usable_bytes": memory.usable_bytes,
@@ -70,9 +71,11 @@ def fit_lines(
     """The table in the order of the combinations, then the largest values that fit."""
     compiled = [row.outcome for row in rows if not isinstance(row.outcome, XlapipeError)]
     yield Text(_title(workload, target, compiled), style="bold")
-    header = [*(axis.name for axis in axes), *_BYTES, "fits", *(f"{name}, s" for name in _STAGES)]
+    host = any(plan.host_bytes for plan in compiled)
+    sizes = (*_BYTES, "host, B") if host else _BYTES
+    header = [*(axis.name for axis in axes), *sizes, "fits", *(f"{name}, s" for name in _STAGES)]
     table = [header]
-    table += [[*map(repr, row.combination.values.values()), *_cells(row)] for row in rows]
+    table += [[*map(repr, row.combination.values.values()), *_cells(row, host)] for row in rows]
     widths, columns = column_widths(table), range(len(header))
     styles = ["bold", *("" if row.fits else "red" for row in rows)]
     for cells, style in zip(table, styles, strict=True):
@@ -93,16 +96,18 @@ def _title(workload: str, target: str, compiled: Sequence[PlannedMemory]) -> str
     )
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row, host: bool) -> list[str]:
+    """The cells after the axes' values; with host memory if `host`."""
     memory = row.outcome
     if isinstance(memory, XlapipeError):
-        return [*["-"] * len(_BYTES), fits_text(row), *["-"] * len(_STAGES)]
+        return [*["-"] * (len(_BYTES) + host), fits_text(row), *["-"] * len(_STAGES)]
     sizes = (
         memory.argument_bytes,
         memory.output_bytes,
         memory.temp_bytes,
         memory.total_bytes,
         memory.headroom_bytes,
+        *([memory.host_bytes] if host else []),
     )
     seconds = [f"{memory.seconds[stage]:.1f}" for stage in _STAGES]
     return [*(f"{size:,}" for size in sizes), fits_text(row), *seconds]
@@ -125,6 +130,12 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
         notes.append(
             "*: rematerialised: XLA's memory estimate exceeded its limit, so each step computes up "
             f"to {rematerialised} instructions a second time to save memory."
+        )
+    most_on_host = max((plan.host_bytes for plan in compiled), default=0)
+    if most_on_host:
+        notes.append(
+            f"host: pinned host memory for one device, up to {exact(most_on_host)}; not in the "
+            "total."
         )
     return notes
 

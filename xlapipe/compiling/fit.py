@@ -20,6 +20,7 @@ from xlapipe.compiling.sweep import Axis, Combination
 from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.errors import ParameterError, XlapipeError
 from xlapipe.plan import Plan
+from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.read import read_path
 from xlapipe.targets.target_config import target_attached
 
@@ -34,6 +35,7 @@ class PlannedMemory:
     Attributes:
       argument_bytes: parameters of the program, including those that are updated in place.
       output_bytes: constants, and outputs that do not alias an argument.
+      host_bytes: allocations in host memory, which are not in the total.
       device_memory_bytes: the device's whole memory.
       usable_bytes: the share of the device's memory that the process may use.
       rematerialised: number of instructions that XLA computes again to save memory, because its
@@ -47,6 +49,7 @@ class PlannedMemory:
     argument_bytes: int
     output_bytes: int
     temp_bytes: int
+    host_bytes: int = 0
     device_memory_bytes: int
     usable_bytes: int
     rematerialised: int
@@ -173,6 +176,7 @@ def _planned_memory(job: Job, memory_fraction: float, out: Path | None) -> Plann
         argument_bytes=totals.parameter_bytes,
         output_bytes=totals.live_out_bytes - totals.aliased_bytes + totals.constant_bytes,
         temp_bytes=totals.temp_bytes,
+        host_bytes=compiled.plan.spaces[MemorySpace.HOST].total_bytes,
         device_memory_bytes=target.device_memory_bytes,
         usable_bytes=int(target.device_memory_bytes * memory_fraction),
         rematerialised=sum(1 for n in compiled.plan.instructions if _REMATERIALISED.search(n)),

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 from xlapipe.dumps.opened import StageText
 from xlapipe.report import units
+from xlapipe.report.host_memory import host_lines
 from xlapipe.report.json_data import dump_data, headline_bytes
 from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.memory_map import map_data
@@ -34,6 +35,7 @@ SECTIONS = {
     "copies": "Copies",
     "gemms": "GEMMs",
     "collectives": "Collectives",
+    "host": "Host",
     "fusions": "Fusions",
 }
 # Files that are joined into the page's one script, in this order.
@@ -84,9 +86,12 @@ def render_page(dumps: Sequence[ReportedDump], comparison: Comparison | None = N
 
 
 def _sections(dumps: Sequence[ReportedDump]) -> dict[str, str]:
-    """`SECTIONS` without collectives if no dump has any."""
-    has_collectives = any(dump.figures["collectives"] for dump in dumps)
-    return {name: SECTIONS[name] for name in SECTIONS if name != "collectives" or has_collectives}
+    """`SECTIONS` without those on collectives and on the host if no dump has any."""
+    has = {
+        "collectives": any(dump.figures["collectives"] for dump in dumps),
+        "host": any(any(host_lines(dump.plan)) for dump in dumps),
+    }
+    return {name: title for name, title in SECTIONS.items() if has.get(name, True)}
 
 
 def _template_data(dump: ReportedDump) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from xlapipe.report.collectives import collective_lines
+from xlapipe.report.host_memory import host_lines
 from xlapipe.report.json_data import dump_data
 from xlapipe.report.markdown_syntax import Row, code, plain, table
 from xlapipe.report.reported_dump import ReportedDump
@@ -49,6 +50,9 @@ def _dump(dump: ReportedDump) -> Iterator[str]:
     lines = list(collective_lines(figures["collectives"], figures["requested_collectives"]))
     if lines:
         yield from ("## Collectives", "", "```", *lines, "```", "")
+    lines = list(host_lines(dump.plan))
+    if lines:
+        yield from ("## Host", "", "```", *lines, "```", "")
 
 
 def _peak(data: dict[str, Any]) -> Iterator[str]:

@@ -8,6 +8,8 @@ from xlapipe.dumps.dump import Dump
 from xlapipe.dumps.opened import Opened
 from xlapipe.plan import Plan
 from xlapipe.plan.donation import donations
+from xlapipe.plan.memory_spaces import space_of
+from xlapipe.platforms import platform_named
 from xlapipe.report.collectives import collective_figures, requested_figures
 from xlapipe.report.donation import donation_figures
 from xlapipe.report.host_memory import host_transfer_figures
@@ -17,6 +19,7 @@ from xlapipe.targets.topology import Topology
 def plan_figures(plan: Plan) -> dict[str, Any]:
     """The JSON of a plan; bytes are ints, shapes are as XLA prints them."""
     live = plan.live_ranges
+    platform = platform_named(plan.platform)
     return {
         "totals": asdict(plan.totals),
         "spaces": {str(space): asdict(totals) for space, totals in plan.spaces.items()},
@@ -29,6 +32,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
                 "kinds": [str(kind) for kind in allocation.kinds],
                 "parameter_number": allocation.parameter_number,
                 "color": allocation.color,
+                "space": str(space_of(allocation.color, platform)),
                 "values": [
                     {
                         "name": value.name,

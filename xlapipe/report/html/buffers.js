@@ -45,25 +45,30 @@ function roleOfAllocation(kinds) {
   return kinds.includes("maybe-live-out") ? "output" : "temp";
 }
 
-// The scopes to choose from: all allocations, temp and outputs, or one allocation.
+// The scopes to choose from: all of the device, temp and outputs, the host's, or one allocation.
 const STACKED = ["temp", "output", "alias", "parameter", "constant", "thread-local"];
 const MAX_SCOPES = 40;
 
 function scopesOf(plan) {
   const order = (a, b) =>
     STACKED.indexOf(a.role) - STACKED.indexOf(b.role) || b.size_bytes - a.size_bytes || a.index - b.index;
-  const all = plan.allocations.filter((allocation) => allocation.size_bytes > 0).sort(order);
+  const filled = plan.allocations.filter((allocation) => allocation.size_bytes > 0).sort(order);
+  const all = filled.filter(({ space }) => space !== "host");
+  const onHost = filled.filter(({ space }) => space === "host");
   const changing = all.filter(({ role }) => role === "temp" || role === "output");
   const bytes = (allocations) => allocations.reduce((sum, { size_bytes }) => sum + size_bytes, 0);
   const scopes = [{ name: `all allocations, ${rounded(bytes(all))}`, allocations: all }];
   if (changing.length && changing.length < all.length) {
     scopes.push({ name: `temp and outputs, ${rounded(bytes(changing))}`, allocations: changing });
   }
-  const several = all.filter((allocation) => allocation.buffers.length > 1);
+  if (onHost.length) scopes.push({ name: `host memory, ${rounded(bytes(onHost))}`, allocations: onHost });
+  const several = filled.filter((allocation) => allocation.buffers.length > 1);
   several.sort((a, b) => b.size_bytes - a.size_bytes);
   for (const allocation of several.slice(0, MAX_SCOPES)) {
-    const { index, role, size_bytes } = allocation;
-    scopes.push({ name: `allocation ${index}: ${role}, ${rounded(size_bytes)}`, allocations: [allocation] });
+    const { index, role, size_bytes, space } = allocation;
+    const where = space === "host" ? " on the host" : "";
+    const name = `allocation ${index}: ${role}${where}, ${rounded(size_bytes)}`;
+    scopes.push({ name, allocations: [allocation] });
   }
   // Parameters are alive throughout: if they leave no space to see the rest, start without them.
   const start = scopes.length > 1 && bytes(changing) < 0.1 * bytes(all) && changing.length ? 1 : 0;
