@@ -1,15 +1,17 @@
 """`xlapipe run`: runs a built executable on the attached GPUs."""
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import Commands, at_least_one
 from xlapipe.cli.output import print_json
+from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from xlapipe.running.run_result import RunResult
+    from xlapipe.running.run_result import ProfiledRun, RunResult
 
 
 def add(commands: Commands) -> None:
@@ -25,22 +27,67 @@ def add(commands: Commands) -> None:
     run.add_argument(
         "--repeat", type=at_least_one, default=10, metavar="N", help="timed calls; default: 10"
     )
+    run.add_argument(
+        "--profile",
+        action="store_true",
+        help="time each kernel, and write time_record.json into the folder of --record",
+    )
+    run.add_argument(
+        "--record", type=Path, metavar="FOLDER", help="a dump of the same plan; default: DIR"
+    )
+    run.add_argument(
+        "--trace", type=Path, metavar="FOLDER", help="with --profile: keep jax's trace there"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
     from xlapipe.running.rendezvous import this_member
     from xlapipe.running.run import run
+    from xlapipe.running.run_result import ProfileOptions
 
+    if (options.record or options.trace) and not options.profile:
+        raise XlapipeError("--record and --trace need --profile; fix: add it, or leave them out")
     member = this_member()
-    result = run(options.path, inputs=options.inputs, repeat=options.repeat, member=member)
+    profile = ProfileOptions(options.repeat, options.trace) if options.profile else None
+    result = run(
+        options.path, inputs=options.inputs, repeat=options.repeat, member=member, profile=profile
+    )
     if member is not None and member.process > 0:
         return 0  # process 0 prints the result of all
+    if result.profile is not None:
+        _write_record(options.record or options.path, options.path, result)
     if options.json:
         print_json(result.to_json())
     else:
         for line in _result_lines(options.path, result):
             print(line)
     return 0
+
+
+def _write_record(folder: Path, built: Path, result: "RunResult") -> None:
+    """Writes the profile as a time record."""
+    from statistics import median
+
+    from xlapipe.dumps.dump import read_manifest
+    from xlapipe.dumps.run_record import run_record
+    from xlapipe.dumps.time_record import TimeRecord, write_time_record
+    from xlapipe.environment.machine import Machine
+
+    assert result.profile is not None
+    gpu = Machine.here().gpu()
+    provenance = run_record(
+        device=result.device,
+        driver=gpu.driver_version if gpu is not None else None,
+        versions=read_manifest(built).versions,
+        command=["xlapipe", *sys.argv[1:]],
+    )
+    record = TimeRecord(
+        wall_seconds=result.median_call_seconds or result.first_call_seconds,
+        profiled_wall_seconds=median(result.profile.call_seconds),
+        measured=result.profile.measured,
+        provenance=provenance,
+    )
+    write_time_record(folder, record)
 
 
 def _result_lines(path: Path, result: "RunResult") -> Iterator[str]:
@@ -51,9 +98,24 @@ def _result_lines(path: Path, result: "RunResult") -> Iterator[str]:
     median = result.median_call_seconds
     if median is not None:
         yield f"  {median * 1000:.3f} ms per call (median of {len(result.call_seconds)})"
+    if result.profile is not None:
+        yield from _profile_lines(result.profile)
     for output in result.outputs:
         yield f"  {output.path} {output.dtype}{list(output.shape)} sha256 {output.sha256}"
     yield from _memory_lines(result)
+
+
+def _profile_lines(profile: "ProfiledRun") -> Iterator[str]:
+    measured = profile.measured
+    yield (
+        f"  profile of {measured.steps} calls: kernels {measured.kernel_seconds * 1e6:,.1f} µs per "
+        f"call, from first start to last end {measured.span_seconds * 1e6:,.1f} µs"
+    )
+    yield (
+        f"  joined with the plan: {measured.matched_share:.2%} of the kernels' time "
+        f"({measured.by_name_seconds * 1e6:,.1f} µs by the instruction's name, "
+        f"{measured.by_order_seconds * 1e6:,.1f} µs by order in command buffers)"
+    )
 
 
 def _memory_lines(result: "RunResult") -> Iterator[str]:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from xlapipe.cost.measured import join_profile
 from xlapipe.dumps.dump import EXECUTABLE, open_dump
 from xlapipe.errors import TargetError
 from xlapipe.plan import Plan
@@ -25,17 +26,32 @@ from xlapipe.running.executable import LoadedExecutable, built_manifest, load_ex
 from xlapipe.running.inputs import read_inputs
 from xlapipe.running.jax_distributed import exchange, host_count, joined
 from xlapipe.running.memory_account import reconcile
+from xlapipe.running.profile import profile_calls
 from xlapipe.running.rendezvous import SEVERAL_GPUS, Member
-from xlapipe.running.run_result import DeviceRun, OutputDigest, RunResult
+from xlapipe.running.run_result import (
+    DeviceRun,
+    OutputDigest,
+    ProfiledRun,
+    ProfileOptions,
+    RunResult,
+)
 from xlapipe.running.select_devices import select_devices
 
 
-def run(folder: Path, *, inputs: str, repeat: int, member: Member | None = None) -> RunResult:
+def run(
+    folder: Path,
+    *,
+    inputs: str,
+    repeat: int,
+    member: Member | None = None,
+    profile: ProfileOptions | None = None,
+) -> RunResult:
     """Loads the executable of a dump directory and calls it 1 + `repeat` times.
 
     Args:
       inputs: `random:SEED`, or the path of an .npz file whose keys are the arguments' paths.
       member: this process, if several run the executable together.
+      profile: how to profile further calls; None not to.
 
     Raises:
       TargetError: the attached GPUs are too few, or not those that the executable was built for; a
@@ -58,7 +74,9 @@ def run(folder: Path, *, inputs: str, repeat: int, member: Member | None = None)
     program = f"{manifest.workload} {manifest.files[EXECUTABLE][:12]} with {inputs}"
     with joined(member, program):
         devices = select_devices(folder, manifest, host_count(member))
-        return _run(folder, devices, plan, inputs=inputs, repeat=repeat, member=member)
+        return _run(
+            folder, devices, plan, inputs=inputs, repeat=repeat, member=member, profile=profile
+        )
 
 
 def _run(
@@ -69,6 +87,7 @@ def _run(
     inputs: str,
     repeat: int,
     member: Member | None,
+    profile: ProfileOptions | None,
 ) -> RunResult:
     local = [device for device in devices if device.process_index == jax.process_index()]
     before = _memory_stats(local)
@@ -111,6 +130,7 @@ def _run(
         arguments.place_donated()
         exchange(member, f"call {number}", None)
         call_seconds.append(_call(executable, arguments.arrays)[0])
+    profiled = _profile(executable, arguments, plan, profile) if profile is not None else None
     runs_by_process = exchange(member, "memory", [asdict(run) for run in device_runs])
     all_runs = [DeviceRun.from_json(data) for runs in runs_by_process for data in runs]
     return RunResult(
@@ -122,7 +142,28 @@ def _run(
         outputs=outputs,
         devices=tuple(sorted(all_runs, key=lambda run: run.device)),
         processes=jax.process_count(),
+        profile=profiled,
     )
+
+
+def _profile(
+    executable: LoadedExecutable,
+    arguments: "_PlacedArguments",
+    plan: Plan,
+    options: ProfileOptions,
+) -> ProfiledRun:
+    """Profiles calls, and joins the kernels of this process's first device with the plan."""
+    seconds: list[float] = []
+
+    def call() -> None:
+        arguments.place_donated()
+        seconds.append(_call(executable, arguments.arrays)[0])
+
+    call()  # the profiler's own start does not count
+    seconds.clear()
+    device = jax.local_devices().index(executable.device)
+    events = profile_calls(call, options.steps, device=device, trace=options.trace)
+    return ProfiledRun(tuple(seconds), join_profile(plan, events, options.steps))
 
 
 class _PlacedArguments:

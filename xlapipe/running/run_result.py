@@ -1,9 +1,11 @@
 """The result of running an executable: outputs' digests, times, and memory of each device."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+from xlapipe.cost.measured import Measured
 from xlapipe.running.memory_account import MemoryAccount
 
 
@@ -44,6 +46,22 @@ class DeviceRun:
         return cls(**{**data, "memory": memory and MemoryAccount(**memory)})
 
 
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """How to profile: number of steps, and a folder that keeps jax's trace, if any."""
+
+    steps: int
+    trace: Path | None = None
+
+
+@dataclass(frozen=True)
+class ProfiledRun:
+    """Profiled calls: wall time of each, and the kernels joined with the plan."""
+
+    call_seconds: tuple[float, ...]
+    measured: Measured
+
+
 @dataclass(frozen=True)
 class RunResult:
     """The result of a run; the same in every process, except for times.
@@ -57,6 +75,7 @@ class RunResult:
         part of the outputs is ready.
       devices: of all processes, in the order of the mesh.
       processes: number of processes.
+      profile: of further calls; None if they were not profiled.
     """
 
     device: str
@@ -67,6 +86,7 @@ class RunResult:
     outputs: tuple[OutputDigest, ...]
     devices: tuple[DeviceRun, ...]
     processes: int
+    profile: ProfiledRun | None = None
 
     @property
     def median_call_seconds(self) -> float | None:
@@ -80,8 +100,11 @@ class RunResult:
     def to_json(self) -> dict[str, Any]:
         """Plain data; `memory` is the worst device's."""
         memory = self.worst.memory
+        data = asdict(self)
+        if self.profile is None:
+            del data["profile"]
         return {
-            **asdict(self),
+            **data,
             "median_call_seconds": self.median_call_seconds,
             "memory": asdict(memory) if memory is not None else None,
         }

@@ -1,4 +1,4 @@
-"""A minimal private copy of XLA's HloProto, and the code generated from it."""
+"""Minimal private copies of XLA's HloProto and the profiler's XSpace, and their generated code."""
 
 import warnings
 
@@ -20,6 +20,7 @@ with warnings.catch_warnings():
         ShapeProto,
         StackFrameIndexProto,
     )
+    from xlapipe.read.hlo_proto.xlapipe_xplane_pb2 import XEvent, XPlane, XSpace
 
 __all__ = [
     "BufferAllocationProto",
@@ -34,4 +35,7 @@ __all__ = [
     "OpMetadata",
     "ShapeProto",
     "StackFrameIndexProto",
+    "XEvent",
+    "XPlane",
+    "XSpace",
 ]

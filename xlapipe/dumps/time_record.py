@@ -1,0 +1,126 @@
+"""The record of measured times of a plan's kernels: `time_record.json` in a dump's folder."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from xlapipe.cost.measured import Measured, MeasuredKernel
+from xlapipe.dumps.atomic_write import write_files
+from xlapipe.errors import DumpError
+
+TIME_RECORD = "time_record.json"
+_SCHEMA_VERSION = 1
+_FIX = "measure it again with `xlapipe run DIR --profile`"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeRecord:
+    """Measured times; seconds are per step, medians over the profiled steps.
+
+    Attributes:
+      wall_seconds: of a call without the profiler.
+      profiled_wall_seconds: of a call with it; the difference is the profiler's overhead.
+      measured: the profile, joined with the plan.
+      provenance: device, driver, versions, command and date; see `run_record`.
+    """
+
+    wall_seconds: float
+    profiled_wall_seconds: float
+    measured: Measured
+    provenance: Mapping[str, Any]
+
+    @property
+    def seconds_of(self) -> Mapping[str, float]:
+        """Seconds per step by name of the instruction."""
+        return {kernel.name: kernel.seconds for kernel in self.measured.kernels}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; largest kernels first."""
+        data = asdict(self)
+        measured = data.pop("measured")
+        for name in ("kernels", "unmatched"):
+            measured[name] = sorted(
+                (_rounded(row) for row in measured[name]), key=lambda row: -row["seconds"]
+            )
+        return {
+            "schema_version": _SCHEMA_VERSION,
+            **data.pop("provenance"),
+            **_rounded(data),
+            **_rounded(measured),
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, *, where: str) -> "TimeRecord":
+        """The record that `to_json` wrote.
+
+        Raises:
+          DumpError: the data has another form.
+        """
+        try:
+            if data["schema_version"] != _SCHEMA_VERSION:
+                raise ValueError(f"schema version {data['schema_version']!r}")
+            measured = Measured(
+                kernels=tuple(_kernel(row) for row in data["kernels"]),
+                unmatched=tuple(_kernel(row) for row in data["unmatched"]),
+                **{
+                    name: float(data[name])
+                    for name in (
+                        "by_name_seconds",
+                        "by_order_seconds",
+                        "span_seconds",
+                        "busy_seconds",
+                    )
+                },
+                steps=int(data["steps"]),
+            )
+            provenance = ("device", "driver", "versions", "command", "date")
+            return cls(
+                wall_seconds=float(data["wall_seconds"]),
+                profiled_wall_seconds=float(data["profiled_wall_seconds"]),
+                measured=measured,
+                provenance={name: data[name] for name in provenance if name in data},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DumpError(
+                f"{where}: expected a record of measured times, found: {error}; fix: {_FIX}"
+            ) from None
+
+
+def _kernel(row: Mapping[str, Any]) -> MeasuredKernel:
+    return MeasuredKernel(str(row["name"]), int(row["launches"]), float(row["seconds"]))
+
+
+def _rounded(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds to the nanosecond's tenth, which is finer than the profiler measures."""
+    return {
+        key: round(value, 10) if isinstance(value, float) else value for key, value in data.items()
+    }
+
+
+def write_time_record(folder: Path, record: TimeRecord) -> Path:
+    """Writes the record into a dump's folder; returns its path.
+
+    Raises:
+      XlapipeError: it cannot be written.
+    """
+    path = folder / TIME_RECORD
+    write_files({path: (json.dumps(record.to_json(), indent=1) + "\n").encode()})
+    return path
+
+
+def read_time_record(folder: Path) -> TimeRecord | None:
+    """The record in a dump's folder; None if there is none.
+
+    Raises:
+      DumpError: it is damaged.
+    """
+    path = folder / TIME_RECORD
+    if not path.is_file():
+        return None
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DumpError(f"{path}: cannot be read as JSON: {error}; fix: {_FIX}") from None
+    return TimeRecord.from_json(data, where=str(path))

@@ -1,0 +1,23 @@
+"""A kernel in a GPU profile."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEvent:
+    """A kernel or copy in a profile.
+
+    Attributes:
+      name: of the device function.
+      hlo_op: the instruction or command buffer that launched it; None if the profile has none.
+    """
+
+    name: str
+    hlo_op: str | None
+    start_ns: float
+    duration_ns: float
+
+    @property
+    def end_ns(self) -> float:
+        """When it ended."""
+        return self.start_ns + self.duration_ns
