@@ -26,8 +26,11 @@ from xlapipe.workload import Workload
 _SCALARS = (bool, int, float, complex)
 
 
-class AbstractArray(jax.ShapeDtypeStruct, jax.Array):
+class AbstractArray(jax.ShapeDtypeStruct):
     """A ShapeDtypeStruct that is a `jax.Array` by `isinstance`, which Equinox's filters ask."""
+
+    # jax 0.10's ShapeDtypeStruct and Array cannot be bases of one class.
+    __class__ = property(lambda self: jax.Array)
 
 
 @dataclass(frozen=True)
