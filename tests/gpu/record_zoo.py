@@ -90,7 +90,8 @@ def print_plain_jit(reference: str) -> None:
 
     sys.path.insert(0, str(Path.cwd()))
     workload = load_workload(WorkloadReference(reference, reference))
-    memory = jax.jit(workload.fn).lower(*workload.args).compile().memory_analysis()
+    step = jax.jit(workload.fn, donate_argnums=workload.donate_argnums)
+    memory = step.lower(*workload.args).compile().memory_analysis()
     names = ("argument", "output", "alias", "temp")
     sizes = {f"{name}_bytes": getattr(memory, f"{name}_size_in_bytes") for name in names}
     print(json.dumps(sizes))
