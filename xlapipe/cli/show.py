@@ -33,7 +33,7 @@ def _show(options: argparse.Namespace) -> int:
         from xlapipe.report.plan_lines import plan_lines
 
         donated = donations(opened.program)
-        print_lines(plan_lines(str(options.path), figures, opened.plan, donated))
+        print_lines(plan_lines(str(options.path), figures, opened.program, donated))
     return 0
 
 

@@ -51,7 +51,8 @@ class Expectation(ABC):
 
     Attributes:
       because: the formula or the reason for the expectation, in words.
-      under: the GEMM policy under which it is checked; None for every policy.
+      under: the GEMM policy (`auto`, `cublas`, `triton`) or platform (`cuda`, `tpu`) for which it
+        is checked; None for all.
     """
 
     because: str = field(default="", kw_only=True)
@@ -85,9 +86,10 @@ def _brief(value: object) -> str:
 
 
 def check_all(expectations: tuple[Expectation, ...], program: Program) -> tuple[Finding, ...]:
-    """Check the expectations that apply under the program's GEMM policy."""
+    """Check the expectations that apply under the program's GEMM policy and platform."""
+    applicable = (None, program.gemm_policy, program.plan.platform)
     return tuple(
         expectation.check(program)
         for expectation in expectations
-        if expectation.under is None or expectation.under == program.gemm_policy
+        if expectation.under in applicable
     )

@@ -1,11 +1,17 @@
-"""Expectations of matrix products: number, backend, and the dots that they come from."""
+"""Expectations of matrix products: number, backend, and the dots that they come from.
+
+Backends are named for GPUs. On a TPU a product on the matrix units (`mxu`) counts as one of a GPU's
+libraries, so that an expectation of the number of products holds on both.
+"""
 
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.wording import counted
-from xlapipe.plan.gemms import Gemm
+from xlapipe.plan.gemms import Gemm, GemmBackend
 from xlapipe.plan.program import Program, RequestedDot
+
+_LIBRARIES = frozenset(GemmBackend) - {GemmBackend.REDUCE, GemmBackend.OTHER}
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,7 @@ class GemmCount(Expectation):
         matching = [
             gemm
             for gemm in program.plan.gemms
-            if not self.backends or gemm.backend in self.backends
+            if not self.backends or _is_one_of(gemm, self.backends)
         ]
         measured = backend_counts(program.plan.gemms)
         if len(matching) == self.count:
@@ -160,9 +166,15 @@ def _matmul_violations(
             "set the GEMM policy (`--gemm cublas|triton`), or allow the backend",
         )
         for gemm in gemms
-        if matmul.backends and gemm.backend not in matmul.backends
+        if matmul.backends and not _is_one_of(gemm, matmul.backends)
     )
     return violations
+
+
+def _is_one_of(gemm: Gemm, backends: tuple[str, ...]) -> bool:
+    return gemm.backend in backends or (
+        gemm.backend is GemmBackend.MXU and not _LIBRARIES.isdisjoint(backends)
+    )
 
 
 def _within(scope: str, op_name: str | None) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation
 from xlapipe.plan.hlo import SourceLine
+from xlapipe.plan.padding import parameter_padding_bytes
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.program import Program
 
@@ -93,16 +94,25 @@ class NoAllocationAbove(Expectation):
 
 @dataclass(frozen=True)
 class ParameterBytes(Expectation):
-    """The allocations of the parameters total exactly `total_bytes`, on one device."""
+    """The parameters in device memory total exactly `total_bytes`, on one device.
+
+    Attributes:
+      padded: count the padding of a TPU's tiles as well; without it the same formula holds on every
+        platform.
+    """
 
     total_bytes: int
+    padded: bool = False
 
     def check(self, program: Program) -> Finding:
-        parameter_bytes = program.plan.totals.parameter_bytes
+        allocated_bytes = program.plan.totals.parameter_bytes
+        padding = 0 if self.padded else parameter_padding_bytes(program.plan)
+        parameter_bytes = allocated_bytes - padding
+        measured = f"{parameter_bytes:,} B" + (f", and {padding:,} B of padding" if padding else "")
         if parameter_bytes == self.total_bytes:
-            return self.finding(f"{parameter_bytes:,} B")
+            return self.finding(measured)
         return self.finding(
-            f"{parameter_bytes:,} B",
+            measured,
             Violation(
                 f"parameters of {self.total_bytes:,} B in total",
                 f"{parameter_bytes:,} B, {parameter_bytes - self.total_bytes:+,} B",

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from jax._src.lib import xla_client
 from jax._src.sharding_impls import parse_flatten_op_sharding
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
@@ -57,7 +58,16 @@ def as_compiled(
     """
     mesh = AbstractMesh(tuple(axes.values()), tuple(axes))
     found = executable.get_output_shardings() or ()
-    specs = [parse_flatten_op_sharding(sharding, mesh) for sharding in found]
+    specs = [parse_flatten_op_sharding(_tiled(sharding), mesh) for sharding in found]
     return tuple(
         replace(leaf, spec=tuple(spec)) for leaf, (spec,) in zip(outputs, specs, strict=True)
     )
+
+
+def _tiled(sharding: Any) -> Any:
+    """A sharding by tiles, which jax parses; libtpu's names mesh axes, which ends the process."""
+    if isinstance(sharding, xla_client.OpSharding):
+        sharding = xla_client.HloSharding.from_proto(sharding)
+    # jax 0.10 has neither the form nor the conversion.
+    convert = getattr(xla_client.HloSharding, "v3_to_v2_sharding", None)
+    return sharding if convert is None else convert(sharding)

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from xlapipe.plan.buffers import BufferAllocation, LogicalBuffer
 from xlapipe.plan.dataflow import Dataflow
 from xlapipe.plan.hlo import Computation, Instruction, SourceLine
+from xlapipe.plan.memory_spaces import MemorySpace, color_in_shape, is_on_chip, space_of
+from xlapipe.plan.padded_shapes import is_tiled
 from xlapipe.plan.plan import Plan
-from xlapipe.plan.shapes import dims_without_ones
+from xlapipe.plan.shapes import arrays_of, dims_without_ones
+from xlapipe.platforms import platform_named
 
 _MOVES = frozenset(
     {"concatenate", "copy", "copy-start", "dynamic-slice", "dynamic-update-slice", "reverse"}
@@ -44,6 +47,7 @@ class Copy:
       value: name of that value.
       read_from: indices of the allocations of the operands. For an operand that is an element of
         a tuple, all elements of the same shape count, since HLO text may not show which one.
+      read_color, written_color: XLA's numbers of the memory spaces, from the layouts.
     """
 
     instruction: str
@@ -53,17 +57,66 @@ class Copy:
     op_name: str | None
     source: SourceLine | None
     read_from: tuple[int, ...] = ()
+    read_color: int = 0
+    written_color: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A value that is brought into the chip's own memory, or back, and not changed on the way.
+
+    Attributes:
+      copy: the instruction, bytes and allocations.
+      source_space: the memory that it reads.
+      target_space: the memory that it writes.
+    """
+
+    copy: Copy
+    source_space: MemorySpace
+    target_space: MemorySpace
 
 
 def find_copies(plan: Plan) -> tuple[Copy, ...]:
-    """Every copy of `plan`, largest first; empty if the dump has no HLO."""
+    """Every copy of `plan`, largest first; empty if the dump has no HLO.
+
+    On a TPU, a value that moves between HBM and the chip's own memory is a `Move`, not a copy.
+    """
+    if plan.platform != "tpu":
+        return _written_by_moving(plan)
+    return tuple(
+        copy for copy in _written_by_moving(plan) if not any(map(is_on_chip, _spaces(plan, copy)))
+    )
+
+
+def find_moves(plan: Plan) -> tuple[Move, ...]:
+    """Every move between a TPU's own memory and HBM or host memory, largest first."""
+    if plan.platform != "tpu":
+        return ()
+    moves = []
+    for copy in _written_by_moving(plan):
+        source, target = _spaces(plan, copy)
+        on_chip = is_on_chip(source) != is_on_chip(target)
+        # A copy-start also writes four bytes with which its end is awaited.
+        if on_chip and MemorySpace.OTHER not in (source, target):
+            moves.append(Move(copy, source, target))
+    return tuple(moves)
+
+
+def _spaces(plan: Plan, copy: Copy) -> tuple[MemorySpace, MemorySpace]:
+    """The memory that a copy reads, and the one that it writes."""
+    platform = platform_named(plan.platform)
+    return space_of(copy.read_color, platform), space_of(copy.written_color, platform)
+
+
+def _written_by_moving(plan: Plan) -> tuple[Copy, ...]:
+    """Every value that is written only by moving data, largest first."""
     if plan.module is None:
         return ()
     values = plan.values_of_instruction
     dataflow = Dataflow(plan.module)
     copies: list[Copy] = []
     for computation, instruction in plan.module.scheduled():
-        moves_all = only_moves(dataflow, instruction)
+        moves_all = only_moves(dataflow, instruction) or _slices_into_chip(dataflow, instruction)
         moved = frozenset[str]() if moves_all else _moved_outputs(dataflow, instruction)
         if not moves_all and not moved:
             continue
@@ -79,6 +132,8 @@ def find_copies(plan: Plan) -> tuple[Copy, ...]:
                 instruction.op_name,
                 plan.nearest_source(instruction.name) or _source(plan, origins),
                 tuple(sorted({index for index, _ in origins})),
+                _read_color(computation, instruction, value.shape),
+                color_in_shape(value.shape),
             )
             for allocation, value in values.get(instruction.name, ())
             if (moves_all or value.name in moved)
@@ -129,6 +184,14 @@ def _read_from(
                 pending += [(scope, name, inner_shape) for name in producer.operands]
 
 
+def _read_color(computation: Computation, instruction: Instruction, written: str) -> int:
+    """The memory space of the operand with the dimensions of the written value, or of the first."""
+    operands = [computation.by_name.get(name) for name in instruction.operands]
+    arrays = [array for operand in operands if operand for array in arrays_of(operand.shape)]
+    same = [array for array in arrays if _array(array) == _array(written)]
+    return color_in_shape((same or arrays or [written])[0])
+
+
 def _source(plan: Plan, origins: list[tuple[int, str]]) -> SourceLine | None:
     sources = (plan.nearest_source(instruction) for _, instruction in origins)
     return next((source for source in sources if source is not None), None)
@@ -155,6 +218,15 @@ def only_moves(dataflow: Dataflow, instruction: Instruction) -> bool:
         return True
     return instruction.opcode == "fusion" and _moves_alone(
         site.instruction for site in dataflow.body(instruction)
+    )
+
+
+def _slices_into_chip(dataflow: Dataflow, instruction: Instruction) -> bool:
+    """Whether an instruction starts to bring a slice into a TPU's own memory."""
+    return (
+        instruction.opcode == "async-start"
+        and is_tiled(instruction.shape)
+        and _moves_alone(site.instruction for site in dataflow.body(instruction))
     )
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import takewhile
 
 from xlapipe.plan.buffers import AllocationKind
-from xlapipe.plan.copies import Copy, find_copies
+from xlapipe.plan.copies import Copy, Move, find_copies, find_moves
 from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
@@ -40,6 +40,7 @@ class Donation:
       reason: why the donation failed or is incomplete; empty if aliased.
       advice: what to try if there is a reason.
       copies: copies of half of the leaf or more, in spite of the alias, largest first.
+      moves: of half of the leaf or more, into a TPU's own memory and back to the same bytes.
       source: line of the first copy, or of the output that most likely should alias the leaf.
     """
 
@@ -53,6 +54,7 @@ class Donation:
     advice: str = ""
     copies: tuple[Copy, ...] = ()
     source: SourceLine | None = None
+    moves: tuple[Move, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -62,11 +64,15 @@ class Donation:
 
 def donations(program: Program) -> tuple[Donation, ...]:
     """One row per leaf that the author donated, in the order of the arguments."""
-    copies = find_copies(program.plan)
-    return tuple(_donation(program, leaf, copies) for leaf in program.arguments if leaf.donated)
+    copies, moves = find_copies(program.plan), find_moves(program.plan)
+    return tuple(
+        _donation(program, leaf, copies, moves) for leaf in program.arguments if leaf.donated
+    )
 
 
-def _donation(program: Program, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> Donation:
+def _donation(
+    program: Program, leaf: ArgumentLeaf, copies: Sequence[Copy], moves: Sequence[Move]
+) -> Donation:
     def row(outcome: DonationOutcome, **fields: object) -> Donation:
         return Donation(
             leaf.path,
@@ -113,7 +119,9 @@ def _donation(program: Program, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> D
             copies=copied,
             source=copied[0].source,
         )
-    return row(DonationOutcome.ALIASED, output=output)
+    return row(
+        DonationOutcome.ALIASED, output=output, moves=tuple(_moves_of(program.plan, leaf, moves))
+    )
 
 
 def _aliased_output(program: Program, leaf: ArgumentLeaf) -> str | None:
@@ -154,6 +162,16 @@ def _copies_of(plan: Plan, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> Iterat
         copies_in = copy.allocation == allocation.index and temps.intersection(copy.read_from)
         if copies_out or copies_in:
             yield copy
+
+
+def _moves_of(plan: Plan, leaf: ArgumentLeaf, moves: Sequence[Move]) -> Iterator[Move]:
+    """Moves of half of the leaf or more out of its allocation or into it."""
+    allocation = plan.parameter_allocation(leaf.parameter_number)
+    if allocation is not None:
+        for move in moves:
+            touches = allocation.index in (move.copy.allocation, *move.copy.read_from)
+            if touches and 2 * move.copy.copied_bytes >= leaf.size_bytes:
+                yield move
 
 
 def partner_of(program: Program, leaf: ArgumentLeaf) -> tuple[OutputLeaf | None, SourceLine | None]:

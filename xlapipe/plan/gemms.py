@@ -2,7 +2,7 @@
 
 Thunk kinds change between versions and do not distinguish Triton from other kernels, so gemms are
 found in the optimised HLO: custom calls by target, fusions by backend kind and body, and, at batch
-size 1, the reductions of a product into which XLA rewrites a dot.
+size 1, the reductions of a product into which XLA rewrites a dot. On TPUs they are convolutions.
 """
 
 import json
@@ -12,11 +12,12 @@ from enum import StrEnum
 
 from xlapipe.plan.dataflow import PASS_THROUGH, Dataflow, Site
 from xlapipe.plan.hlo import HloModule, Instruction, SourceLine
+from xlapipe.plan.padded_shapes import is_tiled
 from xlapipe.platforms import PLATFORMS
 
 
 class GemmBackend(StrEnum):
-    """The library or kernel that computes a matrix product."""
+    """What computes a matrix product: a library, a kernel, or the matrix units of a TPU."""
 
     CUBLAS = "cublas"
     CUBLASLT = "cublaslt"
@@ -24,6 +25,7 @@ class GemmBackend(StrEnum):
     TRITON = "triton"
     CUDNN = "cudnn"
     REDUCE = "reduce"
+    MXU = "mxu"
     OTHER = "other"
 
 
@@ -31,7 +33,7 @@ class GemmBackend(StrEnum):
 # platforms use the same name for different backends.
 _CALLS = [row for platform in PLATFORMS for row in platform.gemm_calls]
 _FUSION_KINDS = [row for platform in PLATFORMS for row in platform.gemm_fusion_kinds]
-_MAY_BE_A_GEMM = frozenset({"custom-call", "dot", "fusion", "reduce", "scaled-dot"})
+_MAY_BE_A_GEMM = frozenset({"convolution", "custom-call", "dot", "fusion", "reduce", "scaled-dot"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ def find_gemms(module: HloModule) -> tuple[Gemm, ...]:
             gemms.append(_gemm(site, site, GemmBackend.OTHER))
         elif instruction.opcode == "reduce" and _reduces_a_dot(dataflow, site):
             gemms.append(_gemm(site, site, GemmBackend.REDUCE))
+        elif _is_product_on_mxu(site, site):
+            gemms.append(_gemm(site, site, GemmBackend.MXU))
     return tuple(gemms)
 
 
@@ -106,21 +110,36 @@ def _fusion(dataflow: Dataflow, site: Site) -> Iterator[Gemm]:
         yield from _custom_call(inner, site)
         if inner.instruction.opcode == "reduce" and _reduces_a_dot(dataflow, inner):
             yield _gemm(site, inner, GemmBackend.REDUCE)
+        if _is_product_on_mxu(inner, site):
+            yield _gemm(site, inner, GemmBackend.MXU)
     for dot in dots:
         yield _gemm(site, dot, _backend(kind, _FUSION_KINDS) or GemmBackend.OTHER)
+
+
+def _is_product_on_mxu(site: Site, scheduled: Site) -> bool:
+    """Whether a convolution is a dot. XLA for TPUs writes every dot as one.
+
+    A convolution of the program has the op_name of `conv_general_dilated`.
+    """
+    if site.instruction.opcode != "convolution":
+        return False
+    return is_dot(site.instruction.op_name) or (
+        site.instruction.op_name is None and is_dot(scheduled.instruction.op_name)
+    )
 
 
 def _reduces_a_dot(dataflow: Dataflow, site: Site) -> bool:
     """Whether a reduce is a dot that XLA rewrote to multiply and reduce.
 
-    Such a multiply and reduce both have the dot's op_name. The sum over split-K partials has it
-    too, but its operands come from a gemm, not from a multiply.
+    Such a multiply and reduce both have the dot's op_name; on TPUs the multiply may have none. The
+    sum over split-K partials has it too, but its operands come from a gemm, not from a multiply.
     """
     op_name = site.instruction.op_name
     if not is_dot(op_name):
         return False
+    names = {op_name, None} if is_tiled(site.instruction.shape) else {op_name}
     return any(
-        origin.instruction.opcode == "multiply" and origin.instruction.op_name == op_name
+        origin.instruction.opcode == "multiply" and origin.instruction.op_name in names
         for origin in dataflow.origins(site)
     )
 

@@ -44,6 +44,11 @@ def space_of(color: int, platform: Platform) -> MemorySpace:
     return MemorySpace(platform.memory_spaces.get(color, platform.default_memory_space))
 
 
+def is_on_chip(space: MemorySpace) -> bool:
+    """Whether a memory is part of the chip itself, rather than HBM or the host's memory."""
+    return space not in (MemorySpace.HBM, MemorySpace.HOST)
+
+
 def color_in_shape(shape: str) -> int:
     """The memory space number in a shape with layout, e.g. 5 in `f32[8]{0:S(5)}`; 0 if none."""
     match = _SPACE.search(shape)

@@ -14,6 +14,7 @@ from itertools import accumulate
 
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plan.live_ranges import LiveRange
+from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.plan import Plan
 
 
@@ -52,7 +53,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Queries about a plan's memory over its schedule.
+    """Queries about a plan's memory over its schedule, in one memory space.
 
     Constants are always in use. Thread-local allocations are in registers, not in device memory,
     and are never counted. Without live ranges (`plan.live_ranges` is None) there are no positions,
@@ -60,6 +61,7 @@ class Occupancy:
     """
 
     plan: Plan
+    space: MemorySpace = MemorySpace.HBM
 
     @cached_property
     def alive(self) -> dict[str, LiveRange]:
@@ -80,7 +82,7 @@ class Occupancy:
         if last is None:
             return ()
         changes = [0] * (last + 2)
-        for allocation in self.plan.device_allocations:
+        for allocation in self.plan.allocations_in(self.space):
             if allocation.is_a(AllocationKind.CONSTANT):
                 changes[0] += sum(value.counted_bytes for value in self._counted(allocation, None))
             elif not allocation.is_a(AllocationKind.THREAD_LOCAL):
@@ -103,7 +105,7 @@ class Occupancy:
         """Values alive at `position` (None: at any position), most bytes first."""
         return _ranked(
             value
-            for allocation in self.plan.device_allocations
+            for allocation in self.plan.allocations_in(self.space)
             for value in self._counted(allocation, position)
         )
 

@@ -51,20 +51,48 @@ def padded_bytes(shape: str) -> int | None:
     dims = _numbers(match["dims"])
     if prod(dims) == 0:
         return 0
-    tiles = _TILES.search(parts)
-    if tiles is None:
+    tiles = _tiles(parts)
+    if not tiles:
         space = _SPACE.search(parts)
         exact = space is not None and int(space[1]) == _SEMAPHORES
         multiple = 1 if exact else _UNTILED_ELEMENTS
         return ceil(prod(dims) / multiple) * multiple * bits // 8
-    physical = [dims[number] for number in reversed(_numbers(match["order"]))]
+    physical = _physical(match)
     split = _SPLIT.search(parts)
     if split is not None:
         dimension, at = int(split[1]), int(split[2])
         physical[dimension] = max(at, physical[dimension] - at)
-    for tile in re.findall(r"\(([0-9,]+)\)", tiles[1]):
-        physical = _tiled(physical, _numbers(tile))
+    for tile in tiles:
+        physical = _tiled(physical, tile)
     return prod(physical) * bits // 8
+
+
+def padded_dims(shape: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The dimensions of an array with tiles, and what its first tile pads them to.
+
+    The minor dimension is last, which is the order in which the array is stored.
+
+    >>> padded_dims("bf16[130,17]{0,1:T(8,128)(2,1)}")
+    ((17, 130), (24, 256))
+    """
+    match = _ARRAY.fullmatch(shape)
+    if match is None or not (tiles := _tiles(match["parts"] or "")):
+        return (), ()
+    dims, tile = _physical(match), tiles[0]
+    sizes = [1] * (len(dims) - len(tile)) + tile[max(0, len(tile) - len(dims)) :]
+    stored = [ceil(dim / size) * size for dim, size in zip(dims, sizes, strict=True)]
+    return tuple(dims), tuple(stored)
+
+
+def _tiles(parts: str) -> list[list[int]]:
+    match = _TILES.search(parts)
+    return [_numbers(tile) for tile in re.findall(r"\(([0-9,]+)\)", match[1])] if match else []
+
+
+def _physical(match: re.Match[str]) -> list[int]:
+    """Dimensions in the order in which they are stored, major first."""
+    dims = _numbers(match["dims"])
+    return [dims[number] for number in reversed(_numbers(match["order"]))]
 
 
 def tuple_table_bytes(element_count: int) -> tuple[int, ...]:

@@ -3,7 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from xlapipe.plan.copies import Move
 from xlapipe.plan.donation import Donation
+from xlapipe.plan.memory_spaces import MemorySpace, is_on_chip
+from xlapipe.report.memory_spaces import move_figures
 
 _MAX_LEAVES = 40
 
@@ -29,6 +32,7 @@ def donation_figures(donation: Donation) -> dict[str, Any]:
             }
             for copy in donation.copies
         ],
+        "moves": [move_figures(move) for move in donation.moves],
         "source": str(donation.source) if donation.source is not None else None,
     }
 
@@ -54,8 +58,16 @@ def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
 
 def _outcome(row: Donation) -> str:
     if row.holds:
-        return f"-> {row.output}"
+        if not row.moves:
+            return f"-> {row.output}"
+        spaces = {str(space).upper() for move in row.moves for space in _on_chip(move)}
+        moved_bytes = sum(move.copy.copied_bytes for move in row.moves)
+        return f"-> {row.output}, {moved_bytes:,} B moved to or from {' and '.join(sorted(spaces))}"
     return f"{row.outcome.upper()}{f' -> {row.output}' if row.output else ''}: {row.reason}"
+
+
+def _on_chip(move: Move) -> Iterator[MemorySpace]:
+    return (space for space in (move.source_space, move.target_space) if is_on_chip(space))
 
 
 def _details(row: Donation) -> Iterator[str]:

@@ -7,12 +7,14 @@ from typing import Any
 from xlapipe.dumps.dump import Dump
 from xlapipe.dumps.opened import Opened
 from xlapipe.plan import Plan
+from xlapipe.plan.copies import find_moves
 from xlapipe.plan.donation import donations
 from xlapipe.plan.memory_spaces import space_of
 from xlapipe.platforms import platform_named
 from xlapipe.report.collectives import collective_figures, requested_figures
 from xlapipe.report.donation import donation_figures
 from xlapipe.report.host_memory import host_transfer_figures
+from xlapipe.report.memory_spaces import move_figures, padding_figures, space_figures
 from xlapipe.targets.topology import Topology
 
 
@@ -22,7 +24,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
     platform = platform_named(plan.platform)
     return {
         "totals": asdict(plan.totals),
-        "spaces": {str(space): asdict(totals) for space, totals in plan.spaces.items()},
+        "spaces": space_figures(plan),
         "live_range_peak_bytes": live.live_range_peak_bytes if live is not None else None,
         "live_range_peak_position": live.live_range_peak_position if live is not None else None,
         "allocations": [
@@ -68,6 +70,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
         ],
         "collectives": collective_figures(plan.collectives),
         "host_transfers": host_transfer_figures(plan),
+        "moves": [move_figures(move) for move in find_moves(plan)],
         "host_callbacks": [
             {
                 "instruction": call.name,
@@ -91,6 +94,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
         "tuned": None,
         "donations": None,
         "requested_collectives": None,
+        "padding": [],
     }
 
 
@@ -114,6 +118,7 @@ def dump_figures(dump: Dump) -> dict[str, Any]:
         "donations": [donation_figures(row) for row in donations(dump.program)],
         "collectives": compiled,
         "requested_collectives": requested,
+        "padding": padding_figures(dump.program),
     }
 
 

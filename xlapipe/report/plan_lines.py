@@ -10,9 +10,12 @@ from rich.text import Text
 
 from xlapipe.plan import AllocationKind, BufferAllocation, Plan
 from xlapipe.plan.donation import Donation
+from xlapipe.plan.memory_spaces import MemorySpace
+from xlapipe.plan.program import Program
 from xlapipe.report.collectives import collective_lines
 from xlapipe.report.donation import donation_lines
 from xlapipe.report.host_memory import host_lines
+from xlapipe.report.memory_spaces import space_lines
 
 _MAX_ALLOCATIONS = 40
 _MAX_VALUES = 3
@@ -24,13 +27,14 @@ def device_text(figures: Mapping[str, Any]) -> str:
 
 
 def plan_lines(
-    name: str, figures: Mapping[str, Any], plan: Plan, donated: Sequence[Donation]
+    name: str, figures: Mapping[str, Any], program: Program, donated: Sequence[Donation]
 ) -> Iterator[RenderableType]:
     """Totals, allocations with their values, aliases, donations, GEMMs, collectives and thunks.
 
     Args:
       figures: the JSON of the same plan.
     """
+    plan = program.plan
     yield Text(name, style="bold")
     if figures.get("workload"):
         versions = ", ".join(f"{key} {value}" for key, value in figures["versions"].items())
@@ -45,6 +49,7 @@ def plan_lines(
     yield from _alias_lines(figures, plan, listed_below=bool(donated))
     yield from map(Text, donation_lines(donated))
     yield from map(Text, host_lines(plan))
+    yield from map(Text, space_lines(program))
     if figures["gemms"] is not None:
         yield from _gemm_lines(figures["gemms"])
     collectives = figures["collectives"], figures["requested_collectives"]
@@ -76,11 +81,18 @@ def _allocation_lines(figures: Mapping[str, Any], plan: Plan) -> Iterator[Render
     for column in ("kinds", "contents"):
         table.add_column(column, overflow="fold")
     paths = _argument_paths(figures)
+    space_names = {
+        allocation.index: space
+        for space in MemorySpace
+        for allocation in plan.allocations_in(space)
+    }
     ordered = sorted(
         plan.allocations, key=lambda allocation: (-allocation.size_bytes, allocation.index)
     )
     for allocation in ordered[:_MAX_ALLOCATIONS]:
         kinds = ", ".join(allocation.kinds)
+        if space_names.get(allocation.index) is not MemorySpace.HBM:
+            kinds = f"{str(space_names[allocation.index]).upper()}: {kinds}"
         number = allocation.parameter_number
         if number is not None:
             parameter = f"parameter {number} {paths.get(number, '')}".strip()

@@ -1,0 +1,80 @@
+"""Memory spaces beyond HBM and host memory, moves between them, and padding, for TPU plans."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from xlapipe.plan import Plan
+from xlapipe.plan.copies import Move, find_moves
+from xlapipe.plan.memory_spaces import MemorySpace, is_on_chip
+from xlapipe.plan.occupancy import Occupancy
+from xlapipe.plan.padding import find_padding
+from xlapipe.plan.program import Program
+from xlapipe.report.units import share
+
+_MAX_ROWS = 8
+
+
+def space_figures(plan: Plan) -> dict[str, dict[str, int | None]]:
+    """Bytes by memory space, with the most bytes in use at one position of the schedule."""
+    return {
+        str(space): {**asdict(totals), "peak_bytes": Occupancy(plan, space).peak_bytes}
+        for space, totals in plan.spaces.items()
+    }
+
+
+def move_figures(move: Move) -> dict[str, Any]:
+    """The JSON of one move into a TPU's own memory, or back."""
+    return {
+        "instruction": move.copy.instruction,
+        "moved_bytes": move.copy.copied_bytes,
+        "from": str(move.source_space),
+        "to": str(move.target_space),
+        "source": str(move.copy.source) if move.copy.source is not None else None,
+    }
+
+
+def padding_figures(program: Program) -> list[dict[str, Any]]:
+    """The leaves with padding, most padding first."""
+    return [asdict(row) for row in find_padding(program)]
+
+
+def space_lines(program: Program) -> Iterator[str]:
+    """Lines for people; none for a plan that uses HBM and host memory only."""
+    plan = program.plan
+    for space, totals in plan.spaces.items():
+        if is_on_chip(space) and space is not MemorySpace.OTHER:
+            peak = Occupancy(plan, space).peak_bytes
+            in_use = f", at most {peak:,} B in use at once" if peak is not None else ""
+            yield (
+                f"{str(space).upper()}: {totals.total_bytes:,} B{in_use}; on the chip, not in the "
+                "totals of the device"
+            )
+    yield from _move_lines(find_moves(plan))
+    yield from _padding_lines(program)
+
+
+def _move_lines(moves: tuple[Move, ...]) -> Iterator[str]:
+    by_direction: dict[str, list[int]] = {}
+    for move in moves:
+        direction = f"{str(move.source_space).upper()} to {str(move.target_space).upper()}"
+        by_direction.setdefault(direction, []).append(move.copy.copied_bytes)
+    for direction, sizes in sorted(by_direction.items()):
+        yield f"  {direction}: {len(sizes)} moves, {sum(sizes):,} B, largest {max(sizes):,} B"
+
+
+def _padding_lines(program: Program) -> Iterator[str]:
+    rows = find_padding(program)
+    if not rows:
+        return
+    padding = sum(row.padding_bytes for row in rows)
+    leaves = "1 leaf" if len(rows) == 1 else f"{len(rows)} leaves"
+    yield f"padding: {padding:,} B in {leaves}, because arrays are stored in whole tiles"
+    for row in rows[:_MAX_ROWS]:
+        dims, stored = (" × ".join(map(str, dims)) for dims in (row.dims, row.stored_dims))
+        yield (
+            f"  {row.path}: {row.padding_bytes:,} B, {share(row.padding_bytes, row.size_bytes)} of "
+            f"{row.size_bytes:,} B: {dims or 'a scalar'} is stored as {stored or 'a tile'}"
+        )
+    if len(rows) > _MAX_ROWS:
+        yield f"  … and {len(rows) - _MAX_ROWS} more (--json has all)"
