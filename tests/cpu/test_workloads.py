@@ -3,12 +3,13 @@
 import hashlib
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED
+from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED, TORCH_TWINS
 from xlapipe.compiling.pipeline import dump_folder
 from xlapipe.dumps.dump import open_dump, read_file
 from xlapipe.dumps.normal_plan import differences, read_normal_form
@@ -27,7 +28,19 @@ CASES = [
 TUNED = [workload for workload, policy in CASES if policy == "tuned"]
 
 
-@pytest.mark.parametrize(("workload", "policy"), CASES)
+def params(policies: Collection[str]) -> list[Any]:
+    """Cases of the policies; those of torch twins are slow."""
+    return [
+        pytest.param(*case, marks=pytest.mark.slow if case[0] in TORCH_TWINS else ())
+        for case in CASES
+        if case[1] in policies
+    ]
+
+
+ALL = params(("cublas", "triton", "tuned"))
+
+
+@pytest.mark.parametrize(("workload", "policy"), ALL)
 def test_expectations_hold(workload: str, policy: str, compiled: Any) -> None:
     dump = compiled(workload, policy).dump
     findings = check_all(dump.expectations, dump.program)
@@ -35,7 +48,7 @@ def test_expectations_hold(workload: str, policy: str, compiled: Any) -> None:
     assert [finding_figures(finding) for finding in findings if not finding.holds] == []
 
 
-@pytest.mark.parametrize(("workload", "policy"), CASES)
+@pytest.mark.parametrize(("workload", "policy"), ALL)
 def test_plan_is_the_golden(
     workload: str,
     policy: str,
@@ -56,7 +69,7 @@ def test_plan_is_the_golden(
     assert found == [], "\n".join(found)
 
 
-@pytest.mark.parametrize(("workload", "policy"), [case for case in CASES if case[1] != "tuned"])
+@pytest.mark.parametrize(("workload", "policy"), params(("cublas", "triton")))
 def test_dump_is_in_git_to_the_byte(
     workload: str, policy: str, compiled: Any, goldens: Path, jaxlib_version: str
 ) -> None:
@@ -82,7 +95,7 @@ def unpacked(folder: Path, name: str) -> bytes:
     return read_file(folder, name.removesuffix(".gz"))
 
 
-@pytest.mark.parametrize(("workload", "policy"), CASES)
+@pytest.mark.parametrize(("workload", "policy"), ALL)
 def test_both_readers_read_the_same_plan(
     workload: str, policy: str, compiled: Any, tmp_path: Path
 ) -> None:
@@ -95,7 +108,7 @@ def test_both_readers_read_the_same_plan(
     assert read_path(tmp_path / "buffer-assignment.txt") == from_proto
 
 
-@pytest.mark.parametrize(("workload", "policy"), CASES)
+@pytest.mark.parametrize(("workload", "policy"), ALL)
 def test_dump_holds_no_machine_path(workload: str, policy: str, compiled: Any) -> None:
     folder = compiled(workload, policy).dump.path
     roots = [str(Path.cwd()), os.path.expanduser("~") + "/", "/tmp/", "site-packages/nvidia"]

@@ -21,15 +21,6 @@ PEAKS = {
 }
 
 
-@pytest.fixture(scope="module")
-def inductor(seeds: Path) -> Path:
-    """Dumps with measurements, which are not part of the repository."""
-    folder = seeds.parent / "inductor"
-    if not folder.is_dir():
-        pytest.skip("the measured dumps are not here: no folder shared/inductor")
-    return folder
-
-
 def plan_of(folder: Path, kind: GraphKind) -> InductorPlan:
     return next(plan for plan in read_inductor(folder).plans if plan.kind == kind)
 

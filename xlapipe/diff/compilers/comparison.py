@@ -32,8 +32,8 @@ class CompilerComparison:
     """One page: what two compilers decided.
 
     Attributes:
-      kept_by_xla: XLA's outputs that are none of Inductor's, if Inductor keeps values for the
-        backward pass too; None otherwise.
+      kept_by_xla: bytes of XLA's outputs that Inductor's graph does not return, if that graph keeps
+        values for a backward pass that is not part of it; None otherwise.
     """
 
     inductor: CompilerSide
@@ -65,7 +65,7 @@ def _compare(inductor: CompilerSide, xla: CompilerSide) -> CompilerComparison:
     arguments = match_leaves(inductor.arguments, xla.arguments)
     outputs = match_leaves(inductor.outputs, xla.outputs)
     kept: int | None = None
-    if inductor.kept_bytes:
+    if inductor.kept_bytes and not inductor.with_backward:
         left = [pair.xla for pair in outputs.differing if pair.inductor is None]
         kept = sum(leaf.size_bytes or 0 for leaf in left if leaf is not None)
     rows = _product_rows(inductor.products, xla.products)

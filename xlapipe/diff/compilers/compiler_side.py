@@ -66,6 +66,7 @@ class CompilerSide:
       reused_bytes: arguments whose memory outputs take, or that the call frees.
       unknown_calls: calls that allocate bytes that nobody counted.
       kernels: what is launched, by kind; None if the dump does not say.
+      with_backward: whether the backward pass, which reads what is kept, is part of the side.
     """
 
     name: str
@@ -85,6 +86,7 @@ class CompilerSide:
     waste: tuple[Waste, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    with_backward: bool = False
 
     @property
     def launches(self) -> int | None:

@@ -74,9 +74,12 @@ def _of_all(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSide:
         own_peak_bytes=peak,
         in_use_bytes=peak,
         argument_bytes=_sum(leaf.size_bytes for leaf in arguments),
-        output_bytes=_sum(leaf.size_bytes for side in alone for leaf in side.outputs),
+        output_bytes=_sum(
+            leaf.size_bytes for side in alone for leaf in side.outputs if not leaf.reused
+        ),
         kept_bytes=_sum(side.kept_bytes for side in firsts),
-        reused_bytes=sum(side.reused_bytes for side in alone),
+        with_backward=any(_is_backward(plan) for plan in dump.plans),
+        reused_bytes=sum(leaf.size_bytes or 0 for leaf in arguments if leaf.reused),
         unknown_calls=sum(side.unknown_calls for side in alone),
         kernels=dict(sorted(kernels.items())),
         held=(*carried, *alone[worst].held),
@@ -92,12 +95,19 @@ def _is_backward(plan: InductorPlan) -> bool:
 
 
 def _outputs(plan: InductorPlan) -> Iterator[TensorLeaf]:
-    """What the graph computes for its caller, not what it saves or hands through."""
+    """What the graph computes for its caller, not what it saves or hands through.
+
+    Arguments that it changes in place come last: a step of JAX returns them.
+    """
     shared = {alias.output_index for alias in plan.aliases}
     for output in plan.outputs:
         if not output.saved and output.argument is None:
             reused = (output.index,) in shared
             yield _leaf(output.name, output.layout, output.size_bytes, reused)
+    changed = {alias.parameter_number for alias in plan.aliases if alias.output_index is None}
+    for argument in plan.arguments:
+        if argument.number in changed:
+            yield _leaf(argument.name, argument.layout, argument.size_bytes, True)
 
 
 def _leaf(name: str, layout: Layout | None, size: int | None, reused: bool) -> TensorLeaf:
