@@ -23,7 +23,7 @@ from xlapipe.dumps.run_record import run_record
 from xlapipe.environment.machine import Machine
 
 # Programs at once: starting jax takes most of the time, and the programs are small.
-_AT_ONCE = 6
+_AT_ONCE = 12
 
 
 def figures_of(dump: Dump) -> dict[str, Any]:
