@@ -37,9 +37,28 @@ def figures_of(dump: Dump) -> dict[str, Any]:
     }
 
 
+def layout_of(dump: Dump) -> Any:
+    """Allocations and the values in them without XLA's names, whose numbers may differ."""
+    return [
+        (
+            allocation.size_bytes,
+            sorted(allocation.kinds),
+            allocation.color,
+            sorted((it.offset_bytes, it.size_bytes, it.shape) for it in allocation.values),
+        )
+        for allocation in dump.plan.allocations
+    ]
+
+
 def built_record(build: Path, scratch: Path) -> dict[str, Any]:
     """Of a program whose executable was built without the GPU."""
-    return {**record_of(build, scratch), **figures_of(open_dump(build))}
+    record = record_of(build, scratch)
+    fresh, built = open_dump(scratch / build.name), open_dump(build)
+    return {
+        **record,
+        **figures_of(fresh),
+        "layout_identical": layout_of(fresh) == layout_of(built),
+    }
 
 
 def planned_record(folder: Path, scratch: Path) -> dict[str, Any]:
@@ -54,6 +73,7 @@ def planned_record(folder: Path, scratch: Path) -> dict[str, Any]:
     record = {
         **figures_of(open_dump(on_device)),
         "plan_identical": _same(folder / "plan.txt", on_device / "plan.txt"),
+        "layout_identical": layout_of(open_dump(on_device)) == layout_of(here),
         "plain_jit": _plain_jit(reference),
         "callbacks": len(here.plan.host_callbacks),
         "calls_without_workspace": len(here.plan.unfinished_calls),
