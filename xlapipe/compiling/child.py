@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
+from xlapipe.compiling.wire_format import field, number
 from xlapipe.dumps.atomic_write import write_files
 from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
 from xlapipe.lowering.lowered_program import LoweredProgram
@@ -94,6 +95,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
 
     program, topology, devices, config_text = _lowered(request, stages)
     stages.enter("compile")
+    _decide_on_sorts(request, program)
     executable, fusion_without_result = _with_results(request, program, devices)
     stages.enter("record")
     if request.executable_path is not None:
@@ -116,6 +118,37 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         versions={name: version(name) for name in packages},
         standard_library=os.path.dirname(os.__file__),
     )
+
+
+def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> None:
+    """Lets XLA use CUB for sorts as on the target, if CUB's scratch sizes are known for it."""
+    from xlapipe.compiling import cub_table
+    from xlapipe.platforms.cub_sort import KNOWN_CAPABILITIES
+
+    platform = platform_named(request.platform)
+    if request.target_config is None or platform.plugin is None:
+        return
+    if not cub_table.may_sort(program.stablehlo):
+        return
+    figures = platform.device_figures(request.target_config)
+    if figures.compute_capability in KNOWN_CAPABILITIES:
+        cub_table.install(
+            platform.plugin,
+            _as_text(program),
+            device=figures.device_kind,
+            cub_version=figures.cub_version or "",
+            devices=program.device_count,
+        )
+
+
+def _as_text(program: LoweredProgram) -> str:
+    """The module as text, without the values of large constants."""
+    from jax._src.interpreters import mlir
+    from jax._src.lib.mlir import ir
+
+    with mlir.make_ir_context():
+        module = ir.Module.parse(program.stablehlo)
+        return str(module.operation.get_asm(large_elements_limit=16))
 
 
 def _memory_analysis(executable: Any) -> dict[str, int]:
@@ -197,19 +230,21 @@ def _with_results(
     options = {**program.options, **request.options}
     complete_option = platform_named(request.platform).complete_autotune_option
     if not request.locked or complete_option is None:
-        return _executable(program, devices, options), None
+        return _executable(request, program, devices, options), None
     try:
-        return _executable(program, devices, {**options, complete_option: True}), None
+        return _executable(request, program, devices, {**options, complete_option: True}), None
     except RuntimeError as error:
         match = _MISSING_RESULT.search(str(error))
         if match is None:
             raise
         # The failed attempt has left the first stages of a dump.
         shutil.rmtree(options["xla_dump_to"], ignore_errors=True)
-        return _executable(program, devices, options), match[1]
+        return _executable(request, program, devices, options), match[1]
 
 
-def _executable(program: LoweredProgram, devices: list[Any], options: dict[str, Any]) -> Any:
+def _executable(
+    request: CompileRequest, program: LoweredProgram, devices: list[Any], options: dict[str, Any]
+) -> Any:
     """Compiles as `jax.stages.Lowered.compile` does, but from a module alone."""
     import numpy as np
     from jax._src import compiler
@@ -229,9 +264,25 @@ def _executable(program: LoweredProgram, devices: list[Any], options: dict[str, 
             np.array(devices),
             dict(options),
         )
+        compile_options = _within(compile_options, request.memory_limit_bytes)
         return compiler.backend_compile_and_load(
             client, module, xla_client.DeviceList(tuple(devices)), compile_options, []
         )
+
+
+def _within(compile_options: Any, limit_bytes: int | None) -> Any:
+    """The options with a limit of the device's memory, for which jax has no attribute.
+
+    A message that is appended to one of its kind is merged into it: field 15 of field 3 of XLA's
+    CompileOptionsProto is the memory in bytes.
+    """
+    if limit_bytes is None:
+        return compile_options
+    from jax._src.lib import xla_client
+
+    addition = field(3, number(15, limit_bytes))
+    serialized = compile_options.SerializeAsString()
+    return xla_client.CompileOptions.ParseFromString(serialized + addition)
 
 
 def _outputs(program: LoweredProgram, executable: Any) -> tuple[OutputLeaf, ...]:

@@ -135,6 +135,7 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
         executable_path=str(scratch / EXECUTABLE) if job.serialize else None,
         result_path=str(scratch / "result.json"),
         started_seconds=time.monotonic(),
+        memory_limit_bytes=job.memory_limit_bytes,
     )
 
 

@@ -132,7 +132,7 @@ def fit(
     rows: dict[int, Row] = {}
 
     def work(job: Job) -> PlannedMemory:
-        return _planned_memory(job, memory_fraction, out)
+        return _planned_memory(replace(job, memory_fraction=memory_fraction), out)
 
     def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:
         if isinstance(outcome, ParameterError):
@@ -162,7 +162,7 @@ def largest(rows: Sequence[Row], axes: Sequence[Axis]) -> tuple[Largest, ...]:
     return tuple(largest_values)
 
 
-def _planned_memory(job: Job, memory_fraction: float, out: Path | None) -> PlannedMemory:
+def _planned_memory(job: Job, out: Path | None) -> PlannedMemory:
     started = time.monotonic()
     compiled = _compile_plan(job) if out is None else _compile_dump(job, out)
     totals = compiled.plan.totals
@@ -178,7 +178,7 @@ def _planned_memory(job: Job, memory_fraction: float, out: Path | None) -> Plann
         temp_bytes=totals.temp_bytes,
         host_bytes=compiled.plan.spaces[MemorySpace.HOST].total_bytes,
         device_memory_bytes=target.device_memory_bytes,
-        usable_bytes=int(target.device_memory_bytes * memory_fraction),
+        usable_bytes=int(target.device_memory_bytes * job.memory_fraction),
         rematerialised=sum(1 for n in compiled.plan.instructions if _REMATERIALISED.search(n)),
         seconds={name: round(value, 2) for name, value in seconds.items()},
     )

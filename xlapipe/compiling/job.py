@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xlapipe.compiling.defaults import DEFAULT_TIMEOUT_SECONDS
+from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.dumps.autotune_lock import AutotuneLock
 from xlapipe.lowering.lowered_program import LoweredProgram
@@ -32,6 +32,7 @@ class Job:
       topology: hosts and GPUs per host, or a grid of chips; None for the number of devices of
         the workload's mesh.
       options: XLA options beyond those of the workload and of the policy; they override both.
+      memory_fraction: the share of the device's memory that the process may use.
       python: the interpreter of an environment that holds another jax; None for this one.
     """
 
@@ -46,12 +47,21 @@ class Job:
     plan_only: bool = False
     topology: DeviceTopology | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
+    memory_fraction: float = DEFAULT_MEMORY_FRACTION
     python: Path | None = None
 
     @property
     def platform(self) -> Platform:
         """The vendor's platform; an attached device is an NVIDIA GPU."""
         return NVIDIA if self.target is None else platform_named(self.target.platform)
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """The memory that XLA keeps a plan within; None if it asks the attached device."""
+        limit = self.platform.memory_limit
+        if self.target is None or limit is None:
+            return None
+        return limit(self.target.device_memory_bytes, self.memory_fraction)
 
     @property
     def policy_options(self) -> Mapping[str, bool]:

@@ -22,6 +22,7 @@ class CompileRequest:
       topology: as `Topology` writes it; None for the number of devices of the mesh.
       options: XLA options beyond those of the workload, which they override.
       locked: autotune results are loaded, and should be complete.
+      memory_limit_bytes: the memory that XLA keeps the plan within; None for XLA's default.
       executable_path: where the serialised executable goes; None to leave it out.
       result_path: where a `CompileRecord` or a `ChildError` goes.
       started_seconds: when the parent began, on the machine's monotonic clock.
@@ -37,6 +38,7 @@ class CompileRequest:
     executable_path: str | None
     result_path: str
     started_seconds: float
+    memory_limit_bytes: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         fields = {name: value for name, value in vars(self).items() if name != "reference"}

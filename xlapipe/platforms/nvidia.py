@@ -20,6 +20,8 @@ TRITON_CALL, MOSAIC_CALL = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
 _DNN_PARTS = ("major", "minor", "patch")
 # The oldest that a jax for CUDA 13 runs with. No target config names cuSOLVER's version.
 _OLDEST_CUDNN, _OLDEST_CUSOLVER = 91200, 12000
+# The unit in which the CUDA driver maps memory.
+_MAPPED_BYTES = 2 * 2**20
 
 
 def _topology_arguments(config_text: str, topology: str | None) -> Mapping[str, Any]:
@@ -40,6 +42,7 @@ def _device_figures(config_text: str) -> DeviceFigures:
         compute_capability=".".join(str(capability.get(part, 0)) for part in ("major", "minor")),
         cudnn_version=_cudnn_version(device.get("dnn_version"), config.get("dnn_version_info")),
         cusolver_version=_OLDEST_CUSOLVER,
+        cub_version=str(device.get("cub_version") or "0.0.0"),
     )
 
 
@@ -51,6 +54,11 @@ def _cudnn_version(text: Any, parts: Any) -> int:
     numbers = str(text).split(".") if text else [(parts or {}).get(name, 0) for name in _DNN_PARTS]
     major, minor, patch = map(int, numbers)
     return max(10_000 * major + 100 * minor + patch, _OLDEST_CUDNN)
+
+
+def _memory_limit(device_memory_bytes: int, fraction: float) -> int:
+    """As jax's allocator takes on a device: 112,583,507,968 B of an H200 by default."""
+    return -(-int(device_memory_bytes * fraction) // _MAPPED_BYTES) * _MAPPED_BYTES
 
 
 NVIDIA = Platform(
@@ -103,6 +111,8 @@ NVIDIA = Platform(
         # The kernel's module is bytecode; its name ends in `_mosaic_gpu`.
         MOSAIC_CALL: re.compile(r"\\00(?!stable_mosaic_gpu)(\w+)_mosaic_gpu\b"),
     },
+    plugin="jax_plugins.xla_cuda13",
+    memory_limit=_memory_limit,
     topology_arguments=_topology_arguments,
     device_figures=_device_figures,
     # All others are parts of device memory, such as temp arenas and what NCCL has registered.

@@ -27,6 +27,7 @@ class DeviceFigures:
       compute_capability: of a GPU, e.g. `9.0`.
       cudnn_version, cusolver_version: as the libraries give them, e.g. 91900 for 9.19.0; None on
         a platform without them.
+      cub_version: as XLA writes it, `0.0.0` if the config does not have it; None likewise.
     """
 
     device_kind: str
@@ -36,6 +37,7 @@ class DeviceFigures:
     compute_capability: str | None = None
     cudnn_version: int | None = None
     cusolver_version: int | None = None
+    cub_version: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,9 @@ class Platform:
       child_environment: variables that the compiling process needs.
       plan_only_options: XLA options that save time if only the plan is wanted, without changing it.
       plan_needs_texts: whether the files that a plan is read from are dumped only with texts.
+      plugin: the Python module in whose folder XLA's plugin is; None if it needs no changes.
+      memory_limit: bytes that XLA's allocator takes on a device, from the device's memory and the
+        process's share of it; XLA computes values again to stay below. None if it is not known.
       temp_is_a_sum: whether the temp of memory_analysis() is the sum of temp allocations.
     """
 
@@ -92,6 +97,8 @@ class Platform:
     child_environment: Mapping[str, str] = field(default_factory=dict)
     plan_only_options: Mapping[str, int] = field(default_factory=dict)
     plan_needs_texts: bool = False
+    plugin: str | None = None
+    memory_limit: Callable[[int, float], int] | None = None
     temp_is_a_sum: bool = True
 
     @property

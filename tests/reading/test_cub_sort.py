@@ -1,0 +1,87 @@
+"""Scratch sizes of CUB's sorts and the memory limit, against what two GPUs gave XLA."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xlapipe.compiling import cub_table
+from xlapipe.platforms import NVIDIA
+from xlapipe.platforms.cub_sort import TILE_ITEMS, base_bytes, scratch_bytes
+
+RECORD: Any = json.loads(
+    Path(__file__).parents[1].joinpath("gpu/cub_scratch.json").read_text(encoding="utf-8")
+)
+
+
+def test_scratch_bytes_are_those_of_the_devices() -> None:
+    differing = [row for row in RECORD["rows"] if scratch_bytes(*row[:4]) != row[4]]
+    assert differing == []
+    assert {(key, value) for key, value, *_ in RECORD["rows"]} == set(TILE_ITEMS)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "items", "batch", "expected"),
+    [
+        # Of XLA's own table for an H100: one tile, the first size above it, and several portions.
+        (4, 0, 4860, 1, 1),
+        (4, 0, 4957, 1, 29_695),
+        (8, 0, 2304, 1, 1),
+        (8, 0, 2350, 1, 36_863),
+    ],
+)
+def test_scratch_bytes_at_the_limits(
+    key: int, value: int, items: int, batch: int, expected: int
+) -> None:
+    assert scratch_bytes(key, value, items, batch) == expected
+
+
+@pytest.mark.parametrize("device", RECORD["devices"])
+def test_memory_limit_is_that_of_the_devices_allocator(device: str) -> None:
+    assert NVIDIA.memory_limit is not None
+    memory = RECORD["device_memory_bytes"][device]
+    assert NVIDIA.memory_limit(memory, 0.75) == RECORD["allocator_limit_bytes"][device]
+
+
+def test_sizes_are_those_of_the_sorts_and_of_their_parts() -> None:
+    program = """
+    %0 = "stablehlo.add"(%a, %b) : (tensor<7x11xf32>, tensor<7x11xf32>) -> tensor<7x11xf32>
+    %1 = "stablehlo.sort"(%arg0) <{dimension = 1}> ({
+      "stablehlo.return"(%2) : (tensor<i1>) -> ()
+    }) : (tensor<64x3000xf32>) -> tensor<64x3000xf32>"""
+    assert set(cub_table._sort_sizes(program, 2)) == {64 * 3000, 32 * 3000}
+
+
+def test_table_in_a_frame_of_a_given_size() -> None:
+    content = cub_table._table("GPU", "3.2.0", [1000, 200_000])
+    size = 200_000
+    frame = cub_table._frame(content, size)
+    assert frame is not None
+    assert len(frame) == size
+    magic, descriptor, length = struct.unpack_from("<IBI", frame)
+    assert (magic, descriptor) == (0xFD2FB528, 0xA0)
+    blocks, position, last = b"", 9, False
+    while not last:
+        header = int.from_bytes(frame[position : position + 3], "little")
+        last, kind, bytes_ = bool(header & 1), header >> 1 & 3, header >> 3
+        assert kind == 0, "uncompressed"
+        blocks += frame[position + 3 : position + 3 + bytes_]
+        position += 3 + bytes_
+    assert position == size
+    assert len(blocks) == length
+    assert blocks.startswith(content)
+    assert cub_table._frame(content, len(content)) is None, "too small"
+
+
+def test_table_has_each_width_in_both_forms() -> None:
+    entry = cub_table._table("GPU", "3.2.0", [1000]).count(b"\n\x053.2.0\x12\x03GPU")
+    assert entry == 2 * len(TILE_ITEMS)
+    assert base_bytes(4, 4, 1000, segmented=True) == 2 * 4096 + 255
+
+
+def test_nothing_is_changed_without_the_plugin() -> None:
+    given = {"device": "GPU", "cub_version": "3.2.0", "devices": 1}
+    assert not cub_table.install("no_such_module", '"stablehlo.sort"', **given)
+    assert not cub_table.install("json", '"stablehlo.sort"', **given)

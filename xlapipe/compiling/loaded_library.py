@@ -1,0 +1,117 @@
+"""Symbols and memory of a shared library (64-bit ELF) that this process has loaded."""
+
+import ctypes
+import mmap
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_SYMBOL_TABLE_SECTION, _FILE_SYMBOL = 2, 4
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL_FIELDS = [
+    ("name", "<u4"),
+    ("info", "u1"),
+    ("other", "u1"),
+    ("section", "<u2"),
+    ("address", "<u8"),
+    ("size", "<u8"),
+]
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A symbol of a library.
+
+    Attributes:
+      address: in the library, before it is loaded.
+    """
+
+    name: str
+    address: int
+    size: int
+
+
+def find_symbols(
+    library: Path, parts: Sequence[bytes]
+) -> tuple[tuple[Symbol, tuple[Symbol, ...]], ...] | None:
+    """For each of `parts`, the one symbol whose name holds it, and the symbols of its source file.
+
+    Returns:
+      None if the library lacks one of them.
+    """
+    import numpy as np
+
+    with library.open("rb") as stream:
+        content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    with content:
+        (sections_at,) = struct.unpack_from("<Q", content, 40)
+        entry_bytes, count = struct.unpack_from("<HH", content, 58)
+        sections = [
+            _SECTION.unpack_from(content, sections_at + number * entry_bytes)
+            for number in range(count)
+        ]
+        table = next((it for it in sections if it[1] == _SYMBOL_TABLE_SECTION), None)
+        if table is None:
+            return None
+        names_at, names_bytes = sections[table[6]][4:6]
+        symbols = np.frombuffer(
+            content[table[4] : table[4] + table[5]], dtype=np.dtype(_SYMBOL_FIELDS)
+        )
+
+        def symbol(row: int) -> Symbol:
+            start = names_at + int(symbols["name"][row])
+            name = content[start : content.find(b"\0", start)].decode()
+            return Symbol(name, int(symbols["address"][row]), int(symbols["size"][row]))
+
+        found = []
+        for part in parts:
+            at = content.find(part, names_at, names_at + names_bytes)
+            start = content.rfind(b"\0", names_at, at) + 1 - names_at
+            rows = np.flatnonzero(symbols["name"] == start)
+            if at < 0 or len(rows) != 1:
+                return None
+            files = np.flatnonzero(symbols["info"] & 15 == _FILE_SYMBOL)
+            before, after = files[files < rows[0]], files[files > rows[0]]
+            first = int(before[-1]) if len(before) else 0
+            last = int(after[0]) if len(after) else len(symbols)
+            found.append((symbol(int(rows[0])), tuple(map(symbol, range(first + 1, last)))))
+    return tuple(found)
+
+
+def base_address(library: Path) -> int | None:
+    """The address at which the library is loaded; None if it is not."""
+    path = str(library.resolve())
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5] == path and int(fields[2], 16) == 0:
+            return int(fields[0].partition("-")[0], 16)
+    return None
+
+
+def read_memory(address: int, size: int) -> bytes:
+    """The bytes at an address of this process."""
+    return ctypes.string_at(address, size)
+
+
+def write_memory(address: int, content: bytes, *, executable: bool) -> bool:
+    """Writes into memory of a library that is mapped without permission to write.
+
+    The pages become this process's own; neither the file nor another process sees the change.
+
+    Args:
+      executable: the memory holds code.
+
+    Returns:
+      False if the operating system refuses it; nothing is then written.
+    """
+    start = address // mmap.PAGESIZE * mmap.PAGESIZE
+    length = -(-(address + len(content) - start) // mmap.PAGESIZE) * mmap.PAGESIZE
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    readable = mmap.PROT_READ | (mmap.PROT_EXEC if executable else 0)
+    if protect(start, length, readable | mmap.PROT_WRITE) != 0:
+        return False
+    ctypes.memmove(address, content, len(content))
+    protect(start, length, readable)
+    return True
