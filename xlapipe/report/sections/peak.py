@@ -152,7 +152,7 @@ class Peak:
     def arenas(self) -> tuple[Arena, ...]:
         """Allocations with several values, and all temporary ones; largest first."""
         allocations = self.occupancy.plan.device_allocations
-        arenas = [self._arena(allocation) for allocation in allocations if _is_arena(allocation)]
+        arenas = [self.arena(allocation) for allocation in allocations if _is_arena(allocation)]
         return tuple(sorted(arenas, key=lambda arena: (-arena.size_bytes, arena.allocation)))
 
     def _grouped(self, contents: Iterable[CountedValue]) -> tuple[PeakGroup, ...]:
@@ -179,7 +179,8 @@ class Peak:
             source=str(source) if source is not None else None,
         )
 
-    def _arena(self, allocation: BufferAllocation) -> Arena:
+    def arena(self, allocation: BufferAllocation) -> Arena:
+        """The contents of one allocation, at the peak and where it is fullest."""
         position = self.position
         gaps = self.occupancy.gaps(allocation, position) if position is not None else ()
         idle = sum(gap.size_bytes for gap in gaps)

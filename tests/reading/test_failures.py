@@ -1,0 +1,169 @@
+"""The readers of memory failures: kind and figures of every form that XLA prints."""
+
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.reading.failure_logs import GIB, LOGS, NO_FAILURES, FailureLog
+from xlapipe.cli import main
+from xlapipe.failures import MemoryFailure, last_failure, read_failures
+from xlapipe.report.failed_allocation import planned_failure
+from xlapipe.report.failure_lines import failure_lines
+from xlapipe.report.reported_dump import read_reported_dump
+
+
+def explained(text: str) -> MemoryFailure:
+    failure = last_failure(read_failures(text), text)
+    assert failure is not None
+    return failure
+
+
+def figures(failure: MemoryFailure) -> FailureLog:
+    return FailureLog(
+        name="",
+        source="",
+        text="",
+        kind=failure.kind,
+        requested_bytes=failure.requested_bytes,
+        executable_name=failure.executable_name,
+        device=failure.device,
+        limit_bytes=failure.limit_bytes,
+        held_bytes=failure.held_bytes,
+    )
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
+def test_figures_of_each_form(log: FailureLog) -> None:
+    assert figures(explained(log.text)) == replace(log, name="", source="", text="")
+
+
+@pytest.mark.parametrize("prefix", ["[1,0]<stderr>:", "7: ", "(worker pid=95, ip=10.0.0.1) "])
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
+def test_prefixes_of_launchers_change_no_figure(log: FailureLog, prefix: str) -> None:
+    text = "".join(prefix + line for line in log.text.splitlines(keepends=True))
+    failure = explained(text)
+    assert (failure.kind, failure.executable_name) == (log.kind, log.executable_name)
+
+
+@pytest.mark.parametrize("text", NO_FAILURES)
+def test_texts_without_a_failure_are_refused(text: str) -> None:
+    assert read_failures(text) == ()
+
+
+def test_chunks_of_equal_size_are_grouped() -> None:
+    log = next(log for log in LOGS if "pool is too full" in log.name)
+    allocator = explained(log.text).allocator
+    assert allocator is not None
+    assert [(group.count, group.size_bytes) for group in allocator.in_use] == [(3, 3 * GIB)]
+    assert allocator.largest_free_bytes == 3 * GIB
+
+
+def test_buffers_have_their_source_lines() -> None:
+    failure = explained(LOGS[0].text)
+    assert [buffer.source for buffer in failure.buffers] == ["/home/me/models.py:12", None]
+    assert failure.buffers[0].label == "concatenate"
+    assert dict(failure.parts)["maybe_live_out"] == 6 * 2**20
+
+
+def test_the_last_exception_is_explained_not_a_later_line() -> None:
+    """A run that catches a failure goes on; its last exception ended it."""
+    first, second = LOGS[2], LOGS[7]
+    text = first.text + "step 1\n" * 100 + second.text
+    failures = read_failures(text)
+    assert len(failures) == 2
+    assert explained(text).kind == "argument"
+
+
+PLAN = "hlo_dumps/qwen3-step/h200-cublas-jax0.11.2"
+TEMP_BYTES = 1_312_016
+
+
+def out_of_memory(size: str, executable: str = "jit_step") -> str:
+    return (
+        f"jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate "
+        f"{size}. [executable_name='{executable}'] [tf-allocator-allocation-error='']\n"
+    )
+
+
+@pytest.mark.parametrize("size", ["1312016 bytes", "1312256 bytes", "1.25MiB"])
+def test_the_allocation_is_found_by_its_size_even_if_the_log_rounds_it(size: str) -> None:
+    planned = planned_failure(explained(out_of_memory(size)), read_reported_dump(Path(PLAN)))
+    assert planned.allocation is not None
+    assert planned.allocation.allocation.size_bytes == TEMP_BYTES
+    assert planned.allocation.candidates == 1
+
+
+def test_the_contents_are_named_as_in_the_source() -> None:
+    failure = explained(out_of_memory("132.28MiB"))
+    planned = planned_failure(failure, read_reported_dump(Path(PLAN)))
+    assert planned.allocation is not None
+    assert planned.allocation.candidates == 2
+    labels = {group.label for group in planned.allocation.groups}
+    assert labels == {"out[2]"}
+
+
+def test_a_size_that_is_not_in_the_plan_is_not_matched() -> None:
+    failure = explained(out_of_memory("77.00MiB"))
+    planned = planned_failure(failure, read_reported_dump(Path(PLAN)))
+    assert planned.allocation is None
+    assert planned.peak_groups
+    assert any("no allocation" in line for line in failure_lines(failure, planned=planned))
+
+
+JSON_KEYS = {
+    "kind",
+    "requested_bytes",
+    "executable_name",
+    "device",
+    "limit_bytes",
+    "held_bytes",
+    "remedies",
+}
+
+
+def test_the_command_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(LOGS[1].text)
+    assert main(["explain", str(log), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed) == JSON_KEYS
+    assert printed["held_bytes"] == LOGS[1].held_bytes
+    assert main(["explain", str(log), "--json", "--plan", PLAN]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {*JSON_KEYS, "plan"}
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
+def test_the_command_reads_standard_input_and_prints_text(
+    log: FailureLog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(log.text.encode())))
+    assert main(["explain"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{log.kind}: ")
+    assert "--workload module:step" in printed
+
+
+def test_a_log_without_a_failure_is_one_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("step 100: loss 2.5\n")
+    assert main(["explain", str(log)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "run.log: expected the output of a run that ran out of memory" in error
+    assert main(["explain", str(tmp_path / "missing.log")]) == 2
+    assert "missing.log: cannot be read" in capsys.readouterr().err
+
+
+def test_the_command_starts_without_jax() -> None:
+    code = (
+        "import sys; from xlapipe.cli import main; code = main(['explain', '/nonexistent']); "
+        "assert code == 2; assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

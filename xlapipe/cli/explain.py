@@ -1,0 +1,73 @@
+"""`xlapipe explain`: why a run ran out of memory, from what it printed."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xlapipe.cli.options import PATH_HELP, WORKLOAD_HELP, Commands, add_target_options
+from xlapipe.cli.output import print_json
+from xlapipe.errors import XlapipeError
+
+if TYPE_CHECKING:
+    from xlapipe.failures import MemoryFailure
+    from xlapipe.report.failed_allocation import PlannedFailure
+
+_STDIN = "-"
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    text = "Explain why a run ran out of memory, from what it printed."
+    explain = commands.add("explain", _explain, text)
+    explain.add_argument(
+        "log", nargs="?", default=_STDIN, metavar="LOG", help="a file; default: standard input"
+    )
+    plans = explain.add_mutually_exclusive_group()
+    plans.add_argument("--plan", type=Path, metavar="DIR", help=f"the program's plan: {PATH_HELP}")
+    plans.add_argument(
+        "--workload",
+        metavar="WORKLOAD",
+        help=f"the program, to compile it and changes that need less memory: {WORKLOAD_HELP}",
+    )
+    add_target_options(explain)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from xlapipe.failures import last_failure, read_failures
+    from xlapipe.report.failure_lines import failure_figures, failure_lines
+
+    text = _read(options.log)
+    failures = read_failures(text)
+    failure = last_failure(failures, text)
+    if failure is None:
+        where = "standard input" if options.log == _STDIN else options.log
+        raise XlapipeError(
+            f"{where}: expected the output of a run that ran out of memory, found no message of "
+            "XLA, CUDA or NCCL about it; fix: give the whole output, standard error included"
+        )
+    planned = _planned_of_dump(failure, options.plan) if options.plan is not None else None
+    remedies = None
+    if options.json:
+        print_json(failure_figures(failure, remedies or (), planned))
+        return 0
+    others = [other for other in failures if other is not failure]
+    for line in failure_lines(failure, others=others, planned=planned, remedies=remedies):
+        print(line)
+    return 0
+
+
+def _read(log: str) -> str:
+    if log == _STDIN:
+        return sys.stdin.buffer.read().decode(errors="replace")
+    try:
+        return Path(log).read_bytes().decode(errors="replace")
+    except OSError as error:
+        raise XlapipeError(f"{log}: cannot be read: {error.strerror}") from None
+
+
+def _planned_of_dump(failure: "MemoryFailure", path: Path) -> "PlannedFailure":
+    from xlapipe.report.failed_allocation import planned_failure
+    from xlapipe.report.reported_dump import read_reported_dump
+
+    return planned_failure(failure, read_reported_dump(path))

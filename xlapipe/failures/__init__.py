@@ -1,0 +1,19 @@
+"""Readers of what a run printed when it ran out of memory.
+
+They read only text: neither jax nor a dump is needed. A figure that the log does not contain is
+None.
+"""
+
+from xlapipe.failures.allocator_dump import AllocatorDump, ChunkGroup
+from xlapipe.failures.failure import FailureKind, LoggedBuffer, MemoryFailure
+from xlapipe.failures.read_log import last_failure, read_failures
+
+__all__ = [
+    "AllocatorDump",
+    "ChunkGroup",
+    "FailureKind",
+    "LoggedBuffer",
+    "MemoryFailure",
+    "last_failure",
+    "read_failures",
+]

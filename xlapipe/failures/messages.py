@@ -1,0 +1,197 @@
+"""The sentences with which XLA, libtpu, CUDA's libraries and NCCL report that memory ran out.
+
+Sources of the texts, jaxlib 0.8 to 0.12 unless noted:
+
+- GPU: xla/stream_executor/integrations/tf_allocator_adapter.cc (`MemoryAllocationError`),
+  xla/stream_executor/stream_executor_address_allocator.cc, cuda_executor.cc, cuda_platform.cc,
+  xla/service/gpu/runtime (command buffers), xla/backends/gpu/collectives (NCCL).
+- TPU: libtpu, and docs/errors of openxla/xla (E0100, E0101, E1000, E1001).
+- NCCL: src/include/alloc.h and checks.h.
+
+A sentence may be folded over several lines, so every space matches any white space.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from xlapipe.failures.sizes import SIZE, LoggedSize, parse_size
+
+
+class Source(Enum):
+    """Which part of the run reports the failure."""
+
+    POOL = auto()  # the allocator of a GPU
+    TRANSFER = auto()  # a buffer that a TPU's runtime allocates
+    LOADING = auto()  # a program that a TPU's runtime loads
+    COMPILER = auto()
+    LIBRARY = auto()  # memory that a library or the driver takes outside the allocator
+    CONTEXT = auto()  # CUDA's context, the first thing that a process allocates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One sentence.
+
+    Attributes:
+      start, end: offsets in the log.
+      free_bytes: what the device had left, if the sentence contains it.
+      place: the memory it is about: a device, or `host`.
+    """
+
+    source: Source
+    start: int
+    end: int
+    text: str
+    requested: LoggedSize | None = None
+    limit_bytes: int | None = None
+    free_bytes: int | None = None
+    executable_name: str | None = None
+    place: str | None = None
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    sized = re.sub(r"(?<!\?P)<(\w+)>", lambda match: f"(?P<{match[1]}>{SIZE})", text)
+    return re.compile(sized.replace(r" ", r"\s+"))
+
+
+_SENTENCES = tuple(
+    (source, _pattern(text))
+    for source, text in (
+        (
+            Source.POOL,
+            r"Out of memory while trying to allocate <requested>"
+            r"(?: with allocator (?P<allocator>\w+?)(?: on device (?P<ordinal>\d+))?\b)?",
+        ),
+        (Source.POOL, r"Out of (?P<host>host) memory while trying to allocate <requested>"),
+        (
+            Source.POOL,
+            r"Failed to allocate request for (?:\S+ )?\((?P<requested>\d+)B\) "
+            r"on device ordinal (?P<ordinal>\d+)",
+        ),
+        (
+            Source.COMPILER,
+            r"(?:Ran out of memory in memory space \w+(?: while[\s\S]{0,4000}?)?\. )"
+            r"Used <requested> of <limit> \w+\. Exceeded \w+ capacity by \S+\.",
+        ),
+        (
+            Source.COMPILER,
+            r"Scoped allocation with size <requested> and limit <limit> exceeded scoped \w+ limit",
+        ),
+        (
+            Source.COMPILER,
+            r"Ran out of memory on HBM, the total memory required for HLO temporaries "
+            r"\(<requested>\) exceeds available HBM \(<limit>\)",
+        ),
+        (
+            Source.COMPILER,
+            r"Aborting compilation early because it's unlikely to have enough (?:device )?memory\. "
+            r"Requires <requested>, has <limit> available",
+        ),
+        (
+            Source.COMPILER,
+            r"TPU TensorCore Hbm usage: <requested>, SparseCore Hbm usage:? <more>, "
+            r"exceeding available bytes: <limit>",
+        ),
+        (
+            Source.COMPILER,
+            r"Allocation \(size=(?P<requested>\d+)\) would exceed memory \(size=(?P<limit>\d+)\)",
+        ),
+        (
+            Source.COMPILER,
+            r"(?:Shared|Tensor) memory size limit exceeded: requested (?P<requested>\d+), "
+            r"available: (?P<limit>\d+)",
+        ),
+        (
+            Source.LOADING,
+            r"(?:Error loading program '(?P<program>[^']*)': )?Attempting to reserve <requested> "
+            r"at the bottom of memory\. That was not possible\. There are <free> free, \S+ "
+            r"reserved, and <reservable> reservable\.",
+        ),
+        (
+            Source.TRANSFER,
+            r"(?:Error allocating device buffer: )?Attempting to allocate <requested>\. That was "
+            r"not possible\. There are <free> free\.(?:; \((?P<core>\w+)\))?",
+        ),
+        (
+            Source.LIBRARY,
+            r"Failed to load in-memory CUBIN[^\n]*?:? (?:\n )?CUDA_ERROR_OUT_OF_MEMORY",
+        ),
+        (
+            Source.LIBRARY,
+            r"Underlying backend ran out of memory trying to instantiate command buffer",
+        ),
+        (
+            Source.LIBRARY,
+            r"NCCL operation (?P<operation>\w+)[^\n]{0,400}? failed: [^\n]{0,600}?out of memory",
+        ),
+        (
+            Source.LIBRARY,
+            r"NCCL WARN (?:Failed to CUDA \w+(?: async)? (?P<requested>\d+) bytes"
+            r"|[^\n]*Cuda failure[^\n]*out of memory)",
+        ),
+        (
+            Source.LIBRARY,
+            r"\b(?:CUDNN|CUBLAS|CUSOLVER|CUSPARSE|CUFFT)_(?:STATUS_)?ALLOC_FAILED\b",
+        ),
+        (
+            Source.LIBRARY,
+            r"(?:[Ff]ailed to create|Could not create) (?:cublas|cudnn|cublasLt) handle: "
+            r"(?:CUBLAS|CUDNN)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|ALLOC_FAILED)",
+        ),
+        (
+            Source.CONTEXT,
+            r"(?:failed call to|Failed call to) \w+: [^\n]{0,200}?CUDA_ERROR_OUT_OF_MEMORY",
+        ),
+        (
+            Source.CONTEXT,
+            r"(?:failed initializing StreamExecutor|No visible GPU devices|setting up device)"
+            r"[^\n]{0,300}?CUDA_ERROR_OUT_OF_MEMORY",
+        ),
+    )
+)
+
+
+def find_messages(text: str) -> tuple[Message, ...]:
+    """Every such sentence in `text`, in order."""
+    return tuple(sorted(_messages(text), key=lambda message: message.start))
+
+
+def _messages(text: str) -> Iterator[Message]:
+    for source, pattern in _SENTENCES:
+        for match in pattern.finditer(text):
+            groups = match.groupdict()
+            requested, more = _size(groups, "requested"), _size(groups, "more")
+            if requested is not None and more is not None:
+                requested = LoggedSize(
+                    requested.size_bytes + more.size_bytes,
+                    requested.slack_bytes + more.slack_bytes,
+                )
+            limit = _size(groups, "limit")
+            free = _size(groups, "reservable") or _size(groups, "free")
+            yield Message(
+                source=source,
+                start=match.start(),
+                end=match.end(),
+                text=" ".join(match[0].split()),
+                requested=requested,
+                limit_bytes=limit.size_bytes if limit is not None else None,
+                free_bytes=free.size_bytes if free is not None else None,
+                executable_name=groups.get("program"),
+                place=_place(groups),
+            )
+
+
+def _size(groups: dict[str, str | None], name: str) -> LoggedSize | None:
+    value = groups.get(name)
+    return parse_size(value) if value is not None else None
+
+
+def _place(groups: dict[str, str | None]) -> str | None:
+    if groups.get("host"):
+        return "host"
+    if groups.get("ordinal") is not None:
+        return f"GPU_{groups['ordinal']}"
+    allocator = re.match(r"GPU_\d+", groups.get("allocator") or "")
+    return allocator[0] if allocator is not None else groups.get("core")

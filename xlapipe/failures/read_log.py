@@ -1,0 +1,196 @@
+"""From the text of a log to its memory failures."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from xlapipe.failures.allocator_dump import AllocatorDump, read_allocator_dumps
+from xlapipe.failures.cause import cause_on_gpu
+from xlapipe.failures.failure import FailureKind, MemoryFailure
+from xlapipe.failures.launcher_prefixes import without_launcher_prefixes
+from xlapipe.failures.listed_buffers import read_buffers, read_parts
+from xlapipe.failures.messages import Message, Source, find_messages
+
+_EXECUTABLE = re.compile(r"\[executable_name='(?P<name>[^']*)'\]|HLO module: (?P<module>[\w.-]*\w)")
+_EXCEPTION = re.compile(r"\b\w*(?:Error|Exception): [^\n]{0,400}$")
+_LIMIT = re.compile(
+    r"XLA backend (?:allocating|will use up to) (?P<size>\d+) bytes on device (?P<ordinal>\d+)"
+)
+_DEVICE_PREFIX = re.compile(r"\[(?P<ordinal>\d+)\] $")
+# XLA's own lists follow its message; a message without a successor ends here at the latest.
+_MAX_MESSAGE = 200_000
+
+_KINDS = {
+    Source.COMPILER: (FailureKind.COMPILE, "the compiler reports it"),
+    Source.LIBRARY: (
+        FailureKind.LIBRARY,
+        "the memory is taken from the device directly, outside XLA's allocator",
+    ),
+    Source.CONTEXT: (
+        FailureKind.OTHER_PROCESS,
+        "the process could not even create its CUDA context",
+    ),
+}
+
+
+def read_failures(text: str) -> tuple[MemoryFailure, ...]:
+    """The memory failures that a log contains, in order; empty if it contains none.
+
+    A failure that the run survived, e.g. an algorithm that autotuning left out, is not in it.
+    """
+    text = without_launcher_prefixes(text)
+    dumps = read_allocator_dumps(text)
+    messages = _without_repeats(text, [*find_messages(text), *_unreported(dumps, text)])
+    starts = [message.start for message in messages]
+    line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    return tuple(
+        _failure(text, message, min(end, message.start + _MAX_MESSAGE), dumps, line_starts)
+        for message, (_, end) in zip(messages, pairwise([*starts, len(text)]), strict=True)
+    )
+
+
+def last_failure(failures: Sequence[MemoryFailure], text: str) -> MemoryFailure | None:
+    """The failure that ended the run: of the last exception, else of the last message."""
+    lines = without_launcher_prefixes(text).split("\n")
+    raised = [failure for failure in failures if _is_raised(failure, lines)]
+    return next(reversed(raised or failures), None)
+
+
+def _is_raised(failure: MemoryFailure, lines: Sequence[str]) -> bool:
+    line = lines[failure.line - 1] if failure.line <= len(lines) else ""
+    words = failure.message.split()[:3]
+    position = line.find(words[0]) if words else -1
+    return position > 0 and _EXCEPTION.search(line[:position]) is not None
+
+
+def _unreported(dumps: Sequence[AllocatorDump], text: str) -> Iterator[Message]:
+    """Dumps of an allocator without a later message, e.g. at the end of a log that was cut off."""
+    messages = [m for m in find_messages(text) if m.source is Source.POOL]
+    for dump in dumps:
+        if not dump.tolerated and not any(message.start > dump.start for message in messages):
+            end = text.find("\n", dump.start)
+            line = text[dump.start : end if end >= 0 else len(text)]
+            yield Message(
+                source=Source.POOL,
+                start=dump.start,
+                end=dump.start + len(line),
+                text=" ".join(line.split()),
+                requested=dump.requested,
+                place=dump.device,
+            )
+
+
+def _without_repeats(text: str, messages: Sequence[Message]) -> list[Message]:
+    """One message of each run of equal ones: a chained traceback repeats its exception.
+
+    A sentence inside the report of another one, e.g. of a status that wraps it, is its repeat too.
+    """
+    ordered = sorted(messages, key=lambda message: message.start)
+    return [
+        message
+        for message, following in pairwise([*ordered, None])
+        if message is not None
+        and not (following is not None and _repeats(text, message, following))
+    ]
+
+
+def _repeats(text: str, message: Message, following: Message) -> bool:
+    between = text[message.end : following.start]
+    if message.text == following.text:
+        return "Traceback" in between or "direct cause" in between or between.count("\n") <= 40
+    # NCCL's warning is followed by XLA's report of the same failure.
+    return (message.source is following.source is Source.LIBRARY and between.count("\n") <= 10) or (
+        message.source is following.source is Source.COMPILER and between.count("\n") <= 1
+    )
+
+
+def _failure(
+    text: str,
+    message: Message,
+    end: int,
+    dumps: Sequence[AllocatorDump],
+    line_starts: Sequence[int],
+) -> MemoryFailure:
+    report = text[message.start : end]
+    executable_name = message.executable_name or _executable_name(report)
+    dump = _dump_of(message, dumps) if message.source is Source.POOL else None
+    kind, reason = _kind(text, message, executable_name, dump)
+    device = message.place or _device(text, message, dump)
+    exact = dump is not None and message.requested is not None and message.requested.slack_bytes
+    requested = dump.requested if dump is not None and exact else message.requested
+    return MemoryFailure(
+        kind=kind,
+        line=bisect_right(line_starts, message.start),
+        message=message.text,
+        reason=reason,
+        requested=requested,
+        executable_name=executable_name,
+        device=device,
+        limit_bytes=_limit_bytes(text, message, device, dump),
+        held_bytes=dump.held_bytes if dump is not None else None,
+        parts=read_parts(report),
+        buffers=read_buffers(report),
+        allocator=dump,
+    )
+
+
+def _kind(
+    text: str, message: Message, executable_name: str | None, dump: AllocatorDump | None
+) -> tuple[FailureKind, str]:
+    if message.source in _KINDS:
+        return _KINDS[message.source]
+    if message.source is Source.POOL:
+        return cause_on_gpu(
+            text,
+            message.start,
+            requested=message.requested,
+            executable_name=executable_name,
+            dump=dump,
+        )
+    if message.requested is not None and message.free_bytes is not None:
+        wanted = message.requested.size_bytes + message.requested.slack_bytes
+        if message.free_bytes >= wanted:
+            return FailureKind.FRAGMENTATION, "more bytes are free, but not in one piece"
+    if message.source is Source.LOADING:
+        return FailureKind.EXECUTION, "the runtime reserves a program's memory when it loads it"
+    return FailureKind.ARGUMENT, "the runtime allocates this buffer for an array"
+
+
+def _executable_name(report: str) -> str | None:
+    match = _EXECUTABLE.search(report)
+    return (match["name"] or match["module"]) if match is not None else None
+
+
+def _dump_of(message: Message, dumps: Sequence[AllocatorDump]) -> AllocatorDump | None:
+    """The last dump up to the message that is about the same size and device."""
+    for dump in reversed(dumps):
+        if dump.start > message.start or message.requested is None:
+            continue
+        slack_bytes = message.requested.slack_bytes + dump.requested.slack_bytes + 256
+        near = abs(dump.requested.size_bytes - message.requested.size_bytes) <= slack_bytes
+        if near and (message.place is None or dump.device in (None, message.place)):
+            return dump
+    return None
+
+
+def _device(text: str, message: Message, dump: AllocatorDump | None) -> str | None:
+    if dump is not None:
+        return dump.device
+    prefix = _DEVICE_PREFIX.search(text[max(0, message.start - 12) : message.start])
+    return f"GPU_{prefix['ordinal']}" if prefix is not None else None
+
+
+def _limit_bytes(
+    text: str, message: Message, device: str | None, dump: AllocatorDump | None
+) -> int | None:
+    if message.limit_bytes is not None:
+        return message.limit_bytes
+    if dump is not None and dump.limit_bytes is not None:
+        return dump.limit_bytes
+    if message.source is not Source.POOL or device is None:
+        return None
+    for match in _LIMIT.finditer(text):
+        if f"GPU_{match['ordinal']}" == device:
+            return int(match["size"])
+    return None

@@ -1,0 +1,228 @@
+"""`xlapipe explain`: a memory failure in words, and as JSON."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xlapipe.failures import AllocatorDump, FailureKind, LoggedBuffer, MemoryFailure
+from xlapipe.report.failed_allocation import PlannedFailure, planned_figures, shown_groups
+from xlapipe.report.units import exact, rounded
+
+_MAX_BUFFERS = 8
+_MAX_CHUNKS = 5
+_MAX_MESSAGE = 240
+
+_TITLES = {
+    FailureKind.EXECUTION: "a program could not allocate memory when it ran",
+    FailureKind.COMPILE: "the compiler found that the program does not fit",
+    FailureKind.ARGUMENT: "an array could not be placed on the device",
+    FailureKind.AUTOTUNING: "XLA could not allocate the memory to time kernels while it compiled",
+    FailureKind.FRAGMENTATION: "enough memory was free, but not in one piece",
+    FailureKind.OTHER_PROCESS: "the device's memory is in use outside this process's allocator",
+    FailureKind.LIBRARY: "a library or the driver found no memory outside XLA's allocator",
+}
+_ADVICE = {
+    FailureKind.EXECUTION: (
+        "Arguments, outputs and temporary memory must fit beside every other live array.",
+    ),
+    FailureKind.COMPILE: ("Nothing was allocated: the plan itself is larger than the memory.",),
+    FailureKind.ARGUMENT: (
+        "No program ran: the live arrays fill the memory. Delete arrays that are no longer "
+        "needed, or shard them; `jax.live_arrays()` lists them.",
+    ),
+    FailureKind.AUTOTUNING: (
+        "Compile before the large arrays are placed on the device, or compile without timing: "
+        "`--xla_gpu_autotune_level=0`, or with a lock of `xlapipe dump --tune`.",
+    ),
+    FailureKind.FRAGMENTATION: (
+        "Allocate the large arrays first, donate instead of copying, or use an allocator that "
+        "maps pages: `JAX_PJRT_CLIENT_CREATE_OPTIONS=allocator:cuda_async`.",
+    ),
+    FailureKind.OTHER_PROCESS: (
+        "`nvidia-smi` lists the processes on the device. By default jax takes three quarters of "
+        "the memory when it starts: of two processes on one GPU the second finds the rest. Set "
+        "`XLA_CLIENT_MEM_FRACTION` in each.",
+    ),
+    FailureKind.LIBRARY: (
+        "The allocator's pool leaves too little for NCCL, cuBLAS, cuDNN, CUDA graphs and kernel "
+        "code: lower `XLA_CLIENT_MEM_FRACTION`, so that the pool is smaller.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change that was compiled, and what it saves.
+
+    Attributes:
+      change: in words.
+      saved_bytes: of the plan's total; positive.
+      total_bytes: of the changed plan.
+      fits: whether the changed plan fits the limit of the log; None if the log has none.
+    """
+
+    change: str
+    saved_bytes: int
+    total_bytes: int
+    fits: bool | None = None
+
+
+def failure_figures(
+    failure: MemoryFailure, remedies: Sequence[Remedy] = (), planned: PlannedFailure | None = None
+) -> dict[str, Any]:
+    """The JSON of `xlapipe explain`; what the log does not contain is None.
+
+    `plan` is a key only if a plan was given.
+    """
+    figures = {
+        "kind": str(failure.kind),
+        "requested_bytes": failure.requested_bytes,
+        "executable_name": failure.executable_name,
+        "device": failure.device,
+        "limit_bytes": failure.limit_bytes,
+        "held_bytes": failure.held_bytes,
+        "remedies": [
+            {
+                "change": remedy.change,
+                "bytes": remedy.saved_bytes,
+                "total_bytes": remedy.total_bytes,
+                "fits": remedy.fits,
+            }
+            for remedy in remedies
+        ],
+    }
+    return figures if planned is None else {**figures, "plan": planned_figures(planned)}
+
+
+def failure_lines(
+    failure: MemoryFailure,
+    *,
+    others: Sequence[MemoryFailure] = (),
+    planned: PlannedFailure | None = None,
+    remedies: Sequence[Remedy] | None = None,
+) -> Iterator[str]:
+    """A failure for a terminal.
+
+    Args:
+      others: failures of the same log that the run survived.
+      planned: None without a plan.
+      remedies: None if none was tried.
+    """
+    yield f"{failure.kind}: {_TITLES[failure.kind]}"
+    yield f"  line {failure.line}: {_shortened(failure.message)}"
+    yield f"  why {failure.kind}: {failure.reason}"
+    yield from _figure_lines(failure)
+    if failure.allocator is not None:
+        yield from _allocator_lines(failure.allocator)
+    yield from _part_lines(failure)
+    if planned is not None:
+        yield from _plan_lines(failure, planned)
+    yield from ("", *_ADVICE[failure.kind])
+    yield from _remedy_lines(remedies, planned)
+    if others:
+        yield ""
+        yield f"{len(others)} other memory failures in this log:"
+        yield from (f"  line {other.line}: {_shortened(other.message)}" for other in others)
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]} …"
+
+
+def _figure_lines(failure: MemoryFailure) -> Iterator[str]:
+    size = failure.requested
+    about = " (rounded in the log)" if size is not None and size.slack_bytes else ""
+    rows = (
+        ("requested", _size(failure.requested_bytes) + (about if size is not None else "")),
+        ("executable", failure.executable_name or "not in the log"),
+        ("device", failure.device or "not in the log"),
+        ("limit", _size(failure.limit_bytes)),
+        ("in use", _size(failure.held_bytes)),
+    )
+    for name, value in rows:
+        yield f"  {name:<11} {value}"
+
+
+def _size(size_bytes: int | None) -> str:
+    if size_bytes is None:
+        return "not in the log"
+    return f"{rounded(size_bytes)} = {exact(size_bytes)}"
+
+
+def _allocator_lines(allocator: AllocatorDump) -> Iterator[str]:
+    if allocator.pool_bytes is not None and allocator.held_bytes is not None:
+        yield f"  free in the pool: {exact(allocator.pool_bytes - allocator.held_bytes)}" + (
+            f", the largest piece {exact(allocator.largest_free_bytes)}"
+            if allocator.largest_free_bytes is not None
+            else ""
+        )
+    for group in allocator.in_use[:_MAX_CHUNKS]:
+        total = exact(group.count * group.size_bytes)
+        yield f"  in use: {group.count} chunks of {exact(group.size_bytes)}, total {total}"
+
+
+def _part_lines(failure: MemoryFailure) -> Iterator[str]:
+    for name, size_bytes in failure.parts:
+        yield f"  {name:<20} {rounded(size_bytes):>12}"
+    if failure.buffers:
+        yield "  largest buffers that XLA lists:"
+    yield from map(_buffer_line, failure.buffers[:_MAX_BUFFERS])
+
+
+def _buffer_line(buffer: LoggedBuffer) -> str:
+    about = (buffer.op_name or buffer.label, buffer.shape, buffer.source)
+    return f"    {rounded(buffer.size_bytes):>12}  " + "  ".join(filter(None, about))
+
+
+def _plan_lines(failure: MemoryFailure, planned: PlannedFailure) -> Iterator[str]:
+    totals = planned.plan.totals
+    yield ""
+    yield (
+        f"plan {planned.module or 'without a module name'}: arguments "
+        f"{exact(totals.parameter_bytes)}, temporary {exact(totals.temp_bytes)}, total "
+        f"{exact(totals.total_allocation_bytes)}"
+    )
+    if planned.same_module is False:
+        yield f"  not the module of the log, which is {failure.executable_name}"
+    failed = planned.allocation
+    if failed is None:
+        yield "  no allocation of the plan has the requested size; the program at its peak:"
+    else:
+        kinds = ", ".join(failed.allocation.kinds) or "no kind"
+        also = f", the first of {failed.candidates} of this size" if failed.candidates > 1 else ""
+        yield (
+            f"  the request is allocation {failed.allocation.index} ({kinds}), "
+            f"{exact(failed.allocation.size_bytes)}{also}; in it where it is fullest:"
+        )
+    for group in shown_groups(planned):
+        count = f" ({len(group.values)} values)" if len(group.values) > 1 else ""
+        source = f"  {group.sources[0]}" if group.sources else ""
+        yield f"    {rounded(group.counted_bytes):>12}  {group.label}{count}{source}"
+    if failure.held_bytes is not None:
+        others_bytes = failure.held_bytes - totals.parameter_bytes
+        if others_bytes > 0:
+            yield (
+                f"  {exact(others_bytes)} more were in use than the program's arguments need: "
+                "other live arrays, outputs and executables"
+            )
+
+
+def _remedy_lines(
+    remedies: Sequence[Remedy] | None, planned: PlannedFailure | None
+) -> Iterator[str]:
+    if remedies is None:
+        if planned is None:
+            yield (
+                "To see what is in the allocation: xlapipe explain LOG --workload module:step, or "
+                "`xlapipe dump module:step --out DIR` once and --plan DIR."
+            )
+        yield "To see what helps, with bytes from compiles: --workload module:step."
+        return
+    yield ""
+    yield "compiled changes, by what they save:" if remedies else "no compiled change saves memory"
+    for remedy in remedies:
+        fits = {True: ", fits", False: ", does not fit", None: ""}[remedy.fits]
+        yield (
+            f"  {exact(remedy.saved_bytes):>24}  {remedy.change}; total "
+            f"{exact(remedy.total_bytes)}{fits}"
+        )
