@@ -12,6 +12,8 @@ from xlapipe.dumps.normal_plan import differences
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.catalogue import target_named
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = WorkloadReference("decode", "models.qwen3.workloads:qwen3_decode", folder=ROOT)
 

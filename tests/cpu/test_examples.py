@@ -34,12 +34,14 @@ def without_golden(jaxlib: str, golden_jaxlib: str) -> list[str]:
     return [] if jaxlib == golden_jaxlib else ["-k", "not golden"]
 
 
+@pytest.mark.slow
 def test_flax_training_passes(projects: Path) -> None:
     done = run(projects / "flax_training")
     assert done.returncode == 0, done.stdout
     assert plans(done.stdout) == (1, 2)
 
 
+@pytest.mark.slow
 def test_a_second_run_compiles_nothing(
     projects: Path, jaxlib_version: str, golden_jaxlib: str
 ) -> None:

@@ -17,6 +17,8 @@ from models.qwen3.config import Qwen3Config
 from models.qwen3.generate import main
 from models.qwen3.generation import compiled_steps
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -14,6 +14,8 @@ from models.qwen3.generation.sampling import draw_of, most_probable, next_tokens
 from models.qwen3.generation.sampling_settings import SamplingSettings
 from xlapipe.errors import XlapipeError
 
+pytestmark = pytest.mark.slow
+
 VOCAB = 40
 DRAWS = 20_000
 

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import make_dump
@@ -10,6 +12,8 @@ from xlapipe.dumps.dump import Dump
 from xlapipe.expect import Finding, check_all
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.catalogue import target_named
+
+pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).resolve().parent
 

@@ -21,6 +21,8 @@ from models.qwen3.config import Qwen3Config
 from models.qwen3.modules.cache import init_cache
 from models.qwen3.steps import decode_step, prefill_step
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parent.parent / "gpu" / "qwen3_reference"
 CASES = json.loads((FOLDER / "reference.json").read_text())["cases"]
 NEW_TOKENS = 128

@@ -40,7 +40,17 @@ def test_gpus_of_the_catalogue() -> None:
     assert UNSUPPORTED == ["v100", "p100"]
 
 
-@pytest.mark.parametrize("name", SUPPORTED)
+# One target of each architecture is compiled by `make test`, the others by `make test-slow`.
+OF_AN_ARCHITECTURE = {"a100_sxm_80", "a6000", "b200", "h200", "rtx6000pro"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in OF_AN_ARCHITECTURE else pytest.mark.slow)
+        for name in SUPPORTED
+    ],
+)
 def test_small_step_compiles(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,13 +28,24 @@ CASES = [
 TUNED = [workload for workload, policy in CASES if policy == "tuned"]
 
 
+# Workloads that take more than 6 s of CPU for one compile.
+LARGE = {
+    "qwen3-generate",
+    "qwen3-prefill",
+    "qwen3-prompts",
+    "qwen3-prompts-hopper",
+    "qwen3-train",
+}
+
+
 def params(policies: Collection[str]) -> list[Any]:
-    """Cases of the policies; those of torch twins are slow."""
-    return [
-        pytest.param(*case, marks=pytest.mark.slow if case[0] in TORCH_TWINS else ())
-        for case in CASES
-        if case[1] in policies
-    ]
+    """Cases of the policies; those of torch twins, and large untuned ones, are slow."""
+
+    def marks(workload: str, policy: str) -> Any:
+        slow = workload in TORCH_TWINS or (workload in LARGE and policy != "tuned")
+        return pytest.mark.slow if slow else ()
+
+    return [pytest.param(*case, marks=marks(*case)) for case in CASES if case[1] in policies]
 
 
 ALL = params(("cublas", "triton", "tuned"))

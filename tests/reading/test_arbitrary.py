@@ -2,6 +2,7 @@
 
 import contextlib
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,9 +47,7 @@ _FRAGMENTS = st.sampled_from(
 _TEXT = st.lists(_FRAGMENTS | st.text(max_size=8), max_size=25).map("".join)
 
 
-@settings(max_examples=1000, deadline=None)
-@given(_TEXT, st.none() | _TEXT, st.none() | _TEXT, st.none() | _TEXT, st.none() | _TEXT)
-def test_any_texts(
+def _read(
     assignment: str, values: str | None, live_range: str | None, hlo: str | None, thunks: str | None
 ) -> None:
     sources = [
@@ -58,6 +57,11 @@ def test_any_texts(
     with contextlib.suppress(DumpError):
         plan = read_text(DumpTexts(SourceText("text", assignment), *sources))
         assert plan.totals.total_allocation_bytes == plan.total_bytes_used
+
+
+_given_texts = given(_TEXT, *[st.none() | _TEXT] * 4)
+test_any_texts = settings(max_examples=100, deadline=None)(_given_texts(_read))
+test_many_texts = pytest.mark.slow(settings(max_examples=1000, deadline=None)(_given_texts(_read)))
 
 
 @settings(max_examples=500, deadline=None)

@@ -30,8 +30,15 @@ def shown(path: Path, capsys: pytest.CaptureFixture[str]) -> object:
     return json.loads(capsys.readouterr().out)
 
 
-def test_figures_are_those_of_show(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for path in sorted(path.parent for path in goldens.glob("*/*/manifest.json")):
+@pytest.mark.parametrize(
+    "policy", ["tuned", *(pytest.param(p, marks=pytest.mark.slow) for p in ("cublas", "triton"))]
+)
+def test_figures_are_those_of_show(
+    policy: str, goldens: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = sorted(path.parent for path in goldens.glob(f"*/*-{policy}-jax*/manifest.json"))
+    assert paths
+    for path in paths:
         assert page_of(path).data("figures-0") == shown(path, capsys), path
 
 
