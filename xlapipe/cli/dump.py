@@ -10,6 +10,7 @@ from xlapipe.cli.options import (
     WORKLOAD_HELP,
     Commands,
     add_compile_options,
+    add_estimate_option,
     at_least_one,
     read_compile_options,
 )
@@ -29,6 +30,7 @@ def add(commands: Commands) -> None:
     dump.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=WORKLOAD_HELP)
     dump.add_argument("--all", action="store_true", help="every registered workload")
     add_compile_options(dump)
+    add_estimate_option(dump)
     dump.add_argument("--out", type=Path, default=Path("hlo_dumps"), help="default: %(default)s")
     dump.add_argument(
         "--tune", action="store_true", help="with --target attached: write its autotune results"

@@ -59,6 +59,16 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_estimate_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that makes XLA write its time estimates."""
+    parser.add_argument(
+        "--estimate",
+        action="store_true",
+        help="let XLA write its own time estimates of fusions into the dump, which does not change "
+        "the plan; for `show --time`",
+    )
+
+
 def add_target_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that choose a target."""
     parser.add_argument(
@@ -93,6 +103,7 @@ def read_compile_options(
 ) -> "CompileOptions":
     """The values of the options of `add_target_options`, with these GEMM policies."""
     from xlapipe.compiling.make_jobs import CompileOptions
+    from xlapipe.platforms.nvidia import ESTIMATE_OPTIONS
 
     return CompileOptions(
         target=options.target,
@@ -102,6 +113,7 @@ def read_compile_options(
         timeout_seconds=options.timeout,
         topology=options.topology,
         tune=getattr(options, "tune", False),
+        options=ESTIMATE_OPTIONS if getattr(options, "estimate", False) else {},
     )
 
 

@@ -15,6 +15,12 @@ def add(commands: Commands) -> None:
     """Adds the command."""
     show = commands.add("show", _show, "Show the plan of a dump.")
     show.add_argument("path", type=Path, metavar="PATH", help=PATH_HELP)
+    show.add_argument(
+        "--time",
+        action="store_true",
+        help="also what the kernels must cost: bytes, operations, least time; measured times if "
+        "the dump has a time_record.json",
+    )
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -26,14 +32,20 @@ def _show(options: argparse.Namespace) -> int:
     if not isinstance(opened, Opened):
         _show_inductor(opened, options)
         return 0
-    figures = opened_figures(opened)
+    figures = opened_figures(opened, with_time=options.time or options.json)
     if options.json:
         print_json(figures)
     else:
+        from rich.text import Text
+
         from xlapipe.report.plan_lines import plan_lines
 
         donated = donations(opened.program)
         print_lines(plan_lines(str(options.path), figures, opened.program, donated))
+        if options.time:
+            from xlapipe.report.time_lines import time_lines
+
+            print_lines(map(Text, time_lines(figures["time"])))
     return 0
 
 

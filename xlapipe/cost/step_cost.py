@@ -5,7 +5,8 @@ bandwidth, its operations at the peak, or its bytes on the wire at the link's ba
 takes longest. Launches, latencies and imperfect access patterns come on top.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -117,11 +118,13 @@ class StepCost:
       traffic: bytes read and written; the least with the cheapest branches, the most with the
         dearest ones and everything that kernels may touch in addition.
       floors: seconds that kernels need one after another, and asynchronous ones beside them.
+      read_bytes_of: bytes that kernels read of each memory; see `MemoryOf`.
     """
 
     kernels: tuple[KernelCost, ...]
     traffic: Range
     floors: tuple[Range, Range] | None
+    read_bytes_of: Mapping[Hashable, int] = field(default_factory=dict)
 
     @property
     def traffic_bytes(self) -> int:
@@ -220,12 +223,15 @@ class _Walk:
             collective.instruction: collective for collective in plan.collectives or ()
         }
         self._kernels: dict[str, KernelCost] = {}
+        self._read_bytes_of: Counter[Hashable] = Counter()
         self._one_launch: dict[str, tuple[KernelCost, Touched]] = {}
 
     def cost(self) -> StepCost:
         totals = self._run(self._nodes, 1, Residency(self._speeds.l2_bytes if self._speeds else 0))
         floors = (totals.floor, totals.asynchronous) if self._speeds is not None else None
-        return StepCost(tuple(self._kernels.values()), totals.traffic, floors)
+        return StepCost(
+            tuple(self._kernels.values()), totals.traffic, floors, dict(self._read_bytes_of)
+        )
 
     def _run(self, nodes: tuple[Node, ...], times: int, cache: Residency) -> _Totals:
         totals = _Totals()
@@ -260,6 +266,8 @@ class _Walk:
         if name not in self._one_launch:
             self._one_launch[name] = self._measure(site)
         one, touched = self._one_launch[name]
+        for read in touched.reads:
+            self._read_bytes_of[read.memory] += times * read.size_bytes
         cached = cache.launch(touched) if self._speeds is not None else 0
         launched = self._with_floor(replace(one, cached_bytes=cached))
         launched = _multiplied(launched, times)

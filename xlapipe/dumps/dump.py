@@ -55,6 +55,7 @@ class Dump:
             outputs=self.manifest.outputs,
             requested_dots=self.manifest.requested_dots,
             requested_collectives=self.manifest.requested_collectives,
+            target=self.manifest.target,
         )
 
     @property

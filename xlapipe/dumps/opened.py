@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from xlapipe.cost import StepCost, step_cost
 from xlapipe.dumps.dump import PLAN, Dump, is_dump, open_dump, read_file
 from xlapipe.dumps.manifest import MANIFEST
+from xlapipe.dumps.time_record import TimeRecord, read_time_record
 from xlapipe.errors import DumpError
 from xlapipe.inductor import InductorDump, is_inductor, read_inductor
 from xlapipe.plan import Plan
@@ -16,9 +18,11 @@ from xlapipe.platforms.dump_files import STAGE_TITLES
 from xlapipe.read import read_path
 from xlapipe.read.file_contents import read_bytes, read_source
 from xlapipe.read.files import files_at
+from xlapipe.targets.speeds import Speeds, speeds_of_config, speeds_of_target
 
 # In front of its first section, plan.txt names what the plan was made with.
 _FIRST_SECTION = "\n["
+TARGET_CONFIG = "target_config.txtpb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,38 @@ class Opened:
     def autotuning(self) -> str:
         """The label that a plan has wherever it is shown."""
         return self.dump.manifest.autotuning if self.dump is not None else "unknown"
+
+    @cached_property
+    def speeds(self) -> Speeds | None:
+        """The speeds of the GPU that the plan is for; None if the target is unknown."""
+        if self.dump is None:
+            return None
+        manifest = self.dump.manifest
+        if TARGET_CONFIG not in manifest.files:
+            return speeds_of_target(manifest.target)
+        try:
+            text = read_file(self.dump.path, TARGET_CONFIG).decode(errors="replace")
+        except DumpError:  # a plan that was compiled and not written
+            return speeds_of_target(manifest.target)
+        return speeds_of_config(text, manifest.target)
+
+    @cached_property
+    def step_cost(self) -> StepCost | None:
+        """What a step must cost; None if the dump has no complete HLO module."""
+        return step_cost(self.plan, self.speeds)
+
+    @cached_property
+    def time_record(self) -> TimeRecord | None:
+        """Measured times; None if there are none, or if they are of another plan.
+
+        Raises:
+          DumpError: the record is damaged.
+        """
+        record = read_time_record(self.dump.path) if self.dump is not None else None
+        if record is None or self.step_cost is None:
+            return None
+        kernels = {kernel.name for kernel in self.step_cost.kernels}
+        return record if record.seconds_of.keys() <= kernels else None
 
     @cached_property
     def stage_texts(self) -> tuple[StageText, ...]:

@@ -32,6 +32,13 @@ from xlapipe.expect.memory import (
 )
 from xlapipe.expect.reads import ReadAtMost
 from xlapipe.expect.requested_collectives import CollectivesAskedFor, DeadCollective
+from xlapipe.expect.traffic import (
+    BoundBy,
+    FloorAtMost,
+    LaunchesAtMost,
+    ReadsAtMost,
+    TrafficAtMost,
+)
 from xlapipe.expect.values import NoValueOfShape, ValuesOfShapeAtMost
 
 __all__ = [
@@ -39,6 +46,7 @@ __all__ = [
     "AllocationOf",
     "AllocationsAre",
     "BeyondAtMost",
+    "BoundBy",
     "CollectiveBytes",
     "CollectiveCount",
     "CollectiveEach",
@@ -49,6 +57,7 @@ __all__ = [
     "Expectation",
     "FastAccumulation",
     "Finding",
+    "FloorAtMost",
     "FusionCount",
     "GatheredEndAtUse",
     "GatheredLiveAtMost",
@@ -56,6 +65,7 @@ __all__ = [
     "GivenUp",
     "HostAtMost",
     "KernelCount",
+    "LaunchesAtMost",
     "LoopOfTrips",
     "Matmul",
     "MatmulsAccounted",
@@ -68,8 +78,10 @@ __all__ = [
     "Offloaded",
     "ParameterBytes",
     "ReadAtMost",
+    "ReadsAtMost",
     "TempAtMost",
     "TotalWithin",
+    "TrafficAtMost",
     "ValuesOfShapeAtMost",
     "Violation",
     "backend_counts",

@@ -143,6 +143,7 @@ class Program:
       requested_dots, requested_collectives: None if the dump does not record them.
       same_buffer: maps the path of an argument leaf to the path of another leaf that is the same
         array; known only if the program was lowered from concrete arrays.
+      target: name of the GPU that it was compiled for; None if unknown.
     """
 
     plan: Plan
@@ -152,6 +153,7 @@ class Program:
     requested_dots: tuple[RequestedDot, ...] | None = None
     requested_collectives: tuple[RequestedCollective, ...] | None = None
     same_buffer: Mapping[str, str] = field(default_factory=dict)
+    target: str | None = None
 
     def arguments_named(self, pattern: str) -> tuple[ArgumentLeaf, ...]:
         return tuple(leaf for leaf in self.arguments if matches(pattern, leaf.path))

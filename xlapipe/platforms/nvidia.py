@@ -23,6 +23,9 @@ _OLDEST_CUDNN, _OLDEST_CUSOLVER = 91200, 12000
 # The unit in which the CUDA driver maps memory.
 _MAPPED_BYTES = 2 * 2**20
 
+# Makes XLA write its time estimates into the backend configs of fusions (`reification_cost`).
+ESTIMATE_OPTIONS: Mapping[str, bool] = {"xla_gpu_collect_cost_model_stats": True}
+
 
 def _topology_arguments(config_text: str, topology: str | None) -> Mapping[str, Any]:
     # jax's form is slices × hosts × devices; several slices are not supported here.

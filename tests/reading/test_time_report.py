@@ -1,0 +1,115 @@
+"""`show --time` and the `time` of its JSON."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from xlapipe.cli import main
+from xlapipe.cost.measured import Measured, MeasuredKernel
+from xlapipe.dumps.opened import open_path
+from xlapipe.dumps.time_record import TimeRecord, write_time_record
+from xlapipe.report.time_figures import time_figures
+from xlapipe.report.time_lines import group_by_source, microseconds, time_lines
+
+GOLDEN = (
+    Path(__file__).resolve().parents[2] / "hlo_dumps/spectral-diffusion/h200-auto-tuned-jax0.11.2"
+)
+KERNELS = ("gemm_fusion_dot", "loop_convert_fusion", "gemm_fusion_dot_general.3")
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    shutil.copytree(GOLDEN, tmp_path / "dump")
+    (tmp_path / "dump" / "time_record.json").unlink(missing_ok=True)
+    return tmp_path / "dump"
+
+
+def record(*names: str) -> TimeRecord:
+    return TimeRecord(
+        wall_seconds=30e-6,
+        profiled_wall_seconds=40e-6,
+        measured=Measured(
+            kernels=tuple(MeasuredKernel(name, 1, 4e-6) for name in names),
+            unmatched=(),
+            by_name_seconds=4e-6 * len(names),
+            by_order_seconds=0.0,
+            span_seconds=15e-6,
+            busy_seconds=12e-6,
+            steps=10,
+        ),
+        provenance={"device": "NVIDIA H200"},
+    )
+
+
+def test_json_has_the_figures_of_the_step_and_of_each_kernel(
+    dump: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(dump), "--time", "--json"]) == 0
+    time = json.loads(capsys.readouterr().out)["time"]
+    assert [kernel["name"] for kernel in time["kernels"]] == list(KERNELS)
+    assert time["traffic_bytes"] == sum(
+        kernel["read_bytes"] + kernel["written_bytes"] for kernel in time["kernels"]
+    )
+    assert time["floor_seconds"] == pytest.approx(
+        sum(kernel["floor_seconds"] for kernel in time["kernels"])
+    )
+    assert time["estimate_seconds"] is None
+    # 2,048 × 128 × 256 multiply-adds in each product.
+    flops = [kernel["flops"] for kernel in time["kernels"]]
+    assert flops == [2 * 2048 * 128 * 256, 0, 2 * 2048 * 128 * 256]
+    assert {kernel["measured_seconds"] for kernel in time["kernels"]} == {None}
+    assert {kernel["launches"] for kernel in time["kernels"]} == {1}
+    assert all(kernel["source"] for kernel in time["kernels"])
+
+
+def test_measured_times_are_shown_beside_the_floor(
+    dump: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_time_record(dump, record(*KERNELS))
+    assert main(["show", str(dump), "--time"]) == 0
+    text = capsys.readouterr().out
+    assert "measured 12.0 µs in kernels, 30.0 µs per call on NVIDIA H200" in text
+    assert "33.3%" in text
+
+
+def test_record_of_another_plan_is_not_shown(dump: Path) -> None:
+    write_time_record(dump, record("another_fusion"))
+    time = time_figures(open_path(dump))
+    assert time is not None
+    assert time["measured"] is None
+
+
+def test_show_without_time_prints_none(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(dump)]) == 0
+    assert "floor" not in capsys.readouterr().out
+
+
+def test_lines_of_a_dump_without_a_module() -> None:
+    assert list(time_lines(None)) == ["time: unknown, because the dump has no complete HLO module"]
+
+
+def test_kernels_of_one_source_line_are_added_up() -> None:
+    row = {
+        "name": "a",
+        "kind": "kLoop",
+        "source": "layer.py:3",
+        "launches": 2,
+        "read_bytes": 10,
+        "written_bytes": 1,
+        "cached_bytes": 0,
+        "flops": None,
+        "bound": "memory",
+        "floor_seconds": 1e-6,
+        "estimate_seconds": None,
+        "measured_seconds": 2e-6,
+    }
+    other = {**row, "name": "b", "flops": 5, "estimate_seconds": 3e-6, "bound": "compute"}
+    longest = {**other, "name": "c", "floor_seconds": 4e-6}
+    (line,) = group_by_source([row, other, longest])
+    assert (line["launches"], line["read_bytes"], line["flops"]) == (6, 30, None)
+    assert line["floor_seconds"] == pytest.approx(6e-6)
+    assert line["estimate_seconds"] == pytest.approx(6e-6)
+    assert line["bound"] == "compute"
+    assert microseconds(line["measured_seconds"]) == "6.0 µs"

@@ -1,0 +1,211 @@
+"""Expectations of what a step must cost: bytes, reads, launches, least time, and what bounds it."""
+
+from dataclasses import dataclass
+
+from xlapipe.cost import KernelCost, StepCost, step_cost
+from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.memory import no_leaf_named
+from xlapipe.expect.missing_parts import no_module
+from xlapipe.expect.wording import counted
+from xlapipe.plan.program import Program
+from xlapipe.targets.speeds import speeds_of_target
+
+_BOUNDS = ("memory", "compute", "link")
+
+
+@dataclass(frozen=True)
+class TrafficAtMost(Expectation):
+    """The kernels of a step read and write at most `limit_bytes` of device memory.
+
+    Bytes as touched: a gather reads the rows that it addresses, an update in place writes its
+    slice, a loop multiplies by its trips. Reads that the L2 cache may serve count too. The dearest
+    branch of a conditional counts, and all of an operand that a Pallas kernel updates in place.
+    """
+
+    limit_bytes: int
+
+    def check(self, program: Program) -> Finding:
+        cost = step_cost(program.plan)
+        if cost is None:
+            return self.finding("unknown", no_module("kernels"))
+        most = cost.traffic_at_most_bytes
+        if most is None:
+            return self.finding(
+                "unknown",
+                Violation(
+                    f"at most {self.limit_bytes:,} B read and written",
+                    "a while loop of unknown trip count",
+                    advice="use jax.lax.fori_loop or scan with a static trip count",
+                ),
+            )
+        if most <= self.limit_bytes:
+            return self.finding(f"{most:,} B")
+        largest = max(cost.kernels, key=lambda kernel: kernel.touched_bytes)
+        return self.finding(
+            f"{most:,} B",
+            Violation(
+                f"at most {self.limit_bytes:,} B read and written",
+                f"{most:,} B, {most - self.limit_bytes:,} B more",
+                f"most of them in {_kernel_text(largest)}",
+                largest.source,
+                "list the kernels with `xlapipe show --time`; look for values that are written and "
+                "read again, and for arguments that several kernels read",
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class ReadsAtMost(Expectation):
+    """The kernels of a step read each argument leaf named `name` at most `times` times.
+
+    Compares bytes: a gather of one row of a table is not a read of the table. What is written into
+    the memory of a donated leaf and read again counts too. `ReadAtMost` counts instructions.
+    """
+
+    name: str
+    times: float
+
+    def check(self, program: Program) -> Finding:
+        cost = step_cost(program.plan)
+        if cost is None:
+            return self.finding("unknown", no_module("kernels"))
+        leaves = program.arguments_named(self.name)
+        violations = [] if leaves else [no_leaf_named(program, self.name)]
+        most = 0.0
+        for leaf in leaves:
+            allocation = program.plan.parameter_allocation(leaf.parameter_number)
+            if allocation is None or not leaf.size_bytes:
+                continue
+            read_bytes = cost.read_bytes_of.get((allocation.index, 0), 0)
+            times = read_bytes / leaf.size_bytes
+            most = max(most, times)
+            if times > self.times:
+                violations.append(
+                    Violation(
+                        f"{leaf.path}: read at most {counted_times(self.times)}",
+                        f"read {counted_times(times)}: {read_bytes:,} B of {leaf.size_bytes:,} B",
+                        f"allocation {allocation.index}",
+                        advice="compute everything that needs it in one kernel, or keep the "
+                        "smaller result of the first read",
+                    )
+                )
+        return self.finding(f"read {counted_times(most)}", *violations)
+
+
+@dataclass(frozen=True)
+class LaunchesAtMost(Expectation):
+    """A step launches at most `count` kernels; those in a loop count once per trip."""
+
+    count: int
+
+    def check(self, program: Program) -> Finding:
+        cost = step_cost(program.plan)
+        if cost is None:
+            return self.finding("unknown", no_module("kernels"))
+        if cost.launches <= self.count:
+            return self.finding(counted(cost.launches, "launch", "launches"))
+        frequent = max(cost.kernels, key=lambda kernel: kernel.launches)
+        return self.finding(
+            counted(cost.launches, "launch", "launches"),
+            Violation(
+                f"at most {counted(self.count, 'launch', 'launches')}",
+                f"{cost.launches:,}",
+                f"{frequent.name} is launched {frequent.launches:,} times",
+                frequent.source,
+                "fuse small operations, or compute them in one Pallas kernel",
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class FloorAtMost(Expectation):
+    """The least time of a step on `target` is at most `seconds`.
+
+    The floor is bytes at full bandwidth or operations at the peak, whichever takes longer, summed
+    over the kernels. A step takes longer than its floor.
+    """
+
+    seconds: float
+    target: str
+
+    def check(self, program: Program) -> Finding:
+        cost, violation = _cost_on(program, self.target)
+        if cost is None or cost.floor_seconds is None:
+            return self.finding("unknown", violation or no_module("kernels"))
+        measured = f"{cost.floor_seconds * 1e6:,.2f} µs on {self.target}"
+        if cost.floor_seconds <= self.seconds:
+            return self.finding(measured)
+        longest = max(cost.kernels, key=lambda kernel: kernel.floor_seconds or 0.0)
+        return self.finding(
+            measured,
+            Violation(
+                f"a floor of at most {self.seconds * 1e6:,.2f} µs on {self.target}",
+                measured,
+                f"the longest is {_kernel_text(longest)}, bound by {longest.bound}",
+                longest.source,
+                "list the kernels with `xlapipe show --time`",
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class BoundBy(Expectation):
+    """Most of a step's floor is bound by `bound`: `memory`, `compute` or `link`.
+
+    Attributes:
+      target: a name of the catalogue; by default the target that the plan was compiled for.
+    """
+
+    bound: str
+    target: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.bound not in _BOUNDS:
+            raise ValueError(f"BoundBy: expected one of {', '.join(_BOUNDS)}, found {self.bound!r}")
+
+    def check(self, program: Program) -> Finding:
+        cost, violation = _cost_on(program, self.target or program.target)
+        if cost is None:
+            return self.finding("unknown", violation or no_module("kernels"))
+        seconds = cost.bound_seconds()
+        total = sum(seconds.values())
+        measured = ", ".join(
+            f"{name} {each / total:.0%}" if total else name
+            for name, each in sorted(seconds.items(), key=lambda item: -item[1])
+        )
+        if total and seconds.get(self.bound, 0.0) > total / 2:
+            return self.finding(measured)
+        return self.finding(
+            measured or "no kernels",
+            Violation(
+                f"more than half of the floor is bound by {self.bound}",
+                measured or "no kernels",
+                advice="list the kernels with `xlapipe show --time`",
+            ),
+        )
+
+
+def counted_times(times: float) -> str:
+    """A number of times with at most two decimals.
+
+    >>> counted_times(1), counted_times(2.504)
+    ('1 time', '2.5 times')
+    """
+    text = f"{times:.2f}".rstrip("0").rstrip(".")
+    return f"{text} time" if text == "1" else f"{text} times"
+
+
+def _kernel_text(kernel: KernelCost) -> str:
+    return f"{kernel.name} ({kernel.kind}), {kernel.touched_bytes:,} B"
+
+
+def _cost_on(program: Program, target: str | None) -> tuple[StepCost | None, Violation | None]:
+    """The cost on a target of the catalogue, or the violation that says why there is none."""
+    speeds = speeds_of_target(target) if target is not None else None
+    if speeds is None:
+        return None, Violation(
+            "a target of the catalogue, whose bandwidth and peaks are known",
+            f"target {target!r}" if target is not None else "a dump that does not name its target",
+            advice="name one with target=…; `xlapipe targets` lists them",
+        )
+    return step_cost(program.plan, speeds), None
