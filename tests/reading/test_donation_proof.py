@@ -151,9 +151,9 @@ def test_the_same_buffer_in_two_leaves() -> None:
     assert not check_all((Aliased("cache"),), shared)[0].holds
 
 
-def copied(*, bytes_copied: int = 2048, into: bool = False) -> Program:
+def copied(*, bytes_copied: int = 2048, into: bool = False, shape: str = SHAPE) -> Program:
     """An alias with an additional copy: out of the donated buffer, or from temp memory into it."""
-    other = value("copy", SHAPE, bytes_copied)
+    other = value("copy", shape, bytes_copied)
     donated_values = [value("cache"), value("update"), *([other] if into else [])]
     other_values = [value("work")] if into else [other]
     kinds = (TEMP,) if into else (LIVE,)
@@ -161,7 +161,7 @@ def copied(*, bytes_copied: int = 2048, into: bool = False) -> Program:
     return program(
         Instruction("cache", "parameter", SHAPE, parameter_number=0),
         Instruction("work", "add", SHAPE, ("cache",)),
-        Instruction("copy", "copy", SHAPE, (source,), source=LINE),
+        Instruction("copy", "copy", shape, (source,), source=LINE),
         Instruction("update", "dynamic-update-slice", SHAPE, ("cache",)),
         allocations=(
             BufferAllocation(0, 2048, (PARAMETER, LIVE), 0, values=tuple(donated_values)),
@@ -169,6 +169,33 @@ def copied(*, bytes_copied: int = 2048, into: bool = False) -> Program:
         ),
         aliases=(InputOutputAlias(0, ()),),
     )
+
+
+@pytest.mark.parametrize(
+    ("shape", "advice"),
+    [
+        (SHAPE, "do not read the old value after the update"),
+        ("bf16[8,128]{0,1}", "XLA reads it in layout bf16[8,128]{0,1}, and the argument is in"),
+        ("bf16[8,128]{0,1:T(8,128)}", "XLA reads it in layout bf16[8,128]{0,1}, and"),
+    ],
+)
+def test_advice_against_a_copy_fits_its_kind(shape: str, advice: str) -> None:
+    row = only(copied(shape=shape))
+    assert row.outcome is DonationOutcome.COPIED
+    assert row.advice.startswith(advice)
+    assert ("copies_up_to_bytes=2048" in row.advice) == advice.startswith("XLA")
+
+
+def test_a_small_counter_beside_a_cache_is_allowed_by_its_bytes() -> None:
+    counter = leaf("cache.index", 0, shape=(), dtype="int32", size_bytes=4)
+    step = replace(copied(bytes_copied=4), arguments=(counter,))
+    (row,) = donations(step)
+    assert row.outcome is DonationOutcome.COPIED
+    assert "allow it with Donated(…, copies_up_to_bytes=4)" in row.advice
+    (finding,) = check_all((Donated("cache"),), step)
+    assert "copies_up_to_bytes=4" in finding.violations[0].advice
+    (allowed,) = check_all((Donated("cache", copies_up_to_bytes=4),), step)
+    assert allowed.holds
 
 
 @pytest.mark.parametrize("into", [False, True])

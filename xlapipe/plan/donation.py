@@ -13,6 +13,7 @@ from itertools import takewhile
 
 from xlapipe.plan.buffers import AllocationKind
 from xlapipe.plan.copies import Copy, Move, find_copies, find_moves
+from xlapipe.plan.copy_advice import copy_advice
 from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
@@ -115,7 +116,7 @@ def _donation(
             DonationOutcome.COPIED,
             output=output,
             reason=_copy_text(program, leaf, copied[0]),
-            advice="do not read the old value after the update, and return the new value only once",
+            advice=copy_advice(program.plan, leaf, copied),
             copies=copied,
             source=copied[0].source,
         )
