@@ -29,7 +29,7 @@ setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dump test test-slow test-all bench bench-gpu infer lint docs lock clean
+.PHONY: help setup dump test test-slow test-all test-tpu bench bench-gpu infer lint docs lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -48,6 +48,11 @@ test-slow: setup ## run only the long proofs, which `make test` leaves out
 	@$(bin)/python -m pytest $(PYTEST_ARGS) -m slow
 
 test-all: test test-slow ## run every test
+
+test-tpu: VENV := .venv-tpu
+test-tpu: ## compile for TPUs, without a TPU, in .venv-tpu: installs Google's libtpu (0.7 GB)
+	@.ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)" tpu
+	@"$(VENV)/bin/python" -m pytest tests/tpu -p no:xdist
 
 bench: ## compare speed with a bare compile and with XProf
 	@$(setup) bench

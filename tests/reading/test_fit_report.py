@@ -1,6 +1,7 @@
 """The table of `xlapipe fit`, from constructed rows: what fits, the largest value, failures."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -153,3 +154,19 @@ def test_json_holds_the_same_figures(rows: list[Row]) -> None:
 def test_the_title_of_a_table_of_failures() -> None:
     (point,) = combinations("m:step", [])
     assert lines_of([Row(point, CompileError("no"))], [])[0] == "m:step on h200"
+
+
+def test_a_plan_that_the_compiler_refused_does_not_fit() -> None:
+    refused = replace(planned(1_000), refused=True)
+    assert not refused.fits
+    rows = [Row(point, refused) for point in combinations("m:step", AXES[:1])]
+    lines = lines_of(rows, AXES[:1])
+    assert [line.split()[6] for line in lines[2:5]] == ["refused"] * 3
+    assert "refused: XLA's compiler refused the plan because it does not fit." in lines
+
+
+def test_the_code_of_a_program_is_part_of_its_total() -> None:
+    memory = replace(planned(349_000), code_bytes=993)
+    assert memory.total_bytes == USABLE + 1
+    assert not memory.fits
+    assert replace(memory, code_bytes=992).fits

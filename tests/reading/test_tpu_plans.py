@@ -8,16 +8,19 @@ import pytest
 
 from tests.reading import tpu_texts
 from xlapipe.cli import main
+from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.errors import PlanMismatchError
 from xlapipe.expect import Donated, GemmCount, NoCopyAbove, ParameterBytes, TempAtMost, check_all
 from xlapipe.plan import Plan
 from xlapipe.plan.copies import find_copies, find_moves
 from xlapipe.plan.donation import DonationOutcome, donations
+from xlapipe.plan.hlo import Instruction
 from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.padded_shapes import padded_bytes, padded_dims, tuple_table_bytes
 from xlapipe.plan.padding import find_padding, parameter_padding_bytes
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.read import read_path
+from xlapipe.report.findings import refused_finding
 
 ARGUMENTS = (
     ArgumentLeaf("cache", (64, 1024), "bfloat16", 131072, donated=True, parameter_number=0),
@@ -207,3 +210,28 @@ def test_show_lists_memories_apart(folder: Path, capsys: pytest.CaptureFixture[s
     assert figures["spaces"]["vmem"]["total_bytes"] == 409600
     assert figures["spaces"]["hbm"]["peak_bytes"] == 447008
     assert figures["live_range_peak_bytes"] is None
+
+
+def test_a_kernel_for_tpus_is_named_in_its_op_name() -> None:
+    call = Instruction("custom-call.1", "custom-call", "f32[8]{0:T(128)}", ("x",))
+    named = call._replace(custom_call_target="tpu_custom_call", backend_config="{}")
+    op_name = "jit(step)/layer/scale_kernel/pallas_call"
+    assert named._replace(op_name=op_name).kernel_name == "scale_kernel"
+    assert named._replace(op_name="jit(step)/pallas_call").kernel_name is None
+
+
+def test_a_refused_plan_fails_its_check(plan: Plan) -> None:
+    finding = refused_finding("RESOURCE_EXHAUSTED: Ran out of memory on HBM", plan)
+    assert not finding.holds
+    assert finding.measured == "447,008 B"
+    (violation,) = finding.violations
+    assert violation.where.endswith("278,528 B")
+
+
+def test_a_refused_plan_has_no_figures_to_compare_with(plan: Plan) -> None:
+    check_memory_analysis(plan, {}, where="dump")
+    analysis = {"argument_bytes": 413696, "output_bytes": 163872, "alias_bytes": 131072}
+    # libtpu's temp is no sum of allocations.
+    check_memory_analysis(plan, {**analysis, "temp_bytes": 99}, where="dump")
+    with pytest.raises(PlanMismatchError, match=r"found 446,496 B"):
+        check_memory_analysis(plan, {**analysis, "argument_bytes": 1}, where="dump")

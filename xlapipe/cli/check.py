@@ -164,6 +164,7 @@ def _checked(options: argparse.Namespace) -> Iterator[CheckedPlan | CheckedInduc
 
 def _check_plan(name: str, opened: "Opened") -> CheckedPlan:
     from xlapipe.expect import check_all
+    from xlapipe.report.findings import refused_finding
     from xlapipe.report.host_memory import host_lines
 
     if opened.dump is None:
@@ -176,4 +177,7 @@ def _check_plan(name: str, opened: "Opened") -> CheckedPlan:
     if not expectations:
         notes.append("the dump contains no expectations; the plan's invariants hold")
     notes += [*opened.plan.notes, *host_lines(opened.plan)]
-    return CheckedPlan(name, opened, check_all(expectations, opened.program), notes)
+    findings = check_all(expectations, opened.program)
+    if (refused := opened.dump.manifest.refused) is not None:
+        findings = (refused_finding(refused, opened.plan), *findings)
+    return CheckedPlan(name, opened, findings, notes)

@@ -48,7 +48,7 @@ def add(commands: Commands) -> None:
 
 def _dump(options: argparse.Namespace) -> int:
     from xlapipe.cli.dump_table import DumpTable
-    from xlapipe.compiling.pipeline import WrittenDump, make_dumps
+    from xlapipe.compiling.pipeline import WrittenDump, make_dumps, refusal
     from xlapipe.report.dump_row import dump_row
 
     jobs = _jobs(options)
@@ -69,6 +69,9 @@ def _dump(options: argparse.Namespace) -> int:
             row = dump_row(outcome.dump, changed=outcome.changed, seconds=outcome.seconds)
             rows.append(row)
             table.add(row)
+            if outcome.dump.manifest.refused is not None:
+                text = f"{refusal(outcome.dump.manifest)}; its plan is in {outcome.dump.path}"
+                errors.append(text)
 
         at_once = options.jobs or min(_MAX_PARALLEL, os.cpu_count() or 1)
         make_dumps(jobs, options.out, at_once=at_once, on_done=on_done)

@@ -47,9 +47,9 @@ def add(commands: Commands) -> None:
     fit.add_argument(
         "--memory-fraction",
         type=float,
-        default=DEFAULT_MEMORY_FRACTION,
         metavar="F",
-        help="usable share of the device's memory; default: %(default)g, as in jax",
+        help=f"usable share of the device's memory; default: {DEFAULT_MEMORY_FRACTION:g} on GPUs, "
+        "as in jax; all that the compiler leaves on TPUs",
     )
     fit.add_argument(
         "--jobs", type=at_least_one, metavar="N", help="parallel compiles; default: number of cores"

@@ -52,10 +52,12 @@ def _row_figures(row: Row) -> dict[str, Any]:
         "output_bytes": memory.output_bytes,
         "temp_bytes": memory.temp_bytes,
         "host_bytes": memory.host_bytes,
+        "code_bytes": memory.code_bytes,
         "total_bytes": memory.total_bytes,
         "device_memory_bytes": memory.device_memory_bytes,
         "usable_bytes": memory.usable_bytes,
         "headroom_bytes": memory.headroom_bytes,
+        "refused": memory.refused,
         "rematerialised": memory.rematerialised,
         "seconds": dict(memory.seconds),
     }
@@ -114,9 +116,11 @@ def _cells(row: Row, host: bool) -> list[str]:
 
 
 def fits_text(row: Row) -> str:
-    """`yes`, `no` or `FAILED`; with `*` if XLA rematerialised instructions."""
+    """`yes`, `no`, `refused` by XLA or `FAILED`; with `*` if XLA rematerialised instructions."""
     if isinstance(row.outcome, XlapipeError):
         return "FAILED"
+    if row.outcome.refused:
+        return "refused"
     return ("yes" if row.fits else "no") + ("*" if row.outcome.rematerialised else "")
 
 
@@ -125,6 +129,14 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
         "Bytes are per device, from the plan. Not included: the CUDA context, NCCL's buffers and "
         "other live arrays of the process."
     ]
+    if any(plan.code_bytes or plan.refused for plan in compiled):
+        code = max(plan.code_bytes for plan in compiled)
+        notes = [
+            "Bytes are per device, from the plan; the total includes the program's code, up to "
+            f"{exact(code)}. Not included: other live arrays of the process."
+        ]
+    if any(plan.refused for plan in compiled):
+        notes.append("refused: XLA's compiler refused the plan because it does not fit.")
     rematerialised = max((plan.rematerialised for plan in compiled), default=0)
     if rematerialised:
         notes.append(

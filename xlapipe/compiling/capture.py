@@ -112,6 +112,7 @@ def _manifest(
         target_description=target.description,
         target_source=target.source,
         platform=job.platform.name,
+        refused=record.refused,
         gemm_policy=job.policy.value,
         tuned=lock is not None and record.fusion_without_result is None,
         fusion_without_result=record.fusion_without_result,

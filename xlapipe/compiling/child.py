@@ -96,23 +96,30 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     program, topology, devices, config_text = _lowered(request, stages)
     stages.enter("compile")
     _decide_on_sorts(request, program)
-    executable, fusion_without_result = _with_results(request, program, devices)
+    executable, fusion_without_result, refused = None, None, None
+    try:
+        executable, fusion_without_result = _with_results(request, program, devices)
+    except RuntimeError as error:
+        if not _planned(request, error):
+            raise
+        refused = str(error)
     stages.enter("record")
-    if request.executable_path is not None:
+    if request.executable_path is not None and executable is not None:
         # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
         Path(request.executable_path).write_bytes(executable.serialize())
     packages = ("jax", "jaxlib", *platform_named(request.platform).recorded_packages)
     return CompileRecord(
         workload=program.workload,
         arguments=program.arguments,
-        outputs=_outputs(program, executable),
+        outputs=_outputs(program, executable) if executable is not None else program.outputs,
         requested_collectives=program.requested_collectives,
         expectations=program.expectations,
         options={name: str(value) for name, value in program.options.items()},
         mesh=program.mesh,
         topology=str(topology) if topology is not None else None,
         target_config=config_text,
-        memory_analysis=_memory_analysis(executable),
+        memory_analysis=_memory_analysis(request, executable),
+        refused=refused,
         fusion_without_result=fusion_without_result,
         seconds=stages.seconds(),
         versions={name: version(name) for name in packages},
@@ -151,12 +158,27 @@ def _as_text(program: LoweredProgram) -> str:
         return str(module.operation.get_asm(large_elements_limit=16))
 
 
-def _memory_analysis(executable: Any) -> dict[str, int]:
-    """XLA's own totals in bytes: of the device, and of the host if the program uses its memory."""
+def _planned(request: CompileRequest, error: RuntimeError) -> bool:
+    """Whether XLA made a plan, and then refused it because the device has too little memory."""
+    if request.platform != "tpu" or "RESOURCE_EXHAUSTED" not in str(error):
+        return False
+    dump = Path(request.options["xla_dump_to"])
+    return any(dump.glob("*.after_optimizations-live-range.txt"))
+
+
+def _memory_analysis(request: CompileRequest, executable: Any) -> dict[str, int]:
+    """XLA's own totals in bytes: of the device, and of the host if the program uses its memory.
+
+    Empty without an executable. On a TPU the program's code takes device memory as well.
+    """
+    if executable is None:
+        return {}
     memory = executable.get_compiled_memory_stats()
     names = ("argument", "output", "alias", "temp")
     device = {f"{name}_bytes": getattr(memory, f"{name}_size_in_bytes") for name in names}
     host = {f"host_{name}_bytes": getattr(memory, f"host_{name}_size_in_bytes") for name in names}
+    if request.platform == "tpu":
+        device["code_bytes"] = memory.generated_code_size_in_bytes
     return {**device, **host} if any(host.values()) else device
 
 

@@ -1,7 +1,8 @@
 """Which sizes of a workload fit a device's memory: compiles each and reads its plan.
 
-Counted are arguments, outputs, constants and temporary memory of one device, which are in the plan.
-Not counted are the CUDA context and its kernels, NCCL's buffers, and other live arrays.
+Counted are arguments, outputs, constants and temporary memory of one device, which are in the plan,
+and on TPUs the program's code. Not counted are the CUDA context and its kernels, NCCL's buffers,
+and other live arrays.
 """
 
 import re
@@ -22,7 +23,9 @@ from xlapipe.errors import ParameterError, XlapipeError
 from xlapipe.plan import Plan
 from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.read import read_path
+from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_attached
+from xlapipe.targets.tpu_catalogue import tpu_catalogue
 
 # HloRematerialization names a copy of an instruction after the original, e.g. `fusion.3.remat2`.
 _REMATERIALISED = re.compile(r"\.remat(?![a-z])")
@@ -30,14 +33,18 @@ _REMATERIALISED = re.compile(r"\.remat(?![a-z])")
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedMemory:
-    """Memory that a plan needs on one device: arguments + outputs + temp = total.
+    """Memory that a plan needs on one device: arguments + outputs + temp + code = total.
 
     Attributes:
       argument_bytes: parameters of the program, including those that are updated in place.
       output_bytes: constants, and outputs that do not alias an argument.
       host_bytes: allocations in host memory, which are not in the total.
       device_memory_bytes: the device's whole memory.
-      usable_bytes: the share of the device's memory that the process may use.
+      code_bytes: the program's code, on a TPU. 0 on GPUs, and if XLA refused the plan before it
+        generated code.
+      refused: whether XLA itself refused the plan because the device has too little memory.
+      usable_bytes: on a TPU what XLA's compiler leaves to a program; elsewhere the share of the
+        device's memory that the process may use.
       rematerialised: number of instructions that XLA computes again to save memory, because its
         estimate exceeded its limit of four fifths of the device's memory. Without them the plan
         would be larger and faster.
@@ -54,11 +61,13 @@ class PlannedMemory:
     usable_bytes: int
     rematerialised: int
     seconds: Mapping[str, float]
+    code_bytes: int = 0
+    refused: bool = False
 
     @property
     def total_bytes(self) -> int:
-        """All allocations except thread-local ones, which are kept in registers."""
-        return self.argument_bytes + self.output_bytes + self.temp_bytes
+        """All allocations except thread-local ones, which are kept in registers, and code."""
+        return self.argument_bytes + self.output_bytes + self.temp_bytes + self.code_bytes
 
     @property
     def headroom_bytes(self) -> int:
@@ -67,7 +76,7 @@ class PlannedMemory:
 
     @property
     def fits(self) -> bool:
-        return self.headroom_bytes >= 0
+        return self.headroom_bytes >= 0 and not self.refused
 
 
 @dataclass(frozen=True)
@@ -102,7 +111,7 @@ def fit(
     jobs: Sequence[Job],
     *,
     at_once: int,
-    memory_fraction: float = DEFAULT_MEMORY_FRACTION,
+    memory_fraction: float | None = None,
     out: Path | None = None,
     on_done: Callable[[Row], None] = lambda row: None,
 ) -> tuple[Row, ...]:
@@ -113,6 +122,7 @@ def fit(
       jobs: one for each combination.
       at_once: number of compiles that run at the same time.
       memory_fraction: the share of the device's memory that the process may use, above 0, up to 1.
+        By default jax's on GPUs, and all that XLA's compiler leaves to a program on TPUs.
       out: folder for whole dumps; None to write none. XLA then dumps the plan only, and does not
         optimise kernels, which changes no allocation.
       on_done: called with each row when its compile has ended.
@@ -124,7 +134,7 @@ def fit(
       XlapipeError: the memory fraction is out of range.
       ParameterError: the workload's function has no parameter of an axis's name.
     """
-    if not 0 < memory_fraction <= 1:
+    if memory_fraction is not None and not 0 < memory_fraction <= 1:
         raise XlapipeError(
             f"--memory-fraction {memory_fraction:g}: expected a number above 0 and up to 1"
         )
@@ -132,7 +142,8 @@ def fit(
     rows: dict[int, Row] = {}
 
     def work(job: Job) -> PlannedMemory:
-        return _planned_memory(replace(job, memory_fraction=memory_fraction), out)
+        fraction = memory_fraction or DEFAULT_MEMORY_FRACTION
+        return _planned_memory(replace(job, memory_fraction=fraction), memory_fraction, out)
 
     def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:
         if isinstance(outcome, ParameterError):
@@ -162,7 +173,7 @@ def largest(rows: Sequence[Row], axes: Sequence[Axis]) -> tuple[Largest, ...]:
     return tuple(largest_values)
 
 
-def _planned_memory(job: Job, out: Path | None) -> PlannedMemory:
+def _planned_memory(job: Job, memory_fraction: float | None, out: Path | None) -> PlannedMemory:
     started = time.monotonic()
     compiled = _compile_plan(job) if out is None else _compile_dump(job, out)
     totals = compiled.plan.totals
@@ -178,10 +189,19 @@ def _planned_memory(job: Job, out: Path | None) -> PlannedMemory:
         temp_bytes=totals.temp_bytes,
         host_bytes=compiled.plan.spaces[MemorySpace.HOST].total_bytes,
         device_memory_bytes=target.device_memory_bytes,
-        usable_bytes=int(target.device_memory_bytes * job.memory_fraction),
+        usable_bytes=_usable_bytes(target, compiled.libtpu, memory_fraction),
         rematerialised=sum(1 for n in compiled.plan.instructions if _REMATERIALISED.search(n)),
         seconds={name: round(value, 2) for name, value in seconds.items()},
+        code_bytes=compiled.memory_analysis.get("code_bytes", 0),
+        refused=compiled.refused,
     )
+
+
+def _usable_bytes(target: Target, libtpu: str | None, memory_fraction: float | None) -> int:
+    tpu = tpu_catalogue().get(target.name) if target.platform == "tpu" else None
+    if tpu is not None:
+        return int(tpu.usable_bytes(libtpu) * (memory_fraction or 1))
+    return int(target.device_memory_bytes * (memory_fraction or DEFAULT_MEMORY_FRACTION))
 
 
 class _CompiledPlan(NamedTuple):
@@ -190,6 +210,9 @@ class _CompiledPlan(NamedTuple):
     topology: str | None
     config_text: str
     stage_seconds: Mapping[str, float]
+    memory_analysis: Mapping[str, int]
+    refused: bool
+    libtpu: str | None
 
 
 def _compile_plan(job: Job) -> _CompiledPlan:
@@ -198,7 +221,14 @@ def _compile_plan(job: Job) -> _CompiledPlan:
         record = compiled.record
     check_memory_analysis(plan, record.memory_analysis, where=job.reference.name)
     return _CompiledPlan(
-        plan, record.workload, record.topology, record.target_config, record.seconds
+        plan,
+        record.workload,
+        record.topology,
+        record.target_config,
+        record.seconds,
+        record.memory_analysis,
+        record.refused is not None,
+        record.versions.get("libtpu"),
     )
 
 
@@ -212,4 +242,7 @@ def _compile_dump(job: Job, out: Path) -> _CompiledPlan:
         manifest.topology,
         config.decode(),
         written.stage_seconds,
+        manifest.memory_analysis,
+        manifest.refused is not None,
+        manifest.versions.get("libtpu"),
     )

@@ -61,6 +61,8 @@ class CompileRecord:
       memory_analysis: XLA's own totals in bytes: argument, output, alias, temp.
       fusion_without_result: the first fusion that the loaded autotune results do not cover.
       seconds: wall time by stage: `load` (Python, jax, the module), `lower`, `compile`.
+      refused: XLA's message if it planned the program and then refused it for want of memory; there
+        is no memory analysis then.
       standard_library: its folder, for relative source paths.
     """
 
@@ -78,6 +80,7 @@ class CompileRecord:
     seconds: Mapping[str, float]
     versions: Mapping[str, str]
     standard_library: str
+    refused: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -16,7 +16,7 @@ from xlapipe.dumps.dump import Dump, is_dump, write_dump
 from xlapipe.dumps.manifest import Manifest, with_digests
 from xlapipe.dumps.normal_plan import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
-from xlapipe.errors import XlapipeError
+from xlapipe.errors import CompileError, XlapipeError
 
 Outcome = TypeVar("Outcome")
 
@@ -85,7 +85,7 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump
       XlapipeError: the compile failed, or the plan differs from the device's; nothing is written.
     """
     started = time.monotonic()
-    compiled = compile_dump(job, folder)
+    compiled = compile_dump(job, folder, allow_refused=True)
     path = dump_folder(out, compiled.dump.manifest)
     if job.target is not None and (path / RUN_RECORD).exists():
         lines = differences(read_normal_form(path), compiled.normal, name=str(path))
@@ -143,6 +143,13 @@ def _refuse_unfinished_calls(dump: Dump) -> None:
         )
 
 
+def refusal(manifest: Manifest) -> str:
+    """The error for a plan that XLA refused."""
+    return (
+        f"{manifest.workload}: does not fit {manifest.target_description}: {manifest.refused:.600}"
+    )
+
+
 def _written(compiled: CompiledDump, path: Path, changed: bool, started: float) -> WrittenDump:
     return WrittenDump(
         dump=replace(compiled.dump, path=path),
@@ -154,10 +161,19 @@ def _written(compiled: CompiledDump, path: Path, changed: bool, started: float) 
     )
 
 
-def compile_dump(job: Job, folder: Path | None) -> CompiledDump:
-    """Compiles a job; writes no dump."""
+def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) -> CompiledDump:
+    """Compiles a job; writes no dump.
+
+    Args:
+      allow_refused: return a plan that XLA refused because the device has too little memory.
+
+    Raises:
+      XlapipeError: the compile failed, or XLA refused the plan and that is not allowed.
+    """
     with compile_workload(job, folder=folder) as compiled:
         dump, files = capture(job, compiled, where=job.reference.name)
+        if dump.manifest.refused is not None and not allow_refused:
+            raise CompileError(refusal(dump.manifest))
         dump = replace(dump, manifest=with_digests(dump.manifest, files))
         stage_seconds = compiled.record.seconds
     normal = normal_form(dump, files)

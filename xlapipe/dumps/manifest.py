@@ -37,6 +37,7 @@ class Manifest:
       mesh: axis names to sizes; None for one device.
       topology: hosts and GPUs per host, `8x8`, or a grid of TPU chips; None for one device.
       platform: jax's name of the vendor's platform, e.g. `cuda`.
+      refused: XLA's message if it refused the plan because the device has too little memory.
       files: SHA-256 of each file's content before compression, by name without `.gz`.
     """
 
@@ -59,6 +60,7 @@ class Manifest:
     fusion_without_result: str | None = None
     extra_options: Mapping[str, str] = field(default_factory=dict)
     platform: str = "cuda"
+    refused: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -88,6 +90,8 @@ class Manifest:
             data[name] = [leaf.to_json() for leaf in leaves]
         if not self.extra_options:
             del data["extra_options"]  # absent in older dumps
+        if self.refused is None:
+            del data["refused"]
         if self.topology is None:
             del data["topology"]
         if self.platform == "cuda":
@@ -141,6 +145,7 @@ class Manifest:
             "mesh": (dict, type(None)),
             "topology": (str, type(None)),
             "fusion_without_result": (str, type(None)),
+            "refused": (str, type(None)),
         }
         for name, types in expected.items():
             if not isinstance(getattr(self, name), types):

@@ -5,8 +5,10 @@ lines in there are out of reach of every rule for text, and would change a dump 
 is added above a kernel.
 """
 
+import base64
 import hashlib
 import io
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,22 +17,32 @@ from jax._src.lib import triton
 from jax._src.lib.mlir import ir, passmanager
 
 from xlapipe.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
+from xlapipe.platforms.tpu import MOSAIC_TPU_CALL
 
 # The attribute that holds a kernel of each.
 _KERNEL = {TRITON_CALL: "ir", MOSAIC_CALL: "module"}
 # As jax writes them.
-_VERSION: dict[str, dict[str, int]] = {TRITON_CALL: {}, MOSAIC_CALL: {"desired_version": 0}}
+_VERSION: dict[str, dict[str, int]] = {
+    TRITON_CALL: {},
+    MOSAIC_CALL: {"desired_version": 0},
+    MOSAIC_TPU_CALL: {"desired_version": 0},
+}
 _CONFIG = "mhlo.backend_config"
+# A kernel for TPUs is in base64 in a config that is JSON.
+_TPU_CONFIG = "backend_config"
 
 
 def strip_locations(module: Any) -> None:
     """Changes the StableHLO module in place; what the kernels compute stays the same."""
     with module.context:
         for operation in _operations(module.operation):
-            if operation.name == "stablehlo.custom_call" and _CONFIG in operation.attributes:
-                target = ir.StringAttr(operation.attributes["call_target_name"]).value
-                if target in _KERNEL:
-                    _strip(operation, target, module.context)
+            if operation.name != "stablehlo.custom_call":
+                continue
+            target = ir.StringAttr(operation.attributes["call_target_name"]).value
+            if target in _KERNEL and _CONFIG in operation.attributes:
+                _strip(operation, target, module.context)
+            elif target == MOSAIC_TPU_CALL:
+                _strip_for_tpu(operation, module.context)
 
 
 def _strip(call: Any, target: str, context: Any) -> None:
@@ -45,6 +57,15 @@ def _strip(call: Any, target: str, context: Any) -> None:
     call.attributes[_CONFIG] = ir.DictAttr.get(config)
 
 
+def _strip_for_tpu(call: Any, context: Any) -> None:
+    config = json.loads(ir.StringAttr(call.attributes[_TPU_CONFIG]).value)
+    kernel = config.get("custom_call_config", {}).get("body")
+    if kernel is not None:
+        stripped = _without_locations(base64.b64decode(kernel), MOSAIC_TPU_CALL, context)
+        config["custom_call_config"]["body"] = base64.b64encode(stripped).decode("ascii")
+        call.attributes[_TPU_CONFIG] = ir.StringAttr.get(json.dumps(config), context)
+
+
 def _operations(operation: Any) -> Iterator[Any]:
     yield operation
     for region in operation.regions:
@@ -56,7 +77,7 @@ def _operations(operation: Any) -> Iterator[Any]:
 def _without_locations(bytecode: bytes, target: str, context: Any) -> bytes:
     # In jax's own context: operations of a dialect that a new one does not know (the barrier of
     # `gpu`) would be written as unregistered ones, which XLA cannot read.
-    with context, ir.Location.unknown(), _unregistered_allowed(context, target == MOSAIC_CALL):
+    with context, ir.Location.unknown(), _unregistered_allowed(context, target != TRITON_CALL):
         if target == TRITON_CALL:
             triton.dialect.register_dialect(context)
         module = ir.Module.parse(bytecode)
@@ -68,7 +89,7 @@ def _without_locations(bytecode: bytes, target: str, context: Any) -> bytes:
 
 @contextmanager
 def _unregistered_allowed(context: Any, allowed: bool) -> Iterator[None]:
-    """Operations of Mosaic GPU travel under names that are stable, and of no dialect."""
+    """Operations of Mosaic travel under names that are stable, and of no dialect."""
     before = context.allow_unregistered_dialects
     context.allow_unregistered_dialects = allowed or before
     try:

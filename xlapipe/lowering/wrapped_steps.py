@@ -23,6 +23,7 @@ from jax.tree_util import DictKey, GetAttrKey, SequenceKey, keystr, tree_flatten
 
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.arguments import positional_names
+from xlapipe.lowering.gpu_kernels import refuse_gpu_kernels
 from xlapipe.workload import Workload
 
 
@@ -43,6 +44,8 @@ def record_lowering(platform_name: str) -> Iterator[list[RecordedLowering]]:
 
     def lower(self: Any, *, lowering_platforms: Any = None, **options: Any) -> Any:
         nonlocal depth
+        if depth == 0 and platform_name == "tpu":
+            refuse_gpu_kernels(self.jaxpr)
         depth += 1
         try:
             platforms = (platform_name,) if depth == 1 else lowering_platforms

@@ -117,7 +117,9 @@ class Instruction(NamedTuple):
     def kernel_name(self) -> str | None:
         """The name of the Pallas kernel that a custom call runs; None for any other instruction."""
         pattern = _KERNEL_NAMES.get(self.custom_call_target or "")
-        match = pattern.search(self.backend_config) if pattern is not None else None
+        if pattern is None:
+            return None
+        match = pattern.search(self.backend_config) or pattern.search(self.op_name or "")
         return match.group(1) if match else None
 
     @property

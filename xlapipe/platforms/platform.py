@@ -55,7 +55,7 @@ class Platform:
         fits; values are those of `xlapipe.plan.gemms.GemmBackend`.
       gemm_fusion_kinds: the same for a fusion that holds a `dot`, by its backend config's kind.
       kernel_names: for the custom call target of a Pallas kernel, the pattern that finds the name
-        of the kernel in the backend config.
+        of the kernel in the backend config, or else in the op_name.
       memory_spaces: names of XLA's memory spaces by color; see `xlapipe.plan.memory_spaces`.
       default_memory_space: the name of all other colors.
       callback_calls: prefixes of the custom call targets that call back into the host's Python.

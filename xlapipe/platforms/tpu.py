@@ -1,5 +1,6 @@
 """Google TPUs: the names, files and options of libtpu, which holds XLA's compiler for them."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +47,8 @@ TPU = Platform(
     gemm_policies={"auto": {}},
     gemm_calls=(),
     gemm_fusion_kinds=(),
-    kernel_names={},
+    # The kernel itself is bytecode without its name.
+    kernel_names={MOSAIC_TPU_CALL: re.compile(r"([^/()]+)/pallas_call$")},
     topology_arguments=_topology_arguments,
     device_figures=_device_figures,
     # 2, 3 and 4 hold a few bytes of asynchronous operations; which memory they are is not known.

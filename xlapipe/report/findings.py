@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from xlapipe.expect import Finding
+from xlapipe.expect import Finding, Violation
+from xlapipe.expect.memory import describe
+from xlapipe.plan import Plan
 
 
 def finding_figures(finding: Finding) -> dict[str, Any]:
@@ -24,6 +26,26 @@ def finding_figures(finding: Finding) -> dict[str, Any]:
             for violation in finding.violations
         ],
     }
+
+
+def refused_finding(message: str, plan: Plan) -> Finding:
+    """The finding for a plan that XLA refused because the device has too little memory."""
+    largest = max(plan.device_allocations, key=lambda allocation: allocation.size_bytes)
+    return Finding(
+        "fits the device",
+        "",
+        f"{plan.totals.total_allocation_bytes:,} B",
+        (
+            Violation(
+                "a plan that fits the device's memory",
+                f"{message:.400}",
+                f"largest of {len(plan.device_allocations)} allocations: {describe(largest)}, "
+                f"{largest.size_bytes:,} B",
+                plan.source_in(largest),
+                "find the sizes that fit with `xlapipe fit`, or shard over more devices",
+            ),
+        ),
+    )
 
 
 def failed_count(findings: Sequence[Finding]) -> int:

@@ -42,6 +42,8 @@ def plan_lines(
             f"{figures['workload']} for {device_text(figures)}, GEMM policy "
             f"{figures['gemm_policy']}, {figures['autotuning']}; {versions}"
         )
+    if figures["refused"] is not None:
+        yield Text(f"  REFUSED by XLA: {figures['refused']:.400}", style="red")
     for note in plan.notes:
         yield Text(f"  note: {note}")
     yield from _total_lines(figures)

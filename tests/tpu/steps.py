@@ -1,0 +1,101 @@
+"""Small workloads for TPUs."""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+from jax.sharding import PartitionSpec as P
+
+from xlapipe import Workload
+from xlapipe.expect import AllocationOf, Donated, GemmCount, ParameterBytes
+
+BF16, F32 = jnp.bfloat16, jnp.float32
+ROWS, WIDTH, OUT = 17, 1024, 130
+
+
+def _step(
+    cache: dict[str, jax.Array], weight: jax.Array, row: jax.Array
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    updated = cache["k"].at[3].set(row)
+    return {"k": updated}, updated @ weight
+
+
+def donated() -> Workload:
+    """A cache of 17 rows, which are stored as 24, and a product."""
+    weight, row = WIDTH * OUT * 2, WIDTH * 2
+    return Workload(
+        name="donated",
+        fn=_step,
+        args=(
+            {"k": jax.ShapeDtypeStruct((ROWS, WIDTH), BF16)},
+            jax.ShapeDtypeStruct((WIDTH, OUT), BF16),
+            jax.ShapeDtypeStruct((WIDTH,), BF16),
+        ),
+        donate_argnums=0,
+        expectations=[
+            Donated("cache"),
+            GemmCount(1, ("cublas", "cublaslt", "triton")),
+            ParameterBytes(ROWS * WIDTH * 2 + weight + row),
+            AllocationOf("cache", 24 * WIDTH * 2, under="tpu", because="17 rows are stored as 24"),
+        ],
+    )
+
+
+def products(batch: int) -> Workload:
+    """Two products of f32 without padding, whose arguments and outputs grow with the batch."""
+    return Workload(
+        name="products",
+        fn=lambda weight, x: jnp.tanh(x @ weight) @ weight.T,
+        args=(
+            jax.ShapeDtypeStruct((8192, 8192), F32),
+            jax.ShapeDtypeStruct((batch, 8192), F32),
+        ),
+    )
+
+
+def sharded() -> Workload:
+    """A product over four devices that gathers its weight."""
+    return Workload(
+        name="sharded",
+        fn=lambda weight, x: x @ weight,
+        args=(
+            jax.ShapeDtypeStruct((1024, 512), BF16),
+            jax.ShapeDtypeStruct((256, 1024), BF16),
+        ),
+        mesh={"d": 4},
+        in_specs=(P("d"), P("d")),
+        out_specs=P("d"),
+    )
+
+
+def over_two() -> Workload:
+    """A mesh of two devices, for which no slice of a TPU has a default."""
+    x = jax.ShapeDtypeStruct((256, 128), F32)
+    return Workload(name="over-two", fn=lambda x: x * 2, mesh={"d": 2}, in_specs=P("d"), args=(x,))
+
+
+def tpu_kernel() -> Workload:
+    """A Pallas kernel for TPUs with the name `scale_kernel`."""
+
+    def scale(x_ref, out_ref):  # type: ignore[no-untyped-def]
+        out_ref[...] = x_ref[...] * 2
+
+    def step(x: jax.Array) -> jax.Array:
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pl.pallas_call(scale, out_shape=shape, name="scale_kernel")(x) + 1
+
+    return Workload(name="tpu-kernel", fn=step, args=(jax.ShapeDtypeStruct((256, 128), F32),))
+
+
+def gpu_kernel() -> Workload:
+    """A Pallas kernel with compiler parameters of Triton."""
+
+    def scale(x_ref, out_ref):  # type: ignore[no-untyped-def]
+        out_ref[...] = x_ref[...] * 2
+
+    def step(x: jax.Array) -> jax.Array:
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        parameters = plgpu.CompilerParams(num_warps=4)
+        return pl.pallas_call(scale, out_shape=shape, compiler_params=parameters)(x)
+
+    return Workload(name="gpu-kernel", fn=step, args=(jax.ShapeDtypeStruct((256, 128), F32),))

@@ -1,0 +1,173 @@
+"""Compiles for TPUs with libtpu, without a TPU: `make test-tpu`. They skip without libtpu."""
+
+import shutil
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+from xlapipe.cli import main
+from xlapipe.compiling.fit import PlannedMemory, fit
+from xlapipe.compiling.job import Job
+from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
+from xlapipe.compiling.pipeline import WrittenDump, make_dump, make_dumps
+from xlapipe.compiling.sweep import Axis, combinations
+from xlapipe.dumps.dump import open_dump
+from xlapipe.errors import CompileError, WorkloadError, XlapipeError
+from xlapipe.expect import check_all
+from xlapipe.plan.donation import donations
+from xlapipe.plan.memory_spaces import MemorySpace
+from xlapipe.read import read_path
+from xlapipe.targets.tpu_catalogue import tpu_catalogue
+
+ROOT = Path(__file__).resolve().parents[2]
+
+try:
+    LIBTPU: str | None = version("libtpu")
+except PackageNotFoundError:
+    LIBTPU = None
+
+pytestmark = pytest.mark.skipif(LIBTPU is None, reason="libtpu is not installed: make test-tpu")
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def job_of(workload: str, target: str = "v6e", topology: str | None = None) -> Job:
+    (job,) = jobs_of([workload], CompileOptions(target=target, topology=topology))
+    return job
+
+
+def own(name: str) -> str:
+    return f"tests.tpu.steps:{name}"
+
+
+def failures(dump: WrittenDump) -> Sequence[object]:
+    findings = check_all(dump.dump.expectations, dump.dump.program)
+    assert findings
+    return [finding for finding in findings if not finding.holds]
+
+
+@pytest.mark.parametrize("target", list(tpu_catalogue()))
+def test_a_step_for_each_target(target: str, tmp_path: Path) -> None:
+    made = make_dump(job_of(own("donated"), target), tmp_path)
+    plan, manifest = made.dump.plan, made.dump.manifest
+    assert failures(made) == []
+    assert (manifest.platform, manifest.versions["libtpu"]) == ("tpu", LIBTPU)
+    assert made.dump.path.name == f"{target}-auto-jax{version('jaxlib')}-libtpu{LIBTPU}"
+    assert plan.totals.aliased_bytes == 24 * 1024 * 2
+    assert manifest.memory_analysis["argument_bytes"] == plan.totals.parameter_bytes
+    assert set(plan.spaces) >= {MemorySpace.HBM, MemorySpace.HOST}
+
+
+def test_text_and_protobuf_give_the_same_plan(tmp_path: Path) -> None:
+    dump = make_dump(job_of(own("donated")), tmp_path / "dumps").dump
+    texts = tmp_path / "texts"
+    shutil.copytree(dump.path, texts, ignore=shutil.ignore_patterns("*.pb*"))
+    assert read_path(texts) == dump.plan
+
+
+def test_two_processes_in_two_folders_write_the_same_files(tmp_path: Path) -> None:
+    folders = []
+    for name in ("one", "another/and_deeper"):
+        folder = tmp_path / name
+        (folder / "tests").mkdir(parents=True)
+        shutil.copytree(ROOT / "tests" / "tpu", folder / "tests" / "tpu")
+        folders.append(folder)
+    job = job_of(own("tpu_kernel"))
+    dumps = [make_dump(job, folder / "out", folder=folder).dump for folder in folders]
+    assert dumps[0].manifest == dumps[1].manifest
+    assert dumps[0].manifest.files
+
+
+def test_four_compiles_at_once(tmp_path: Path) -> None:
+    jobs = [job_of(own("donated"), target) for target in ("v4", "v5e", "v5p", "v6e")]
+    outcomes: list[WrittenDump | XlapipeError] = []
+    make_dumps(jobs, tmp_path, at_once=4, on_done=lambda job, outcome: outcomes.append(outcome))
+    assert [type(outcome) for outcome in outcomes] == [WrittenDump] * 4
+
+
+def test_qwen3_decode_meets_the_expectations_of_the_gpu(tmp_path: Path) -> None:
+    made = make_dump(job_of("qwen3-decode"), tmp_path)
+    assert failures(made) == []
+    assert len(made.dump.plan.gemms) == 13
+    assert [row.holds for row in donations(made.dump.program)] == [True] * 4
+    assert any(row.moves for row in donations(made.dump.program))
+
+
+def test_collectives_over_a_slice(tmp_path: Path) -> None:
+    made = make_dump(job_of(own("sharded"), topology="2x2"), tmp_path)
+    assert made.dump.manifest.device == "v6e 2x2"
+    (gather,) = made.dump.plan.collectives or ()
+    assert (gather.kind, gather.output_bytes, gather.group_size) == (
+        "all-gather",
+        1024 * 512 * 2,
+        4,
+    )
+    assert [leaf.spec for leaf in made.dump.manifest.outputs] == [("d",)]
+
+
+def test_a_pallas_kernel_has_its_name(tmp_path: Path) -> None:
+    plan = make_dump(job_of(own("tpu_kernel")), tmp_path).dump.plan
+    names = [item.kernel_name for item in plan.instructions.values() if item.kernel_name]
+    assert names == ["scale_kernel"]
+
+
+def test_the_boundary_is_that_of_the_compiler() -> None:
+    """Between two batches that differ by 0.1 % of the memory, XLA starts to refuse the program."""
+    # Arguments, output and temp of the plan, per row of the batch; the weight is the rest.
+    usable = tpu_catalogue()["v5e"].usable_bytes(LIBTPU)
+    fitting = (usable - 8192 * 8192 * 4) // (8192 * (4 + 4 + 2))
+    fitting -= fitting % 8
+    axis = Axis("batch", (fitting - 256, fitting + 8))
+    points = combinations(own("products"), [axis])
+    jobs = jobs_of([point.reference for point in points], CompileOptions(target="v5e"))
+    rows = fit(points, jobs, at_once=1)
+    below, above = (row.outcome for row in rows)
+    assert isinstance(below, PlannedMemory)
+    assert isinstance(above, PlannedMemory)
+    assert (below.fits, above.fits, above.refused) == (True, False, True)
+    assert 0 <= below.headroom_bytes < below.usable_bytes / 100
+    assert above.usable_bytes == usable
+
+
+def test_a_refused_program_gives_its_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload = f"{own('products')}(batch=400000)"
+    out = str(tmp_path)
+    assert main(["dump", workload, "--target", "v5e", "--out", out]) == 2
+    message = capsys.readouterr().err
+    assert "products: does not fit Google TPU v5e: RESOURCE_EXHAUSTED" in message
+    (path,) = (tmp_path / "products").iterdir()
+    dump = open_dump(path)
+    assert dump.manifest.refused
+    assert dump.plan.totals.total_allocation_bytes > tpu_catalogue()["v5e"].hbm_bytes
+    assert main(["check", str(path)]) == 1
+    assert "FAIL  fits the device" in capsys.readouterr().out
+
+
+def test_a_kernel_for_gpus_is_refused_with_its_line(tmp_path: Path) -> None:
+    lines = (ROOT / "tests/tpu/steps.py").read_text(encoding="utf-8").splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "compiler_params=" in text)
+    message = rf"Pallas kernel for GPUs at .*tests/tpu/steps\.py:{line}, and the target is a TPU"
+    with pytest.raises(WorkloadError, match=message):
+        make_dump(job_of(own("gpu_kernel")), tmp_path)
+
+
+def test_a_mesh_over_part_of_a_slice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match=r"2 devices are 2 chips.*fix: pass --topology"):
+        make_dump(job_of(own("over_two")), tmp_path)
+    with pytest.raises(WorkloadError, match=r"mesh .* has 2 devices, topology 2x2 has 4"):
+        make_dump(job_of(own("over_two"), topology="2x2"), tmp_path)
+
+
+def test_a_program_without_a_plan_is_an_error(tmp_path: Path) -> None:
+    job = job_of(f"{own('products')}(batch=400000)", "v5e")
+    from xlapipe.compiling.pipeline import build
+
+    with pytest.raises(CompileError, match="does not fit Google TPU v5e"):
+        build(job, tmp_path / "built")
