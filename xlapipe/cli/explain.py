@@ -1,15 +1,24 @@
 """`xlapipe explain`: why a run ran out of memory, from what it printed."""
 
 import argparse
+import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import PATH_HELP, WORKLOAD_HELP, Commands, add_target_options
+from xlapipe.cli.options import (
+    PATH_HELP,
+    WORKLOAD_HELP,
+    Commands,
+    add_target_options,
+    read_compile_options,
+)
 from xlapipe.cli.output import print_json
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
+    from xlapipe.compiling.remedies import TriedChanges
     from xlapipe.failures import MemoryFailure
     from xlapipe.report.failed_allocation import PlannedFailure
 
@@ -46,14 +55,23 @@ def _explain(options: argparse.Namespace) -> int:
             f"{where}: expected the output of a run that ran out of memory, found no message of "
             "XLA, CUDA or NCCL about it; fix: give the whole output, standard error included"
         )
-    planned = _planned_of_dump(failure, options.plan) if options.plan is not None else None
-    remedies = None
+    planned, tried = None, None
+    if options.plan is not None:
+        planned = _planned_of_dump(failure, options.plan)
+    elif options.workload is not None:
+        planned, tried = _compiled(failure, options)
     if options.json:
-        print_json(failure_figures(failure, remedies or (), planned))
+        print_json(failure_figures(failure, tried.remedies if tried else (), planned))
         return 0
     others = [other for other in failures if other is not failure]
+    remedies = tried.remedies if tried is not None else None
     for line in failure_lines(failure, others=others, planned=planned, remedies=remedies):
         print(line)
+    if tried is not None:
+        for change in tried.useless:
+            print(f"  saves nothing: {change}")
+        for change, error in tried.failed:
+            print(f"  does not compile: {change}: {error}")
     return 0
 
 
@@ -71,3 +89,21 @@ def _planned_of_dump(failure: "MemoryFailure", path: Path) -> "PlannedFailure":
     from xlapipe.report.reported_dump import read_reported_dump
 
     return planned_failure(failure, read_reported_dump(path))
+
+
+def _compiled(
+    failure: "MemoryFailure", options: argparse.Namespace
+) -> "tuple[PlannedFailure, TriedChanges]":
+    """The plan of the workload, and the changes that need less memory."""
+    from xlapipe.compiling.make_jobs import jobs_of
+    from xlapipe.compiling.pipeline import make_dump
+    from xlapipe.compiling.remedies import try_changes
+    from xlapipe.dumps.opened import Opened
+    from xlapipe.report.failed_allocation import planned_failure
+    from xlapipe.report.reported_dump import ReportedDump
+
+    (job,) = jobs_of([options.workload], read_compile_options(options, None))
+    with tempfile.TemporaryDirectory(prefix="xlapipe-explain-") as folder:
+        dump = make_dump(job, Path(folder)).dump
+        planned = planned_failure(failure, ReportedDump(str(dump.path), Opened.of_dump(dump)))
+    return planned, try_changes(job, dump.program, failure, at_once=os.cpu_count() or 1)

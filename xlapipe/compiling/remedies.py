@@ -1,0 +1,164 @@
+"""Changes that can lower a program's memory: compiles each, and keeps those that do."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from xlapipe.compiling.fit import PlannedMemory, fit
+from xlapipe.compiling.job import Job, XlaOption
+from xlapipe.compiling.sweep import Combination
+from xlapipe.failures import MemoryFailure
+from xlapipe.plan.program import ArgumentLeaf, Program
+from xlapipe.registry import WorkloadReference
+from xlapipe.report.failure_lines import Remedy
+
+_CHANGED = "xlapipe.lowering.changed_workload:changed_workload"
+_POLICIES = {
+    "dots_saveable": "rematerialise everything but matrix products "
+    "(jax.checkpoint_policies.dots_saveable)",
+    "nothing_saveable": "rematerialise everything (jax.checkpoint)",
+    "offload": "keep matrix products in the host's memory "
+    "(jax.checkpoint_policies.offload_dot_with_no_batch_dims)",
+}
+_SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
+# HloRematerialization's limit, in percent of the device's memory.
+_SLOP = "xla_gpu_memory_limit_slop_factor"
+_PATH = re.compile(r"[\[.]")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change to compile.
+
+    Attributes:
+      text: the change in words.
+      arguments: of `changed_workload`.
+      options: extra XLA options.
+    """
+
+    text: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, XlaOption] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TriedChanges:
+    """The changes that were compiled.
+
+    Attributes:
+      remedies: those whose plan is smaller, most bytes saved first.
+      useless: those whose plan is not.
+      failed: those that do not compile, each with the first line of its error.
+    """
+
+    remedies: tuple[Remedy, ...]
+    useless: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+
+
+def try_changes(
+    job: Job, program: Program, failure: MemoryFailure, *, at_once: int
+) -> TriedChanges:
+    """Compiles the changes that can lower the program's memory.
+
+    Args:
+      job: the compile of the unchanged workload.
+      program: its plan and names.
+      at_once: number of compiles that run at the same time.
+    """
+    changes = [Change("unchanged"), *changes_of(program, job)]
+    jobs = [_job(job, change) for change in changes]
+    points = [Combination({}, changed.reference) for changed in jobs]
+    rows = fit(points, jobs, at_once=at_once, memory_fraction=1.0)
+    base = rows[0].outcome
+    if not isinstance(base, PlannedMemory):
+        raise base
+    smaller, useless, failed = [], [], []
+    for change, row in list(zip(changes, rows, strict=True))[1:]:
+        if not isinstance(row.outcome, PlannedMemory):
+            failed.append((change.text, str(row.outcome).partition("\n")[0]))
+        elif row.outcome.total_bytes < base.total_bytes:
+            smaller.append(_remedy(change, row.outcome, base, failure))
+        else:
+            useless.append(change.text)
+    ordered = sorted(smaller, key=lambda remedy: -remedy.saved_bytes)
+    return TriedChanges(tuple(ordered), tuple(useless), tuple(failed))
+
+
+def _remedy(
+    change: Change, memory: PlannedMemory, base: PlannedMemory, failure: MemoryFailure
+) -> Remedy:
+    fits = None
+    if failure.limit_bytes is not None:
+        # What was in use besides the program's own arguments stays in use.
+        held_bytes = failure.held_bytes or 0
+        others_bytes = max(0, held_bytes - base.argument_bytes)
+        fits = memory.total_bytes + others_bytes <= failure.limit_bytes
+    return Remedy(
+        change=change.text,
+        saved_bytes=base.total_bytes - memory.total_bytes,
+        total_bytes=memory.total_bytes,
+        fits=fits,
+    )
+
+
+def _job(job: Job, change: Change) -> Job:
+    options = {**job.options, **change.options}
+    if not change.arguments:
+        return replace(job, options=options)
+    arguments = {"reference": job.reference.to_json(), **change.arguments}
+    reference = WorkloadReference(
+        name=f"{job.reference.name}, {change.text}", target=_CHANGED, arguments=arguments
+    )
+    return replace(job, reference=reference, options=options)
+
+
+def changes_of(program: Program, job: Job) -> Iterator[Change]:
+    """The changes that are worth a compile for this program."""
+    names = donatable_arguments(program)
+    if names:
+        text = f"donate {', '.join(names)} (donate_argnames={tuple(names)!r})"
+        yield Change(text, {"donate": tuple(names)})
+    given = job.reference.arguments or {}
+    for name in dict.fromkeys(("batch", *(size for size in _SIZES if size in given))):
+        value = f"{name}={given[name] // 2}" if isinstance(given.get(name), int) else f"half {name}"
+        yield Change(value, {"halve": name})
+    for policy, text in _POLICIES.items():
+        yield Change(text, {"checkpoint": policy})
+    if job.platform.name == "cuda":
+        if job.target is not None:
+            total_bytes = program.plan.totals.total_allocation_bytes
+            percent = max(1, min(95, 80 * total_bytes // job.target.device_memory_bytes))
+            text = f"XLA option {_SLOP}={percent}: XLA rematerialises to save a fifth"
+            yield Change(text, options={_SLOP: percent})
+        option = "xla_gpu_enable_latency_hiding_scheduler"
+        yield Change(f"XLA option {option}=False", options={option: False})
+
+
+def donatable_arguments(program: Program) -> tuple[str, ...]:
+    """Parameters of the step that are not donated, and most of whose bytes fit a new output."""
+    aliased = {alias.output_index for alias in program.plan.aliases}
+    free = Counter(
+        (leaf.shape, leaf.dtype, leaf.spec)
+        for leaf in program.outputs
+        if (leaf.index,) not in aliased and not (aliased and len(program.outputs) == 1)
+    )
+    bytes_by_name: Counter[str] = Counter()
+    matched_bytes: Counter[str] = Counter()
+    for leaf in program.arguments:
+        if leaf.donated or leaf.parameter_number is None:
+            continue
+        name = _parameter(leaf)
+        bytes_by_name[name] += leaf.size_bytes
+        key = leaf.shape, leaf.dtype, leaf.spec
+        if free[key] > 0:
+            free[key] -= 1
+            matched_bytes[name] += leaf.size_bytes
+    return tuple(name for name, size in bytes_by_name.items() if 2 * matched_bytes[name] > size)
+
+
+def _parameter(leaf: ArgumentLeaf) -> str:
+    """`params` of `params['layers'][0]`."""
+    return _PATH.split(leaf.path, maxsplit=1)[0]
