@@ -16,7 +16,7 @@ Rules, by name; for each, a test proves that a real change still shows:
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
@@ -92,7 +92,7 @@ def _new_names(computations: dict[str, _ComputationText]) -> dict[str, str]:
         if name in names or name not in computations:
             continue
         names[name] = "entry" if computations[name].is_entry else f"computation_{len(names)}"
-        for line in _in_order(computations[name].lines):
+        for line in in_order(computations[name].lines):
             for _, called in _CALLED.findall(line):
                 pending += _NAME.findall(called)
     return names
@@ -101,7 +101,7 @@ def _new_names(computations: dict[str, _ComputationText]) -> dict[str, str]:
 def _normal_lines(
     computation: _ComputationText, computation_names: dict[str, str], entry_names: bool
 ) -> Iterator[str]:
-    lines = _in_order(computation.lines)
+    lines = in_order(computation.lines)
     name = "ENTRY" if computation.is_entry else computation_names[computation.name]
     yield f"{name} {_PARAMETER_NAME.sub('', computation.signature)}{{"
     instruction_names: dict[str, str] = {}
@@ -127,17 +127,23 @@ def _normal_lines(
     yield "}"
 
 
-def _in_order(lines: list[str]) -> list[str]:
-    """Parameters by number, then the rest, each bitcast before its first reader."""
+def _is_bitcast(line: str) -> bool:
+    return _BITCAST.match(line) is not None
+
+
+def in_order(lines: list[str], is_moved: Callable[[str], bool] = _is_bitcast) -> list[str]:
+    """Parameters by number, then the rest, each moved instruction before its first reader.
+
+    Args:
+      is_moved: whether the instruction on a line has no place in the schedule of its own.
+    """
     parameters = {int(match[1]): line for line in lines if (match := _PARAMETER.search(line))}
     ordered = [parameters[number] for number in sorted(parameters)]
     added = set(ordered)
     bitcasts = {
         match["name"]: line
         for line in lines
-        if _BITCAST.match(line)
-        and (match := _DEFINED.match(line)) is not None
-        and not match["root"]
+        if is_moved(line) and (match := _DEFINED.match(line)) is not None and not match["root"]
     }
 
     def add(line: str) -> None:

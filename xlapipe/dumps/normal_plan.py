@@ -18,8 +18,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
+from functools import cached_property
 from pathlib import Path
 
+from xlapipe.dumps.canonical_form import canonical_hlo, canonical_plan
 from xlapipe.dumps.dump import HLO, PLAN, Dump, read_file
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.dumps.normal_hlo import normal_hlo
@@ -55,6 +57,13 @@ class NormalForm:
     plan: str
     hlo: str
     lowered_sha256: str
+
+    @cached_property
+    def canonical(self) -> "NormalForm":
+        """What two machines share; see `xlapipe.dumps.canonical_form`."""
+        module = canonical_hlo(self.hlo)
+        plan = canonical_plan(self.plan, module)
+        return NormalForm(plan, module.text, self.lowered_sha256)
 
     def files(self) -> dict[str, bytes]:
         """The files of a dump that hold it, by name."""
@@ -101,6 +110,7 @@ def differences(golden: NormalForm, new: NormalForm, *, name: str) -> list[str]:
     if stage is None:
         return []
     lines = [f"{name}: first stage that differs: {stage}"]
+    golden, new = golden.canonical, new.canonical
     for file, golden_text, new_text in ((PLAN, golden.plan, new.plan), (HLO, golden.hlo, new.hlo)):
         lines += unified_diff(
             golden_text.splitlines(),
@@ -115,6 +125,9 @@ def differences(golden: NormalForm, new: NormalForm, *, name: str) -> list[str]:
 
 def first_differing_stage(golden: NormalForm, new: NormalForm) -> str | None:
     """The first stage at which two normal forms differ, in words; None if they are equal."""
+    if golden == new:
+        return None
+    golden, new = golden.canonical, new.canonical
     if golden.lowered_sha256 != new.lowered_sha256:
         return "lowering: the program, jax or flax differs, so XLA got another module"
     if golden.hlo != new.hlo:
