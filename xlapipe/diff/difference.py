@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from xlapipe.diff.changes import BytesChange, Change, LeafChange
 from xlapipe.diff.sentences import Sentences, account_sentences, change_sentences, leaf_sentences
+from xlapipe.diff.time_changes import TimeChange
 from xlapipe.plan import Totals
 
 
@@ -20,6 +21,7 @@ class Difference:
       changes: everything else that differs, the most bytes written first.
       first_stage: the compiler stage at which the two first differ; None if they do not, or if
         the dumps do not contain the texts to decide it.
+      time: how the cost of the step differs, by source line.
     """
 
     a_name: str
@@ -31,6 +33,7 @@ class Difference:
     account: tuple[BytesChange, ...]
     changes: tuple[Change, ...]
     first_stage: str | None = None
+    time: tuple[TimeChange, ...] = ()
 
     @property
     def delta_bytes(self) -> int:

@@ -8,6 +8,7 @@ from xlapipe.diff.changes import InstructionChange
 from xlapipe.diff.compare import compare
 from xlapipe.diff.difference import Difference
 from xlapipe.diff.stages import first_stage, hidden_change
+from xlapipe.diff.time_changes import time_changes
 from xlapipe.dumps.dump import Dump
 from xlapipe.dumps.opened import Opened, open_path
 
@@ -40,7 +41,11 @@ def compare_opened(a: Opened, b: Opened, *, names: tuple[str, str] | None = None
         hidden = None if "jaxlib" in difference.context else hidden_change(a, b)
         return difference if hidden is None else replace(difference, changes=(hidden,))
     other_hlo = any(isinstance(change, InstructionChange) for change in difference.changes)
-    return replace(difference, first_stage=first_stage(a, b, other_hlo=other_hlo))
+    return replace(
+        difference,
+        first_stage=first_stage(a, b, other_hlo=other_hlo),
+        time=time_changes(a.step_cost, b.step_cost),
+    )
 
 
 def _context(a: Dump | None, b: Dump | None) -> Mapping[str, tuple[str, str]]:

@@ -22,5 +22,9 @@ def difference_figures(difference: Difference) -> dict[str, Any]:
         "changes": [
             {"change": type(change).__name__, **asdict(change)} for change in difference.changes
         ],
+        "time": [
+            {**asdict(change), "delta_seconds": change.delta_seconds, "text": change.text}
+            for change in difference.time
+        ],
         "sentences": asdict(difference.sentences()),
     }

@@ -8,6 +8,7 @@ from xlapipe.diff import Difference, Sentence
 
 _MAX_SENTENCES = 40
 _MAX_CONTEXT_LINES = 12
+_MAX_TIME_LINES = 12
 
 
 def difference_lines(difference: Difference) -> Iterator[Text]:
@@ -37,6 +38,13 @@ def difference_lines(difference: Difference) -> Iterator[Text]:
     if sentences.changes:
         yield Text("changes", style="bold")
         yield from _sentence_lines(sentences.changes)
+    if difference.time:
+        yield Text("time", style="bold")
+        for change in difference.time[:_MAX_TIME_LINES]:
+            yield Text(f"  {change.text}")
+        if len(difference.time) > _MAX_TIME_LINES:
+            left = len(difference.time) - _MAX_TIME_LINES
+            yield Text(f"  … and {left} more source lines (--json lists all)")
 
 
 def _sentence_lines(sentences: Sequence[Sentence]) -> Iterator[Text]:

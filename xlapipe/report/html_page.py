@@ -22,7 +22,9 @@ from xlapipe.report.host_memory import host_lines
 from xlapipe.report.json_data import dump_data, headline_bytes
 from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.memory_map import map_data
+from xlapipe.report.sections.roofline import roofline
 from xlapipe.report.sections.two_dumps import Comparison
+from xlapipe.report.time_lines import group_by_source, microseconds, summary_lines
 
 # After a slash, after the comma of an einsum, before a key of a pytree path.
 _MAY_BREAK = re.compile(r"(?<=/)(?=.)|(?<=,)(?=[A-Za-z])|(?<=.)(?=\[['\"])")
@@ -37,6 +39,7 @@ SECTIONS = {
     "collectives": "Collectives",
     "host": "Host",
     "fusions": "Fusions",
+    "time": "Time",
 }
 # Files that are joined into the page's one script, in this order.
 SCRIPTS = (
@@ -72,7 +75,11 @@ def render_page(dumps: Sequence[ReportedDump], comparison: Comparison | None = N
     )
     environment.filters.update(json_script=json_script, breakable=breakable)
     environment.globals.update(
-        exact=units.exact, rounded=units.rounded, signed=units.signed, share=units.share
+        microseconds=microseconds,
+        exact=units.exact,
+        rounded=units.rounded,
+        signed=units.signed,
+        share=units.share,
     )
     style, script = read_style(), read_script()
     return environment.get_template("page.html.j2").render(
@@ -96,7 +103,11 @@ def _sections(dumps: Sequence[ReportedDump]) -> dict[str, str]:
 
 def _template_data(dump: ReportedDump) -> dict[str, Any]:
     data = dump_data(dump)
+    time = data["figures"]["time"]
     return {
+        "time_summary": list(summary_lines(time)) if time is not None else [],
+        "time_by_source": group_by_source(time["kernels"]) if time is not None else [],
+        "roofline": roofline(time),
         "dump": dump,
         "data": data,
         "headline": headline_bytes(data),

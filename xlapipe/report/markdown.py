@@ -12,6 +12,7 @@ from xlapipe.report.json_data import dump_data
 from xlapipe.report.markdown_syntax import Row, code, plain, table
 from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.two_dumps import Comparison
+from xlapipe.report.time_lines import time_lines
 from xlapipe.report.units import exact, rounded, share, signed
 
 _MAX_ROWS = 30
@@ -50,6 +51,8 @@ def _dump(dump: ReportedDump) -> Iterator[str]:
     lines = list(collective_lines(figures["collectives"], figures["requested_collectives"]))
     if lines:
         yield from ("## Collectives", "", "```", *lines, "```", "")
+    if figures["time"] is not None:
+        yield from ("## Time", "", "```", *time_lines(figures["time"]), "```", "")
     lines = list(host_lines(dump.plan))
     if lines:
         yield from ("## Host", "", "```", *lines, "```", "")

@@ -20,15 +20,22 @@ def time_lines(time: Row | None) -> Iterator[str]:
     if time is None:
         yield "time: unknown, because the dump has no complete HLO module"
         return
-    yield f"time: {_headline(time)}"
-    yield f"  {_traffic(time)}"
-    yield from (f"  {line}" for line in _sources_of_figures(time))
+    first, *others = summary_lines(time)
+    yield f"time: {first}"
+    yield from (f"  {line}" for line in others)
     kernels = time["kernels"]
     by_source = group_by_source(kernels)
     yield "  by source line:"
     yield from _table(by_source, time, "source line")
     yield "  by kernel:"
     yield from _table(sorted(kernels, key=_rank), time, "kernel")
+
+
+def summary_lines(time: Row) -> Iterator[str]:
+    """Totals of the step, and the speeds that they are computed with."""
+    yield _headline(time)
+    yield _traffic(time)
+    yield from _sources_of_figures(time)
 
 
 def microseconds(seconds: float | None) -> str:

@@ -1,0 +1,99 @@
+"""How `diff` and the roofline state time."""
+
+from dataclasses import replace
+
+import pytest
+
+from xlapipe.cost import KernelCost, StepCost
+from xlapipe.cost.step_cost import Range
+from xlapipe.diff.time_changes import time_changes
+from xlapipe.plan import SourceLine
+from xlapipe.report.sections.roofline import HEIGHT, MARGIN, WIDTH, roofline
+
+NORM = KernelCost(
+    name="norm",
+    kind="kLoop",
+    op_name=None,
+    source=SourceLine("block.py", 31),
+    launches=1,
+    read_bytes=1000,
+    written_bytes=500,
+    flops={},
+    memory_seconds=2e-6,
+    compute_seconds=0.0,
+)
+GEMM = replace(
+    NORM, name="gemm", source=SourceLine("block.py", 40), flops={"bf16": 7}, memory_seconds=9e-6
+)
+
+
+def step(*kernels: KernelCost) -> StepCost:
+    floor = sum(kernel.floor_seconds or 0.0 for kernel in kernels)
+    traffic = sum(kernel.touched_bytes for kernel in kernels)
+    floors = (Range(floor, floor), Range(0, 0))
+    return StepCost(tuple(kernels), Range(traffic, traffic), floors)
+
+
+def test_lines_that_differ_follow_the_step() -> None:
+    twice = replace(NORM, read_bytes=2000, memory_seconds=40e-6)
+    changes = time_changes(step(NORM, GEMM), step(twice, GEMM))
+    assert [change.text for change in changes] == [
+        "+38.0 µs of floor: the step reads 1,000 B more",
+        "+38.0 µs of floor: block.py:31 reads 1,000 B more",
+    ]
+
+
+def test_a_kernel_of_one_plan_and_of_an_unknown_gpu() -> None:
+    unknown = replace(NORM, memory_seconds=None)
+    changes = time_changes(replace(step(unknown), floors=None), replace(step(), floors=None))
+    assert [change.text for change in changes] == [
+        "the step reads 1,000 B less, writes 500 B less, launches 0 instead of 1",
+        "block.py:31 reads 1,000 B less, writes 500 B less, launches 0 instead of 1",
+    ]
+
+
+def test_equal_costs_and_unknown_ones_have_no_changes() -> None:
+    assert time_changes(step(NORM, GEMM), step(GEMM, NORM)) == ()
+    assert time_changes(step(NORM), None) == ()
+
+
+def figures(*kernels: dict[str, object]) -> dict[str, object]:
+    speeds = {"bandwidth_bytes_per_second": 10**12, "peak_flops": {"bf16": 1e14, "f16": 1e14}}
+    return {"speeds": speeds, "kernels": kernels}
+
+
+def row(**values: object) -> dict[str, object]:
+    return {
+        "name": "gemm",
+        "read_bytes": 10**6,
+        "cached_bytes": 0,
+        "written_bytes": 0,
+        "flops": 10**9,
+        "floor_seconds": 1e-5,
+        "measured_seconds": None,
+        **values,
+    }
+
+
+def test_kernel_at_its_floor_is_on_the_roof_and_a_slow_one_below() -> None:
+    plot = roofline(figures(row(), row(name="slow", measured_seconds=1e-4)))
+    assert plot is not None
+    (roof,) = plot.roofs
+    assert roof.label == "bf16, f16 100 TFLOP/s"
+    at_floor, slow = plot.dots
+    # 1,000 operations per byte are right of the ridge at 100, so the floor is the peak.
+    assert at_floor.y == roof.y
+    assert slow.y > at_floor.y
+    assert slow.x == at_floor.x
+    assert slow.label == "slow: 1,000.0 operations per byte, 10.00 TFLOP/s"
+    assert slow.radius > at_floor.radius
+    for dot in plot.dots:
+        assert MARGIN <= dot.x <= WIDTH
+        assert 0 <= dot.y <= HEIGHT - MARGIN
+
+
+@pytest.mark.parametrize(
+    "time", [None, figures(), figures(row(flops=0)), {"speeds": None, "kernels": [row()]}]
+)
+def test_no_plot_without_operations_or_speeds(time: dict[str, object] | None) -> None:
+    assert roofline(time) is None

@@ -1,0 +1,125 @@
+"""How the cost of a step differs between two plans, by source line."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from xlapipe.cost import KernelCost, StepCost
+
+# Smaller differences of a floor are rounding.
+_LEAST_SECONDS = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class LineCost:
+    """Cost of the kernels of one source line; seconds are None if a GPU is unknown."""
+
+    floor_seconds: float | None = None
+    read_bytes: int = 0
+    written_bytes: int = 0
+    launches: int = 0
+
+    @property
+    def touched_bytes(self) -> int:
+        """Bytes read and written."""
+        return self.read_bytes + self.written_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TimeChange:
+    """A source line, or the whole step (None), whose cost differs between A and B."""
+
+    source: str | None
+    a: LineCost
+    b: LineCost
+
+    @property
+    def delta_seconds(self) -> float | None:
+        """Floor of B minus floor of A; None if either is unknown."""
+        a, b = self.a.floor_seconds, self.b.floor_seconds
+        return None if a is None or b is None else b - a
+
+    @property
+    def text(self) -> str:
+        """The change in words: `+38.0 µs of floor: layer.py:31 reads 1,024 B more`."""
+        parts = [
+            f"{verb} {abs(after - before):,} B {'more' if after > before else 'less'}"
+            for verb, before, after in (
+                ("reads", self.a.read_bytes, self.b.read_bytes),
+                ("writes", self.a.written_bytes, self.b.written_bytes),
+            )
+            if after != before
+        ]
+        if self.a.launches != self.b.launches:
+            parts.append(f"launches {self.b.launches:,} instead of {self.a.launches:,}")
+        what = ", ".join(parts) or "computes at another rate"
+        name = self.source or "the step"
+        delta = self.delta_seconds
+        if delta is None:
+            return f"{name} {what}"
+        return f"{delta * 1e6:+,.1f} µs of floor: {name} {what}"
+
+
+def time_changes(a: StepCost | None, b: StepCost | None) -> tuple[TimeChange, ...]:
+    """The step and the source lines whose cost differs, the step first, then the largest.
+
+    Empty if either cost is unknown or nothing differs.
+    """
+    if a is None or b is None:
+        return ()
+    lines_a, lines_b = _by_source(a.kernels), _by_source(b.kernels)
+    known = a.floor_seconds is not None and b.floor_seconds is not None
+    changes = [
+        TimeChange(source, lines_a.get(source, nothing), lines_b.get(source, nothing))
+        for nothing in [LineCost(0.0 if known else None)]
+        for source in [*lines_a, *(source for source in lines_b if source not in lines_a)]
+    ]
+    changed = [change for change in changes if _differs(change)]
+    if not changed:
+        return ()
+    step = TimeChange(None, _of_step(a, lines_a), _of_step(b, lines_b))
+    return (step, *sorted(changed, key=_rank))
+
+
+def _rank(change: TimeChange) -> tuple[float, int, str]:
+    seconds = change.delta_seconds or 0.0
+    size_bytes = abs(change.b.touched_bytes - change.a.touched_bytes)
+    return (-abs(seconds), -size_bytes, change.source or "")
+
+
+def _differs(change: TimeChange) -> bool:
+    delta = change.delta_seconds
+    if delta is not None and abs(delta) >= _LEAST_SECONDS:
+        return True
+    same_bytes = (change.a.read_bytes, change.a.written_bytes, change.a.launches) == (
+        change.b.read_bytes,
+        change.b.written_bytes,
+        change.b.launches,
+    )
+    return not same_bytes
+
+
+def _of_step(cost: StepCost, lines: Mapping[str, LineCost]) -> LineCost:
+    return LineCost(
+        cost.floor_seconds,
+        sum(line.read_bytes for line in lines.values()),
+        sum(line.written_bytes for line in lines.values()),
+        cost.launches,
+    )
+
+
+def _by_source(kernels: Sequence[KernelCost]) -> dict[str, LineCost]:
+    lines: dict[str, LineCost] = {}
+    for kernel in kernels:
+        source = str(kernel.source) if kernel.source is not None else "unknown line"
+        line = lines.get(source, LineCost(0.0 if kernel.floor_seconds is not None else None))
+        floor = kernel.floor_seconds
+        lines[source] = replace(
+            line,
+            floor_seconds=None
+            if line.floor_seconds is None or floor is None
+            else line.floor_seconds + floor,
+            read_bytes=line.read_bytes + kernel.read_bytes,
+            written_bytes=line.written_bytes + kernel.written_bytes,
+            launches=line.launches + kernel.launches,
+        )
+    return lines
