@@ -282,7 +282,7 @@ op6.outputs = [
 op6.node.kernel = None
 """
 
-_HEAD = """\
+HEAD = """\
 # AOT ID: ['{aot_id}']
 from ctypes import c_void_p, c_long, c_int
 import torch
@@ -336,7 +336,7 @@ del async_compile
 
 # relu(x @ w): buf0 [4, 16] float32, 256 B, and buf1 in its place; x and buf1 are saved.
 FORWARD = (
-    _HEAD.format(aot_id="0_forward")
+    HEAD.format(aot_id="0_forward")
     + _RELU
     + """\
 class Runner:
@@ -381,7 +381,7 @@ if __name__ == "__main__":
 
 # dw = xᵀ @ (g * mask) [8, 16], 512 B; buf0 takes the place of the saved relu.
 BACKWARD = (
-    _HEAD.format(aot_id="0_backward")
+    HEAD.format(aot_id="0_backward")
     + """\
 def call(args):
     primals_2, relu, tangents_1 = args
@@ -428,7 +428,7 @@ class GraphModule(torch.nn.Module):
 
 # Memory planning: one pool of 512 B holds both buffers; a partition frees its argument inside.
 POOL_AND_PARTITION = (
-    _HEAD.format(aot_id="3_inference")
+    HEAD.format(aot_id="3_inference")
     + _RELU
     + """\
 def partition_0(args):
@@ -483,7 +483,7 @@ def get_args():
 
 # Sizes are symbols, whose example is 8; a fallback of two results; an all-gather over two devices.
 DYNAMIC = (
-    _HEAD.format(aot_id="5_inference")
+    HEAD.format(aot_id="5_inference")
     + """\
 def call(args):
     arg0_1, arg1_1 = args
@@ -545,7 +545,7 @@ def as_torch_log(*codes: str) -> str:
 
 # The program of hlo_dumps/spectral-diffusion: two matrix products, exp and mul between them.
 SPECTRAL = (
-    _HEAD.format(aot_id="0_inference")
+    HEAD.format(aot_id="0_inference")
     + _RELU
     + """\
 def call(args):

@@ -9,10 +9,10 @@ What flows, in one direction:
 - `wrapper_code` parses `output_code.py` with `ast`; `kernel_code` reads its Triton sources;
   `fx_graphs` reads FX graphs, for lines of the program and dtypes.
 - `wrapper_replay` follows the wrapper's statements: `wrapper_arguments`, `wrapper_allocations`,
-  `wrapper_operators` and `wrapper_evaluation` (with `wrapper_layouts`, `wrapper_dtypes`,
-  `wrapper_launches`, `operators`) change its `wrapper_state`. `derive` makes the same events from
-  IR by liveness and Inductor's rule for in-place reuse. Both drive `allocations.Replay`, which
-  counts bytes.
+  `wrapper_operators`, `wrapper_methods` and `wrapper_evaluation` (with `wrapper_layouts`,
+  `wrapper_dtypes`, `wrapper_launches`, `wrapper_syntax`, `operators`) change its `wrapper_state`.
+  `derive` makes the same events from IR by liveness and Inductor's rule for in-place reuse. Both
+  drive `allocations.Replay`, which counts bytes.
 - `linking` says which arguments of a backward graph the forward graph gave away.
 - `assemble` makes the `inductor_plan`, with `gemms_and_collectives`, `findings_ir`,
   `findings_wrapper` and `ir_facts`; `measured` adds what was measured; `verify` checks it.

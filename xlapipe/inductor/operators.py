@@ -13,8 +13,10 @@ ALLOCATORS: Mapping[str, str] = {
     "empty_strided_p2p": "cuda",
     "empty_strided_cpu": "cpu",
     "empty_strided_cpu_pinned": "cpu",
+    "empty_strided_hpu": "hpu",
     "empty_strided": "",
     "torch.empty_strided": "",
+    "tracked_empty_strided": "",
 }
 """Functions that allocate, and the device that they allocate on; `` where an argument says."""
 
@@ -24,6 +26,19 @@ VIEWS = frozenset(
 )
 """Functions of (tensor, sizes, strides, offset in elements) that return a view."""
 
+# Functions that return their operand; of one that is not aligned, they would return a copy.
+RETURN_OPERAND = frozenset({"copy_if_misaligned", "copy_misaligned"})
+# Functions that allocate nothing on the device: assertions, numbers, streams, profiling.
+_ALLOCATES_NO_TENSOR = re.compile(
+    r"(?:torch\._C\._dynamo\.guards\.)?assert_\w+|run_intermediate_hooks|(?:start|end)_graph"
+    r"|\w*get_(?:cuda_)?raw_stream|record_function|maybe_profile|align|(?:\w+\.)?grid\w*"
+    r"|_print_debugging_tensor_value_info|print\w*|isinstance|len|int|float|bool|min|max|sum|abs"
+    r"|round|range|math\.\w+|(?:torch\.(?:cuda\.)?)?(?:nvtx|profiler)\.\w+|torch\.sym_\w+"
+    r"|torch\._check\w*|torch\.Event|torch\.cond|torch\.(?:cuda|xpu|mtia|mps|hpu|cpu|accelerator)"
+    r"\.(?:set_device|set_stream|synchronize|current_stream|default_stream|stream|Stream|Event"
+    r"|_DeviceGuard|device|current_device|_set_stream_by_id)"
+    r"|\w*(?:stream|event)\w*\.\w+|async_compile\.wait|\w+\.(?:append|precompile)|triton\.\w+"
+)
 _COLLECTIVES = {
     "all_gather_into_tensor": "all-gather",
     "all_gather_into_tensor_out": "all-gather",
@@ -102,6 +117,11 @@ def collective_kind(operator: str) -> str | None:
     if library(operator) not in _COLLECTIVE_LIBRARIES and "c10d" not in operator:
         return None
     return _COLLECTIVES.get(base_name(operator))
+
+
+def allocates_no_tensor(function: str) -> bool:
+    """Whether a function that is no operator is known to allocate nothing on the device."""
+    return _ALLOCATES_NO_TENSOR.fullmatch(function) is not None
 
 
 def returns_operand(operator: str) -> bool:

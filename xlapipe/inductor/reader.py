@@ -16,7 +16,7 @@ from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.linking import Link, link
 from xlapipe.inductor.measured import measured_for
 from xlapipe.inductor.verify import verify
-from xlapipe.inductor.wrapper_code import WrapperCode, read_wrapper
+from xlapipe.inductor.wrapper_code import WrapperCode, is_cpp_wrapper, read_wrapper
 from xlapipe.inductor.wrapper_known import Known, Replayed
 from xlapipe.inductor.wrapper_replay import replay_wrapper
 
@@ -91,7 +91,11 @@ class _Graph:
 
     @cached_property
     def code(self) -> WrapperCode | None:
-        return read_wrapper(self.files.wrapper) if self.files.wrapper is not None else None
+        """None without wrapper code, and if it is in C++ with IR beside it."""
+        wrapper = self.files.wrapper
+        if wrapper is not None and self.files.ir is not None and is_cpp_wrapper(wrapper):
+            return None
+        return read_wrapper(wrapper) if wrapper is not None else None
 
     @cached_property
     def ir(self) -> IrGraph | None:

@@ -4,7 +4,6 @@ import ast
 from collections.abc import Sequence
 
 from xlapipe.inductor.allocations import Tensor
-from xlapipe.inductor.inductor_plan import UnknownAllocation
 from xlapipe.inductor.layouts import ITEM_BYTES, Layout, contiguous_strides
 from xlapipe.inductor.operators import ALLOCATORS
 from xlapipe.inductor.wrapper_dtypes import allocated_dtype
@@ -30,9 +29,7 @@ def allocate(state: WrapperState, node: ast.Call, operator: str, names: Sequence
     storage = state.replay.allocate(name, layout.storage_bytes, line, layout=layout)
     if layout.storage_bytes is None:
         reason = f"the size {layout} has symbols without a value"
-        state.replayed.unknown.append(
-            UnknownAllocation(state.replay.position, name, line, None, reason)
-        )
+        state.unknown(name, node, reason)
     tensor = Tensor(storage, layout)
     state.hold(tensor)
     return tensor

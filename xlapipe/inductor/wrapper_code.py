@@ -27,6 +27,8 @@ _ON_DEVICE = re.compile(
     r"empty_strided_(?!cpu)\w+\(|device(?:_str)?='(?!cpu|meta)|triton_\w+\.run\("
 )
 _ON_HOST = re.compile(r"empty_strided_cpu\(|device='cpu'|cpp_fused")
+# What torch writes with `cpp_wrapper`: a module that compiles the C++ source in a string.
+_CPP_WRAPPER = re.compile(r"CppWrapperCodeCache|cpp_wrapper_src\b")
 _PYTHON = (
     "fix: the file is damaged or cut short, or a version of torch wrote it whose form xlapipe does "
     "not know: dump it again, or report the line"
@@ -95,6 +97,9 @@ def read_wrapper(text: TextLines) -> WrapperCode:
     Raises:
       DumpError: it is not Python, or has no function `call(args)`.
     """
+    if is_cpp_wrapper(text):
+        fix = "fix: dump with torch._inductor.config.cpp_wrapper = False, or give its IR"
+        text.fail(0, "wrapper code in Python", "a module that compiles a C++ wrapper", fix)
     tree = parse_module(text)
     functions = dict(_functions(tree))
     if "call" not in functions:
@@ -113,6 +118,11 @@ def read_wrapper(text: TextLines) -> WrapperCode:
         origins=_origins(text.lines),
         node_mapping=_mapping(text.lines),
     )
+
+
+def is_cpp_wrapper(text: TextLines) -> bool:
+    """Whether the module holds a C++ wrapper, which is not read."""
+    return any(_CPP_WRAPPER.search(line) for line in text.lines[:60])
 
 
 def parse_module(text: TextLines) -> ast.Module:

@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+from collections.abc import Sequence
 
 from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.expressions import Dimension, evaluate_tree
@@ -34,10 +35,10 @@ def evaluate(state: WrapperState, node: ast.expr) -> Value:
             return values[place] if -len(values) <= place < len(values) else OPAQUE
         case ast.Call(func=function, args=[_, *_]) if dotted(function) in VIEWS:
             return _view(state, node)
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method), args=[]) if (
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method), args=places) if (
             method in ("size", "stride")
         ):
-            return _sizes_of_tensor(state.frame.names.get(name), method)
+            return _sizes_of_tensor(state.frame.names.get(name), method, places)
         case ast.BinOp(
             left=ast.List(elts=[ast.Constant(value=None)]),
             op=ast.Mult(),
@@ -55,12 +56,18 @@ def evaluate(state: WrapperState, node: ast.expr) -> Value:
     return OPAQUE
 
 
-def _sizes_of_tensor(value: Value, method: str) -> Value:
-    """What `tensor.size()` or `tensor.stride()` gives."""
+def _sizes_of_tensor(value: Value, method: str, places: Sequence[ast.expr]) -> Value:
+    """What `tensor.size()`, `tensor.stride()` or `tensor.size(0)` gives."""
     if not isinstance(value, Tensor) or value.layout is None:
         return OPAQUE
     sizes = value.layout.shape if method == "size" else value.layout.strides
-    return tuple(size if isinstance(size, int) else OPAQUE for size in sizes)
+    known = tuple(size if isinstance(size, int) else OPAQUE for size in sizes)
+    match places:
+        case []:
+            return known
+        case [ast.Constant(value=int(place))] if -len(known) <= place < len(known):
+            return known[place]
+    return OPAQUE
 
 
 def _name(state: WrapperState, name: str, node: ast.expr) -> Value:

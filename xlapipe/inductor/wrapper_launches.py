@@ -79,9 +79,11 @@ class Launches:
     Attributes:
       made: in order.
       constants: tensors of the module that were used.
+      muted: whether launches are not recorded, as on the second pass through a loop.
     """
 
     def __init__(self, code: WrapperCode, replay: Replay) -> None:
+        self.muted = False
         self._code = code
         self._replay = replay
         self.made: list[Launch] = []
@@ -107,6 +109,8 @@ class Launches:
         Args:
           operands: place among the positional arguments, name, tensor.
         """
+        if self.muted:
+            return
         name = operator.removesuffix(".run")
         definition = self._code.kernels.get(name)
         parameters = definition.parameters if definition is not None else ()

@@ -4,7 +4,6 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from xlapipe.inductor.allocations import Tensor
-from xlapipe.inductor.inductor_plan import UnknownAllocation
 from xlapipe.inductor.operators import base_name, hides_bytes, returns_operand
 from xlapipe.inductor.wrapper_dtypes import name_of
 from xlapipe.inductor.wrapper_evaluation import evaluate
@@ -73,7 +72,7 @@ def _results(
         )
     else:
         made = _result(state, name, node, line, operator, operands) if names else OPAQUE
-    _note_unknown(state, operator, line, made)
+    _note_unknown(state, operator, node, made)
     return made
 
 
@@ -93,7 +92,7 @@ def _result(
     return Tensor(storage, layout)
 
 
-def _note_unknown(state: WrapperState, operator: str, line: int, made: Value) -> None:
+def _note_unknown(state: WrapperState, operator: str, node: ast.Call, made: Value) -> None:
     storages = [state.replay.storages[tensor.storage] for tensor in tensors_in(made)]
     sizes = [storage.size_bytes for storage in storages]
     known = sum(size for size in sizes if size is not None)
@@ -104,15 +103,7 @@ def _note_unknown(state: WrapperState, operator: str, line: int, made: Value) ->
             if hidden
             else "the size of its result is not in the dump"
         )
-        state.replayed.unknown.append(
-            UnknownAllocation(
-                state.replay.position,
-                operator,
-                line,
-                known if None not in sizes else None,
-                reason,
-            )
-        )
+        state.unknown(operator, node, reason, known if None not in sizes else None)
 
 
 def _resize(state: WrapperState, node: ast.Call, name: str) -> None:

@@ -1,30 +1,32 @@
 """Replays the statements of wrapper code, in order: allocations, launches, `del`, reuse.
 
 Names are bound to tensors; nothing is computed. Functions that `call` calls (partitions, subgraphs)
-are followed where they are called. Of an `if`, both branches are followed, one after the other.
+are followed where they are called. Of an `if`, the branch that holds more counts.
 """
 
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from xlapipe.inductor.allocations import Tensor
-from xlapipe.inductor.operators import ALLOCATORS, VIEWS
+from xlapipe.inductor.operators import ALLOCATORS, RETURN_OPERAND, VIEWS, allocates_no_tensor
 from xlapipe.inductor.wrapper_allocations import allocate, part_of_pool
 from xlapipe.inductor.wrapper_arguments import take_arguments
 from xlapipe.inductor.wrapper_code import WrapperCode
 from xlapipe.inductor.wrapper_dtypes import dotted, name_of
 from xlapipe.inductor.wrapper_evaluation import evaluate
 from xlapipe.inductor.wrapper_known import Known, Replayed
+from xlapipe.inductor.wrapper_methods import call_method
 from xlapipe.inductor.wrapper_operators import launch, operands_of
 from xlapipe.inductor.wrapper_state import WrapperState
+from xlapipe.inductor.wrapper_syntax import is_loop_without_pass, plain_names, target_texts
 from xlapipe.inductor.wrapper_values import OPAQUE, Box, Frame, Value, items_of
 from xlapipe.read.source_text import shown
 
 # Functions inside functions; wrapper code has one level.
 _MOST_DEPTH = 16
 _LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.", "inductor_ops.", "_quantized.", "prims.")
-_VIEW_METHODS = frozenset({"view", "reshape", "t", "permute", "transpose", "detach", "squeeze"})
 
 
 def replay_wrapper(code: WrapperCode, known: Known) -> Replayed:
@@ -39,7 +41,11 @@ def replay_wrapper(code: WrapperCode, known: Known) -> Replayed:
 class _Interpreter:
     def __init__(self, code: WrapperCode, known: Known) -> None:
         self._state = WrapperState(code, known)
-        self._depth = 0
+
+    @property
+    def _inlined(self) -> bool:
+        """Whether a function that `call` calls is followed."""
+        return len(self._state.frames) > 1
 
     def run(self) -> Replayed:
         call = self._state.code.functions["call"]
@@ -57,7 +63,9 @@ class _Interpreter:
 
     def _block(self, statements: Sequence[ast.stmt]) -> "_Outcome | None":
         """Follows statements up to a `return`."""
-        for statement in statements:
+        for statement, following in zip_longest(statements, statements[1:]):
+            if is_loop_without_pass(statement, following):
+                continue
             outcome = self._statement(statement)
             if outcome is not None:
                 return outcome
@@ -67,57 +75,115 @@ class _Interpreter:
         match statement:
             case ast.Return(value=value):
                 return self._returned(value)
-            case ast.With(body=body) | ast.Try(body=body):
-                return self._block(body)
-            case ast.For(body=body) | ast.While(body=body):
-                self._state.note("a loop counts once: the dump does not say how often it runs")
-                return self._block(body)
-            case ast.If(body=body, orelse=orelse):
-                self._state.note("both branches of a condition count, one after the other")
-                return self._block(body) or self._block(orelse)
+            case ast.With() | ast.Try() | ast.For() | ast.While() | ast.If():
+                return self._compound(statement)
             case ast.Assign(targets=targets, value=value):
-                self._assign(targets[-1], value)
+                self._assign(targets, value)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self._assign(target, value)
-            case ast.AugAssign(target=ast.Name(id=name)):
+                self._assign([target], value)
+            case ast.AugAssign(target=ast.Name(id=name)) | ast.FunctionDef(name=name):
                 self._state.bind(name, OPAQUE, statement)
             case ast.Delete(targets=targets):
                 self._delete(targets)
             case ast.Expr(value=ast.Call() as call):
                 self._state.release(self._call(call, ()), call)
+            case ast.Expr() | ast.Pass() | ast.Assert() | ast.Raise() | ast.Global():
+                pass
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                for alias in names:
+                    name = alias.asname or alias.name.partition(".")[0]
+                    self._state.bind(name, OPAQUE, statement)
+            case _:
+                self._state.fail(statement, "a statement of wrapper code", type(statement).__name__)
         return None
 
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            given = self._held_value(value, (target.id,))
-            self._state.bind(target.id, given, target)
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            names = [name.id for name in target.elts if isinstance(name, ast.Name)]
-            if isinstance(value, ast.Name) and value.id == "args" and not self._depth:
-                take_arguments(self._state, names, target)
-                return
-            given = self._held_value(value, names)
-            items = items_of(given)
-            if len(items) != len(names) and given is not OPAQUE:
-                self._state.fail(target, f"{len(names)} values to unpack", f"{len(items)}")
-            for name, item in zip(names, items or [OPAQUE] * len(names), strict=False):
-                self._state.hold(item)
-                self._state.bind(name, item, target)
-            self._state.release(given, target)
-        elif not self._put(target, value):
-            self._state.release(self._held_value(value, ()), target)
+    def _compound(
+        self, statement: ast.With | ast.Try | ast.For | ast.While | ast.If
+    ) -> "_Outcome | None":
+        """Follows the blocks of a statement."""
+        match statement:
+            case ast.If():
+                return self._branches(statement)
+            case ast.With(items=items, body=body):
+                for item in items:
+                    if isinstance(item.optional_vars, ast.Name):
+                        self._state.bind(item.optional_vars.id, OPAQUE, statement)
+                return self._block(body)
+            case ast.Try(body=body, finalbody=final):
+                outcome = self._block(body)
+                return self._block(final) or outcome
+            case ast.For(body=body):
+                if isinstance(statement.target, ast.Name):
+                    self._state.bind(statement.target.id, OPAQUE, statement)
+            case ast.While(body=body):
+                pass
+        return self._loop(body)
 
-    def _put(self, target: ast.expr, value: ast.expr) -> bool:
-        """Puts a value into a list, as loops of wrapper code do; False for another target."""
+    def _loop(self, body: Sequence[ast.stmt]) -> "_Outcome | None":
+        """Follows two passes: on the second, what the first left is held."""
+        if not all(isinstance(statement, (ast.If, ast.Assert)) for statement in body):
+            self._state.note(
+                "kernels of a loop count once: the dump does not say how often it runs"
+            )
+        outcome = self._block(body)
+        if outcome is not None or self._state.launches.muted:
+            return outcome
+        self._state.launches.muted = True
+        outcome = self._block(body)
+        self._state.launches.muted = False
+        return outcome
+
+    def _branches(self, statement: ast.If) -> "_Outcome | None":
+        """Follows both branches, each from here, and goes on with the one that holds more."""
+        blocks = (statement.body, statement.orelse)
+        if all(isinstance(part, (ast.Raise, ast.Assert)) for block in blocks for part in block):
+            return None  # an assertion
+        self._state.note("of a condition, only the branch that holds more counts")
+        other = self._state.fork()
+        outcome = self._block(statement.body)
+        body, self._state = self._state, other
+        otherwise = self._block(statement.orelse)
+        if _held(body) < _held(self._state):
+            return otherwise
+        self._state = body
+        return outcome
+
+    def _assign(self, targets: Sequence[ast.expr], value: ast.expr) -> None:
+        if not self._inlined and isinstance(value, ast.Name) and value.id == "args":
+            names = plain_names(targets[0])
+            if names is None or len(targets) > 1:
+                self._state.fail(value, "names of arguments", shown(ast.unparse(targets[0])))
+            take_arguments(self._state, names, value)
+            return
+        result = self._held_value(value, target_texts(targets[0]))
+        for target in targets[1:]:
+            self._state.hold(result)
+            self._store(target, result)
+        self._store(targets[0], result)
+
+    def _store(self, target: ast.expr, value: Value) -> None:
+        """Puts a value, whose reference it takes over, into a name, a list or several of them."""
         match target:
+            case ast.Name(id=name):
+                self._state.bind(name, value, target)
+            case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                items = items_of(value)
+                if len(items) != len(elements) and value is not OPAQUE:
+                    self._state.fail(target, f"{len(elements)} values to unpack", f"{len(items)}")
+                for element, item in zip(elements, items or [OPAQUE] * len(elements), strict=True):
+                    self._state.hold(item)
+                    self._store(element, item)
+                self._state.release(value, target)
             case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(place))):
                 box = self._state.frame.names.get(name)
-                if isinstance(box, Box) and 0 <= place < len(box.items):
-                    before = box.items[place]
-                    box.items[place] = self._held_value(value, ())
-                    self._state.release(before, target)
-                    return True
-        return False
+                if not isinstance(box, Box) or not 0 <= place < len(box.items):
+                    self._state.fail(target, "an item of a list", shown(ast.unparse(target)))
+                before, box.items[place] = box.items[place], value
+                self._state.release(before, target)
+            case ast.Starred(value=inner):
+                self._store(inner, value)
+            case _:
+                self._state.fail(target, "a name or an item of a list", type(target).__name__)
 
     def _delete(self, targets: Sequence[ast.expr]) -> None:
         for target in targets:
@@ -161,35 +227,27 @@ class _Interpreter:
         function = self._function(node)
         if function is not None:
             return self._inline(function, node)
+        if operator in RETURN_OPERAND and node.args:
+            return self._held_value(node.args[0], names)
         if operator.endswith(".clear") and not node.args:
             self._clear(operator.removesuffix(".clear"), node)
             return None
-        method = self._method(node, operator)
-        if method is not None:
-            return method
+        result = call_method(self._state, node)
+        if result is not None:
+            return result
         if operator.startswith(_LIBRARIES) or self._state.launches.is_kernel(operator):
             return launch(self._state, node, operator, names)
-        for argument in node.args:
-            evaluate(self._state, argument)
+        self._other(node, operator, names)
         return OPAQUE
 
-    def _method(self, node: ast.Call, operator: str) -> Value:
-        """A method of a tensor; None for other calls."""
-        base, _, method = operator.rpartition(".")
-        tensor = self._state.frame.names.get(base)
-        if not isinstance(tensor, Tensor):
-            return None
-        if method in _VIEW_METHODS:
-            self._state.hold(tensor)
-            return tensor
-        if method in ("size", "stride"):
-            return evaluate(self._state, node)
-        if method.endswith("_"):
-            operands, _ = operands_of(self._state, node)
-            self._state.launches.add(
-                f"aten.{method}", node, [(None, base, tensor), *operands], [(base, tensor)], {}
-            )
-        return OPAQUE
+    def _other(self, node: ast.Call, operator: str, names: Sequence[str]) -> None:
+        """A function that is no operator; one that is not known may allocate."""
+        operands, _ = operands_of(self._state, node)
+        if allocates_no_tensor(operator):
+            return
+        if operands or (names and operator.startswith("torch.")):
+            name = operator or ast.unparse(node.func)[:80]
+            self._state.unknown(name, node, "what this function allocates is not known")
 
     def _clear(self, name: str, node: ast.AST) -> None:
         box = self._state.frame.names.get(name)
@@ -209,24 +267,26 @@ class _Interpreter:
         return None
 
     def _inline(self, function: ast.FunctionDef, node: ast.Call) -> Value:
-        if self._depth >= _MOST_DEPTH:
+        if len(self._state.frames) > _MOST_DEPTH:
             self._state.fail(node, f"functions at most {_MOST_DEPTH} deep", "deeper ones")
         values = [evaluate(self._state, argument) for argument in node.args]
-        outer, self._state.frame = self._state.frame, Frame()
+        self._state.frames.append(Frame())
         parameters = [parameter.arg for parameter in function.args.args if parameter.arg != "self"]
         for parameter, value in zip(parameters, values, strict=False):
             if not isinstance(value, Box):  # a list's references are its own
                 self._state.hold(value)
             self._state.frame.bind(parameter, value)
-        self._depth += 1
         outcome = self._block(function.body)
         for parameter in parameters:
             if isinstance(self._state.frame.names.get(parameter), Box):
                 del self._state.frame.names[parameter]
         self._state.leave(self._state.frame, self._state.number(node))
-        self._depth -= 1
-        self._state.frame = outer
+        self._state.frames.pop()
         return outcome.value if outcome is not None else None
+
+
+def _held(state: WrapperState) -> tuple[int, int]:
+    return state.replay.peak_bytes, state.replay.own_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,18 @@
 """The state while wrapper code is replayed: names, references to memory, messages."""
 
 import ast
+import copy
 from typing import NoReturn
 
 from xlapipe.inductor.allocations import Replay, Tensor
+from xlapipe.inductor.inductor_plan import UnknownAllocation
 from xlapipe.inductor.ir_values import check_layout
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.wrapper_code import WrapperCode
 from xlapipe.inductor.wrapper_dtypes import gather
 from xlapipe.inductor.wrapper_known import Known, Replayed
 from xlapipe.inductor.wrapper_launches import Launches
-from xlapipe.inductor.wrapper_values import Frame, Value, tensors_in
+from xlapipe.inductor.wrapper_values import OPAQUE, Frame, Value, tensors_in
 
 _DEFINED = (
     "fix: the file is damaged or not whole, dump it again; if torch wrote it so, report the line"
@@ -23,7 +25,7 @@ class WrapperState:
     Attributes:
       gathered: sizes and dtypes that the module states about its names.
       replayed: what was found so far.
-      frame: names of the function that is followed.
+      frames: names of the functions that are followed, the innermost last.
       groups: storages of arguments that share one, by group.
     """
 
@@ -34,8 +36,18 @@ class WrapperState:
         self.replay = Replay(on_host=code.on_host)
         self.launches = Launches(code, self.replay)
         self.replayed = Replayed(self.replay, launches=self.launches.made)
-        self.frame = Frame()
+        self.frames = [Frame()]
         self.groups: dict[int, int] = {}
+
+    @property
+    def frame(self) -> Frame:
+        """Names of the innermost function."""
+        return self.frames[-1]
+
+    def fork(self) -> "WrapperState":
+        """A copy, to follow another branch with."""
+        shared = (self.code, self.known, self.gathered, OPAQUE)
+        return copy.deepcopy(self, {id(part): part for part in shared})
 
     def hold(self, value: Value) -> None:
         """Adds a reference to each tensor of a value."""
@@ -68,6 +80,16 @@ class WrapperState:
     def check(self, layout: Layout, node: ast.AST) -> None:
         """Refuses sizes that no tensor has."""
         check_layout(self.code.text, getattr(node, "lineno", 1) - 1, layout)
+
+    def unknown(
+        self, name: str, node: ast.AST, reason: str, result_bytes: int | None = None
+    ) -> None:
+        """Records a call that allocates bytes which nothing counts."""
+        if self.launches.muted:
+            return
+        self.replayed.unknown.append(
+            UnknownAllocation(self.replay.position, name, self.number(node), result_bytes, reason)
+        )
 
     def note(self, text: str) -> None:
         """Records an assumption, once."""

@@ -1,0 +1,229 @@
+"""Conditions, loops, subgraphs and functions in wrapper code, in the forms that torch writes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.inductor.test_wrapper import plan_of
+from tests.inductor.written import HEAD, IR_FUSED
+from xlapipe.errors import DumpError
+
+ROWS = 32 * 64 * 4
+
+WHILE = (
+    HEAD.format(aot_id="0_inference")
+    + """\
+def while_loop_body_graph_0(args):
+    arg0, arg1 = args
+    args.clear()
+    buf0 = empty_strided_cuda((32, 32), (32, 1), torch.float32)
+    extern_kernels.mm(arg1, reinterpret_tensor(arg1, (64, 32), (1, 64), 0), out=buf0)
+    buf1 = empty_strided_cuda((32, 64), (64, 1), torch.float32)
+    extern_kernels.mm(buf0, arg1, out=buf1)
+    del arg1
+    del buf0
+    return (arg0, buf1, )
+
+def while_loop_cond_graph_0(args):
+    arg0, arg1 = args
+    args.clear()
+    buf0 = empty_strided_cuda((), (), torch.bool)
+    return (buf0, )
+
+def call(args):
+    arg0_1, = args
+    args.clear()
+    buf0 = empty_strided_cuda((), (), torch.int64)
+    assert_size_stride(arg0_1, (32, 64), (64, 1), 'input')
+    buf1 = [None] * 2
+    buf1[0] = buf0
+    buf1[1] = arg0_1
+    cond_args = [buf1[0], buf1[1]]
+    (buf1_cond_result,) = while_loop_cond_graph_0(cond_args)
+    should_loop = buf1_cond_result
+    if not should_loop:
+        buf1[0] = buf0.clone()
+        buf1[1] = arg0_1.clone()
+    while should_loop:
+        body_args = [buf1[0], buf1[1]]
+        (buf1[0], buf1[1]) = while_loop_body_graph_0(body_args)
+        cond_args = [buf1[0], buf1[1]]
+        (buf1_cond_result,) = while_loop_cond_graph_0(cond_args)
+        should_loop = buf1_cond_result
+    del arg0_1
+    del buf0
+    buf2 = buf1[0]
+    buf3 = buf1[1]
+    return (buf2, buf3, )
+
+def get_args():
+    from torch._dynamo.testing import rand_strided
+    arg0_1 = rand_strided((32, 64), (64, 1), device='cuda:0', dtype=torch.float32)
+    return [arg0_1]
+"""
+)
+
+
+def wrapper(body: str) -> str:
+    """A module whose `call` takes x [32, 64] and runs `body`."""
+    lines = "".join(f"    {line}\n" for line in body.strip("\n").splitlines())
+    return (
+        HEAD.format(aot_id="0_inference")
+        + "def call(args):\n    arg0_1, = args\n    args.clear()\n"
+        + "    assert_size_stride(arg0_1, (32, 64), (64, 1))\n"
+        + lines
+        + """
+def get_args():
+    from torch._dynamo.testing import rand_strided
+    arg0_1 = rand_strided((32, 64), (64, 1), device='cuda:0', dtype=torch.float32)
+    return [arg0_1]
+"""
+    )
+
+
+def test_a_loop_holds_what_the_pass_before_left(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, WHILE)
+    # On the second pass: the state, [32, 32], and the new state; the counter, and the condition.
+    assert plan.totals.own_peak_bytes == ROWS + 32 * 32 * 4 + ROWS + 8 + 1
+    assert plan.totals.end_bytes == ROWS + 8
+    assert [kernel.name for kernel in plan.kernels] == ["extern_kernels.mm"] * 2
+    assert any("kernels of a loop count once" in note for note in plan.notes)
+
+
+def test_of_a_condition_the_larger_branch_counts(tmp_path: Path) -> None:
+    body = """
+buf0 = [None] * 1
+if arg0_1.item():
+    true_buf0 = empty_strided_cuda((100, ), (1, ), torch.float32)
+    buf0[0] = true_buf0
+    del true_buf0
+else:
+    false_buf0 = empty_strided_cuda((100, ), (1, ), torch.float32)
+    false_buf1 = empty_strided_cuda((900, ), (1, ), torch.float32)
+    del false_buf1
+    buf0[0] = false_buf0
+    del false_buf0
+buf1 = buf0[0]
+del buf0
+return (buf1, )
+"""
+    plan = plan_of(tmp_path, wrapper(body))
+    assert plan.totals.own_peak_bytes == 4_000
+    assert plan.totals.end_bytes == plan.totals.output_bytes == 400
+    swapped = body.replace("(100, )", "(?)").replace("(900, )", "(100, )").replace("(?)", "(900, )")
+    assert plan_of(tmp_path, wrapper(swapped)).totals.own_peak_bytes == 4_000
+
+
+def test_an_assertion_is_not_a_condition(tmp_path: Path) -> None:
+    body = """
+u0 = arg0_1.size(0)
+if not (u0 >= 0):
+    raise RuntimeError('u0 >= 0')
+buf0 = empty_strided_cuda((u0, 2), (2, 1), torch.int64)
+return (buf0, )
+"""
+    plan = plan_of(tmp_path, wrapper(body))
+    assert plan.notes == ()
+    assert plan.totals.own_peak_bytes == 32 * 2 * 8
+
+
+def test_a_subgraph_returns_into_a_list(tmp_path: Path) -> None:
+    code = wrapper(
+        """
+buf0 = [None] * 2
+repeated_args = [arg0_1]
+del arg0_1
+(buf0[0], buf0[1],) = repeated_subgraph0(repeated_args)
+del repeated_args
+buf1 = buf0[0]
+buf2 = buf0[1]
+del buf0
+del buf2
+return (buf1, )
+"""
+    ).replace(
+        "def call(",
+        """\
+def repeated_subgraph0(args):
+    arg0, = args
+    args.clear()
+    buf0 = empty_strided_cuda((100, ), (1, ), torch.float32)
+    buf1 = empty_strided_cuda((200, ), (1, ), torch.float32)
+    return (buf0, buf1, )
+
+def call(""",
+        1,
+    )
+    plan = plan_of(tmp_path, code)
+    assert plan.totals.own_peak_bytes == 1_200
+    assert plan.totals.end_bytes == 400
+
+
+@pytest.mark.parametrize(
+    ("statement", "unknown"),
+    [
+        ("buf0 = torch.zeros(64, device='cuda')", 1),
+        ("buf0 = my_library.compute(arg0_1)", 1),
+        ("buf0 = arg0_1.contiguous()", 1),
+        ("buf0 = copy_if_misaligned(arg0_1)", 0),
+        ("torch.cuda.nvtx.range_push('graph 0')", 0),
+        ("stream1 = torch.cuda.Stream(); stream1.wait_stream(torch.cuda.current_stream())", 0),
+        ("assert_alignment(arg0_1, 16, 'input')", 0),
+        ("run_intermediate_hooks('mm', arg0_1)", 0),
+    ],
+)
+def test_what_an_unknown_function_allocates_is_unknown(
+    tmp_path: Path, statement: str, unknown: int
+) -> None:
+    names = "my_library = copy_if_misaligned = run_intermediate_hooks = assert_alignment = None"
+    code = wrapper(f"{statement}\nreturn (arg0_1, )").replace("aten = ", f"{names}\naten = ", 1)
+    assert plan_of(tmp_path, code).totals.unknown_allocations == unknown
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("async def f(): pass", "a statement of wrapper code"),
+        ("buf0.attribute = 3", "a name or an item of a list"),
+        ("buf0, buf1 = [arg0_1]", "2 values to unpack"),
+        ("buf9[3] = arg0_1", "an item of a list"),
+    ],
+)
+def test_what_is_not_read_is_refused_with_its_line(
+    tmp_path: Path, statement: str, expected: str
+) -> None:
+    with pytest.raises(DumpError, match=rf"output_code\.py:\d+: expected {expected}.*fix: "):
+        plan_of(tmp_path, wrapper(statement + "\nreturn (arg0_1, )"))
+
+
+def test_symmetric_memory_and_tracked_buffers_are_allocations(tmp_path: Path) -> None:
+    code = wrapper(
+        """
+buf0 = empty_strided_p2p((100, ), (1, ), torch.float32, torch.device('cuda:0'), group_name='0')
+buf1 = tracked_empty_strided((50, ), (1, ), dtype=torch.float32, device='cuda', name='buf1')
+return (buf0, )
+"""
+    ).replace("aten = ", "empty_strided_p2p = tracked_empty_strided = None\naten = ", 1)
+    assert plan_of(tmp_path, code).totals.own_peak_bytes == 600
+
+
+CPP = """\
+import torch
+from torch._inductor.codecache import CppWrapperCodeCache
+
+cpp_wrapper_src = (
+r'''
+void inductor_entry_impl(AtenTensorHandle* input_handles, AtenTensorHandle* output_handles) {}
+'''
+)
+call = None
+"""
+
+
+def test_a_cpp_wrapper_is_refused_or_read_from_its_ir(tmp_path: Path) -> None:
+    with pytest.raises(DumpError, match=r"output_code\.py:1: expected wrapper code in Python"):
+        plan_of(tmp_path, CPP)
+    (tmp_path / "ir_post_fusion.txt").write_text(IR_FUSED)
+    plan = plan_of(tmp_path, CPP)
+    assert not plan.exact
+    assert plan.totals.own_peak_bytes == 576
