@@ -152,9 +152,12 @@ def _lowered_program(
 ) -> LoweredProgram:
     lowered = lowering.lowered
     module = lowered._lowering.stablehlo()
-    strip_locations(module)
     # Private, but the only place that has what jit decided about shardings and unused leaves.
     details = lowered._lowering.compile_args
+    if details["shape_poly_state"] is not None and details["shape_poly_state"].uses_dim_vars:
+        # A call of an exported function with symbolic sizes; jax refines them when it compiles.
+        module = mlir.refine_polymorphic_shapes(module)
+    strip_locations(module)
     token_count = len(details["ordered_effects"])
     to_parameters, to_outputs = pxla.get_prop_to_input_output(
         details["in_shardings"], details["out_shardings"], token_count
