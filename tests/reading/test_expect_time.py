@@ -13,6 +13,7 @@ from xlapipe.expect import (
     FloorAtMost,
     LaunchesAtMost,
     ReadsAtMost,
+    SlowerThanRecord,
     TrafficAtMost,
     expectation_from_json,
     expectation_to_json,
@@ -116,6 +117,24 @@ def test_unknown_bound_is_refused() -> None:
 def test_is_recorded_in_a_dump(expectation: Expectation) -> None:
     data = expectation_to_json(expectation)
     assert expectation_from_json(data, where="here") == expectation
+
+
+def test_record_is_a_bound_where_a_gpu_measures(program: Program) -> None:
+    recorded = {"a": 10e-6, "b": 30e-6}
+    expectation = SlowerThanRecord()
+
+    def check(**measured: float) -> list[str]:
+        compared = replace(program, measured_seconds=measured, recorded_seconds=recorded)
+        return [violation.where for violation in expectation.check(compared).violations]
+
+    assert check(a=10e-6, b=31.9e-6) == []
+    assert check(a=8e-6, b=35e-6) == ["b +5.0 µs"]
+    assert expectation.check(program).measured == "not measured"
+    assert (
+        SlowerThanRecord(by=0.1)
+        .check(replace(program, measured_seconds={"b": 43e-6}, recorded_seconds=recorded))
+        .holds
+    )
 
 
 @pytest.mark.parametrize("policy", ["auto-tuned", "cublas", "triton"])

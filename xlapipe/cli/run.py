@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from xlapipe.cli.output import print_json
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
+    from xlapipe.expect import Finding
     from xlapipe.running.run_result import ProfiledRun, RunResult
 
 
@@ -36,6 +38,20 @@ def add(commands: Commands) -> None:
         "--record", type=Path, metavar="FOLDER", help="a dump of the same plan; default: DIR"
     )
     run.add_argument(
+        "--compare",
+        type=Path,
+        metavar="FOLDER",
+        help="with --profile: do not write a record, but compare with that of FOLDER; exit code 1 "
+        "if the kernels take longer",
+    )
+    run.add_argument(
+        "--slower-by",
+        type=float,
+        default=0.05,
+        metavar="SHARE",
+        help="with --compare: the share that is allowed on top; default: %(default)s",
+    )
+    run.add_argument(
         "--trace", type=Path, metavar="FOLDER", help="with --profile: keep jax's trace there"
     )
 
@@ -45,8 +61,15 @@ def _run(options: argparse.Namespace) -> int:
     from xlapipe.running.run import run
     from xlapipe.running.run_result import ProfileOptions
 
-    if (options.record or options.trace) and not options.profile:
-        raise XlapipeError("--record and --trace need --profile; fix: add it, or leave them out")
+    if (options.record or options.trace or options.compare) and not options.profile:
+        raise XlapipeError(
+            "--record, --compare and --trace need --profile; fix: add it, or leave them out"
+        )
+    if options.compare is not None and not (options.compare / "time_record.json").is_file():
+        raise XlapipeError(
+            f"{options.compare}: expected a time_record.json, found none; fix: write one with "
+            "`xlapipe run DIR --profile --record FOLDER`"
+        )
     member = this_member()
     profile = ProfileOptions(options.repeat, options.trace) if options.profile else None
     result = run(
@@ -54,14 +77,43 @@ def _run(options: argparse.Namespace) -> int:
     )
     if member is not None and member.process > 0:
         return 0  # process 0 prints the result of all
-    if result.profile is not None:
+    finding = None
+    if result.profile is not None and options.compare is not None:
+        finding = _compared(options, result.profile)
+    elif result.profile is not None:
         _write_record(options.record or options.path, options.path, result)
     if options.json:
-        print_json(result.to_json())
+        data = result.to_json()
+        print_json(data if finding is None else {**data, "finding": asdict(finding)})
     else:
         for line in _result_lines(options.path, result):
             print(line)
-    return 0
+        if finding is not None:
+            from xlapipe.report.findings import finding_lines
+
+            print(
+                f"  {'ok' if finding.holds else 'FAIL'}  {finding.expectation}: {finding.measured}"
+            )
+            for line in finding_lines(finding) if not finding.holds else ():
+                print(f"        {line}".rstrip())
+    return 0 if finding is None or finding.holds else 1
+
+
+def _compared(options: argparse.Namespace, profile: "ProfiledRun") -> "Finding":
+    """Whether the kernels take longer than in the record of `--compare`."""
+    from xlapipe.dumps.dump import open_dump
+    from xlapipe.dumps.time_record import read_time_record
+    from xlapipe.expect import SlowerThanRecord
+
+    record = read_time_record(options.compare)
+    assert record is not None
+    measured = {kernel.name: kernel.seconds for kernel in profile.measured.kernels}
+    program = replace(
+        open_dump(options.path).program,
+        measured_seconds=measured,
+        recorded_seconds=record.seconds_of,
+    )
+    return SlowerThanRecord(options.slower_by).check(program)
 
 
 def _write_record(folder: Path, built: Path, result: "RunResult") -> None:
@@ -119,8 +171,6 @@ def _profile_lines(profile: "ProfiledRun") -> Iterator[str]:
 
 
 def _memory_lines(result: "RunResult") -> Iterator[str]:
-    from dataclasses import asdict
-
     worst = result.worst
     if worst.memory is None:
         return

@@ -21,6 +21,7 @@ from xlapipe.expect.gemms import (
 from xlapipe.expect.host_memory import HostAtMost, Offloaded
 from xlapipe.expect.kernels import FusionCount, KernelCount
 from xlapipe.expect.loops import LoopOfTrips, NoCopyInLoopAbove
+from xlapipe.expect.measured_time import SlowerThanRecord
 from xlapipe.expect.memory import (
     AllocationOf,
     AllocationsAre,
@@ -79,6 +80,7 @@ __all__ = [
     "ParameterBytes",
     "ReadAtMost",
     "ReadsAtMost",
+    "SlowerThanRecord",
     "TempAtMost",
     "TotalWithin",
     "TrafficAtMost",

@@ -144,6 +144,8 @@ class Program:
       same_buffer: maps the path of an argument leaf to the path of another leaf that is the same
         array; known only if the program was lowered from concrete arrays.
       target: name of the GPU that it was compiled for; None if unknown.
+      measured_seconds, recorded_seconds: time per step by instruction, of this run and of an
+        earlier one; None if nothing was measured.
     """
 
     plan: Plan
@@ -154,6 +156,8 @@ class Program:
     requested_collectives: tuple[RequestedCollective, ...] | None = None
     same_buffer: Mapping[str, str] = field(default_factory=dict)
     target: str | None = None
+    measured_seconds: Mapping[str, float] | None = None
+    recorded_seconds: Mapping[str, float] | None = None
 
     def arguments_named(self, pattern: str) -> tuple[ArgumentLeaf, ...]:
         return tuple(leaf for leaf in self.arguments if matches(pattern, leaf.path))
