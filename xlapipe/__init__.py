@@ -1,7 +1,7 @@
 """Compile a JAX step for an NVIDIA GPU on any machine, and hold XLA's plan against what was meant.
 
-`Workload` describes a step; `xlapipe.expect` is the vocabulary of expectations. Importing this
-package imports no jax.
+`Workload` describes a step; `xlapipe.expect` is the vocabulary of expectations; `fit` and `largest`
+choose sizes that fit a device. Importing this package imports no jax.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
+    from xlapipe.compiling.sizes import fit, largest
     from xlapipe.workload import Workload
 
-__all__ = ["Workload", "XlapipeError"]
+__all__ = ["Workload", "XlapipeError", "fit", "largest"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,4 +21,8 @@ def __getattr__(name: str) -> Any:
         from xlapipe.workload import Workload
 
         return Workload
+    if name in ("fit", "largest"):
+        from xlapipe.compiling import sizes
+
+        return getattr(sizes, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
