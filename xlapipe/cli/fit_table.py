@@ -8,6 +8,7 @@ from rich.text import Text
 from xlapipe.compiling.fit import Largest, PlannedMemory, Row
 from xlapipe.compiling.sweep import Axis
 from xlapipe.errors import XlapipeError
+from xlapipe.plan.missing_memory import missing_lines
 from xlapipe.report.text_table import aligned_row, column_widths
 from xlapipe.report.units import exact
 
@@ -59,6 +60,14 @@ def _row_figures(row: Row) -> dict[str, Any]:
         "headroom_bytes": memory.headroom_bytes,
         "refused": memory.refused,
         "rematerialised": memory.rematerialised,
+        "missing_memory": [
+            {
+                "kind": str(item.kind),
+                "instruction": item.instruction,
+                "about_bytes": item.about_bytes,
+            }
+            for item in memory.missing
+        ],
         "seconds": dict(memory.seconds),
     }
 
@@ -137,6 +146,10 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
         ]
     if any(plan.refused for plan in compiled):
         notes.append("refused: XLA's compiler refused the plan because it does not fit.")
+    most = max((plan.missing for plan in compiled), key=len, default=())
+    for line in missing_lines(most):
+        if not line.startswith(" "):
+            notes.append(f"Not included: {line}.")
     rematerialised = max((plan.rematerialised for plan in compiled), default=0)
     if rematerialised:
         notes.append(

@@ -17,6 +17,7 @@ from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import CompileError
 from xlapipe.plan import Instruction, Plan
 from xlapipe.plan.gemms import requested_dots
+from xlapipe.plan.missing_memory import sorts_for_cub
 from xlapipe.plan.program import OutputLeaf, RequestedCollective, RequestedDot
 from xlapipe.plan.shapes import array_bytes
 from xlapipe.platforms import Platform
@@ -50,7 +51,7 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     canonical.mkdir()
     for name, content in files.items():
         (canonical / name).write_bytes(content)
-    plan = read_path(canonical)
+    plan = replace(read_path(canonical), sorts_undecided=record.sorts_undecided)
     dots = requested_dots(read_module(relative.in_proto(before), where=where))
     lock = _lock(job, compiled)
     if lock is not None:
@@ -59,6 +60,8 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
         files[EXECUTABLE] = compiled.executable
     collectives = tuple(map(relative.in_collective, record.requested_collectives))
     manifest = _manifest(job, record, lock, dots, collectives)
+    if record.sorts_undecided and any(sorts_for_cub(plan.module)):
+        manifest = replace(manifest, sorts_undecided=True)
     if manifest.mesh is not None:
         manifest = replace(manifest, outputs=_on_one_device(manifest.outputs, plan))
     check_memory_analysis(plan, manifest.memory_analysis, where=where)

@@ -95,7 +95,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
 
     program, topology, devices, config_text = _lowered(request, stages)
     stages.enter("compile")
-    _decide_on_sorts(request, program)
+    sorts_undecided = not _decide_on_sorts(request, program)
     executable, fusion_without_result, refused = None, None, None
     try:
         executable, fusion_without_result = _with_results(request, program, devices)
@@ -124,28 +124,32 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         seconds=stages.seconds(),
         versions={name: version(name) for name in packages},
         standard_library=os.path.dirname(os.__file__),
+        sorts_undecided=sorts_undecided,
     )
 
 
-def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> None:
-    """Lets XLA use CUB for sorts as on the target, if CUB's scratch sizes are known for it."""
+def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> bool:
+    """Lets XLA use CUB for sorts as on the target, if CUB's scratch sizes are known for it.
+
+    Returns:
+      False if XLA uses its own sorts where it may use CUB on the device.
+    """
     from xlapipe.compiling import cub_table
     from xlapipe.platforms.cub_sort import KNOWN_CAPABILITIES
 
     platform = platform_named(request.platform)
     if request.target_config is None or platform.plugin is None:
-        return
+        return True
     if not cub_table.may_sort(program.stablehlo):
-        return
+        return True
     figures = platform.device_figures(request.target_config)
-    if figures.compute_capability in KNOWN_CAPABILITIES:
-        cub_table.install(
-            platform.plugin,
-            _as_text(program),
-            device=figures.device_kind,
-            cub_version=figures.cub_version or "",
-            devices=program.device_count,
-        )
+    return figures.compute_capability in KNOWN_CAPABILITIES and cub_table.install(
+        platform.plugin,
+        _as_text(program),
+        device=figures.device_kind,
+        cub_version=figures.cub_version or "",
+        devices=program.device_count,
+    )
 
 
 def _as_text(program: LoweredProgram) -> str:

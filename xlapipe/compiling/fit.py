@@ -22,6 +22,7 @@ from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.errors import ParameterError, XlapipeError
 from xlapipe.plan import Plan
 from xlapipe.plan.memory_spaces import MemorySpace
+from xlapipe.plan.missing_memory import MissingMemory
 from xlapipe.read import read_path
 from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_attached
@@ -45,9 +46,10 @@ class PlannedMemory:
       refused: whether XLA itself refused the plan because the device has too little memory.
       usable_bytes: on a TPU what XLA's compiler leaves to a program; elsewhere the share of the
         device's memory that the process may use.
+      missing: instructions that may need more memory on the device; it is not in the total.
       rematerialised: number of instructions that XLA computes again to save memory, because its
-        estimate exceeded its limit of four fifths of the device's memory. Without them the plan
-        would be larger and faster.
+        estimate exceeded its limit: the share of the device's memory that the process may use.
+        Without them the plan would be larger and faster.
       seconds: wall time of `load` (the workload's module), `lower`, `compile`, `read` and `all`.
     """
 
@@ -63,6 +65,7 @@ class PlannedMemory:
     seconds: Mapping[str, float]
     code_bytes: int = 0
     refused: bool = False
+    missing: tuple[MissingMemory, ...] = ()
 
     @property
     def total_bytes(self) -> int:
@@ -190,6 +193,7 @@ def _planned_memory(job: Job, memory_fraction: float | None, out: Path | None) -
         host_bytes=compiled.plan.spaces[MemorySpace.HOST].total_bytes,
         device_memory_bytes=target.device_memory_bytes,
         usable_bytes=_usable_bytes(target, compiled.libtpu, memory_fraction),
+        missing=compiled.plan.missing_memory,
         rematerialised=sum(1 for n in compiled.plan.instructions if _REMATERIALISED.search(n)),
         seconds={name: round(value, 2) for name, value in seconds.items()},
         code_bytes=compiled.memory_analysis.get("code_bytes", 0),
@@ -217,8 +221,8 @@ class _CompiledPlan(NamedTuple):
 
 def _compile_plan(job: Job) -> _CompiledPlan:
     with compile_workload(replace(job, plan_only=True)) as compiled:
-        plan = read_path(compiled.dump_folder)
         record = compiled.record
+        plan = replace(read_path(compiled.dump_folder), sorts_undecided=record.sorts_undecided)
     check_memory_analysis(plan, record.memory_analysis, where=job.reference.name)
     return _CompiledPlan(
         plan,

@@ -60,6 +60,7 @@ class CompileRecord:
       options: XLA options of the workload.
       memory_analysis: XLA's own totals in bytes: argument, output, alias, temp.
       fusion_without_result: the first fusion that the loaded autotune results do not cover.
+      sorts_undecided: whether XLA takes another decision about sorts on the device.
       seconds: wall time by stage: `load` (Python, jax, the module), `lower`, `compile`.
       refused: XLA's message if it planned the program and then refused it for want of memory; there
         is no memory analysis then.
@@ -80,6 +81,7 @@ class CompileRecord:
     seconds: Mapping[str, float]
     versions: Mapping[str, str]
     standard_library: str
+    sorts_undecided: bool = False
     refused: str | None = None
 
     def to_json(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,7 +84,7 @@ def open_dump(path: Path) -> Dump:
       PlanMismatchError: the totals differ from XLA's own.
     """
     manifest = read_manifest(path)
-    plan = read_path(path)
+    plan = replace(read_path(path), sorts_undecided=manifest.sorts_undecided)
     check_memory_analysis(plan, manifest.memory_analysis, where=str(path))
     return Dump(path, manifest, plan)
 

@@ -38,6 +38,7 @@ class Manifest:
       topology: hosts and GPUs per host, `8x8`, or a grid of TPU chips; None for one device.
       platform: jax's name of the vendor's platform, e.g. `cuda`.
       refused: XLA's message if it refused the plan because the device has too little memory.
+      sorts_undecided: as of `xlapipe.plan.Plan`.
       files: SHA-256 of each file's content before compression, by name without `.gz`.
     """
 
@@ -61,6 +62,7 @@ class Manifest:
     extra_options: Mapping[str, str] = field(default_factory=dict)
     platform: str = "cuda"
     refused: str | None = None
+    sorts_undecided: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -94,6 +96,8 @@ class Manifest:
             del data["refused"]
         if self.topology is None:
             del data["topology"]
+        if not self.sorts_undecided:
+            del data["sorts_undecided"]
         if self.platform == "cuda":
             del data["platform"]  # absent in older dumps
         if not self.requested_collectives and self.mesh is None:
@@ -140,6 +144,7 @@ class Manifest:
             **dict.fromkeys(("workload", "target", "target_description", "target_source"), str),
             "gemm_policy": str,
             "tuned": bool,
+            "sorts_undecided": bool,
             **dict.fromkeys(("versions", "options", "memory_analysis", "files"), dict),
             "extra_options": dict,
             "mesh": (dict, type(None)),

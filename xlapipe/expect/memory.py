@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation
 from xlapipe.plan.hlo import SourceLine
+from xlapipe.plan.missing_memory import missing_lines
 from xlapipe.plan.padding import parameter_padding_bytes
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.program import Program
@@ -130,7 +131,7 @@ class TempAtMost(Expectation):
     def check(self, program: Program) -> Finding:
         temp_bytes = program.plan.totals.temp_bytes
         if temp_bytes <= self.limit_bytes:
-            return self.finding(f"{temp_bytes:,} B")
+            return self.finding(f"{temp_bytes:,} B", *undecided(program))
         return self.finding(
             f"{temp_bytes:,} B",
             Violation(
@@ -154,7 +155,7 @@ class TotalWithin(Expectation):
         deviation = (allocated_bytes - self.total_bytes) / self.total_bytes
         measured = f"{allocated_bytes:,} B, {deviation:+.4%}"
         if abs(deviation) <= self.relative:
-            return self.finding(measured)
+            return self.finding(measured, *undecided(program))
         return self.finding(
             measured,
             Violation(
@@ -181,7 +182,7 @@ class BeyondAtMost(Expectation):
         ]
         other_bytes = sum(allocation.size_bytes for allocation in others)
         if other_bytes <= self.limit_bytes:
-            return self.finding(f"{other_bytes:,} B")
+            return self.finding(f"{other_bytes:,} B", *undecided(program))
         largest = max(others, key=lambda allocation: allocation.size_bytes)
         return self.finding(
             f"{other_bytes:,} B",
@@ -193,6 +194,23 @@ class BeyondAtMost(Expectation):
                 "run `xlapipe show` for the values in the largest allocations",
             ),
         )
+
+
+def undecided(program: Program) -> tuple[Violation, ...]:
+    """A violation if the plan lacks memory that the step needs on the device: no bound is shown."""
+    missing = program.plan.missing_memory
+    if not missing:
+        return ()
+    found = "; ".join(line for line in missing_lines(missing) if not line.startswith(" "))
+    return (
+        Violation(
+            "a plan with all memory that the step needs",
+            f"{found}. The bound is undecided",
+            missing[0].instruction,
+            missing[0].source,
+            "compile on the GPU with --target attached",
+        ),
+    )
 
 
 def describe(allocation: BufferAllocation) -> str:

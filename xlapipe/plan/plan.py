@@ -18,6 +18,12 @@ from xlapipe.plan.gemms import Gemm, find_gemms
 from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.live_ranges import LiveRanges
 from xlapipe.plan.memory_spaces import MemorySpace, SpaceTotals, space_of
+from xlapipe.plan.missing_memory import (
+    MissingKind,
+    MissingMemory,
+    scratch_estimate_bytes,
+    sorts_for_cub,
+)
 from xlapipe.plan.shapes import dims_without_ones
 from xlapipe.plan.thunks import Thunk
 from xlapipe.platforms import platform_named
@@ -36,6 +42,8 @@ class Plan:
       header_aliases: input_output_alias of the module header; None without a header.
       notes: parts of the dump that could not be read, each with file and line.
       platform: jax's name of the platform; it determines the meaning of memory space numbers.
+      sorts_undecided: whether XLA takes another decision about CUB for sorts on the device, which
+        the compile could not take.
       buffer_donors: (parameter number, shape index) of donated parameters without an alias.
     """
 
@@ -47,6 +55,7 @@ class Plan:
     live_ranges: LiveRanges | None = None
     thunks: tuple[Thunk, ...] | None = None
     notes: tuple[str, ...] = ()
+    sorts_undecided: bool = False
     platform: str = "cuda"
 
     @cached_property
@@ -109,6 +118,19 @@ class Plan:
             if (instruction.custom_call_target or "").startswith(prefixes)
             and instruction.shape.endswith("u8[0]{0})")
         )
+
+    @cached_property
+    def missing_memory(self) -> tuple[MissingMemory, ...]:
+        """What the step may need more on the device than in the plan."""
+        calls = (
+            MissingMemory(MissingKind.CUDNN_CALL, call.name, None, call.source)
+            for call in self.unfinished_calls
+        )
+        sorts = (
+            MissingMemory(MissingKind.SORT, sort.name, scratch_estimate_bytes(sort), sort.source)
+            for sort in (sorts_for_cub(self.module) if self.sorts_undecided else ())
+        )
+        return (*calls, *sorts)
 
     @cached_property
     def aliases(self) -> tuple[InputOutputAlias, ...]:

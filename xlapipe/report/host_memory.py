@@ -10,6 +10,7 @@ from typing import Any
 from xlapipe.plan import Plan
 from xlapipe.plan.host_transfers import find_host_transfers
 from xlapipe.plan.memory_spaces import MemorySpace
+from xlapipe.plan.missing_memory import missing_lines
 
 _MAX_TRANSFERS = 20
 
@@ -40,7 +41,7 @@ def host_lines(plan: Plan) -> Iterator[str]:
     if len(transfers) > _MAX_TRANSFERS:
         yield f"  … and {len(transfers) - _MAX_TRANSFERS} more (--json has all)"
     yield from callback_lines(plan)
-    yield from unfinished_call_lines(plan)
+    yield from missing_lines(plan.missing_memory)
 
 
 def callback_lines(plan: Plan) -> Iterator[str]:
@@ -53,17 +54,3 @@ def callback_lines(plan: Plan) -> Iterator[str]:
     for call in calls:
         source = call.source or "source line unknown"
         yield f"  {call.name}: {source}"
-
-
-def unfinished_call_lines(plan: Plan) -> Iterator[str]:
-    """The calls whose workspace the plan lacks; none if every call is complete."""
-    calls = plan.unfinished_calls
-    if not calls:
-        return
-    noun = "cuDNN call" if len(calls) == 1 else "cuDNN calls"
-    yield (
-        f"{len(calls)} {noun} without workspace: cuDNN states its size only on a GPU, where temp "
-        "is larger by it"
-    )
-    for call in calls:
-        yield f"  {call.name}: {call.source or 'source line unknown'}"

@@ -87,6 +87,15 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
             }
             for call in plan.unfinished_calls
         ],
+        "missing_memory": [
+            {
+                "kind": str(item.kind),
+                "instruction": item.instruction,
+                "about_bytes": item.about_bytes,
+                "source": str(item.source) if item.source is not None else None,
+            }
+            for item in plan.missing_memory
+        ],
         "thunks": plan.thunk_counts,
         "notes": list(plan.notes),
         "target": None,

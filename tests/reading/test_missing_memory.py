@@ -1,0 +1,119 @@
+"""A plan states what it lacks of the device's, and no bound of its memory then holds."""
+
+from dataclasses import replace
+
+import pytest
+
+from xlapipe.dumps.manifest import Manifest
+from xlapipe.expect import BeyondAtMost, Expectation, TempAtMost, TotalWithin
+from xlapipe.plan import (
+    AllocationKind,
+    BufferAllocation,
+    Computation,
+    HloModule,
+    Instruction,
+    Plan,
+    SourceLine,
+)
+from xlapipe.plan.missing_memory import MissingKind, missing_lines
+from xlapipe.plan.program import Program
+from xlapipe.report.host_memory import host_lines
+from xlapipe.report.plan_figures import plan_figures
+
+LINE = SourceLine("step.py", 7)
+CALL = Instruction(
+    "attention",
+    "custom-call",
+    "(bf16[2,64]{1,0}, u8[0]{0})",
+    custom_call_target="__cudnn$fmhaSoftmax",
+    source=LINE,
+)
+
+
+def sort(*arrays: str, operands: int = 1) -> Instruction:
+    shape = arrays[0] if len(arrays) == 1 else f"({', '.join(arrays)})"
+    return Instruction("sort.1", "sort", shape, tuple("xyz"[:operands]), source=LINE)
+
+
+def plan(*instructions: Instruction, sorts_undecided: bool = True) -> Plan:
+    computation = Computation("main", instructions, instructions[-1].name)
+    temp = BufferAllocation(0, 4096, (AllocationKind.PREALLOCATED_TEMP,))
+    module = HloModule("m", {"main": computation}, "main")
+    return Plan((temp,), module=module, sorts_undecided=sorts_undecided)
+
+
+def test_a_sort_that_the_device_may_give_to_cub() -> None:
+    large = plan(sort("f32[64,32000]{1,0}"))
+    (missing,) = large.missing_memory
+    assert (missing.kind, missing.instruction, missing.source) == (
+        MissingKind.SORT,
+        "sort.1",
+        LINE,
+    )
+    assert missing.about_bytes == 2 * 64 * 32_000 * 4  # 16,384,516 B on an H200
+    assert list(missing_lines(large.missing_memory)) == [
+        "1 sort that XLA may give to CUB on the device: the plan lacks CUB's scratch in temp, "
+        "about 16,384,000 B",
+        "  sort.1: step.py:7",
+    ]
+    assert set(missing_lines(large.missing_memory)) <= set(host_lines(large))
+    assert plan_figures(large)["missing_memory"] == [
+        {
+            "kind": "sort",
+            "instruction": "sort.1",
+            "about_bytes": 16_384_000,
+            "source": "step.py:7",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    "complete",
+    [
+        plan(sort("f32[64,32000]{1,0}"), sorts_undecided=False),
+        plan(sort("f32[16384]{0}")),
+        plan(sort("f32[99999]{0}", "s32[99999]{0}", "s32[99999]{0}", operands=3)),
+        plan(CALL._replace(shape="(bf16[2,64]{1,0}, u8[256]{0})")),
+    ],
+    ids=["decided", "small", "three operands", "with workspace"],
+)
+def test_a_plan_that_lacks_nothing(complete: Plan) -> None:
+    assert complete.missing_memory == ()
+    assert TempAtMost(4096).check(Program(complete)).holds
+
+
+@pytest.mark.parametrize(
+    "bound", [TempAtMost(4096), TotalWithin(4096, 0.01), BeyondAtMost(4096)], ids=str
+)
+@pytest.mark.parametrize("lacking", [sort("s32[99999]{0}", "s32[99999]{0}", operands=2), CALL])
+def test_no_bound_holds_where_memory_is_missing(bound: Expectation, lacking: Instruction) -> None:
+    assert bound.check(Program(plan(sort("f32[8]{0}")))).holds
+    (violation,) = bound.check(Program(plan(lacking))).violations
+    assert violation.found.endswith("The bound is undecided")
+    assert violation.source == LINE
+
+
+def test_a_bound_that_fails_without_it_fails_as_ever() -> None:
+    (violation,) = TempAtMost(4095).check(Program(plan(CALL))).violations
+    assert "1 B too many" in violation.found
+
+
+def test_manifest_states_it_only_where_it_is_so() -> None:
+    manifest = Manifest(
+        workload="step",
+        target="a100_sxm_80",
+        target_description="NVIDIA A100",
+        target_source="catalogue",
+        gemm_policy="auto",
+        tuned=False,
+        versions={"jaxlib": "0.11.2"},
+        options={},
+        arguments=(),
+        outputs=(),
+        requested_dots=(),
+        expectations=(),
+        memory_analysis={},
+    )
+    assert "sorts_undecided" not in manifest.to_json()
+    undecided = replace(manifest, sorts_undecided=True)
+    assert Manifest.from_json(undecided.to_json(), where="manifest.json") == undecided
