@@ -52,7 +52,7 @@ test-all: test test-slow ## run every test
 test-tpu: VENV := .venv-tpu
 test-tpu: ## compile for TPUs, without a TPU, in .venv-tpu: installs Google's libtpu (0.7 GB)
 	@.ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)" tpu
-	@"$(VENV)/bin/python" -m pytest tests/tpu -p no:xdist
+	@"$(VENV)/bin/python" -m pytest tests/tpu -m "" -p no:xdist
 
 bench: ## compare speed with a bare compile and with XProf
 	@$(setup) bench

@@ -67,11 +67,12 @@ def _exchanged(sizes: MLPSizes, *, gathers: int, scatters: int) -> tuple[Expecta
         return (CollectiveCount(0, because="a single device exchanges nothing"),)
     return (
         CollectiveEach("all-gather", sizes.gathered_bytes, because="H·H"),
-        CollectiveEach("reduce-scatter", sizes.shard_bytes, because="H·H/N"),
+        CollectiveEach("reduce-scatter", sizes.shard_bytes, because="H·H/N", under="cuda"),
         CollectiveBytes(gathers * sizes.gathered_bytes, "all-gather"),
         CollectiveBytes(gathers * sizes.shard_bytes, "all-gather", operands=True),
         CollectiveBytes(scatters * sizes.gathered_bytes, "reduce-scatter", operands=True),
-        CollectiveBytes(scatters * sizes.shard_bytes, "reduce-scatter"),
+        # XLA for TPUs pads what it scatters, and exchanges the padded rows afterwards.
+        CollectiveBytes(scatters * sizes.shard_bytes, "reduce-scatter", under="cuda"),
         GatheredEndAtUse(),
     )
 
@@ -106,7 +107,12 @@ def training_step(sizes: MLPSizes) -> tuple[Expectation, ...]:
             for leaf in leaves
             for tree in ("state", "out[0]")
         ),
-        NoCopyAbove(0, because="no array is copied"),
+        NoCopyAbove(0, because="no array is copied", under="cuda"),
+        NoCopyAbove(
+            2 * sizes.shard_bytes,
+            because="only rows of a scattered gradient, which XLA pads and exchanges",
+            under="tpu",
+        ),
         TempAtMost(
             (sizes.layers + 1) * sizes.activation_bytes
             + 2 * sizes.layers * sizes.shard_bytes
@@ -136,8 +142,13 @@ def _collectives(sizes: MLPSizes) -> tuple[Expectation, ...]:
         CollectiveCount(sizes.layers, "reduce-scatter", because="not combined across layers"),
         CollectiveCount(1, "all-reduce", because="the loss"),
         CollectiveBytes(FLOAT32, "all-reduce", because="the loss"),
-        CollectivesOverlap("all-gather", all_but=1, gemms=True, because="all but the first"),
-        CollectivesOverlap("reduce-scatter", all_but=1, gemms=True, because="all but the last"),
+        *(
+            CollectivesOverlap(kind, all_but=1, gemms=True, because=because, under="cuda")
+            for kind, because in (
+                ("all-gather", "all but the first"),
+                ("reduce-scatter", "all but the last"),
+            )
+        ),
         GatheredLiveAtMost(2 * sizes.gathered_bytes, because="this layer's and the next one's"),
     )
 

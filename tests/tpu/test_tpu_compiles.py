@@ -90,12 +90,24 @@ def test_four_compiles_at_once(tmp_path: Path) -> None:
     assert [type(outcome) for outcome in outcomes] == [WrittenDump] * 4
 
 
-def test_qwen3_decode_meets_the_expectations_of_the_gpu(tmp_path: Path) -> None:
+def test_qwen3_decode_updates_its_cache_in_place(tmp_path: Path) -> None:
     made = make_dump(job_of("qwen3-decode"), tmp_path)
     assert failures(made) == []
     assert len(made.dump.plan.gemms) == 13
     assert [row.holds for row in donations(made.dump.program)] == [True] * 4
     assert any(row.moves for row in donations(made.dump.program))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["v5e", "v6e"])
+def test_the_training_step_meets_its_expectations(target: str, tmp_path: Path) -> None:
+    made = make_dump(job_of("fsdp-mlp", target, "2x2"), tmp_path)
+    assert failures(made) == []
+
+
+@pytest.mark.parametrize("workload", ["qwen3-step-donated", "qwen3-prefill"])
+def test_models_meet_their_expectations(workload: str, tmp_path: Path) -> None:
+    assert failures(make_dump(job_of(workload), tmp_path)) == []
 
 
 def test_collectives_over_a_slice(tmp_path: Path) -> None:

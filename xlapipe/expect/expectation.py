@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 
 from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.program import Program
+from xlapipe.platforms import platform_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class Expectation(ABC):
 
     Attributes:
       because: the formula or the reason for the expectation, in words.
-      under: the GEMM policy (`auto`, `cublas`, `triton`) or platform (`cuda`, `tpu`) for which it
-        is checked; None for all.
+      under: the platform (`cuda`, `tpu`) or a GPU's GEMM policy (`auto`, `cublas`, `triton`) for
+        which it is checked; None for all.
     """
 
     because: str = field(default="", kw_only=True)
@@ -87,7 +88,10 @@ def _brief(value: object) -> str:
 
 def check_all(expectations: tuple[Expectation, ...], program: Program) -> tuple[Finding, ...]:
     """Check the expectations that apply under the program's GEMM policy and platform."""
-    applicable = (None, program.gemm_policy, program.plan.platform)
+    platform = platform_named(program.plan.platform)
+    # GEMM policies choose among a GPU's backends; a TPU has no choice.
+    policies = (program.gemm_policy,) if len(platform.gemm_policies) > 1 else ()
+    applicable = (None, platform.name, *policies)
     return tuple(
         expectation.check(program)
         for expectation in expectations

@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from jax._src.interpreters import mlir, pxla
 from jax.sharding import AbstractMesh, NamedSharding
 
 from xlapipe.errors import WorkloadError
-from xlapipe.expect import expectation_to_json
+from xlapipe.expect import Expectation, expectation_to_json
 from xlapipe.lowering.arguments import AbstractArray, CallArguments, call_arguments, shard_bytes
 from xlapipe.lowering.inner_donation import refuse_lost_donation
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
@@ -40,7 +41,7 @@ from xlapipe.lowering.wrapped_steps import (
     wrapped_step,
 )
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
-from xlapipe.platforms import NVIDIA, Platform
+from xlapipe.platforms import NVIDIA, PLATFORMS, Platform
 from xlapipe.targets.device_topology import DeviceTopology
 from xlapipe.workload import Workload
 
@@ -101,7 +102,7 @@ def lower(
         step.lower(arguments.args, arguments.kwargs)
     lowering = _only(workload, recorded)
     refuse_lost_donation(workload, lowering.traced)
-    return _lowered_program(workload, step, arguments, lowering, axes, device_count)
+    return _lowered_program(workload, step, arguments, lowering, axes, device_count, platform)
 
 
 def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
@@ -149,6 +150,7 @@ def _lowered_program(
     lowering: RecordedLowering,
     axes: Mapping[str, int] | None,
     device_count: int,
+    platform: Platform,
 ) -> LoweredProgram:
     lowered = lowering.lowered
     module = lowered._lowering.stablehlo()
@@ -173,7 +175,9 @@ def _lowered_program(
         propagate_to_outputs=tuple(to_outputs),
         options=dict(workload.options),
         mesh=dict(axes) if axes is not None else None,
-        expectations=tuple(expectation_to_json(item) for item in workload.expectations),
+        expectations=tuple(
+            expectation_to_json(item) for item in _for_platform(workload.expectations, platform)
+        ),
     )
 
 
@@ -245,6 +249,16 @@ def _arguments(
             zip(names, leaves, shardings, strict=True)
         )
     )
+
+
+def _for_platform(expectations: Sequence[Expectation], platform: Platform) -> Iterator[Expectation]:
+    """The expectations without those for other platforms; `under` of the others is not needed."""
+    names = [known.name for known in PLATFORMS]
+    for expectation in expectations:
+        if expectation.under not in names:
+            yield expectation
+        elif expectation.under == platform.name:
+            yield replace(expectation, under=None)
 
 
 def _leaf_shardings(

@@ -7,7 +7,13 @@ XLA:GPU writes a collective in three ways:
   `is_sync`;
 - an `async-start`, which calls a computation that contains an `all-gather`, with an `async-done`.
 
-Each of the three is one `Collective`. A collective that XLA combined from several is also one
+XLA for TPUs also writes:
+
+- a reduce-scatter as a fusion of an all-reduce and the slice that is kept;
+- an asynchronous collective as three fusions, each with a copy of it: its start, a matrix product
+  during which it runs, and its end.
+
+Each of these is one `Collective`. A collective that XLA combined from several is also one
 `Collective`, with several results.
 """
 
@@ -23,12 +29,16 @@ from xlapipe.plan.gemms import Gemm
 from xlapipe.plan.hlo import WITH_GROUPS, Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.live_ranges import LiveRanges
 from xlapipe.plan.loops import executions
+from xlapipe.plan.memory_spaces import color_in_shape
+from xlapipe.plan.padded_shapes import is_tiled
 from xlapipe.plan.shapes import arrays_of, shape_bytes
 
 # Longest list of pairs, or of the devices of a group, that is shown in full.
 _MAX_SHOWN = 8
 # Opcodes of which one may be, or may call, a collective.
 _MAY_CONTAIN_COLLECTIVE = WITH_GROUPS | {"async-start", "call", "fusion"}
+# Memory space of the numbers that the fusions of one asynchronous collective hand on, on TPUs.
+_COLLECTIVE_COLOR = 4
 # Opcodes that take no time on the device, or that wait for an operation started earlier.
 _NO_WORK = frozenset(
     {"after-all", "async-done", "async-update", "bitcast", "constant", "copy-done", "copy-start"}
@@ -179,6 +189,8 @@ class _CollectiveFinder:
         elif instruction.opcode in ("async-start", "fusion"):
             if not self._dataflow.body_has_any(instruction, _MAY_CONTAIN_COLLECTIVE):
                 return
+            if self._continues_another(instruction):
+                return
             for site in self._dataflow.body(instruction):
                 if _kind(site.instruction) is not None:
                     yield site
@@ -190,15 +202,19 @@ class _CollectiveFinder:
         done = None
         if outer.opcode.endswith("-start"):
             done = _done_of(computation, position)
+        elif outer.opcode == "fusion" and is_tiled(outer.shape):
+            done = self._last_continuation(computation, position)
         # The shape of a start contains the operands too; the shape of its done is the result.
         result = done.shape if done is not None and instruction is outer else instruction.shape
+        operand_scope, operands = inner.computation, instruction.operands
+        if _keeps_a_slice(outer, inner):
+            kind, result = "reduce-scatter", outer.shape
+            operand_scope, operands = computation, outer.operands
         groups = instruction.collective.replica_groups if instruction.collective else ()
         pairs = instruction.collective.source_target_pairs if instruction.collective else ()
         output_bytes = shape_bytes(result)
         operand_shapes = [
-            inner.computation.by_name[name].shape
-            for name in instruction.operands
-            if name in inner.computation.by_name
+            operand_scope.by_name[name].shape for name in operands if name in operand_scope.by_name
         ]
         overlapped = () if done is None else tuple(self._work(computation, position, done))
         return Collective(
@@ -222,6 +238,27 @@ class _CollectiveFinder:
             source=instruction.source or outer.source,
         )
 
+    def _continues_another(self, fusion: Instruction) -> bool:
+        """Whether a fusion of a TPU carries on a collective that another fusion has started.
+
+        The start gives it a pair of numbers in the memory of color 4.
+        """
+        return fusion.opcode == "fusion" and any(
+            site.instruction.opcode == "parameter"
+            and site.instruction.shape.startswith("s32[2]{")
+            and color_in_shape(site.instruction.shape) == _COLLECTIVE_COLOR
+            for site in self._dataflow.body(fusion)
+        )
+
+    def _last_continuation(self, computation: Computation, position: int) -> Instruction | None:
+        """The last of the fusions that carry on the collective at `position`; None without any."""
+        last, names = None, {computation.instructions[position].name}
+        for instruction in computation.instructions[position + 1 :]:
+            if not names.isdisjoint(instruction.operands) and self._continues_another(instruction):
+                last = instruction
+                names.add(instruction.name)
+        return last
+
     def _work(
         self, computation: Computation, position: int, done: Instruction
     ) -> Iterator[Instruction]:
@@ -237,6 +274,19 @@ class _CollectiveFinder:
     def _gemms_in(self, instruction: Instruction) -> frozenset[str]:
         inside = {site.instruction.name for site in self._dataflow.body(instruction)}
         return self._gemms & (inside | {instruction.name})
+
+
+def _keeps_a_slice(outer: Instruction, inner: Site) -> bool:
+    """Whether a fusion of a TPU is an all-reduce of which each device keeps a slice."""
+    body = inner.computation
+    root = body.by_name[body.root]
+    return (
+        outer.opcode == "fusion"
+        and is_tiled(outer.shape)
+        and inner.instruction.opcode == "all-reduce"
+        and root.opcode == "dynamic-slice"
+        and root.operands[0] == inner.instruction.name
+    )
 
 
 def _kind(instruction: Instruction) -> str | None:

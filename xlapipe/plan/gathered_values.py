@@ -15,7 +15,9 @@ from xlapipe.plan.collectives import Collective
 from xlapipe.plan.copies import only_moves
 from xlapipe.plan.dataflow import Dataflow
 from xlapipe.plan.hlo import Instruction
+from xlapipe.plan.padded_shapes import is_tiled
 from xlapipe.plan.plan import Plan
+from xlapipe.plan.shapes import dims_without_ones
 
 # Opcodes that pass a value on unchanged.
 _FORWARDS = frozenset(
@@ -110,11 +112,19 @@ class _GatheredValueFinder:
                     address = (allocation.index, value.offset_bytes, value.shape)
                     self._by_address.setdefault(address, []).append(value.name)
 
+    def _may_be_result(self, value: str, collective: Collective) -> bool:
+        """Whether a value is a result, rather than an operand or a flag in a TPU's start fusion."""
+        shape = self._placed[value][1].shape
+        results = {str(dims_without_ones(result)) for result in collective.results}
+        return not is_tiled(collective.results[0]) or str(dims_without_ones(shape)) in results
+
     def values_of(self, collective: Collective) -> Iterator[GatheredValue]:
         """The results of an all-gather, and the values moved from them."""
         pending: list[_ResultElement] = []
         for name in collective.defined_by:
             for value in self._of_instruction.get(name, ()):
+                if not self._may_be_result(value, collective):
+                    continue
                 yield self._value(value, collective)
                 element = _index_of(value)
                 if collective.done is not None and name == collective.instruction:

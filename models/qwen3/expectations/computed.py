@@ -78,7 +78,7 @@ def with_hopper_kernels(config: Qwen3Config, *, batch: int, tokens: int) -> tupl
     last = dict.fromkeys(_AFTER_ATTENTION, batch)
     # Triton may use split-K for both products; the readers of the slices sum them.
     bounds = {"cublas": CUBLASLT_WORKSPACE_BYTES, "triton": 2 * split_k_bytes(n, d)}
-    bounds["auto"] = sum(bounds.values())
+    bounds["auto"] = bounds["tpu"] = sum(bounds.values())
     return (
         *(
             TempAtMost(
@@ -133,6 +133,7 @@ def _temp(
         "cublas": (on_cublas, "values of one layer, workspace, logits with padded rows"),
         "triton": (on_triton, "values of one layer, split-K partials of qkv and gate_up"),
         "auto": (on_cublas + on_triton, "values of one layer, what cuBLAS and Triton each need"),
+        "tpu": (on_cublas + on_triton, "no more than on a GPU"),
     }
     return tuple(
         TempAtMost(layer + bound, because=because, under=policy)

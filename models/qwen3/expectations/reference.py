@@ -77,6 +77,7 @@ def reference_step_donated(sizes: ReferenceSizes) -> tuple[Expectation, ...]:
         "cublas": (on_cublas, "workspace, the merged dot on a constant, activations"),
         "triton": (on_triton, "split-K partials of o_proj and gate_up, activations"),
         "auto": (on_cublas + on_triton, "what cuBLAS and Triton each need"),
+        "tpu": (on_cublas + on_triton, "no more than on a GPU"),
     }
     outputs = ("out[0]", "out[1]")
     return (
@@ -104,7 +105,9 @@ def _reference_kernels() -> tuple[Expectation, ...]:
         *(
             GemmCount(6, backends, because=six, under=policy)
             for policy, backends in BACKENDS.items()
+            if policy != "tpu"
         ),
+        GemmCount(7, BACKENDS["tpu"], because="both o_proj dots are computed", under="tpu"),
         # With autotuning on a device, XLA may use Triton for reductions other than the norms.
         *(
             FusionCount(
@@ -116,16 +119,25 @@ def _reference_kernels() -> tuple[Expectation, ...]:
             )
             for policy in ("cublas", "triton")
         ),
-        MatmulsAccounted(
-            (
-                Matmul("attention/o_proj", count=2, merged_into=1),
-                *(
-                    Matmul(f"layers_{layer}/mlp/{projection}")
-                    for layer in (0, 1)
-                    for projection in ("gate_up_proj", "down_proj")
-                ),
-                Matmul("layers_2/attention/qkv_proj"),
-            ),
-            because="XLA merges the two o_proj dots on the same constant into one gemm",
+        _every_matmul(
+            1, "XLA merges the two o_proj dots on the same constant into one gemm", under="cuda"
         ),
+        _every_matmul(None, "XLA for TPUs does not merge the two o_proj dots", under="tpu"),
+    )
+
+
+def _every_matmul(o_proj: int | None, because: str, *, under: str) -> Expectation:
+    """Every dot of the step is one of these; `o_proj` gemms are left of the first two."""
+    return MatmulsAccounted(
+        (
+            Matmul("attention/o_proj", count=2, merged_into=o_proj),
+            *(
+                Matmul(f"layers_{layer}/mlp/{projection}")
+                for layer in (0, 1)
+                for projection in ("gate_up_proj", "down_proj")
+            ),
+            Matmul("layers_2/attention/qkv_proj"),
+        ),
+        because=because,
+        under=under,
     )
