@@ -1,0 +1,68 @@
+"""Plans that are compiled here are those that an H200 and an H100 recorded."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.fidelity.record import Outcome, compare
+
+HERE = Path(__file__).parent
+RECORDS = {path.stem: path for path in (HERE / "h100.json", HERE / "h200.json")}
+# CUB's scratch, values computed again at the memory limit, names of a loop.
+FEW = {
+    "h200": ("sort(dtype='float32', shape=(64, 32000))", "scan_gradient"),
+    "h100": ("sort(dtype='int32', shape=(1048576,))", "memory_limit(gib=60)", "sort_on_cub"),
+}
+MANY = (
+    *("argsort(dtype='bfloat16', shape=(100000,))", "memory_limit(gib=104)"),
+    *("attention_train", "mlp_train(layers=4)", "lstm", "top_p", "unique_large"),
+    *("conv_train(dtype='float32')", "conv_train(dtype='bfloat16')", "fft", "qr", "cholesky"),
+    *("offloaded_activations", "debug_print_in_scan", "median_of_rows", "small_kernels"),
+    *("ragged_dot_gradient", "gemm(dtype='bfloat16', m=16, n=4096, k=1024)", "hessian"),
+    *("sort_pairs(key='uint16', value='bfloat16', n=200000)", "quantile_large", "vmap"),
+)
+# XLA orders the outputs of one fusion differently on each machine, which no rule undoes, so the
+# fusion has no autotune result.
+PARTLY_TUNED = {"binary_operations", "special_functions", "unary_operations"}
+
+
+def outcomes(device: str, names: tuple[str, ...], scratch: Path) -> list[Outcome]:
+    return list(compare(RECORDS[device], names, scratch=scratch))
+
+
+def test_h200(tmp_path: Path) -> None:
+    names = FEW["h200"]
+    assert outcomes("h200", names, tmp_path) == [Outcome(name, "equal") for name in names]
+
+
+@pytest.mark.slow
+def test_h100(tmp_path: Path) -> None:
+    names = FEW["h100"]
+    assert outcomes("h100", names, tmp_path) == [Outcome(name, "equal") for name in names]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_programs_of_every_kind(tmp_path: Path) -> None:
+    found = outcomes("h200", MANY, tmp_path)
+    assert [it for it in found if it.state != "equal"] == []
+
+
+@pytest.mark.slow
+def test_what_differs_is_labelled(tmp_path: Path) -> None:
+    names = ("special_functions", "cudnn_attention(n=2, t=64, h=4, d=32, causal=True)")
+    found = outcomes("h200", names, tmp_path)
+    assert [it.state for it in found] == ["labelled", "labelled"]
+    assert found[0].why == "partly tuned"
+    assert found[1].why.startswith("no workspace: ")
+
+
+@pytest.mark.parametrize("device", RECORDS)
+def test_record_states_its_origin(device: str) -> None:
+    record = json.loads(RECORDS[device].read_text(encoding="utf-8"))
+    assert record["driver"]
+    assert record["versions"]["jaxlib"] == "0.11.2"
+    assert len(record["programs"]) >= 240
+    assert {*FEW[device], *PARTLY_TUNED} <= set(record["programs"])
+    assert device.upper() in record["device"]
