@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.inductor import written
+from tests.inductor import test_control_flow, written
 from tests.reading import mutate
 from xlapipe.errors import DumpError
 from xlapipe.inductor import read_inductor
@@ -19,6 +19,7 @@ TEXTS = {
         written.BACKWARD,
         written.POOL_AND_PARTITION,
         written.DYNAMIC,
+        test_control_flow.WHILE,
     ),
     "run.log": (
         written.as_log(written.FORWARD, written.BACKWARD),
@@ -60,6 +61,14 @@ def test_a_sample(tmp_path: Path) -> None:
     plans, errors = damage(tmp_path, range(600))
     assert plans > 50
     assert errors > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_ten_thousand(tmp_path: Path, part: int) -> None:
+    plans, errors = damage(tmp_path, range(1000 * (part + 1), 1000 * (part + 2)))
+    assert plans > 100
+    assert errors > 100
 
 
 def test_the_reference_dumps(tmp_path: Path, seeds: Path) -> None:
