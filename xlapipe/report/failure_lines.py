@@ -36,7 +36,7 @@ _ADVICE = {
     ),
     FailureKind.FRAGMENTATION: (
         "Allocate the large arrays first, donate instead of copying, or use an allocator that "
-        "maps pages: `JAX_PJRT_CLIENT_CREATE_OPTIONS=allocator:cuda_async`.",
+        "maps pages: `XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async`.",
     ),
     FailureKind.OTHER_PROCESS: (
         "`nvidia-smi` lists the processes on the device. By default jax takes three quarters of "

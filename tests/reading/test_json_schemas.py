@@ -1,0 +1,60 @@
+"""The published schemas of `--json`, compared with real outputs."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.reading.json_outputs import outputs
+from tests.reading.json_schema import problems
+from tests.reading.make_schemas import SCHEMAS, VERSION
+from xlapipe.failures import FailureKind
+
+
+def schema(command: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((SCHEMAS / f"{command}.v{VERSION}.json").read_text())
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    examples: dict[str, list[Any]] = {}
+    for command, output in outputs(tmp_path_factory.mktemp("outputs")):
+        examples.setdefault(command, []).append(output)
+    return examples
+
+
+def test_outputs_have_the_form_of_their_schema(real: dict[str, list[Any]]) -> None:
+    found = [
+        f"{command}: {problem}"
+        for command, values in real.items()
+        for value in values
+        for problem in problems(value, schema(command))
+    ]
+    assert found == []
+
+
+def test_every_schema_has_an_output(real: dict[str, list[Any]]) -> None:
+    assert {f"{command}.v{VERSION}.json" for command in real} == {
+        path.name for path in SCHEMAS.glob("*.json")
+    }
+    for path in SCHEMAS.glob("*.json"):
+        assert json.loads(path.read_text())["description"]
+
+
+def test_the_kinds_of_failures_are_listed() -> None:
+    assert schema("explain")["properties"]["kind"]["enum"] == list(FailureKind)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"kind": "execution"}, "lacks 'requested_bytes'"),
+        ({"kind": "other"}, "expected one of"),
+        ({"requested_bytes": "1"}, "expected integer or null, found string"),
+        ({"remedies": [{"bytes": 1.5}]}, "expected integer, found number"),
+        ([], "expected object, found array"),
+    ],
+)
+def test_another_form_is_found(value: Any, problem: str) -> None:
+    assert any(problem in text for text in problems(value, schema("explain")))
