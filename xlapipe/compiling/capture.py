@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from xlapipe.compiling.child_process import Compiled
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.messages import CompileRecord
+from xlapipe.compiling.wire_format import in_number_order
 from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, target_name
 from xlapipe.dumps.dump import EXECUTABLE, Dump, check_memory_analysis
 from xlapipe.dumps.manifest import Manifest
@@ -222,4 +223,5 @@ class _Relative:
             for instruction in computation.instructions:
                 if instruction.metadata.source_file:
                     instruction.metadata.source_file = self.path(instruction.metadata.source_file)
-        return module.SerializeToString(deterministic=True)
+        content = module.SerializeToString(deterministic=True)
+        return in_number_order(content, HloProto)
