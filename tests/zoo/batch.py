@@ -1,12 +1,13 @@
 """Compiles the programs of the zoo in one child process, and captures each as xlapipe does."""
 
 import ast
+import functools
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,14 +32,18 @@ DTYPES = (
 def programs() -> tuple[WorkloadReference, ...]:
     """Every program of the zoo, found without importing jax."""
     modules = sorted(path for path in PROGRAMS.glob("*.py") if path.stem not in ("step", "dtypes"))
-    functions = tuple(
-        WorkloadReference(name, f"{path.stem}:{name}", folder=PROGRAMS)
-        for path in modules
-        for name in _workloads_of(path)
-    )
+    functions = tuple(it for path in modules for it in programs_in(path))
     return functions + tuple(
         WorkloadReference(f"dtype_{dtype}", "dtypes:of", {"dtype": dtype}, PROGRAMS)
         for dtype in DTYPES
+    )
+
+
+def programs_in(path: Path) -> tuple[WorkloadReference, ...]:
+    """The programs of one module."""
+    return tuple(
+        WorkloadReference(name, f"{path.stem}:{name}", folder=path.parent)
+        for name in _workloads_of(path)
     )
 
 
@@ -72,7 +77,8 @@ class Batch:
         assert "error" not in result, f"{name}: {result['error']}\n{self.log[-2000:]}"
         record = CompileRecord.from_json(result)
         files = self.folder / name / "dump"
-        compiled = Compiled(files, record, PROGRAMS, autotune_results=None, executable=None)
+        source = self.jobs[name].reference.folder or PROGRAMS
+        compiled = Compiled(files, record, source, autotune_results=None, executable=None)
         dump, _ = capture(self.jobs[name], compiled, where=name)
         return dump
 
@@ -94,13 +100,23 @@ class Batch:
         return measured
 
 
+def dumps_of(batch: Batch) -> Callable[[str], Dump]:
+    """`batch.captured`, which can be called once only, with a memory."""
+    return functools.cache(batch.captured)
+
+
 def compile_batch(
-    references: Iterable[WorkloadReference], folder: Path, *, python: Path | None = None
+    references: Iterable[WorkloadReference],
+    folder: Path,
+    *,
+    python: Path | None = None,
+    packages: Path | None = None,
 ) -> Batch:
     """Compiles the programs for the H200 in one child process.
 
     Args:
-      python: the interpreter of an environment with more packages; None for this one.
+      python: the interpreter of an environment with another jax; None for this one.
+      packages: a folder of further packages; None for none.
     """
     jobs = {
         reference.name: Job(
@@ -121,7 +137,7 @@ def compile_batch(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=_environment(),
+            env=_environment(packages),
             timeout=900,
             check=False,
         )
@@ -153,11 +169,13 @@ def _write_request(job: Job, folder: Path) -> None:
     (folder / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
 
 
-def _environment() -> dict[str, str]:
+def _environment(packages: Path | None) -> dict[str, str]:
     """As of xlapipe's compiling child: without variables that change what is compiled."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if name != "XLA_FLAGS" and not name.startswith("JAX_")
     }
-    return {**kept, "JAX_PLATFORMS": "cpu"}
+    paths = [str(packages)] if packages is not None else []
+    paths += filter(None, [os.environ.get("PYTHONPATH")])
+    return {**kept, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(paths)}

@@ -6,7 +6,7 @@ from math import prod
 
 import pytest
 
-from tests.zoo.batch import PROGRAMS, Batch, compile_batch, programs
+from tests.zoo.batch import PROGRAMS, Batch, compile_batch, dumps_of, programs
 from tests.zoo.coverage import ROOT, coverage_page
 from xlapipe.dumps.dump import Dump
 from xlapipe.expect import check_all, expectation_from_json
@@ -58,14 +58,7 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
 
 @pytest.fixture(scope="module")
 def dump_of(batch: Batch) -> Callable[[str], Dump]:
-    dumps: dict[str, Dump] = {}
-
-    def captured_once(name: str) -> Dump:
-        if name not in dumps:
-            dumps[name] = batch.captured(name)
-        return dumps[name]
-
-    return captured_once
+    return dumps_of(batch)
 
 
 @pytest.mark.parametrize("name", REFERENCES)
