@@ -247,3 +247,30 @@ def _finding_row(finding: InductorFinding) -> tuple[str, ...]:
 
 def _bytes(size: int | None) -> str:
     return "unknown" if size is None else f"{size:,}"
+
+
+def total_table(plan: InductorPlan) -> Table:
+    """The totals as a table."""
+    return Table("totals", ("figure", "bytes or calls"), tuple(total_rows(plan)), frozenset({1}))
+
+
+def detail_tables(plan: InductorPlan) -> tuple[Table, ...]:
+    """The other tables of one graph, in the order of the report."""
+    return (
+        peak_table(plan),
+        unknown_table(plan),
+        gemm_table(plan),
+        collective_table(plan),
+        *finding_tables(plan),
+    )
+
+
+def plan_lines(plan: InductorPlan) -> Iterator[str]:
+    """What a report prints about one graph in addition to its tables."""
+    yield from (f"note: {note}" for note in plan.notes)
+    line = measured_line(plan)
+    if line is not None:
+        yield line
+    yield kernel_line(plan)
+    yield from alias_lines(plan)
+    yield from only_lines(plan)

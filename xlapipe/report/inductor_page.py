@@ -8,8 +8,13 @@ from markupsafe import Markup
 
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.report.html_page import content_security_policy, read_style
-from xlapipe.report.inductor_lines import heading, sequence_line
-from xlapipe.report.inductor_markdown import plan_lines, plan_tables
+from xlapipe.report.inductor_lines import (
+    detail_tables,
+    heading,
+    plan_lines,
+    sequence_line,
+    total_table,
+)
 
 
 def render_inductor_page(dumps: Sequence[InductorDump]) -> str:
@@ -24,7 +29,7 @@ def render_inductor_page(dumps: Sequence[InductorDump]) -> str:
                     {
                         "heading": heading(plan),
                         "lines": list(plan_lines(plan)),
-                        "tables": plan_tables(plan),
+                        "tables": [total_table(plan), *detail_tables(plan)],
                     }
                     for plan in dump.plans
                 ],

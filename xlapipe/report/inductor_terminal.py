@@ -12,18 +12,11 @@ from xlapipe.inductor.inductor_plan import InductorPlan
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.report.inductor_lines import (
     Table,
-    alias_lines,
-    collective_table,
-    finding_tables,
-    gemm_table,
+    detail_tables,
     heading,
-    kernel_line,
-    measured_line,
-    only_lines,
-    peak_table,
+    plan_lines,
     sequence_line,
     total_rows,
-    unknown_table,
 )
 
 
@@ -40,23 +33,12 @@ def inductor_lines(dump: InductorDump) -> Iterator[RenderableType]:
 
 def _plan_lines(plan: InductorPlan) -> Iterator[RenderableType]:
     yield Text(heading(plan), style="bold")
-    for note in plan.notes:
-        yield Text(f"  note: {note}")
     for name, figure in total_rows(plan):
         yield Text(f"  {name:<26} {figure:>18}")
-    line = measured_line(plan)
-    if line is not None:
+    for line in plan_lines(plan):
         yield Text(f"  {line}")
-    for table in (peak_table(plan), unknown_table(plan)):
+    for table in detail_tables(plan):
         yield from table_lines(table)
-    yield Text(kernel_line(plan), style="bold")
-    yield Text(f"aliases: {len(plan.aliases) or 'none'}", style="bold")
-    for text in alias_lines(plan):
-        yield Text(f"  {text}")
-    for table in (gemm_table(plan), collective_table(plan), *finding_tables(plan)):
-        yield from table_lines(table)
-    for text in only_lines(plan):
-        yield Text(f"  {text}")
 
 
 def table_lines(table: Table) -> Iterator[RenderableType]:
