@@ -12,13 +12,16 @@ from xlapipe.cli.options import (
     add_compile_options,
     add_estimate_option,
     at_least_one,
+    at_least_two,
     read_compile_options,
 )
 from xlapipe.cli.output import named_error, print_error, print_json
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from xlapipe.compiling.job import Job
+    from collections.abc import Sequence
+
+    from xlapipe.compiling.job import Job, Process
     from xlapipe.compiling.pipeline import WrittenDump
 
 _MAX_PARALLEL = 4
@@ -39,6 +42,13 @@ def add(commands: Commands) -> None:
         "--locked", action="store_true", help="compile with the autotune locks of goldens in --out"
     )
     dump.add_argument(
+        "--repeat",
+        type=at_least_two,
+        metavar="N",
+        help="compile one workload in N fresh processes with other hash seeds and numbers of "
+        "threads, and print the first stage at which two compiles differ; writes no dump",
+    )
+    dump.add_argument(
         "--jobs",
         type=at_least_one,
         metavar="N",
@@ -52,6 +62,8 @@ def _dump(options: argparse.Namespace) -> int:
     from xlapipe.report.dump_row import dump_row
 
     jobs = _jobs(options)
+    if options.repeat is not None:
+        return _repeat(jobs, options)
     if not jobs and not options.json:
         print(f"No autotune lock for this jaxlib in {options.out}; nothing to compile.")
         return 0
@@ -113,3 +125,38 @@ def _record_run(made: "WrittenDump") -> None:
         command=["xlapipe", *sys.argv[1:]],
     )
     write_run_record(made.dump.path, record)
+
+
+def _repeat(jobs: "Sequence[Job]", options: argparse.Namespace) -> int:
+    """Compiles one job several times; exit code 1 if two compiles differ."""
+    from dataclasses import asdict
+
+    from xlapipe.compiling.repeat import compile_repeatedly
+
+    if len(jobs) != 1 or options.tune:
+        raise XlapipeError("--repeat takes one workload and one GEMM policy, without --tune")
+
+    def on_done(process: "Process") -> None:
+        if not options.json:
+            print(f"compiled with hash seed {process.hash_seed} and {process.threads} threads")
+
+    repeated = compile_repeatedly(jobs[0], options.repeat, on_done=on_done)
+    parting = repeated.parting
+    if options.json:
+        print_json(
+            {
+                "workload": repeated.first.dump.manifest.workload,
+                "compiles": [asdict(process) for process in repeated.processes],
+                "same": parting is None,
+                "parting": asdict(parting) if parting is not None else None,
+            }
+        )
+    elif parting is None:
+        print(f"{len(repeated.processes)} compiles are equal to the last byte")
+    else:
+        change = "plans differ" if parting.plan_differs else "plans differ only in names"
+        print(f"compile {parting.number} differs from the first: {change}")
+        print(f"  first in {parting.stage}, line {parting.line}")
+        print(f"  1: {parting.first:.400}")
+        print(f"  {parting.number}: {parting.other:.400}")
+    return 0 if parting is None else 1

@@ -123,3 +123,11 @@ def at_least_one(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected 1 or more, found {number}")
     return number
+
+
+def at_least_two(text: str) -> int:
+    """The type of an argument that is an integer of 2 or more."""
+    number = int(text)
+    if number < 2:
+        raise argparse.ArgumentTypeError(f"expected 2 or more, found {number}")
+    return number

@@ -164,7 +164,7 @@ def _start(
     job: Job, folder: Path, environment: Mapping[str, str], request_path: Path, log: IO[bytes]
 ) -> "subprocess.Popen[bytes] | ForkedChild":
     """Starts the child: forked if this process compiles repeatedly, else as a new interpreter."""
-    if job.python is None and job.target is not None:
+    if job.python is None and job.target is not None and job.process is None:
         server = _SERVERS.for_environment(environment)
         if server is not None:
             try:
@@ -194,6 +194,9 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
         # Variables that lead this interpreter to its packages must not affect the other one.
         kept = {name: value for name, value in kept.items() if not name.startswith("PYTHON")}
         kept["PYTHONNOUSERSITE"] = "1"
+    if job.process is not None:
+        kept["PYTHONHASHSEED"] = str(job.process.hash_seed)
+        kept["XLAPIPE_COMPILE_THREADS"] = str(job.process.threads)
     platform = job.platform
     kept.update(platform.child_environment)
     # The CPU too: lowering computes there what a step computes while it is traced.

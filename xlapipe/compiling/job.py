@@ -16,6 +16,19 @@ from xlapipe.targets.target import Target
 XlaOption = str | bool | int | float
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Process:
+    """What is particular to the process of a compile; none of it may change the plan.
+
+    Attributes:
+      hash_seed: of Python's hashes.
+      threads: number of cores that the process may use, and so of threads in XLA's pools.
+    """
+
+    hash_seed: int
+    threads: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """One compile to do.
@@ -33,6 +46,7 @@ class Job:
         the workload's mesh.
       options: XLA options beyond those of the workload and of the policy; they override both.
       memory_fraction: the share of the device's memory that the process may use.
+      process: None for a process like any other; else a fresh one of this kind.
       python: the interpreter of an environment that holds another jax; None for this one.
     """
 
@@ -48,6 +62,7 @@ class Job:
     topology: DeviceTopology | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     memory_fraction: float = DEFAULT_MEMORY_FRACTION
+    process: Process | None = None
     python: Path | None = None
 
     @property
