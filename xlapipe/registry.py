@@ -119,6 +119,12 @@ def find_workload(name: str) -> WorkloadReference:
     base, bracket, rest = name.partition("(")
     arguments = _parse_arguments(name, bracket + rest) if bracket else None
     if _TARGET.fullmatch(base):
+        module, _, attribute = base.partition(":")
+        if module.endswith(".py"):
+            raise WorkloadError(
+                f"{name}: {module} is a file, expected the name of a module; fix: "
+                f"{module.removesuffix('.py')}:{attribute}"
+            )
         return WorkloadReference(name, base, arguments, Path.cwd())
     registered = {reference.name: reference for reference in registered_workloads()}
     if base in registered:

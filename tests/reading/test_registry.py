@@ -130,6 +130,11 @@ def test_a_projects_workloads_are_found_from_its_folders(
     )
 
 
+def test_a_file_instead_of_a_module_is_refused_with_the_modules_name() -> None:
+    with pytest.raises(WorkloadError, match=r"step\.py is a file, .*; fix: step:workload$"):
+        find_workload("step.py:workload")
+
+
 def test_the_nearest_table_is_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A nearer pyproject.toml without a table, or one that has no xlapipe in it, is passed over."""
     write_project(tmp_path, TABLE)
