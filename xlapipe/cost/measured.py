@@ -153,12 +153,14 @@ def _sites(nodes: Sequence[Node], *, expand: bool) -> Iterator[Site]:
         if isinstance(node, Site):
             yield node
         elif isinstance(node, LoopNode):
-            trips = node.trips if expand and node.trips is not None else 1
-            for _ in range(trips):
+            if not expand:
                 yield from _sites(node.condition, expand=expand)
                 yield from _sites(node.body, expand=expand)
-            if expand:
+                continue
+            if node.trips is None:
                 yield from _sites(node.condition, expand=expand)
+            for _ in range(1 if node.trips is None else node.trips):
+                yield from _sites(node.body, expand=expand)
         else:
             for branch in node.branches:
                 yield from _sites(branch, expand=expand)

@@ -246,13 +246,14 @@ class _Walk:
 
     def _loop(self, loop: LoopNode, times: int, cache: Residency) -> _Totals:
         """The first trip apart, since later ones find in the cache what it touched."""
-        trips = 1 if loop.trips is None else loop.trips
-        totals = self._run(loop.condition, times * (trips + 1), cache)
-        if trips:
-            totals += self._run(loop.body, times, cache)
-        if trips > 1:
-            totals += self._run(loop.body, times * (trips - 1), cache)
-        return totals.unbounded() if loop.trips is None else totals
+        if loop.trips is None:
+            totals = self._run(loop.condition, 2 * times, cache)
+            return (totals + self._run(loop.body, times, cache)).unbounded()
+        # With a known trip count XLA does not compute the condition.
+        totals = self._run(loop.body, times, cache) if loop.trips else _Totals()
+        if loop.trips > 1:
+            totals += self._run(loop.body, times * (loop.trips - 1), cache)
+        return totals
 
     def _branches(self, node: BranchNode, times: int, cache: Residency) -> _Totals:
         totals = [self._run(branch, times, cache.copy()) for branch in node.branches]

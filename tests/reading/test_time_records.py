@@ -1,0 +1,59 @@
+"""Times that were measured on an H200: they are joined with the plans, and above the floors."""
+
+from pathlib import Path
+
+import pytest
+
+from xlapipe.cost.measured import join_profile
+from xlapipe.dumps.dump import open_dump
+from xlapipe.dumps.opened import open_path
+from xlapipe.dumps.time_record import TIME_RECORD
+from xlapipe.read.profile_trace import kernel_events
+
+ROOT = Path(__file__).resolve().parents[2]
+TRACES = ROOT / "tests/reading/data/profile"
+RECORDS = sorted((ROOT / "hlo_dumps").glob(f"*/*/{TIME_RECORD}"))
+
+
+def test_every_workload_on_one_device_has_a_record() -> None:
+    names = {path.parent.parent.name for path in RECORDS}
+    assert len(names) == len(RECORDS) == 12
+    assert {"qwen3-decode", "qwen3-prefill", "float8-linear-step", "spectral-diffusion"} <= names
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.parent.name)
+def test_no_floor_is_above_its_measured_time(path: Path) -> None:
+    opened = open_path(path.parent)
+    cost, record = opened.step_cost, opened.time_record
+    assert cost is not None
+    assert record is not None, "the record is of another plan"
+    seconds_of = record.seconds_of
+    assert {kernel.name for kernel in cost.kernels} == set(seconds_of)
+    for kernel in cost.kernels:
+        assert kernel.floor_seconds is not None
+        assert kernel.floor_seconds <= seconds_of[kernel.name], kernel.name
+    measured = record.measured
+    assert measured.matched_share >= 0.99
+    assert measured.busy_seconds <= measured.span_seconds <= record.profiled_wall_seconds
+    launches = {kernel.name: kernel.launches for kernel in measured.kernels}
+    for kernel in cost.kernels:
+        # A library may run several kernels for one call.
+        assert launches[kernel.name] % kernel.launches == 0
+
+
+@pytest.mark.parametrize(
+    ("workload", "in_command_buffer"),
+    [("spectral-diffusion", False), ("spectral-diffusion-train", True)],
+)
+def test_trace_gives_the_times_of_the_record(workload: str, in_command_buffer: bool) -> None:
+    folder = ROOT / "hlo_dumps" / workload / "h200-auto-tuned-jax0.11.2"
+    plan = open_dump(folder).plan
+    events = kernel_events((TRACES / f"{workload}.xplane.pb").read_bytes())
+    assert len(events) == 10 * len(plan.thunks or ()) - 10 * in_command_buffer
+    measured = join_profile(plan, events, steps=10)
+    record = open_path(folder).time_record
+    assert record is not None
+    assert {k.name: k.seconds for k in measured.kernels} == pytest.approx(record.seconds_of)
+    assert measured.unmatched == ()
+    by_name, by_order = measured.by_name_seconds, measured.by_order_seconds
+    assert (by_name == 0, by_order == 0) == (in_command_buffer, not in_command_buffer)
