@@ -3,6 +3,7 @@
 python -m tests.zoo.coverage
 """
 
+import json
 import re
 import tempfile
 from collections.abc import Iterable, Set
@@ -66,6 +67,8 @@ def coverage_page(rules: Set[str], compiled: Set[str], program_count: int, jax: 
         "programs. jax's sparse rules exist only after `jax.experimental.sparse` is imported, "
         "which one of the programs does.",
         "",
+        *_device_lines(),
+        "",
         f"## Compiled: {len(with_rule)}",
         "",
         _names(with_rule),
@@ -76,6 +79,24 @@ def coverage_page(rules: Set[str], compiled: Set[str], program_count: int, jax: 
     for reason, names in _by_reason(rules - compiled).items():
         lines += [f"- **{len(names)}**: {reason}. {_names(names)}"]
     return "\n".join([*lines, ""])
+
+
+def _device_lines() -> list[str]:
+    """What tests/gpu/h200_zoo.json records."""
+    record = json.loads((ROOT / "tests" / "gpu" / "h200_zoo.json").read_text(encoding="utf-8"))
+    programs = record["programs"].values()
+    ran = [it for it in programs if "memory" in it]
+    callbacks = [it for it in programs if it.get("callbacks")]
+    attention = [it for it in programs if it.get("calls_without_workspace")]
+    return [
+        f"On an {record['device']} ({record['date']}, driver {record['driver']}): {len(ran)} "
+        "programs were built without a GPU, run there, and gave the same bits as builds made "
+        f"there, with the same allocations. For {len(callbacks)} programs with host callbacks, a "
+        "plain `jax.jit(…).lower(…).compile()` on the GPU has the bytes of the plan made without "
+        f"it. {len(attention)} programs with cuDNN attention were built and run there; without a "
+        "GPU their plan lacks cuDNN's workspace, which `show` and `check` state. The record is "
+        "`tests/gpu/h200_zoo.json`, and tests compare it with compiles made without a GPU.",
+    ]
 
 
 def _by_reason(names: Iterable[str]) -> dict[str, list[str]]:
