@@ -11,7 +11,7 @@ from xlapipe.cli import main
 from xlapipe.compiling.fit import PlannedMemory, fit
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import WrittenDump, make_dump, make_dumps
+from xlapipe.compiling.pipeline import WrittenDump, build, compile_dump, make_dump, make_dumps
 from xlapipe.compiling.sweep import Axis, combinations
 from xlapipe.dumps.dump import open_dump
 from xlapipe.errors import CompileError, WorkloadError, XlapipeError
@@ -177,9 +177,12 @@ def test_a_mesh_over_part_of_a_slice_is_refused(tmp_path: Path) -> None:
         make_dump(job_of(own("over_two"), topology="2x2"), tmp_path)
 
 
-def test_a_program_without_a_plan_is_an_error(tmp_path: Path) -> None:
-    job = job_of(f"{own('products')}(batch=400000)", "v5e")
-    from xlapipe.compiling.pipeline import build
-
+def test_a_refused_program_has_no_plan_for_a_test(tmp_path: Path) -> None:
+    """The pytest fixture reads what `compile_dump` returns."""
     with pytest.raises(CompileError, match="does not fit Google TPU v5e"):
-        build(job, tmp_path / "built")
+        compile_dump(job_of(f"{own('products')}(batch=400000)", "v5e"), None)
+
+
+def test_no_executable_is_built(tmp_path: Path) -> None:
+    with pytest.raises(XlapipeError, match="executables are built for NVIDIA GPUs only"):
+        build(job_of(own("donated")), tmp_path / "built")

@@ -17,6 +17,7 @@ from xlapipe.dumps.manifest import Manifest, with_digests
 from xlapipe.dumps.normal_plan import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.errors import CompileError, XlapipeError
+from xlapipe.platforms import NVIDIA
 
 Outcome = TypeVar("Outcome")
 
@@ -107,9 +108,15 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
       folder: as for `compile_workload`.
 
     Raises:
-      XlapipeError: the compile failed, or `path` holds other files; nothing is written.
+      XlapipeError: the compile failed, the target is a TPU, or `path` holds other files; nothing
+        is written.
     """
     started = time.monotonic()
+    if job.platform is not NVIDIA:
+        raise XlapipeError(
+            f"{job.reference.name}: executables are built for NVIDIA GPUs only; fix: use `xlapipe "
+            "dump` for the plan, or choose a GPU with --target"
+        )
     if path.exists() and not is_dump(path) and (path.is_file() or any(path.iterdir())):
         raise XlapipeError(f"{path}: holds other files; fix: name a new folder with --out")
     compiled = compile_dump(replace(job, serialize=True), folder)

@@ -176,9 +176,10 @@ def step_cost(plan: Plan, speeds: Speeds | None = None) -> StepCost | None:
       speeds: of the GPU; None if unknown, which leaves out floors and cached bytes.
 
     Returns:
-      None if the dump has no complete HLO module.
+      None if the dump has no complete HLO module, and for a TPU, where a kernel may read and write
+      the chip's own memory instead of HBM.
     """
-    if plan.module is None or not plan.module.complete:
+    if plan.module is None or not plan.module.complete or plan.platform == "tpu":
         return None
     return _Walk(plan, speeds).cost()
 

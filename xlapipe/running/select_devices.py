@@ -13,6 +13,7 @@ from xlapipe.dumps.dump import read_file
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.environment.doctor import missing_to_communicate
 from xlapipe.errors import DumpError, TargetError
+from xlapipe.platforms import NVIDIA
 from xlapipe.targets.target_config import target_attached
 from xlapipe.targets.topology import Topology
 
@@ -30,9 +31,14 @@ def select_devices(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any,
 
     Raises:
       DumpError: the executable was built with other versions of jaxlib or the plugin.
-      TargetError: the attached GPUs differ from those that it was built for in number, kind or
-        hosts; or NCCL is missing.
+      TargetError: it was built for a TPU; the attached GPUs differ from those that it was built
+        for in number, kind or hosts; or NCCL is missing.
     """
+    if manifest.platform != NVIDIA.name:
+        raise TargetError(
+            f"{path}: compiled for {manifest.target_description}, and executables run on NVIDIA "
+            "GPUs only; fix: build it for a GPU"
+        )
     _check_versions(path, manifest)
     count = prod((manifest.mesh or {}).values())
     attached = _attached_gpus()
