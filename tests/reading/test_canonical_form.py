@@ -202,6 +202,32 @@ def test_a_real_change_of_a_plan_matters(before: str, after: str) -> None:
     assert differences(GOLDEN, NormalForm(PLAN.replace(before, after), HLO, ""), name="f")
 
 
+CUDNN = HLO.replace(
+    "%copy.28 = f32[8]{0} copy(%x.1)",
+    '%copy.28 = f32[8]{0} custom-call(%x.1), custom_call_target="__cudnn$fmhaSoftmaxBackward", '
+    'backend_config={"dropout_rate":0,"fmha_scale":0.125,"force_deterministic":false,"seed":"7"}',
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "equal"),
+    [
+        ('"force_deterministic":false,', "", True),
+        ('"seed":"7"', '"seed":7,"tiles":[],"device_type":"DEVICE_TYPE_INVALID"', True),
+        ('"seed":"7"', '"seed":"8"', False),
+        ('"seed":"7"', '"seed":"7","is_causal_mask":true', False),
+        ('"dropout_rate":0,', '"dropout_rate":0.0,', True),
+        ('"force_deterministic":false', '"force_deterministic":true', False),
+        ('"dropout_rate":0,', '"dropout_rate":0.5,', False),
+        ('"fmha_scale":0.125', '"fmha_scale":0.25', False),
+    ],
+)
+def test_spelling_of_cudnns_configuration(before: str, after: str, equal: bool) -> None:
+    assert before in CUDNN
+    golden, new = (NormalForm(PLAN, hlo, "") for hlo in (CUDNN, CUDNN.replace(before, after)))
+    assert (differences(golden, new, name="f") == []) is equal
+
+
 def test_order_of_values_at_one_offset_does_not_matter() -> None:
     plan = moved(PLAN, "@0 4 B loop_add", "@0 4 B copy.27")
     assert differences(GOLDEN, NormalForm(plan, HLO, ""), name="f") == []

@@ -21,6 +21,7 @@ from xlapipe.plan.gemms import requested_dots
 from xlapipe.plan.missing_memory import sorts_for_cub
 from xlapipe.plan.program import OutputLeaf, RequestedCollective, RequestedDot
 from xlapipe.plan.shapes import array_bytes
+from xlapipe.plan.workspaces import workspaces_of
 from xlapipe.platforms import Platform
 from xlapipe.platforms.dump_files import DumpFile, Part
 from xlapipe.read import read_path
@@ -54,7 +55,7 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
         (canonical / name).write_bytes(content)
     plan = replace(read_path(canonical), sorts_undecided=record.sorts_undecided)
     dots = requested_dots(read_module(relative.in_proto(before), where=where))
-    lock = _lock(job, compiled)
+    lock = _lock(job, compiled, plan)
     if lock is not None:
         files[LOCK] = lock.to_bytes()
     if compiled.executable is not None:
@@ -69,7 +70,7 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     return Dump(Path(where), manifest, plan), files
 
 
-def _lock(job: Job, compiled: Compiled) -> AutotuneLock | None:
+def _lock(job: Job, compiled: Compiled, plan: Plan) -> AutotuneLock | None:
     """The lock that was used, or the one that tuning made."""
     record = compiled.record
     if job.lock is not None:
@@ -95,6 +96,7 @@ def _lock(job: Job, compiled: Compiled) -> AutotuneLock | None:
         target_config=device.config_text,
         results=compiled.autotune_results,
         topology=record.topology,
+        workspaces=workspaces_of(plan.calls_finished_on_device),
     )
 
 

@@ -23,6 +23,7 @@ from xlapipe.dumps.atomic_write import write_files
 from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.plan.program import OutputLeaf
+from xlapipe.plan.workspaces import call_key
 from xlapipe.platforms import platform_named
 from xlapipe.targets.chip_grid import ChipGrid
 from xlapipe.targets.device_topology import (
@@ -280,6 +281,7 @@ def _executable(
 
     with mlir.make_ir_context():
         module = ir.Module.parse(program.stablehlo)
+        _set_workspaces(module, request.workspaces)
         client = devices[0].client
         compile_options = pxla.create_compile_options(
             module,
@@ -294,6 +296,34 @@ def _executable(
         return compiler.backend_compile_and_load(
             client, module, xla_client.DeviceList(tuple(devices)), compile_options, []
         )
+
+
+def _set_workspaces(module: Any, workspaces: Mapping[str, int]) -> None:
+    """Gives each library call the workspace that the library stated on the device.
+
+    jax's calls have one of no bytes, which XLA replaces where it has the device.
+    """
+    from jax._src.lib.mlir import ir
+
+    def visit(operation: Any) -> Any:
+        if operation.name == "stablehlo.custom_call" and len(operation.results) > 1:
+            *results, workspace = operation.results
+            target = ir.StringAttr(operation.attributes["call_target_name"]).value
+            key = call_key(target, map(_array, results))
+            if key in workspaces and str(workspace.type) == "tensor<0xui8>":
+                workspace.set_type(ir.Type.parse(f"tensor<{workspaces[key]}xui8>"))
+        return ir.WalkResult.ADVANCE
+
+    if workspaces:
+        module.operation.walk(visit)
+
+
+def _array(value: Any) -> tuple[str, list[int]]:
+    """dtype as XLA writes it, and dimensions."""
+    from jax._src.lib.mlir import ir
+
+    kind = ir.RankedTensorType(value.type)
+    return str(kind.element_type), kind.shape
 
 
 def _within(compile_options: Any, limit_bytes: int | None) -> Any:

@@ -136,6 +136,7 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
         result_path=str(scratch / "result.json"),
         started_seconds=time.monotonic(),
         memory_limit_bytes=job.memory_limit_bytes,
+        workspaces=job.lock.workspaces if job.lock is not None and job.target is not None else {},
     )
 
 

@@ -4,7 +4,7 @@ Both sides run the code of one checkout at one moment, so nothing is validated.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, RequestedCollective
@@ -22,6 +22,7 @@ class CompileRequest:
       topology: as `Topology` writes it; None for the number of devices of the mesh.
       options: XLA options beyond those of the workload, which they override.
       locked: autotune results are loaded, and should be complete.
+      workspaces: bytes of library calls' workspaces, as of an autotune lock.
       memory_limit_bytes: the memory that XLA keeps the plan within; None for XLA's default.
       executable_path: where the serialised executable goes; None to leave it out.
       result_path: where a `CompileRecord` or a `ChildError` goes.
@@ -39,6 +40,7 @@ class CompileRequest:
     result_path: str
     started_seconds: float
     memory_limit_bytes: int | None = None
+    workspaces: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         fields = {name: value for name, value in vars(self).items() if name != "reference"}

@@ -6,7 +6,7 @@ target config, jaxlib, workload and GEMM policy, and is refused for any other.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ _TYPES: Mapping[str, Any] = {
     "versions": dict,
     "device_memory_bytes": int,
     "topology": (str, type(None)),
+    "workspaces": dict,
 }
 _MAX_BYTES = 64 * 1024 * 1024
 _FIX = "fix: make it again on the device: `xlapipe dump WORKLOAD --target attached --tune`"
@@ -42,6 +43,8 @@ class AutotuneLock:
       versions: of jax, jaxlib and jax-cuda13-plugin on the device, by package.
       topology: `HOSTSxGPUS` of a workload for several devices; None for one device. The results
         are those of one device, and valid for any number of devices.
+      workspaces: bytes of the workspaces that libraries stated on the device; see
+        `xlapipe.plan.workspaces`.
     """
 
     workload: str
@@ -54,11 +57,14 @@ class AutotuneLock:
     target_config: str
     results: str
     topology: str | None = None
+    workspaces: Mapping[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         data = {"schema_version": SCHEMA_VERSION, **asdict(self)}
         if self.topology is None:
             del data["topology"]  # older locks have no such key
+        if not self.workspaces:
+            del data["workspaces"]  # likewise
         return (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()
 
     @property
@@ -118,13 +124,16 @@ def read_lock(path: Path) -> AutotuneLock:
         ) from None
     if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
         raise TargetError(f"autotune lock {path}: expected schema_version {SCHEMA_VERSION}; {_FIX}")
-    values = {field.name: data.get(field.name) for field in fields(AutotuneLock)}
+    data = {"workspaces": {}, **data}
+    values = {item.name: data.get(item.name) for item in fields(AutotuneLock)}
     for name, value in values.items():
         if not isinstance(value, _TYPES.get(name, str)):
             raise TargetError(
                 f"autotune lock {path}: unexpected value of {name}: {value!r:.60}; {_FIX}"
             )
-    lock = AutotuneLock(**values)  # type: ignore[arg-type]  # checked above
+    if not all(isinstance(size, int) and size >= 0 for size in data["workspaces"].values()):
+        raise TargetError(f"autotune lock {path}: unexpected value of workspaces; {_FIX}")
+    lock = AutotuneLock(**values)
     try:
         _ = lock.parsed_topology
     except XlapipeError as error:

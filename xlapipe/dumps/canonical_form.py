@@ -14,6 +14,8 @@ Rules, by name; each leaves a real change visible:
   a loop starts with, are ordered by what they compute, and so are their kernels.
 - numbers: names of the entry keep their words, and are numbered in that order. The names of
   kernels and the ids of asynchronous pairs are numbered in the order of the thunks.
+- cuDNN's configuration: fields with their default value are left out, and numbers are written in
+  one way. XLA writes a configuration again where it has asked the device.
 - values at one offset: the values of an allocation are ordered by offset, size and name.
 """
 
@@ -23,6 +25,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from xlapipe.dumps.normal_hlo import in_order
+from xlapipe.dumps.plain_config import with_plain_config
 
 _HEADER = re.compile(r"(?P<name>[\w.\-]+) (?P<signature>\(.*)\{$")
 _DEFINED = re.compile(r"  (?:ROOT )?%(?P<name>[\w.\-]+) = (?P<rest>.*)")
@@ -41,6 +44,7 @@ _TOKEN = re.compile(r"[\w.\-]+")
 _KERNEL = re.compile(r"^( *kCustomKernel )(\S+)")
 _ASYNC_ID = re.compile(r"\basync_id=(\d+)")
 _FUSION_READING_NOTHING = re.compile(r"[\w.\-]+: \w+ \S.* \(\)(?: \{|$)")
+_CUDNN_CALL = 'custom_call_target="__cudnn$fmha'
 _VALUE = re.compile(r"  @([\d,]+) ([\d,]+) B ")
 
 
@@ -303,5 +307,7 @@ def _numbered(lines: list[str]) -> dict[str, str]:
 
 
 def _renamed(line: str, names: Mapping[str, str], computations: Mapping[str, str]) -> str:
+    if _CUDNN_CALL in line:
+        line = with_plain_config(line)
     line = _CALLED.sub(lambda match: computations.get(match[1], match[1]), line)
     return _NAME.sub(lambda match: f"%{names.get(match[1], match[1])}", line)

@@ -106,18 +106,23 @@ class Plan:
         )
 
     @cached_property
-    def unfinished_calls(self) -> tuple[Instruction, ...]:
-        """Custom calls whose workspace is not in the plan, since XLA compiled them without a GPU.
-
-        Such a call ends in a workspace of no bytes.
-        """
+    def calls_finished_on_device(self) -> tuple[Instruction, ...]:
+        """Custom calls that XLA compiles with a library on the device, such as cuDNN's."""
         prefixes = platform_named(self.platform).calls_finished_on_device
         return tuple(
             instruction
             for instruction in self.instructions.values()
             if (instruction.custom_call_target or "").startswith(prefixes)
-            and instruction.shape.endswith("u8[0]{0})")
         )
+
+    @cached_property
+    def unfinished_calls(self) -> tuple[Instruction, ...]:
+        """Custom calls whose workspace is not in the plan, since no GPU has stated its size.
+
+        Such a call ends in a workspace of no bytes.
+        """
+        calls = self.calls_finished_on_device
+        return tuple(call for call in calls if call.shape.endswith("u8[0]{0})"))
 
     @cached_property
     def missing_memory(self) -> tuple[MissingMemory, ...]:

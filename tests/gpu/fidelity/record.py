@@ -31,6 +31,7 @@ from xlapipe.dumps.autotune_lock import LOCK
 from xlapipe.dumps.dump import open_dump, read_file
 from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.dumps.normal_plan import NormalForm, normal_form
+from xlapipe.plan.workspaces import workspaces_of
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.targets.target_config import target_attached
 
@@ -103,10 +104,12 @@ def record(dumps: Path, out: Path, provenance: Mapping[str, Any]) -> None:
         head, *entries = _ENTRY.split(lock["results"])
         config = lock["target_config"]
         texts = {text: read_file(folder, text) for text in _HLO_TEXTS}
+        workspaces = dict(workspaces_of(dump.plan.calls_finished_on_device))
         programs[name] = {
             **digests(normal_form(dump, texts)),
             "total_bytes": dump.plan.totals.total_allocation_bytes,
             "temp_bytes": dump.plan.totals.temp_bytes,
+            **({"workspaces": workspaces} if workspaces else {}),
             "results": _group(groups, {_key(entry): entry for entry in entries}),
         }
     data = {**provenance, "target_config": config, "programs": programs}
@@ -155,12 +158,15 @@ def compare(path: Path, names: Iterable[str] = (), *, scratch: Path) -> Iterator
     for group in sorted({program["results"] for program in chosen.values()}):
         folder = scratch / str(group)
         members = [name for name in chosen if chosen[name]["results"] == group]
-        batch = _compile(members, data["target_config"], _results_path(path, group), folder)
+        workspaces = {name: chosen[name].get("workspaces", {}) for name in members}
+        batch = _compile(workspaces, data["target_config"], _results_path(path, group), folder)
         for name in members:
             yield _outcome(name, chosen[name], batch)
 
 
-def _compile(names: Iterable[str], config: str, results: Path, folder: Path) -> zoo.Batch:
+def _compile(
+    workspaces: Mapping[str, Mapping[str, int]], config: str, results: Path, folder: Path
+) -> zoo.Batch:
     known = references()
     jobs = {
         name: Job(
@@ -168,10 +174,10 @@ def _compile(names: Iterable[str], config: str, results: Path, folder: Path) -> 
             target=target_attached(config),
             options={"xla_backend_optimization_level": 0},
         )
-        for name in names
+        for name in workspaces
     }
-    for number, job in enumerate(jobs.values()):
-        _write_request(job, folder / str(number))
+    for number, (name, job) in enumerate(jobs.items()):
+        _write_request(job, workspaces[name], folder / str(number))
     loaded = folder / "results.pbtxt"
     loaded.write_bytes(gzip.decompress(results.read_bytes()))
     flags = f"--xla_gpu_load_autotune_results_from={loaded}"
@@ -195,7 +201,7 @@ def _compile(names: Iterable[str], config: str, results: Path, folder: Path) -> 
     return zoo.Batch(folder, jobs, text)
 
 
-def _write_request(job: Job, folder: Path) -> None:
+def _write_request(job: Job, workspaces: Mapping[str, int], folder: Path) -> None:
     assert job.target is not None
     dumped = {
         "xla_dump_to": str(folder / "dump"),
@@ -214,6 +220,7 @@ def _write_request(job: Job, folder: Path) -> None:
         result_path=str(folder / "result.json"),
         started_seconds=time.monotonic(),
         memory_limit_bytes=job.memory_limit_bytes,
+        workspaces=workspaces,
     )
     folder.mkdir(parents=True)
     (folder / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")

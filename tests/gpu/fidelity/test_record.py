@@ -22,6 +22,7 @@ MANY = (
     *("ragged_dot_gradient", "gemm(dtype='bfloat16', m=16, n=4096, k=1024)", "hessian"),
     *("sort_pairs(key='uint16', value='bfloat16', n=200000)", "quantile_large", "vmap"),
 )
+CUDNN = "cudnn_attention_train(n=2, t=512, h=8, d=64)"
 # XLA orders the outputs of one fusion differently on each machine, which no rule undoes, so the
 # fusion has no autotune result.
 PARTLY_TUNED = {"binary_operations", "special_functions", "unary_operations"}
@@ -51,11 +52,19 @@ def test_programs_of_every_kind(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_differs_is_labelled(tmp_path: Path) -> None:
-    names = ("special_functions", "cudnn_attention(n=2, t=64, h=4, d=32, causal=True)")
-    found = outcomes("h200", names, tmp_path)
-    assert [it.state for it in found] == ["labelled", "labelled"]
-    assert found[0].why == "partly tuned"
-    assert found[1].why.startswith("no workspace: ")
+    labelled, attention = outcomes("h200", ("special_functions", CUDNN), tmp_path / "recorded")
+    assert (labelled.state, labelled.why) == ("labelled", "partly tuned")
+    assert attention.state == "equal", "with the workspaces of the record"
+
+    path = tmp_path / RECORDS["h200"].name
+    record = json.loads(RECORDS["h200"].read_text(encoding="utf-8"))
+    del record["programs"][CUDNN]["workspaces"]
+    path.write_text(json.dumps(record), encoding="utf-8")
+    for results in HERE.glob("h200_results_*"):
+        (tmp_path / results.name).write_bytes(results.read_bytes())
+    (attention,) = compare(path, [CUDNN], scratch=tmp_path / "without")
+    assert attention.state == "labelled"
+    assert attention.why.startswith("no workspace: ")
 
 
 @pytest.mark.parametrize("device", RECORDS)
