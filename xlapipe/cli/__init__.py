@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from xlapipe.cli import (
+    bisect,
     build,
     check,
     diff,
@@ -49,6 +50,7 @@ _COMMANDS = (
     report,
     check,
     diff,
+    bisect,
 )
 
 

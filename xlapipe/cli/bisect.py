@@ -1,0 +1,140 @@
+"""`xlapipe bisect`: the first version of jax, or XLA option, with which a plan is worse."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xlapipe.cli.options import (
+    WORKLOAD_HELP,
+    Commands,
+    add_target_options,
+    read_compile_options,
+)
+from xlapipe.cli.output import print_json, print_lines
+from xlapipe.errors import XlapipeError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from xlapipe.compiling.bisect import Bisection, Step
+    from xlapipe.compiling.job import Job
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    text = "Find the first version of jax, or XLA option, with which a workload's plan is worse."
+    bisect = commands.add("bisect", _bisect, text)
+    bisect.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
+    bisect.add_argument(
+        "--versions", metavar="A..B", help="versions of jax: A..B for all releases, or A,B,C"
+    )
+    bisect.add_argument("--options", metavar="K=V,…", help="XLA options, added one after another")
+    bisect.add_argument(
+        "--expect",
+        nargs="?",
+        const="",
+        metavar="TEXT",
+        help="worse means that an expectation of the workload fails, one whose text contains TEXT "
+        "if given; default: more temporary memory",
+    )
+    add_target_options(bisect)
+    bisect.add_argument("--out", type=Path, metavar="DIR", help="keep the dumps there")
+
+
+def _bisect(options: argparse.Namespace) -> int:
+    import tempfile
+    from contextlib import ExitStack
+
+    from xlapipe.cli.progress import Steps
+    from xlapipe.compiling.bisect import bisect
+
+    with Steps().shown() as steps, ExitStack() as stack:
+        candidates = _candidates(options, steps.show)
+        scratch = tempfile.TemporaryDirectory(prefix="xlapipe-bisect-")
+        out = options.out or Path(stack.enter_context(scratch))
+        steps.show(f"compiling {options.workload}: {len(candidates)} candidates")
+        result = bisect(
+            candidates,
+            out,
+            expect=options.expect,
+            on_done=lambda step: steps.show(_step_line(step)),
+        )
+        if options.json:
+            print_json(_figures(options.workload, result))
+        else:
+            print_lines(_lines(options.workload, result))
+    return 0 if result.bad is None else 1
+
+
+def _candidates(
+    options: argparse.Namespace, show: Callable[[str], None]
+) -> "dict[str, Callable[[], Job]]":
+    from dataclasses import replace
+    from importlib.metadata import version
+
+    from xlapipe.cli.diff import parse_xla_options
+    from xlapipe.compiling.bisect import option_jobs, released_versions, versions_between
+    from xlapipe.compiling.jax_environments import python_with_jax
+    from xlapipe.compiling.make_jobs import jobs_of
+
+    if (options.versions is None) == (options.options is None):
+        raise XlapipeError("bisect takes --versions A..B or --options K=V,…; give one of them")
+    (job,) = jobs_of([options.workload], read_compile_options(options, None))
+    if options.options is not None:
+        return option_jobs(job, parse_xla_options(options.options))
+    if options.autotune_lock is not None:
+        raise XlapipeError("--autotune-lock is valid for one jaxlib only; fix: leave it out")
+
+    def with_version(name: str) -> "Callable[[], Job]":
+        if name == version("jaxlib"):
+            return lambda: job
+        return lambda: replace(job, python=python_with_jax(name, on_install=show))
+
+    names = versions_between(options.versions, released=released_versions)
+    return {f"jax {name}": with_version(name) for name in names}
+
+
+def _step_line(step: "Step") -> str:
+    state = "worse" if step.bad else "as good as the first"
+    failed = f"; fails: {'; '.join(step.failed)}" if step.failed else ""
+    return (
+        f"{step.label}: temp {step.temp_bytes:,} B, total {step.total_bytes:,} B, {state}{failed}"
+    )
+
+
+def _figures(workload: str, result: "Bisection") -> dict[str, Any]:
+    from xlapipe.report.difference_figures import difference_figures
+
+    return {
+        "workload": workload,
+        "compiled": [
+            {
+                "label": step.label,
+                "temp_bytes": step.temp_bytes,
+                "total_bytes": step.total_bytes,
+                "failed": list(step.failed),
+                "bad": step.bad,
+            }
+            for step in result.steps
+        ],
+        "good": result.good,
+        "bad": result.bad,
+        "difference": difference_figures(result.difference)
+        if result.difference is not None
+        else None,
+    }
+
+
+def _lines(workload: str, result: "Bisection") -> "Iterator[RenderableType]":
+    from rich.text import Text
+
+    from xlapipe.report.difference_lines import difference_lines
+
+    for step in result.steps:
+        yield Text(_step_line(step))
+    if result.difference is None:
+        yield Text(f"{workload}: the last candidate is as good as the first", style="bold")
+        return
+    yield Text(f"{workload}: {result.bad} is the first that is worse; {result.good} is not")
+    yield from difference_lines(result.difference)
