@@ -15,6 +15,7 @@ from xlapipe.expect import (
     NoCopyAbove,
     NoValueOfShape,
     ParameterBytes,
+    TrafficAtMost,
 )
 
 
@@ -62,6 +63,23 @@ def decode(
             if kernels
             else by_xla(config, batch=batch, tokens=1, attended=cache_length)
         ),
+        *(() if kernels or batch > 1 else _reads_once(config, cache_length=cache_length)),
+    )
+
+
+def _reads_once(config: Qwen3Config, *, cache_length: int) -> tuple[Expectation, ...]:
+    """Weights and cache are read once by a step for one sequence, and little else is touched."""
+    weights_and_cache = weight_bytes(config) + cache_bytes(
+        config, batch=1, cache_length=cache_length
+    )
+    # The scores of attention are written and read in float32 and in the type of the model.
+    scores = config.num_attention_heads * cache_length * 2 * (FLOAT32 + config.itemsize)
+    widths = config.hidden_size + config.qkv_size + config.intermediate_size
+    activations = config.num_hidden_layers * (scores + 16 * FLOAT32 * widths)
+    limit_bytes = weights_and_cache + max(weights_and_cache // 100, activations)
+    reason = "weights and cache once; 1 % or the activations on top"
+    return tuple(
+        TrafficAtMost(limit_bytes, because=reason, under=policy) for policy in ("cublas", "triton")
     )
 
 
