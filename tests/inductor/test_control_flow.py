@@ -1,12 +1,14 @@
 """Conditions, loops, subgraphs and functions in wrapper code, in the forms that torch writes."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.inductor.test_wrapper import plan_of
-from tests.inductor.written import HEAD, IR_FUSED
+from tests.inductor.written import HEAD, IR_2_6, IR_FUSED
 from xlapipe.errors import DumpError
+from xlapipe.inductor import read_inductor
 
 ROWS = 32 * 64 * 4
 
@@ -227,3 +229,25 @@ def test_a_cpp_wrapper_is_refused_or_read_from_its_ir(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, CPP)
     assert not plan.exact
     assert plan.totals.own_peak_bytes == 576
+
+
+def test_a_result_has_the_size_that_is_asserted_of_its_next_name(tmp_path: Path) -> None:
+    body = """
+buf0 = torch.ops.aten._scaled_mm.default(arg0_1, arg0_1, out_dtype=torch.bfloat16)
+buf1 = buf0
+assert_size_stride(buf1, (32, 32), (32, 1), 'torch.ops.aten._scaled_mm.default')
+del buf0
+return (buf1, )
+"""
+    plan = plan_of(tmp_path, wrapper(body))
+    assert plan.totals.output_bytes == 32 * 32 * 2
+    assert plan.unknown[0].result_bytes == 32 * 32 * 2
+
+
+def test_ir_of_a_subgraph_alone_hides_the_graph_that_calls_it(tmp_path: Path) -> None:
+    text = re.sub(r"\b(op|buf)(\d)", r"body_graph_0_\1\2", IR_2_6)
+    (tmp_path / "ir_post_fusion.txt").write_text(text)
+    (plan,) = read_inductor(tmp_path / "ir_post_fusion.txt").plans
+    (unknown,) = plan.unknown
+    assert unknown.name == "body_graph_0"
+    assert plan.totals.own_peak_bytes == 384

@@ -134,9 +134,36 @@ def without_layouts(text: str) -> str:
     return "\n".join(lines).replace("}, None)", "})").replace(", mode=None)", ")")
 
 
+# A node of the fused kernel below: buf@ = exp(buf0).
+_EXP = """\
+    op0_op1_op2.snodes[@] =
+    op@: SchedulerNode(ComputedBuffer)
+    op@.writes = [MemoryDep('buf@', c0, {c0: 32})]
+    op@.unmet_dependencies = [MemoryDep('buf0', c0, {c0: 32})]
+    op@.met_dependencies = []
+    op@.outputs = [
+        buf@: ComputedBuffer
+        buf@.layout = FixedLayout('cuda:0', torch.float32, size=[4, 8], stride=[8, 1])
+        buf@.users = [NodeUser(node=OUTPUT, can_inplace=False, is_weak=False)]
+    ]
+    op@.group.device = cuda:0
+    op@.sizes = ([32], [])
+    class op@_loop_body:
+        var_ranges = {p0: 32}
+        index0 = p0
+        def body(self, ops):
+            get_index = self.get_index('index0')
+            load = ops.load('buf0', get_index)
+            exp = ops.exp(load)
+            get_index_1 = self.get_index('index0')
+            store = ops.store('buf@', get_index_1, exp, None)
+            return store
+"""
+
 # Two nodes in one kernel: both store x * 2, and op0 is used only there, so that it is never stored.
 # op3 copies what no kernel wrote. The outputs are buf1, buf2 (128 B each) and buf4 (64 B).
-IR_FUSED = """\
+IR_FUSED = (
+    """\
 AFTER FUSION
 op0_op1_op2: FusedSchedulerNode(SchedulerNode,SchedulerNode,SchedulerNode)
 op0_op1_op2.writes =
@@ -173,50 +200,10 @@ op0_op1_op2.outputs = [
             get_index_1 = self.get_index('index0')
             store = ops.store('buf0', get_index_1, add, None)
             return store
-    op0_op1_op2.snodes[1] =
-    op1: SchedulerNode(ComputedBuffer)
-    op1.writes = [MemoryDep('buf1', c0, {c0: 32})]
-    op1.unmet_dependencies = [MemoryDep('buf0', c0, {c0: 32})]
-    op1.met_dependencies = []
-    op1.outputs = [
-        buf1: ComputedBuffer
-        buf1.layout = FixedLayout('cuda:0', torch.float32, size=[4, 8], stride=[8, 1])
-        buf1.users = [NodeUser(node=OUTPUT, can_inplace=False, is_weak=False)]
-    ]
-    op1.group.device = cuda:0
-    op1.sizes = ([32], [])
-    class op1_loop_body:
-        var_ranges = {p0: 32}
-        index0 = p0
-        def body(self, ops):
-            get_index = self.get_index('index0')
-            load = ops.load('buf0', get_index)
-            exp = ops.exp(load)
-            get_index_1 = self.get_index('index0')
-            store = ops.store('buf1', get_index_1, exp, None)
-            return store
-    op0_op1_op2.snodes[2] =
-    op2: SchedulerNode(ComputedBuffer)
-    op2.writes = [MemoryDep('buf2', c0, {c0: 32})]
-    op2.unmet_dependencies = [MemoryDep('buf0', c0, {c0: 32})]
-    op2.met_dependencies = []
-    op2.outputs = [
-        buf2: ComputedBuffer
-        buf2.layout = FixedLayout('cuda:0', torch.float32, size=[4, 8], stride=[8, 1])
-        buf2.users = [NodeUser(node=OUTPUT, can_inplace=False, is_weak=False)]
-    ]
-    op2.group.device = cuda:0
-    op2.sizes = ([32], [])
-    class op2_loop_body:
-        var_ranges = {p0: 32}
-        index0 = p0
-        def body(self, ops):
-            get_index = self.get_index('index0')
-            load = ops.load('buf0', get_index)
-            exp = ops.exp(load)
-            get_index_1 = self.get_index('index0')
-            store = ops.store('buf2', get_index_1, exp, None)
-            return store
+"""
+    + _EXP.replace("@", "1")
+    + _EXP.replace("@", "2")
+    + """\
 
 
 op3: NopKernelSchedulerNode(ComputedBuffer)
@@ -281,6 +268,7 @@ op6.outputs = [
 ]
 op6.node.kernel = None
 """
+)
 
 HEAD = """\
 # AOT ID: ['{aot_id}']

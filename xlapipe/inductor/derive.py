@@ -14,6 +14,7 @@ What the wrapper does beyond that (keeping a dead buffer until one of the same s
 the arguments that the caller gives away are not in the IR, so that the result is not exact.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 from xlapipe.inductor.allocations import Replay, Tensor
@@ -27,6 +28,10 @@ from xlapipe.inductor.wrapper_known import Replayed, ReplayedArgument
 from xlapipe.inductor.wrapper_launches import operator_kind
 
 _NOT_REUSED = ("NoneLayout", "MultiOutputLayout", "MutationLayout", "CommBufferLayout")
+
+# Nodes of a subgraph have its name before their own: `while_loop_body_graph_0_op1`.
+_PREFIX = re.compile(r"(\w+?)_op\d+$")
+_CALLS_SUBGRAPH = frozenset({"WhileLoop", "Conditional", "InvokeSubgraph"})
 
 
 def derive(graph: IrGraph, layouts: Mapping[str, Layout] | None = None) -> Replayed:
@@ -58,6 +63,7 @@ class _Deriver:
             self._argument(name)
         for at, node in enumerate(self._graph.nodes):
             self._run_node(at, node)
+        self._note_subgraph()
         for name in self._graph.outputs:
             tensor = self._tensors.get(name)
             self._replayed.returned.append((name, tensor))
@@ -217,7 +223,24 @@ class _Deriver:
             node=node.name,
         )
 
+    def _note_subgraph(self) -> None:
+        """Notes that the IR is a subgraph's: of a graph with several, torch keeps the last one."""
+        prefixes = {match[1] for leaf in self._graph.leaves if (match := _PREFIX.match(leaf.name))}
+        if len(prefixes) == 1 and all(_PREFIX.match(leaf.name) for leaf in self._graph.leaves):
+            name = prefixes.pop()
+            self._replayed.unknown.append(
+                UnknownAllocation(
+                    0, name, self._graph.leaves[0].line, None, "the graph that calls it is missing"
+                )
+            )
+
     def _note_unknown(self, node: IrNode) -> None:
+        if node.inner in _CALLS_SUBGRAPH:
+            reason = "the subgraph that it runs is not in the dump"
+            self._replayed.unknown.append(
+                UnknownAllocation(self._replay.position - 1, node.name, node.line, None, reason)
+            )
+            return
         if node_kind(node) != KernelKind.FALLBACK or not hides_bytes(node.kernel or ""):
             return
         results = [each for buffer in node.outputs for each in self._results.get(buffer.name, ())]

@@ -43,11 +43,13 @@ class Gathered:
 
     Attributes:
       elements: names of the results of a call that returns several, by their place.
+      renamed: the name that a name is bound to next, by that name: `buf2 = buf1`.
     """
 
     asserted: Mapping[str, Asserted]
     dtypes: Mapping[str, str]
     elements: Mapping[str, Mapping[int, str]]
+    renamed: Mapping[str, str]
 
 
 def gather(code: WrapperCode, layouts: Mapping[str, Layout]) -> Gathered:
@@ -64,7 +66,7 @@ def gather(code: WrapperCode, layouts: Mapping[str, Layout]) -> Gathered:
         for node in ast.walk(function):
             gatherer.visit(node)
     gatherer.spread()
-    return Gathered(gatherer.asserted, gatherer.dtypes, gatherer.elements)
+    return Gathered(gatherer.asserted, gatherer.dtypes, gatherer.elements, gatherer.renamed)
 
 
 class _Gatherer:
@@ -73,6 +75,7 @@ class _Gatherer:
         self.asserted: dict[str, Asserted] = {}
         self.dtypes: dict[str, str] = {}
         self.elements: dict[str, dict[int, str]] = {}
+        self.renamed: dict[str, str] = {}
         # Pairs of names that have one dtype.
         self._same: list[tuple[str, str]] = []
         self._calls: dict[str, ast.Call] = {}
@@ -110,6 +113,7 @@ class _Gatherer:
         match value:
             case ast.Name(id=other):
                 self._same.append((name, other))
+                self.renamed.setdefault(other, name)
             case ast.Subscript(value=ast.Name(id=call), slice=ast.Constant(value=int(place))):
                 self.elements.setdefault(call, {})[place] = name
             case ast.Call(func=function, args=arguments):
@@ -120,6 +124,9 @@ class _Gatherer:
                         self.dtypes.setdefault(name, dtype)
                     return
                 self._calls[name] = value
+                stated = _stated_dtype(value)
+                if stated is not None:
+                    self.dtypes.setdefault(name, stated)
                 first = name_of(arguments[0]) if arguments else None
                 one_dtype = is_extern(operator) and base_name(operator) in _ONE_DTYPE
                 if first is not None and (operator in VIEWS or one_dtype):
@@ -155,6 +162,15 @@ class _Gatherer:
             operand = name_of(call.args[said])
             if operand is not None:
                 self._same.append((element, operand))
+
+
+def _stated_dtype(call: ast.Call) -> str | None:
+    """The dtype in `dtype=torch.float32` or `out_dtype=torch.bfloat16`."""
+    for word in call.keywords:
+        if word.arg in ("dtype", "out_dtype"):
+            name = dotted(word.value)
+            return dtype_name(name) if name.startswith("torch.") else None
+    return None
 
 
 def allocated_dtype(call: ast.Call) -> str | None:

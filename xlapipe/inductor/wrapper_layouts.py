@@ -9,7 +9,14 @@ from xlapipe.read.source_text import shown
 
 
 def layout_of(state: WrapperState, name: str, node: ast.AST) -> Layout | None:
-    """What the code or other files say about the layout of a name."""
+    """What the code or other files say about the layout of a name.
+
+    Of a call's result, torch may assert the size under the name that it is bound to next.
+    """
+    stated = (state.gathered.asserted, state.known.layouts, state.code.examples)
+    later = state.gathered.renamed.get(name)
+    if later is not None and not any(name in source for source in stated):
+        name = later
     asserted, known = state.gathered.asserted.get(name), state.known.layouts.get(name)
     dtype = state.gathered.dtypes.get(name)
     layout: Layout | None = None
