@@ -20,7 +20,7 @@ REFUSED = {
     "asks_for_memory": ["memory_stats", "refused.py:31"],
     "asks_cudnn_itself": ["cuDNN not found", "refused.py:43", "pip install 'xlapipe[cudnn]'"],
     "own_mesh_in_shard_map": [
-        *("shard_map", "{'a': 2, 'b': 2}", "Explicit", "refused.py:48"),
+        *("shard_map", "{'a': 2, 'b': 2}", "refused.py:48"),
         *("mesh=that mesh", "leave mesh= out"),
     ],
     "reordered_devices": ["[0][0]", "[1, 0, 2, 3]", "jax.make_mesh"],

@@ -191,10 +191,10 @@ def _without_obscure_mesh_errors(workload: Workload) -> Iterator[None]:
         if match is None:
             raise
         raise WorkloadError(
-            f"workload {workload.name}: the step passes {match['mesh']} to shard_map, and the "
-            f"workload's mesh is {dict(workload.mesh_axes or {})}, a mesh of other axes or axis "
-            "types; fix: give the workload the same object (mesh=that mesh), or leave mesh= out "
-            "of shard_map, which then uses the workload's"
+            f"workload {workload.name}: the step passes {match['mesh']} to shard_map, expected "
+            f"the workload's own mesh {dict(workload.mesh_axes or {})}, which jax compares with "
+            "its axis types and device; fix: give the workload the same object (mesh=that mesh), "
+            "or leave mesh= out of shard_map, which then uses the workload's"
         ).with_traceback(error.__traceback__) from None
 
 
