@@ -235,3 +235,15 @@ def test_a_refused_plan_has_no_figures_to_compare_with(plan: Plan) -> None:
     check_memory_analysis(plan, {**analysis, "temp_bytes": 99}, where="dump")
     with pytest.raises(PlanMismatchError, match=r"found 446,496 B"):
         check_memory_analysis(plan, {**analysis, "argument_bytes": 1}, where="dump")
+
+
+def test_the_report_has_a_section_on_memories(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert main(["report", str(folder), "--out", str(page)]) == 0
+    html = page.read_text(encoding="utf-8")
+    section = html.partition('id="memories-')[2].partition("</section>")[0]
+    for text in ("VMEM", "copy-start.2", "409,600 B"):
+        assert text in section
+    text = tmp_path / "report.md"
+    assert main(["report", str(folder), "--text", "--out", str(text)]) == 0
+    assert "## Memories" in text.read_text(encoding="utf-8")

@@ -38,6 +38,7 @@ SECTIONS = {
     "gemms": "GEMMs",
     "collectives": "Collectives",
     "host": "Host",
+    "memories": "Memories",
     "fusions": "Fusions",
     "time": "Time",
 }
@@ -93,10 +94,11 @@ def render_page(dumps: Sequence[ReportedDump], comparison: Comparison | None = N
 
 
 def _sections(dumps: Sequence[ReportedDump]) -> dict[str, str]:
-    """`SECTIONS` without those on collectives and on the host if no dump has any."""
+    """`SECTIONS` without those on collectives, the host and memories that no dump has."""
     has = {
         "collectives": any(dump.figures["collectives"] for dump in dumps),
         "host": any(any(host_lines(dump.plan)) for dump in dumps),
+        "memories": any(dump.plan.platform == "tpu" for dump in dumps),
     }
     return {name: title for name, title in SECTIONS.items() if has.get(name, True)}
 

@@ -10,6 +10,7 @@ from xlapipe.report.collectives import collective_lines
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.json_data import dump_data
 from xlapipe.report.markdown_syntax import Row, code, plain, table
+from xlapipe.report.memory_spaces import space_lines
 from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.two_dumps import Comparison
 from xlapipe.report.time_lines import time_lines
@@ -53,6 +54,9 @@ def _dump(dump: ReportedDump) -> Iterator[str]:
         yield from ("## Collectives", "", "```", *lines, "```", "")
     if figures["time"] is not None:
         yield from ("## Time", "", "```", *time_lines(figures["time"]), "```", "")
+    lines = list(space_lines(dump.opened.program))
+    if lines:
+        yield from ("## Memories", "", "```", *lines, "```", "")
     lines = list(host_lines(dump.plan))
     if lines:
         yield from ("## Host", "", "```", *lines, "```", "")

@@ -25,6 +25,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
     platform = platform_named(plan.platform)
     return {
         "totals": asdict(plan.totals),
+        "on_tpu": plan.platform == "tpu",
         "spaces": space_figures(plan),
         "live_range_peak_bytes": live.live_range_peak_bytes if live is not None else None,
         "live_range_peak_position": live.live_range_peak_position if live is not None else None,
