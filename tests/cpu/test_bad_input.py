@@ -132,7 +132,7 @@ def test_missing_wheels_are_named(
         expected="the wheel nvidia-nvvm",
         remedy="pip install it",
     )
-    monkeypatch.setattr(compiling, "missing_to_compile", lambda: (missing,))
+    monkeypatch.setattr(compiling, "missing_to_compile", lambda platform: (missing,))
     assert main(["dump", "qwen3-step", "--out", str(tmp_path), "--json"]) == 2
     (error,) = json.loads(capsys.readouterr().out)["errors"]
     assert "libdevice" in error and "pip install it" in error
