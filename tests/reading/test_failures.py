@@ -79,6 +79,7 @@ def test_the_last_exception_is_explained_not_a_later_line() -> None:
     assert explained(text).kind == "argument"
 
 
+ROOT = Path(__file__).resolve().parents[2]
 PLAN = "hlo_dumps/qwen3-step/h200-cublas-jax0.11.2"
 TEMP_BYTES = 1_312_016
 
@@ -167,3 +168,49 @@ def test_the_command_starts_without_jax() -> None:
         "assert code == 2; assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+REAL = ROOT / "tests/reading/data/failures"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "requested_bytes", "executable_name"),
+    [
+        ("arguments_too_large", "argument", 2 * GIB, None),
+        ("cuda_async_allocator", "execution", 30 * GIB, "jit__lambda"),
+        ("fragmentation", "fragmentation", 2 * GIB, "jit__lambda"),
+        ("leaked_references", "execution", GIB // 4, "jit__lambda"),
+        ("platform_allocator", "execution", 30 * GIB, "jit__lambda"),
+        ("preallocation_of_two_processes", "other_process", 50 * GIB, "jit__lambda"),
+        ("temp_too_large", "autotuning", round(13.43 * GIB), None),
+    ],
+)
+def test_failures_of_an_h200(
+    name: str, kind: str, requested_bytes: int, executable_name: str | None
+) -> None:
+    failure = explained((REAL / f"{name}.log").read_text())
+    assert failure.kind == kind
+    assert failure.requested_bytes == requested_bytes
+    assert failure.executable_name == executable_name
+    assert failure.device == "GPU_0"
+
+
+@pytest.mark.parametrize("name", ["autotuning_scratch", "libraries_without_room"])
+def test_logs_of_an_h200_without_a_failure(name: str) -> None:
+    """The run survived what its log warns of."""
+    assert read_failures((REAL / f"{name}.log").read_text()) == ()
+
+
+def test_every_log_of_the_h200_is_tested() -> None:
+    assert len(list(REAL.glob("*.log"))) == 9
+
+
+def test_a_limit_that_the_allocator_does_not_keep_is_the_device() -> None:
+    failure = explained((REAL / "cuda_async_allocator.log").read_text())
+    assert (failure.held_bytes, failure.limit_bytes) == (120 * GIB, 150_109_880_320)
+
+
+def test_the_picture_shows_free_pieces() -> None:
+    allocator = explained((REAL / "fragmentation.log").read_text()).allocator
+    assert allocator is not None
+    assert (len(allocator.free_pieces), allocator.free_pieces[0]) == (14, 7)

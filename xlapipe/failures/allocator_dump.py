@@ -30,6 +30,9 @@ _POOL = re.compile(
     rf"total_region_allocated_bytes_: (?P<old>\d+)|pool size (?P<new>{SIZE}), pool limit"
 )
 _LARGEST = re.compile(rf"largest free chunk usable by \S+ end (?P<size>{SIZE})")
+# The pool in a hundred characters: in use, free, and lost by rounding.
+_PICTURE = re.compile(r"(?<![*_x])[*_x]{100}(?![*_x])")
+_NO_POOL = "<allocator contains no memory>"
 _IN_USE_TOTAL = re.compile(rf"Sum Total of in-use chunks: (?P<size>{SIZE})")
 
 
@@ -56,6 +59,8 @@ class AllocatorDump:
       largest_free_bytes: the largest contiguous free chunk.
       device_free_bytes, device_total_bytes: as CUDA reports them.
       in_use: chunks in use by size, most bytes first.
+      picture: the pool in a hundred characters: `*` in use, `_` free, `x` lost by rounding. By
+        default XLA logs only this of the dump; the rest has the level INFO.
     """
 
     start: int
@@ -69,6 +74,13 @@ class AllocatorDump:
     device_free_bytes: int | None = None
     device_total_bytes: int | None = None
     in_use: tuple[ChunkGroup, ...] = ()
+    picture: str | None = None
+
+    @property
+    def free_pieces(self) -> tuple[int, ...]:
+        """Hundredths of the pool that each free piece of the picture has, largest first."""
+        pieces = re.findall("_+", self.picture or "")
+        return tuple(sorted(map(len, pieces), reverse=True))
 
     @property
     def device(self) -> str | None:
@@ -95,20 +107,32 @@ def _dump(head: re.Match[str], text: str) -> AllocatorDump:
     rounded = groups.get("rounded")
     in_use, free = _chunks(text)
     held = _statistic("InUse", text) or _size_in(_IN_USE_TOTAL, text)
+    if held is None and _NO_POOL in text:
+        held = 0
+    picture = _PICTURE.search(text)
     total, device_free = groups.get("total"), groups.get("free")
     return AllocatorDump(
         start=head.start(),
         name=groups["name"],
         requested=LoggedSize(int(rounded)) if rounded else parse_size(groups["size"]),
         tolerated=_TOLERATED in text.split("\n", 1)[0],
-        limit_bytes=_statistic("Limit", text),
+        limit_bytes=_limit_bytes(text, held, int(total) if total else None),
         held_bytes=held,
         pool_bytes=_pool_bytes(text),
         largest_free_bytes=max(free) if free else _size_in(_LARGEST, text),
         device_free_bytes=int(device_free) if device_free else None,
         device_total_bytes=int(total) if total else None,
         in_use=in_use,
+        picture=picture[0] if picture is not None else None,
     )
+
+
+def _limit_bytes(text: str, held_bytes: int | None, total_bytes: int | None) -> int | None:
+    """The limit in the statistics; the device's memory if the allocator does not keep to it."""
+    limit_bytes = _statistic("Limit", text)
+    if limit_bytes is not None and held_bytes is not None and held_bytes > limit_bytes:
+        return total_bytes  # cuda_async only releases memory above its limit
+    return limit_bytes
 
 
 def _statistic(name: str, text: str) -> int | None:
@@ -121,6 +145,8 @@ def _size_in(pattern: re.Pattern[str], text: str) -> int | None:
 
 
 def _pool_bytes(text: str) -> int | None:
+    if _NO_POOL in text:
+        return 0
     match = _POOL.search(text)
     if match is not None and match["old"]:
         return int(match["old"])

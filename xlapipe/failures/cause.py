@@ -12,6 +12,7 @@ _NEAR = 4000
 _AUTOTUNING = re.compile(
     r"[Aa]utotun(?:ing|er)|AutotunerCompileUtil|algorithm_picker|gpu_profiler"
     r"|Failed to determine best cudnn convolution algorithm|GetBestAlgorithm"
+    r"|All configs failed during profiling|config_(?:assigner|selector)\.cc"
 )
 _COMPILING_FRAME = re.compile(r"\bin (?:backend_compile\w*|_?compile_and_write_cache)\b")
 _TRANSFER = re.compile(
@@ -23,8 +24,13 @@ _EXECUTING = re.compile(
     r"|\bin (?:_execute_compiled|_pjit_call_impl\w*|_python_pjit_helper)\b|\bcompiled\.execute\b"
 )
 _REFUSED = re.compile(
-    r"failed to allocate \S+ \((?P<size>\d+) bytes\) from device: [^\n]*OUT_OF_MEMORY"
+    r"(?:failed to allocate \S+ \((?P<old>\d+) bytes\) from device: "
+    r"|Failed to allocate device memory of \S+ \((?P<new>\d+) bytes\): )[^\n]*OUT_OF_MEMORY"
 )
+# The BFC allocator asks the device for 0.9 times as much until it asks for less than the request.
+_LAST_TRY = 1 / 0.9 + 0.01
+# A pool whose picture has this many free pieces, of this share in hundredths.
+_PIECES, _FREE_SHARE = 3, 25
 
 
 def cause_on_gpu(
@@ -82,36 +88,63 @@ def _by_allocator(
 ) -> tuple[FailureKind, str] | None:
     """Fragmentation or memory that another process holds, as far as the figures prove it."""
     held_bytes, wanted = dump.held_bytes, requested.size_bytes + requested.slack_bytes
-    if held_bytes is None:
-        return None
     if dump.device_free_bytes is not None and dump.device_total_bytes is not None:
-        others_bytes = dump.device_total_bytes - dump.device_free_bytes - held_bytes
-        if wanted <= dump.device_total_bytes - held_bytes and others_bytes > wanted // 8:
-            return (
-                FailureKind.OTHER_PROCESS,
-                f"{others_bytes:,} bytes of the device are in use outside this allocator",
-            )
-        return None
-    pool_bytes = dump.pool_bytes
-    if pool_bytes is None:
-        return None
-    free_bytes = pool_bytes - held_bytes
-    largest = dump.largest_free_bytes
+        return _by_device(dump, wanted)
+    if dump.name.endswith("_bfc") and _device_refused(before, dump.requested.size_bytes):
+        return (
+            FailureKind.OTHER_PROCESS,
+            "the allocator had not reached its limit, but the device refused it the memory: the "
+            "rest of the device is in use outside this allocator",
+        )
+    if held_bytes is None or dump.pool_bytes is None:
+        return _by_picture(dump, wanted)
+    free_bytes, largest = dump.pool_bytes - held_bytes, dump.largest_free_bytes
     if free_bytes >= wanted and (largest is None or largest < wanted):
         return (
             FailureKind.FRAGMENTATION,
             f"{free_bytes:,} bytes of the pool are free, but not in one piece"
             + (f": the largest has {largest:,}" if largest else ""),
         )
-    if dump.limit_bytes is not None and held_bytes + wanted <= dump.limit_bytes:
-        refused = _REFUSED.search(before)
-        if refused is not None or pool_bytes < dump.limit_bytes - 256:
-            return (
-                FailureKind.OTHER_PROCESS,
-                f"the allocator may use {dump.limit_bytes:,} bytes, but the device gave it only "
-                f"{pool_bytes:,}: the rest of the device is in use outside this allocator",
-            )
+    limit_bytes = dump.limit_bytes
+    if limit_bytes is not None and held_bytes + wanted <= limit_bytes - 256 > dump.pool_bytes:
+        return (
+            FailureKind.OTHER_PROCESS,
+            f"the allocator may use {limit_bytes:,} bytes, but the device gave it only "
+            f"{dump.pool_bytes:,}: the rest of the device is in use outside this allocator",
+        )
     return None
+
+
+def _by_device(dump: AllocatorDump, wanted: int) -> tuple[FailureKind, str] | None:
+    held_bytes = dump.held_bytes or 0
+    total_bytes, free_bytes = dump.device_total_bytes or 0, dump.device_free_bytes or 0
+    others_bytes = total_bytes - free_bytes - held_bytes
+    if wanted <= total_bytes - held_bytes and others_bytes > wanted // 8:
+        return (
+            FailureKind.OTHER_PROCESS,
+            f"{others_bytes:,} bytes of the device are in use outside this allocator",
+        )
+    return None
+
+
+def _device_refused(before: str, requested_bytes: int) -> bool:
+    """Whether the device refused about the request itself, and not only a larger pool."""
+    sizes = (int(match["old"] or match["new"]) for match in _REFUSED.finditer(before))
+    return any(requested_bytes <= size <= requested_bytes * _LAST_TRY for size in sizes)
+
+
+def _by_picture(dump: AllocatorDump, wanted: int) -> tuple[FailureKind, str] | None:
+    """Fragmentation by the picture of the pool, the only part of the dump that is always logged."""
+    pieces = dump.free_pieces
+    free_share = sum(pieces)
+    if len(pieces) < _PIECES or free_share < _FREE_SHARE or 2 * pieces[0] > free_share:
+        return None
+    if dump.limit_bytes is not None and free_share * dump.limit_bytes < 100 * wanted:
+        return None
+    return (
+        FailureKind.FRAGMENTATION,
+        f"{free_share} % of the pool are free in {len(pieces)} pieces, the largest {pieces[0]} %",
+    )
 
 
 def _frames(text: str, start: int) -> str:

@@ -50,6 +50,9 @@ _ADVICE = {
 }
 
 
+_IN_THE_POOL = (FailureKind.EXECUTION, FailureKind.ARGUMENT, FailureKind.FRAGMENTATION)
+
+
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """A change that was compiled, and what it saves.
@@ -118,6 +121,11 @@ def failure_lines(
     if planned is not None:
         yield from _plan_lines(failure, planned)
     yield from ("", *_ADVICE[failure.kind])
+    if failure.held_bytes is None and failure.kind in _IN_THE_POOL:
+        yield (
+            "The log lacks the allocator's figures; TF_CPP_MIN_LOG_LEVEL=0 in the run's "
+            "environment adds them."
+        )
     yield from _remedy_lines(remedies, planned)
     if others:
         yield ""
@@ -156,6 +164,8 @@ def _allocator_lines(allocator: AllocatorDump) -> Iterator[str]:
             if allocator.largest_free_bytes is not None
             else ""
         )
+    if allocator.picture is not None:
+        yield f"  the pool: {allocator.picture}"
     for group in allocator.in_use[:_MAX_CHUNKS]:
         total = exact(group.count * group.size_bytes)
         yield f"  in use: {group.count} chunks of {exact(group.size_bytes)}, total {total}"

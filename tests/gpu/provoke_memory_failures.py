@@ -1,0 +1,210 @@
+"""Provokes memory failures of a GPU, each in a separate process, and keeps what they print.
+
+    python tests/gpu/provoke_memory_failures.py all OUT
+
+writes OUT/NAME.log for each case. Needs a GPU of 100 GiB or more that runs nothing else.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+CASES: dict[str, tuple[Callable[[], None], dict[str, str]]] = {}
+
+
+def case(**environment: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Registers a case with its environment variables."""
+
+    def add(function: Callable[[], None]) -> Callable[[], None]:
+        CASES[function.__name__] = (function, environment)
+        return function
+
+    return add
+
+
+GIB = 2**30
+
+
+def floats(gib: float) -> int:
+    """The number of float32 in so many GiB."""
+    return int(gib * GIB // 4)
+
+
+@case(XLA_CLIENT_MEM_FRACTION="0.10")
+def arguments_too_large() -> None:
+    import jax
+    import numpy as np
+
+    host = np.zeros(floats(2), np.float32)
+    arrays = [jax.block_until_ready(jax.device_put(host)) for _ in range(20)]
+    print(len(arrays))
+
+
+@case(XLA_CLIENT_MEM_FRACTION="0.10")
+def temp_too_large() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    @jax.jit
+    def make_temp(x):
+        y = jnp.outer(x, x)
+        z = jax.lax.optimization_barrier(y)
+        w = jax.lax.optimization_barrier(z @ y)
+        return (z * w).sum()
+
+    print(make_temp(jnp.ones(60_000)))
+
+
+@case(XLA_CLIENT_MEM_FRACTION="0.10")
+def fragmentation() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    make = jax.jit(lambda: jnp.zeros(floats(0.5), jnp.float32))
+    chunks = []
+    try:
+        while True:
+            chunks.append(jax.block_until_ready(make()))
+    except jax.errors.JaxRuntimeError as error:
+        print("full after", len(chunks), "chunks of 0.5 GiB", str(error)[:60])
+    del chunks[::2]
+    big = jax.jit(lambda: jnp.zeros(floats(2), jnp.float32))
+    jax.block_until_ready(big())
+
+
+HOLD = """
+import sys
+import jax, jax.numpy as jnp
+x = jax.block_until_ready(jnp.zeros(16)); print("holding", flush=True); sys.stdin.read()
+"""
+
+
+def beside_another(fraction: str, run: Callable[[], None]) -> None:
+    """Runs a case while another process holds its share of the memory."""
+    env = {**os.environ, "XLA_CLIENT_MEM_FRACTION": fraction}
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert other.stdout is not None
+    try:
+        print("the other process:", other.stdout.readline().strip(), flush=True)
+        run()
+    finally:
+        other.kill()
+
+
+@case()
+def preallocation_of_two_processes() -> None:
+    def run() -> None:
+        import jax
+        import jax.numpy as jnp
+
+        make = jax.jit(lambda: jnp.zeros(floats(50), jnp.float32))
+        jax.block_until_ready(make())
+
+    beside_another("0.75", run)
+
+
+@case(XLA_CLIENT_MEM_FRACTION="0.10")
+def autotuning_scratch() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    held = jax.block_until_ready(jnp.zeros(floats(11.5), jnp.float32))  # noqa: F841
+    a = jax.ShapeDtypeStruct((20_000, 20_000), jnp.bfloat16)
+    jax.jit(lambda x, y: jax.nn.relu(x @ y)).lower(a, a).compile()
+
+
+@case(XLA_CLIENT_MEM_FRACTION="0.10")
+def leaked_references() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    step = jax.jit(lambda x: x * 1.0001)
+    history, x = [], jnp.ones(floats(0.25), jnp.float32)
+    for _ in range(200):
+        x = jax.block_until_ready(step(x))
+        history.append(x)
+
+
+@case(XLA_CLIENT_MEM_FRACTION="0.998")
+def libraries_without_room() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    x = jnp.ones((4096, 4096), jnp.float32)
+    print(jnp.linalg.svd(x)[1][0])
+    image, kernel = jnp.ones((64, 64, 128, 128)), jnp.ones((64, 64, 3, 3))
+    print(jax.lax.conv(image, kernel, (1, 1), "SAME").sum())
+
+
+@case(XLA_PYTHON_CLIENT_ALLOCATOR="cuda_async", XLA_CLIENT_MEM_FRACTION="0.10")
+def cuda_async_allocator() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    make = jax.jit(lambda: jnp.zeros(floats(30), jnp.float32))
+    arrays = [jax.block_until_ready(make()) for _ in range(6)]
+    print(len(arrays))
+
+
+@case(XLA_PYTHON_CLIENT_ALLOCATOR="platform")
+def platform_allocator() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    make = jax.jit(lambda: jnp.zeros(floats(30), jnp.float32))
+    arrays = [jax.block_until_ready(make()) for _ in range(6)]
+    print(len(arrays))
+
+
+ALONE = (
+    "preallocation_of_two_processes",
+    "cuda_async_allocator",
+    "platform_allocator",
+    "libraries_without_room",
+)
+
+
+def start(out: Path, name: str) -> "subprocess.Popen[bytes]":
+    """Starts a case; its output goes into a file."""
+    with (out / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, __file__, name],
+            env={**os.environ, **CASES[name][1]},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def finish(name: str, process: "subprocess.Popen[bytes]", seconds: float) -> None:
+    """Waits for a case, and prints its exit code."""
+    try:
+        print(name, process.wait(seconds), flush=True)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        print(name, "took too long", flush=True)
+
+
+def run_all(out: Path) -> None:
+    """Runs the cases that share the GPU together, the others one after another."""
+    running = [(name, start(out, name)) for name in CASES if name not in ALONE]
+    for name, process in running:
+        finish(name, process, 60)
+    for name in ALONE:
+        finish(name, start(out, name), 60)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "all":
+        run_all(Path(sys.argv[2]))
+    else:
+        CASES[sys.argv[1]][0]()
