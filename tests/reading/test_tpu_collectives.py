@@ -1,7 +1,9 @@
 """Collectives of TPUs: three fusions for one all-gather, and a reduce-scatter as a fusion."""
 
+from xlapipe.plan import Plan
 from xlapipe.plan.collectives import Collective, find_collectives
 from xlapipe.plan.gemms import find_gemms
+from xlapipe.plan.verify_collectives import collective_mismatch
 from xlapipe.read.hlo_text import parse_hlo
 from xlapipe.read.source_text import SourceText
 
@@ -95,3 +97,21 @@ def test_an_all_reduce_of_which_a_slice_is_kept_is_a_reduce_scatter() -> None:
 def test_the_same_fusion_without_tiles_is_an_all_reduce() -> None:
     *_, scatter = collectives(HLO.replace(":T(8,128)(2,1)", ""))
     assert scatter.kind == "all-reduce"
+
+
+def test_a_plan_with_padded_and_widened_sums_is_accepted() -> None:
+    """XLA for TPUs may sum bfloat16 to float32, and pads what it scatters."""
+    widened = PADDED.replace("bf16", "f32")
+    text = HLO.replace(f"%all-reduce.5 = {PADDED}", f"%all-reduce.5 = {widened}")
+    text = text.replace("ROOT %dynamic-slice.5", "%kept.5").replace(
+        "dynamic_slice_sizes={2128,8192}\n",
+        f"dynamic_slice_sizes={{2128,8192}}\n  ROOT %rounded.5 = {KEPT} convert(%kept.5)\n",
+    )
+    for hlo, kind in ((HLO, "reduce-scatter"), (text, "all-reduce")):
+        module = parse_hlo(SourceText("after_optimizations.txt", hlo)).module
+        plan = Plan(allocations=(), module=module, platform="tpu")
+        *_, last = plan.collectives or ()
+        assert last.kind == kind
+        assert collective_mismatch(plan) is None
+    assert last.operand_bytes is not None
+    assert last.output_bytes == 2 * last.operand_bytes

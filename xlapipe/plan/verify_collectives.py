@@ -58,10 +58,13 @@ def _bytes_mismatch(collective: Collective) -> tuple[str, str] | None:
         output_bytes *= size or 1
     if operand_bytes == output_bytes:
         return None
-    # XLA for TPUs pads what it scatters to whole tiles on each device.
-    padded = collective.kind == "reduce-scatter" and any(map(is_tiled, collective.results))
-    if padded and operand_bytes < output_bytes:
-        return None
+    if any(map(is_tiled, collective.results)):
+        # XLA for TPUs pads what it scatters to whole tiles on each device, and may sum bfloat16 to
+        # float32.
+        padded = collective.kind == "reduce-scatter" and operand_bytes < output_bytes
+        widened = collective.kind == "all-reduce" and 2 * operand_bytes == output_bytes
+        if padded or widened:
+            return None
     return (
         f"operands and results of {collective.kind} {collective.instruction} over "
         f"{size or 'all'} devices to have the same total size",
