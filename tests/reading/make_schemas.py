@@ -18,13 +18,16 @@ VERSION = 1
 
 def main() -> None:
     sys.path.insert(0, str(ROOT))
-    from tests.reading.json_outputs import outputs
+    from tests.reading.json_outputs import GOLDENS, outputs, printed
     from tests.reading.json_schema import inferred
 
     examples: dict[str, list[Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for command, output in outputs(Path(folder)):
             examples.setdefault(command, []).append(output)
+    for manifest in sorted(GOLDENS.rglob("manifest.json")):
+        for command in ("show", "check"):
+            examples[command].append(printed(command, manifest.parent))
     for command, values in examples.items():
         path = SCHEMAS / f"{command}.v{VERSION}.json"
         old = json.loads(path.read_text()) if path.exists() else {}
