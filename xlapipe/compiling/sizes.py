@@ -92,9 +92,13 @@ def largest(
     Compiles few sizes: most plans are affine in the batch, so four or five are usual.
 
     Args:
-      workload, target, topology, memory_fraction: as for `fit`.
+      workload: as for `fit`.
+      target: as for `fit`.
+      topology: as for `fit`.
+      memory_fraction: as for `fit`.
       vary: name of the argument.
-      lower, upper: the range; without `upper` sizes grow until one does not fit.
+      lower: the least size.
+      upper: the largest size; without it sizes grow until one does not fit.
       multiple_of: sizes are multiples of it, e.g. of the devices that the batch is split over.
       reserve_bytes: memory that must stay free, e.g. for other live arrays.
       on_done: called with each size when its compile has ended.
