@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.dumps.dump import open_dump
+from xlapipe.dumps.normal_plan import read_normal_form
 from xlapipe.dumps.run_record import run_record
 from xlapipe.environment.machine import Machine
 
@@ -43,10 +44,10 @@ def record_of(build: Path, scratch: Path) -> dict[str, Any]:
         "build", reference, "--target", "attached", "--autotune-lock", lock, "--out", fresh_folder
     )
     fresh = xlapipe("run", fresh_folder, *INPUTS)
-    plans = [(folder / "plan.txt").read_text() for folder in (build, fresh_folder)]
+    built, made_there = map(read_normal_form, (build, fresh_folder))
     return {
         "outputs_bit_identical": prebuilt["outputs"] == fresh["outputs"],
-        "plan_identical": plans[0] == plans[1],
+        "plan_identical": built.canonical.plan == made_there.canonical.plan,
         "outputs": len(prebuilt["outputs"]),
         "thunks": len(open_dump(build).plan.thunks or ()),
         "load_seconds": prebuilt["load_seconds"],

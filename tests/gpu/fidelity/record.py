@@ -12,6 +12,7 @@ canonical forms and the autotune results; `compare` compiles the programs withou
 import gzip
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -193,12 +194,18 @@ def _compile(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**zoo._environment(), "XLA_FLAGS": flags},
+            env=_environment(flags),
             check=False,
         )
     text = log.read_text(errors="replace")
     assert ended.returncode == 0, text[-4000:]
     return zoo.Batch(folder, jobs, text)
+
+
+def _environment(flags: str) -> dict[str, str]:
+    """As of xlapipe's compiling child: without variables that change what is compiled."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    return {**kept, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
 
 def _write_request(job: Job, workspaces: Mapping[str, int], folder: Path) -> None:
