@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
+from xlapipe.compiling.two_compiles import jobs_of_versions
 from xlapipe.errors import XlapipeError
 from xlapipe.platforms import TPU
 from xlapipe.registry import WorkloadReference
@@ -139,3 +140,13 @@ def test_an_autotune_lock_is_refused() -> None:
 def test_an_unknown_tpu_gets_a_hint(name: str, hint: str) -> None:
     with pytest.raises(XlapipeError, match=f"unknown target '{name}'.*fix: use .*{hint}"):
         target_named(name)
+
+
+def test_versions_of_jax_are_compared_on_gpus() -> None:
+    def installs(text: str) -> None:
+        raise AssertionError(text)
+
+    with pytest.raises(XlapipeError, match="--versions compiles for NVIDIA GPUs only"):
+        jobs_of_versions(
+            "step:workload", CompileOptions(target="v6e"), ("0.10.2", "0.11.2"), on_install=installs
+        )

@@ -255,6 +255,11 @@ def _error(
             f"no NVIDIA GPU is attached that jax can use: {text}; "
             "fix: run `xlapipe doctor`, or name a --target to compile without a GPU"
         )
+    if error.stage == "target" and target is not None and target.platform == "tpu":
+        return TargetError(
+            f"target {target.name}: refused by libtpu: {text}; fix: `xlapipe doctor` states the "
+            "version of libtpu that this jax names"
+        )
     if error.stage == "target":
         return TargetError(
             f"target {target.name if target else ''}: refused by this jaxlib: {text}; "

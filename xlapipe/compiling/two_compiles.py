@@ -12,6 +12,7 @@ from xlapipe.compiling.pipeline import WrittenDump, make_dumps
 from xlapipe.diff import Difference, compare_opened
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
+from xlapipe.targets.tpu_catalogue import tpu_catalogue
 
 
 def jobs_of_versions(
@@ -28,12 +29,17 @@ def jobs_of_versions(
       on_install: called with a message before a version is installed.
 
     Raises:
-      XlapipeError: a version cannot be installed, or `common` has a lock, which is valid for one
-        version only.
+      XlapipeError: a version cannot be installed, the target is a TPU, or `common` has a lock,
+        which is valid for one version only.
     """
     if common.autotune_lock is not None:
         raise XlapipeError(
             "--autotune-lock is valid for one version of jaxlib only; fix: leave out --versions"
+        )
+    if common.target in tpu_catalogue():
+        raise XlapipeError(
+            f"--versions compiles for NVIDIA GPUs only, and target {common.target} is a TPU; fix: "
+            "make a dump with each libtpu, and compare the dumps with `xlapipe diff A B`"
         )
     for name in versions:
         parsed_version(name)
