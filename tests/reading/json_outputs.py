@@ -40,6 +40,7 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "report", printed("report", DUMPS[2], "--out", folder / "report.html")
     yield "diff", printed("diff", DUMPS[1], GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")
     yield "diff", printed("diff", DUMPS[2], GOLDENS / "fsdp-mlp/h200-1x2-triton-jax0.11.2")
+    yield "comment", printed("comment", GOLDENS / "qwen3-step", GOLDENS / "qwen3-step-donated")
     for number, log in enumerate(LOGS):
         path = folder / f"{number}.log"
         path.write_text(log.text)

@@ -62,7 +62,7 @@ def inferred(examples: Sequence[Any], key: str = "") -> dict[str, Any]:
     if "number" in types and "integer" in types:
         types.remove("integer")
     schema: dict[str, Any] = {}
-    if types:
+    if types and types != ["null"]:  # of which type it is otherwise is unknown
         schema["type"] = types[0] if len(types) == 1 else types
     items = [item for example in examples if isinstance(example, list) for item in example]
     if items:

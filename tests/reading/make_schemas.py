@@ -45,7 +45,9 @@ def merged(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
     kept = {key: old[key] for key in ("description", "enum") if key in old}
     result = {**kept, **new}
     types = sorted({*_types(new), *_types(old)})
-    if types:
+    if types == ["null"]:  # of which type it is otherwise is unknown
+        result.pop("type", None)
+    elif types:
         result["type"] = types[0] if len(types) == 1 else types
     if "required" in new and "required" in old:
         result["required"] = [key for key in new["required"] if key in old["required"]]

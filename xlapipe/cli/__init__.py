@@ -18,6 +18,7 @@ from xlapipe.cli import (
     bisect,
     build,
     check,
+    comment,
     diff,
     doctor,
     dump,
@@ -51,6 +52,7 @@ _COMMANDS = (
     check,
     diff,
     bisect,
+    comment,
 )
 
 

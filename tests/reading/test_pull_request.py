@@ -1,0 +1,130 @@
+"""The comment on a pull request, the action that writes it, and the pre-commit hook."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xlapipe.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+STEP = "step/h200-cublas-jax0.11.2"
+
+
+@pytest.fixture
+def folders(tmp_path: Path, goldens: Path) -> tuple[Path, Path]:
+    """Before: a step without donation. After: with donation, and a new dump."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    shutil.copytree(goldens / "qwen3-step/h200-cublas-jax0.11.2", before / STEP)
+    shutil.copytree(goldens / "qwen3-step-donated/h200-cublas-jax0.11.2", after / STEP)
+    new = goldens / "fsdp-mlp/h200-1x2-cublas-jax0.11.2"
+    shutil.copytree(new, after / "new" / new.name)
+    return before, after
+
+
+def test_the_comment_lists_totals_donation_and_traffic(
+    folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["comment", *map(str, folders), "--link", "https://x.org/report"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("<!-- xlapipe plans -->\n**XLA plans:** 2 changed.")
+    row = next(line for line in text.splitlines() if line.startswith(f"| `{STEP}`"))
+    assert "0 of 0 → 1 of 1" in row
+    assert "932,848,228 → " in row
+    assert "(new)" in text
+    assert "[Full report](https://x.org/report)" in text
+    assert main(["comment", *map(str, folders), "--json"]) == 0
+    new, step = json.loads(capsys.readouterr().out)
+    assert new["before"] is None
+    assert new["after"]["wire_bytes"] > 0
+    assert step["after"]["total_bytes"] < step["before"]["total_bytes"]
+    assert step["changes"]
+
+
+def test_equal_folders_have_no_change(
+    folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["comment", str(folders[1]), str(folders[1])]) == 0
+    assert "no plan changed" in capsys.readouterr().out
+    assert main(["comment", str(folders[0]), str(folders[0] / "empty")]) == 2
+
+
+def scripts() -> dict[str, str]:
+    """The shell script of each step of the action, by its name."""
+    yaml = pytest.importorskip("yaml")
+    action: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
+    return {step["name"]: step["run"] for step in action["runs"]["steps"]}
+
+
+def run(command: list[str], cwd: Path, **environment: str) -> str:
+    tools = Path(sys.executable).parent
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_action_compares_with_the_base_commit(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    repository = tmp_path / "repository"
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    shutil.copytree(folders[0], repository / "hlo_dumps")
+    run([*git, "init", "-q"], repository)
+    run([*git, "add", "-A", "-f"], repository)
+    run([*git, "commit", "-qm", "before"], repository)
+    base = run(["git", "rev-parse", "HEAD"], repository).strip()
+    shutil.rmtree(repository / "hlo_dumps")
+    shutil.copytree(folders[1], repository / "hlo_dumps")
+
+    files = {name: tmp_path / name for name in ("summary", "output")}
+    bash = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"]
+    run(
+        [*bash, scripts()["Compare plans"]],
+        repository,
+        BASE=base,
+        DUMPS="hlo_dumps",
+        LINK="",
+        RUNNER_TEMP=str(tmp_path),
+        GITHUB_STEP_SUMMARY=str(files["summary"]),
+        GITHUB_OUTPUT=str(files["output"]),
+    )
+    assert "2 changed" in files["summary"].read_text()
+    markdown = Path(files["output"].read_text().strip().removeprefix("markdown="))
+    assert markdown.read_text() == files["summary"].read_text()
+
+    # The comment of an earlier run is replaced, found by its first line.
+    calls = tmp_path / "calls"
+    gh = tmp_path / "bin" / "gh"
+    gh.parent.mkdir()
+    gh.write_text(f'#!/bin/bash\necho "$@" >> {calls}\ncase "$*" in *--jq*) echo 77;; esac\n')
+    gh.chmod(0o755)
+    run(
+        [*bash, f"PATH={gh.parent}:$PATH\n" + scripts()["Comment"]],
+        repository,
+        GH_TOKEN="t",
+        NUMBER="5",
+        MARKDOWN=str(markdown),
+        GITHUB_REPOSITORY="a/b",
+    )
+    last = calls.read_text().splitlines()[-1]
+    assert last == f"api --method PATCH repos/a/b/issues/comments/77 -F body=@{markdown}"
+
+
+def test_the_hook_checks_the_folders_of_changed_manifests(folders: tuple[Path, Path]) -> None:
+    yaml = pytest.importorskip("yaml")
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    command = f"{hook['entry']} {STEP}/manifest.json"
+    printed = run(["bash", "-c", command], folders[1])
+    assert STEP in printed

@@ -1,0 +1,28 @@
+"""`xlapipe comment`: what changed between two folders of dumps, for a pull request."""
+
+import argparse
+from pathlib import Path
+
+from xlapipe.cli.options import Commands
+from xlapipe.cli.output import print_json
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    text = "Print the changes between two folders of dumps as Markdown, for a pull request."
+    comment = commands.add("comment", _comment, text)
+    comment.add_argument("before", type=Path, metavar="BEFORE", help="a folder of dumps")
+    comment.add_argument("after", type=Path, metavar="AFTER", help="the same folder, changed")
+    comment.add_argument("--link", metavar="URL", help="address of the full report")
+
+
+def _comment(options: argparse.Namespace) -> int:
+    from xlapipe.report.changed_dumps import changed_dumps, changed_figures, changed_markdown
+
+    changed = changed_dumps(options.before, options.after)
+    if options.json:
+        print_json(changed_figures(changed))
+    else:
+        for line in changed_markdown(changed, link=options.link):
+            print(line)
+    return 0
