@@ -290,7 +290,7 @@ async_compile = AsyncCompile()
 
 """
 
-_RELU = """\
+RELU = """\
 # kernel path: /tmp/k.py
 # Topologically Sorted Source Nodes: [y], Original ATen: [aten.relu]
 # Source node to ATen node mapping:
@@ -325,7 +325,7 @@ del async_compile
 # relu(x @ w): buf0 [4, 16] float32, 256 B, and buf1 in its place; x and buf1 are saved.
 FORWARD = (
     HEAD.format(aot_id="0_forward")
-    + _RELU
+    + RELU
     + """\
 class Runner:
     def __init__(self, partitions):
@@ -417,7 +417,7 @@ class GraphModule(torch.nn.Module):
 # Memory planning: one pool of 512 B holds both buffers; a partition frees its argument inside.
 POOL_AND_PARTITION = (
     HEAD.format(aot_id="3_inference")
-    + _RELU
+    + RELU
     + """\
 def partition_0(args):
     arg0_1, buf0 = args
@@ -534,7 +534,7 @@ def as_torch_log(*codes: str) -> str:
 # The program of hlo_dumps/spectral-diffusion: two matrix products, exp and mul between them.
 SPECTRAL = (
     HEAD.format(aot_id="0_inference")
-    + _RELU
+    + RELU
     + """\
 def call(args):
     arg0_1, arg1_1, arg2_1, arg3_1, arg4_1 = args
