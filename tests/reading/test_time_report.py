@@ -86,6 +86,25 @@ def test_show_without_time_prints_none(dump: Path, capsys: pytest.CaptureFixture
     assert "floor" not in capsys.readouterr().out
 
 
+def test_floor_on_another_gpu_and_of_a_file_that_names_none(
+    dump: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def floor(path: Path, *options: str) -> float | None:
+        assert main(["show", str(path), "--time", "--json", *options]) == 0
+        seconds: float | None = json.loads(capsys.readouterr().out)["time"]["floor_seconds"]
+        return seconds
+
+    proto = dump / "after_optimizations.hlo.pb"
+    assert floor(proto) is None
+    on_h200, on_a100 = (floor(proto, "--target", name) for name in ("h200", "a100_sxm_80"))
+    assert on_h200 is not None
+    # Every kernel is bound by memory, and the smaller L2 cache of the A100 still holds all.
+    assert on_a100 == pytest.approx(on_h200 * 4_800_000 / 2_039_040, rel=1e-3)
+    assert floor(dump, "--target", "a100_sxm_80") == on_a100
+    assert main(["show", str(dump), "--time", "--target", "h300"]) == 2
+    assert "xlapipe targets" in capsys.readouterr().err
+
+
 def test_lines_of_a_dump_without_a_module() -> None:
     assert list(time_lines(None)) == ["time: unknown, because the dump has no complete HLO module"]
 

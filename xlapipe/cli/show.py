@@ -1,6 +1,7 @@
 """`xlapipe show`: the plan of a dump; nothing is compiled."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,11 @@ def add(commands: Commands) -> None:
         help="also what the kernels must cost: bytes, operations, least time; measured times if "
         "the dump has a time_record.json",
     )
+    show.add_argument(
+        "--target",
+        metavar="NAME",
+        help="with --time: a GPU of `xlapipe targets`; default: the dump's",
+    )
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -32,6 +38,10 @@ def _show(options: argparse.Namespace) -> int:
     if not isinstance(opened, Opened):
         _show_inductor(opened, options)
         return 0
+    if options.target is not None:
+        from xlapipe.targets.catalogue import target_named
+
+        opened = replace(opened, target=target_named(options.target).name)
     figures = opened_figures(opened, with_time=options.time or options.json)
     if options.json:
         print_json(figures)

@@ -44,11 +44,13 @@ class Opened:
     Attributes:
       dump: None for files that xlapipe did not write. Names of arguments are then HLO's, and
         target, options and expectations are unknown.
+      target: a name of the catalogue, for the speeds of the GPU instead of the dump's own target.
     """
 
     path: Path
     program: Program
     dump: Dump | None = None
+    target: str | None = None
 
     @classmethod
     def of_dump(cls, dump: Dump) -> "Opened":
@@ -75,6 +77,8 @@ class Opened:
     @cached_property
     def speeds(self) -> Speeds | None:
         """The speeds of the GPU that the plan is for; None if the target is unknown."""
+        if self.target is not None:
+            return speeds_of_target(self.target)
         if self.dump is None:
             return None
         manifest = self.dump.manifest
