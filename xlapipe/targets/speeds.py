@@ -19,7 +19,7 @@ _RATE = re.compile(
     r"key:\s*(?P<key>\d+)\s*value\s*\{\s*clock_rate_ghz:\s*(?P<clock>[\d.]+)"
     r"\s*units_per_core:\s*(?P<units>\d+)\s*ops_per_clock:\s*(?P<ops>\d+)\s*\}"
 )
-# A peak that stands for types without one: their matrix products run at least as fast.
+# The peak that bounds matrix products of a type without a peak of its own.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
 
 
