@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -214,3 +215,14 @@ def test_the_picture_shows_free_pieces() -> None:
     allocator = explained((REAL / "fragmentation.log").read_text()).allocator
     assert allocator is not None
     assert (len(allocator.free_pieces), allocator.free_pieces[0]) == (14, 7)
+
+
+def test_a_long_log_is_read_in_seconds() -> None:
+    """Only the lines near a mention of memory are searched."""
+    line = "2026-11-22 10:00:00 INFO step 100 loss 2.34 throughput 1234 tokens/s rank 3\n"
+    text = line * 50_000 + LOGS[2].text + line * 50_000
+    started = time.process_time()
+    failure = explained(text)
+    assert time.process_time() - started < 5
+    assert failure.line > 50_000
+    assert failure.executable_name == LOGS[2].executable_name

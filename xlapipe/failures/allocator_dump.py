@@ -18,7 +18,7 @@ _BFC = re.compile(
     r"(?: \(rounded to (?P<rounded>\d+)\))?"
 )
 _ASYNC = re.compile(
-    r"(?P<name>\S*) ?cuMemAllocAsync failed to allocate (?P<size>\d+)(?: bytes)?"
+    r"(?:\b(?P<name>\w{1,40}) )?cuMemAllocAsync failed to allocate (?P<size>\d+)(?: bytes)?"
     r"(?:[\s\S]{0,600}?Free memory/Total memory: (?P<free>\d+)/(?P<total>\d+))?"
 )
 _TOLERATED = "The caller indicates that this is not a failure"
@@ -113,7 +113,7 @@ def _dump(head: re.Match[str], text: str) -> AllocatorDump:
     total, device_free = groups.get("total"), groups.get("free")
     return AllocatorDump(
         start=head.start(),
-        name=groups["name"],
+        name=groups["name"] or "",
         requested=LoggedSize(int(rounded)) if rounded else parse_size(groups["size"]),
         tolerated=_TOLERATED in text.split("\n", 1)[0],
         limit_bytes=_limit_bytes(text, held, int(total) if total else None),

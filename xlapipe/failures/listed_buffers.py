@@ -15,7 +15,8 @@ _STATS = re.compile(
 )
 _FRAGMENTATION = re.compile(rf"total fragmentation:\s+(?P<size>{SIZE})")
 _USAGE = re.compile(
-    rf"(?m)^\s*(?P<name>reserved|program|arguments|global|scoped|HLO temp)\s+(?P<size>{SIZE})(?=\s)"
+    r"(?m)^[ \t]*(?P<name>reserved|program|arguments|global|scoped|HLO temp)"
+    rf"[ \t]+(?P<size>{SIZE})(?=\s)"
 )
 _BUFFER = re.compile(
     rf"(?:Buffer \d+:\s*|\b\d+\. )Size: (?P<size>{SIZE})(?P<rest>[\s\S]*?)={{10,}}"

@@ -8,9 +8,9 @@ from itertools import pairwise
 from xlapipe.failures.allocator_dump import AllocatorDump, read_allocator_dumps
 from xlapipe.failures.cause import cause_on_gpu
 from xlapipe.failures.failure import FailureKind, MemoryFailure
-from xlapipe.failures.launcher_prefixes import without_launcher_prefixes
 from xlapipe.failures.listed_buffers import read_buffers, read_parts
 from xlapipe.failures.messages import Message, Source, find_messages
+from xlapipe.failures.relevant_lines import relevant_lines
 
 _EXECUTABLE = re.compile(r"\[executable_name='(?P<name>[^']*)'\]|HLO module: (?P<module>[\w.-]*\w)")
 _EXCEPTION = re.compile(r"\b\w*(?:Error|Exception): [^\n]{0,400}$")
@@ -39,7 +39,7 @@ def read_failures(text: str) -> tuple[MemoryFailure, ...]:
 
     A failure that the run survived, e.g. an algorithm that autotuning left out, is not in it.
     """
-    text = without_launcher_prefixes(text)
+    text = relevant_lines(text)
     dumps = read_allocator_dumps(text)
     messages = _without_repeats(text, [*find_messages(text), *_unreported(dumps, text)])
     starts = [message.start for message in messages]
@@ -52,7 +52,7 @@ def read_failures(text: str) -> tuple[MemoryFailure, ...]:
 
 def last_failure(failures: Sequence[MemoryFailure], text: str) -> MemoryFailure | None:
     """The failure that ended the run: of the last exception, else of the last message."""
-    lines = without_launcher_prefixes(text).split("\n")
+    lines = relevant_lines(text).split("\n")
     raised = [failure for failure in failures if _is_raised(failure, lines)]
     return next(reversed(raised or failures), None)
 
