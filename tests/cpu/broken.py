@@ -4,6 +4,7 @@ import dataclasses
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 from jax import ShapeDtypeStruct
 
 from xlapipe import Workload
+from xlapipe.errors import WorkloadError
 from xlapipe.expect import Aliased, LoopOfTrips, NoCopyAbove, NoCopyInLoopAbove
 
 CACHE = ShapeDtypeStruct((64, 1024), jnp.bfloat16)
@@ -81,6 +83,13 @@ def exits() -> Workload:
         os._exit(3)
 
     return _workload("exits", leave)
+
+
+def finds_mosaic_library() -> Workload:
+    import jax.experimental.pallas.mosaic_gpu  # noqa: F401
+
+    library = Path(os.environ["MOSAIC_GPU_RUNTIME_LIB_PATH"])
+    raise WorkloadError(f"found the library of Mosaic GPU: {library.is_file()}")
 
 
 def hangs() -> Workload:

@@ -11,7 +11,7 @@ from xlapipe.compiling import child_process
 from xlapipe.compiling.fork_server import ForkServers
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import compile_dump
-from xlapipe.errors import CompileError
+from xlapipe.errors import CompileError, WorkloadError
 from xlapipe.registry import find_workload
 from xlapipe.targets.catalogue import target_named
 
@@ -53,6 +53,18 @@ def test_endings_of_forked_children(servers: ForkServers) -> None:
     for workload, ending in {"crashes": "SIGABRT", "exits": "code 3"}.items():
         with pytest.raises(CompileError, match=ending):
             files_of(f"broken:{workload}")
+
+
+def test_variables_that_imports_set_are_in_forked_children(
+    servers: ForkServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """XLA finds the library of Mosaic GPU's kernels by such a variable."""
+    for name in [name for name in os.environ if name.startswith("MOSAIC_GPU_")]:
+        monkeypatch.delenv(name)
+    for _ in range(2):
+        with pytest.raises(WorkloadError, match="found the library of Mosaic GPU"):
+            files_of("broken:finds_mosaic_library")
+    assert servers._server is not None
 
 
 def test_a_child_of_another_environment_is_started_directly(servers: ForkServers) -> None:

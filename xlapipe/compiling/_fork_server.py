@@ -16,6 +16,7 @@ import socket
 import sys
 import traceback
 import warnings
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +42,7 @@ def serve(path: str) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
-    _import_libraries()
+    variables = _variables_set_by(_import_libraries)
     # Objects that exist before the fork are not traversed, and so not copied, in children.
     gc.freeze()
     signal.signal(signal.SIGCHLD, lambda *_: _collect_ended())
@@ -55,8 +56,18 @@ def serve(path: str) -> None:
             connection, _ = listener.accept()
             if _fork() == 0:
                 listener.close()
-                _serve_one(connection)
+                _serve_one(connection, variables)
             connection.close()
+
+
+def _variables_set_by(imports: Callable[[], None]) -> dict[str, str]:
+    """Environment variables that modules set when they are imported, for XLA to read later.
+
+    A child would set them too, if it imported these modules itself.
+    """
+    before = dict(os.environ)
+    imports()
+    return {name: value for name, value in os.environ.items() if before.get(name) != value}
 
 
 def _import_libraries() -> None:
@@ -81,7 +92,7 @@ def _collect_ended() -> None:
             pass
 
 
-def _serve_one(connection: socket.socket) -> NoReturn:
+def _serve_one(connection: socket.socket, variables: Mapping[str, str]) -> NoReturn:
     """Starts the child, waits for it, and sends its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     stream = connection.makefile("rw")
@@ -89,7 +100,7 @@ def _serve_one(connection: socket.socket) -> NoReturn:
     child = _fork()
     if child == 0:
         connection.close()
-        _become(request)
+        _become(request, variables)
     with contextlib.suppress(BrokenPipeError):  # the client has ended
         print(child, file=stream, flush=True)
         _, status = os.waitpid(child, 0)
@@ -97,7 +108,7 @@ def _serve_one(connection: socket.socket) -> NoReturn:
     os._exit(0)
 
 
-def _become(request: dict[str, Any]) -> NoReturn:
+def _become(request: dict[str, Any], variables: Mapping[str, str]) -> NoReturn:
     """Does what `subprocess.Popen` and `_start_child.py` do for a child that is not forked."""
     code = 1
     try:
@@ -106,7 +117,7 @@ def _become(request: dict[str, Any]) -> NoReturn:
             _redirect({0: null, 1: log, 2: log})
         os.chdir(request["folder"])
         os.environ.clear()
-        os.environ.update(request["environment"])
+        os.environ.update({**variables, **request["environment"]})
         code = sys.modules["xlapipe.compiling.child"].main(Path(request["request"]))
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
