@@ -401,6 +401,25 @@ LOGS = (
         kind="library",
     ),
     FailureLog(
+        name="cuSOLVER's handle",
+        source="jaxlib/gpu/solver_handle_pool.cc",
+        text=raised(
+            "INTERNAL: jaxlib/gpu/solver_handle_pool.cc:37: operation gpusolverDnCreate(&handle) "
+            "failed: cuSolver internal error"
+        ),
+        kind="library",
+    ),
+    FailureLog(
+        name="another call of CUDA",
+        source="xla/stream_executor/cuda/cuda_status.cc",
+        text=raised(
+            "RESOURCE_EXHAUSTED: CUDA error: Failed to instantiate CUDA graph: "
+            "CUDA_ERROR_OUT_OF_MEMORY: out of memory [executable_name='jit_f']"
+        ),
+        kind="library",
+        executable_name="jit_f",
+    ),
+    FailureLog(
         name="the CUDA context finds no memory",
         source="xla/stream_executor/cuda/cuda_context.cc",
         text="E0105 10:11:12.2 95 cuda_platform.cc:51] failed call to cuDevicePrimaryCtxRetain: "

@@ -141,6 +141,15 @@ _SENTENCES = tuple(
             r"(?:CUBLAS|CUDNN)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|ALLOC_FAILED)",
         ),
         (
+            Source.LIBRARY,
+            r"operation gpu\w+Create\(&handle\) failed: cu\w+ (?:internal error|not initialized)",
+        ),
+        (
+            Source.LIBRARY,
+            r"(?:INTERNAL|RESOURCE_EXHAUSTED): CUDA error: [A-Z][a-z][^\n]{0,200}?"
+            r"CUDA_ERROR_OUT_OF_MEMORY",
+        ),
+        (
             Source.CONTEXT,
             r"(?:failed call to|Failed call to) \w+: [^\n]{0,200}?CUDA_ERROR_OUT_OF_MEMORY",
         ),
