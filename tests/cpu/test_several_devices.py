@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 from xlapipe.cli import main
@@ -113,8 +114,6 @@ def test_a_first_call_that_hangs_ends_the_process() -> None:
 
 def test_digests_are_of_whole_arrays_in_row_major_order() -> None:
     import hashlib
-
-    import numpy as np
 
     for value in (np.arange(12, dtype=np.int16).reshape(3, 4).T, np.float32(7), np.zeros((0, 2))):
         whole = running._whole_on_host(jax.numpy.asarray(value))
@@ -222,7 +221,7 @@ def test_a_manifest_without_the_sharding_of_a_leaf(
     monkeypatch.setattr(executable, "mesh_over", lambda axes, devices: None)
     loaded = LoadedExecutable(built, bare, tuple(gpus(2)), None)
     with pytest.raises(DumpError, match="does not hold the sharding of x over the mesh"):
-        loaded.place(bare.arguments[0], None)
+        loaded.place(leaf, np.zeros(leaf.shape, np.float32))
 
 
 @pytest.mark.parametrize("spec", [[3], "data", [["data", 1]], [{"a": 1}]])

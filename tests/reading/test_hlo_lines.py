@@ -6,6 +6,7 @@ import pytest
 
 from xlapipe.errors import DumpError
 from xlapipe.plan import InputOutputAlias, Instruction, SourceLine
+from xlapipe.plan.hlo import Contraction
 from xlapipe.read import backend_config
 from xlapipe.read.canonical_hlo import opcode_of
 from xlapipe.read.hlo_instruction import InstructionParser
@@ -55,6 +56,7 @@ def test_every_field() -> None:
         op_name="jit(f)/w['a'] \"{\" é",
         source=SourceLine("/a b/m.py", 7),
         backend_config='{"a":"}\\"{","z":[1,2.5]}',
+        contraction=Contraction((0, 1, 2)),
     )
 
 

@@ -142,11 +142,11 @@ def test_long_tuples_and_nested_indices() -> None:
     shape = ", ".join([*parts[:5], "/*index=5*/f32[4]{0}", "(f32[4]{0}, s8[2,3]{1,0:T(8,128)})"])
     text = (
         "BufferAssignment:\n"
-        f"allocation 0: size 8, parameter 3, shape |({shape})| at ShapeIndex {{6,1}}:\n"
-        f" value: <1 p{{6,1}} @0> (size=8,offset=0): s8[2,3]{{1,0:T(8,128)S(1)}}\n"
-        "allocation 1: size 56, parameter 3, shape |()| at ShapeIndex {}:\n"
-        f" value: <2 p{{}} @0> (size=56,offset=0): ({shape})\n"
-        "\nTotal bytes used: 64 (64B)\n"
+        f"allocation 0: size 1024, parameter 3, shape |({shape})| at ShapeIndex {{6,1}}:\n"
+        f" value: <1 p{{6,1}} @0> (size=1024,offset=0): s8[2,3]{{1,0:T(8,128)S(1)}}\n"
+        "allocation 1: size 512, parameter 3, shape |()| at ShapeIndex {}:\n"
+        f" value: <2 p{{}} @0> (size=512,offset=0): ({shape})\n"
+        "\nTotal bytes used: 1536 (1.5KiB)\n"
     )
     allocations = read(text)
     assert allocations[0].parameter_shape_index == (6, 1)
