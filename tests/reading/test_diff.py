@@ -486,6 +486,14 @@ def test_different_programs_are_named_first(capsys: pytest.CaptureFixture[str]) 
     assert "-138,706,944 B  output out[3]: 138,706,944 B, only in A" in shown
 
 
+def test_programs_that_differ_in_donation_alone() -> None:
+    donated = program(golden("qwen3-decode", "triton"))
+    leaves = tuple(replace(leaf, donated=False) for leaf in donated.arguments)
+    difference = compare(replace(donated, arguments=leaves), donated)
+    assert difference.programs
+    assert difference.programs_note == "the programs differ only in what is donated"
+
+
 # The command.
 
 

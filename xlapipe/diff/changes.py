@@ -169,11 +169,13 @@ class LeafChange:
     Attributes:
       kind: `argument` or `output`.
       a, b: label, shape and donation; None in the program without it.
+      donation_only: the shapes are equal, and one of the two is donated.
     """
 
     kind: str
     a: str | None
     b: str | None
+    donation_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

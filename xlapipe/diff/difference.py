@@ -45,6 +45,15 @@ class Difference:
         """Whether the plans are the same, whatever their settings and versions."""
         return not (self.programs or self.account or self.changes)
 
+    @property
+    def programs_note(self) -> str | None:
+        """How far instructions can be paired; None if the programs have equal leaves."""
+        if not self.programs:
+            return None
+        if all(change.donation_only for change in self.programs):
+            return "the programs differ only in what is donated"
+        return "the programs differ, so their instructions are paired approximately"
+
     def context_lines(self) -> list[str]:
         """Each setting or version that differs: `jaxlib: 0.10.2 → 0.11.2`."""
         return [f"{name}: {a} → {b}" for name, (a, b) in self.context.items()]

@@ -21,7 +21,8 @@ def leaf_changes(matching: Matching) -> Iterator[LeafChange]:
             if other is None:
                 yield LeafChange(kind, _leaf_text(leaf), None)
             elif leaf.shape != other.shape or _donation_differs(leaf, other):
-                yield LeafChange(kind, _leaf_text(leaf), _leaf_text(other))
+                same_shape = leaf.shape == other.shape
+                yield LeafChange(kind, _leaf_text(leaf), _leaf_text(other), same_shape)
         paired = set(pairs.values())
         for index, leaf in enumerate(leaves_b):
             if index not in paired:

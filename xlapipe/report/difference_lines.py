@@ -22,8 +22,7 @@ def difference_lines(difference: Difference) -> Iterator[Text]:
         return
     sentences = difference.sentences()
     if sentences.programs:
-        text = "the programs differ, so their instructions are paired approximately:"
-        yield Text(text, style="bold yellow")
+        yield Text(f"{difference.programs_note}:", style="bold yellow")
         yield from _sentence_lines(sentences.programs)
     if difference.first_stage is not None:
         yield Text(f"first stage that differs: {difference.first_stage}")

@@ -49,8 +49,9 @@ def compare_dumps(before: ReportedDump, after: ReportedDump) -> Comparison:
     notes = difference.context_lines()
     if difference.same:
         notes.append("The plans are the same.")
-    if difference.programs:
-        notes.append("The programs differ, so their instructions are paired approximately.")
+    if difference.programs_note is not None:
+        note = difference.programs_note
+        notes.append(f"{note[0].upper()}{note[1:]}.")
     if difference.first_stage is not None:
         notes.append(f"First stage that differs: {difference.first_stage}.")
     return Comparison(
