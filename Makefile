@@ -47,7 +47,8 @@ test: setup ## run the tests, golden comparisons included
 test-slow: setup ## run only the long proofs, which `make test` leaves out
 	@$(bin)/python -m pytest $(PYTEST_ARGS) -m slow
 
-test-all: test test-slow ## run every test
+test-all: setup ## run every test, also those that .ci/run leaves out for their time
+	@$(bin)/python -m pytest $(PYTEST_ARGS) -m "slow or exhaustive or not slow"
 
 test-tpu: VENV := .venv-tpu
 test-tpu: ## compile for TPUs, without a TPU, in .venv-tpu: installs Google's libtpu (0.7 GB)

@@ -36,11 +36,12 @@ Compile = Callable[[str, str], WrittenDump]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Groups the tests that share compiles, for `--dist loadgroup`, and starts the longest first.
 
-    A group is a file, or, in a file whose tests have the parameter `workload`, a workload.
+    A group is a file; of the tests that compile registered workloads, it is a workload.
     """
     for item in items:
         callspec = getattr(item, "callspec", None)
-        workload = callspec.params.get("workload", "") if callspec is not None else ""
+        shared = callspec is not None and "compiled" in getattr(item, "fixturenames", ())
+        workload = callspec.params.get("workload", "") if shared else ""
         item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{workload}".rstrip("-")))
     items.sort(key=lambda item: item.path.stem != "test_workloads")
 

@@ -14,7 +14,7 @@ from models.qwen3.kernels import tiling
 from models.qwen3.kernels.tiling import hopper_fits
 from tests.cpu.interpreted_hopper_kernels import CONFIG
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 INTERPRETED = Path(__file__).with_name("interpreted_hopper_kernels.py")
 

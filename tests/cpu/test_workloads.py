@@ -39,11 +39,12 @@ LARGE = {
 
 
 def params(policies: Collection[str]) -> list[Any]:
-    """Cases of the policies; those of torch twins, and large untuned ones, are slow."""
+    """Cases of the policies: of torch twins and large workloads, only the tuned ones are quick."""
 
     def marks(workload: str, policy: str) -> Any:
-        slow = workload in TORCH_TWINS or (workload in LARGE and policy != "tuned")
-        return pytest.mark.slow if slow else ()
+        if policy == "tuned" or workload not in LARGE | TORCH_TWINS:
+            return ()
+        return pytest.mark.slow if policy == "cublas" else pytest.mark.exhaustive
 
     return [pytest.param(*case, marks=marks(*case)) for case in CASES if case[1] in policies]
 

@@ -63,7 +63,7 @@ def test_a_sample(tmp_path: Path) -> None:
     assert errors > 50
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(10))
 def test_ten_thousand(tmp_path: Path, part: int) -> None:
     plans, errors = damage(tmp_path, range(1000 * (part + 1), 1000 * (part + 2)))

@@ -82,7 +82,10 @@ def check_against_record(dump: Dump) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [SAMPLE, *(pytest.param(it, marks=pytest.mark.slow) for it in sorted(set(LOCKS) - {SAMPLE}))],
+    [
+        SAMPLE,
+        *(pytest.param(it, marks=pytest.mark.exhaustive) for it in sorted(set(LOCKS) - {SAMPLE})),
+    ],
 )
 def test_plan_compiled_here_with_the_lock_is_the_devices(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jaxlib_version: str
@@ -101,7 +104,7 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
     return compile_batch(wanted, tmp_path_factory.mktemp("zoo"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", sorted(set(RECORDS) - set(LOCKS)))
 def test_plan_compiled_here_is_the_devices(name: str, batch: Batch, jaxlib_version: str) -> None:
