@@ -11,8 +11,9 @@ PYTHON ?=
 JAX ?=
 VENV ?= .venv
 # XLA compiles in several threads and takes about 1 GB, so more workers gain nothing.
-# Tests that share compiles stay on one worker: see pytest_collection_modifyitems in tests/conftest.py.
-PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadgroup
+# Tests of a file share compiles, so a file stays on one worker. (pytest 9.2 ignores the groups of
+# --dist loadgroup, as pytest-xdist 3.8 marks them.)
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
 WORKLOADS ?= --all
 BENCH_ARGS ?= -p no:xdist
 ARGS ?=

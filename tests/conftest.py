@@ -32,17 +32,8 @@ NEVER_TUNED = TORCH_TWINS | {"qwen3-train"}
 Compile = Callable[[str, str], WrittenDump]
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups the tests that share compiles, for `--dist loadgroup`, and starts the longest first.
-
-    A group is a file; of the tests that compile registered workloads, it is a workload.
-    """
-    for item in items:
-        callspec = getattr(item, "callspec", None)
-        shared = callspec is not None and "compiled" in getattr(item, "fixturenames", ())
-        workload = callspec.params.get("workload", "") if shared else ""
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{workload}".rstrip("-")))
+    """Starts the longest file first, since `--dist loadfile` gives whole files to workers."""
     items.sort(key=lambda item: item.path.stem != "test_workloads")
 
 
