@@ -98,5 +98,8 @@ def device_lock(goldens: Path, workload: str) -> AutotuneLock:
             "plans of this version are held against the expectations alone"
         )
     if not found and any(folder.glob("h200-[0-9]*x[0-9]*-*")):
-        pytest.skip("no machine with as many H200s has written a golden of this workload")
+        pytest.skip(
+            "no golden of this workload is of a device: "
+            "tuning it takes the number of H200s of its mesh"
+        )
     return read_lock(found[0] if found else folder / f"h200-auto-tuned-jax{jaxlib}" / LOCK)

@@ -10,5 +10,7 @@ def inductor(seeds: Path) -> Path:
     """Dumps with measurements, which are not part of the repository."""
     folder = seeds.parent / "inductor"
     if not folder.is_dir():
-        pytest.skip("the measured dumps are not here: no folder shared/inductor")
+        pytest.skip(
+            "the measured dumps are not here: no folder shared/inductor beside the checkout"
+        )
     return folder

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.reading.dumps import DATA, DIRECTORIES, name_of
-from tests.reading.test_normal_form import MANIFEST
+from tests.reading.sample_records import MANIFEST
 from xlapipe.diff import compare_opened
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.dumps.opened import Opened

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.reading.sample_records import LOCK
 from xlapipe.dumps.autotune_lock import (
-    AutotuneLock,
     check_results,
     raw_lock,
     read_lock,
@@ -15,18 +15,6 @@ from xlapipe.dumps.autotune_lock import (
 )
 from xlapipe.errors import TargetError
 from xlapipe.targets.catalogue import target_named
-
-LOCK = AutotuneLock(
-    workload="step",
-    gemm_policy="auto",
-    target="h200",
-    device="NVIDIA H200",
-    compute_capability="9.0",
-    device_memory_bytes=150_109_880_320,
-    versions={"jaxlib": "0.11.2"},
-    target_config="gpu_device_info { core_count: 132 }",
-    results='entries { key { target { device: "x" } } }',
-)
 
 
 @pytest.fixture

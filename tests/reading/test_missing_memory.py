@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.reading.sample_records import MANIFEST
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.expect import BeyondAtMost, Expectation, TempAtMost, TotalWithin
 from xlapipe.plan import (
@@ -99,21 +100,6 @@ def test_a_bound_that_fails_without_it_fails_as_ever() -> None:
 
 
 def test_manifest_states_it_only_where_it_is_so() -> None:
-    manifest = Manifest(
-        workload="step",
-        target="a100_sxm_80",
-        target_description="NVIDIA A100",
-        target_source="catalogue",
-        gemm_policy="auto",
-        tuned=False,
-        versions={"jaxlib": "0.11.2"},
-        options={},
-        arguments=(),
-        outputs=(),
-        requested_dots=(),
-        expectations=(),
-        memory_analysis={},
-    )
-    assert "sorts_undecided" not in manifest.to_json()
-    undecided = replace(manifest, sorts_undecided=True)
+    assert "sorts_undecided" not in MANIFEST.to_json()
+    undecided = replace(MANIFEST, sorts_undecided=True)
     assert Manifest.from_json(undecided.to_json(), where="manifest.json") == undecided

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.reading.sample_records import MANIFEST
 from xlapipe.dumps.dump import Dump
-from xlapipe.dumps.manifest import Manifest
 from xlapipe.dumps.normal_hlo import normal_hlo
 from xlapipe.dumps.normal_plan import NormalForm, differences, normal_form
 from xlapipe.plan import (
@@ -117,23 +117,6 @@ def test_a_rule_removes_a_difference(rule: str, before: str, after: str) -> None
 def test_a_real_change_shows(what: str, before: str, after: str) -> None:
     assert before in HLO, what
     assert normal_hlo(HLO.replace(before, after)) != normal_hlo(HLO), what
-
-
-MANIFEST = Manifest(
-    workload="step",
-    target="h200",
-    target_description="NVIDIA H200",
-    target_source="attached",
-    gemm_policy="auto",
-    tuned=True,
-    versions={"jaxlib": "0.11.2"},
-    options={},
-    arguments=(),
-    outputs=(),
-    requested_dots=(),
-    expectations=(),
-    memory_analysis={},
-)
 
 
 def scalar(index: int, name: str, shape: str = "f32[]", size: int = 4) -> BufferAllocation:

@@ -56,7 +56,7 @@ def test_equal_folders_have_no_change(
 
 def scripts() -> dict[str, str]:
     """The shell script of each step of the action, by its name."""
-    yaml = pytest.importorskip("yaml")
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: make setup")
     action: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
     return {step["name"]: step["run"] for step in action["runs"]["steps"]}
 
@@ -123,7 +123,7 @@ def test_the_action_compares_with_the_base_commit(
 
 
 def test_the_hook_checks_the_folders_of_changed_manifests(folders: tuple[Path, Path]) -> None:
-    yaml = pytest.importorskip("yaml")
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: make setup")
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     command = f"{hook['entry']} {STEP}/manifest.json"
     printed = run(["bash", "-c", command], folders[1])

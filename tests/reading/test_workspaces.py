@@ -1,29 +1,20 @@
 """Workspaces that a library states on the device, and that a lock carries to other machines."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from xlapipe.dumps.autotune_lock import AutotuneLock, read_lock
+from tests.reading.sample_records import LOCK
+from xlapipe.dumps.autotune_lock import read_lock
 from xlapipe.dumps.normal_plan import _lowered_digest
 from xlapipe.errors import TargetError
 from xlapipe.plan import Instruction
 from xlapipe.plan.workspaces import call_key, workspaces_of
 
 KEY = "__cudnn$fmhaSoftmax bf16[2,8,512,64] f32[2,8,512]"
-LOCK = AutotuneLock(
-    workload="step",
-    gemm_policy="auto",
-    target="h200",
-    device="NVIDIA H200",
-    compute_capability="9.0",
-    device_memory_bytes=1,
-    versions={"jaxlib": "0.11.2"},
-    target_config="",
-    results="version: 3\n",
-    workspaces={KEY: 256},
-)
+WITH_WORKSPACE = replace(LOCK, workspaces={KEY: 256})
 
 
 def call(size: int, *, name: str = "attention") -> Instruction:
@@ -43,8 +34,8 @@ def test_calls_that_differ_under_one_key_are_left_out() -> None:
 
 def test_a_lock_keeps_them(tmp_path: Path) -> None:
     path = tmp_path / "autotune_lock.json"
-    path.write_bytes(LOCK.to_bytes())
-    assert read_lock(path) == LOCK
+    path.write_bytes(WITH_WORKSPACE.to_bytes())
+    assert read_lock(path) == WITH_WORKSPACE
     data = json.loads(path.read_bytes())
     del data["workspaces"]  # of an older lock
     path.write_text(json.dumps(data))

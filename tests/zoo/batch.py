@@ -127,8 +127,38 @@ def compile_batch(
         )
         for reference in references
     }
-    for name, job in jobs.items():
-        _write_request(job, folder / name)
+    paths = [str(packages)] if packages is not None else []
+    paths += filter(None, [os.environ.get("PYTHONPATH")])
+    requests = {name: request_of(job, folder / name) for name, job in jobs.items()}
+    variables = {"PYTHONPATH": os.pathsep.join(paths)}
+    return Batch(folder, jobs, run_child(requests, folder, python=python, variables=variables))
+
+
+def run_child(
+    requests: Mapping[str, CompileRequest],
+    folder: Path,
+    *,
+    python: Path | None = None,
+    variables: Mapping[str, str],
+) -> str:
+    """Compiles all requests in one child process, and returns what it printed.
+
+    Args:
+      requests: by the name of their folder below `folder`.
+      variables: of the child's environment, in addition to those of xlapipe's compiling child.
+
+    Raises:
+      AssertionError: the child failed; the message ends with what it printed.
+    """
+    for name, request in requests.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
+    # Without variables that change what is compiled.
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "XLA_FLAGS" and not name.startswith("JAX_")
+    }
     child = Path(__file__).with_name("batch_child.py")
     log = folder / "child.log"
     with log.open("w") as output:
@@ -137,45 +167,36 @@ def compile_batch(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=_environment(packages),
+            env={**kept, "JAX_PLATFORMS": "cpu", **variables},
             timeout=900,
             check=False,
         )
     text = log.read_text(errors="replace")
     assert ended.returncode == 0, f"exit code {ended.returncode}: {text[-4000:]}"
-    return Batch(folder, jobs, text)
+    return text
 
 
-def _write_request(job: Job, folder: Path) -> None:
+def request_of(
+    job: Job, folder: Path, *, locked: bool = False, workspaces: Mapping[str, int] | None = None
+) -> CompileRequest:
+    """The request for a job, whose files go into `folder`."""
     assert job.target is not None
     dump_options = {
         "xla_dump_to": str(folder / "dump"),
         "xla_dump_hlo_as_text": True,
         "xla_dump_hlo_as_proto": True,
     }
-    request = CompileRequest(
+    return CompileRequest(
         reference=job.reference,
         program_path=None,
         platform=job.platform.name,
         target_config=job.target.config_text,
         topology=None,
         options={**job.options, **dump_options},
-        locked=False,
+        locked=locked,
         executable_path=None,
         result_path=str(folder / "result.json"),
         started_seconds=time.monotonic(),
+        memory_limit_bytes=job.memory_limit_bytes,
+        workspaces=workspaces or {},
     )
-    folder.mkdir(parents=True)
-    (folder / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
-
-
-def _environment(packages: Path | None) -> dict[str, str]:
-    """As of xlapipe's compiling child: without variables that change what is compiled."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name != "XLA_FLAGS" and not name.startswith("JAX_")
-    }
-    paths = [str(packages)] if packages is not None else []
-    paths += filter(None, [os.environ.get("PYTHONPATH")])
-    return {**kept, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(paths)}

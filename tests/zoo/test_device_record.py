@@ -91,7 +91,9 @@ def test_plan_compiled_here_with_the_lock_is_the_devices(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jaxlib_version: str
 ) -> None:
     if jaxlib_version != RECORD["versions"]["jaxlib"]:
-        pytest.skip(f"recorded with jaxlib {RECORD['versions']['jaxlib']}")
+        pytest.skip(
+            f"recorded with jaxlib {RECORD['versions']['jaxlib']}, this is {jaxlib_version}"
+        )
     dump = compiled_with_lock(name, tmp_path, monkeypatch)
     assert dump.manifest.tuned
     assert dump.plan.thunk_counts == RECORDS[name]["thunks"]
@@ -109,7 +111,9 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
 @pytest.mark.parametrize("name", sorted(set(RECORDS) - set(LOCKS)))
 def test_plan_compiled_here_is_the_devices(name: str, batch: Batch, jaxlib_version: str) -> None:
     if jaxlib_version != RECORD["versions"]["jaxlib"]:
-        pytest.skip(f"recorded with jaxlib {RECORD['versions']['jaxlib']}")
+        pytest.skip(
+            f"recorded with jaxlib {RECORD['versions']['jaxlib']}, this is {jaxlib_version}"
+        )
     dump = batch.captured(name)
     if name not in ATTENTION:
         check_against_record(dump)

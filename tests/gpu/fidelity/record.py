@@ -12,12 +12,9 @@ canonical forms and the autotune results; `compare` compiles the programs withou
 import gzip
 import hashlib
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +24,7 @@ from tests.zoo import batch as zoo
 from xlapipe.compiling.capture import capture
 from xlapipe.compiling.child_process import Compiled
 from xlapipe.compiling.job import Job
-from xlapipe.compiling.messages import CompileRecord, CompileRequest
+from xlapipe.compiling.messages import CompileRecord
 from xlapipe.dumps.autotune_lock import LOCK
 from xlapipe.dumps.dump import open_dump, read_file
 from xlapipe.dumps.manifest import MANIFEST
@@ -177,60 +174,18 @@ def _compile(
         )
         for name in workspaces
     }
+    requests = {}
     for number, (name, job) in enumerate(jobs.items()):
-        _write_request(job, workspaces[name], folder / str(number))
+        child_folder = folder / str(number)
+        requests[str(number)] = zoo.request_of(
+            job, child_folder, locked=True, workspaces=workspaces[name]
+        )
+    folder.mkdir(parents=True)
     loaded = folder / "results.pbtxt"
     loaded.write_bytes(gzip.decompress(results.read_bytes()))
     flags = f"--xla_gpu_load_autotune_results_from={loaded}"
-    log = folder / "child.log"
-    with log.open("w") as output:
-        ended = subprocess.run(
-            [
-                sys.executable,
-                "-P",
-                str(Path(zoo.__file__).with_name("batch_child.py")),
-                str(folder),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=_environment(flags),
-            check=False,
-        )
-    text = log.read_text(errors="replace")
-    assert ended.returncode == 0, text[-4000:]
-    return zoo.Batch(folder, jobs, text)
-
-
-def _environment(flags: str) -> dict[str, str]:
-    """As of xlapipe's compiling child: without variables that change what is compiled."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    return {**kept, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
-
-
-def _write_request(job: Job, workspaces: Mapping[str, int], folder: Path) -> None:
-    assert job.target is not None
-    dumped = {
-        "xla_dump_to": str(folder / "dump"),
-        "xla_dump_hlo_as_text": True,
-        "xla_dump_hlo_as_proto": True,
-    }
-    request = CompileRequest(
-        reference=job.reference,
-        program_path=None,
-        platform=job.platform.name,
-        target_config=job.target.config_text,
-        topology=None,
-        options={**job.options, **dumped},
-        locked=True,
-        executable_path=None,
-        result_path=str(folder / "result.json"),
-        started_seconds=time.monotonic(),
-        memory_limit_bytes=job.memory_limit_bytes,
-        workspaces=workspaces,
-    )
-    folder.mkdir(parents=True)
-    (folder / "request.json").write_text(json.dumps(request.to_json()), encoding="utf-8")
+    log = zoo.run_child(requests, folder, variables={"XLA_FLAGS": flags})
+    return zoo.Batch(folder, jobs, log)
 
 
 def _outcome(name: str, expected: Mapping[str, Any], batch: zoo.Batch) -> Outcome:
