@@ -9,17 +9,43 @@ import pytest
 
 from xlapipe.compiling import cub_table
 from xlapipe.platforms import NVIDIA
-from xlapipe.platforms.cub_sort import TILE_ITEMS, base_bytes, scratch_bytes
-
-RECORD: Any = json.loads(
-    Path(__file__).parents[1].joinpath("gpu/cub_scratch.json").read_text(encoding="utf-8")
+from xlapipe.platforms.cub_sort import (
+    TILE_ITEMS,
+    WIDTHS,
+    all_widths_known,
+    base_bytes,
+    scratch_bytes,
 )
+
+GPU = Path(__file__).parents[1] / "gpu"
+RECORD: Any = json.loads((GPU / "cub_scratch.json").read_text(encoding="utf-8"))
+XLAS_TABLE: Any = json.loads((GPU / "cub_scratch_of_xla.json").read_text(encoding="utf-8"))
 
 
 def test_scratch_bytes_are_those_of_the_devices() -> None:
-    differing = [row for row in RECORD["rows"] if scratch_bytes(*row[:4]) != row[4]]
+    differing = [row for row in RECORD["rows"] if scratch_bytes("9.0", *row[:4]) != row[4]]
     assert differing == []
-    assert {(key, value) for key, value, *_ in RECORD["rows"]} == set(TILE_ITEMS)
+    assert {(key, value) for key, value, *_ in RECORD["rows"]} == set(WIDTHS)
+
+
+@pytest.mark.parametrize("capability", TILE_ITEMS)
+def test_scratch_bytes_are_those_that_xla_recorded(capability: str) -> None:
+    rows = [row for row in XLAS_TABLE["rows"] if row[0] == capability]
+    known = {
+        tuple(row): base_bytes(capability, *row[1:3], row[4], segmented=bool(row[3]))
+        for row in rows
+    }
+    assert [row for row, scratch in known.items() if scratch not in (row[-1], None)] == []
+    unknown = {row[1:3] for row, scratch in known.items() if scratch is None}
+    assert unknown == set(WIDTHS) - set(TILE_ITEMS[capability])
+    assert all_widths_known(capability) is not bool(unknown)
+
+
+def test_rules_of_other_capabilities_are_not_known() -> None:
+    assert not all_widths_known("8.9")
+    assert not all_widths_known("8.0")
+    assert scratch_bytes("8.0", 2, 4, 100_000, 1) is None
+    assert scratch_bytes("8.0", 2, 4, 100_000, 10) == scratch_bytes("9.0", 2, 4, 100_000, 10)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +61,7 @@ def test_scratch_bytes_are_those_of_the_devices() -> None:
 def test_scratch_bytes_at_the_limits(
     key: int, value: int, items: int, batch: int, expected: int
 ) -> None:
-    assert scratch_bytes(key, value, items, batch) == expected
+    assert scratch_bytes("9.0", key, value, items, batch) == expected
 
 
 @pytest.mark.parametrize("device", RECORD["devices"])
@@ -55,7 +81,7 @@ def test_sizes_are_those_of_the_sorts_and_of_their_parts() -> None:
 
 
 def test_table_in_a_frame_of_a_given_size() -> None:
-    content = cub_table._table("GPU", "3.2.0", [1000, 200_000])
+    content = cub_table._table("GPU", "9.0", "3.2.0", [1000, 200_000])
     size = 200_000
     frame = cub_table._frame(content, size)
     assert frame is not None
@@ -76,12 +102,21 @@ def test_table_in_a_frame_of_a_given_size() -> None:
 
 
 def test_table_has_each_width_in_both_forms() -> None:
-    entry = cub_table._table("GPU", "3.2.0", [1000]).count(b"\n\x053.2.0\x12\x03GPU")
-    assert entry == 2 * len(TILE_ITEMS)
-    assert base_bytes(4, 4, 1000, segmented=True) == 2 * 4096 + 255
+    entry = b"\n\x053.2.0\x12\x03GPU"
+    sizes = [1000, 200_000]
+    assert cub_table._table("GPU", "9.0", "3.2.0", sizes).count(entry) == 2 * len(WIDTHS)
+    assert base_bytes("9.0", 4, 4, 1000, segmented=True) == 2 * 4096 + 255
+
+
+def test_table_leaves_out_sizes_without_a_rule() -> None:
+    """Of narrow keys with 8.0, it has those that need one tile, and none above."""
+    narrow, wide = (
+        cub_table._records("8.0", key, 0, [1000, 200_000], segmented=False) for key in (2, 4)
+    )
+    assert (len(narrow), len(wide)) == (1, 2)
 
 
 def test_nothing_is_changed_without_the_plugin() -> None:
-    given = {"device": "GPU", "cub_version": "3.2.0", "devices": 1}
+    given = {"device": "GPU", "capability": "9.0", "cub_version": "3.2.0", "devices": 1}
     assert not cub_table.install("no_such_module", '"stablehlo.sort"', **given)
     assert not cub_table.install("json", '"stablehlo.sort"', **given)

@@ -136,7 +136,7 @@ def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> bool:
       False if XLA uses its own sorts where it may use CUB on the device.
     """
     from xlapipe.compiling import cub_table
-    from xlapipe.platforms.cub_sort import KNOWN_CAPABILITIES
+    from xlapipe.platforms.cub_sort import TILE_ITEMS, all_widths_known
 
     platform = platform_named(request.platform)
     if request.target_config is None or platform.plugin is None:
@@ -144,13 +144,16 @@ def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> bool:
     if not cub_table.may_sort(program.stablehlo):
         return True
     figures = platform.device_figures(request.target_config)
-    return figures.compute_capability in KNOWN_CAPABILITIES and cub_table.install(
+    capability = figures.compute_capability or ""
+    installed = capability in TILE_ITEMS and cub_table.install(
         platform.plugin,
         _as_text(program),
         device=figures.device_kind,
+        capability=capability,
         cub_version=figures.cub_version or "",
         devices=program.device_count,
     )
+    return installed and all_widths_known(capability)
 
 
 def _as_text(program: LoweredProgram) -> str:

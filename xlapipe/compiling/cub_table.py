@@ -50,13 +50,16 @@ def may_sort(bytecode: bytes) -> bool:
     return _SORTS.search(bytecode.decode("latin-1")) is not None
 
 
-def install(module: str, program: str, *, device: str, cub_version: str, devices: int) -> bool:
+def install(
+    module: str, program: str, *, device: str, capability: str, cub_version: str, devices: int
+) -> bool:
     """Replaces XLA's table of CUB's scratch sizes in this process.
 
     Args:
       module: the Python module in whose folder XLA's plugin is; the plugin is loaded.
       program: the StableHLO text that will be compiled.
       device: name of the device in the target config; `cub_version` likewise.
+      capability: compute capability of the device, one of `cub_sort.TILE_ITEMS`.
       devices: number of devices; a sort on one device may be a part of the program's.
 
     Returns:
@@ -74,7 +77,7 @@ def install(module: str, program: str, *, device: str, cub_version: str, devices
     callers = [_caller(check, near, base) for check, near in checks]
     sizes = sorted({*_grid(), *_sort_sizes(program, devices)})
     # The array ends in a zero byte that is not part of the data.
-    content = _frame(_table(device, cub_version, sizes), table.size - 1)
+    content = _frame(_table(device, capability, cub_version, sizes), table.size - 1)
     if content is None or read_memory(base + table.address, 4) != _ZSTD_MAGIC:
         return False
     for caller in callers:
@@ -132,8 +135,8 @@ def _grid() -> Iterator[int]:
         size = max(size + 1, int(size * _GRID_STEP))
 
 
-def _table(device: str, cub_version: str, sizes: Iterable[int]) -> bytes:
-    """XLA's CubScratchSizeLookupTable."""
+def _table(device: str, capability: str, cub_version: str, sizes: Iterable[int]) -> bytes:
+    """XLA's CubScratchSizeLookupTable; widths without a known rule are left out."""
     sizes = tuple(sizes)
     return b"".join(
         field(
@@ -143,16 +146,25 @@ def _table(device: str, cub_version: str, sizes: Iterable[int]) -> bytes:
             + number(3, key_bytes)
             + number(4, value_bytes)
             + number(5, int(segmented))
-            + b"".join(_record(key_bytes, value_bytes, size, segmented) for size in sizes),
+            + b"".join(records),
         )
-        for key_bytes, value_bytes in cub_sort.TILE_ITEMS
+        for key_bytes, value_bytes in cub_sort.WIDTHS
         for segmented in (False, True)
+        if (records := _records(capability, key_bytes, value_bytes, sizes, segmented=segmented))
     )
 
 
-def _record(key_bytes: int, value_bytes: int, size: int, segmented: bool) -> bytes:
-    scratch = cub_sort.base_bytes(key_bytes, value_bytes, size, segmented=segmented)
-    return field(6, number(1, size) + number(2, scratch))
+def _records(
+    capability: str, key_bytes: int, value_bytes: int, sizes: Iterable[int], *, segmented: bool
+) -> list[bytes]:
+    """The records of one width, by increasing size; up to the first size without a known rule."""
+    records = []
+    for size in sizes:
+        scratch = cub_sort.base_bytes(capability, key_bytes, value_bytes, size, segmented=segmented)
+        if scratch is None:
+            break
+        records.append(field(6, number(1, size) + number(2, scratch)))
+    return records
 
 
 def _frame(content: bytes, size: int) -> bytes | None:

@@ -1,16 +1,16 @@
 """Scratch bytes of CUB's radix sort, which XLA asks the device for.
 
 On a device, XLA rewrites large sorts to CUB (`xla.gpu.ext.cub_sort_keys`, `…_pairs`), and CUB
-returns the bytes of scratch for a size. They follow from CUB's tuning policy: the number of items
-per tile by the bytes of a key and of a value. The tiles here are those of compute capability 9.0.
-They were fitted to 393 sorts compiled on an H200 and on an H100, which gave the same bytes, and
-agree with all 20,337 sizes that XLA itself records for an H100 in the table that it embeds.
+returns the bytes of scratch for a size. They follow from CUB's tuning policy for a compute
+capability: the number of items per tile by the bytes of a key and of a value. The tiles of 9.0
+were fitted to 393 sorts compiled on an H200 and on an H100, which gave the same bytes. XLA embeds
+a table of sizes that it recorded with an older CUB, in which these tiles are the same; it also has
+sizes of an A100, a B200 and a GB200, from which the tiles of 8.0 and 10.0 are.
 """
 
 from collections.abc import Mapping
 
-# Items per tile of the one-sweep sort, by bytes of a key and of a value; 0 for keys alone.
-TILE_ITEMS: Mapping[tuple[int, int], int] = {
+_TILES_OF_9_0: Mapping[tuple[int, int], int] = {
     (1, 0): 9728,
     (1, 2): 7168,
     (1, 4): 7168,
@@ -28,8 +28,32 @@ TILE_ITEMS: Mapping[tuple[int, int], int] = {
     (8, 4): 5760,
     (8, 8): 4608,
 }
-# The compute capabilities whose tiles these are.
-KNOWN_CAPABILITIES = frozenset({"9.0"})
+# The bytes of a key and of a value that XLA gives to CUB; 0 for keys alone.
+WIDTHS = tuple(_TILES_OF_9_0)
+# Items per tile of the one-sweep sort by compute capability, and by bytes of a key and of a value.
+# With 8.0, CUB sorts keys of 1 and 2 bytes by another algorithm, whose scratch depends on how many
+# blocks of its kernels fit a core.
+TILE_ITEMS: Mapping[str, Mapping[tuple[int, int], int]] = {
+    "8.0": {
+        (4, 0): 8064,
+        (4, 2): 6528,
+        (4, 4): 6528,
+        (4, 8): 3072,
+        (8, 0): 3840,
+        (8, 2): 3840,
+        (8, 4): 3840,
+        (8, 8): 3840,
+    },
+    "9.0": _TILES_OF_9_0,
+    "10.0": {
+        **_TILES_OF_9_0,
+        (1, 2): 5632,
+        (1, 4): 5760,
+        (2, 0): 7680,
+        (2, 2): 8640,
+        (2, 4): 9216,
+    },
+}
 _ALIGNMENT_BYTES = 256
 _DIGITS = 256  # one pass sorts by 8 bits
 _OFFSET_BYTES, _COUNTER_BYTES = 8, 4
@@ -37,28 +61,43 @@ _MOST_ITEMS_PER_PORTION = 2**28 - 1
 _SINGLE_TILE_THREADS, _SINGLE_TILE_ITEMS, _NOMINAL_BYTES = 256, 19, 4
 
 
-def scratch_bytes(key_bytes: int, value_bytes: int, items: int, batch: int) -> int:
+def all_widths_known(capability: str) -> bool:
+    """Whether the scratch of every sort is known for a compute capability, e.g. `9.0`."""
+    return set(TILE_ITEMS.get(capability, ())) == set(WIDTHS)
+
+
+def scratch_bytes(
+    capability: str, key_bytes: int, value_bytes: int, items: int, batch: int
+) -> int | None:
     """Scratch bytes of the custom call for `batch` rows of `items / batch` elements each.
 
     Args:
+      capability: the compute capability, e.g. `9.0`.
       value_bytes: 0 for a sort of keys alone.
       items: number of elements of all rows together.
+
+    Returns:
+      None if the rule is not known.
     """
-    if batch == 1:
-        return base_bytes(key_bytes, value_bytes, items, segmented=False)
-    base = base_bytes(key_bytes, value_bytes, items, segmented=True)
+    base = base_bytes(capability, key_bytes, value_bytes, items, segmented=batch > 1)
+    if batch == 1 or base is None:
+        return base
     # XLA appends the offsets of the rows, aligned.
     return base + (_COUNTER_BYTES - base % _COUNTER_BYTES) + _COUNTER_BYTES * (batch + 1)
 
 
-def base_bytes(key_bytes: int, value_bytes: int, items: int, *, segmented: bool) -> int:
-    """Scratch bytes that CUB itself asks for, without the offsets of the rows."""
+def base_bytes(
+    capability: str, key_bytes: int, value_bytes: int, items: int, *, segmented: bool
+) -> int | None:
+    """Scratch bytes that CUB itself asks for, without the offsets of the rows; None if unknown."""
     second_buffers = _aligned(items * key_bytes) + _aligned(items * value_bytes)
     if segmented:
         return second_buffers + _ALIGNMENT_BYTES - 1
     if items <= _single_tile_items(key_bytes, value_bytes):
         return 1
-    tile = TILE_ITEMS[key_bytes, value_bytes]
+    tile = TILE_ITEMS[capability].get((key_bytes, value_bytes))
+    if tile is None:
+        return None
     portion = _MOST_ITEMS_PER_PORTION // tile * tile
     portions, passes = -(-items // portion), key_bytes
     histograms = portions * passes * _DIGITS * _OFFSET_BYTES

@@ -1,0 +1,41 @@
+"""Sorts on GPUs that are not here: XLA gives them to CUB, with the scratch that CUB needs there."""
+
+from pathlib import Path
+
+import pytest
+
+from xlapipe.compiling.job import Job
+from xlapipe.compiling.pipeline import compile_dump
+from xlapipe.platforms.cub_sort import scratch_bytes
+from xlapipe.registry import WorkloadReference
+from xlapipe.targets.catalogue import target_named
+
+PROGRAMS = Path(__file__).parents[1] / "gpu" / "fidelity"
+ITEMS = 200_000
+
+
+@pytest.mark.parametrize(
+    ("target", "key", "value", "widths"),
+    [
+        pytest.param("b200", "uint16", "bfloat16", (2, 2), marks=pytest.mark.slow),
+        pytest.param("a100_sxm_80", "int32", "int32", (4, 4), marks=pytest.mark.slow),
+        # XLA's own sort takes 20 s to compile.
+        pytest.param("a100_sxm_80", "uint8", "int32", None, marks=pytest.mark.exhaustive),
+        pytest.param("a6000", "int32", "int32", None, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_sort_for_a_gpu(target: str, key: str, value: str, widths: tuple[int, int] | None) -> None:
+    arguments = {"key": key, "value": value, "n": ITEMS}
+    reference = WorkloadReference("sort", "programs:sort_pairs", arguments, PROGRAMS)
+    options = {"xla_backend_optimization_level": 0}
+    job = Job(reference=reference, target=target_named(target), options=options)
+    compiled = compile_dump(job, None)
+    calls = [it.shape for it in compiled.dump.plan.instructions.values() if "cub" in str(it)]
+    if widths is None:
+        assert calls == []
+        assert [it.instruction for it in compiled.dump.plan.missing_memory] != []
+    else:
+        (shape,) = calls
+        scratch = scratch_bytes(target_named(target).compute_capability, *widths, ITEMS, 1)
+        assert f"u8[{scratch}]" in shape
+        assert compiled.dump.plan.missing_memory == ()
