@@ -54,6 +54,8 @@ class Qwen3(nnx.Module):
             x = self.embed(token_ids)
         with jax.named_scope("rope"):
             rotation = rotation_of(positions, head_dim=self.head_dim, theta=self.rope_theta)
+            # Otherwise XLA computes the sines again for every head of every layer.
+            rotation = jax.lax.optimization_barrier(rotation)
         written: Cache = []
         for index, (layer, layer_cache) in enumerate(zip(self.layers, cache, strict=True)):
             with jax.named_scope(f"layers_{index}"):
