@@ -1,5 +1,6 @@
 """The map of the report in Chromium: pointer and keyboard."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.chromium import SCREENSHOTS, missing, screenshot
 from tests.browser.driving import Open, choose, details, element, in_page, to_map
 from tests.reading.dumps import SEED_003, needs_seed_003
+from xlapipe.dumps.time_record import read_time_record
 
 ROOT = Path(__file__).parents[2]
 PREFILL = "qwen3-prefill/h200-cublas-jax0.11.2"
+TIMED = "qwen3-prefill/h200-auto-tuned-jax0.11.2"
 DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -95,6 +98,55 @@ def test_keys_reach_every_value(opened: Open, goldens: Path) -> None:
     )
     assert reached == placed > 100
     assert by_arrows > 0.9 * placed
+
+
+def seconds_by_kernel(goldens: Path) -> Mapping[str, float]:
+    record = read_time_record(goldens / TIMED)
+    assert record is not None
+    return record.seconds_of
+
+
+def test_values_are_coloured_by_the_time_of_their_kernel(opened: Open, goldens: Path) -> None:
+    driver = opened(goldens / TIMED)
+    canvas = element(driver, "#map-0 canvas")
+    pixels = "return arguments[0].toDataURL()"
+    by_role = driver.execute_script(pixels, canvas)
+    box = element(driver, "#map-0 .tools input[type=checkbox]")
+    assert box.find_element("xpath", "..").text == "colour by measured time"
+    box.send_keys(Keys.SPACE)
+    assert driver.execute_script(pixels, canvas) != by_role
+    legend = element(driver, "#map-0 .details .legend").text
+    longest = max(seconds_by_kernel(goldens).values())
+    assert f"{longest * 1e6:.3g} µs" in legend
+    assert f"{longest * 1e3:.3g} µs or less" in legend, "three powers of ten"
+    screenshot(driver, SCREENSHOTS / "map-by-time.png")
+    box.send_keys(Keys.SPACE)
+    assert driver.execute_script(pixels, canvas) == by_role
+
+
+def test_the_longest_kernel_has_the_hottest_colour(opened: Open, goldens: Path) -> None:
+    hottest, unknown, parameters = in_page(
+        opened(goldens / TIMED),
+        """
+        const colors = readColors();
+        const timed = plan.buffers.filter(({ seconds }) => seconds);
+        const longest = Math.max(...timed.map(({ seconds }) => seconds));
+        const name = (buffer) => buffer.name;
+        const fill = (buffer) => fillOf(buffer, colors, longest);
+        const withFill = (wanted) => plan.buffers.filter((buffer) => fill(buffer) === wanted);
+        return [
+          withFill(colors.heat.at(-1)).map(name),
+          withFill(colors.unknown).every(({ seconds }) => !seconds),
+          withFill(colors.unknown).filter(({ role }) => role === "parameter").length,
+        ];
+        """,
+    )
+    seconds_of = seconds_by_kernel(goldens)
+    longest = max(seconds_of, key=lambda name: seconds_of[name])
+    assert longest in hottest
+    assert all(seconds_of[name] > seconds_of[longest] / 2 for name in hottest)
+    assert unknown, "no kernel, no time"
+    assert parameters > 10, "no kernel defines a parameter"
 
 
 def test_keyboard_alone(opened: Open, goldens: Path) -> None:

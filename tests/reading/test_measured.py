@@ -16,7 +16,7 @@ from xlapipe.cost.measured import (
 from xlapipe.dumps.time_record import TIME_RECORD, TimeRecord, read_time_record, write_time_record
 from xlapipe.errors import DumpError
 from xlapipe.plan import Plan, Thunk
-from xlapipe.plan.kernel_event import KernelEvent
+from xlapipe.plan.kernel_event import CallInterval, KernelEvent
 
 PROGRAM = """HloModule m, is_scheduled=true
 
@@ -123,6 +123,37 @@ def test_steps_are_equal_parts_and_their_median_counts(plan: Plan) -> None:
     assert measured.steps == 3
 
 
+CALLS = [CallInterval(0, 1000), CallInterval(1000, 3000), CallInterval(3000, 4000)]
+
+
+def test_a_call_is_the_span_and_what_the_host_takes_before_and_after(plan: Plan) -> None:
+    rows = events(
+        ("k", "first", 400.0, 100),
+        ("k", "second", 550.0, 50),
+        ("k", "first", 1900.0, 1000),
+        ("k", "first", 3300.0, 100),
+    )
+    measured = join_profile(plan, rows, 3, CALLS)
+    assert measured.before_seconds == pytest.approx(400e-9)  # of 400, 900 and 300
+    assert measured.after_seconds == pytest.approx(400e-9)  # of 400, 100 and 600
+    assert measured.span_seconds == pytest.approx(200e-9)
+    assert measured.call_seconds == pytest.approx(1000e-9)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [("k", "first", 5000.0, 100), ("k", "first", 3950.0, 100), ("k", "first", 2500.0, 10)],
+    ids=["after_the_calls", "across_the_end", "none_in_the_last_call"],
+)
+def test_kernels_outside_the_calls_leave_the_host_unknown(
+    row: tuple[str, str, float, float], plan: Plan
+) -> None:
+    rows = events(("k", "first", 400.0, 100), ("k", "first", 1900.0, 100), row)
+    measured = join_profile(plan, rows, 3, CALLS)
+    assert measured.before_seconds is measured.after_seconds is measured.call_seconds is None
+    assert measured.steps == 3
+
+
 def test_steps_of_unequal_numbers_are_cut_at_the_longest_gaps() -> None:
     rows = events(
         ("a", None, 0, 10), ("b", None, 11, 10), ("a", None, 500, 10), ("a", None, 900, 10)
@@ -142,6 +173,8 @@ def record() -> TimeRecord:
             span_seconds=7e-6,
             busy_seconds=6.1e-6,
             steps=10,
+            before_seconds=3e-6,
+            after_seconds=1e-6,
         ),
         provenance={"device": "NVIDIA H200", "driver": "580"},
     )
@@ -154,6 +187,13 @@ def test_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert again is not None
     assert again.seconds_of == {"a": 1e-6, "b": 5e-6}
     assert again.to_json() == record().to_json()
+
+
+def test_record_without_calls_is_read(tmp_path: Path) -> None:
+    data = record().to_json()
+    del data["before_seconds"], data["after_seconds"]
+    read = TimeRecord.from_json(data, where=TIME_RECORD)
+    assert read.measured.call_seconds is None
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema_version": 2}', '{"schema_version": 1}'])

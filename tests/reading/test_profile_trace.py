@@ -1,16 +1,25 @@
-"""Reads kernels from a trace of jax's profiler."""
+"""Reads kernels and calls from a trace of jax's profiler."""
 
 import pytest
 from google.protobuf import text_format
 
 from xlapipe.errors import DumpError
+from xlapipe.plan.kernel_event import CallInterval
 from xlapipe.read.hlo_proto import XSpace
-from xlapipe.read.profile_trace import kernel_events
+from xlapipe.read.profile_trace import call_intervals, kernel_events
 
 TRACE = """
 planes {
   name: "/host:CPU"
-  lines { name: "python" events { metadata_id: 1 duration_ps: 5000 } }
+  lines {
+    name: "python"
+    timestamp_ns: 500
+    events { metadata_id: 2 offset_ps: 9000000 duration_ps: 3000000 }
+    events { metadata_id: 1 duration_ps: 5000 }
+    events { metadata_id: 2 offset_ps: 1000000 duration_ps: 4000000 }
+  }
+  event_metadata { key: 1 value { name: "other" } }
+  event_metadata { key: 2 value { name: "call" } }
 }
 planes {
   name: "/device:GPU:1"
@@ -60,6 +69,14 @@ def test_kernels_of_the_first_device_in_the_order_of_their_start(profile: bytes)
         ("loop_add_fusion", "loop_add_fusion", 3000, 1500),
         ("nvjet_tst_128x128", "command_buffer_1", 10_000, 3000),
     ]
+
+
+def test_calls_are_the_intervals_of_an_annotation_on_the_host(profile: bytes) -> None:
+    assert call_intervals(profile, "call") == [
+        CallInterval(1500, 5500),
+        CallInterval(9500, 12_500),
+    ]
+    assert call_intervals(profile, "loop_add_fusion") == []
 
 
 def test_other_devices_are_separate(profile: bytes) -> None:

@@ -163,6 +163,11 @@ def _profile_lines(profile: "ProfiledRun") -> Iterator[str]:
         f"  profile of {measured.steps} calls: kernels {measured.kernel_seconds * 1e6:,.1f} µs per "
         f"call, from first start to last end {measured.span_seconds * 1e6:,.1f} µs"
     )
+    if measured.before_seconds is not None and measured.after_seconds is not None:
+        yield (
+            f"  on the host: {measured.before_seconds * 1e6:,.1f} µs before the first kernel, "
+            f"{measured.after_seconds * 1e6:,.1f} µs after the last one"
+        )
     yield (
         f"  joined with the plan: {measured.matched_share:.2%} of the kernels' time "
         f"({measured.by_name_seconds * 1e6:,.1f} µs by the instruction's name, "

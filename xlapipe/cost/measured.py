@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from xlapipe.cost.schedule import LoopNode, Node, Site, schedule_of
-from xlapipe.plan.kernel_event import KernelEvent
+from xlapipe.plan.kernel_event import CallInterval, KernelEvent
 from xlapipe.plan.plan import Plan
 
 # Thunks that hold others, or launch nothing on the device.
@@ -50,6 +50,9 @@ class Measured:
       span_seconds: from the first kernel's start to the last one's end.
       busy_seconds: the part of it in which at least one kernel runs.
       steps: number of steps in the profile.
+      before_seconds, after_seconds: from the start of the call on the host to the first kernel's
+        start, and from the last kernel's end to the end of the call; None if the profile has no
+        calls. With the span they are the call's wall time.
     """
 
     kernels: tuple[MeasuredKernel, ...]
@@ -59,6 +62,15 @@ class Measured:
     span_seconds: float
     busy_seconds: float
     steps: int
+    before_seconds: float | None = None
+    after_seconds: float | None = None
+
+    @property
+    def call_seconds(self) -> float | None:
+        """Wall time of a call: before, span and after; None if the profile has no calls."""
+        if self.before_seconds is None or self.after_seconds is None:
+            return None
+        return self.before_seconds + self.span_seconds + self.after_seconds
 
     @property
     def kernel_seconds(self) -> float:
@@ -72,13 +84,18 @@ class Measured:
         return sum(kernel.seconds for kernel in self.kernels) / total if total else 1.0
 
 
-def join_profile(plan: Plan, events: Iterable[KernelEvent], steps: int) -> Measured:
+def join_profile(
+    plan: Plan, events: Iterable[KernelEvent], steps: int, calls: Sequence[CallInterval] = ()
+) -> Measured:
     """Joins the kernels of `steps` equal steps.
 
     Args:
       events: of one device, in any order.
+      calls: one for each step, in order; empty if unknown.
     """
-    parts = split_steps(sorted(events, key=lambda event: event.start_ns), steps)
+    in_order = sorted(events, key=lambda event: event.start_ns)
+    by_call = _split_by_call(in_order, calls)
+    parts = by_call or split_steps(in_order, steps)
     expected = expected_launches(plan)
     joined = [_join_step(plan, expected, part) for part in parts]
     kernels = _medians([step.kernels for step in joined])
@@ -90,7 +107,34 @@ def join_profile(plan: Plan, events: Iterable[KernelEvent], steps: int) -> Measu
         span_seconds=median([_span_ns(part) for part in parts] or [0.0]) * 1e-9,
         busy_seconds=median([_busy_ns(part) for part in parts] or [0.0]) * 1e-9,
         steps=len(parts),
+        before_seconds=_median_seconds(
+            part[0].start_ns - call.start_ns for part, call in zip(by_call, calls, strict=False)
+        ),
+        after_seconds=_median_seconds(
+            call.end_ns - max(event.end_ns for event in part)
+            for part, call in zip(by_call, calls, strict=False)
+        ),
     )
+
+
+def _split_by_call(
+    events: Sequence[KernelEvent], calls: Sequence[CallInterval]
+) -> list[Sequence[KernelEvent]]:
+    """The events within each call; empty if a call has none, or an event is in no call."""
+    parts = [
+        [
+            event
+            for event in events
+            if call.start_ns <= event.start_ns and event.end_ns <= call.end_ns
+        ]
+        for call in calls
+    ]
+    return list(parts) if all(parts) and sum(map(len, parts)) == len(events) else []
+
+
+def _median_seconds(values_ns: Iterable[float]) -> float | None:
+    values = list(values_ns)
+    return median(values) * 1e-9 if values else None
 
 
 def split_steps(events: Sequence[KernelEvent], steps: int) -> list[Sequence[KernelEvent]]:

@@ -74,6 +74,9 @@ class TimeRecord:
                     )
                 },
                 steps=int(data["steps"]),
+                # Older records lack them.
+                before_seconds=_seconds_or_none(data.get("before_seconds")),
+                after_seconds=_seconds_or_none(data.get("after_seconds")),
             )
             provenance = ("device", "driver", "versions", "command", "date")
             return cls(
@@ -86,6 +89,10 @@ class TimeRecord:
             raise DumpError(
                 f"{where}: expected a record of measured times, found: {error}; fix: {_FIX}"
             ) from None
+
+
+def _seconds_or_none(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def _kernel(row: Mapping[str, Any]) -> MeasuredKernel:

@@ -1,4 +1,4 @@
-"""A kernel in a GPU profile."""
+"""Kernels and calls in a GPU profile."""
 
 from dataclasses import dataclass
 
@@ -21,3 +21,11 @@ class KernelEvent:
     def end_ns(self) -> float:
         """When it ended."""
         return self.start_ns + self.duration_ns
+
+
+@dataclass(frozen=True, slots=True)
+class CallInterval:
+    """A call of the program on the host, until its outputs are ready; same clock as the kernels."""
+
+    start_ns: float
+    end_ns: float

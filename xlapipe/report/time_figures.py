@@ -75,6 +75,8 @@ def _measured(record: TimeRecord | None) -> dict[str, Any] | None:
         "profiled_wall_seconds": record.profiled_wall_seconds,
         "span_seconds": measured.span_seconds,
         "busy_seconds": measured.busy_seconds,
+        "before_seconds": measured.before_seconds,
+        "after_seconds": measured.after_seconds,
         "kernel_seconds": measured.kernel_seconds,
         "by_name_seconds": measured.by_name_seconds,
         "by_order_seconds": measured.by_order_seconds,

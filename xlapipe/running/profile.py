@@ -1,26 +1,43 @@
-"""Profiles calls through jax's profiler, and reads the kernels of one device from its trace."""
+"""Profiles calls through jax's profiler, and reads from its trace the kernels of one device."""
 
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
 
 from xlapipe.errors import XlapipeError
-from xlapipe.plan.kernel_event import KernelEvent
-from xlapipe.read.profile_trace import kernel_events
+from xlapipe.plan.kernel_event import CallInterval, KernelEvent
+from xlapipe.read.profile_trace import call_intervals, kernel_events
 
 _TRACE = "*.xplane.pb"
+_CALL = "xlapipe call"
+# Annotations, but none of the events of XLA's runtime, which would slow down the host.
+_ANNOTATIONS = 1
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Kernels of one device, and the calls on the host."""
+
+    events: list[KernelEvent]
+    calls: list[CallInterval]
+
+
+def annotated_call() -> jax.profiler.TraceAnnotation:
+    """A context manager that marks a call in the profile."""
+    return jax.profiler.TraceAnnotation(_CALL)
 
 
 def profile_calls(
     call: Callable[[], None], repeat: int, *, device: int, trace: Path | None
-) -> list[KernelEvent]:
-    """Kernels of `repeat` calls on one device.
+) -> Profile:
+    """Kernels of `repeat` calls on one device, and the calls.
 
     Args:
-      call: runs a step and waits for it.
+      call: runs a step and waits for it, within `annotated_call`.
       device: position among this process's GPUs.
       trace: folder that keeps jax's trace; None to delete it.
 
@@ -29,7 +46,7 @@ def profile_calls(
     """
     with _folder(trace) as folder:
         options = jax.profiler.ProfileOptions()
-        options.host_tracer_level = 0
+        options.host_tracer_level = _ANNOTATIONS
         options.python_tracer_level = 0
         jax.profiler.start_trace(folder, profiler_options=options)
         try:
@@ -38,13 +55,14 @@ def profile_calls(
         finally:
             jax.profiler.stop_trace()
         paths = sorted(folder.rglob(_TRACE), key=lambda path: path.stat().st_mtime)
-        events = kernel_events(paths[-1].read_bytes(), device) if paths else []
+        content = paths[-1].read_bytes() if paths else b""
+    events = kernel_events(content, device)
     if not events:
         raise XlapipeError(
             "the profiler of jax wrote no kernels; fix: check that no other profiler is attached "
             "to the GPU, and that CUPTI is installed (`pip install 'jax[cuda13]'`)"
         )
-    return events
+    return Profile(events, call_intervals(content, _CALL))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from xlapipe.running.executable import LoadedExecutable, built_manifest, load_ex
 from xlapipe.running.inputs import read_inputs
 from xlapipe.running.jax_distributed import exchange, host_count, joined
 from xlapipe.running.memory_account import reconcile
-from xlapipe.running.profile import profile_calls
+from xlapipe.running.profile import annotated_call, profile_calls
 from xlapipe.running.rendezvous import SEVERAL_GPUS, Member
 from xlapipe.running.run_result import (
     DeviceRun,
@@ -157,13 +157,16 @@ def _profile(
 
     def call() -> None:
         arguments.place_donated()
-        seconds.append(_call(executable, arguments.arrays)[0])
+        with annotated_call():
+            elapsed, _ = _call(executable, arguments.arrays)
+        seconds.append(elapsed)
 
     call()  # the profiler's own start does not count
     seconds.clear()
     device = jax.local_devices().index(executable.device)
-    events = profile_calls(call, options.steps, device=device, trace=options.trace)
-    return ProfiledRun(tuple(seconds), join_profile(plan, events, options.steps))
+    profile = profile_calls(call, options.steps, device=device, trace=options.trace)
+    measured = join_profile(plan, profile.events, options.steps, profile.calls)
+    return ProfiledRun(tuple(seconds), measured)
 
 
 class _PlacedArguments:

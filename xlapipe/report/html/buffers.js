@@ -28,6 +28,7 @@ function readBuffers(figures, mapData) {
         opcode: strings[values.opcode[id]],
         opName: strings[values.op_name[id]],
         source: strings[values.source[id]],
+        seconds: values.seconds[id],
       };
       withBuffers.buffers.push(buffer);
       buffers.push(buffer);

@@ -1,10 +1,10 @@
 // The panel next to the map with everything known about one value.
-function showDetails(panel, plan, mapData, buffer, pinned, onFind) {
+function showDetails(panel, legend, plan, mapData, buffer, pinned, onFind) {
   if (!buffer) {
     panel.replaceChildren(
       el("h3", {}, "No value selected"),
       el("p", { class: "dim" }, "Point at a rectangle, or move to the map with Tab and between values with the arrow keys."),
-      el("p", { class: "legend" }, ...ROLES.map((role) => el("span", { class: "role" }, key(role), role))),
+      legend,
     );
     return;
   }
@@ -19,6 +19,7 @@ function showDetails(panel, plan, mapData, buffer, pinned, onFind) {
     ["allocation", `${buffer.allocation.index} (${buffer.allocation.kinds.join(", ")}), ${exact(buffer.allocation.size_bytes)}`],
     ["bytes", `${grouped.format(buffer.offset)} to ${grouped.format(buffer.offset + buffer.bytes)} of it`],
     ["alive", lifeOf(buffer, mapData)],
+    ["its kernel", buffer.seconds && `${microseconds(buffer.seconds)} per step (${mapData.time_source})`],
   ];
   panel.replaceChildren(
     el("h3", {}, buffer.label),
@@ -28,7 +29,19 @@ function showDetails(panel, plan, mapData, buffer, pinned, onFind) {
   );
 }
 
-// The colour of a role, as in the tables.
+const roleLegend = () => el("p", { class: "legend" }, ...ROLES.map((role) => el("span", { class: "role" }, key(role), role)));
+
+// One colour for each power of ten, the longest last.
+function heatLegend(longest) {
+  const entry = (name, text) => el("span", { class: "role" }, key(name), text);
+  const steps = Array.from({ length: HEAT_DECADES + 1 }, (_, step) => {
+    const time = microseconds(longest / 10 ** (HEAT_DECADES - step));
+    return entry(`heat-${step}`, step ? time : `${time} or less`);
+  });
+  return el("p", { class: "legend" }, ...steps, entry("unknown", "no kernel, or unknown"));
+}
+
+// A coloured box, as in the tables: of a role, or of a step of the times.
 function key(role) {
   const svg = (tag, attributes) => {
     const element = document.createElementNS("http://www.w3.org/2000/svg", tag);

@@ -9,6 +9,8 @@ class MemoryMap {
     this.current = this.pinned = this.drag = null;
     const { scopes, start } = scopesOf(plan);
     this.scopes = scopes;
+    this.longest = plan.buffers.reduce((most, { seconds }) => Math.max(most, seconds ?? 0), 0);
+    this.byTime = false;
     this.build(start);
     this.choose(start);
     // The largest scope is laid out before it is selected.
@@ -19,6 +21,8 @@ class MemoryMap {
   build(start) {
     const options = this.scopes.map((scope, index) => el("option", { value: index, selected: index === start }, scope.name));
     this.select = el("select", { onchange: () => this.choose(Number(this.select.value)) }, ...options);
+    const byTime = el("input", { type: "checkbox", onchange: () => this.colorByTime(byTime.checked) });
+    const timed = this.longest ? [el("label", {}, byTime, ` colour by ${this.mapData.time_source === "measured" ? "measured time" : "floor"}`)] : [];
     const button = (text, label, run) => el("button", { type: "button", "aria-label": label, title: label, onclick: run }, text);
     this.note = el("span", { class: "note" });
     this.base = el("canvas", { "aria-hidden": "true" });
@@ -39,6 +43,7 @@ class MemoryMap {
         button("+", "Zoom in", () => this.zoom(0.5)),
         button("−", "Zoom out", () => this.zoom(2)),
         button("Reset", "Show everything", () => this.zoom(Infinity)),
+        ...timed,
         this.note,
       ),
       el("div", { class: "body" }, this.area, this.panel),
@@ -83,6 +88,12 @@ class MemoryMap {
     this.draw();
   }
 
+  colorByTime(byTime) {
+    this.byTime = byTime;
+    this.draw();
+    this.set(this.current);
+  }
+
   recolor() {
     this.colors = readColors();
     this.draw();
@@ -90,7 +101,7 @@ class MemoryMap {
 
   draw() {
     this.colors ??= readColors();
-    paint(this.base, this.view, this.layout, this.mapData, this.colors);
+    paint(this.base, this.view, this.layout, this.mapData, this.colors, this.byTime ? this.longest : null);
     this.drawOver();
   }
 
@@ -100,7 +111,8 @@ class MemoryMap {
 
   set(buffer) {
     this.current = buffer;
-    showDetails(this.panel, this.plan, this.mapData, buffer ?? this.pinned, this.pinned !== null && (buffer ?? this.pinned) === this.pinned, this.onFind);
+    const legend = this.byTime ? heatLegend(this.longest) : roleLegend();
+    showDetails(this.panel, legend, this.plan, this.mapData, buffer ?? this.pinned, this.pinned !== null && (buffer ?? this.pinned) === this.pinned, this.onFind);
     if (this.view.width > 1) this.drawOver();
   }
 

@@ -1,4 +1,8 @@
 // Draws the map: bytes in use at the top, and all values by address and schedule position below.
+// Steps of the colours of times, over so many powers of ten below the longest.
+const HEAT_STEPS = 16;
+const HEAT_DECADES = 3;
+
 const ROLES = ["parameter", "alias", "output", "temp", "constant", "thread-local"];
 
 function readColors() {
@@ -6,19 +10,36 @@ function readColors() {
   const probe = el("span", { hidden: true });
   document.body.append(probe);
   const colors = {};
-  for (const name of [...ROLES, "panel", "ink", "dim", "line", "reserved", "hatch", "accent"]) {
+  for (const name of [...ROLES, "panel", "ink", "dim", "line", "reserved", "hatch", "accent", "unknown", "cool", "hot"]) {
     probe.style.color = `var(--${name})`;
     colors[name] = getComputedStyle(probe).color;
   }
   probe.remove();
-  colors.on = Object.fromEntries(ROLES.map((role) => [role, inkOn(colors[role])]));
+  colors.heat = Array.from({ length: HEAT_STEPS }, (_, step) => between(colors.cool, colors.hot, step / (HEAT_STEPS - 1)));
+  const fills = [...ROLES.map((role) => colors[role]), ...colors.heat, colors.unknown];
+  colors.on = Object.fromEntries(fills.map((fill) => [fill, inkOn(fill)]));
   return colors;
+}
+
+const partsOf = (color) => color.match(/[\d.]+/g).slice(0, 3).map(Number);
+
+function between(from, to, share) {
+  const [start, end] = [partsOf(from), partsOf(to)];
+  return `rgb(${start.map((part, index) => Math.round(part + (end[index] - part) * share)).join(", ")})`;
+}
+
+// The colour of a value: of its role, or of its kernel's time on a logarithmic scale to `longest`.
+function fillOf(buffer, colors, longest) {
+  if (longest === null) return colors[buffer.role];
+  if (!buffer.seconds) return colors.unknown;
+  const share = 1 + Math.log10(buffer.seconds / longest) / HEAT_DECADES;
+  return colors.heat[Math.round(Math.min(1, Math.max(0, share)) * (HEAT_STEPS - 1))];
 }
 
 // Black or white, whichever has more contrast to `color` ("rgb(r, g, b)"), by WCAG's luminance.
 function inkOn(color) {
-  const [r, g, b] = color.match(/[\d.]+/g).map((part) => {
-    const share = Number(part) / 255;
+  const [r, g, b] = partsOf(color).map((part) => {
+    const share = part / 255;
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
   });
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#0c1018" : "#ffffff";
@@ -39,9 +60,10 @@ function prepare(canvas, view) {
   return context;
 }
 
-function paint(canvas, view, layout, mapData, colors) {
+// `longest`: seconds of the longest kernel if values are coloured by time, otherwise null.
+function paint(canvas, view, layout, mapData, colors, longest) {
   const context = prepare(canvas, view);
-  paintValues(context, view, layout, colors);
+  paintValues(context, view, layout, colors, longest);
   paintAxes(context, view, layout, mapData, colors);
   paintInUse(context, view, mapData, colors);
 }
@@ -52,7 +74,7 @@ function rectangle(view, x0, x1, y0, y1) {
   return [left, top, right - left, bottom - top];
 }
 
-function paintValues(context, view, layout, colors) {
+function paintValues(context, view, layout, colors, longest) {
   context.save();
   context.beginPath();
   context.rect(view.left, view.top, view.right - view.left, view.bottom - view.top);
@@ -60,7 +82,7 @@ function paintValues(context, view, layout, colors) {
   context.fillStyle = hatched(context, colors);
   context.fillRect(view.left, view.top, view.right - view.left, view.bottom - view.top);
   const labels = [];
-  let filled = { line: -1, role: "" };
+  let filled = { line: -1, fill: "" };
   for (const row of layout.rows) {
     if (row.bottom <= view.y0 || row.top >= view.y1) continue;
     // Of the many values that are alive throughout and are on one line of pixels, one is drawn.
@@ -69,22 +91,26 @@ function paintValues(context, view, layout, colors) {
       const [only] = row.allocation.buffers;
       if (only.start <= view.x0 && only.end >= view.x1) {
         const line = Math.floor(view.y(row.top) * 2);
-        if (line === filled.line && only.role === filled.role) continue;
-        filled = { line, role: only.role };
+        const fill = fillOf(only, colors, longest);
+        if (line === filled.line && fill === filled.fill) continue;
+        filled = { line, fill };
       }
     }
     for (const buffer of row.byLife.touching(view.x0, view.x1)) {
       const from = row.top + buffer.offset;
       const [x, y, width, height] = rectangle(view, buffer.start, buffer.end, from, from + buffer.bytes);
       if (height <= 0 || width <= 0) continue;
-      context.fillStyle = colors[buffer.role];
+      const fill = fillOf(buffer, colors, longest);
+      context.fillStyle = fill;
       // A gap between neighbours, if there is space for one.
       const [wide, tall] = [width - (width > 3 ? 0.75 : 0), height - (height > 3 ? 0.75 : 0)];
       context.fillRect(x, y, Math.max(wide, 0.6), Math.max(tall, 0.6));
-      if (width > 46 && height > 13) labels.push([buffer, x, y, width, height]);
+      if (width > 46 && height > 13) labels.push([buffer, x, y, width, height, fill]);
     }
   }
-  for (const [buffer, x, y, width, height] of labels) paintLabel(context, buffer, x, y, width, height, colors);
+  for (const [buffer, x, y, width, height, fill] of labels) {
+    paintLabel(context, buffer, x, y, width, height, colors.on[fill]);
+  }
   context.restore();
 }
 
@@ -103,12 +129,12 @@ function hatched(context, colors) {
   return context.createPattern(tile, "repeat");
 }
 
-function paintLabel(context, buffer, x, y, width, height, colors) {
+function paintLabel(context, buffer, x, y, width, height, ink) {
   context.save();
   context.beginPath();
   context.rect(x, y, width - 4, height);
   context.clip();
-  context.fillStyle = colors.on[buffer.role];
+  context.fillStyle = ink;
   context.textAlign = "left";
   context.textBaseline = "top";
   context.fillText(buffer.label, x + 5, y + Math.max(1, Math.min(4, (height - 12) / 2)));

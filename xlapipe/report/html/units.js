@@ -1,8 +1,11 @@
-// Bytes as text with units; the same as xlapipe/report/units.py.
+// Bytes as text with units, the same as xlapipe/report/units.py, and times.
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 const grouped = new Intl.NumberFormat("en-US");
 
 const exact = (bytes) => `${grouped.format(bytes)} B`;
+
+const microseconds = (seconds) =>
+  `${new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3 }).format(seconds * 1e6)} µs`;
 
 function rounded(bytes) {
   let size = Math.abs(bytes);

@@ -1,9 +1,10 @@
-"""The section with the memory map: roles, live ranges and names of all values, for its script.
+"""The section with the memory map: roles, live ranges, times and names of all values.
 
-Values are in the order of `figures["allocations"][i]["values"]`, with one column per property; each
-text is stored once, since a model of 28 layers has some thousand values.
+Its script reads them. Values are in the order of `figures["allocations"][i]["values"]`, with one
+column per property; each text is stored once, since a model of 28 layers has some thousand values.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from xlapipe.plan.occupancy import Role
@@ -15,9 +16,13 @@ ROLES = tuple(str(role) for role in Role)
 def map_data(dump: ReportedDump) -> dict[str, Any]:
     """The values of a plan in columns, and the bytes in use (`occupied`) at each position.
 
-    `start` and `end` are -1 for a value without a live range.
+    `start` and `end` are -1 for a value without a live range. `seconds` are of the kernel that
+    defines the value, all its launches in a step: measured if the dump has a record, otherwise the
+    floor; None if no kernel defines it, or its time is unknown. `time_source` names which.
     """
     plan, occupancy = dump.plan, dump.peak.occupancy
+    time_source, seconds_of = _kernel_seconds(dump.figures["time"])
+    seconds: list[float | None] = []
     strings: dict[str, int] = {"": 0}
     columns: dict[str, list[int]] = {
         name: [] for name in ("role", "start", "end", "label", "opcode", "op_name", "source")
@@ -38,6 +43,7 @@ def map_data(dump: ReportedDump) -> dict[str, Any]:
             columns["opcode"].append(intern(defining.opcode if defining else None))
             columns["op_name"].append(intern(defining.op_name if defining else None))
             columns["source"].append(intern(plan.nearest_source(value.instruction)))
+            seconds.append(seconds_of.get(value.instruction))
     live_ranges = plan.live_ranges
     return {
         "roles": ROLES,
@@ -46,5 +52,17 @@ def map_data(dump: ReportedDump) -> dict[str, Any]:
         "schedule": live_ranges.schedule if live_ranges is not None else (),
         "occupied": occupancy.occupied_bytes,
         "strings": list(strings),
-        "values": columns,
+        "time_source": time_source,
+        "values": {**columns, "seconds": seconds},
     }
+
+
+def _kernel_seconds(time: Mapping[str, Any] | None) -> tuple[str | None, Mapping[str, float]]:
+    """Which time is known, `measured` or `floor`, and seconds by the kernel's instruction."""
+    kernels = time["kernels"] if time is not None else ()
+    for source in ("measured", "floor"):
+        seconds_of = {row["name"]: row[f"{source}_seconds"] for row in kernels}
+        known = {name: seconds for name, seconds in seconds_of.items() if seconds}
+        if known:
+            return source, known
+    return None, {}
