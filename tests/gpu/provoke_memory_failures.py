@@ -1,15 +1,16 @@
 """Provokes memory failures of a GPU, each in a separate process, and keeps what they print.
 
-    python tests/gpu/provoke_memory_failures.py all OUT
+    python tests/gpu/provoke_memory_failures.py all OUT [NAME...]
 
-writes OUT/NAME.log for each case. Needs a GPU of 100 GiB or more that runs nothing else.
+writes OUT/NAME.log for each case, or for those that are named. Needs a GPU of 100 GiB or more that
+runs nothing else.
 """
 
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 CASES: dict[str, tuple[Callable[[], None], dict[str, str]]] = {}
@@ -145,6 +146,63 @@ def libraries_without_room() -> None:
     print(jax.lax.conv(image, kernel, (1, 1), "SAME").sum())
 
 
+@case(XLA_CLIENT_MEM_FRACTION="0.05")
+def temp_too_large_at_execution() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    @jax.jit
+    def make_temp(x):
+        y = jax.lax.optimization_barrier(x[:, None] * x[None, :])
+        z = jax.lax.optimization_barrier(jnp.sin(y))
+        return (jnp.roll(z, 1, axis=0) * y[::-1]).sum()
+
+    print(make_temp(jnp.ones(60_000)))
+
+
+@case(XLA_CLIENT_MEM_FRACTION="0.05")
+def outputs_too_large() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    make = jax.jit(lambda x: tuple(x * number for number in range(1, 5)))
+    print(len(jax.block_until_ready(make(jnp.ones(floats(1.6), jnp.float32)))))
+
+
+@case(XLA_CLIENT_MEM_FRACTION="0.05")
+def autotuning_of_a_convolution() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    image = jax.ShapeDtypeStruct((256, 256, 256, 256), jnp.float32)
+    kernel = jax.ShapeDtypeStruct((256, 256, 3, 3), jnp.float32)
+    jax.jit(lambda a, b: jax.lax.conv(a, b, (1, 1), "SAME")).lower(image, kernel).compile()
+
+
+@case(XLA_CLIENT_MEM_FRACTION="0.05", TF_CPP_MIN_LOG_LEVEL="0")
+def fragmentation_with_statistics() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    make = jax.jit(lambda: jnp.zeros(floats(0.25), jnp.float32))
+    chunks = [jax.block_until_ready(make()) for _ in range(26)]
+    del chunks[::2]
+    big = jax.jit(lambda: jnp.zeros(floats(1.5), jnp.float32))
+    jax.block_until_ready(big())
+
+
+@case(XLA_CLIENT_MEM_FRACTION="0.05", TF_CPP_MIN_LOG_LEVEL="0")
+def leaked_references_with_statistics() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    step = jax.jit(lambda x: x * 1.0001)
+    history, x = [], jnp.ones(floats(0.5), jnp.float32)
+    for _ in range(50):
+        x = jax.block_until_ready(step(x))
+        history.append(x)
+
+
 @case(XLA_PYTHON_CLIENT_ALLOCATOR="cuda_async", XLA_CLIENT_MEM_FRACTION="0.10")
 def cuda_async_allocator() -> None:
     import jax
@@ -194,17 +252,19 @@ def finish(name: str, process: "subprocess.Popen[bytes]", seconds: float) -> Non
         print(name, "took too long", flush=True)
 
 
-def run_all(out: Path) -> None:
+def run_all(out: Path, names: Collection[str]) -> None:
     """Runs the cases that share the GPU together, the others one after another."""
-    running = [(name, start(out, name)) for name in CASES if name not in ALONE]
+    out.mkdir(parents=True, exist_ok=True)
+    running = [(name, start(out, name)) for name in names if name not in ALONE]
     for name, process in running:
         finish(name, process, 60)
     for name in ALONE:
-        finish(name, start(out, name), 60)
+        if name in names:
+            finish(name, start(out, name), 60)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "all":
-        run_all(Path(sys.argv[2]))
+        run_all(Path(sys.argv[2]), sys.argv[3:] or CASES)
     else:
         CASES[sys.argv[1]][0]()

@@ -4,13 +4,17 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.reading.failure_logs import LOGS
 from xlapipe.cli import main
+from xlapipe.cli.cliff_table import cliff_figures
 from xlapipe.cli.fit_table import fit_figures
+from xlapipe.compiling.cliff import Cliff
 from xlapipe.compiling.fit import PlannedMemory, Row, largest
+from xlapipe.compiling.recomputed import RecomputedKernel
 from xlapipe.compiling.sweep import Axis, combinations
 from xlapipe.dumps.dump import open_dump
 from xlapipe.errors import XlapipeError
@@ -36,6 +40,7 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     for dump in DUMPS:
         yield "show", printed("show", dump)
         yield "check", printed("check", dump)
+    yield "show", printed("show", DUMPS[2], "--order")
     yield "report", printed("report", DUMPS[0], "--out", folder / "report.html")
     yield "report", printed("report", DUMPS[2], "--out", folder / "report.html")
     yield "diff", printed("diff", DUMPS[1], GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")
@@ -53,6 +58,7 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "dump", {"dumps": rows, "errors": ["a: b"]}
     yield from (("build", row) for row in rows)
     yield "fit", _fit()
+    yield "fit", _cliff()
 
 
 def _out_of_temp(dump: Path) -> str:
@@ -67,20 +73,49 @@ def printed(command: str, *arguments: object) -> Any:
     return json.loads(out.getvalue())
 
 
+_MEMORY = PlannedMemory(
+    workload="w",
+    topology=None,
+    argument_bytes=1,
+    output_bytes=2,
+    temp_bytes=3,
+    device_memory_bytes=100,
+    usable_bytes=75,
+    rematerialised=0,
+    seconds={"all": 1.5},
+)
+_KERNEL = RecomputedKernel(
+    instruction="fusion.3.remat",
+    op_name="jit(step)/tanh",
+    source="step.py:9",
+    value_bytes=1000,
+    launches=2,
+    floor_seconds=1e-6,
+)
+_REMATERIALISED = replace(
+    _MEMORY, rematerialised=1, recomputed=(_KERNEL,), floor_seconds=1e-5, order_bytes=3
+)
+
+
+def _cliff() -> dict[str, Any]:
+    points = combinations("qwen3-decode", [Axis("batch", (8, 9))])
+    rows = [
+        Row(point, memory) for point, memory in zip(points, (_MEMORY, _REMATERIALISED), strict=True)
+    ]
+    cliff = Cliff(
+        vary="batch",
+        below=(8, _MEMORY),
+        above=(9, _REMATERIALISED),
+        as_written=_MEMORY,
+        compiled=((8, rows[0]), (9, rows[1])),
+    )
+    figures = {**fit_figures("qwen3-decode", "h200", rows, ()), "cliff": cliff_figures(cliff)}
+    return json.loads(json.dumps(figures))
+
+
 def _fit() -> dict[str, Any]:
     axes = [Axis("batch", (1, 8, 64))]
-    memory = PlannedMemory(
-        workload="w",
-        topology=None,
-        argument_bytes=1,
-        output_bytes=2,
-        temp_bytes=3,
-        device_memory_bytes=100,
-        usable_bytes=75,
-        rematerialised=0,
-        seconds={"all": 1.5},
-    )
-    outcomes = (memory, memory, XlapipeError("failed"))
+    outcomes = (_MEMORY, _REMATERIALISED, XlapipeError("failed"))
     points = combinations("qwen3-decode", axes)
     rows = [Row(point, outcome) for point, outcome in zip(points, outcomes, strict=True)]
     return json.loads(json.dumps(fit_figures("qwen3-decode", "h200", rows, largest(rows, axes))))

@@ -37,6 +37,12 @@ def add(commands: Commands) -> None:
         metavar="NAME=VALUE,…",
         help="an argument of the workload and its values; repeatable",
     )
+    fit.add_argument(
+        "--cliff",
+        metavar="NAME[=LOW..HIGH]",
+        help="an integer argument: find, to 1 %, the size from which on XLA rematerialises, and "
+        "what that costs; sizes are multiples of LOW",
+    )
     add_target_options(fit)
     fit.add_argument(
         "--gemm",
@@ -68,11 +74,12 @@ def _fit(options: argparse.Namespace) -> int:
         raise XlapipeError(
             "fit does not accept --autotune-lock: a lock is valid only for one size of a workload"
         )
+    if options.cliff is not None:
+        return _cliff(options)
     axes = [Axis.parse(text) for text in options.vary]
     rows = _rows(options, axes)
     best = largest(rows, axes)
-    config: Path | None = options.target_config
-    target = config.stem if config is not None else options.target or DEFAULT_TARGET
+    target = _target_name(options)
     if options.json:
         print_json(fit_figures(options.workload, target, rows, best))
     else:
@@ -87,6 +94,59 @@ def _fit(options: argparse.Namespace) -> int:
     if errors:
         return 2
     return 0 if any(row.fits for row in rows) else 1
+
+
+def _target_name(options: argparse.Namespace) -> str:
+    config: Path | None = options.target_config
+    return config.stem if config is not None else options.target or DEFAULT_TARGET
+
+
+def _cliff(options: argparse.Namespace) -> int:
+    """Finds where XLA begins to rematerialise; exit code 1 if no size fits."""
+    from xlapipe.cli.cliff_table import cliff_figures, cliff_lines
+    from xlapipe.cli.fit_table import fit_figures
+    from xlapipe.cli.progress import Steps
+    from xlapipe.compiling.cliff import find_cliff
+
+    if options.vary or options.out is not None:
+        raise XlapipeError("--cliff takes neither --vary nor --out; fix: leave them out")
+    name, lower, upper = _bounds(options.cliff)
+    target = _target_name(options)
+    with Steps().shown() as steps:
+        cliff = find_cliff(
+            options.workload,
+            name,
+            lower=lower,
+            upper=upper,
+            multiple_of=lower,
+            options=read_compile_options(options, [options.gemm]),
+            memory_fraction=options.memory_fraction,
+            on_done=lambda size, memory: steps.show(
+                f"{name}={size}: {memory.total_bytes:,} B, "
+                f"{memory.rematerialised} instructions rematerialised"
+            ),
+        )
+    if options.json:
+        rows = [row for _, row in cliff.compiled]
+        figures = fit_figures(options.workload, target, rows, ())
+        print_json({**figures, "cliff": cliff_figures(cliff)})
+    else:
+        print_lines(cliff_lines(options.workload, target, cliff))
+    return 0 if any(row.fits for _, row in cliff.compiled) else 1
+
+
+def _bounds(text: str) -> tuple[str, int, int | None]:
+    """Name, least and largest value of `NAME` or `NAME=LOW..HIGH`."""
+    name, equals, bounds = text.partition("=")
+    low, dots, high = bounds.partition("..")
+    try:
+        if not name.isidentifier() or (equals and not dots):
+            raise ValueError
+        return name, int(low or 1), int(high) if high else None
+    except ValueError:
+        raise XlapipeError(
+            f"--cliff {text!r}: expected a parameter's name, or e.g. batch=8..512"
+        ) from None
 
 
 def _rows(options: argparse.Namespace, axes: "Sequence[Axis]") -> "Sequence[Row]":

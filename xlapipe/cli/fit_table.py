@@ -1,6 +1,7 @@
 """The result of `xlapipe fit`, as JSON and as a table."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.text import Text
@@ -10,6 +11,7 @@ from xlapipe.compiling.sweep import Axis
 from xlapipe.errors import XlapipeError
 from xlapipe.plan.missing_memory import missing_lines
 from xlapipe.report.text_table import aligned_row, column_widths
+from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact
 
 _STAGES = ("load", "lower", "compile", "read", "all")
@@ -60,6 +62,9 @@ def _row_figures(row: Row) -> dict[str, Any]:
         "headroom_bytes": memory.headroom_bytes,
         "refused": memory.refused,
         "rematerialised": memory.rematerialised,
+        "recomputed": [asdict(kernel) for kernel in memory.recomputed],
+        "floor_seconds": memory.floor_seconds,
+        "order_bytes": memory.order_bytes,
         "missing_memory": [
             {
                 "kind": str(item.kind),
@@ -154,7 +159,13 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
     if rematerialised:
         notes.append(
             "*: rematerialised: XLA's memory estimate exceeded its limit, so each step computes up "
-            f"to {rematerialised} instructions a second time to save memory."
+            f"to {rematerialised} instructions a second time to save memory{_cost(compiled)}."
+        )
+    held = max((plan.order_bytes or 0 for plan in compiled), default=0)
+    if held:
+        notes.append(
+            f"Up to {exact(held)} of temp are held only by the order of instructions: "
+            "`xlapipe show DIR --order` lists them by source line."
         )
     most_on_host = max((plan.host_bytes for plan in compiled), default=0)
     if most_on_host:
@@ -163,6 +174,19 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
             "total."
         )
     return notes
+
+
+def _cost(compiled: Sequence[PlannedMemory]) -> str:
+    """What the most expensive of them adds to the least time of a step; empty if unknown."""
+    added = [
+        (sum(kernel.floor_seconds or 0.0 for kernel in plan.recomputed), plan.floor_seconds)
+        for plan in compiled
+        if plan.recomputed and plan.floor_seconds
+    ]
+    if not added:
+        return ""
+    seconds, step = max(added)
+    return f", at least {microseconds(seconds)} of a step of at least {microseconds(step)}"
 
 
 def _largest_line(largest: Largest, rows: Sequence[Row], axis: Axis) -> str:

@@ -23,6 +23,11 @@ def add(commands: Commands) -> None:
         "the dump has a time_record.json",
     )
     show.add_argument(
+        "--order",
+        action="store_true",
+        help="also how much of temp is held only by the order of instructions, by source line",
+    )
+    show.add_argument(
         "--target",
         metavar="NAME",
         help="with --time: a GPU of `xlapipe targets`; default: the dump's",
@@ -43,6 +48,13 @@ def _show(options: argparse.Namespace) -> int:
 
         opened = replace(opened, target=target_named(options.target).name)
     figures = opened_figures(opened, with_time=options.time or options.json)
+    share = None
+    if options.order:
+        from xlapipe.cost.instruction_order import order_share
+        from xlapipe.report.order_lines import order_figures, order_lines
+
+        share = order_share(opened.program.plan)
+        figures["order"] = order_figures(share)
     if options.json:
         print_json(figures)
     else:
@@ -56,6 +68,8 @@ def _show(options: argparse.Namespace) -> int:
             from xlapipe.report.time_lines import time_lines
 
             print_lines(map(Text, time_lines(figures["time"])))
+        if options.order:
+            print_lines(map(Text, order_lines(share)))
     return 0
 
 

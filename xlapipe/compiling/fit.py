@@ -5,7 +5,6 @@ and on TPUs the program's code. Not counted are the CUDA context and its kernels
 and other live arrays.
 """
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,19 +16,24 @@ from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import make_dump, run_jobs
+from xlapipe.compiling.recomputed import (
+    RecomputedKernel,
+    recomputed_kernels,
+    rematerialised_names,
+)
 from xlapipe.compiling.sweep import Axis, Combination
+from xlapipe.cost import step_cost
+from xlapipe.cost.instruction_order import order_share
 from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.errors import ParameterError, XlapipeError
 from xlapipe.plan import Plan
 from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.missing_memory import MissingMemory
 from xlapipe.read import read_path
+from xlapipe.targets.speeds import speeds_of_config
 from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_attached
 from xlapipe.targets.tpu_catalogue import tpu_catalogue
-
-# HloRematerialization names a copy of an instruction after the original, e.g. `fusion.3.remat2`.
-_REMATERIALISED = re.compile(r"\.remat(?![a-z])")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,11 @@ class PlannedMemory:
       rematerialised: number of instructions that XLA computes again to save memory, because its
         estimate exceeded its limit: the share of the device's memory that the process may use.
         Without them the plan would be larger and faster.
+      recomputed: the kernels among them, the longest floor first.
+      floor_seconds: the least time of a step; None if it was not computed, because nothing is
+        rematerialised, or if the device's speeds are unknown.
+      order_bytes: the part of `temp_bytes` that is held only by XLA's order of instructions; None
+        if it was not computed.
       seconds: wall time of `load` (the workload's module), `lower`, `compile`, `read` and `all`.
     """
 
@@ -66,6 +75,9 @@ class PlannedMemory:
     code_bytes: int = 0
     refused: bool = False
     missing: tuple[MissingMemory, ...] = ()
+    recomputed: tuple[RecomputedKernel, ...] = ()
+    floor_seconds: float | None = None
+    order_bytes: int | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -116,6 +128,7 @@ def fit(
     at_once: int,
     memory_fraction: float | None = None,
     out: Path | None = None,
+    with_floors: bool = False,
     on_done: Callable[[Row], None] = lambda row: None,
 ) -> tuple[Row, ...]:
     """Compiles each combination and compares its plan with the device's memory.
@@ -128,6 +141,7 @@ def fit(
         By default jax's on GPUs, and all that XLA's compiler leaves to a program on TPUs.
       out: folder for whole dumps; None to write none. XLA then dumps the plan only, and does not
         optimise kernels, which changes no allocation.
+      with_floors: compute the least time of each step, not only of those that rematerialise.
       on_done: called with each row when its compile has ended.
 
     Returns:
@@ -146,7 +160,8 @@ def fit(
 
     def work(job: Job) -> PlannedMemory:
         fraction = memory_fraction or DEFAULT_MEMORY_FRACTION
-        return _planned_memory(replace(job, memory_fraction=fraction), memory_fraction, out)
+        job = replace(job, memory_fraction=fraction)
+        return _planned_memory(job, memory_fraction, out, with_floors=with_floors)
 
     def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:
         if isinstance(outcome, ParameterError):
@@ -176,11 +191,18 @@ def largest(rows: Sequence[Row], axes: Sequence[Axis]) -> tuple[Largest, ...]:
     return tuple(largest_values)
 
 
-def _planned_memory(job: Job, memory_fraction: float | None, out: Path | None) -> PlannedMemory:
+def _planned_memory(
+    job: Job, memory_fraction: float | None, out: Path | None, *, with_floors: bool
+) -> PlannedMemory:
     started = time.monotonic()
     compiled = _compile_plan(job) if out is None else _compile_dump(job, out)
     totals = compiled.plan.totals
     target = job.target or target_attached(compiled.config_text)
+    rematerialised = rematerialised_names(compiled.plan)
+    cost = None
+    if rematerialised or with_floors:
+        cost = step_cost(compiled.plan, speeds_of_config(compiled.config_text, target.name))
+    order = order_share(compiled.plan)
     all_seconds = time.monotonic() - started
     read_seconds = all_seconds - sum(compiled.stage_seconds.values())
     seconds = {**compiled.stage_seconds, "read": read_seconds, "all": all_seconds}
@@ -194,10 +216,13 @@ def _planned_memory(job: Job, memory_fraction: float | None, out: Path | None) -
         device_memory_bytes=target.device_memory_bytes,
         usable_bytes=_usable_bytes(target, compiled.libtpu, memory_fraction),
         missing=compiled.plan.missing_memory,
-        rematerialised=sum(1 for n in compiled.plan.instructions if _REMATERIALISED.search(n)),
+        rematerialised=len(rematerialised),
         seconds={name: round(value, 2) for name, value in seconds.items()},
         code_bytes=compiled.memory_analysis.get("code_bytes", 0),
         refused=compiled.refused,
+        recomputed=recomputed_kernels(compiled.plan, cost),
+        floor_seconds=cost.floor_seconds if cost is not None else None,
+        order_bytes=order.held_bytes if order is not None else None,
     )
 
 

@@ -1,0 +1,129 @@
+"""The result of `xlapipe fit --cliff`, as JSON and as text."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from xlapipe.compiling.cliff import Cliff
+from xlapipe.compiling.fit import PlannedMemory
+from xlapipe.compiling.recomputed import RecomputedKernel
+from xlapipe.report.text_table import aligned_rows
+from xlapipe.report.time_lines import microseconds
+from xlapipe.report.units import exact
+
+_HEADINGS = ("temp, B", "total, B", "headroom, B", "to the limit, B", "recomputed", "floor")
+_MAX_KERNELS = 12
+
+
+def cliff_figures(cliff: Cliff) -> dict[str, Any]:
+    """The value of the key `cliff` in the JSON of `xlapipe fit --cliff`."""
+    return {
+        "vary": cliff.vary,
+        "below": _side(cliff.below, cliff),
+        "above": _side(cliff.above, cliff),
+        "as_written": _side_of(cliff.above[0], cliff.as_written, cliff)
+        if cliff.above is not None and cliff.as_written is not None
+        else None,
+        "saved_bytes": cliff.saved_bytes,
+        "added_seconds": cliff.added_seconds,
+        "recomputed": [asdict(kernel) for kernel in cliff.above[1].recomputed]
+        if cliff.above is not None
+        else [],
+    }
+
+
+def _side(side: tuple[int, PlannedMemory] | None, cliff: Cliff) -> dict[str, Any] | None:
+    return _side_of(*side, cliff) if side is not None else None
+
+
+def _side_of(size: int, memory: PlannedMemory, cliff: Cliff) -> dict[str, Any]:
+    return {
+        "value": size,
+        "temp_bytes": memory.temp_bytes,
+        "total_bytes": memory.total_bytes,
+        "headroom_bytes": memory.headroom_bytes,
+        "bytes_to_cliff": cliff.bytes_to_cliff(memory),
+        "rematerialised": memory.rematerialised,
+        "floor_seconds": memory.floor_seconds,
+    }
+
+
+def cliff_lines(workload: str, target: str, cliff: Cliff) -> Iterator[Text]:
+    """Where XLA begins to rematerialise, both sides, and what it computes a second time."""
+    yield Text(f"{workload} on {target}: {_summary(cliff)}", style="bold")
+    rows = [_cells(str(row), memory, cliff) for row, memory in _sides(cliff)]
+    for line in aligned_rows([(cliff.vary, *_HEADINGS), *rows], set(range(1, 7))):
+        yield Text(line)
+    yield from map(Text, _cost_lines(cliff))
+
+
+def _summary(cliff: Cliff) -> str:
+    if cliff.above is None:
+        return f"XLA rematerialises at no {cliff.vary} that was compiled"
+    above = f"{cliff.vary}={cliff.above[0]}"
+    if cliff.below is None:
+        return f"XLA rematerialises already at the smallest size, {above}"
+    return f"XLA begins to rematerialise between {cliff.vary}={cliff.below[0]} and {above}"
+
+
+def _sides(cliff: Cliff) -> Iterator[tuple[str, PlannedMemory]]:
+    sides = {side[0] for side in (cliff.below, cliff.above) if side is not None}
+    for size, row in sorted(cliff.compiled, key=lambda item: item[0]):
+        if isinstance(row.outcome, PlannedMemory):
+            mark = "  <" if size in sides else ""
+            yield f"{size}{mark}", row.outcome
+            if cliff.above is not None and size == cliff.above[0] and cliff.as_written is not None:
+                yield f"{size} without a limit", cliff.as_written
+
+
+def _cells(size: str, memory: PlannedMemory, cliff: Cliff) -> tuple[str, ...]:
+    distance = cliff.bytes_to_cliff(memory)
+    return (
+        size,
+        f"{memory.temp_bytes:,}",
+        f"{memory.total_bytes:,}",
+        f"{memory.headroom_bytes:,}",
+        "-" if distance is None or memory is cliff.as_written else f"{distance:,}",
+        f"{memory.rematerialised:,}",
+        microseconds(memory.floor_seconds),
+    )
+
+
+def _cost_lines(cliff: Cliff) -> Iterator[str]:
+    if cliff.above is None or cliff.as_written is None:
+        return
+    size, memory = cliff.above
+    fits = "fits" if cliff.as_written.fits else "does not fit"
+    yield (
+        f"As written, {cliff.vary}={size} needs {exact(cliff.as_written.total_bytes)} and {fits}; "
+        f"rematerialising saves {exact(cliff.saved_bytes or 0)}."
+    )
+    kernels = memory.recomputed
+    if not kernels:
+        yield "No kernel is computed a second time: what XLA repeats launches nothing."
+        return
+    share = ""
+    if cliff.added_seconds is not None and memory.floor_seconds:
+        share = f", {cliff.added_seconds / memory.floor_seconds:.1%} of the step's floor"
+    yield (
+        f"Computed a second time: {len(kernels)} kernels, at least "
+        f"{microseconds(cliff.added_seconds)}{share}:"
+    )
+    heading = ("floor", "launches", "value, B", "instruction", "source")
+    rows = [heading, *map(_kernel_cells, kernels[:_MAX_KERNELS])]
+    for line in aligned_rows(rows, {0, 1, 2}):
+        yield f"  {line}"
+    if len(kernels) > _MAX_KERNELS:
+        yield f"  … and {len(kernels) - _MAX_KERNELS} more (--json lists all)"
+
+
+def _kernel_cells(kernel: RecomputedKernel) -> tuple[str, ...]:
+    return (
+        microseconds(kernel.floor_seconds),
+        f"{kernel.launches:,}",
+        "-" if kernel.value_bytes is None else f"{kernel.value_bytes:,}",
+        kernel.instruction,
+        kernel.source or kernel.op_name or "-",
+    )

@@ -1,0 +1,60 @@
+"""Temp in XLA's order and in an order that needs less, as data and as lines of text."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from xlapipe.cost.instruction_order import OrderShare
+from xlapipe.report.text_table import aligned_rows
+from xlapipe.report.units import exact
+
+_MAX_SOURCES = 15
+
+
+def order_figures(share: OrderShare | None) -> dict[str, Any] | None:
+    """The value of the key `order` in the JSON of `xlapipe show --order`."""
+    if share is None:
+        return None
+    return {
+        "planned_bytes": share.planned_bytes,
+        "least_bytes": share.least_bytes,
+        "held_bytes": share.held_bytes,
+        "bound_bytes": share.bound_bytes,
+        "sources": [
+            {"source": source, "planned_bytes": planned, "least_bytes": least}
+            for source, planned, least in _sources(share)
+        ],
+    }
+
+
+def order_lines(share: OrderShare | None) -> Iterator[str]:
+    """Totals, and the source lines whose values are held only by the order."""
+    if share is None:
+        yield "order: unknown, because the dump has no complete HLO module"
+        return
+    if not share.held_bytes:
+        yield (
+            f"order: {exact(share.planned_bytes)} of temporary values at the peak; no order that "
+            f"was tried needs less, and none can need less than {exact(share.bound_bytes)}"
+        )
+        return
+    yield (
+        f"order: {exact(share.held_bytes)} of temp are held only by the order of instructions: "
+        f"{exact(share.planned_bytes)} at the peak of XLA's order, {exact(share.least_bytes)} in "
+        f"another order of the same instructions; no order can need less than "
+        f"{exact(share.bound_bytes)}"
+    )
+    rows = [(f"{a:,}", f"{b:,}", f"{a - b:+,}", source) for source, a, b in _sources(share)]
+    shown = [("XLA's order, B", "best order, B", "held, B", "source line"), *rows[:_MAX_SOURCES]]
+    for line in aligned_rows(shown, {0, 1, 2}):
+        yield f"  {line}"
+    if len(rows) > _MAX_SOURCES:
+        yield f"  … and {len(rows) - _MAX_SOURCES} more (--json lists all)"
+
+
+def _sources(share: OrderShare) -> list[tuple[str, int, int]]:
+    """(source line, bytes in XLA's order, bytes in the best order), most held bytes first."""
+    planned, least = share.planned_by_source, share.least_by_source
+    rows = [
+        (source, planned.get(source, 0), least.get(source, 0)) for source in {**planned, **least}
+    ]
+    return sorted(rows, key=lambda row: (row[2] - row[1], row[0]))
