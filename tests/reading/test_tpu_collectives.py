@@ -1,10 +1,15 @@
-"""Collectives of TPUs: three fusions for one all-gather, and a reduce-scatter as a fusion."""
+"""Collectives of TPUs: fusions for one all-gather or reduce-scatter, and those between slices."""
+
+from textwrap import dedent
+
+import pytest
 
 from xlapipe.plan import Plan
 from xlapipe.plan.collectives import Collective, find_collectives
 from xlapipe.plan.gemms import find_gemms
 from xlapipe.plan.verify_collectives import collective_mismatch
 from xlapipe.read.hlo_text import parse_hlo
+from xlapipe.read.slice_transfers import transfer_of, transfer_of_text
 from xlapipe.read.source_text import SourceText
 
 SHARD = "bf16[2048,8192]{1,0:T(8,128)(2,1)}"
@@ -115,3 +120,101 @@ def test_a_plan_with_padded_and_widened_sums_is_accepted() -> None:
         assert collective_mismatch(plan) is None
     assert last.operand_bytes is not None
     assert last.output_bytes == 2 * last.operand_bytes
+
+
+def between_slices(kind: str, target: str, sent: str, received: str) -> str:
+    """A send and a recv, with a product between them, and the same of another rendezvous."""
+    flag, token, types = "u32[]{:S(2)}", "token[]", ":T(8,128)(2,1)"
+    x, r = f"bf16[{sent}]{{1,0{types}}}", f"bf16[{received}]{{1,0{types}}}"
+
+    def attributes(rendezvous: str) -> str:
+        return (
+            "is_host_transfer=true, frontend_attributes={"
+            '_xla_host_transfer_handler_name="xla_megascale_runtime",'
+            f'_xla_host_transfer_rendezvous="{rendezvous}",'
+            f'_xla_megascale_target={target},_xla_megascale_transfer_type="{kind}"}}'
+        )
+
+    return dedent(f"""\
+        HloModule jit_step, is_scheduled=true
+
+        ENTRY %main (x: bf16[{sent}]) -> (bf16[{received}], bf16[{received}]) {{
+          %x = {x} parameter(0)
+          %after-all = {token} after-all()
+          %send.1 = ({x}, {flag}, {token}) send(%x, %after-all), channel_id=2, {attributes("a_0")}
+          %recv.2 = ({r}, {flag}, {token}) recv(%after-all), channel_id=3, {attributes("b_0")}
+          %recv.1 = ({r}, {flag}, {token}) recv(%after-all), channel_id=1, {attributes("a_0")}
+          %product = {x} multiply(%x, %x)
+          %send-done.1 = {token} send-done(%send.1), channel_id=2, is_host_transfer=true
+          %recv-done.1 = ({r}, {token}) recv-done(%recv.1), channel_id=1, is_host_transfer=true
+          %send.2 = ({x}, {flag}, {token}) send(%product, %after-all), channel_id=4, \
+        {attributes("b_0")}
+          %send-done.2 = {token} send-done(%send.2), channel_id=4, is_host_transfer=true
+          %recv-done.2 = ({r}, {token}) recv-done(%recv.2), channel_id=3, is_host_transfer=true
+          ROOT %result = ({r}, {r}) tuple(%recv-done.1#0, %recv-done.2#0)
+        }}
+        """)
+
+
+def test_a_send_and_a_recv_are_one_collective() -> None:
+    text = between_slices("ALL_GATHER", '"{1,2}x{0:3}"', "512,512", "1024,512")
+    first, second = collectives(text)
+    assert (first.kind, first.instruction, first.done) == ("all-gather", "send.1", "recv-done.1")
+    assert first.defined_by == ("send.1", "recv.1")
+    assert (first.operand_bytes, first.output_bytes) == (512 * 512 * 2, 1024 * 512 * 2)
+    assert first.wire_bytes == 512 * 512 * 2
+    assert first.replica_groups == tuple((100_000 + n, 200_000 + n) for n in range(4))
+    assert (first.between_slices, first.asynchronous) == (True, True)
+    assert first.overlapped_by == ("product",)
+    assert (second.instruction, second.done) == ("send.2", "recv-done.2")
+    assert second.overlapped_by == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "received", "name"),
+    [
+        ("ALL_REDUCE", "512,512", "512,512", "all-reduce"),
+        ("REDUCE_SCATTER", "512,512", "256,512", "reduce-scatter"),
+        ("ALL_TO_ALL", "512,512", "512,512", "all-to-all"),
+    ],
+)
+def test_collectives_between_slices_by_type(kind: str, sent: str, received: str, name: str) -> None:
+    groups = "{{100000,200000},{100001,200001}}"
+    text = between_slices(kind, groups, sent, received)
+    first, _ = collectives(text)
+    assert (first.kind, first.group_size) == (name, 2)
+    assert first.devices == "{100000,200000},{100001,200001}"
+    module = parse_hlo(SourceText("after_optimizations.txt", text)).module
+    assert collective_mismatch(Plan(allocations=(), module=module, platform="tpu")) is None
+
+
+def test_a_permutation_between_slices() -> None:
+    target = "{{100000->200000},{200000->100000}}"
+    first, _ = collectives(between_slices("ONE_TO_ONE", target, "512,512", "512,512"))
+    assert first.kind == "collective-permute"
+    assert first.source_target_pairs == ((100_000, 200_000), (200_000, 100_000))
+
+
+@pytest.mark.parametrize("kind", ["BARRIER", ""])
+def test_other_transfers_to_the_host_are_no_collectives(kind: str) -> None:
+    assert collectives(between_slices(kind, '"{1,2}x{0:3}"', "512,512", "512,512")) == ()
+    assert transfer_of_text('{_xla_host_transfer_handler_name="other"}') is None
+
+
+@pytest.mark.parametrize("target", ["", "{1,2}", "{1,2}x{0-3}", "1x2"])
+def test_devices_of_an_unknown_form_are_no_collective(target: str) -> None:
+    attributes = {
+        "_xla_megascale_transfer_type": "ALL_REDUCE",
+        "_xla_megascale_target": target,
+    }
+    assert transfer_of(attributes) is None
+
+
+def test_devices_of_slices_as_lists_and_ranges() -> None:
+    attributes = {
+        "_xla_megascale_transfer_type": "ALL_REDUCE",
+        "_xla_megascale_target": "{1,3}x{0,4:5}",
+    }
+    groups = transfer_of(attributes)
+    assert groups is not None
+    assert groups.replica_groups == ((100000, 300000), (100004, 300004), (100005, 300005))

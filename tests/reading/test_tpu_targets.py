@@ -92,7 +92,9 @@ def test_chips_that_do_not_fill_hosts_are_refused(text: str) -> None:
         grid(text)
 
 
-@pytest.mark.parametrize("text", ["", "4", "v6e-4", "2x2x2", "0x2", "2X2", "4x4_twisted"])
+@pytest.mark.parametrize(
+    "text", ["", "4", "v6e-4", "2x2x2", "0x2", "2X2", "4x4_twisted", "4x4-0slices", "2slices"]
+)
 def test_text_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(XlapipeError, match="expected a grid of chips with 2 dimensions"):
         grid(text)
@@ -150,3 +152,30 @@ def test_versions_of_jax_are_compared_on_gpus() -> None:
         jobs_of_versions(
             "step:workload", CompileOptions(target="v6e"), ("0.10.2", "0.11.2"), on_install=installs
         )
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "devices", "hosts"),
+    [
+        ("v6e", "2x4-2slices", 16, 4),
+        ("v5e", "1x1-3slices", 3, 3),
+        ("tpu7x", "2x2x1-2slices", 16, 2),
+    ],
+)
+def test_several_slices(target: str, text: str, devices: int, hosts: int) -> None:
+    topology = grid(text, target)
+    assert (str(topology), topology.device_count, topology.hosts) == (text, devices, hosts)
+    assert not topology.is_single_chip
+
+
+def test_one_slice_is_written_without_its_number() -> None:
+    assert str(grid("4x4-1slices")) == "4x4"
+
+
+def test_libtpu_gets_the_number_of_slices() -> None:
+    arguments = TPU.topology_arguments(target_named("v5p").config_text, "2x2x4-8slices")
+    assert arguments == {
+        "topology_name": "v5p:2x2x4",
+        "chips_per_host_bounds": [2, 2, 1],
+        "num_slices": 8,
+    }

@@ -86,8 +86,8 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology",
         metavar="HOSTSxGPUS|CHIPS",
-        help="hosts × GPUs per host, e.g. 8x8, or a grid of TPU chips, e.g. 4x4 or 2x2x4; default: "
-        "from the workload's mesh",
+        help="hosts × GPUs per host, e.g. 8x8, or a grid of TPU chips, e.g. 4x4, 2x2x4 or, for two "
+        "slices, 4x4-2slices; default: from the workload's mesh",
     )
     parser.add_argument(
         "--timeout",

@@ -44,9 +44,7 @@ def _show(options: argparse.Namespace) -> int:
         _show_inductor(opened, options)
         return 0
     if options.target is not None:
-        from xlapipe.targets.catalogue import target_named
-
-        opened = replace(opened, target=target_named(options.target).name)
+        opened = replace(opened, target=_gpu_named(options.target))
     figures = opened_figures(opened, with_time=options.time or options.json)
     share = None
     if options.order:
@@ -67,10 +65,29 @@ def _show(options: argparse.Namespace) -> int:
         if options.time:
             from xlapipe.report.time_lines import time_lines
 
-            print_lines(map(Text, time_lines(figures["time"])))
+            lines = time_lines(figures["time"], on_tpu=figures["on_tpu"])
+            print_lines(map(Text, lines))
         if options.order:
             print_lines(map(Text, order_lines(share)))
     return 0
+
+
+def _gpu_named(name: str) -> str:
+    """The name of a GPU of the catalogue.
+
+    Raises:
+      XlapipeError: there is no such target, or it is a TPU.
+    """
+    from xlapipe.errors import TargetError
+    from xlapipe.targets.catalogue import target_named
+
+    target = target_named(name)
+    if target.platform == "tpu":
+        raise TargetError(
+            f"--target {name}: expected a GPU, because times are computed for GPUs only, found "
+            f"{target.description}; fix: name a GPU of `xlapipe targets`"
+        )
+    return target.name
 
 
 def _show_inductor(dump: "InductorDump", options: argparse.Namespace) -> None:

@@ -11,7 +11,8 @@ XLA for TPUs also writes:
 
 - a reduce-scatter as a fusion of an all-reduce and the slice that is kept;
 - an asynchronous collective as three fusions, each with a copy of it: its start, a matrix product
-  during which it runs, and its end.
+  during which it runs, and its end;
+- a collective between slices as a `send` of the operand and a `recv` of the result.
 
 Each of these is one `Collective`. A collective that XLA combined from several is also one
 `Collective`, with several results.
@@ -42,7 +43,8 @@ _COLLECTIVE_COLOR = 4
 # Opcodes that take no time on the device, or that wait for an operation started earlier.
 _NO_WORK = frozenset(
     {"after-all", "async-done", "async-update", "bitcast", "constant", "copy-done", "copy-start"}
-    | {"get-tuple-element", "opt-barrier", "parameter", "partition-id", "replica-id", "tuple"}
+    | {"get-tuple-element", "opt-barrier", "parameter", "partition-id", "recv", "replica-id"}
+    | {"send", "tuple"}
 )
 
 
@@ -61,6 +63,8 @@ class Collective:
       operand_bytes, output_bytes: bytes of all operands and of all results; None if unknown. For
         an operand that is an element of a tuple, the bytes are derived from the result.
       replica_groups: device ids of each group; empty means one group of all devices.
+      between_slices: whether it is one between slices of TPUs, over the network. Its devices are
+        numbered SLICE × 100,000 + number in the slice.
       asynchronous: whether other instructions may run between its start and its end.
       overlapped_by: instructions that do work and are scheduled between start and end.
       overlapped_gemms: number of matrix products among them and in computations they call.
@@ -87,6 +91,7 @@ class Collective:
     executions: int | None
     op_name: str | None
     source: SourceLine | None
+    between_slices: bool = False
 
     @property
     def group_size(self) -> int | None:
@@ -149,6 +154,7 @@ def has_collectives(module: HloModule) -> bool:
     """Whether any computation of the module, reachable or not, contains a collective."""
     return any(
         not computation.opcodes.isdisjoint(WITH_GROUPS)
+        or ("send" in computation.opcodes and any(map(_kind, computation.instructions)))
         for computation in module.computations.values()
     )
 
@@ -199,14 +205,21 @@ class _CollectiveFinder:
         outer, instruction = computation.instructions[position], inner.instruction
         kind = _kind(instruction)
         assert kind is not None  # `_collectives_of` yields only collectives
-        done = None
-        if outer.opcode.endswith("-start"):
-            done = _done_of(computation, position)
+        done, received = None, None
+        if outer.opcode == "send":
+            received = _received(computation, outer)
+            done = _done_of(computation, 0, received or outer)
+        elif outer.opcode.endswith("-start"):
+            done = _done_of(computation, position, outer)
         elif outer.opcode == "fusion" and is_tiled(outer.shape):
             done = self._last_continuation(computation, position)
         # The shape of a start contains the operands too; the shape of its done is the result.
         result = done.shape if done is not None and instruction is outer else instruction.shape
         operand_scope, operands = inner.computation, instruction.operands
+        if outer.opcode == "send":
+            # The other operand is a token, and the others of the result are four bytes and a token.
+            operands = operands[:1]
+            result = arrays_of((received or outer).shape)[0]
         if _keeps_a_slice(outer, inner):
             kind, result = "reduce-scatter", outer.shape
             operand_scope, operands = computation, outer.operands
@@ -220,7 +233,7 @@ class _CollectiveFinder:
         return Collective(
             instruction=outer.name,
             done=done.name if done is not None else None,
-            defined_by=tuple(dict.fromkeys((outer.name, instruction.name))),
+            defined_by=tuple(dict.fromkeys((outer.name, (received or instruction).name))),
             kind=kind,
             operands=outer.operands,
             results=arrays_of(result),
@@ -236,6 +249,7 @@ class _CollectiveFinder:
             executions=self._executions[computation.name],
             op_name=instruction.op_name or outer.op_name,
             source=instruction.source or outer.source,
+            between_slices=outer.opcode == "send",
         )
 
     def _continues_another(self, fusion: Instruction) -> bool:
@@ -291,14 +305,24 @@ def _keeps_a_slice(outer: Instruction, inner: Site) -> bool:
 
 def _kind(instruction: Instruction) -> str | None:
     """XLA's kind of a collective, e.g. `all-gather`; None for any other instruction."""
-    opcode = instruction.opcode
+    opcode, collective = instruction.opcode, instruction.collective
+    if opcode == "send" and collective is not None and collective.transfer is not None:
+        return collective.transfer.kind
     return opcode.removesuffix("-start") if opcode in WITH_GROUPS else None
 
 
-def _done_of(computation: Computation, position: int) -> Instruction | None:
-    """The instruction that waits for the start at `position`, if any; follows async-updates."""
-    names = {computation.instructions[position].name}
-    for instruction in computation.instructions[position + 1 :]:
+def _received(computation: Computation, send: Instruction) -> Instruction | None:
+    """The `recv` of the result of a collective between slices; None for damaged HLO."""
+    for instruction in computation.instructions:
+        if instruction.opcode == "recv" and instruction.collective == send.collective:
+            return instruction
+    return None
+
+
+def _done_of(computation: Computation, position: int, start: Instruction) -> Instruction | None:
+    """The instruction after `position` that waits for `start`, if any; follows async-updates."""
+    names = {start.name}
+    for instruction in computation.instructions[position:]:
         if names.isdisjoint(instruction.operands):
             continue
         if instruction.opcode == "async-update":

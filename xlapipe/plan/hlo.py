@@ -41,6 +41,18 @@ class SourceLine:
         return f"{self.file}:{self.line}"
 
 
+class SliceTransfer(NamedTuple):
+    """A collective between slices of TPUs, as the instructions name it that send and receive.
+
+    Attributes:
+      kind: one of `COLLECTIVES`.
+      rendezvous: the same for the `send` of the operand and the `recv` of the result.
+    """
+
+    kind: str
+    rendezvous: str
+
+
 class CollectiveGroups(NamedTuple):
     """The devices that take part in a collective.
 
@@ -48,11 +60,14 @@ class CollectiveGroups(NamedTuple):
       replica_groups: device ids of each group; empty means one group of all devices.
       source_target_pairs: (source, target) device ids of a collective-permute.
       channel_id: None if devices are replicas of the program, which is never so under jax.
+      transfer: for a `send` or `recv` between slices of TPUs, whose devices are numbered
+        SLICE × 100,000 + number in the slice; None for others.
     """
 
     replica_groups: tuple[tuple[int, ...], ...] = ()
     source_target_pairs: tuple[tuple[int, int], ...] = ()
     channel_id: int | None = None
+    transfer: SliceTransfer | None = None
 
 
 class Contraction(NamedTuple):
@@ -84,7 +99,7 @@ class Instruction(NamedTuple):
       op_name: the metadata's name scope, e.g. `jit(step)/layers_0/attention/dot_general`.
       source: the innermost frame of the program's own code; None if the metadata has none.
       backend_config: JSON text with sorted keys and no spaces; empty if there is none.
-      collective: devices of a collective; None for other instructions.
+      collective: devices of a collective, also of one between slices; None for others.
       operand_indices: for each operand, the tuple element that is read, `()` for the whole value;
         empty if all operands are whole values or the dump does not show the elements.
       contraction: of a dot, a convolution and a convolution of cuDNN; None for others.

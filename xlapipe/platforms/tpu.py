@@ -16,12 +16,15 @@ MOSAIC_TPU_CALL = "tpu_custom_call"
 
 def _topology_arguments(config_text: str, topology: str | None) -> Mapping[str, Any]:
     config: Any = parse(config_text).fields
-    grid = topology or "x".join("1" * int(config["grid_dimensions"]))
+    text = topology or "x".join("1" * int(config["grid_dimensions"]))
+    grid, _, slices = text.removesuffix("slices").partition("-")
     single_chip = set(grid.split("x")) == {"1"}
     arguments: dict[str, Any] = {
         "topology_name": f"{config['generation']}:{grid}",
         "chips_per_host_bounds": [1, 1, 1] if single_chip else list(CHIPS_PER_HOST),
     }
+    if slices:
+        arguments["num_slices"] = int(slices)
     if "chip_config_name" in config:
         arguments["chip_config_name"] = config["chip_config_name"]
     return arguments

@@ -17,6 +17,7 @@ from xlapipe.read.contraction import MAY_CONTRACT, contraction_of_text
 from xlapipe.read.fixes import DUMP_AGAIN_OR_REPORT
 from xlapipe.read.hlo_syntax import attribute_values, bracket_end, fields, unquote
 from xlapipe.read.replica_groups import groups_of_text, pairs_of_text
+from xlapipe.read.slice_transfers import TRANSFERS, transfer_of_text
 from xlapipe.read.source_text import SourceText, int64, shown, without_index_comments
 from xlapipe.read.stack_frames import StackFrames
 
@@ -104,7 +105,7 @@ class InstructionParser:
                 else None
             ),
             backend_config=attributes.get("backend_config", ""),
-            collective=self._collective(attributes, number) if opcode in WITH_GROUPS else None,
+            collective=self._collective(opcode, attributes, number),
             operand_indices=indices,
             contraction=contraction_of_text(attributes) if opcode in MAY_CONTRACT else None,
             **self._metadata(attributes.get("metadata"), number),
@@ -137,7 +138,13 @@ class InstructionParser:
         attributes["backend_config"] = backend_config.canonical(config_text)
         return attributes
 
-    def _collective(self, attributes: dict[str, str], number: int) -> CollectiveGroups:
+    def _collective(
+        self, opcode: str, attributes: dict[str, str], number: int
+    ) -> CollectiveGroups | None:
+        if opcode in TRANSFERS:
+            return transfer_of_text(attributes.get("frontend_attributes", ""))
+        if opcode not in WITH_GROUPS:
+            return None
         groups_text = attributes.get("replica_groups", "{}")
         if "device_ids" in attributes:  # follows a comma, so it is parsed as another attribute
             groups_text += f", device_ids={attributes['device_ids']}"

@@ -13,6 +13,7 @@ from xlapipe.read.contraction import MAY_CONTRACT, contraction_of_proto
 from xlapipe.read.fixes import DUMP_AGAIN
 from xlapipe.read.hlo_header import Donor, sorted_aliases
 from xlapipe.read.hlo_proto import (
+    FrontendAttributes,
     HloComputationProto,
     HloInstructionProto,
     HloModuleProto,
@@ -20,6 +21,7 @@ from xlapipe.read.hlo_proto import (
 )
 from xlapipe.read.proto_replica_groups import groups_of_proto
 from xlapipe.read.proto_shapes import Shapes
+from xlapipe.read.slice_transfers import TRANSFERS, transfer_of
 from xlapipe.read.stack_frames import StackFrames
 
 _MUST_ALIAS = 2
@@ -163,12 +165,17 @@ class ModuleReader:
             metadata.op_name or None,
             self._source(metadata),
             canonical_config,
-            self._collective(proto) if opcode in WITH_GROUPS else None,
+            self._collective(proto, opcode),
             ((proto.tuple_index,),) if opcode == "get-tuple-element" else (),
             contraction_of_proto(proto) if opcode in MAY_CONTRACT else None,
         )
 
-    def _collective(self, proto: HloInstructionProto) -> CollectiveGroups:
+    def _collective(self, proto: HloInstructionProto, opcode: str) -> CollectiveGroups | None:
+        if opcode in TRANSFERS:
+            attributes = FrontendAttributes.FromString(proto.frontend_attributes)
+            return transfer_of(attributes.map)
+        if opcode not in WITH_GROUPS:
+            return None
         groups = groups_of_proto(proto)
         if groups is None:
             self._fail(f"replica groups of {proto.name!r}", "numbers that do not fit together")

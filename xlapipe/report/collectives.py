@@ -32,15 +32,19 @@ def collective_figures(
             "source": _text(collective.source),
             "group_size": collective.group_size,
             "devices": collective.devices,
-            "crosses_hosts": (
-                None if gpus_per_host is None else collective.crosses_hosts(gpus_per_host)
-            ),
+            "crosses_hosts": _crosses_hosts(collective, gpus_per_host),
             "wire_bytes": collective.wire_bytes,
             "step_output_bytes": collective.of_step(collective.output_bytes),
             "step_wire_bytes": collective.of_step(collective.wire_bytes),
         }
         for collective in collectives
     ]
+
+
+def _crosses_hosts(collective: Collective, gpus_per_host: int | None) -> bool | None:
+    if collective.between_slices:
+        return True
+    return None if gpus_per_host is None else collective.crosses_hosts(gpus_per_host)
 
 
 def requested_figures(
@@ -103,7 +107,7 @@ def _table_rows(collectives: Sequence[_Row]) -> list[tuple[str, ...]]:
             row["kind"] + (f" ({combined} combined)" if combined > 1 else ""),
             _bytes(row["operand_bytes"]),
             _bytes(row["output_bytes"]),
-            row["devices"] + (" across hosts" if row["crosses_hosts"] else ""),
+            row["devices"] + _crossing(row),
             _execution(row),
             row["source"] or "",
         )
@@ -112,6 +116,12 @@ def _table_rows(collectives: Sequence[_Row]) -> list[tuple[str, ...]]:
         (kind, str(len(group)), operand, output, devices, execution, _overlap(group), source)
         for (kind, operand, output, devices, execution, source), group in groups.items()
     ]
+
+
+def _crossing(row: _Row) -> str:
+    if row["between_slices"]:
+        return " across slices"
+    return " across hosts" if row["crosses_hosts"] else ""
 
 
 def _execution(row: _Row) -> str:

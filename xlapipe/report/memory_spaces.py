@@ -43,7 +43,7 @@ def space_lines(program: Program) -> Iterator[str]:
     """Lines for people; none for a plan that uses HBM and host memory only."""
     plan = program.plan
     for space, totals in plan.spaces.items():
-        if is_on_chip(space) and space is not MemorySpace.OTHER:
+        if is_on_chip(space) and space is not MemorySpace.OTHER and totals.total_bytes:
             peak = Occupancy(plan, space).peak_bytes
             in_use = f", at most {peak:,} B in use at once" if peak is not None else ""
             yield (
@@ -60,7 +60,8 @@ def _move_lines(moves: tuple[Move, ...]) -> Iterator[str]:
         direction = f"{str(move.source_space).upper()} to {str(move.target_space).upper()}"
         by_direction.setdefault(direction, []).append(move.copy.copied_bytes)
     for direction, sizes in sorted(by_direction.items()):
-        yield f"  {direction}: {len(sizes)} moves, {sum(sizes):,} B, largest {max(sizes):,} B"
+        count = "1 move" if len(sizes) == 1 else f"{len(sizes)} moves"
+        yield f"  {direction}: {count}, {sum(sizes):,} B, largest {max(sizes):,} B"
 
 
 def _padding_lines(program: Program) -> Iterator[str]:

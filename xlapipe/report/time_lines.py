@@ -11,12 +11,19 @@ _RIGHT = set(range(6))
 Row = Mapping[str, Any]
 
 
-def time_lines(time: Row | None) -> Iterator[str]:
+def time_lines(time: Row | None, *, on_tpu: bool = False) -> Iterator[str]:
     """Totals, and tables by source line and by kernel, the longest floors first.
 
     Args:
       time: from `time_figures`.
+      on_tpu: whether the plan is for a TPU, for which no time is computed.
     """
+    if time is None and on_tpu:
+        yield (
+            "time: computed for GPUs only; a TPU's kernels may read and write VMEM instead of HBM, "
+            "so their bytes give no least time"
+        )
+        return
     if time is None:
         yield "time: unknown, because the dump has no complete HLO module"
         return

@@ -9,6 +9,7 @@ with warnings.catch_warnings():
     from xlapipe.read.hlo_proto.xlapipe_hlo_pb2 import (
         BufferAllocationProto,
         BufferAssignmentProto,
+        FrontendAttributes,
         HloComputationProto,
         HloInstructionProto,
         HloModuleProto,
@@ -25,6 +26,7 @@ with warnings.catch_warnings():
 __all__ = [
     "BufferAllocationProto",
     "BufferAssignmentProto",
+    "FrontendAttributes",
     "HloComputationProto",
     "HloInstructionProto",
     "HloModuleProto",
