@@ -212,6 +212,15 @@ def test_show_lists_memories_apart(folder: Path, capsys: pytest.CaptureFixture[s
     assert figures["live_range_peak_bytes"] is None
 
 
+def test_show_has_no_time_for_a_tpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options in ([], ["--target", "h200"]):
+        assert main(["show", str(folder), "--time", *options]) == 0
+        (line,) = (row for row in capsys.readouterr().out.splitlines() if row.startswith("time:"))
+        assert line.startswith("time: computed for GPUs only; a TPU's kernels")
+    assert main(["show", str(folder), "--time", "--target", "v6e"]) == 2
+    assert "--target v6e: expected a GPU" in capsys.readouterr().err
+
+
 def test_a_kernel_for_tpus_is_named_in_its_op_name() -> None:
     call = Instruction("custom-call.1", "custom-call", "f32[8]{0:T(128)}", ("x",))
     named = call._replace(custom_call_target="tpu_custom_call", backend_config="{}")

@@ -68,6 +68,29 @@ def sharded() -> Workload:
     )
 
 
+def two_slices(devices: int = 8) -> Workload:
+    """A sum of gradients over two slices: within each over its chips, and between the slices."""
+
+    def step(weight: jax.Array, x: jax.Array) -> jax.Array:
+        gradient = jax.grad(lambda weight: jnp.sum((x @ weight).astype(F32) ** 2))(weight)
+        return jax.lax.psum(gradient, ("slice", "chip"))
+
+    mesh = {"slice": 2, "chip": devices // 2}
+    return Workload(
+        name="two-slices",
+        fn=lambda weight, x: jax.shard_map(
+            step, in_specs=(P(), P(("slice", "chip"))), out_specs=P(), check_vma=False
+        )(weight, x),
+        args=(
+            jax.ShapeDtypeStruct((1024, 512), BF16),
+            jax.ShapeDtypeStruct((512 * devices, 1024), BF16),
+        ),
+        mesh=mesh,
+        in_specs=(P(), P(("slice", "chip"))),
+        out_specs=P(),
+    )
+
+
 def over_two() -> Workload:
     """A mesh of two devices, for which no slice of a TPU has a default."""
     x = jax.ShapeDtypeStruct((256, 128), F32)

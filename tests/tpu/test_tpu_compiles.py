@@ -122,6 +122,22 @@ def test_collectives_over_a_slice(tmp_path: Path) -> None:
     assert [leaf.spec for leaf in made.dump.manifest.outputs] == [("d",)]
 
 
+@pytest.mark.parametrize("chips", [1, 4])
+def test_collectives_between_slices(chips: int, tmp_path: Path) -> None:
+    """A sum over all devices is scattered in each slice, summed between slices, and gathered."""
+    whole_bytes = 1024 * 512 * 2
+    grid = "1x1" if chips == 1 else "2x2"
+    made = make_dump(job_of(own("two_slices"), topology=f"{grid}-2slices"), tmp_path)
+    assert made.dump.path.name.startswith(f"v6e-{grid}-2slices-auto")
+    collectives = made.dump.plan.collectives or ()
+    (between,) = (row for row in collectives if row.between_slices)
+    assert (between.kind, between.output_bytes) == ("all-reduce", whole_bytes // chips)
+    assert between.replica_groups == tuple((100_000 + n, 200_000 + n) for n in range(chips))
+    within = [(row.kind, row.output_bytes) for row in collectives if not row.between_slices]
+    sizes = [("reduce-scatter", whole_bytes // chips), ("all-gather", whole_bytes)]
+    assert within == (sizes if chips > 1 else [])
+
+
 def test_a_pallas_kernel_has_its_name(tmp_path: Path) -> None:
     plan = make_dump(job_of(own("tpu_kernel")), tmp_path).dump.plan
     names = [item.kernel_name for item in plan.instructions.values() if item.kernel_name]
