@@ -78,9 +78,9 @@ def two_slices(devices: int = 8) -> Workload:
     mesh = {"slice": 2, "chip": devices // 2}
     return Workload(
         name="two-slices",
-        fn=lambda weight, x: jax.shard_map(
+        fn=jax.shard_map(
             step, in_specs=(P(), P(("slice", "chip"))), out_specs=P(), check_vma=False
-        )(weight, x),
+        ),
         args=(
             jax.ShapeDtypeStruct((1024, 512), BF16),
             jax.ShapeDtypeStruct((512 * devices, 1024), BF16),
