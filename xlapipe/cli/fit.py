@@ -40,8 +40,8 @@ def add(commands: Commands) -> None:
     fit.add_argument(
         "--cliff",
         metavar="NAME[=LOW..HIGH]",
-        help="an integer argument: find, within one percent, the size from which on XLA rematerialises, and "
-        "what that costs; sizes are multiples of LOW",
+        help="an integer argument: find, within one percent, the size from which on XLA "
+        "rematerialises, and what that costs; sizes are multiples of LOW",
     )
     add_target_options(fit)
     fit.add_argument(
