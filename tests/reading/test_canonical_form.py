@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from xlapipe.dumps.canonical_form import canonical_hlo, canonical_plan
+from xlapipe.dumps.canonical_form import canonical_hlo
+from xlapipe.dumps.canonical_plan import canonical_plan
 from xlapipe.dumps.normal_plan import NormalForm, differences
 
 HLO = """\
@@ -226,6 +227,147 @@ def test_spelling_of_cudnns_configuration(before: str, after: str, equal: bool) 
     assert before in CUDNN
     golden, new = (NormalForm(PLAN, hlo, "") for hlo in (CUDNN, CUDNN.replace(before, after)))
     assert (differences(golden, new, name="f") == []) is equal
+
+
+OUTPUTS_HLO = """\
+HloModule jit_f, is_scheduled=true
+ENTRY (f32[8], f32[8]) -> (f32[8], pred[8], f32[8], f32[8]) {
+  %x.1 = f32[8]{0} parameter(0)
+  %y.1 = f32[8]{0} parameter(1)
+  %loop_fusion = (f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0}) fusion(%x.1, %y.1), kind=kLoop, calls=computation_1
+  %negate.1 = f32[8]{0} negate(%loop_fusion#3)
+  ROOT %out = (f32[8]{0}, pred[8]{0}, f32[8]{0}, f32[8]{0}) tuple(%loop_fusion#0, %loop_fusion#2, %loop_fusion#1, %negate.1)
+}
+computation_1 (f32[8], f32[8]) -> (f32[8], f32[8], pred[8], f32[8]) {
+  %0 = f32[8]{0} parameter(0)
+  %1 = f32[8]{0} parameter(1)
+  %2 = f32[8]{0} minimum(%0, %1)
+  %3 = f32[8]{0} power(%0, %1)
+  %4 = pred[8]{0} compare(%0, %1), direction=LT
+  %5 = f32[8]{0} add(%2, %1)
+  ROOT %6 = (f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0}) tuple(%2, %3, %4, %5)
+}
+"""  # noqa: E501
+OUTPUTS_PLAN = """\
+xlapipe plan 1
+
+[allocations]
+0: 32 B, maybe-live-out
+  @0 32 B loop_fusion{0} f32[8]{0}
+1: 32 B, maybe-live-out
+  @0 32 B loop_fusion{1} f32[8]{0}
+2: 8 B, maybe-live-out
+  @0 8 B loop_fusion{2} pred[8]{0}
+4: 64 B, preallocated-temp
+  @0 32 B loop_fusion{3} f32[8]{0}
+  @32 32 B loop_fusion{} (f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0})
+
+[fusions]
+loop_fusion: kLoop (f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0}) (x.1, y.1) {"kind":"loop"}
+
+[thunks]
+kCustomKernel loop_fusion grid: [1, 1, 1] threads: [8, 1, 1]
+"""
+OUTPUTS = NormalForm(OUTPUTS_PLAN, OUTPUTS_HLO, "")
+SHAPES = "f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0}"
+OTHER_SHAPES = "pred[8]{0}, f32[8]{0}, f32[8]{0}, f32[8]{0}"
+
+
+def other_outputs() -> NormalForm:
+    """The same program with the outputs of the fusion in the order 2, 3, 0, 1."""
+    order = {"0": "2", "1": "3", "2": "0", "3": "1"}
+    hlo = re.sub(r"(?<=loop_fusion#)\d", lambda it: order[it[0]], OUTPUTS_HLO)
+    hlo = hlo.replace("tuple(%2, %3, %4, %5)", "tuple(%4, %5, %2, %3)")
+    hlo = hlo.replace(f"%loop_fusion = ({SHAPES})", f"%loop_fusion = ({OTHER_SHAPES})")
+    hlo = hlo.replace(f"%6 = ({SHAPES})", f"%6 = ({OTHER_SHAPES})")
+    hlo = hlo.replace(
+        "-> (f32[8], f32[8], pred[8], f32[8])", "-> (pred[8], f32[8], f32[8], f32[8])"
+    )
+    plan = re.sub(r"(?<=loop_fusion\{)\d", lambda it: order[it[0]], OUTPUTS_PLAN)
+    plan = plan.replace(f"({SHAPES})", f"({OTHER_SHAPES})")
+    # XLA numbers the allocations of the outputs in their order.
+    plan = plan.replace("loop_fusion{2} f", "swapped").replace(
+        "loop_fusion{3} f", "loop_fusion{2} f"
+    )
+    plan = plan.replace("swapped", "loop_fusion{3} f")
+    return NormalForm(plan, hlo, "")
+
+
+def test_order_of_a_fusions_outputs_does_not_matter() -> None:
+    other = other_outputs()
+    assert other.hlo.count("#0") == other.hlo.count("#2") == 1
+    assert other.plan != OUTPUTS.plan
+    assert differences(OUTPUTS, other, name="f") == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("tuple(%4, %5, %2, %3)", "tuple(%4, %5, %3, %2)"),  # readers get another value
+        ("negate(%loop_fusion#1)", "negate(%loop_fusion#2)"),
+        ("direction=LT", "direction=GT"),
+        ("add(%2, %1)", "add(%1, %2)"),
+        ("power(%0, %1)", "power(%1, %0)"),
+        ("minimum(%0, %1)", "maximum(%0, %1)"),
+    ],
+)
+def test_a_real_change_of_an_output_matters(before: str, after: str) -> None:
+    other = other_outputs()
+    assert before in other.hlo
+    changed = NormalForm(other.plan, other.hlo.replace(before, after), "")
+    assert differences(OUTPUTS, changed, name="f")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("@0 32 B loop_fusion{1} f32", "@0 32 B loop_fusion{3} f32"),  # temp and result exchanged
+        ("loop_fusion: kLoop (pred", "loop_fusion: kInput (pred"),
+        ("2: 8 B", "2: 16 B"),
+        ("4: 64 B, preallocated-temp", "4: 64 B, maybe-live-out"),
+    ],
+)
+def test_a_real_change_of_an_outputs_memory_matters(before: str, after: str) -> None:
+    other = other_outputs()
+    assert before in other.plan
+    changed = NormalForm(other.plan.replace(before, after), other.hlo, "")
+    assert differences(OUTPUTS, changed, name="f")
+
+
+def test_order_of_outputs_that_are_passed_on_as_a_tuple_matters() -> None:
+    whole = (
+        "  ROOT %out = (f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0}) custom-call(%loop_fusion)\n"
+    )
+    golden, new = (
+        NormalForm("", re.sub(r"  ROOT %out.*\n", whole, form.hlo, count=1), "")
+        for form in (OUTPUTS, other_outputs())
+    )
+    assert differences(golden, new, name="f")
+
+
+def test_order_of_allocations_of_one_size_and_kind_does_not_matter() -> None:
+    first, second = "0: 32 B, maybe-live-out\n", "1: 32 B, maybe-live-out\n"
+    values = ["  @0 32 B a f32[8]{0}\n", "  @0 32 B b f32[8]{0}\n"]
+    forms = [
+        NormalForm(f"[allocations]\n{first}{one}{second}{other}", HLO, "")
+        for one, other in (values, reversed(values))
+    ]
+    assert differences(*forms, name="f") == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("1: 32 B, maybe-live-out", "1: 32 B, constant"),
+        ("1: 32 B, maybe-live-out\n  @0", "1: 32 B, maybe-live-out\n  @16"),
+        ("1: 32 B, maybe-live-out\n", ""),
+        ("1: 32 B", "2: 32 B"),
+    ],
+)
+def test_a_real_change_of_allocations_matters(before: str, after: str) -> None:
+    plan = OUTPUTS_PLAN.replace(before, after)
+    assert plan != OUTPUTS_PLAN
+    assert differences(OUTPUTS, NormalForm(plan, OUTPUTS_HLO, ""), name="f")
 
 
 def test_order_of_values_at_one_offset_does_not_matter() -> None:

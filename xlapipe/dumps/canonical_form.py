@@ -6,6 +6,8 @@ the plan is the same. The canonical form is computed when two normal forms are c
 
 Rules, by name; each leaves a real change visible:
 
+- outputs: those of a fusion with several are ordered by what they compute; see
+  `xlapipe.dumps.output_order`.
 - fused order: instructions of a computation that is not scheduled, such as a fusion's, are ordered
   by the operands of its root. The order of operands is kept.
 - values without a thunk: constants, bitcasts, tuples and their elements come before their first
@@ -17,14 +19,21 @@ Rules, by name; each leaves a real change visible:
 - cuDNN's configuration: fields with their default value are left out, and numbers are written in
   one way. XLA writes a configuration again where it has asked the device.
 - values at one offset: the values of an allocation are ordered by offset, size and name.
+- allocations: consecutive ones of the same size and kind are ordered by their values.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
 from xlapipe.dumps.normal_hlo import in_order
+from xlapipe.dumps.output_order import (
+    Computation,
+    Orders,
+    output_orders,
+    with_ordered_outputs,
+)
 from xlapipe.dumps.plain_config import with_plain_config
 
 _HEADER = re.compile(r"(?P<name>[\w.\-]+) (?P<signature>\(.*)\{$")
@@ -39,24 +48,7 @@ _CALLING = ("call", "async-start")
 _WITHOUT_THUNK = ("constant", "bitcast", "get-tuple-element", "tuple", "after-all")
 _NUMBERS = re.compile(r"(\.\d+)+$")
 _CONSTANT_NUMBERS = re.compile(r"([._]\d+)+$")
-_KERNEL_NUMBERS = re.compile(r"(_\d+)+$")
-_TOKEN = re.compile(r"[\w.\-]+")
-_KERNEL = re.compile(r"^( *kCustomKernel )(\S+)")
-_ASYNC_ID = re.compile(r"\basync_id=(\d+)")
-_FUSION_READING_NOTHING = re.compile(r"[\w.\-]+: \w+ \S.* \(\)(?: \{|$)")
 _CUDNN_CALL = 'custom_call_target="__cudnn$fmha'
-_VALUE = re.compile(r"  @([\d,]+) ([\d,]+) B ")
-
-
-@dataclass(frozen=True)
-class _Computation:
-    name: str
-    signature: str
-    lines: tuple[str, ...]
-
-    @property
-    def is_entry(self) -> bool:
-        return self.name == "ENTRY"
 
 
 @dataclass(frozen=True)
@@ -66,11 +58,13 @@ class CanonicalHlo:
     Attributes:
       names: canonical names of the entry's instructions, by name.
       reading_nothing: the names that kernels of instructions without operands have.
+      orders: of the outputs of fusions, by name in the text that is not canonical.
     """
 
     text: str
     names: Mapping[str, str] = field(default_factory=dict)
     reading_nothing: frozenset[str] = frozenset()
+    orders: Orders = field(default_factory=dict)
 
 
 def canonical_hlo(text: str) -> CanonicalHlo:
@@ -78,6 +72,8 @@ def canonical_hlo(text: str) -> CanonicalHlo:
     header, computations = _parse(text)
     if "ENTRY" not in computations:
         return CanonicalHlo(text)
+    orders = output_orders(computations)
+    computations = with_ordered_outputs(computations, orders)
     scheduled = _scheduled(computations)
     fused = {
         name: _by_operands(it.lines) for name, it in computations.items() if name not in scheduled
@@ -99,81 +95,10 @@ def canonical_hlo(text: str) -> CanonicalHlo:
         for line in ordered["ENTRY"]
         if (match := _DEFINED.match(line)) and _reads_nothing(line)
     )
-    return CanonicalHlo("\n".join(lines) + "\n", entry_names, reading_nothing)
+    return CanonicalHlo("\n".join(lines) + "\n", entry_names, reading_nothing, orders)
 
 
-def canonical_plan(text: str, module: CanonicalHlo) -> str:
-    """The canonical form of a plan's normal form.
-
-    Args:
-      module: of the same dump.
-    """
-    sections = re.split(r"(?m)^(?=\[\w+\]$)", text)
-    return "".join(_canonical_section(section, module) for section in sections if section)
-
-
-def _canonical_section(section: str, module: CanonicalHlo) -> str:
-    title, *lines = section.splitlines()
-    names = module.names
-    if title == "[fusions]":
-        lines = list(_sorted_runs(lines, _FUSION_READING_NOTHING))
-    if title == "[thunks]":
-        lines = list(_thunk_lines(lines, module.reading_nothing))
-    elif title in ("[allocations]", "[gemms]", "[fusions]", "[collectives]"):
-        lines = [_TOKEN.sub(lambda match: names.get(match[0], match[0]), it) for it in lines]
-    if title == "[allocations]":
-        lines = list(_ordered_values(lines))
-    return "\n".join([title, *lines]) + "\n"
-
-
-def _sorted_runs(lines: list[str], pattern: re.Pattern[str]) -> Iterator[str]:
-    """Sorts consecutive lines that match, by what follows their names."""
-    for matches, run in groupby(lines, lambda line: pattern.match(line) is not None):
-        neighbours = list(run)
-        yield from sorted(neighbours, key=_after_name) if matches else neighbours
-
-
-def _after_name(line: str) -> str:
-    return line.partition(":")[2]
-
-
-def _ordered_values(lines: list[str]) -> Iterator[str]:
-    values: list[str] = []
-    for line in lines:
-        if _VALUE.match(line):
-            values.append(line)
-            continue
-        yield from sorted(values, key=_place)
-        values = []
-        yield line
-    yield from sorted(values, key=_place)
-
-
-def _place(line: str) -> tuple[int, int, str]:
-    match = _VALUE.match(line)
-    assert match is not None
-    offset, size = (int(number.replace(",", "")) for number in match.groups())
-    return offset, size, line
-
-
-def _thunk_lines(lines: list[str], reading_nothing: frozenset[str]) -> Iterator[str]:
-    names = "|".join(map(re.escape, sorted(reading_nothing))) or "(?!)"
-    pattern = re.compile(rf" *kCustomKernel (?:{names}) ")
-    lines = list(_sorted_runs(lines, pattern))
-    kernels = _Numbering()
-    ids = _Numbering()
-
-    def kernel(match: re.Match[str]) -> str:
-        return match[1] + kernels.numbered(match[2], _KERNEL_NUMBERS.sub("", match[2]))
-
-    def async_id(match: re.Match[str]) -> str:
-        return f"async_id={ids.numbered(match[1], 'pair')}"
-
-    for line in lines:
-        yield _ASYNC_ID.sub(async_id, _KERNEL.sub(kernel, line))
-
-
-class _Numbering:
+class Numbering:
     """Gives each name a number among those with the same words, in the order of first use."""
 
     def __init__(self) -> None:
@@ -188,9 +113,9 @@ class _Numbering:
         return self.names[name]
 
 
-def _parse(text: str) -> tuple[str, dict[str, _Computation]]:
+def _parse(text: str) -> tuple[str, dict[str, Computation]]:
     header, name, signature = "", "", ""
-    computations: dict[str, _Computation] = {}
+    computations: dict[str, Computation] = {}
     lines: list[str] = []
     for line in text.splitlines():
         match = _HEADER.match(line)
@@ -199,13 +124,13 @@ def _parse(text: str) -> tuple[str, dict[str, _Computation]]:
         elif match is not None and not line.startswith(" "):
             name, signature, lines = match["name"], match["signature"], []
         elif line == "}":
-            computations[name] = _Computation(name, signature, tuple(lines))
+            computations[name] = Computation(name, signature, tuple(lines))
         else:
             lines.append(line)
     return header, computations
 
 
-def _scheduled(computations: Mapping[str, _Computation]) -> set[str]:
+def _scheduled(computations: Mapping[str, Computation]) -> set[str]:
     """Names of the computations whose order of instructions is an order of thunks."""
     scheduled, pending = set(), ["ENTRY"]
     while pending:
@@ -292,7 +217,7 @@ def _computation_names(ordered: Mapping[str, list[str]]) -> dict[str, str]:
 
 
 def _entry_names(lines: list[str]) -> dict[str, str]:
-    numbering = _Numbering()
+    numbering = Numbering()
     for line in lines:
         match = _DEFINED.match(line)
         if match is not None:

@@ -21,7 +21,8 @@ from difflib import unified_diff
 from functools import cached_property
 from pathlib import Path
 
-from xlapipe.dumps.canonical_form import canonical_hlo, canonical_plan
+from xlapipe.dumps.canonical_form import canonical_hlo
+from xlapipe.dumps.canonical_plan import canonical_plan
 from xlapipe.dumps.dump import HLO, PLAN, Dump, read_file
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.dumps.normal_hlo import normal_hlo
