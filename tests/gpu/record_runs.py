@@ -1,16 +1,20 @@
 """Runs executables that were built without a GPU, and fresh builds on the GPU; records the results.
 
-    python tests/gpu/record_runs.py BUILDS OUT.json
+    python tests/gpu/record_runs.py BUILDS OUT.json [AT_ONCE]
 
 BUILDS contains a folder of `xlapipe build … --autotune-lock …` per workload, built on a machine
 without a GPU, and named as the workload's reference with `=` instead of `:`, e.g.
 `models.qwen3.workloads=qwen3_step`. Each step is a separate process, as when a user runs it.
+AT_ONCE workloads run at the same time, each in its share of the GPU's memory; their times are then
+longer.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,21 +63,27 @@ def record_of(build: Path, scratch: Path) -> dict[str, Any]:
     }
 
 
-def main(builds: str, out: str) -> None:
-    records = {}
-    for build in sorted(Path(builds).iterdir()):
-        with tempfile.TemporaryDirectory() as scratch:
-            manifest = open_dump(build).manifest
-            records[manifest.workload] = record_of(build, Path(scratch))
-            print(manifest.workload, json.dumps(records[manifest.workload]), flush=True)
+def main(builds: str, out: str, at_once: str = "1") -> None:
+    if int(at_once) > 1:
+        os.environ["XLA_CLIENT_MEM_FRACTION"] = f"{0.9 / int(at_once):.2f}"
+    folders = sorted(Path(builds).iterdir())
+    names = [open_dump(folder).manifest.workload for folder in folders]
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(int(at_once)) as pool:
+        made = pool.map(lambda build: record_of(build, Path(scratch)), folders)
+        records = {}
+        for name, record in zip(names, made, strict=True):
+            records[name] = record
+            print(name, json.dumps(record), flush=True)
+    versions = open_dump(folders[0]).manifest.versions
     gpu = Machine.here().gpu()
     provenance = run_record(
         device=gpu.name if gpu is not None else "unknown",
         driver=gpu.driver_version if gpu is not None else None,
-        versions=manifest.versions,
+        versions=versions,
         command=["python", *sys.argv],
     )
-    text = json.dumps({**provenance, "workloads": records}, indent=1, sort_keys=True)
+    data = {**provenance, "at_once": int(at_once), "workloads": records}
+    text = json.dumps(data, indent=1, sort_keys=True)
     Path(out).write_text(text + "\n", encoding="utf-8")
 
 
