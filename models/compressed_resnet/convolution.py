@@ -1,0 +1,45 @@
+"""A convolution of NHWC images by an OHWI kernel, and its two gradients."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+Images = Float[Array, "N H W C"]
+Kernel = Float[Array, "O h w I"]
+
+_DIMENSIONS = ("NHWC", "OHWI", "NHWC")
+
+
+def convolve(x: Images, kernel: Kernel, stride: int) -> Images:
+    """Convolves with padding of half the kernel, in x's dtype."""
+    padding = kernel.shape[1] // 2
+    y: Array = lax.conv_general_dilated(
+        x,
+        kernel.astype(x.dtype),
+        (stride, stride),
+        [(padding, padding)] * 2,
+        dimension_numbers=_DIMENSIONS,
+    )
+    return y
+
+
+def input_gradient(
+    dz: Images, kernel: Kernel, stride: int, shape: tuple[int, int, int, int]
+) -> Images:
+    """The gradient of the convolution's input, of NHWC `shape`."""
+    x = jax.ShapeDtypeStruct(shape, dz.dtype)
+    (dx,) = jax.linear_transpose(lambda x: convolve(x, kernel, stride), x)(dz)
+    return dx  # type: ignore[no-any-return]
+
+
+def kernel_gradient(
+    x: Images, dz: Images, stride: int, shape: tuple[int, int, int, int]
+) -> Float[Array, "O h w I"]:
+    """The gradient of the kernel, of OHWI `shape`, in float32.
+
+    cuDNN accumulates in float32 and returns x's dtype.
+    """
+    kernel = jax.ShapeDtypeStruct(shape, x.dtype)
+    (dkernel,) = jax.linear_transpose(lambda kernel: convolve(x, kernel, stride), kernel)(dz)
+    return dkernel.astype(jnp.float32)  # type: ignore[no-any-return]

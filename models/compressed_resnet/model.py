@@ -1,0 +1,90 @@
+"""`ResNet`: the network as a Flax module."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.compressed_resnet import network
+from models.compressed_resnet.convolution import Images
+from models.compressed_resnet.head import Logits
+from models.compressed_resnet.sizes import Block, Convolution, ResNetConfig, blocks, stem
+
+# Share of the batch in new running statistics.
+MOMENTUM = 0.1
+
+
+class ConvNorm(nnx.Module):
+    """Kernel [O, h, w, I] of a convolution, and scale, bias and running moments of its batch norm.
+
+    The kernel preserves the second moment of gradients through a ReLU: He et al., "Delving Deep
+    into Rectifiers", 2015.
+    """
+
+    def __init__(self, convolution: Convolution, *, rngs: nnx.Rngs) -> None:
+        outputs, height, width, _ = shape = convolution.kernel_shape
+        initializer = nnx.initializers.normal((2 / (outputs * height * width)) ** 0.5)
+        self.kernel = nnx.Param(initializer(rngs.params(), shape, jnp.float32))
+        self.scale = nnx.Param(jnp.ones((outputs,), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((outputs,), jnp.float32))
+        self.mean = nnx.BatchStat(jnp.zeros((outputs,), jnp.float32))
+        self.variance = nnx.BatchStat(jnp.ones((outputs,), jnp.float32))
+
+
+class Bottleneck(nnx.Module):
+    """The units of a block; see `bottleneck.py`."""
+
+    def __init__(self, block: Block, *, rngs: nnx.Rngs) -> None:
+        for name, convolution in zip(block.names, block.convolutions, strict=True):
+            setattr(self, name, ConvNorm(convolution, rngs=rngs))
+
+
+class Classifier(nnx.Module):
+    """The kernel [K, C] of a linear layer without bias."""
+
+    def __init__(self, features: int, classes: int, *, rngs: nnx.Rngs) -> None:
+        initializer = nnx.initializers.normal(features**-0.5)
+        self.kernel = nnx.Param(initializer(rngs.params(), (classes, features), jnp.float32))
+
+
+class ResNet(nnx.Module):
+    """The network. Its parameters are float32, its activations have the dtype of the images."""
+
+    def __init__(self, config: ResNetConfig, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        self.stem = ConvNorm(stem(config), rngs=rngs)
+        self.blocks = nnx.List([Bottleneck(block, rngs=rngs) for block in blocks(config)])
+        self.head = Classifier(config.features, config.classes, rngs=rngs)
+
+    def __call__(self, images: Images, *, train: bool = False) -> Logits:
+        """The logits of NHWC images in bfloat16, in float32.
+
+        Args:
+          train: normalises by the moments of the batch, and updates the running ones.
+        """
+        parameters = nnx.to_pure_dict(nnx.state(self, nnx.Param))
+        statistics = nnx.to_pure_dict(nnx.state(self, nnx.BatchStat))
+        if not train:
+            return network.predict(self.config, parameters, statistics, images)
+        logits, moments = network.apply(self.config, parameters, images)
+        state = nnx.state(self, nnx.BatchStat)
+        nnx.replace_by_pure_dict(state, updated(statistics, moments))
+        nnx.update(self, state)
+        return logits
+
+
+def updated(statistics: Any, moments: Any) -> Any:
+    """The running statistics after a batch with these moments; gradients do not flow into them."""
+    return jax.tree.map(
+        lambda running, new: (1 - MOMENTUM) * running + MOMENTUM * jax.lax.stop_gradient(new),
+        statistics,
+        moments,
+    )
+
+
+def initial(config: ResNetConfig, seed: int | jax.Array = 0) -> tuple[Any, Any]:
+    """Parameters and running statistics as trees of arrays, for the functions of `network.py`."""
+    model = ResNet(config, rngs=nnx.Rngs(seed))
+    _, parameters, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
+    return nnx.to_pure_dict(parameters), nnx.to_pure_dict(statistics)
