@@ -91,14 +91,12 @@ def forward(
     y = unit("conv1", x, first)
     shortcut = x if block.downsample is None else unit("downsample", x, first)
     for name in ("conv2", "conv3"):
-        h = _relu(y, x.dtype)
-        saved.masks[f"before_{name}"] = pack_mask(h > 0)
+        h, saved.masks[f"before_{name}"] = relu_and_mask(y, x.dtype)
         inputs = compress(h, bits)
         saved.low[name] = inputs.low
         y = unit(name, h, inputs)
-    y = _relu(y + shortcut, x.dtype)
-    saved.masks["out"] = pack_mask(y > 0)
-    return y, saved, moments
+    out, saved.masks["out"] = relu_and_mask(y + shortcut, x.dtype)
+    return out, saved, moments
 
 
 def backward(
@@ -117,10 +115,10 @@ def backward(
         )
         return dx
 
-    of_sum = _masked(dy, saved.masks["out"])
+    of_sum = masked(dy, saved.masks["out"])
     d = unit("conv3", of_sum)
-    d = unit("conv2", _masked(d, saved.masks["before_conv3"]))
-    d = unit("conv1", _masked(d, saved.masks["before_conv2"]))
+    d = unit("conv2", masked(d, saved.masks["before_conv3"]))
+    d = unit("conv1", masked(d, saved.masks["before_conv2"]))
     shortcut = of_sum if block.downsample is None else unit("downsample", of_sum)
     return d + shortcut, gradients
 
@@ -129,7 +127,15 @@ def _relu(y: Float[Array, "N H W C"], dtype: Any) -> Images:
     return jnp.maximum(y, 0.0).astype(dtype)
 
 
-def _masked(dy: Images, mask: Mask) -> Images:
+def relu_and_mask(y: Float[Array, "N H W C"], dtype: Any) -> tuple[Images, Mask]:
+    """The ReLU of y in `dtype`, and where it is positive."""
+    h = _relu(y, dtype)
+    # What reads h waits for its mask: left until the backward pass, it would keep h alive.
+    return lax.optimization_barrier((h, pack_mask(h > 0)))  # type: ignore[no-any-return]
+
+
+def masked(dy: Images, mask: Mask) -> Images:
+    """The gradient of a ReLU's input."""
     return jnp.where(unpack_mask(mask, dy.shape), dy, jnp.zeros_like(dy))
 
 

@@ -73,7 +73,7 @@ def deviation_of(moments: Moments) -> Float[Array, " C"]:
 
 
 def normalise(z: Images, moments: Moments) -> Float[Array, "N H W C"]:
-    """(z − mean) / deviation, in float32."""
+    """z less its mean, over the standard deviation, in float32."""
     return (z.astype(jnp.float32) - moments["mean"]) * deviation_of(moments)
 
 
@@ -98,15 +98,15 @@ def forward(
     Args:
       inputs: codes of x, from `compress`.
     """
+    # Each barrier makes what follows depend on the codes, so that XLA computes them here: left
+    # until the backward pass, they would keep x and z alive.
+    x, inputs = lax.optimization_barrier((x, inputs))
     z = convolve(x, unit["kernel"], stride)
     moments = moments_of(z)
-    normalised = normalise(z, moments)
-    saved = SavedConvNorm(
-        inputs,
-        quantise(normalised.astype(x.dtype), bits),
-        deviation_of(moments),
-    )
-    return normalised * unit["scale"] + unit["bias"], saved, moments
+    codes = quantise(normalise(z, moments).astype(x.dtype), bits)
+    z, codes = lax.optimization_barrier((z, codes))
+    y = normalise(z, moments) * unit["scale"] + unit["bias"]
+    return y, SavedConvNorm(inputs, codes, deviation_of(moments)), moments
 
 
 def backward(
@@ -146,9 +146,7 @@ def parameter_gradients(
     return dz, {"kernel": dkernel, **gradients}
 
 
-def _norm_backward(
-    unit: Unit, saved: SavedConvNorm, dy: Images
-) -> tuple[Images, dict[str, Array]]:
+def _norm_backward(unit: Unit, saved: SavedConvNorm, dy: Images) -> tuple[Images, dict[str, Array]]:
     """Gradients of the convolution's output, and of scale and bias."""
     wide = dy.astype(jnp.float32)
     normalised = dequantise(saved.normalised, dy.shape).astype(jnp.float32)

@@ -46,9 +46,7 @@ def backward(
     features = dequantise(codes, (batch, channels))
     dlogits = dlogits.astype(features.dtype)
     with jax.named_scope("classifier"):
-        dkernel = jnp.einsum(
-            "NK,NC->KC", dlogits, features, preferred_element_type=jnp.float32
-        )
+        dkernel = jnp.einsum("NK,NC->KC", dlogits, features, preferred_element_type=jnp.float32)
         dfeatures = dlogits @ head["kernel"].astype(dlogits.dtype)
     dx = jnp.broadcast_to((dfeatures / (height * width))[:, None, None, :], shape)
     return dx, {"kernel": dkernel}

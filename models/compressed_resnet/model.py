@@ -86,5 +86,5 @@ def updated(statistics: Any, moments: Any) -> Any:
 def initial(config: ResNetConfig, seed: int | jax.Array = 0) -> tuple[Any, Any]:
     """Parameters and running statistics as trees of arrays, for the functions of `network.py`."""
     model = ResNet(config, rngs=nnx.Rngs(seed))
-    _, parameters, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
+    parameters, statistics = nnx.state(model, nnx.Param), nnx.state(model, nnx.BatchStat)
     return nnx.to_pure_dict(parameters), nnx.to_pure_dict(statistics)

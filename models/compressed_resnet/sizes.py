@@ -15,6 +15,11 @@ POOL = 3
 # Channels of a block's output, per channel of its 3×3 convolution.
 EXPANSION = 4
 
+# Name scopes of the three kinds of convolutions.
+CONVOLUTION = "convolution"
+INPUT_GRADIENT = "input_gradient"
+KERNEL_GRADIENT = "kernel_gradient"
+
 Save = Literal["activations", "block_inputs"]
 
 
@@ -55,7 +60,7 @@ class ResNetConfig:
     @property
     def features(self) -> int:
         """Channels of the last block's output."""
-        return EXPANSION * self.width * 2 ** (len(self.blocks) - 1)
+        return EXPANSION * (self.width << (len(self.blocks) - 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +141,7 @@ def blocks(config: ResNetConfig) -> tuple[Block, ...]:
 def _blocks(config: ResNetConfig) -> Iterator[Block]:
     channels, size = config.width, pooled_size(config)
     for stage, count in enumerate(config.blocks):
-        width = config.width * 2**stage
+        width = config.width << stage
         for index in range(count):
             # The first block of a stage halves the image, except in the first stage.
             stride = 2 if stage and not index else 1

@@ -9,12 +9,10 @@ from jax import lax
 from jaxtyping import Array, Int8
 
 from models.compressed_resnet import conv_norm
-from models.compressed_resnet.bottleneck import Mask
+from models.compressed_resnet.bottleneck import Mask, masked, relu_and_mask
 from models.compressed_resnet.compression import (
     max_pool_gradient,
     max_pool_with_offsets,
-    pack_mask,
-    unpack_mask,
 )
 from models.compressed_resnet.conv_norm import (
     Compressed,
@@ -71,9 +69,9 @@ def forward(
     """
     inputs = compress(images, bits) if compressed is None else compressed
     y, saved, moments = conv_norm.forward(unit, images, inputs.codes, convolution.stride, bits)
-    y = jnp.maximum(y, 0.0).astype(images.dtype)
-    pooled, offsets = max_pool_with_offsets(y)
-    return pooled, SavedStem(saved, inputs.low, pack_mask(y > 0), offsets), moments
+    h, mask = relu_and_mask(y, images.dtype)
+    pooled, offsets = lax.optimization_barrier(max_pool_with_offsets(h))
+    return pooled, SavedStem(saved, inputs.low, mask, offsets), moments
 
 
 def backward(
@@ -83,7 +81,7 @@ def backward(
     batch = dy.shape[0]
     shape = convolution.output_shape(batch)
     dy = max_pool_gradient(dy, saved.offsets, shape)
-    dy = jnp.where(unpack_mask(saved.mask, shape), dy, jnp.zeros_like(dy))
+    dy = masked(dy, saved.mask)
     inputs = convolution.input_shape(batch)
     return parameter_gradients(unit, saved.unit, saved.low, dy, convolution.stride, inputs)[1]
 
@@ -146,9 +144,7 @@ def input_backward(
     convolution: Convolution, bits: int, unit: Unit, compressed: Compressed, dy: Images
 ) -> dict[str, Array]:
     """Gradients of the parameters, from the compressed images alone."""
-    images = decompress(
-        compressed.low, compressed.codes, convolution.input_shape(dy.shape[0])
-    )
+    images = decompress(compressed.low, compressed.codes, convolution.input_shape(dy.shape[0]))
     _, saved, _ = forward(convolution, bits, unit, images, compressed)
     saved, dy = lax.optimization_barrier((saved, dy))
     return backward(convolution, unit, saved, dy)

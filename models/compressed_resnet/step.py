@@ -55,9 +55,7 @@ def train_step(
     """
     optimizer = optimizer or sgd()
 
-    def train(
-        state: State, images: Images, labels: Int[Array, " N"]
-    ) -> tuple[State, Metrics]:
+    def train(state: State, images: Images, labels: Int[Array, " N"]) -> tuple[State, Metrics]:
         def loss_of(parameters: Any) -> tuple[Array, Any]:
             logits, moments = apply(config, parameters, images)
             return cross_entropy(logits, labels), (logits, moments)
