@@ -2,31 +2,32 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
-import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array
 
 from models.compressed_resnet import conv_norm
-from models.compressed_resnet.compression import pack_mask, unpack_mask
 from models.compressed_resnet.conv_norm import (
     Compressed,
     Low,
+    Mask,
     Moments,
     SavedConvNorm,
     Unit,
     compress,
     decompress,
+    masked,
+    relu,
+    relu_and_mask,
 )
-from models.compressed_resnet.convolution import Images
+from models.compressed_resnet.convolution import Images, input_gradient
 from models.compressed_resnet.sizes import Block
 
 # Parameters of a block, by the names of its convolutions.
 BlockParameters: TypeAlias = Mapping[str, Unit]
 BlockMoments: TypeAlias = Mapping[str, Moments]
-Mask = Int[Array, "M 16"]
 
 
 class SavedBlock(NamedTuple):
@@ -54,7 +55,7 @@ def plain(
     """
     moments: dict[str, Moments] = {}
 
-    def unit(name: str, x: Images) -> Float[Array, "N H W C"]:
+    def unit(name: str, x: Images) -> Images:
         y, moments[name] = conv_norm.plain(
             parameters[name],
             x,
@@ -63,9 +64,9 @@ def plain(
         )
         return y
 
-    y = unit("conv3", _relu(unit("conv2", _relu(unit("conv1", x), x.dtype)), x.dtype))
+    y = unit("conv3", relu(unit("conv2", relu(unit("conv1", x), x.dtype)), x.dtype))
     shortcut = x if block.downsample is None else unit("downsample", x)
-    return _relu(y + shortcut, x.dtype), moments
+    return relu(y + shortcut, x.dtype), moments
 
 
 def forward(
@@ -79,7 +80,7 @@ def forward(
     saved = SavedBlock({}, {}, {})
     moments: dict[str, Moments] = {}
 
-    def unit(name: str, x: Images, compressed: Compressed) -> Float[Array, "N H W C"]:
+    def unit(name: str, x: Images, compressed: Compressed) -> Images:
         stride = getattr(block, name).stride
         y, saved.units[name], moments[name] = conv_norm.forward(
             parameters[name], x, compressed.codes, stride, bits
@@ -103,40 +104,39 @@ def backward(
     block: Block, parameters: BlockParameters, saved: SavedBlock, dy: Images
 ) -> tuple[Images, dict[str, dict[str, Array]]]:
     """Gradients of the block's input and of its parameters."""
-    batch = dy.shape[0]
     gradients: dict[str, dict[str, Array]] = {}
 
-    def unit(name: str, dy: Images) -> Images:
-        convolution = getattr(block, name)
-        low = saved.low["conv1" if name == "downsample" else name]
-        shape = convolution.input_shape(batch)
-        dx, gradients[name] = conv_norm.backward(
-            parameters[name], saved.units[name], low, dy, convolution.stride, shape
+    def unit(name: str, dy: Images, mask: Mask) -> Images:
+        """The gradient of a convolution's output."""
+        dz, gradients[name] = conv_norm.parameter_gradients(
+            parameters[name],
+            saved.units[name],
+            saved.low["conv1" if name == "downsample" else name],
+            dy,
+            mask,
+            getattr(block, name).stride,
+            getattr(block, name).input_shape(dy.shape[0]),
         )
-        return dx
+        return dz
 
-    of_sum = masked(dy, saved.masks["out"])
-    d = unit("conv3", of_sum)
-    d = unit("conv2", masked(d, saved.masks["before_conv3"]))
-    d = unit("conv1", masked(d, saved.masks["before_conv2"]))
-    shortcut = of_sum if block.downsample is None else unit("downsample", of_sum)
-    return d + shortcut, gradients
+    def input_of(name: str, dz: Images) -> Images:
+        """The gradient of a convolution's input, from that of its output."""
+        convolution = getattr(block, name)
+        shape = convolution.input_shape(dz.shape[0])
+        return input_gradient(dz, parameters[name]["kernel"], convolution.stride, shape)
 
-
-def _relu(y: Float[Array, "N H W C"], dtype: Any) -> Images:
-    return jnp.maximum(y, 0.0).astype(dtype)
-
-
-def relu_and_mask(y: Float[Array, "N H W C"], dtype: Any) -> tuple[Images, Mask]:
-    """The ReLU of y in `dtype`, and where it is positive."""
-    h = _relu(y, dtype)
-    # What reads h waits for its mask: left until the backward pass, it would keep h alive.
-    return lax.optimization_barrier((h, pack_mask(h > 0)))  # type: ignore[no-any-return]
-
-
-def masked(dy: Images, mask: Mask) -> Images:
-    """The gradient of a ReLU's input."""
-    return jnp.where(unpack_mask(mask, dy.shape), dy, jnp.zeros_like(dy))
+    d = input_of("conv3", unit("conv3", dy, saved.masks["out"]))
+    d = input_of("conv2", unit("conv2", d, saved.masks["before_conv3"]))
+    dz = unit("conv1", d, saved.masks["before_conv2"])
+    # The shortcut waits for the other path, so that only one of them needs memory, and its mask is
+    # read again. The last convolution then adds its result to the shortcut's gradient.
+    dz, dy, mask = lax.optimization_barrier((dz, dy, saved.masks["out"]))
+    if block.downsample is None:
+        shortcut = masked(dy, mask)
+    else:
+        shortcut = input_of("downsample", unit("downsample", dy, mask))
+        dz, shortcut = lax.optimization_barrier((dz, shortcut))
+    return input_of("conv1", dz) + shortcut, gradients
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))

@@ -4,27 +4,30 @@ Parameters of a unit: `kernel` [O, h, w, I], `scale` [O] and `bias` [O], in floa
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from models.compressed_resnet.compression import (
     Codes,
     dequantise,
     low_frequency,
+    pack_mask,
     quantise,
+    unpack_mask,
     upsample,
 )
-from models.compressed_resnet.convolution import Images, convolve, input_gradient, kernel_gradient
+from models.compressed_resnet.convolution import Images, convolve, kernel_gradient
 
 EPSILON = 1e-5
 
 Unit: TypeAlias = Mapping[str, Array]
 # `mean` and `variance` of a convolution's output, for each channel, in float32.
 Moments: TypeAlias = Mapping[str, Array]
-Low = Float[Array, "N h w C"]
+Mask = Int[Array, "_ 16"]
+Low = Float[Array, "N _ _ _"]
 
 
 class SavedConvNorm(NamedTuple):
@@ -38,7 +41,7 @@ class SavedConvNorm(NamedTuple):
 
     inputs: Codes
     normalised: Codes
-    deviation: Float[Array, " C"]
+    deviation: Float[Array, " _"]
 
 
 class Compressed(NamedTuple):
@@ -67,19 +70,19 @@ def moments_of(z: Images) -> Moments:
     return {"mean": mean, "variance": jnp.maximum(square - mean * mean, 0.0)}
 
 
-def deviation_of(moments: Moments) -> Float[Array, " C"]:
+def deviation_of(moments: Moments) -> Float[Array, " _"]:
     """The reciprocal standard deviation."""
     return lax.rsqrt(moments["variance"] + EPSILON)
 
 
-def normalise(z: Images, moments: Moments) -> Float[Array, "N H W C"]:
+def normalise(z: Images, moments: Moments) -> Images:
     """z less its mean, over the standard deviation, in float32."""
     return (z.astype(jnp.float32) - moments["mean"]) * deviation_of(moments)
 
 
 def plain(
     unit: Unit, x: Images, stride: int, running: Moments | None = None
-) -> tuple[Float[Array, "N H W C"], Moments]:
+) -> tuple[Images, Moments]:
     """The unit without compression, which `jax.grad` differentiates; the output is float32.
 
     Args:
@@ -92,7 +95,7 @@ def plain(
 
 def forward(
     unit: Unit, x: Images, inputs: Codes, stride: int, bits: int
-) -> tuple[Float[Array, "N H W C"], SavedConvNorm, Moments]:
+) -> tuple[Images, SavedConvNorm, Moments]:
     """The unit's output in float32, and what its backward pass needs.
 
     Args:
@@ -109,35 +112,23 @@ def forward(
     return y, SavedConvNorm(inputs, codes, deviation_of(moments)), moments
 
 
-def backward(
-    unit: Unit,
-    saved: SavedConvNorm,
-    low: Low,
-    dy: Images,
-    stride: int,
-    shape: tuple[int, int, int, int],
-) -> tuple[Images, dict[str, Array]]:
-    """Gradients of the input, of NHWC `shape`, and of the parameters.
-
-    Args:
-      low: the low-frequency component of the input.
-      dy: the gradient of the output.
-    """
-    dz, gradients = parameter_gradients(unit, saved, low, dy, stride, shape)
-    dx = input_gradient(dz, unit["kernel"], stride, shape)
-    return dx, gradients
-
-
 def parameter_gradients(
     unit: Unit,
     saved: SavedConvNorm,
     low: Low,
     dy: Images,
+    mask: Mask,
     stride: int,
     shape: tuple[int, int, int, int],
 ) -> tuple[Images, dict[str, Array]]:
-    """Gradients of the convolution's output and of the parameters."""
-    dz, gradients = _norm_backward(unit, saved, dy)
+    """Gradients of the convolution's output and of the parameters.
+
+    Args:
+      low: the low-frequency component of the input, which has NHWC `shape`.
+      dy: the gradient of the ReLU of the unit's output.
+      mask: where the ReLU is positive.
+    """
+    dz, gradients = _norm_backward(unit, saved, dy, mask)
     # The input is restored only now, and is dead before the gradient of the input exists.
     dz, low, inputs = lax.optimization_barrier((dz, low, saved.inputs))
     x = decompress(low, inputs, shape)
@@ -146,13 +137,37 @@ def parameter_gradients(
     return dz, {"kernel": dkernel, **gradients}
 
 
-def _norm_backward(unit: Unit, saved: SavedConvNorm, dy: Images) -> tuple[Images, dict[str, Array]]:
+def _norm_backward(
+    unit: Unit, saved: SavedConvNorm, dy: Images, mask: Mask
+) -> tuple[Images, dict[str, Array]]:
     """Gradients of the convolution's output, and of scale and bias."""
-    wide = dy.astype(jnp.float32)
+    wide = masked(dy, mask).astype(jnp.float32)
     normalised = dequantise(saved.normalised, dy.shape).astype(jnp.float32)
     dbias = jnp.sum(wide, (0, 1, 2))
     dscale = jnp.sum(wide * normalised, (0, 1, 2))
+    # Codes and mask are read a second time: without the barrier XLA would keep in memory what it
+    # restored for the sums.
+    codes, mask, dbias, dscale = lax.optimization_barrier((saved.normalised, mask, dbias, dscale))
+    wide = masked(dy, mask).astype(jnp.float32)
+    normalised = dequantise(codes, dy.shape).astype(jnp.float32)
     count = dy.size // dy.shape[-1]
     centred = wide - dbias / count - normalised * (dscale / count)
     dz = (centred * (unit["scale"] * saved.deviation)).astype(dy.dtype)
     return dz, {"scale": dscale, "bias": dbias}
+
+
+def relu(y: Images, dtype: Any) -> Images:
+    """The ReLU of y, in `dtype`."""
+    return jnp.maximum(y, 0.0).astype(dtype)
+
+
+def relu_and_mask(y: Images, dtype: Any) -> tuple[Images, Mask]:
+    """The ReLU of y in `dtype`, and where it is positive."""
+    h = relu(y, dtype)
+    # What reads h waits for its mask: left until the backward pass, it would keep h alive.
+    return lax.optimization_barrier((h, pack_mask(h > 0)))  # type: ignore[no-any-return]
+
+
+def masked(dy: Images, mask: Mask) -> Images:
+    """The gradient of a ReLU's input, from that of its output."""
+    return jnp.where(unpack_mask(mask, dy.shape), dy, jnp.zeros_like(dy))

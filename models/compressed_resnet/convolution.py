@@ -7,8 +7,8 @@ from jaxtyping import Array, Float
 
 from models.compressed_resnet.sizes import CONVOLUTION, INPUT_GRADIENT, KERNEL_GRADIENT
 
-Images = Float[Array, "N H W C"]
-Kernel = Float[Array, "O h w I"]
+Images = Float[Array, "N _ _ _"]
+Kernel = Float[Array, "_ _ _ _"]
 
 _DIMENSIONS = ("NHWC", "OHWI", "NHWC")
 
@@ -29,9 +29,7 @@ def input_gradient(
     return dx  # type: ignore[no-any-return]
 
 
-def kernel_gradient(
-    x: Images, dz: Images, stride: int, shape: tuple[int, ...]
-) -> Float[Array, "O h w I"]:
+def kernel_gradient(x: Images, dz: Images, stride: int, shape: tuple[int, ...]) -> Kernel:
     """The gradient of the kernel, of OHWI `shape`, in float32.
 
     cuDNN accumulates in float32 and returns x's dtype.

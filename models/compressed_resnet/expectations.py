@@ -1,16 +1,176 @@
 """Expectations about the plans, in closed form from the sizes. Imports no jax. Sizes are bytes."""
 
-from models.compressed_resnet.sizes import ResNetConfig
-from xlapipe.expect import Expectation
+from collections.abc import Iterator
+from math import prod
+
+from models.compressed_resnet.sizes import (
+    BFLOAT16,
+    CONVOLUTION,
+    FLOAT32,
+    GROUP,
+    INPUT_GRADIENT,
+    INT32,
+    KERNEL_GRADIENT,
+    ResNetConfig,
+    convolutions,
+    largest_activation_bytes,
+    norm_channels,
+    parameter_count,
+    pooled_size,
+    saved_bytes,
+    stem,
+)
+from models.gemm_backends import CUBLASLT_WORKSPACE_BYTES
+from xlapipe.expect import (
+    ConvolutionCount,
+    Donated,
+    Expectation,
+    GemmCount,
+    LeavesTotal,
+    NotAliased,
+    NoValueAbove,
+    ParameterBytes,
+    TempAtMost,
+    ValuesOfShapeAtMost,
+)
+
+# Scalars, tables of tuples, statistics of channels, and padding of each value to 128 bytes.
+SMALL_BYTES = 4 * 2**20
 
 
 def forward(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
-    return ()
+    """The forward pass: logits and residuals."""
+    return (
+        ParameterBytes(
+            parameter_count(config) * FLOAT32 + _image_bytes(config, batch),
+            because="parameters and images",
+        ),
+        NotAliased(because="nothing is donated"),
+        _residuals("out[1]", config, batch),
+        *_convolutions(config, forward=1, gradients=0),
+        GemmCount(1, because="the classifier"),
+        *_no_wide_values(config, batch),
+        _temp(config, batch, 3, 0, "a convolution's input and output, and a block's shortcut"),
+    )
 
 
 def backward(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
-    return ()
+    """The backward pass: gradients of the parameters, from donated residuals."""
+    recomputed = int(config.save == "block_inputs")
+    logits = batch * config.classes * FLOAT32
+    return (
+        ParameterBytes(
+            parameter_count(config) * FLOAT32 + _residual_bytes(config, batch) + logits,
+            because="parameters, residuals and the gradient of the logits",
+        ),
+        _residuals("residuals", config, batch),
+        LeavesTotal(
+            "out", parameter_count(config) * FLOAT32, because="gradients of all parameters"
+        ),
+        *_convolutions(config, forward=recomputed, gradients=1),
+        GemmCount(2, because="gradients of the classifier's kernel and input"),
+        *_no_wide_values(config, batch),
+        _temp(
+            config,
+            batch,
+            3 + recomputed,
+            0,
+            "gradients of a block's and a convolution's output, and the convolution's input or "
+            "its gradient",
+        ),
+    )
 
 
 def train(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
-    return ()
+    """A step of forward pass, backward pass and SGD with momentum."""
+    parameters = parameter_count(config) * FLOAT32
+    statistics = 2 * norm_channels(config) * FLOAT32
+    images = _image_bytes(config, batch) + batch * INT32
+    return (
+        ParameterBytes(
+            2 * parameters + statistics + images,
+            because="parameters, momentum, running statistics, images and labels",
+        ),
+        Donated("state", copies_up_to_bytes=0, because="the state is updated in place"),
+        *(_compressed_train(config, batch) if config.bits is not None else ()),
+    )
+
+
+def _compressed_train(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
+    recomputed = int(config.save == "block_inputs")
+    return (
+        *_convolutions(config, forward=1 + recomputed, gradients=1),
+        GemmCount(3, because="the classifier, and gradients of its kernel and input"),
+        *_no_wide_values(config, batch),
+        _temp(
+            config,
+            batch,
+            3 + recomputed,
+            _residual_bytes(config, batch),
+            "residuals; gradients of a block's and a convolution's output, and the "
+            "convolution's input or its gradient",
+        ),
+    )
+
+
+def _image_bytes(config: ResNetConfig, batch: int) -> int:
+    return prod(stem(config).input_shape(batch)) * BFLOAT16
+
+
+def _residual_bytes(config: ResNetConfig, batch: int) -> int:
+    """Saved activations, and the reciprocal deviation of each channel."""
+    deviations = 0 if config.save == "block_inputs" else norm_channels(config) * FLOAT32
+    return saved_bytes(config, batch) + deviations
+
+
+def _residuals(name: str, config: ResNetConfig, batch: int) -> Expectation:
+    return LeavesTotal(
+        name,
+        _residual_bytes(config, batch),
+        because="codes, masks, low-frequency components, pooling offsets, deviations",
+    )
+
+
+def _convolutions(config: ResNetConfig, *, forward: int, gradients: int) -> Iterator[Expectation]:
+    """Calls of cuDNN: `forward` passes over all convolutions, and `gradients` backward ones."""
+    count = len(convolutions(config))
+    yield ConvolutionCount(
+        count * (forward + 2 * gradients) - gradients, because="no convolution is computed twice"
+    )
+    yield ConvolutionCount(count * forward, CONVOLUTION, because="one for each unit")
+    yield ConvolutionCount(
+        (count - 1) * gradients, INPUT_GRADIENT, because="images need no gradient"
+    )
+    yield ConvolutionCount(count * gradients, KERNEL_GRADIENT, because="one for each kernel")
+
+
+def _no_wide_values(config: ResNetConfig, batch: int) -> Iterator[Expectation]:
+    """No activation in float32 and no mask of a byte per element is in memory."""
+    yield NoValueAbove(
+        largest_activation_bytes(config, batch), because="activations are bfloat16 or codes"
+    )
+    offsets = (batch, pooled_size(config), pooled_size(config), config.width)
+    for shape in sorted(set(_activation_shapes(config, batch))):
+        groups = (prod(shape) // GROUP, GROUP)
+        allowed = int(shape == offsets)
+        for dims in (shape, groups):
+            for dtype, count in (("f32", 0), ("pred", 0), ("s8", allowed)):
+                yield ValuesOfShapeAtMost(
+                    dims, count, dtype, because="only kernels' registers hold wider values"
+                )
+
+
+def _activation_shapes(config: ResNetConfig, batch: int) -> Iterator[tuple[int, ...]]:
+    for convolution in convolutions(config):
+        yield convolution.output_shape(batch)
+
+
+def _temp(
+    config: ResNetConfig, batch: int, activations: int, others: int, because: str
+) -> Expectation:
+    largest = largest_activation_bytes(config, batch)
+    weights = parameter_count(config) * (BFLOAT16 + FLOAT32)
+    return TempAtMost(
+        others + activations * largest + weights + CUBLASLT_WORKSPACE_BYTES + SMALL_BYTES,
+        because=f"{because}; kernels in bfloat16 and their gradients",
+    )

@@ -9,7 +9,6 @@ from jax import lax
 from jaxtyping import Array, Int8
 
 from models.compressed_resnet import conv_norm
-from models.compressed_resnet.bottleneck import Mask, masked, relu_and_mask
 from models.compressed_resnet.compression import (
     max_pool_gradient,
     max_pool_with_offsets,
@@ -17,12 +16,15 @@ from models.compressed_resnet.compression import (
 from models.compressed_resnet.conv_norm import (
     Compressed,
     Low,
+    Mask,
     Moments,
     SavedConvNorm,
     Unit,
     compress,
     decompress,
     parameter_gradients,
+    relu,
+    relu_and_mask,
 )
 from models.compressed_resnet.convolution import Images
 from models.compressed_resnet.sizes import Convolution
@@ -38,7 +40,7 @@ class SavedStem(NamedTuple):
     unit: SavedConvNorm
     low: Low
     mask: Mask
-    offsets: Int8[Array, "N H W C"]
+    offsets: Int8[Array, "N _ _ _"]
 
 
 def plain(
@@ -50,7 +52,7 @@ def plain(
       running: normalises by these moments, as after training; None for those of the batch.
     """
     y, moments = conv_norm.plain(unit, images, convolution.stride, running)
-    return _max_pool(jnp.maximum(y, 0.0).astype(images.dtype)), moments
+    return _max_pool(relu(y, images.dtype)), moments
 
 
 def _max_pool(x: Images) -> Images:
@@ -81,9 +83,11 @@ def backward(
     batch = dy.shape[0]
     shape = convolution.output_shape(batch)
     dy = max_pool_gradient(dy, saved.offsets, shape)
-    dy = masked(dy, saved.mask)
     inputs = convolution.input_shape(batch)
-    return parameter_gradients(unit, saved.unit, saved.low, dy, convolution.stride, inputs)[1]
+    _, gradients = parameter_gradients(
+        unit, saved.unit, saved.low, dy, saved.mask, convolution.stride, inputs
+    )
+    return gradients
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))

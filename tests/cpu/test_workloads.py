@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED, TORCH_TWINS
+from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED, RESNETS, TORCH_TWINS
 from xlapipe.compiling.pipeline import dump_folder
 from xlapipe.dumps.dump import open_dump, read_file
 from xlapipe.dumps.normal_plan import differences, read_normal_form
@@ -42,6 +42,8 @@ def params(policies: Collection[str]) -> list[Any]:
     """Cases of the policies: of torch twins and large workloads, only the tuned ones are quick."""
 
     def marks(workload: str, policy: str) -> Any:
+        if workload in RESNETS:
+            return pytest.mark.exhaustive
         if policy == "tuned" or workload not in LARGE | TORCH_TWINS:
             return ()
         return pytest.mark.slow if policy == "cublas" else pytest.mark.exhaustive

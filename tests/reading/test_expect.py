@@ -12,15 +12,18 @@ from xlapipe.expect import (
     AllocationOf,
     AllocationsAre,
     BeyondAtMost,
+    ConvolutionCount,
     Expectation,
     Finding,
     FusionCount,
     GemmCount,
+    LeavesTotal,
     Matmul,
     MatmulsAccounted,
     NoAllocationAbove,
     NoCopyAbove,
     NotAliased,
+    NoValueAbove,
     NoValueOfShape,
     ParameterBytes,
     TempAtMost,
@@ -155,6 +158,10 @@ def test_holds_on_the_good_step_and_fails_on_a_broken_one(
         (TempAtMost(1000), TempAtMost(999)),
         (BeyondAtMost(1000), BeyondAtMost(999)),
         (NoValueOfShape((249,)), NoValueOfShape((250,))),
+        (NoValueAbove(2048), NoValueAbove(999)),
+        (LeavesTotal("w", 4096), LeavesTotal("w", 4097)),
+        (LeavesTotal("cache", 2048), LeavesTotal("kache", 2048)),
+        (ConvolutionCount(0), ConvolutionCount(1)),
         (NoAllocationAbove(4096), NoAllocationAbove(4095)),
         (NotAliased("w"), NotAliased("cache")),
         (GemmCount(1, ("cublaslt",)), GemmCount(1, ("triton",))),
@@ -177,6 +184,32 @@ def test_holds_on_the_good_step_and_fails_on_a_broken_one(
 def test_one_byte_or_one_gemm_off_fails(holds: Expectation, fails: Expectation) -> None:
     assert violations(holds, GOOD) == ()
     assert violations(fails, GOOD) != ()
+
+
+def test_convolutions_are_counted_by_scope_also_of_gradients() -> None:
+    calls = tuple(
+        Instruction(
+            f"conv.{number}",
+            "custom-call",
+            "bf16[2,4,4,8]{3,2,1,0}",
+            custom_call_target=target,
+            op_name=op_name,
+        )
+        for number, (target, op_name) in enumerate(
+            (
+                ("__cudnn$convForward", "jit(step)/first/conv_general_dilated"),
+                ("__cudnn$convForward", "jit(step)/transpose(jvp(first))/conv_general_dilated"),
+                ("__cudnn$convBackwardFilter", "jit(step)/dkernel/conv_general_dilated"),
+                ("__cublas$lt$matmul", "jit(step)/first/dot_general"),
+            )
+        )
+    )
+    program = Program(Plan((), module=module(*calls)))
+    assert violations(ConvolutionCount(3), program) == ()
+    assert violations(ConvolutionCount(2, "first"), program) == ()
+    assert violations(ConvolutionCount(1, "dkernel"), program) == ()
+    (violation,) = violations(ConvolutionCount(2, "dkernel"), program)
+    assert "1 convBackwardFilter, 2 convForward" in violation.found
 
 
 def test_a_failed_donation_is_reported_with_leaf_bytes_line_and_advice() -> None:

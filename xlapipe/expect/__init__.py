@@ -6,6 +6,7 @@ from xlapipe.expect.collectives import (
     CollectiveEach,
     CollectivesOverlap,
 )
+from xlapipe.expect.convolutions import ConvolutionCount
 from xlapipe.expect.copies import NoCopyAbove, NoUndefinedCopy
 from xlapipe.expect.donation import Aliased, Donated, GivenUp, NotAliased
 from xlapipe.expect.expectation import Expectation, Finding, Violation, check_all
@@ -20,6 +21,7 @@ from xlapipe.expect.gemms import (
 )
 from xlapipe.expect.host_memory import HostAtMost, Offloaded
 from xlapipe.expect.kernels import FusionCount, KernelCount
+from xlapipe.expect.leaves import LeavesTotal
 from xlapipe.expect.loops import LoopOfTrips, NoCopyInLoopAbove
 from xlapipe.expect.measured_time import SlowerThanRecord
 from xlapipe.expect.memory import (
@@ -40,7 +42,7 @@ from xlapipe.expect.traffic import (
     ReadsAtMost,
     TrafficAtMost,
 )
-from xlapipe.expect.values import NoValueOfShape, ValuesOfShapeAtMost
+from xlapipe.expect.values import NoValueAbove, NoValueOfShape, ValuesOfShapeAtMost
 
 __all__ = [
     "Aliased",
@@ -53,6 +55,7 @@ __all__ = [
     "CollectiveEach",
     "CollectivesAskedFor",
     "CollectivesOverlap",
+    "ConvolutionCount",
     "DeadCollective",
     "Donated",
     "Expectation",
@@ -67,6 +70,7 @@ __all__ = [
     "HostAtMost",
     "KernelCount",
     "LaunchesAtMost",
+    "LeavesTotal",
     "LoopOfTrips",
     "Matmul",
     "MatmulsAccounted",
@@ -74,6 +78,7 @@ __all__ = [
     "NoCopyAbove",
     "NoCopyInLoopAbove",
     "NoUndefinedCopy",
+    "NoValueAbove",
     "NoValueOfShape",
     "NotAliased",
     "Offloaded",

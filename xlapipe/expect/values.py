@@ -78,6 +78,34 @@ class ValuesOfShapeAtMost(Expectation):
         )
 
 
+@dataclass(frozen=True)
+class NoValueAbove(Expectation):
+    """No value of the step is larger than `limit_bytes`: none in a temporary allocation either."""
+
+    limit_bytes: int
+
+    def check(self, program: Program) -> Finding:
+        values = [
+            (allocation, value)
+            for allocation in program.plan.allocations
+            for value in allocation.values
+        ]
+        largest_bytes = max((value.size_bytes for _, value in values), default=0)
+        violations = [
+            Violation(
+                f"no value above {self.limit_bytes:,} B",
+                f"{value.shape}, {value.size_bytes:,} B",
+                f"allocation {allocation.index}, value {value.name}",
+                program.plan.nearest_source(value.instruction),
+                "look for a value that is kept in a wider type, or that XLA did not fuse into "
+                "what reads it",
+            )
+            for allocation, value in values
+            if value.size_bytes > self.limit_bytes
+        ]
+        return self.finding(f"largest {largest_bytes:,} B", *violations)
+
+
 def dims_of(shape: str, dtype: str | None = None) -> list[tuple[int, ...]]:
     """Sorted dimensions, without ones, of every array in a shape, or of those of one dtype.
 
