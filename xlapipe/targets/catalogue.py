@@ -50,6 +50,7 @@ class CatalogueRow:
       peak_source: where `peak_flops` are from.
       link_bandwidth: bytes per second that it can send to other GPUs of its host, and receive at
         the same time; None if the catalogue does not have it.
+      active_links: number of NVLinks; None if it has none, or a board may have some or none.
     """
 
     name: str
@@ -81,6 +82,7 @@ class CatalogueRow:
     peak_flops: Mapping[str, int] = field(default_factory=dict)
     peak_source: str = ""
     link_bandwidth: int | None = None
+    active_links: int | None = None
 
     def target(self) -> Target:
         """The row as a Target.
@@ -146,10 +148,17 @@ def _render(row: CatalogueRow) -> str:
     major, minor = row.compute_capability.split(".")
     dnn_major, dnn_minor, dnn_patch = row.dnn_version.split(".")
     extension = f" feature_extension: {row.feature_extension}" if row.feature_extension else ""
+    links = (
+        []
+        if row.active_links is None
+        # With links between its GPUs XLA computes small all-reduces by its own kernel.
+        else [f"  device_interconnect_info {{ active_links: {row.active_links} }}"]
+    )
     lines = [
         "gpu_device_info {",
         *(f"  {name}: {values[name]}" for name in _DEVICE_INFO_FIELDS),
         f"  cuda_compute_capability {{ major: {major} minor: {minor}{extension} }}",
+        *links,
         "}",
         'platform_name: "CUDA"',
         f"dnn_version_info {{ major: {dnn_major} minor: {dnn_minor} patch: {dnn_patch} }}",

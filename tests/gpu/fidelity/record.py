@@ -1,11 +1,12 @@
 """Compares plans compiled here with those of a GPU: programs, their record, the comparison.
 
-    python tests/gpu/fidelity/record.py references            # what to dump on the GPU
+    python tests/gpu/fidelity/record.py references [LIST]     # what to dump on the GPU
     python tests/gpu/fidelity/record.py record DUMPS OUT.json # from the GPU's dumps
     python tests/gpu/fidelity/record.py compare OUT.json [NAME…]
 
 On the GPU, `xlapipe dump REFERENCES --target attached --tune --out DUMPS` makes the dumps, in a
-folder with the programs of the zoo and `programs.py`. A record has the digests of each program's
+folder with the programs of the zoo, `programs.py` and `two_devices.py` (LIST is one of these two
+names). A record has the digests of each program's
 canonical forms and the autotune results; `compare` compiles the programs without a GPU.
 """
 
@@ -36,6 +37,8 @@ from xlapipe.targets.target_config import target_attached
 HERE = Path(__file__).parent
 # Lines of a plan's head that name the target, not the plan.
 _HEAD = ("target:", "autotuning:", "extra options:")
+# Modules of programs, each with a list of references: for one GPU, and for two.
+_MODULES = ("programs", "two_devices")
 _HLO_TEXTS = ("after_optimizations.txt", "before_optimizations.txt")
 _ENTRY = re.compile(r"(?m)^(?=entries \{)")
 _KEY = re.compile(r"(?s)entries \{\n(  key \{.*?\n  \})\n")
@@ -57,14 +60,19 @@ class Outcome:
 
 
 def references() -> dict[str, WorkloadReference]:
-    """Every program for one device: those of the zoo, and those of `programs.py`."""
+    """Every program: those of the zoo for one device, and those of `_MODULES`."""
     small = {it.name: it for it in zoo.programs() if not it.target.startswith("sharded:")}
-    names = (HERE / "references.txt").read_text(encoding="utf-8").splitlines()
-    return small | {name: _reference(name) for name in names}
+    lists = {
+        module: (HERE / f"{module}.txt").read_text(encoding="utf-8").splitlines()
+        for module in _MODULES
+    }
+    return small | {
+        name: _reference(module, name) for module, names in lists.items() for name in names
+    }
 
 
-def _reference(name: str) -> WorkloadReference:
-    found = find_workload(f"programs:{name}")
+def _reference(module: str, name: str) -> WorkloadReference:
+    found = find_workload(f"{module}:{name}")
     return WorkloadReference(name, found.target, found.arguments, HERE)
 
 
@@ -214,7 +222,9 @@ def _outcome(name: str, expected: Mapping[str, Any], batch: zoo.Batch) -> Outcom
 
 def main(command: str, *arguments: str) -> None:
     if command == "references":
-        print("\n".join(map(str, references().values())))
+        module = f"{arguments[0]}:" if arguments else ""
+        listed = references().values()
+        print("\n".join(str(it) for it in listed if it.target.startswith(module)))
     elif command == "record":
         dumps, out = map(Path, arguments)
         run = json.loads(next(dumps.glob("*/*/run_record.json")).read_text(encoding="utf-8"))

@@ -1,0 +1,62 @@
+"""Plans over two devices that are compiled here are those that two H200s recorded."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.fidelity.record import Outcome, compare
+from xlapipe.cli import main
+from xlapipe.dumps.dump import open_dump
+
+HERE = Path(__file__).parent
+RECORD = HERE / "h200_x2.json"
+SMALL_SUM = "collective(kind='psum', dtype='float32', rows=8)"
+# XLA's kernel and NCCL, combined sums, gathers in a loop, gemms that were tuned.
+FEW = (
+    *(SMALL_SUM, "collective(kind='psum', dtype='bfloat16', rows=131072)"),
+    *("several_sums(count=4, rows=64)", "sharded_weights(layers=4, width=1024)"),
+    "data_parallel(layers=3, width=1024)",
+)
+
+
+def states(names: tuple[str, ...], scratch: Path) -> list[Outcome]:
+    return [it for it in compare(RECORD, names, scratch=scratch) if it.state != "equal"]
+
+
+@pytest.mark.slow
+def test_programs_of_each_kind(tmp_path: Path) -> None:
+    assert states(FEW, tmp_path) == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+def test_every_program(tmp_path: Path) -> None:
+    assert states((), tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_small_sum_is_xlas_kernel_for_a_gpu_of_the_catalogue_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """XLA takes its own kernel where the target's configuration has links between GPUs."""
+    monkeypatch.chdir(HERE)
+    recorded = json.loads(RECORD.read_text(encoding="utf-8"))["programs"][SMALL_SUM]
+    temp_bytes = {}
+    for target in ("h200", "h100_pcie"):
+        out = tmp_path / target
+        assert (
+            main(["dump", f"two_devices:{SMALL_SUM}", "--target", target, "--out", str(out)]) == 0
+        )
+        (folder,) = out.glob("*/*")
+        temp_bytes[target] = open_dump(folder).plan.totals.temp_bytes
+    assert temp_bytes == {"h200": recorded["temp_bytes"], "h100_pcie": 0}
+
+
+def test_record_states_its_origin() -> None:
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    assert record["device"] == "NVIDIA H200"
+    assert "active_links: 18" in record["target_config"]
+    listed = (HERE / "two_devices.txt").read_text(encoding="utf-8").splitlines()
+    assert set(record["programs"]) == set(listed)
+    assert set(FEW) <= set(listed)
