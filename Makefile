@@ -30,7 +30,7 @@ setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dump test test-slow test-all test-tpu bench bench-gpu infer lint docs lock clean
+.PHONY: help setup dump test test-slow test-all test-tpu test-cluster bench bench-gpu infer lint docs lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -55,6 +55,10 @@ test-tpu: VENV := .venv-tpu
 test-tpu: ## compile for TPUs, without a TPU, in .venv-tpu: installs Google's libtpu (0.7 GB)
 	@.ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)" tpu
 	@"$(VENV)/bin/python" -m pytest tests/tpu -m "" -p no:xdist
+
+test-cluster: ## compile on a local Dask cluster of two workers, one of which is killed
+	@$(setup) cluster
+	@$(bin)/python -m pytest tests/cpu/test_cluster.py -m "" -p no:xdist
 
 bench: ## compare speed with a bare compile and with XProf
 	@$(setup) bench

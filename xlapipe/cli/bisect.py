@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from xlapipe.cli.options import (
     WORKLOAD_HELP,
     Commands,
+    add_scheduler_option,
     add_target_options,
     read_compile_options,
 )
@@ -39,6 +40,7 @@ def add(commands: Commands) -> None:
         "if given; default: more temporary memory",
     )
     add_target_options(bisect)
+    add_scheduler_option(bisect)
     bisect.add_argument("--out", type=Path, metavar="DIR", help="keep the dumps there")
 
 
@@ -58,6 +60,7 @@ def _bisect(options: argparse.Namespace) -> int:
             candidates,
             out,
             expect=options.expect,
+            scheduler=options.scheduler,
             on_done=lambda step: steps.show(_step_line(step)),
         )
         if options.json:

@@ -11,6 +11,7 @@ from xlapipe.cli.options import (
     Commands,
     add_compile_options,
     add_estimate_option,
+    add_scheduler_option,
     at_least_one,
     at_least_two,
     read_compile_options,
@@ -48,6 +49,7 @@ def add(commands: Commands) -> None:
         help="compile one workload in N fresh processes with other hash seeds and numbers of "
         "threads, and print the first stage at which two compiles differ; writes no dump",
     )
+    add_scheduler_option(dump)
     dump.add_argument(
         "--jobs",
         type=at_least_one,
@@ -86,7 +88,13 @@ def _dump(options: argparse.Namespace) -> int:
                 errors.append(text)
 
         at_once = options.jobs or min(_MAX_PARALLEL, os.cpu_count() or 1)
-        make_dumps(jobs, options.out, at_once=at_once, on_done=on_done)
+        make_dumps(
+            jobs,
+            options.out,
+            at_once=at_once,
+            on_done=on_done,
+            scheduler=options.scheduler,
+        )
     if options.json:
         print_json({"dumps": rows, "errors": errors})
     for error in errors:

@@ -10,6 +10,7 @@ from xlapipe.cli.options import (
     GEMM_POLICIES,
     WORKLOAD_HELP,
     Commands,
+    add_scheduler_option,
     add_target_options,
     at_least_one,
     read_compile_options,
@@ -57,6 +58,7 @@ def add(commands: Commands) -> None:
         help=f"usable share of the device's memory; default: {DEFAULT_MEMORY_FRACTION:g} on GPUs, "
         "as in jax; all that the compiler leaves on TPUs",
     )
+    add_scheduler_option(fit)
     fit.add_argument(
         "--jobs", type=at_least_one, metavar="N", help="parallel compiles; default: number of cores"
     )
@@ -174,5 +176,6 @@ def _rows(options: argparse.Namespace, axes: "Sequence[Axis]") -> "Sequence[Row]
             at_once=options.jobs or os.cpu_count() or 1,
             memory_fraction=options.memory_fraction,
             out=options.out,
+            scheduler=options.scheduler,
             on_done=on_done,
         )

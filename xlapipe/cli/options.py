@@ -98,6 +98,16 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_scheduler_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that gives the compiles to a cluster."""
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="compile on the workers of a Dask cluster, e.g. tcp://10.0.0.1:8786; needs the extra "
+        "xlapipe[cluster]",
+    )
+
+
 def read_compile_options(
     options: argparse.Namespace, policies: Sequence[str] | None
 ) -> "CompileOptions":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from xlapipe.compiling.jax_environments import parsed_version
 from xlapipe.compiling.job import Job, XlaOption
-from xlapipe.compiling.pipeline import make_dump
+from xlapipe.compiling.pipeline import WrittenDump, make_dump, make_dumps
 from xlapipe.diff import Difference, compare_opened
 from xlapipe.dumps.dump import Dump
 from xlapipe.dumps.opened import Opened
@@ -62,6 +62,7 @@ def bisect(
     out: Path,
     *,
     expect: str | None,
+    scheduler: str | None = None,
     on_done: Callable[[Step], None] = lambda step: None,
 ) -> Bisection:
     """Compiles as few candidates as finding the first bad one takes.
@@ -72,6 +73,7 @@ def bisect(
       expect: a candidate is bad if an expectation fails whose text contains this, and that holds
         for the first one; an empty text means any expectation. None: a candidate is bad if its
         temporary memory is larger than the first one's.
+      scheduler: address of a Dask scheduler whose workers compile; None for this machine.
 
     Raises:
       XlapipeError: fewer than two candidates; an expectation fails for the first one already, or
@@ -84,7 +86,7 @@ def bisect(
 
     def compiled(label: str) -> Step:
         if label not in steps:
-            dump = make_dump(candidates[label](), out / _folder(label)).dump
+            dump = _dump(candidates[label](), out / _folder(label), scheduler)
             base = next(iter(steps.values()), None)
             steps[label] = _step(label, dump, base, expect)
             on_done(steps[label])
@@ -101,6 +103,22 @@ def bisect(
     opened = [Opened.of_dump(steps[label].dump) for label in (good, bad)]
     difference = compare_opened(opened[0], opened[1], names=(good, bad))
     return Bisection(_ordered(steps, labels), good, bad, difference)
+
+
+def _dump(job: Job, out: Path, scheduler: str | None) -> Dump:
+    if scheduler is None:
+        return make_dump(job, out).dump
+    written: list[WrittenDump | XlapipeError] = []
+    make_dumps(
+        [job],
+        out,
+        at_once=1,
+        on_done=lambda job, outcome: written.append(outcome),
+        scheduler=scheduler,
+    )
+    if isinstance(written[0], XlapipeError):
+        raise written[0]
+    return written[0].dump
 
 
 def _ordered(steps: Mapping[str, Step], labels: Sequence[str]) -> tuple[Step, ...]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION
 from xlapipe.compiling.job import Job
-from xlapipe.compiling.pipeline import make_dump, run_jobs
+from xlapipe.compiling.pipeline import CompiledDump, compile_dump, keep_dump, run_jobs
 from xlapipe.compiling.recomputed import (
     RecomputedKernel,
     recomputed_kernels,
@@ -129,6 +129,7 @@ def fit(
     memory_fraction: float | None = None,
     out: Path | None = None,
     with_floors: bool = False,
+    scheduler: str | None = None,
     on_done: Callable[[Row], None] = lambda row: None,
 ) -> tuple[Row, ...]:
     """Compiles each combination and compares its plan with the device's memory.
@@ -141,6 +142,7 @@ def fit(
         By default jax's on GPUs, and all that XLA's compiler leaves to a program on TPUs.
       out: folder for whole dumps; None to write none. XLA then dumps the plan only, and does not
         optimise kernels, which changes no allocation.
+      scheduler: address of a Dask scheduler whose workers compile; None for this machine.
       with_floors: compute the least time of each step, not only of those that rematerialise.
       on_done: called with each row when its compile has ended.
 
@@ -158,10 +160,16 @@ def fit(
     combination_of = dict(zip(map(id, jobs), points, strict=True))
     rows: dict[int, Row] = {}
 
-    def work(job: Job) -> PlannedMemory:
+    def work(job: Job) -> tuple[PlannedMemory, CompiledDump | None]:
         fraction = memory_fraction or DEFAULT_MEMORY_FRACTION
         job = replace(job, memory_fraction=fraction)
-        return _planned_memory(job, memory_fraction, out, with_floors=with_floors)
+        return _planned_memory(job, memory_fraction, whole=out is not None, with_floors=with_floors)
+
+    def keep(job: Job, result: tuple[PlannedMemory, CompiledDump | None]) -> PlannedMemory:
+        memory, compiled = result
+        if compiled is not None and out is not None:
+            keep_dump(job, compiled, out, seconds=memory.seconds["all"])
+        return memory
 
     def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:
         if isinstance(outcome, ParameterError):
@@ -169,7 +177,7 @@ def fit(
         rows[id(job)] = Row(combination_of[id(job)], outcome)
         on_done(rows[id(job)])
 
-    run_jobs(jobs, work, at_once=at_once, on_done=done)
+    run_jobs(jobs, work, keep, at_once=at_once, on_done=done, scheduler=scheduler)
     return tuple(rows[id(job)] for job in jobs)
 
 
@@ -192,10 +200,12 @@ def largest(rows: Sequence[Row], axes: Sequence[Axis]) -> tuple[Largest, ...]:
 
 
 def _planned_memory(
-    job: Job, memory_fraction: float | None, out: Path | None, *, with_floors: bool
-) -> PlannedMemory:
+    job: Job, memory_fraction: float | None, *, whole: bool, with_floors: bool
+) -> tuple[PlannedMemory, CompiledDump | None]:
+    """The memory of a plan, and the whole dump if it is wanted."""
     started = time.monotonic()
-    compiled = _compile_plan(job) if out is None else _compile_dump(job, out)
+    dump = compile_dump(job, None, allow_refused=True) if whole else None
+    compiled = _compile_plan(job) if dump is None else _of_dump(dump)
     totals = compiled.plan.totals
     target = job.target or target_attached(compiled.config_text)
     rematerialised = rematerialised_names(compiled.plan)
@@ -206,7 +216,7 @@ def _planned_memory(
     all_seconds = time.monotonic() - started
     read_seconds = all_seconds - sum(compiled.stage_seconds.values())
     seconds = {**compiled.stage_seconds, "read": read_seconds, "all": all_seconds}
-    return PlannedMemory(
+    memory = PlannedMemory(
         workload=compiled.workload,
         topology=compiled.topology,
         argument_bytes=totals.parameter_bytes,
@@ -224,6 +234,7 @@ def _planned_memory(
         floor_seconds=cost.floor_seconds if cost is not None else None,
         order_bytes=order.held_bytes if order is not None else None,
     )
+    return memory, dump
 
 
 def _usable_bytes(target: Target, libtpu: str | None, memory_fraction: float | None) -> int:
@@ -261,16 +272,15 @@ def _compile_plan(job: Job) -> _CompiledPlan:
     )
 
 
-def _compile_dump(job: Job, out: Path) -> _CompiledPlan:
-    written = make_dump(job, out)
-    manifest = written.dump.manifest
-    config = written.files.get("target_config.txtpb", b"")  # a TPU's is in the target
+def _of_dump(dump: CompiledDump) -> _CompiledPlan:
+    manifest = dump.dump.manifest
+    config = dump.files.get("target_config.txtpb", b"")  # a TPU's is in the target
     return _CompiledPlan(
-        written.dump.plan,
+        dump.dump.plan,
         manifest.workload,
         manifest.topology,
         config.decode(),
-        written.stage_seconds,
+        dump.stage_seconds,
         manifest.memory_analysis,
         manifest.refused is not None,
         manifest.versions.get("libtpu"),

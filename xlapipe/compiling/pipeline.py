@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +12,7 @@ from typing import TypeVar
 from xlapipe.compiling.capture import capture
 from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.job import Job
+from xlapipe.compiling.workers import error_of, submit, workers
 from xlapipe.dumps.dump import Dump, is_dump, write_dump
 from xlapipe.dumps.manifest import Manifest, with_digests
 from xlapipe.dumps.normal_plan import NormalForm, differences, normal_form, read_normal_form
@@ -20,6 +21,7 @@ from xlapipe.errors import CompileError, XlapipeError
 from xlapipe.platforms import NVIDIA
 
 Outcome = TypeVar("Outcome")
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,18 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump
     """
     started = time.monotonic()
     compiled = compile_dump(job, folder, allow_refused=True)
+    return keep_dump(job, compiled, out, seconds=time.monotonic() - started)
+
+
+def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) -> WrittenDump:
+    """Writes the dump of a job below `out`, as `make_dump`.
+
+    Args:
+      seconds: wall time of the compile.
+
+    Raises:
+      XlapipeError: the plan differs from the device's; nothing is written.
+    """
     path = dump_folder(out, compiled.dump.manifest)
     if job.target is not None and (path / RUN_RECORD).exists():
         lines = differences(read_normal_form(path), compiled.normal, name=str(path))
@@ -98,7 +112,7 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump
         changed = False
     else:
         changed = write_dump(path, compiled.dump.manifest, compiled.files)
-    return _written(compiled, path, changed, started)
+    return _written(compiled, path, changed, seconds)
 
 
 def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
@@ -124,7 +138,7 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
     if job.target is not None:
         _refuse_unfinished_calls(compiled.dump)
     changed = write_dump(path, compiled.dump.manifest, compiled.files)
-    return _written(compiled, path, changed, started)
+    return _written(compiled, path, changed, time.monotonic() - started)
 
 
 def _refuse_callbacks(dump: Dump) -> None:
@@ -158,13 +172,13 @@ def refusal(manifest: Manifest) -> str:
     )
 
 
-def _written(compiled: CompiledDump, path: Path, changed: bool, started: float) -> WrittenDump:
+def _written(compiled: CompiledDump, path: Path, changed: bool, seconds: float) -> WrittenDump:
     return WrittenDump(
         dump=replace(compiled.dump, path=path),
         normal=compiled.normal,
         files=compiled.files,
         changed=changed,
-        seconds=time.monotonic() - started,
+        seconds=seconds,
         stage_seconds=compiled.stage_seconds,
     )
 
@@ -194,39 +208,61 @@ def make_dumps(
     *,
     at_once: int,
     on_done: Callable[[Job, WrittenDump | XlapipeError], None],
+    scheduler: str | None = None,
 ) -> None:
     """Compiles `jobs` and writes their dumps below `out`, as `run_jobs`."""
-    run_jobs(jobs, lambda job: make_dump(job, out), at_once=at_once, on_done=on_done)
+
+    def keep(job: Job, timed: tuple[CompiledDump, float]) -> WrittenDump:
+        return keep_dump(job, timed[0], out, seconds=timed[1])
+
+    run_jobs(jobs, timed_compile, keep, at_once=at_once, on_done=on_done, scheduler=scheduler)
+
+
+def timed_compile(job: Job) -> tuple[CompiledDump, float]:
+    """A dump that is not written yet, and the seconds that it took."""
+    started = time.monotonic()
+    return compile_dump(job, None, allow_refused=True), time.monotonic() - started
 
 
 def run_jobs(
     jobs: Sequence[Job],
     work: Callable[[Job], Outcome],
+    keep: Callable[[Job, Outcome], Kept],
     *,
     at_once: int,
-    on_done: Callable[[Job, Outcome | XlapipeError], None],
+    on_done: Callable[[Job, Kept | XlapipeError], None],
+    scheduler: str | None = None,
 ) -> None:
-    """Calls `work` for every job, in threads.
+    """Calls `work` for every job, in threads or on the workers of a cluster.
 
     Args:
-      at_once: number of jobs that run at the same time.
-      on_done: called in this thread when a job has ended, with its result or error. If it raises,
-        jobs that have not started are cancelled.
+      work: returns the result of a job.
+      keep: called in this thread with each result when it has arrived; writes what must stay.
+      at_once: number of threads.
+      on_done: called after `keep`, with its result or an error of either. If it raises, jobs that
+        have not started are cancelled.
+      scheduler: as for `workers`.
     """
-    with ThreadPoolExecutor(max_workers=at_once) as pool:
-        running: dict[Future[Outcome], Job] = {pool.submit(work, job): job for job in jobs}
+    with workers(at_once, scheduler) as pool:
+        running = {submit(pool, scheduler, work, job): job for job in jobs}
         try:
             while running:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     job = running.pop(future)
-                    error = future.exception()
-                    if error is None:
-                        on_done(job, future.result())
-                    elif isinstance(error, XlapipeError):
-                        on_done(job, error)
-                    else:
-                        raise error
+                    on_done(job, _kept(job, future, keep))
         finally:
             for future in running:
                 future.cancel()
+
+
+def _kept(
+    job: Job, future: Future[Outcome], keep: Callable[[Job, Outcome], Kept]
+) -> Kept | XlapipeError:
+    error = error_of(future, job)
+    if error is not None:
+        return error
+    try:
+        return keep(job, future.result())
+    except XlapipeError as failure:
+        return failure

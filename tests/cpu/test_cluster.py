@@ -1,0 +1,111 @@
+"""`--scheduler`: compiles on a local Dask cluster of two workers, one of which is killed."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from xlapipe.cli import main
+
+# A step that leaves a file each time that it is traced, so that compiles can be counted.
+STEP = """
+import os
+from pathlib import Path
+import jax, jax.numpy as jnp
+from xlapipe import Workload
+
+def step(rows: int = 8) -> Workload:
+    Path("marks", f"{rows}.{os.getpid()}").touch()
+    x = jax.ShapeDtypeStruct((rows, 64), jnp.float32)
+    return Workload(name=f"marked-{rows}", fn=lambda x: x.sum(axis=1), args=(x,))
+"""
+SIZES = (8, 16, 24, 32, 40, 48)
+
+needs_dask = pytest.mark.skipif(
+    find_spec("distributed") is None,
+    reason="Dask is not installed: make test-cluster installs it",
+)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "marked.py").write_text(STEP)
+    (tmp_path / "marks").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def cluster(project: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
+    """Address of a scheduler, and its two workers, which nothing restarts."""
+    with ExitStack() as stack:
+
+        def start(module: str, *arguments: str) -> "subprocess.Popen[bytes]":
+            command = [sys.executable, "-m", f"distributed.cli.{module}", *arguments]
+            with (project / "cluster.log").open("ab") as log:
+                process = subprocess.Popen(command, cwd=project, stdout=log, stderr=log)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process
+
+        file = project / "scheduler.json"
+        start(
+            "dask_scheduler",
+            *("--host", "127.0.0.1", "--port", "0", "--no-dashboard"),
+            *("--scheduler-file", str(file)),
+        )
+        wait_until(lambda: file.exists() and file.read_text().endswith("}"))
+        address = json.loads(file.read_text())["address"]
+        options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1")
+        yield address, [start("dask_worker", address, *options) for _ in range(2)]
+
+
+def compiles(project: Path) -> list[int]:
+    """The sizes that were traced, one for each time."""
+    return [int(path.name.partition(".")[0]) for path in (project / "marks").iterdir()]
+
+
+@needs_dask
+@pytest.mark.slow
+def test_a_lost_worker_costs_only_its_own_compile(
+    project: Path, cluster: tuple[str, list["subprocess.Popen[bytes]"]]
+) -> None:
+    address, workers = cluster
+    sizes = ",".join(map(str, SIZES))
+    command = [sys.executable, "-m", "xlapipe.cli", "fit", "marked:step", "--vary", f"rows={sizes}"]
+    command += ["--scheduler", address, "--out", "dumps", "--json"]
+    fit = subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # Each worker compiles one at a time: of three that were begun, one has ended.
+    wait_until(lambda: len(compiles(project)) >= 3 or fit.poll() is not None)
+    workers[0].kill()
+    out, error = fit.communicate(timeout=120)
+    assert fit.returncode == 0, error.decode()
+    rows = json.loads(out)["rows"]
+    assert [row["values"]["rows"] for row in rows] == list(SIZES)
+    assert all(row["fits"] for row in rows)
+    done = compiles(project)
+    assert set(done) == set(SIZES)
+    assert len(done) <= len(SIZES) + 1
+    assert {path.name for path in (project / "dumps").iterdir()} == {f"marked-{n}" for n in SIZES}
+    assert workers[1].poll() is None
+
+
+@pytest.mark.parametrize("command", [["fit", "qwen3-decode"], ["dump", "qwen3-decode"]])
+def test_without_dask_the_option_is_one_error(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert main([*command, "--scheduler", "tcp://127.0.0.1:1"]) == 2
+    assert "pip install 'xlapipe[cluster]'" in capsys.readouterr().err
