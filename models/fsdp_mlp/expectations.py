@@ -24,6 +24,7 @@ from xlapipe.expect import (
     TempAtMost,
 )
 
+SUMS = ("all-reduce", "reduce-scatter")
 # Every value starts at a multiple of this many bytes.
 ALIGNMENT = 128
 # Scalars, tuple tables, and padding of each value to ALIGNMENT.
@@ -70,7 +71,9 @@ def _exchanged(sizes: MLPSizes, *, gathers: int, scatters: int) -> tuple[Expecta
         CollectiveEach("reduce-scatter", sizes.shard_bytes, because="H·H/N", under="cuda"),
         CollectiveBytes(gathers * sizes.gathered_bytes, "all-gather"),
         CollectiveBytes(gathers * sizes.shard_bytes, "all-gather", operands=True),
-        CollectiveBytes(scatters * sizes.gathered_bytes, "reduce-scatter", operands=True),
+        CollectiveBytes(
+            scatters * sizes.gathered_bytes, "reduce-scatter", operands=True, under="cuda"
+        ),
         # XLA for TPUs pads what it scatters, and exchanges the padded rows afterwards.
         CollectiveBytes(scatters * sizes.shard_bytes, "reduce-scatter", under="cuda"),
         GatheredEndAtUse(),
@@ -114,6 +117,14 @@ def training_step(sizes: MLPSizes) -> tuple[Expectation, ...]:
             under="tpu",
         ),
         TempAtMost(
+            sizes.layers * (sizes.activation_bytes + 2 * sizes.shard_bytes)
+            + 3 * sizes.gathered_bytes
+            + SMALL_BYTES,
+            because="each layer's output; shards and their gradients in bfloat16; a gathered "
+            "kernel, and two gradients that wait to be summed",
+            under="tpu",
+        ),
+        TempAtMost(
             (sizes.layers + 1) * sizes.activation_bytes
             + 2 * sizes.layers * sizes.shard_bytes
             + 2 * sizes.gathered_bytes
@@ -121,6 +132,7 @@ def training_step(sizes: MLPSizes) -> tuple[Expectation, ...]:
             + SMALL_BYTES,
             because="each layer's output, and the gradient of one output; shards and their "
             "gradients in bfloat16; two gathered kernels or unscattered gradients; workspace",
+            under="cuda",
         ),
         *_matmuls(sizes),
         *_collectives(sizes),
@@ -129,6 +141,7 @@ def training_step(sizes: MLPSizes) -> tuple[Expectation, ...]:
 
 def _collectives(sizes: MLPSizes) -> tuple[Expectation, ...]:
     gathers = 2 * sizes.layers - 1
+    in_two_ways = "gradients and the loss; XLA for TPUs scatters sums, or slices them afterwards"
     always = (
         CollectivesAskedFor(2 * sizes.layers, "all-gather", because="forward and backward"),
         CollectivesAskedFor(sizes.layers, "reduce-scatter", because="one for each weight gradient"),
@@ -139,9 +152,19 @@ def _collectives(sizes: MLPSizes) -> tuple[Expectation, ...]:
     return (
         *always,
         CollectiveCount(gathers, "all-gather", because="the first layer's input has no gradient"),
-        CollectiveCount(sizes.layers, "reduce-scatter", because="not combined across layers"),
-        CollectiveCount(1, "all-reduce", because="the loss"),
-        CollectiveBytes(FLOAT32, "all-reduce", because="the loss"),
+        CollectiveCount(
+            sizes.layers, "reduce-scatter", because="not combined across layers", under="cuda"
+        ),
+        CollectiveCount(1, "all-reduce", because="the loss", under="cuda"),
+        CollectiveBytes(FLOAT32, "all-reduce", because="the loss", under="cuda"),
+        CollectiveCount(sizes.layers + 1, SUMS, because=in_two_ways, under="tpu"),
+        CollectiveBytes(
+            sizes.layers * sizes.gathered_bytes + FLOAT32,
+            SUMS,
+            operands=True,
+            because=in_two_ways,
+            under="tpu",
+        ),
         *(
             CollectivesOverlap(kind, all_but=1, gemms=True, because=because, under="cuda")
             for kind, because in (

@@ -197,6 +197,15 @@ def looping(config: str) -> Plan:
     )
 
 
+def test_several_kinds_are_counted_together() -> None:
+    program = Program(looping(', backend_config={"known_trip_count":{"n":"6"}}'))
+    both = ("all-reduce", "reduce-scatter")
+    assert CollectiveCount(2, both).check(program).holds
+    assert CollectiveBytes(13 * 16, both).check(program).holds
+    (violation,) = CollectiveBytes(1, ("all-gather", "reduce-scatter")).check(program).violations
+    assert violation.expected == "1 B of results of all-gather or reduce-scatter"
+
+
 def test_a_collective_in_a_loop_counts_once_per_trip() -> None:
     known = looping(', backend_config={"known_trip_count":{"n":"6"}}')
     assert {c.instruction: c.executions for c in known.collectives or ()} == {"sum": 6, "all": 7}
@@ -303,6 +312,7 @@ def test_bytes_of_operands_in_tuples_are_derived_from_the_result() -> None:
 ALL = (
     CollectiveCount(2, "all-gather"),
     CollectiveBytes(2, "all-gather", operands=True),
+    CollectiveBytes(2, ("all-gather", "all-reduce")),
     CollectiveEach("all-gather", 2),
     CollectivesAskedFor(3, "all-gather"),
     CollectivesOverlap("all-gather", all_but=1, gemms=True),
@@ -334,6 +344,7 @@ def test_a_dump_without_a_complete_module_fails(expectation: Expectation) -> Non
     [
         CollectiveCount(0, "allgather"),
         CollectiveBytes(0, "allgather"),
+        CollectiveCount(1, ("all-gather", "allreduce")),
         CollectivesAskedFor(0, "psum"),
         CollectivesOverlap("allgather"),
         CollectiveEach("allgather", 0),

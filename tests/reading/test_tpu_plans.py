@@ -136,6 +136,26 @@ def test_a_leaf_that_moves_is_in_place(program: Program) -> None:
     assert {move.copy.instruction for move in row.moves} == {"copy-start", "copy-start.2"}
 
 
+def test_the_element_of_a_tuple_that_is_moved_determines_the_memory(tmp_path: Path) -> None:
+    """A fusion gives the cache and another value in HBM; the cache comes from VMEM all the same."""
+    element = f"({tpu_texts.CACHE}, {tpu_texts.CACHE_IN_VMEM})"
+    hlo = tpu_texts.HLO.replace(
+        f"%update = {tpu_texts.CACHE_IN_VMEM} dynamic-update-slice(%copy-done, %row.1, %zero, ",
+        f"%update = {element} custom-call(%copy-done, %row.1, %zero, ",
+    ).replace("(%update)", "(%update#1)")
+    assert hlo.count("%update#1") == 1
+    moved = "<9 update @1> (size=131072,offset=0)"
+    assignment = tpu_texts.ASSIGNMENT.replace(moved, moved.replace("update", "update{1}"))
+    live_range = tpu_texts.LIVE_RANGE.replace("update{}", "update{1}")
+    plan = read_path(
+        tpu_texts.write_dump(tmp_path, hlo=hlo, assignment=assignment, live_range=live_range)
+    )
+    (move,) = (move for move in find_moves(plan) if move.copy.instruction == "copy-start.2")
+    assert (str(move.source_space), str(move.target_space)) == ("vmem", "hbm")
+    assert move.copy.read_from == (6,)
+    assert find_copies(plan) == ()
+
+
 def test_a_leaf_that_is_copied_in_hbm_is_not_in_place(tmp_path: Path) -> None:
     """The same texts with the cache's copy in HBM instead of VMEM."""
     hlo = tpu_texts.HLO.replace(tpu_texts.CACHE_IN_VMEM, tpu_texts.CACHE)

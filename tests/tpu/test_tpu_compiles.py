@@ -99,10 +99,13 @@ def test_qwen3_decode_updates_its_cache_in_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["v5e", "v6e"])
-def test_the_training_step_meets_its_expectations(target: str, tmp_path: Path) -> None:
-    made = make_dump(job_of("fsdp-mlp", target, "2x2"), tmp_path)
+@pytest.mark.parametrize(("target", "topology"), [("v5e", "2x2"), ("v6e", "2x2"), ("v6e", "4x4")])
+def test_the_training_step_meets_its_expectations(
+    target: str, topology: str, tmp_path: Path
+) -> None:
+    made = make_dump(job_of("fsdp-mlp", target, topology), tmp_path)
     assert failures(made) == []
+    assert [row.holds for row in donations(made.dump.program)] == [True] * 13
 
 
 @pytest.mark.parametrize("workload", ["qwen3-step-donated", "qwen3-prefill"])

@@ -12,19 +12,22 @@ from xlapipe.plan.hlo import COLLECTIVES
 from xlapipe.plan.program import Program
 from xlapipe.plan.shapes import shape_bytes
 
+Kinds = str | tuple[str, ...] | None
+"""XLA's kind of a collective, several of them, or None for all."""
+
 # Instructions that a violation lists.
 _MAX_LISTED = 8
 
 
 class _CollectiveExpectation(Expectation):
-    """Base class of expectations of the compiled collectives of one kind.
+    """Base class of expectations of the compiled collectives of one kind, or of several.
 
     Attributes:
       kind: XLA's name, e.g. `all-gather`; None for all kinds. Each subclass declares it as a
         field, at its own position among the parameters.
     """
 
-    kind: str | None
+    kind: Kinds
 
     def check(self, program: Program) -> Finding:
         collectives = program.plan.collectives
@@ -43,12 +46,14 @@ class _CollectiveExpectation(Expectation):
 class CollectiveCount(_CollectiveExpectation):
     """Exactly `count` collectives of XLA's `kind` (e.g. `all-gather`; None: of any kind).
 
+    A tuple of kinds counts all of them: XLA for TPUs may write a reduce-scatter as an all-reduce.
+
     Collectives that XLA combined count as one. A collective in a loop body counts once,
     independent of the trip count.
     """
 
     count: int
-    kind: str | None = None
+    kind: Kinds = None
 
     def _check(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
         measured = kind_counts(collectives)
@@ -57,7 +62,7 @@ class CollectiveCount(_CollectiveExpectation):
         return self.finding(
             measured,
             Violation(
-                f"{self.count} × {self.kind or 'a collective'}",
+                f"{self.count} × {_kinds_text(self.kind) or 'a collective'}",
                 f"{len(matching)} ({measured})",
                 ", ".join(collective.instruction for collective in matching[:_MAX_LISTED]),
                 matching[-1].source if matching else None,
@@ -72,11 +77,11 @@ class CollectiveBytes(_CollectiveExpectation):
     """The results of all collectives of `kind` total `size_bytes`, on one device in one step.
 
     `operands=True` counts operands instead. A collective in a loop counts once per trip;
-    combining collectives does not change the total.
+    combining collectives does not change the total. A tuple of kinds counts all of them.
     """
 
     size_bytes: int
-    kind: str | None = None
+    kind: Kinds = None
     operands: bool = False
 
     def _check(self, collectives: Sequence[Collective], matching: list[Collective]) -> Finding:
@@ -95,7 +100,8 @@ class CollectiveBytes(_CollectiveExpectation):
             )
             violations.append(
                 Violation(
-                    f"{self.size_bytes:,} B of {side} of {self.kind or 'all collectives'}",
+                    f"{self.size_bytes:,} B of {side} of "
+                    f"{_kinds_text(self.kind) or 'all collectives'}",
                     f"{total_bytes:,} B, {total_bytes - self.size_bytes:+,} B",
                     describe(largest) if largest is not None else "",
                     largest.source if largest is not None else None,
@@ -192,9 +198,18 @@ def _overlap_text(collective: Collective) -> str:
     return f"overlaps with {counted(len(collective.overlapped_by), 'instruction')}, but no gemm"
 
 
-def of_kind(collectives: Sequence[Collective], kind: str | None) -> list[Collective]:
-    """The collectives of a kind; all of them if `kind` is None."""
-    return [collective for collective in collectives if kind in (None, collective.kind)]
+def of_kind(collectives: Sequence[Collective], kind: Kinds) -> list[Collective]:
+    """The collectives of a kind, or of several; all of them if `kind` is None."""
+    kinds = _as_tuple(kind)
+    return [collective for collective in collectives if kind is None or collective.kind in kinds]
+
+
+def _as_tuple(kind: Kinds) -> tuple[str, ...]:
+    return (kind,) if isinstance(kind, str) else kind or ()
+
+
+def _kinds_text(kind: Kinds) -> str:
+    return " or ".join(_as_tuple(kind))
 
 
 def kind_counts(collectives: Sequence[Collective]) -> str:
@@ -243,9 +258,10 @@ def _none_of(kind: str | None, collectives: Sequence[Collective]) -> Violation:
     )
 
 
-def unknown_kind(kind: str | None) -> Violation | None:
+def unknown_kind(kind: Kinds) -> Violation | None:
     """The violation for a kind that XLA does not have; None for XLA's kinds and for None."""
-    if kind is None or kind in COLLECTIVES:
+    unknown = [name for name in _as_tuple(kind) if name not in COLLECTIVES]
+    if not unknown:
         return None
     known = ", ".join(sorted(COLLECTIVES))
-    return Violation(f"a kind of collective: {known}", f"{kind!r}", advice="use XLA's name")
+    return Violation(f"a kind of collective: {known}", f"{unknown[0]!r}", advice="use XLA's name")

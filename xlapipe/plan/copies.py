@@ -14,7 +14,7 @@ from xlapipe.plan.hlo import Computation, Instruction, SourceLine
 from xlapipe.plan.memory_spaces import MemorySpace, color_in_shape, is_on_chip, space_of
 from xlapipe.plan.padded_shapes import is_tiled
 from xlapipe.plan.plan import Plan
-from xlapipe.plan.shapes import arrays_of, dims_without_ones
+from xlapipe.plan.shapes import arrays_of, dims_without_ones, split_elements
 from xlapipe.platforms import platform_named
 
 _MOVES = frozenset(
@@ -46,7 +46,7 @@ class Copy:
       copied_bytes: size of the value written.
       value: name of that value.
       read_from: indices of the allocations of the operands. For an operand that is an element of
-        a tuple, all elements of the same shape count, since HLO text may not show which one.
+        a tuple, all elements of the same shape count if the dump does not show which one.
       read_color, written_color: XLA's numbers of the memory spaces, from the layouts.
     """
 
@@ -159,7 +159,12 @@ def _read_from(
             if inner.parameter_number is not None:
                 shapes[inner.parameter_number] = _array(inner.shape)
     for number, operand in enumerate(instruction.operands):
-        pending, seen = [(computation, operand, shapes.get(number))], set[tuple[str, str]]()
+        shape = shapes.get(number)
+        element = _element_name(instruction, number)
+        if exact := [item for item in values.get(operand, ()) if item[1].name == element]:
+            yield from ((allocation.index, value.instruction) for allocation, value in exact)
+            continue
+        pending, seen = [(computation, operand, shape)], set[tuple[str, str]]()
         while pending:
             scope, name, shape = pending.pop()
             if (scope.name, name) in seen:
@@ -186,10 +191,35 @@ def _read_from(
 
 def _read_color(computation: Computation, instruction: Instruction, written: str) -> int:
     """The memory space of the operand with the dimensions of the written value, or of the first."""
-    operands = [computation.by_name.get(name) for name in instruction.operands]
-    arrays = [array for operand in operands if operand for array in arrays_of(operand.shape)]
+    arrays = [
+        array
+        for number, name in enumerate(instruction.operands)
+        if (operand := computation.by_name.get(name)) is not None
+        for array in arrays_of(_read_element(instruction, number, operand.shape))
+    ]
     same = [array for array in arrays if _array(array) == _array(written)]
     return color_in_shape((same or arrays or [written])[0])
+
+
+def _element_of(instruction: Instruction, number: int) -> tuple[int, ...]:
+    """The element of an operand's tuple that is read; `()` for the whole operand, or if unknown."""
+    return instruction.operand_indices[number] if instruction.operand_indices else ()
+
+
+def _element_name(instruction: Instruction, number: int) -> str | None:
+    """XLA's name of the element of a tuple that is read, e.g. `fusion.1{2}`; None without one."""
+    index = _element_of(instruction, number)
+    return f"{instruction.operands[number]}{{{','.join(map(str, index))}}}" if index else None
+
+
+def _read_element(instruction: Instruction, number: int, shape: str) -> str:
+    """The shape of what is read of an operand with `shape`, which may be a tuple."""
+    for position in _element_of(instruction, number):
+        elements = split_elements(shape) if shape.startswith("(") else []
+        if position >= len(elements):
+            return shape
+        shape = elements[position]
+    return shape
 
 
 def _source(plan: Plan, origins: list[tuple[int, str]]) -> SourceLine | None:
