@@ -10,7 +10,7 @@ import pytest
 
 from xlapipe.cli import main
 from xlapipe.compiling import bisect as bisecting
-from xlapipe.compiling.bisect import bisect, option_jobs, versions_between
+from xlapipe.compiling.bisect import bisect, option_jobs, released_versions, versions_between
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.dumps.dump import Dump, open_dump
@@ -23,6 +23,18 @@ def test_versions_of_a_range() -> None:
     listed = versions_between("0.10.2..0.11.2", released=lambda: RELEASES)
     assert listed == ("0.10.2", "0.11.0", "0.11.1", "0.11.2")
     assert versions_between("0.12.0,0.11.2", released=list) == ("0.11.2", "0.12.0")
+
+
+def test_releases_are_those_that_pip_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = (
+        "jaxlib (0.12.0.1)\nAvailable versions: 0.12.0.1, 0.12.0, 0.11.2\n  INSTALLED: 0.11.2\n"
+    )
+    process = SimpleNamespace(stdout=printed, stderr="")
+    monkeypatch.setattr(bisecting.subprocess, "run", lambda *command, **options: process)
+    assert released_versions() == ("0.12.0.1", "0.12.0", "0.11.2")
+    process.stdout, process.stderr = "", "ERROR: no such option: index\n"
+    with pytest.raises(XlapipeError, match="no such option: index; fix: list them"):
+        released_versions()
 
 
 @pytest.mark.parametrize(

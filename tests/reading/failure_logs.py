@@ -356,6 +356,37 @@ LOGS = (
         executable_name="jit_step",
     ),
     FailureLog(
+        name="NCCL's warnings of an older version, and XLA's report",
+        source="https://github.com/google-research/t5x/issues/832",
+        text="node-25:95:95 [0] external/nccl_archive/src/enqueue.cc:128 NCCL WARN Cuda failure "
+        "'out of memory'\nnode-25:95:95 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.5<0>\n"
+        "NCCL version 2.13.4+cudaCUDA_MAJOR.CUDA_MINOR\n\n"
+        "node-25:95:95 [0] external/nccl_archive/src/init.cc:1075 "
+        "NCCL WARN Cuda failure 'out of memory'\nnode-25:95:95 [0] NCCL INFO "
+        "external/nccl_archive/src/init.cc:1106 -> 1\n2022-10-13 04:16:09.849660: E "
+        "xla/pjrt/pjrt_stream_executor_client.cc:2130] Execution of replica 0 failed: INTERNAL: "
+        "nccl_utils.cc:266: NCCL operation ncclCommInitRank(comm.get(), nranks, id, rank) failed: "
+        "unhandled cuda error\n",
+        kind="library",
+    ),
+    FailureLog(
+        name="NCCL, with the executable in a profiler annotation",
+        source="https://github.com/huggingface/accelerate/issues/2545; "
+        "https://github.com/openxla/xla/pull/7201",
+        text="2024-03-13 17:12:13.441463: W xla/service/gpu/runtime/support.cc:58] Intercepted XLA "
+        "runtime error:\n"
+        + raised(
+            "INTERNAL: Failed to execute XLA Runtime executable: run time error: custom call "
+            "'xla.gpu.all_reduce' failed: nccl_utils.cc:305: NCCL operation "
+            "ncclCommInitRank(&comm, nranks, id, rank) failed: unhandled cuda error (run with "
+            "NCCL_DEBUG=INFO for details). Last NCCL warning(error) log entry (may be unrelated) "
+            "'Cuda failure 'out of memory''.; current tracing scope: all-reduce-start; current profiling annotation: "
+            "XlaModule:#hlo_module=jit_step,program_id=25#."
+        ),
+        kind="library",
+        executable_name="jit_step",
+    ),
+    FailureLog(
         name="NCCL's own warning",
         source="NCCL src/include/alloc.h",
         text="node1:95:101 [0] NCCL WARN Failed to CUDA calloc async 6291456 bytes\n"

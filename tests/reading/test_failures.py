@@ -178,12 +178,17 @@ REAL = ROOT / "tests/reading/data/failures"
     ("name", "kind", "requested_bytes", "executable_name"),
     [
         ("arguments_too_large", "argument", 2 * GIB, None),
+        ("autotuning_of_a_convolution", "autotuning", round(16.02 * GIB), None),
         ("cuda_async_allocator", "execution", 30 * GIB, "jit__lambda"),
         ("fragmentation", "fragmentation", 2 * GIB, "jit__lambda"),
+        ("fragmentation_with_statistics", "fragmentation", 3 * GIB // 2, "jit__lambda"),
         ("leaked_references", "execution", GIB // 4, "jit__lambda"),
+        ("leaked_references_with_statistics", "execution", GIB // 2, "jit__lambda"),
+        ("outputs_too_large", "execution", 1_717_987_072, "jit__lambda"),
         ("platform_allocator", "execution", 30 * GIB, "jit__lambda"),
         ("preallocation_of_two_processes", "other_process", 50 * GIB, "jit__lambda"),
         ("temp_too_large", "autotuning", round(13.43 * GIB), None),
+        ("temp_too_large_at_execution", "execution", 28_800_900_096, "jit_make_temp"),
     ],
 )
 def test_failures_of_an_h200(
@@ -196,6 +201,35 @@ def test_failures_of_an_h200(
     assert failure.device == "GPU_0"
 
 
+@pytest.mark.parametrize(
+    ("name", "executable_name", "names_memory"),
+    [
+        ("cublas_handle", "jit_matmul", False),
+        ("cuda_graph", "jit_chain", True),
+        ("cudnn_attention", "jit__lambda", True),
+        ("cufft_plan", "jit_fft2", False),
+        ("cusolver_handle", "jit_svd", False),
+    ],
+)
+def test_failures_of_libraries_on_a_full_h200(
+    name: str, executable_name: str, names_memory: bool
+) -> None:
+    text = (REAL / f"{name}.log").read_text()
+    failure = explained(text)
+    assert (failure.kind, failure.executable_name) == ("library", executable_name)
+    assert ("does not state why" in failure.reason) != names_memory
+    assert len(read_failures(text)) == 1
+
+
+def test_figures_are_exact_where_the_log_has_them() -> None:
+    """The allocator's statistics have two decimals, its list of chunks and its limit do not."""
+    failure = explained((REAL / "leaked_references_with_statistics.log").read_text())
+    assert failure.held_bytes == 12 * 536_870_912 + 536_871_424
+    assert failure.limit_bytes == 7_505_707_008
+    assert failure.allocator is not None
+    assert [group.count for group in failure.allocator.in_use] == [12, 1]
+
+
 @pytest.mark.parametrize("name", ["autotuning_scratch", "libraries_without_room"])
 def test_logs_of_an_h200_without_a_failure(name: str) -> None:
     """The run survived what its log warns of."""
@@ -203,7 +237,7 @@ def test_logs_of_an_h200_without_a_failure(name: str) -> None:
 
 
 def test_every_log_of_the_h200_is_tested() -> None:
-    assert len(list(REAL.glob("*.log"))) == 9
+    assert len(list(REAL.glob("*.log"))) == 19
 
 
 def test_a_limit_that_the_allocator_does_not_keep_is_the_device() -> None:

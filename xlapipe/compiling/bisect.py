@@ -4,7 +4,6 @@ The candidates are in an order in which one change makes the plan worse and none
 again. The first one must be good and the last one bad; between them is bisected.
 """
 
-import json
 import re
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import check_all
 
+_LISTED = re.compile(r"^Available versions: (?P<versions>.+)$", re.MULTILINE)
 _RELEASE = re.compile(r"\d+(?:\.\d+){1,3}")
 
 
@@ -199,13 +199,14 @@ def released_versions() -> tuple[str, ...]:
     Raises:
       XlapipeError: pip is missing, or cannot reach its index.
     """
-    command = [sys.executable, "-m", "pip", "index", "versions", "jaxlib", "--json"]
+    # `--json` is newer than the pip of many environments.
+    command = [sys.executable, "-m", "pip", "index", "versions", "jaxlib"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
-    try:
-        return tuple(json.loads(process.stdout)["versions"])
-    except (ValueError, KeyError, TypeError):
+    match = _LISTED.search(process.stdout)
+    if match is None:
         last = (process.stderr.strip().splitlines() or ["no output"])[-1]
         raise XlapipeError(
             f"pip cannot list the releases of jaxlib: {last:.200}; fix: list them yourself: "
             "--versions A,B,C"
-        ) from None
+        )
+    return tuple(match["versions"].split(", "))

@@ -33,6 +33,8 @@ _LARGEST = re.compile(rf"largest free chunk usable by \S+ end (?P<size>{SIZE})")
 # The pool in a hundred characters: in use, free, and lost by rounding.
 _PICTURE = re.compile(r"(?<![*_x])[*_x]{100}(?![*_x])")
 _NO_POOL = "<allocator contains no memory>"
+# How far a size of at least 1.00 is from its two decimals, as a share.
+_ROUNDED = 0.005
 _IN_USE_TOTAL = re.compile(rf"Sum Total of in-use chunks: (?P<size>{SIZE})")
 
 
@@ -107,6 +109,9 @@ def _dump(head: re.Match[str], text: str) -> AllocatorDump:
     rounded = groups.get("rounded")
     in_use, free = _chunks(text)
     held = _statistic("InUse", text) or _size_in(_IN_USE_TOTAL, text)
+    in_chunks = sum(group.count * group.size_bytes for group in in_use)
+    if held is not None and 0 < abs(held - in_chunks) <= held * _ROUNDED:
+        held = in_chunks  # the statistics are rounded to two decimals
     if held is None and _NO_POOL in text:
         held = 0
     picture = _PICTURE.search(text)

@@ -138,8 +138,15 @@ _SENTENCES = tuple(
         (
             Source.LIBRARY,
             r"(?:[Ff]ailed to create|Could not create) (?:cublas|cudnn|cublasLt) handle: "
-            r"(?:CUBLAS|CUDNN)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|ALLOC_FAILED)",
+            r"(?:(?:CUBLAS|CUDNN)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|ALLOC_FAILED)"
+            r"|the resource allocation failed)",
         ),
+        (Source.LIBRARY, r"Failed to initialize BLAS(?:LT)? support"),
+        (
+            Source.LIBRARY,
+            r"err 2 != CUDA_SUCCESS[\s\S]{0,300}?CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER",
+        ),
+        (Source.LIBRARY, r"Failed to (?:make|create) cuFFT batched plan"),
         (
             Source.LIBRARY,
             r"operation gpu\w+Create\(&handle\) failed: cu\w+ (?:internal error|not initialized)",

@@ -12,12 +12,26 @@ from xlapipe.failures.listed_buffers import read_buffers, read_parts
 from xlapipe.failures.messages import Message, Source, find_messages
 from xlapipe.failures.relevant_lines import relevant_lines
 
-_EXECUTABLE = re.compile(r"\[executable_name='(?P<name>[^']*)'\]|HLO module: (?P<module>[\w.-]*\w)")
+_EXECUTABLE = re.compile(
+    r"\[executable_name='(?P<name>[^']*)'\]|HLO module: (?P<module>[\w.-]*\w)"
+    r"|XlaModule:#hlo_module=(?P<annotated>[\w.-]*\w)"
+)
 _EXCEPTION = re.compile(r"\b\w*(?:Error|Exception): [^\n]{0,400}$")
 _LIMIT = re.compile(
-    r"XLA backend (?:allocating|will use up to) (?P<size>\d+) bytes on device (?P<ordinal>\d+)"
+    r"XLA backend (?:allocating|will use up to) (?:\S+ \()?(?P<size>\d+) bytes\)? on device "
+    r"(?P<ordinal>\d+)"
 )
 _DEVICE_PREFIX = re.compile(r"\[(?P<ordinal>\d+)\] $")
+# CUDA's error 2 is CUDA_ERROR_OUT_OF_MEMORY.
+_NAMES_MEMORY = re.compile(r"memory|MEMORY|alloc|ALLOC|\berr 2\b")
+_UNNAMED = (
+    "a library could not create its handle or plan; the log does not state why, and on an H200 "
+    "without free memory these messages were printed"
+)
+# Lines between a library's own warning and the exception: a traceback, and XLA's stack trace.
+_LIBRARY_LINES = 80
+# How far a size of at least 1.00 is from its two decimals, as a share.
+_ROUNDED = 0.005
 # XLA's own lists follow its message; a message without a successor ends here at the latest.
 _MAX_MESSAGE = 200_000
 
@@ -99,10 +113,11 @@ def _repeats(text: str, message: Message, following: Message) -> bool:
     between = text[message.end : following.start]
     if message.text == following.text:
         return "Traceback" in between or "direct cause" in between or between.count("\n") <= 40
-    # NCCL's warning is followed by XLA's report of the same failure.
-    return (message.source is following.source is Source.LIBRARY and between.count("\n") <= 10) or (
-        message.source is following.source is Source.COMPILER and between.count("\n") <= 1
-    )
+    # A library's warning is followed by XLA's report of the same failure, after a stack trace.
+    return (
+        message.source is following.source is Source.LIBRARY
+        and between.count("\n") <= _LIBRARY_LINES
+    ) or (message.source is following.source is Source.COMPILER and between.count("\n") <= 1)
 
 
 def _failure(
@@ -138,6 +153,8 @@ def _failure(
 def _kind(
     text: str, message: Message, executable_name: str | None, dump: AllocatorDump | None
 ) -> tuple[FailureKind, str]:
+    if message.source is Source.LIBRARY and _NAMES_MEMORY.search(message.text) is None:
+        return FailureKind.LIBRARY, _UNNAMED
     if message.source in _KINDS:
         return _KINDS[message.source]
     if message.source is Source.POOL:
@@ -159,7 +176,7 @@ def _kind(
 
 def _executable_name(report: str) -> str | None:
     match = _EXECUTABLE.search(report)
-    return (match["name"] or match["module"]) if match is not None else None
+    return match[match.lastgroup or 0] if match is not None else None
 
 
 def _dump_of(message: Message, dumps: Sequence[AllocatorDump]) -> AllocatorDump | None:
@@ -186,11 +203,14 @@ def _limit_bytes(
 ) -> int | None:
     if message.limit_bytes is not None:
         return message.limit_bytes
-    if dump is not None and dump.limit_bytes is not None:
-        return dump.limit_bytes
+    printed = dump.limit_bytes if dump is not None else None
     if message.source is not Source.POOL or device is None:
-        return None
+        return printed
     for match in _LIMIT.finditer(text):
-        if f"GPU_{match['ordinal']}" == device:
-            return int(match["size"])
-    return None
+        size_bytes = int(match["size"])
+        # The allocator's own dump rounds to two decimals; another number is another limit.
+        if f"GPU_{match['ordinal']}" == device and (
+            printed is None or abs(size_bytes - printed) <= printed * _ROUNDED
+        ):
+            return size_bytes
+    return printed

@@ -15,6 +15,7 @@ _PREFIX = re.compile(
 # Every sentence that is read has one of these in each of its lines or near them.
 _MARKER = re.compile(
     r"memory|MEMORY|alloc|ALLOC|Alloc|EXHAUSTED|[Hh]bm|HBM|XLA backend|[Hh]andle\b|[Cc]uda failure"
+    r"|BLAS(?:LT)? support|CUDNN_STATUS|cuFFT"
 )
 # Lines around a marker that belong to the same report: tracebacks before, lists of buffers after.
 _BEFORE, _AFTER = 300, 1000
