@@ -380,7 +380,8 @@ LOGS = (
             "'xla.gpu.all_reduce' failed: nccl_utils.cc:305: NCCL operation "
             "ncclCommInitRank(&comm, nranks, id, rank) failed: unhandled cuda error (run with "
             "NCCL_DEBUG=INFO for details). Last NCCL warning(error) log entry (may be unrelated) "
-            "'Cuda failure 'out of memory''.; current tracing scope: all-reduce-start; current profiling annotation: "
+            "'Cuda failure 'out of memory''.; current tracing scope: all-reduce-start; "
+            "current profiling annotation: "
             "XlaModule:#hlo_module=jit_step,program_id=25#."
         ),
         kind="library",
