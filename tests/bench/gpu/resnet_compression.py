@@ -3,7 +3,7 @@
     PYTHONPATH=. python tests/bench/gpu/resnet_compression.py [--batch N] [--json FILE]
 
 A row for each operation and shape: XLA's fusions of the functions in
-models/compressed_resnet/compression, and the Pallas kernels.
+models/compressed_resnet/compression.
 """
 
 import argparse
@@ -29,10 +29,6 @@ from models.compressed_resnet.compression.averages import low_frequency, upsampl
 from models.compressed_resnet.compression.codes import Codes, dequantise, quantise
 from models.compressed_resnet.compression.masks import pack_mask, unpack_mask
 from models.compressed_resnet.compression.pooling import max_pool_gradient, max_pool_with_offsets
-from models.compressed_resnet.kernels.quantise import (
-    quantise_by_kernel,
-    quantise_residual_by_kernel,
-)
 
 Shape = tuple[int, int, int, int]
 
@@ -50,7 +46,6 @@ class Case:
     """An operation on one shape; `arguments` are names of `inputs`."""
 
     operation: str
-    variant: str
     function: Callable[..., Any]
     arguments: tuple[str, ...]
     least_bytes: int
@@ -70,6 +65,15 @@ def inputs(shape: Shape) -> dict[str, Any]:
         "pooled": x[:, ::2, ::2],
         "offsets": (jnp.abs(dy[:, ::2, ::2]) * 3).astype(jnp.int8),
     }
+
+
+def normalise(
+    z: jax.Array, mean: jax.Array, deviation: jax.Array, scale: jax.Array, bias: jax.Array
+) -> tuple[jax.Array, jax.Array, Codes]:
+    """Batch norm and ReLU, the mask, and the codes of what is normalised."""
+    normalised = (z.astype(jnp.float32) - mean) * deviation
+    y = jnp.maximum(normalised * scale + bias, 0).astype(z.dtype)
+    return y, pack_mask(y > 0), quantise(normalised.astype(z.dtype), BITS)
 
 
 def bn_reduce(dy: jax.Array, mask: jax.Array, codes: Codes) -> tuple[jax.Array, jax.Array]:
@@ -105,26 +109,24 @@ def cases(shape: Shape) -> Iterator[Case]:
         return jnp.where(unpack_mask(mask, shape), dy, 0)
 
     quantised = partial(quantise, bits=BITS)
-    by_kernel = partial(quantise_by_kernel, bits=BITS)
-    residual_by_kernel = partial(quantise_residual_by_kernel, bits=BITS)
-    yield Case("negate", "XLA", jnp.negative, ("x",), 2 * full)
-    yield Case("quantise", "XLA", quantised, ("x",), full + codes)
-    yield Case("quantise", "kernel", by_kernel, ("x",), full + codes)
-    yield Case("quantise residual", "XLA", residual, ("x", "low"), full + low + codes)
-    yield Case("quantise residual", "kernel", residual_by_kernel, ("x", "low"), full + low + codes)
-    yield Case("low frequency", "XLA", low_frequency, ("x",), full + low)
-    yield Case("dequantise", "XLA", partial(dequantise, shape=shape), ("codes",), full + codes)
-    yield Case("dequantise residual", "XLA", restore, ("codes", "low"), full + codes + low)
-    yield Case("ReLU and its mask", "XLA", relu, ("x",), 2 * full + mask)
-    yield Case("masked gradient", "XLA", masked, ("dy", "mask"), 2 * full + mask)
+    yield Case("negate", jnp.negative, ("x",), 2 * full)
+    yield Case("quantise", quantised, ("x",), full + codes)
+    yield Case("quantise residual", residual, ("x", "low"), full + low + codes)
+    affine = ("x", "sums", "sums", "sums", "sums")
+    yield Case("batch norm forward", normalise, affine, 2 * full + mask + codes)
+    yield Case("low frequency", low_frequency, ("x",), full + low)
+    yield Case("dequantise", partial(dequantise, shape=shape), ("codes",), full + codes)
+    yield Case("dequantise residual", restore, ("codes", "low"), full + codes + low)
+    yield Case("ReLU and its mask", relu, ("x",), 2 * full + mask)
+    yield Case("masked gradient", masked, ("dy", "mask"), 2 * full + mask)
     norm = ("dy", "mask", "codes")
-    yield Case("batch norm sums", "XLA", bn_reduce, norm, full + mask + codes)
-    yield Case("batch norm dx", "XLA", bn_dx, (*norm, "sums"), 2 * full + mask + codes)
+    yield Case("batch norm sums", bn_reduce, norm, full + mask + codes)
+    yield Case("batch norm dx", bn_dx, (*norm, "sums"), 2 * full + mask + codes)
     if shape[1] == SHAPES[0][0]:
         pooled = prod(sizes.pooled_shape(shape))
         gradient = partial(max_pool_gradient, shape=shape)
-        yield Case("max pool", "XLA", max_pool_with_offsets, ("x",), full + 3 * pooled)
-        yield Case("max pool dx", "XLA", gradient, ("pooled", "offsets"), full + 3 * pooled)
+        yield Case("max pool", max_pool_with_offsets, ("x",), full + 3 * pooled)
+        yield Case("max pool dx", gradient, ("pooled", "offsets"), full + 3 * pooled)
 
 
 def compiled(case: Case, shape: Shape) -> Any:
@@ -155,7 +157,6 @@ def row_of(case: Case, shape: Shape, executable: Any, arrays: dict[str, Any]) ->
     """The measured figures of a case."""
     row = {
         "operation": case.operation,
-        "variant": case.variant,
         "shape": shape,
         "least_bytes": case.least_bytes,
     }
@@ -172,7 +173,7 @@ def row_of(case: Case, shape: Shape, executable: Any, arrays: dict[str, Any]) ->
 
 def line_of(row: dict[str, Any]) -> str:
     """A row of the printed table."""
-    name = f"{row['operation']:20} {row['variant']:7} {row['shape'][1]:4} {row['shape'][3]:5}"
+    name = f"{row['operation']:20} {row['shape'][1]:4} {row['shape'][3]:5}"
     if "error" in row:
         return f"{name} {row['error']}"
     seconds = row["median_seconds"]

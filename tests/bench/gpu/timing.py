@@ -56,6 +56,7 @@ def timed(
     *,
     parts: int = 1,
     calls: int | None = None,
+    samples: int = SAMPLES,
     least_bytes: int | None = None,
     moved_bytes: int | None = None,
 ) -> Timing:
@@ -70,6 +71,7 @@ def timed(
       parts: number of equal parts of a call, such as tokens; seconds and bytes are for one part.
       calls: calls per sample; None chooses it from SAMPLE_SECONDS. If several processes take part,
         all must make the same number of calls.
+      samples: number of samples; their median is reported.
     """
     for number in range(WARM_UP_CALLS):
         wait(call(number))
@@ -78,16 +80,16 @@ def timed(
         min_calls = max(1, min(MIN_CALLS, int(MAX_SAMPLE_SECONDS / _seconds(call, wait, 1))))
         call_seconds = _seconds(call, wait, min_calls) / min_calls
         calls = max(min_calls, min(20_000, round(SAMPLE_SECONDS / call_seconds)))
-    samples = []
-    for _ in range(SAMPLES):
+    seconds = []
+    for _ in range(samples):
         time.sleep(PAUSE_SECONDS)
-        samples.append(_seconds(call, wait, calls) / calls / parts)
+        seconds.append(_seconds(call, wait, calls) / calls / parts)
     return Timing(
         case=case,
         variant=variant,
-        median_seconds=median(samples),
-        least_seconds=min(samples),
-        most_seconds=max(samples),
+        median_seconds=median(seconds),
+        least_seconds=min(seconds),
+        most_seconds=max(seconds),
         calls=calls,
         least_bytes=least_bytes,
         moved_bytes=moved_bytes,

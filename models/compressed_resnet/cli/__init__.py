@@ -1,0 +1,1 @@
+"""The command `python -m models.compressed_resnet.train`."""
