@@ -1,6 +1,7 @@
 """Plans of TPUs: files, padding, memory spaces, moves, donation and products."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,16 @@ import pytest
 
 from tests.reading import tpu_texts
 from xlapipe.cli import main
+from xlapipe.diff.changes import (
+    Action,
+    ChipMemoryChange,
+    InstructionCategory,
+    InstructionChange,
+    MovesChange,
+    OperationName,
+)
+from xlapipe.diff.chip_memory import without_moves
+from xlapipe.diff.compare import compare
 from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.errors import PlanMismatchError
 from xlapipe.expect import Donated, GemmCount, NoCopyAbove, ParameterBytes, TempAtMost, check_all
@@ -20,6 +31,8 @@ from xlapipe.plan.padded_shapes import padded_bytes, padded_dims, tuple_table_by
 from xlapipe.plan.padding import find_padding, parameter_padding_bytes
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.read import read_path
+from xlapipe.read.hlo_text import parse_hlo
+from xlapipe.read.source_text import SourceText
 from xlapipe.report.findings import refused_finding
 
 ARGUMENTS = (
@@ -276,3 +289,42 @@ def test_the_report_has_a_section_on_memories(folder: Path, tmp_path: Path) -> N
     text = tmp_path / "report.md"
     assert main(["report", str(folder), "--text", "--out", str(text)]) == 0
     assert "## Memories" in text.read_text(encoding="utf-8")
+
+
+def test_a_diff_states_moves_and_the_memory_of_the_chip(program: Program) -> None:
+    """A plan for a GPU with the same program has no such memory, and no instruction for a move."""
+    module = program.plan.module
+    assert module is not None
+    plain = parse_hlo(SourceText("plain.txt", re.sub(r":[^{}\s]*\}", "}", tpu_texts.HLO)))
+    allocations = tuple(
+        replace(allocation, values=()) for allocation in program.plan.device_allocations
+    )
+    gpu = replace(program, plan=Plan(allocations=allocations, module=plain.module))
+    assert (gpu.plan.platform, program.plan.platform) == ("cuda", "tpu")
+    changes = compare(gpu, program).changes
+    assert ChipMemoryChange("vmem", 0, 409600) in changes
+    assert MovesChange("hbm", "vmem", 0, 2, 0, 409600) in changes
+    assert MovesChange("vmem", "hbm", 0, 1, 0, 131072) in changes
+    texts = [sentence.text for sentence in compare(gpu, program).sentences().changes]
+    assert texts[:2] == [
+        "VMEM: 0 B → 409,600 B, on the chip, beside the device's",
+        "moves from HBM to VMEM: 0 → 2, 0 B → 409,600 B",
+    ]
+    assert not any("T(8,128)" in text or "layout" in text for text in texts)
+
+
+def test_moves_that_only_a_tpu_has_are_not_listed_one_by_one(program: Program) -> None:
+    removed = InstructionChange(
+        what=InstructionCategory.OTHER,
+        action=Action.ADDED,
+        subject=OperationName("copy-start", "", None),
+        shape="",
+        a=None,
+        b="copy-start.2",
+        a_bytes=None,
+        b_bytes=131072,
+    )
+    other = replace(removed, b="fusion")
+    gpu = Plan(allocations=())
+    assert without_moves((removed, other), gpu, program.plan) == (other,)
+    assert without_moves((removed, other), program.plan, program.plan) == (removed, other)

@@ -1,6 +1,7 @@
 """The properties in which two paired instructions differ."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -12,6 +13,7 @@ from xlapipe.diff.leaves import dims_of
 from xlapipe.diff.matching import Matching
 from xlapipe.plan import Instruction
 from xlapipe.plan.gemms import Gemm
+from xlapipe.plan.padded_shapes import is_tiled
 
 # Fields of a backend config that follow from the shapes.
 _FROM_SHAPES = frozenset(
@@ -19,6 +21,8 @@ _FROM_SHAPES = frozenset(
     | {"rhs_batch_dimensions", "rhs_contracting_dimensions", "rhs_stride"}
 )
 _BRACES_TO_PARENTHESES = str.maketrans("{}", "()")
+# Tiles and the memory space of a TPU's array, after the dimensions in its layout.
+_PARTS_OF_TPUS = re.compile(r":[^{}]*\}")
 # Clearer names for fields of a backend config.
 _NAMES = {"sizes": "tiles", "selected_algorithm": "algorithm"}
 
@@ -46,7 +50,7 @@ def aspects_of(
     if one.opcode == two.opcode and node.gemm is None and node.body != other.body:
         aspects.append(Aspect("body", *_bodies(matching, one, two)))
     aspects += _config_aspects(one, two)
-    if not aspects and (one.shape, node.body) != (two.shape, other.body):
+    if not aspects and (_form(one, two), node.body) != (_form(two, one), other.body):
         aspects.append(Aspect("body", "", ""))
     return tuple(aspects)
 
@@ -128,9 +132,17 @@ def _collective_aspects(matching: Matching, node: Node, other: Node) -> Iterator
 
 
 def _form_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
-    if one.shape != two.shape:
+    forms = _form(one, two), _form(two, one)
+    if forms[0] != forms[1]:
         same = _without_layouts(one.shape) == _without_layouts(two.shape)
-        yield Aspect("layout" if same else "shape", one.shape, two.shape)
+        yield Aspect("layout" if same else "shape", *forms)
+
+
+def _form(instruction: Instruction, other: Instruction) -> str:
+    """The shape of an instruction, without tiles and memory if only one of the two is a TPU's."""
+    if is_tiled(instruction.shape) == is_tiled(other.shape):
+        return instruction.shape
+    return _PARTS_OF_TPUS.sub("}", instruction.shape).replace("{}", "")
 
 
 def _config_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
@@ -138,8 +150,8 @@ def _config_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
     if one.backend_config == two.backend_config:
         return
     kinds = [(side.opcode, side.fusion_kind, side.custom_call_target) for side in (one, two)]
-    if kinds[0] != kinds[1]:
-        return
+    if kinds[0] != kinds[1] or is_tiled(one.shape) != is_tiled(two.shape):
+        return  # fields of different vendors mean different things
     emitters = [side.fusion_backend_kind or "XLA's own" for side in (one, two)]
     if emitters[0] != emitters[1]:
         yield Aspect("emitter", *emitters)

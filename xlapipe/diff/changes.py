@@ -236,6 +236,36 @@ class HostMemoryChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ChipMemoryChange:
+    """Another number of bytes in a memory of a TPU's chip; the account is of HBM alone.
+
+    Attributes:
+      space: `vmem` or `smem`.
+    """
+
+    space: str
+    a_bytes: int
+    b_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovesChange:
+    """Other moves between the memories of a TPU, in one direction.
+
+    Attributes:
+      source_space, target_space: e.g. `hbm` and `vmem`.
+      a_count, b_count: the number of moves.
+    """
+
+    source_space: str
+    target_space: str
+    a_count: int
+    b_count: int
+    a_bytes: int
+    b_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class HiddenChange:
     """HLO that differs only in what a plan does not record: literals, slices, dimension numbers.
 
@@ -256,5 +286,7 @@ Change = (
     | OrderChange
     | OutputChange
     | HostMemoryChange
+    | ChipMemoryChange
+    | MovesChange
     | HiddenChange
 )

@@ -13,6 +13,7 @@ from xlapipe.diff.changes import (
     Aspect,
     BytesChange,
     Change,
+    ChipMemoryChange,
     ComparedValue,
     HiddenChange,
     HostMemoryChange,
@@ -20,6 +21,7 @@ from xlapipe.diff.changes import (
     InstructionChange,
     LaunchChange,
     LeafChange,
+    MovesChange,
     OperationName,
     OrderChange,
     OutputChange,
@@ -174,6 +176,16 @@ def change_text(change: Change, name: _Name) -> str:
                 f"host memory: {change.a_bytes:,} B → {change.b_bytes:,} B ({delta_bytes:+,} B), "
                 "beside the device's"
             )
+        case ChipMemoryChange():
+            return (
+                f"{change.space.upper()}: {change.a_bytes:,} B → {change.b_bytes:,} B, on the "
+                "chip, beside the device's"
+            )
+        case MovesChange():
+            return (
+                f"moves from {change.source_space.upper()} to {change.target_space.upper()}: "
+                f"{change.a_count} → {change.b_count}, {change.a_bytes:,} B → {change.b_bytes:,} B"
+            )
         case HiddenChange():
             return (
                 "HLO: only literals, slices or dimension numbers differ, which a plan does not "
@@ -236,7 +248,7 @@ def _result(shape: str) -> str:
 
 def _short(text: str) -> str:
     """The text without layouts, cut to `_MAX_LENGTH` characters."""
-    text = re.sub(r"\{[\d,]*\}", "", text) if text.count("{") else text
+    text = re.sub(r"\{[\d,]*(?::[^{}]*)?\}", "", text) if text.count("{") else text
     return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 1] + "…"
 
 
