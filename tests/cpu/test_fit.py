@@ -44,7 +44,9 @@ def test_bytes_are_the_plans_totals(rows: list[dict[str, Any]]) -> None:
         assert row["output_bytes"] == count * 4
         assert row["total_bytes"] == sum(row[f"{n}_bytes"] for n in ("argument", "output", "temp"))
         assert row["device_memory_bytes"] == H200_MEMORY_BYTES
-        assert row["usable_bytes"] == int(H200_MEMORY_BYTES * 0.75)
+        assert row["usable_bytes"] == int(row["outside"]["visible_bytes"] * 0.75) == 112_582_410_240
+        assert row["outside"]["parts"] == {"context": 585_957_376}
+        assert row["outside"]["unmeasured"] == []
         assert row["headroom_bytes"] == row["usable_bytes"] - row["total_bytes"]
     assert (small["fits"], large["fits"]) == (True, False)
 
@@ -97,6 +99,7 @@ def test_a_compile_with_a_whole_dump_has_the_same_totals(
         (["qwen3-decod", "--vary", "batch=1"], ["did you mean", "qwen3-decode"]),
         (["qwen3-decode", "--memory-fraction", "1.5"], ["--memory-fraction 1.5", "up to 1"]),
         (["qwen3-decode", "--memory-fraction", "0"], ["--memory-fraction 0", "above 0"]),
+        (["qwen3-decode", "--reserve", "-1"], ["--reserve -1: expected 0 or more bytes"]),
         (["qwen3-decode", "--autotune-lock", "lock.json"], ["does not accept --autotune-lock"]),
         (["qwen3-decode", "--topology", "8"], ["topology '8'", "HOSTSxGPUS"]),
         (["qwen3-decode", "--vary", "bath=1,2"], ["no parameter 'bath'", "layers, batch, cache"]),

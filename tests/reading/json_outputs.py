@@ -14,6 +14,7 @@ from xlapipe.cli.cliff_table import cliff_figures
 from xlapipe.cli.fit_table import fit_figures
 from xlapipe.compiling.cliff import Cliff
 from xlapipe.compiling.fit import PlannedMemory, Row, largest
+from xlapipe.compiling.outside_plan import OutsidePlan
 from xlapipe.compiling.recomputed import RecomputedKernel
 from xlapipe.compiling.sweep import Axis, combinations
 from xlapipe.dumps.dump import open_dump
@@ -93,7 +94,14 @@ _KERNEL = RecomputedKernel(
     floor_seconds=1e-6,
 )
 _REMATERIALISED = replace(
-    _MEMORY, rematerialised=1, recomputed=(_KERNEL,), floor_seconds=1e-5, order_bytes=3
+    _MEMORY,
+    rematerialised=1,
+    recomputed=(_KERNEL,),
+    floor_seconds=1e-5,
+    order_bytes=3,
+    outside=OutsidePlan(
+        parts={"context": 1}, unmeasured=("nccl",), device="NVIDIA H200", visible_bytes=100
+    ),
 )
 
 

@@ -13,7 +13,9 @@ _TYPES = {
     "object": dict,
 }
 # Objects whose keys are data: names of versions, options, axes, stages, leaves.
-MAPS = frozenset({"versions", "options", "mesh", "thunks", "spaces", "seconds", "values", "others"})
+MAPS = frozenset(
+    {"versions", "options", "mesh", "thunks", "spaces", "seconds", "values", "others", "parts"}
+)
 
 
 def type_name(value: Any) -> str:

@@ -58,6 +58,13 @@ def add(commands: Commands) -> None:
         help=f"usable share of the device's memory; default: {DEFAULT_MEMORY_FRACTION:g} on GPUs, "
         "as in jax; all that the compiler leaves on TPUs",
     )
+    fit.add_argument(
+        "--reserve",
+        type=int,
+        default=0,
+        metavar="BYTES",
+        help="memory that must stay free for other live arrays and programs of the process",
+    )
     add_scheduler_option(fit)
     fit.add_argument(
         "--jobs", type=at_least_one, metavar="N", help="parallel compiles; default: number of cores"
@@ -110,8 +117,10 @@ def _cliff(options: argparse.Namespace) -> int:
     from xlapipe.cli.progress import Steps
     from xlapipe.compiling.cliff import find_cliff
 
-    if options.vary or options.out is not None:
-        raise XlapipeError("--cliff takes neither --vary nor --out; fix: leave them out")
+    if options.vary or options.out is not None or options.scheduler or options.reserve:
+        raise XlapipeError(
+            "--cliff takes neither --vary nor --out, --scheduler or --reserve; fix: leave them out"
+        )
     name, lower, upper = _bounds(options.cliff)
     target = _target_name(options)
     with Steps().shown() as steps:
@@ -176,6 +185,7 @@ def _rows(options: argparse.Namespace, axes: "Sequence[Axis]") -> "Sequence[Row]
             at_once=options.jobs or os.cpu_count() or 1,
             memory_fraction=options.memory_fraction,
             out=options.out,
+            reserve_bytes=options.reserve,
             scheduler=options.scheduler,
             on_done=on_done,
         )

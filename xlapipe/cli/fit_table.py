@@ -7,6 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from xlapipe.compiling.fit import Largest, PlannedMemory, Row
+from xlapipe.compiling.outside_plan import OutsidePlan, outside_label
 from xlapipe.compiling.sweep import Axis
 from xlapipe.errors import XlapipeError
 from xlapipe.plan.missing_memory import missing_lines
@@ -65,6 +66,8 @@ def _row_figures(row: Row) -> dict[str, Any]:
         "recomputed": [asdict(kernel) for kernel in memory.recomputed],
         "floor_seconds": memory.floor_seconds,
         "order_bytes": memory.order_bytes,
+        "reserved_bytes": memory.reserved_bytes,
+        "outside": _outside_figures(memory.outside),
         "missing_memory": [
             {
                 "kind": str(item.kind),
@@ -74,6 +77,17 @@ def _row_figures(row: Row) -> dict[str, Any]:
             for item in memory.missing
         ],
         "seconds": dict(memory.seconds),
+    }
+
+
+def _outside_figures(outside: OutsidePlan | None) -> dict[str, Any] | None:
+    if outside is None:
+        return None
+    return {
+        "parts": dict(outside.parts),
+        "unmeasured": list(outside.unmeasured),
+        "measured_on": outside.device,
+        "visible_bytes": outside.visible_bytes,
     }
 
 
@@ -139,10 +153,7 @@ def fits_text(row: Row) -> str:
 
 
 def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
-    notes = [
-        "Bytes are per device, from the plan. Not included: the CUDA context, NCCL's buffers and "
-        "other live arrays of the process."
-    ]
+    notes = [f"Bytes are per device, from the plan. {_outside_text(compiled)}"]
     if any(plan.code_bytes or plan.refused for plan in compiled):
         code = max(plan.code_bytes for plan in compiled)
         notes = [
@@ -174,6 +185,24 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
             "total."
         )
     return notes
+
+
+def _outside_text(compiled: Sequence[PlannedMemory]) -> str:
+    """What is not in the plan, with bytes where they were measured."""
+    reserved = max((plan.reserved_bytes for plan in compiled), default=0)
+    arrays = "other live arrays of the process" + (
+        f", for which {exact(reserved)} are reserved" if reserved else ""
+    )
+    outside = [plan.outside for plan in compiled if plan.outside is not None]
+    most = max(outside, key=lambda item: (item.known_bytes, item.unmeasured), default=None)
+    if most is None or most.device is None:
+        return f"Not included: the CUDA context, NCCL's buffers and {arrays}."
+    parts = [f"{outside_label(name)} {exact(size)}" for name, size in most.parts.items()]
+    unmeasured = "".join(f"; {outside_label(name)}: not measured" for name in most.unmeasured)
+    return (
+        f"Outside the plan and XLA's pool, as measured on one {most.device}: {', '.join(parts)}"
+        f"{unmeasured}. Not included: {arrays}."
+    )
 
 
 def _cost(compiled: Sequence[PlannedMemory]) -> str:

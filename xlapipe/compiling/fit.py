@@ -1,8 +1,8 @@
 """Which sizes of a workload fit a device's memory: compiles each and reads its plan.
 
 Counted are arguments, outputs, constants and temporary memory of one device, which are in the plan,
-and on TPUs the program's code. Not counted are the CUDA context and its kernels, NCCL's buffers,
-and other live arrays.
+and on TPUs the program's code. Memory outside the plan (the CUDA context, libraries) is stated
+beside them as far as it was measured. Other live arrays are what the caller reserves for them.
 """
 
 import time
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION
 from xlapipe.compiling.job import Job
+from xlapipe.compiling.outside_plan import OutsidePlan, outside_plan
 from xlapipe.compiling.pipeline import CompiledDump, compile_dump, keep_dump, run_jobs
 from xlapipe.compiling.recomputed import (
     RecomputedKernel,
@@ -30,6 +31,7 @@ from xlapipe.plan import Plan
 from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.missing_memory import MissingMemory
 from xlapipe.read import read_path
+from xlapipe.targets.outside_memory import measured_outside
 from xlapipe.targets.speeds import speeds_of_config
 from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_attached
@@ -49,7 +51,10 @@ class PlannedMemory:
         generated code.
       refused: whether XLA itself refused the plan because the device has too little memory.
       usable_bytes: on a TPU what XLA's compiler leaves to a program; elsewhere the share of the
-        device's memory that the process may use.
+        device's memory that the process may use, of the memory that CUDA reports if it was
+        measured. Without what is reserved.
+      outside: memory outside the plan; None on a TPU.
+      reserved_bytes: what must stay free for other live arrays and programs.
       missing: instructions that may need more memory on the device; it is not in the total.
       rematerialised: number of instructions that XLA computes again to save memory, because its
         estimate exceeded its limit: the share of the device's memory that the process may use.
@@ -78,6 +83,8 @@ class PlannedMemory:
     recomputed: tuple[RecomputedKernel, ...] = ()
     floor_seconds: float | None = None
     order_bytes: int | None = None
+    outside: OutsidePlan | None = None
+    reserved_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -128,6 +135,7 @@ def fit(
     at_once: int,
     memory_fraction: float | None = None,
     out: Path | None = None,
+    reserve_bytes: int = 0,
     with_floors: bool = False,
     scheduler: str | None = None,
     on_done: Callable[[Row], None] = lambda row: None,
@@ -142,6 +150,7 @@ def fit(
         By default jax's on GPUs, and all that XLA's compiler leaves to a program on TPUs.
       out: folder for whole dumps; None to write none. XLA then dumps the plan only, and does not
         optimise kernels, which changes no allocation.
+      reserve_bytes: what must stay free for other live arrays and programs.
       scheduler: address of a Dask scheduler whose workers compile; None for this machine.
       with_floors: compute the least time of each step, not only of those that rematerialise.
       on_done: called with each row when its compile has ended.
@@ -153,6 +162,8 @@ def fit(
       XlapipeError: the memory fraction is out of range.
       ParameterError: the workload's function has no parameter of an axis's name.
     """
+    if reserve_bytes < 0:
+        raise XlapipeError(f"--reserve {reserve_bytes}: expected 0 or more bytes")
     if memory_fraction is not None and not 0 < memory_fraction <= 1:
         raise XlapipeError(
             f"--memory-fraction {memory_fraction:g}: expected a number above 0 and up to 1"
@@ -167,6 +178,11 @@ def fit(
 
     def keep(job: Job, result: tuple[PlannedMemory, CompiledDump | None]) -> PlannedMemory:
         memory, compiled = result
+        memory = replace(
+            memory,
+            usable_bytes=memory.usable_bytes - reserve_bytes,
+            reserved_bytes=reserve_bytes,
+        )
         if compiled is not None and out is not None:
             keep_dump(job, compiled, out, seconds=memory.seconds["all"])
         return memory
@@ -208,6 +224,9 @@ def _planned_memory(
     compiled = _compile_plan(job) if dump is None else _of_dump(dump)
     totals = compiled.plan.totals
     target = job.target or target_attached(compiled.config_text)
+    outside = None
+    if target.platform != "tpu":
+        outside = outside_plan(compiled.plan, measured_outside(target.name))
     rematerialised = rematerialised_names(compiled.plan)
     cost = None
     if rematerialised or with_floors:
@@ -224,7 +243,7 @@ def _planned_memory(
         temp_bytes=totals.temp_bytes,
         host_bytes=compiled.plan.spaces[MemorySpace.HOST].total_bytes,
         device_memory_bytes=target.device_memory_bytes,
-        usable_bytes=_usable_bytes(target, compiled.libtpu, memory_fraction),
+        usable_bytes=_usable_bytes(target, compiled.libtpu, memory_fraction, outside),
         missing=compiled.plan.missing_memory,
         rematerialised=len(rematerialised),
         seconds={name: round(value, 2) for name, value in seconds.items()},
@@ -233,15 +252,24 @@ def _planned_memory(
         recomputed=recomputed_kernels(compiled.plan, cost),
         floor_seconds=cost.floor_seconds if cost is not None else None,
         order_bytes=order.held_bytes if order is not None else None,
+        outside=outside,
     )
     return memory, dump
 
 
-def _usable_bytes(target: Target, libtpu: str | None, memory_fraction: float | None) -> int:
+def _usable_bytes(
+    target: Target,
+    libtpu: str | None,
+    memory_fraction: float | None,
+    outside: OutsidePlan | None,
+) -> int:
     tpu = tpu_catalogue().get(target.name) if target.platform == "tpu" else None
     if tpu is not None:
         return int(tpu.usable_bytes(libtpu) * (memory_fraction or 1))
-    return int(target.device_memory_bytes * (memory_fraction or DEFAULT_MEMORY_FRACTION))
+    fraction = memory_fraction or DEFAULT_MEMORY_FRACTION
+    if outside is None:
+        return int(target.device_memory_bytes * fraction)
+    return outside.usable_bytes(target.device_memory_bytes, fraction)
 
 
 class _CompiledPlan(NamedTuple):

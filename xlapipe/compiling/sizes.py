@@ -43,6 +43,8 @@ def fit(
     target: str | None = None,
     topology: str | None = None,
     memory_fraction: float | None = None,
+    reserve_bytes: int = 0,
+    scheduler: str | None = None,
     jobs: int | None = None,
     on_done: Callable[[Row], None] = lambda row: None,
 ) -> tuple[Row, ...]:
@@ -54,6 +56,8 @@ def fit(
       target: a name of `xlapipe targets`, or `attached`.
       topology: `HOSTSxGPUS`.
       memory_fraction: the share of the device's memory that the process may use.
+      reserve_bytes: what must stay free for other live arrays and programs.
+      scheduler: address of a Dask scheduler whose workers compile; None for this machine.
       jobs: number of compiles that run at the same time; by default the number of cores.
       on_done: called with each row when its compile has ended.
 
@@ -70,6 +74,8 @@ def fit(
         jobs_of([point.reference for point in points], _options(target, topology)),
         at_once=jobs or os.cpu_count() or 1,
         memory_fraction=memory_fraction,
+        reserve_bytes=reserve_bytes,
+        scheduler=scheduler,
         on_done=on_done,
     )
 

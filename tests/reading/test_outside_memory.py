@@ -1,0 +1,63 @@
+"""Memory outside the plan: what was measured, and what a program uses of it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.reading.test_fit_report import lines_of, planned
+from xlapipe.compiling.fit import Row
+from xlapipe.compiling.outside_plan import OutsidePlan, outside_plan
+from xlapipe.compiling.sweep import combinations
+from xlapipe.dumps.dump import open_dump
+from xlapipe.targets.catalogue import catalogue
+from xlapipe.targets.outside_memory import measured_outside
+
+H200 = measured_outside("h200")
+
+
+def test_each_measurement_is_of_a_target_and_has_its_provenance() -> None:
+    assert H200 is not None
+    assert {"device", "driver", "jax", "date"} == set(H200.provenance)
+    assert H200.parts["context"] > 0
+    (row,) = (row for row in catalogue() if row.name == "h200")
+    assert 0 < row.device_memory_size - H200.visible_bytes < 2**31
+    assert measured_outside("h200_device") == H200
+    assert measured_outside("h20") is None
+
+
+def test_libraries_are_those_that_the_program_calls(goldens: Path) -> None:
+    plan = open_dump(goldens / "qwen3-decode/h200-cublas-jax0.11.2").plan
+    outside = outside_plan(plan, H200)
+    assert set(outside.parts) == {"context", "cublas"}
+    assert outside.unmeasured == ()
+    triton = open_dump(goldens / "qwen3-decode/h200-triton-jax0.11.2").plan
+    assert set(outside_plan(triton, H200).parts) == {"context"}
+
+
+def test_nccl_is_not_measured_and_never_zero(goldens: Path) -> None:
+    plan = open_dump(goldens / "fsdp-mlp/h200-1x2-cublas-jax0.11.2").plan
+    outside = outside_plan(plan, H200)
+    assert (set(outside.parts), outside.unmeasured) == ({"context", "cublas"}, ("nccl",))
+    assert outside_plan(plan, None).unmeasured == ("context", "cublas", "nccl")
+
+
+def test_the_pool_is_a_share_of_what_cuda_reports_and_leaves_room_for_the_rest() -> None:
+    outside = OutsidePlan(parts={"context": 300}, device="NVIDIA X", visible_bytes=1000)
+    assert [outside.usable_bytes(2000, fraction) for fraction in (0.5, 0.7, 0.9)] == [500, 700, 700]
+    assert OutsidePlan().usable_bytes(2000, 0.5) == 1000
+
+
+def test_the_table_states_what_is_outside() -> None:
+    outside = OutsidePlan(
+        parts={"context": 585, "cublas": 69},
+        unmeasured=("nccl",),
+        device="NVIDIA H200",
+        visible_bytes=10**6,
+    )
+    (point,) = combinations("m:step", [])
+    memory = replace(planned(1_000), outside=outside, reserved_bytes=7)
+    text = "\n".join(lines_of([Row(point, memory)], []))
+    assert (
+        "Outside the plan and XLA's pool, as measured on one NVIDIA H200: CUDA context 585 B, "
+        "cuBLAS 69 B; NCCL: not measured. Not included: other live arrays of the process, for "
+        "which 7 B are reserved."
+    ) in text
