@@ -28,6 +28,20 @@ ENTRY %main (a: f32[8]) -> f32[8] {
   ROOT %third = f32[8]{0} abs(%second)
 }
 """
+ASYNCHRONOUS = """HloModule m, is_scheduled=true
+
+%wrapped (p: f32[8]) -> f32[16] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %gather.1 = f32[16]{0} all-gather(%p), replica_groups={{0,1}}, dimensions={0}
+}
+
+ENTRY %main (a: f32[8]) -> f32[16] {
+  %a = f32[8]{0} parameter(0)
+  %gather-start = ((f32[8]{0}), f32[16]{0}) async-start(%a), calls=%wrapped
+  %double = f32[8]{0} add(%a, %a)
+  ROOT %gather-done = f32[16]{0} async-done(%gather-start), calls=%wrapped
+}
+"""
 # The first and the third instruction are launched as the same device function.
 THUNKS = (
     Thunk("kCommandBuffer", 0),
@@ -105,6 +119,14 @@ def test_kernels_outside_command_buffers_are_joined_by_instruction(plan: Plan) -
     # Only `third` is left for the memset, which has no neighbour in the schedule.
     assert seconds(measured)["third"] == (1, 1e-6)
     assert measured.busy_seconds == pytest.approx(5e-6)
+
+
+def test_kernels_of_a_collective_are_joined_by_what_its_start_wraps() -> None:
+    plan = plan_of_text(ASYNCHRONOUS)
+    rows = [("ncclDevKernel_AllGather_RING_LL", "gather.1", 0, 3000), ("k", "double", 10, 500)]
+    measured = join_profile(plan, events(*rows), steps=1)
+    assert seconds(measured) == {"gather-start": (1, 3e-6), "double": (1, 5e-7)}
+    assert measured.by_order_seconds == 0
 
 
 def test_what_no_instruction_launched_is_unmatched(plan: Plan) -> None:

@@ -157,10 +157,17 @@ def split_steps(events: Sequence[KernelEvent], steps: int) -> list[Sequence[Kern
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLaunch:
-    """A launch that the schedule has: instruction and the kernel's own name, if known."""
+    """A launch that the schedule has.
+
+    Attributes:
+      kernel: the kernel's own name, if known.
+      wrapped: what an async-start wraps, by whose name the profiler gives its kernel; otherwise the
+        instruction.
+    """
 
     instruction: str
     kernel: str
+    wrapped: str
 
 
 def expected_launches(plan: Plan) -> tuple[ExpectedLaunch, ...]:
@@ -183,7 +190,8 @@ def expected_launches(plan: Plan) -> tuple[ExpectedLaunch, ...]:
         if len(launches) == _MOST_LAUNCHES:
             break
         name = site.instruction.name
-        launches.append(ExpectedLaunch(name, _without_number(kernel_of[name])))
+        kernel = _without_number(kernel_of[name])
+        launches.append(ExpectedLaunch(name, kernel, site.inner.name))
     return tuple(launches)
 
 
@@ -221,10 +229,11 @@ class _JoinedStep:
 def _join_step(
     plan: Plan, expected: Sequence[ExpectedLaunch], events: Sequence[KernelEvent]
 ) -> _JoinedStep:
-    names = {launch.instruction for launch in expected}
+    instruction_by_op = {launch.wrapped: launch.instruction for launch in expected}
+    instruction_by_op |= {launch.instruction: launch.instruction for launch in expected}
     position_of: list[int | None] = [None] * len(events)
     instruction_of: list[str | None] = [
-        event.hlo_op if event.hlo_op in names else None for event in events
+        instruction_by_op.get(event.hlo_op or "") for event in events
     ]
     by_name = [index for index, name in enumerate(instruction_of) if name is not None]
     direct = {instruction_of[index] for index in by_name}
