@@ -23,7 +23,7 @@ class Checkpoints:
         """Opens or makes the folder.
 
         Args:
-          run: option names and values that determine the state.
+          run: options, by flag, that determine the state.
 
         Raises:
           XlapipeError: the folder is that of a run with other options, or is not writable.
@@ -91,6 +91,6 @@ def _check_run(folder: Path, run: Mapping[str, Any]) -> None:
     if different:
         name = different[0]
         raise XlapipeError(
-            f"--checkpoints {folder}: its run has --{name} {before.get(name)}; found {run[name]}; "
+            f"--checkpoints {folder}: its run has {name} {before.get(name)}; found {run[name]}; "
             "fix: pass the same options, or another folder"
         )
