@@ -1,0 +1,77 @@
+"""Adds to the site a gallery of real reports, made of the dumps in hlo_dumps/ when it is built."""
+
+import posixpath
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from xlapipe.dumps.opened import open_path
+from xlapipe.report import units
+from xlapipe.report.html_page import render_page
+from xlapipe.report.reported_dump import ReportedDump
+from xlapipe.report.sections.two_dumps import compare_dumps
+
+# Folders of hlo_dumps/: a report of one dump, or a comparison of two; and what it shows.
+_REPORTS = (
+    (
+        "qwen3-decode",
+        ("qwen3-decode/h200-auto-tuned-jax0.11.2",),
+        "one token of Qwen3 for a batch of sequences; the caches are updated in place",
+    ),
+    (
+        "qwen3-train",
+        ("qwen3-train/h200-1x8-cublas-jax0.11.2",),
+        "a training step over eight GPUs: loops, collectives, optimizer state in place",
+    ),
+    (
+        "fsdp-mlp",
+        ("fsdp-mlp/h200-1x2-auto-tuned-jax0.11.2",),
+        "fully sharded training on two GPUs; weights are gathered while products run",
+    ),
+    (
+        "float8-linear-step",
+        ("float8-linear-step/h200-auto-tuned-jax0.11.2",),
+        "a float8 linear layer with delayed scaling",
+    ),
+    (
+        "donation",
+        ("qwen3-step/h200-cublas-jax0.11.2", "qwen3-step-donated/h200-cublas-jax0.11.2"),
+        "a comparison: the same step without and with a donated cache",
+    ),
+)
+_FOLDER = "gallery"
+_HEADING = """# Gallery
+
+Reports of the repository's own dumps, as `xlapipe report` writes them: each is one file without
+requests to other hosts. They are regenerated whenever these pages are built. In CI, keep such files
+as artefacts, or open `hlo_dumps/` of an artefact with `xlapipe report DIR`.
+
+| report | program | temp | total |
+|---|---|---|---|
+"""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Called by mkdocs with the files of docs/."""
+    dumps = Path(config.config_file_path).parent / "hlo_dumps"
+    rows = []
+    for name, folders, about in _REPORTS:
+        reported = [
+            ReportedDump(f"hlo_dumps/{folder}", open_path(dumps / folder)) for folder in folders
+        ]
+        comparison = compare_dumps(*reported) if len(reported) == 2 else None
+        page = render_page(reported, comparison)
+        path = posixpath.join(_FOLDER, f"{name}.html")
+        files.append(File.generated(config, path, content=page.encode(errors="replace")))
+        rows.append(_row(name, path, about, reported))
+    content = _HEADING + "\n".join(rows) + "\n"
+    files.append(File.generated(config, "gallery.md", content=content))
+    return files
+
+
+def _row(name: str, path: str, about: str, dumps: list[ReportedDump]) -> str:
+    totals = [dump.plan.totals for dump in dumps]
+    temp = " → ".join(units.exact(total.temp_bytes) for total in totals)
+    total = " → ".join(units.exact(total.total_allocation_bytes) for total in totals)
+    return f"| [{name}]({path}) | {about} | {temp} | {total} |"
