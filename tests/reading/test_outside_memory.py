@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.reading.test_fit_report import lines_of, planned
 from xlapipe.compiling.fit import Row
 from xlapipe.compiling.outside_plan import OutsidePlan, outside_plan
@@ -14,12 +16,18 @@ from xlapipe.targets.outside_memory import measured_outside
 H200 = measured_outside("h200")
 
 
-def test_each_measurement_is_of_a_target_and_has_its_provenance() -> None:
+@pytest.mark.parametrize("name", ["h200", "h100_sxm"])
+def test_each_measurement_is_of_a_target_and_has_its_provenance(name: str) -> None:
+    measured = measured_outside(name)
+    assert measured is not None
+    assert {"device", "driver", "jax", "date"} == set(measured.provenance)
+    assert measured.parts["context"] > 0
+    (row,) = (row for row in catalogue() if row.name == name)
+    assert 0 < abs(row.device_memory_size - measured.visible_bytes) < 2**31
+
+
+def test_an_attached_device_is_found_by_the_beginning_of_its_name() -> None:
     assert H200 is not None
-    assert {"device", "driver", "jax", "date"} == set(H200.provenance)
-    assert H200.parts["context"] > 0
-    (row,) = (row for row in catalogue() if row.name == "h200")
-    assert 0 < row.device_memory_size - H200.visible_bytes < 2**31
     assert measured_outside("h200_device") == H200
     assert measured_outside("h20") is None
 
