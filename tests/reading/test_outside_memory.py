@@ -1,5 +1,6 @@
 """Memory outside the plan: what was measured, and what a program uses of it."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,11 +42,36 @@ def test_libraries_are_those_that_the_program_calls(goldens: Path) -> None:
     assert set(outside_plan(triton, H200).parts) == {"context"}
 
 
-def test_nccl_is_not_measured_and_never_zero(goldens: Path) -> None:
+RUNS = Path(__file__).resolve().parents[1] / "gpu/h200_many_runs.json"
+
+
+@pytest.mark.parametrize(
+    ("run", "dump", "devices"),
+    [
+        ("fsdp-mlp 1x2", "fsdp-mlp/h200-1x2-auto-tuned-jax0.11.2", 2),
+        ("fsdp-mlp 1x4", "fsdp-mlp/h200-1x4-auto-tuned-jax0.11.2", 4),
+        ("fsdp-mlp-reference 1x2", "fsdp-mlp-reference/h200-1x2-auto-tuned-jax0.11.2", 2),
+    ],
+)
+def test_what_runs_on_several_gpus_took_is_what_is_stated(
+    run: str, dump: str, devices: int, goldens: Path
+) -> None:
+    """The first call took the memory of NCCL and, if it is called, of cuBLAS."""
+    assert H200 is not None
+    outside = outside_plan(open_dump(goldens / dump).plan, H200)
+    record = json.loads(RUNS.read_text())["workloads"][run]["devices"][0]
+    grown = record["outside_after_bytes"] - record["outside_before_bytes"]
+    assert outside.parts["nccl"] + outside.parts.get("cublas", 0) == grown
+    assert outside.parts["nccl"] == H200.nccl[devices]
+    assert outside.unmeasured == ()
+
+
+def test_nccl_of_other_programs_is_not_measured_and_never_zero(goldens: Path) -> None:
     plan = open_dump(goldens / "fsdp-mlp/h200-1x2-cublas-jax0.11.2").plan
-    outside = outside_plan(plan, H200)
-    assert (set(outside.parts), outside.unmeasured) == ({"context", "cublas"}, ("nccl",))
     assert outside_plan(plan, None).unmeasured == ("context", "cublas", "nccl")
+    assert "nccl" in outside_plan(plan, measured_outside("h100_sxm")).unmeasured
+    eight = open_dump(goldens / "qwen3-train/h200-1x8-cublas-jax0.11.2").plan
+    assert outside_plan(eight, H200).unmeasured == ("nccl",)
 
 
 def test_the_pool_is_a_share_of_what_cuda_reports_and_leaves_room_for_the_rest() -> None:

@@ -64,7 +64,7 @@ def _bisect(options: argparse.Namespace) -> int:
             on_done=lambda step: steps.show(_step_line(step)),
         )
         if options.json:
-            print_json(_figures(options.workload, result))
+            print_json(bisection_figures(options.workload, result))
         else:
             print_lines(_lines(options.workload, result))
     return 0 if result.bad is None else 1
@@ -106,7 +106,8 @@ def _step_line(step: "Step") -> str:
     )
 
 
-def _figures(workload: str, result: "Bisection") -> dict[str, Any]:
+def bisection_figures(workload: str, result: "Bisection") -> dict[str, Any]:
+    """The JSON of the command."""
     from xlapipe.report.difference_figures import difference_figures
 
     return {

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from xlapipe.compiling.job import Job, Process
     from xlapipe.compiling.pipeline import WrittenDump
+    from xlapipe.compiling.repeat import Repeated
 
 _MAX_PARALLEL = 4
 
@@ -137,8 +138,6 @@ def _record_run(made: "WrittenDump") -> None:
 
 def _repeat(jobs: "Sequence[Job]", options: argparse.Namespace) -> int:
     """Compiles one job several times; exit code 1 if two compiles differ."""
-    from dataclasses import asdict
-
     from xlapipe.compiling.repeat import compile_repeatedly
 
     if len(jobs) != 1 or options.tune:
@@ -151,14 +150,7 @@ def _repeat(jobs: "Sequence[Job]", options: argparse.Namespace) -> int:
     repeated = compile_repeatedly(jobs[0], options.repeat, on_done=on_done)
     parting = repeated.parting
     if options.json:
-        print_json(
-            {
-                "workload": repeated.first.dump.manifest.workload,
-                "compiles": [asdict(process) for process in repeated.processes],
-                "same": parting is None,
-                "parting": asdict(parting) if parting is not None else None,
-            }
-        )
+        print_json(repeat_figures(repeated))
     elif parting is None:
         print(f"{len(repeated.processes)} compiles are equal to the last byte")
     else:
@@ -168,3 +160,16 @@ def _repeat(jobs: "Sequence[Job]", options: argparse.Namespace) -> int:
         print(f"  1: {parting.first:.400}")
         print(f"  {parting.number}: {parting.other:.400}")
     return 0 if parting is None else 1
+
+
+def repeat_figures(repeated: "Repeated") -> dict[str, Any]:
+    """The JSON of `xlapipe dump --repeat`."""
+    from dataclasses import asdict
+
+    parting = repeated.parting
+    return {
+        "workload": repeated.first.dump.manifest.workload,
+        "compiles": [asdict(process) for process in repeated.processes],
+        "same": parting is None,
+        "parting": asdict(parting) if parting is not None else None,
+    }

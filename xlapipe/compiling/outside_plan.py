@@ -59,9 +59,13 @@ def outside_plan(plan: Plan, measured: MeasuredOutside | None) -> OutsidePlan:
     names = ("context", *_used(plan))
     if measured is None:
         return OutsidePlan(unmeasured=names)
+    sizes = dict(measured.parts)
+    devices = _communicator_devices(plan)
+    if devices is not None and devices in measured.nccl:
+        sizes["nccl"] = measured.nccl[devices]
     return OutsidePlan(
-        parts={name: measured.parts[name] for name in names if name in measured.parts},
-        unmeasured=tuple(name for name in names if name not in measured.parts),
+        parts={name: sizes[name] for name in names if name in sizes},
+        unmeasured=tuple(name for name in names if name not in sizes),
         device=measured.provenance["device"],
         visible_bytes=measured.visible_bytes,
     )
@@ -83,3 +87,12 @@ def _used(plan: Plan) -> Iterator[str]:
         yield "cufft"
     if plan.collectives:
         yield "nccl"
+
+
+def _communicator_devices(plan: Plan) -> int | None:
+    """Number of GPUs of the program's only communicator; None if there are several or none."""
+    collectives = plan.collectives or ()
+    groups = {collective.replica_groups for collective in collectives}
+    if len(groups) != 1 or len(next(iter(groups))) != 1:
+        return None
+    return len(next(iter(groups))[0])

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 _PROVENANCE = ("device", "driver", "jax", "date")
 
@@ -17,12 +18,14 @@ class MeasuredOutside:
       target: a name of the catalogue.
       visible_bytes: the device's memory as CUDA reports it.
       parts: bytes by what takes them: `context`, `cublas`, …
+      nccl: bytes of one communicator, by its number of GPUs.
       provenance: device, driver, version of jax and date of the measurement.
     """
 
     target: str
     visible_bytes: int
     parts: Mapping[str, int] = field(hash=False)
+    nccl: Mapping[int, int] = field(hash=False)
     provenance: Mapping[str, str] = field(hash=False)
 
 
@@ -40,11 +43,13 @@ def _rows() -> tuple[MeasuredOutside, ...]:
     return tuple(_row(dict(row)) for row in tomllib.loads(text)["measured"])
 
 
-def _row(row: dict[str, int | str]) -> MeasuredOutside:
+def _row(row: dict[str, Any]) -> MeasuredOutside:
+    nccl = {int(count): size_bytes for count, size_bytes in row.pop("nccl", {}).items()}
     provenance = {name: str(row.pop(name)) for name in _PROVENANCE}
     return MeasuredOutside(
         target=str(row.pop("target")),
         visible_bytes=int(row.pop("visible_bytes")),
         parts={name: int(size_bytes) for name, size_bytes in row.items()},
+        nccl=nccl,
         provenance=provenance,
     )
