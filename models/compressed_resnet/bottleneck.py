@@ -106,14 +106,13 @@ def backward(
     """Gradients of the block's input and of its parameters."""
     gradients: dict[str, dict[str, Array]] = {}
 
-    def unit(name: str, dy: Images, mask: Mask) -> Images:
+    def unit(name: str, dy: Images) -> Images:
         """The gradient of a convolution's output."""
         dz, gradients[name] = conv_norm.parameter_gradients(
             parameters[name],
             saved.units[name],
             saved.low["conv1" if name == "downsample" else name],
             dy,
-            mask,
             getattr(block, name).stride,
             getattr(block, name).input_shape(dy.shape[0]),
         )
@@ -125,16 +124,16 @@ def backward(
         shape = convolution.input_shape(dz.shape[0])
         return input_gradient(dz, parameters[name]["kernel"], convolution.stride, shape)
 
-    d = input_of("conv3", unit("conv3", dy, saved.masks["out"]))
-    d = input_of("conv2", unit("conv2", d, saved.masks["before_conv3"]))
-    dz = unit("conv1", d, saved.masks["before_conv2"])
-    # The shortcut waits for the other path, so that only one of them needs memory, and its mask is
-    # read again. The last convolution then adds its result to the shortcut's gradient.
-    dz, dy, mask = lax.optimization_barrier((dz, dy, saved.masks["out"]))
-    if block.downsample is None:
-        shortcut = masked(dy, mask)
-    else:
-        shortcut = input_of("downsample", unit("downsample", dy, mask))
+    dy = masked(dy, saved.masks["out"])
+    d = input_of("conv3", unit("conv3", dy))
+    d = input_of("conv2", unit("conv2", masked(d, saved.masks["before_conv3"])))
+    dz = unit("conv1", masked(d, saved.masks["before_conv2"]))
+    # The shortcut waits for the other path, so that only one of them needs memory. The last
+    # convolution adds its result to the shortcut's gradient.
+    dz, dy = lax.optimization_barrier((dz, dy))
+    shortcut = dy
+    if block.downsample is not None:
+        shortcut = input_of("downsample", unit("downsample", dy))
         dz, shortcut = lax.optimization_barrier((dz, shortcut))
     return input_of("conv1", dz) + shortcut, gradients
 

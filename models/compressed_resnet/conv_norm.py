@@ -117,7 +117,6 @@ def parameter_gradients(
     saved: SavedConvNorm,
     low: Low,
     dy: Images,
-    mask: Mask,
     stride: int,
     shape: tuple[int, int, int, int],
 ) -> tuple[Images, dict[str, Array]]:
@@ -125,10 +124,9 @@ def parameter_gradients(
 
     Args:
       low: the low-frequency component of the input, which has NHWC `shape`.
-      dy: the gradient of the ReLU of the unit's output.
-      mask: where the ReLU is positive.
+      dy: the gradient of the unit's output.
     """
-    dz, gradients = _norm_backward(unit, saved, dy, mask)
+    dz, gradients = _norm_backward(unit, saved, dy)
     # The input is restored only now, and is dead before the gradient of the input exists.
     dz, low, inputs = lax.optimization_barrier((dz, low, saved.inputs))
     x = decompress(low, inputs, shape)
@@ -137,18 +135,15 @@ def parameter_gradients(
     return dz, {"kernel": dkernel, **gradients}
 
 
-def _norm_backward(
-    unit: Unit, saved: SavedConvNorm, dy: Images, mask: Mask
-) -> tuple[Images, dict[str, Array]]:
+def _norm_backward(unit: Unit, saved: SavedConvNorm, dy: Images) -> tuple[Images, dict[str, Array]]:
     """Gradients of the convolution's output, and of scale and bias."""
-    wide = masked(dy, mask).astype(jnp.float32)
+    wide = dy.astype(jnp.float32)
     normalised = dequantise(saved.normalised, dy.shape).astype(jnp.float32)
     dbias = jnp.sum(wide, (0, 1, 2))
     dscale = jnp.sum(wide * normalised, (0, 1, 2))
-    # Codes and mask are read a second time: without the barrier XLA would keep in memory what it
+    # The codes are read a second time: without the barrier XLA would keep in memory what it
     # restored for the sums.
-    codes, mask, dbias, dscale = lax.optimization_barrier((saved.normalised, mask, dbias, dscale))
-    wide = masked(dy, mask).astype(jnp.float32)
+    codes, dbias, dscale = lax.optimization_barrier((saved.normalised, dbias, dscale))
     normalised = dequantise(codes, dy.shape).astype(jnp.float32)
     count = dy.size // dy.shape[-1]
     centred = wide - dbias / count - normalised * (dscale / count)
@@ -169,5 +164,10 @@ def relu_and_mask(y: Images, dtype: Any) -> tuple[Images, Mask]:
 
 
 def masked(dy: Images, mask: Mask) -> Images:
-    """The gradient of a ReLU's input, from that of its output."""
-    return jnp.where(unpack_mask(mask, dy.shape), dy, jnp.zeros_like(dy))
+    """The gradient of a ReLU's input, from that of its output.
+
+    The barrier makes XLA write it once. Otherwise each of its readers would unpack the mask, or
+    read a mask with a byte for each element.
+    """
+    dx = jnp.where(unpack_mask(mask, dy.shape), dy, jnp.zeros_like(dy))
+    return lax.optimization_barrier(dx)  # type: ignore[no-any-return]

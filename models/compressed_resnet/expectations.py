@@ -13,10 +13,10 @@ from models.compressed_resnet.sizes import (
     KERNEL_GRADIENT,
     ResNetConfig,
     convolutions,
+    groups,
     largest_activation_bytes,
     norm_channels,
     parameter_count,
-    pooled_size,
     saved_bytes,
     stem,
 )
@@ -105,10 +105,9 @@ def _compressed_train(config: ResNetConfig, batch: int) -> tuple[Expectation, ..
         _temp(
             config,
             batch,
-            3 + recomputed,
+            1 + 3 * recomputed,
             _residual_bytes(config, batch),
-            "residuals; gradients of a block's and a convolution's output, and the "
-            "convolution's input or its gradient",
+            "residuals, which are fewest where activations are largest; activations",
         ),
     )
 
@@ -146,23 +145,25 @@ def _convolutions(config: ResNetConfig, *, forward: int, gradients: int) -> Iter
 
 def _no_wide_values(config: ResNetConfig, batch: int) -> Iterator[Expectation]:
     """No activation in float32 and no mask of a byte per element is in memory."""
+    largest = max(convolutions(config), key=lambda item: prod(item.output_shape(batch)))
+    shape = largest.output_shape(batch)
+    group_count = groups(prod(shape))
     yield NoValueAbove(
         largest_activation_bytes(config, batch), because="activations are bfloat16 or codes"
     )
-    offsets = (batch, pooled_size(config), pooled_size(config), config.width)
-    for shape in sorted(set(_activation_shapes(config, batch))):
-        groups = (prod(shape) // GROUP, GROUP)
-        allowed = int(shape == offsets)
-        for dims in (shape, groups):
-            for dtype, count in (("f32", 0), ("pred", 0), ("s8", allowed)):
-                yield ValuesOfShapeAtMost(
-                    dims, count, dtype, because="only kernels' registers hold wider values"
-                )
-
-
-def _activation_shapes(config: ResNetConfig, batch: int) -> Iterator[tuple[int, ...]]:
-    for convolution in convolutions(config):
-        yield convolution.output_shape(batch)
+    yield NoValueAbove(
+        FLOAT32
+        * max(
+            *(prod(convolution.kernel_shape) for convolution in convolutions(config)),
+            batch * config.features,
+            group_count,
+        ),
+        "f32",
+        because="parameters, features, scales of groups; activations are bfloat16",
+    )
+    yield NoValueAbove(group_count, "pred", because="masks have a bit for each element")
+    for dims in (shape, (group_count, GROUP)):
+        yield ValuesOfShapeAtMost(dims, 0, "s8", because="masks have a bit for each element")
 
 
 def _temp(

@@ -22,6 +22,7 @@ from models.compressed_resnet.conv_norm import (
     Unit,
     compress,
     decompress,
+    masked,
     parameter_gradients,
     relu,
     relu_and_mask,
@@ -84,9 +85,8 @@ def backward(
     shape = convolution.output_shape(batch)
     dy = max_pool_gradient(dy, saved.offsets, shape)
     inputs = convolution.input_shape(batch)
-    _, gradients = parameter_gradients(
-        unit, saved.unit, saved.low, dy, saved.mask, convolution.stride, inputs
-    )
+    dy = masked(dy, saved.mask)
+    _, gradients = parameter_gradients(unit, saved.unit, saved.low, dy, convolution.stride, inputs)
     return gradients
 
 

@@ -154,7 +154,7 @@ def cosine(one: Any, other: Any) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("bits", "save", "least"),
-    [(8, "activations", 0.999), (4, "activations", 0.97), (2, "activations", 0.6)],
+    [(8, "activations", 0.99), (4, "activations", 0.97), (2, "activations", 0.6)],
 )
 def test_gradients_of_more_bits_are_closer_to_those_without_compression(
     bits: int, save: Any, least: float

@@ -159,6 +159,7 @@ def test_holds_on_the_good_step_and_fails_on_a_broken_one(
         (BeyondAtMost(1000), BeyondAtMost(999)),
         (NoValueOfShape((249,)), NoValueOfShape((250,))),
         (NoValueAbove(2048), NoValueAbove(999)),
+        (NoValueAbove(0, "pred"), NoValueAbove(999, "bf16")),
         (LeavesTotal("w", 4096), LeavesTotal("w", 4097)),
         (LeavesTotal("cache", 2048), LeavesTotal("kache", 2048)),
         (ConvolutionCount(0), ConvolutionCount(1)),

@@ -80,20 +80,25 @@ class ValuesOfShapeAtMost(Expectation):
 
 @dataclass(frozen=True)
 class NoValueAbove(Expectation):
-    """No value of the step is larger than `limit_bytes`: none in a temporary allocation either."""
+    """No value of the step is larger than `limit_bytes`: none in a temporary allocation either.
+
+    `dtype` is XLA's name of an element type, e.g. `f32`; None for any.
+    """
 
     limit_bytes: int
+    dtype: str | None = None
 
     def check(self, program: Program) -> Finding:
         values = [
             (allocation, value)
             for allocation in program.plan.allocations
             for value in allocation.values
+            if self.dtype is None or value.shape.startswith(f"{self.dtype}[")
         ]
         largest_bytes = max((value.size_bytes for _, value in values), default=0)
         violations = [
             Violation(
-                f"no value above {self.limit_bytes:,} B",
+                f"no {self.dtype or 'value'} above {self.limit_bytes:,} B",
                 f"{value.shape}, {value.size_bytes:,} B",
                 f"allocation {allocation.index}, value {value.name}",
                 program.plan.nearest_source(value.instruction),
