@@ -60,8 +60,8 @@ def backward(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
     logits = batch * config.classes * FLOAT32
     return (
         ParameterBytes(
-            parameter_count(config) * FLOAT32 + _residual_bytes(config, batch) + logits,
-            because="parameters, residuals and the gradient of the logits",
+            _read_parameters(config) * FLOAT32 + _residual_bytes(config, batch) + logits,
+            because="parameters that gradients depend on, residuals, the gradient of the logits",
         ),
         _residuals("residuals", config, batch),
         LeavesTotal(
@@ -110,6 +110,16 @@ def _compressed_train(config: ResNetConfig, batch: int) -> tuple[Expectation, ..
             "residuals, which are fewest where activations are largest; activations",
         ),
     )
+
+
+def _read_parameters(config: ResNetConfig) -> int:
+    """Parameters that the backward pass reads; jax drops the others from the program.
+
+    No gradient depends on a bias or on the stem's kernel, unless layers are computed again.
+    """
+    if config.save == "block_inputs":
+        return parameter_count(config)
+    return parameter_count(config) - norm_channels(config) - prod(stem(config).kernel_shape)
 
 
 def _image_bytes(config: ResNetConfig, batch: int) -> int:
@@ -169,9 +179,12 @@ def _no_wide_values(config: ResNetConfig, batch: int) -> Iterator[Expectation]:
 def _temp(
     config: ResNetConfig, batch: int, activations: int, others: int, because: str
 ) -> Expectation:
-    largest = largest_activation_bytes(config, batch)
-    weights = parameter_count(config) * (BFLOAT16 + FLOAT32)
+    kernel = FLOAT32 * max(prod(convolution.kernel_shape) for convolution in convolutions(config))
     return TempAtMost(
-        others + activations * largest + weights + CUBLASLT_WORKSPACE_BYTES + SMALL_BYTES,
-        because=f"{because}; kernels in bfloat16 and their gradients",
+        others
+        + activations * largest_activation_bytes(config, batch)
+        + 2 * kernel
+        + CUBLASLT_WORKSPACE_BYTES
+        + SMALL_BYTES,
+        because=f"{because}; a kernel in bfloat16, its gradient; workspace",
     )

@@ -154,7 +154,11 @@ def cosine(one: Any, other: Any) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("bits", "save", "least"),
-    [(8, "activations", 0.99), (4, "activations", 0.97), (2, "activations", 0.6)],
+    [
+        (8, "activations", 0.99),
+        pytest.param(4, "activations", 0.97, marks=pytest.mark.exhaustive),
+        pytest.param(2, "activations", 0.6, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_gradients_of_more_bits_are_closer_to_those_without_compression(
     bits: int, save: Any, least: float
@@ -175,7 +179,7 @@ def test_the_passes_as_separate_programs_give_the_gradients_of_apply() -> None:
     assert jax.tree.structure(moments) == jax.tree.structure(initial(TINY)[1])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_training_overfits_a_batch_and_is_deterministic() -> None:
     _, images, labels = example()
     step = jax.jit(train_step(TINY))

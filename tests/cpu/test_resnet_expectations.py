@@ -1,0 +1,53 @@
+"""Expectations of the ResNet programs hold at a small size, and fail on broken programs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cpu.broken_programs import compile_dumps, each_expectation_fails_on_one
+from tests.cpu.broken_resnet import BROKEN, good
+from xlapipe.expect import check_all
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.slow
+def test_expectations_of_a_small_forward_pass_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(HERE)
+    (dump,) = compile_dumps(["broken_resnet:forward_good"], tmp_path, capsys)
+    findings = check_all(dump.expectations, dump.program)
+    assert len(findings) > 10
+    assert [finding for finding in findings if not finding.holds] == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", BROKEN)
+def test_each_expectation_fails_on_a_program_that_breaks_it(
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(HERE)
+    names = [f"broken_resnet:{kind}_{name}" for name in BROKEN[kind]]
+    dumps = compile_dumps(names, tmp_path, capsys)
+    each_expectation_fails_on_one(lambda: good(kind), dumps)
+
+
+def test_expectations_need_no_jax() -> None:
+    code = (
+        "import sys; import models.compressed_resnet.expectations;"
+        "print([name for name in ('jax', 'flax', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
