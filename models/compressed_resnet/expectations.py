@@ -26,6 +26,7 @@ from xlapipe.expect import (
     Donated,
     Expectation,
     GemmCount,
+    LaunchesAtMost,
     LeavesTotal,
     NotAliased,
     NoValueAbove,
@@ -34,6 +35,9 @@ from xlapipe.expect import (
     ValuesOfShapeAtMost,
 )
 
+# Kernels for each convolution with its batch norm, ReLU, codes and masks; for SGD one more; and
+# those of the stem's pooling and of the head.
+FORWARD_LAUNCHES, BACKWARD_LAUNCHES, OTHER_LAUNCHES = 14, 12, 60
 # Scalars, tables of tuples, statistics of channels, and padding of each value to 128 bytes.
 SMALL_BYTES = 4 * 2**20
 
@@ -50,6 +54,7 @@ def forward(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
         *_convolutions(config, forward=1, gradients=0),
         GemmCount(1, because="the classifier"),
         *_no_wide_values(config, batch),
+        *_launches(config, FORWARD_LAUNCHES),
         _temp(config, batch, 3, 0, "a convolution's input and output, and a block's shortcut"),
     )
 
@@ -70,6 +75,7 @@ def backward(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
         *_convolutions(config, forward=recomputed, gradients=1),
         GemmCount(2, because="gradients of the classifier's kernel and input"),
         *_no_wide_values(config, batch),
+        *_launches(config, BACKWARD_LAUNCHES),
         _temp(
             config,
             batch,
@@ -91,7 +97,11 @@ def train(config: ResNetConfig, batch: int) -> tuple[Expectation, ...]:
             2 * parameters + statistics + images,
             because="parameters, momentum, running statistics, images and labels",
         ),
-        Donated("state", copies_up_to_bytes=0, because="the state is updated in place"),
+        Donated(
+            "state",
+            copies_up_to_bytes=config.features * config.classes * FLOAT32,
+            because="the state is updated in place; XLA copies vectors and the classifier's kernel",
+        ),
         *(_compressed_train(config, batch) if config.bits is not None else ()),
     )
 
@@ -102,12 +112,14 @@ def _compressed_train(config: ResNetConfig, batch: int) -> tuple[Expectation, ..
         *_convolutions(config, forward=1 + recomputed, gradients=1),
         GemmCount(3, because="the classifier, and gradients of its kernel and input"),
         *_no_wide_values(config, batch),
+        *_launches(config, FORWARD_LAUNCHES + BACKWARD_LAUNCHES + 1),
         _temp(
             config,
             batch,
             1 + 3 * recomputed,
-            _residual_bytes(config, batch),
-            "residuals, which are fewest where activations are largest; activations",
+            _residual_bytes(config, batch) + parameter_count(config) * BFLOAT16,
+            "residuals, which are fewest where activations are largest; activations; kernels in "
+            "bfloat16",
         ),
     )
 
@@ -174,6 +186,15 @@ def _no_wide_values(config: ResNetConfig, batch: int) -> Iterator[Expectation]:
     yield NoValueAbove(group_count, "pred", because="masks have a bit for each element")
     for dims in (shape, (group_count, GROUP)):
         yield ValuesOfShapeAtMost(dims, 0, "s8", because="masks have a bit for each element")
+
+
+def _launches(config: ResNetConfig, per_layer: int) -> Iterator[Expectation]:
+    """Launches in proportion to the layers; blocks that are computed again launch more."""
+    if config.save == "activations":
+        yield LaunchesAtMost(
+            per_layer * len(convolutions(config)) + OTHER_LAUNCHES,
+            because=f"{per_layer} for each convolution and what belongs to it",
+        )
 
 
 def _temp(
