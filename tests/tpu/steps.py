@@ -53,6 +53,12 @@ def products(batch: int) -> Workload:
     )
 
 
+def doubled(rows: int) -> Workload:
+    """An argument and an output of f32 without padding and without temporary memory."""
+    x = jax.ShapeDtypeStruct((rows, 1024), F32)
+    return Workload(name="doubled", fn=lambda x: x * 2, args=(x,))
+
+
 def sharded() -> Workload:
     """A product over four devices that gathers its weight."""
     return Workload(

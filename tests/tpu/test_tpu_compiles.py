@@ -1,54 +1,20 @@
 """Compiles for TPUs with libtpu, without a TPU: `make test-tpu`. They skip without libtpu."""
 
 import shutil
-from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from xlapipe.cli import main
-from xlapipe.compiling.fit import PlannedMemory, fit
-from xlapipe.compiling.job import Job
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import WrittenDump, build, compile_dump, make_dump, make_dumps
-from xlapipe.compiling.sweep import Axis, combinations
-from xlapipe.dumps.dump import open_dump
-from xlapipe.errors import CompileError, WorkloadError, XlapipeError
-from xlapipe.expect import check_all
+from tests.tpu.live import LIBTPU, ROOT, failures, job_of, needs_libtpu, own
+from xlapipe.compiling.pipeline import WrittenDump, build, make_dump, make_dumps
+from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.plan.donation import donations
 from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.read import read_path
 from xlapipe.targets.tpu_catalogue import tpu_catalogue
 
-ROOT = Path(__file__).resolve().parents[2]
-
-try:
-    LIBTPU: str | None = version("libtpu")
-except PackageNotFoundError:
-    LIBTPU = None
-
-pytestmark = pytest.mark.skipif(LIBTPU is None, reason="libtpu is not installed: make test-tpu")
-
-
-@pytest.fixture(autouse=True)
-def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-
-
-def job_of(workload: str, target: str = "v6e", topology: str | None = None) -> Job:
-    (job,) = jobs_of([workload], CompileOptions(target=target, topology=topology))
-    return job
-
-
-def own(name: str) -> str:
-    return f"tests.tpu.steps:{name}"
-
-
-def failures(dump: WrittenDump) -> Sequence[object]:
-    findings = check_all(dump.dump.expectations, dump.dump.program)
-    assert findings
-    return [finding for finding in findings if not finding.holds]
+pytestmark = needs_libtpu
 
 
 @pytest.mark.parametrize("target", list(tpu_catalogue()))
@@ -147,40 +113,6 @@ def test_a_pallas_kernel_has_its_name(tmp_path: Path) -> None:
     assert names == ["scale_kernel"]
 
 
-def test_the_boundary_is_that_of_the_compiler() -> None:
-    """Between two batches that differ by 0.1 % of the memory, XLA starts to refuse the program."""
-    # Arguments, output and temp of the plan, per row of the batch; the weight is the rest.
-    usable = tpu_catalogue()["v5e"].usable_bytes(LIBTPU)
-    fitting = (usable - 8192 * 8192 * 4) // (8192 * (4 + 4 + 2))
-    fitting -= fitting % 8
-    axis = Axis("batch", (fitting - 256, fitting + 8))
-    points = combinations(own("products"), [axis])
-    jobs = jobs_of([point.reference for point in points], CompileOptions(target="v5e"))
-    rows = fit(points, jobs, at_once=1)
-    below, above = (row.outcome for row in rows)
-    assert isinstance(below, PlannedMemory)
-    assert isinstance(above, PlannedMemory)
-    assert (below.fits, above.fits, above.refused) == (True, False, True)
-    assert 0 <= below.headroom_bytes < below.usable_bytes / 100
-    assert above.usable_bytes == usable
-
-
-def test_a_refused_program_gives_its_plan(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    workload = f"{own('products')}(batch=400000)"
-    out = str(tmp_path)
-    assert main(["dump", workload, "--target", "v5e", "--out", out]) == 2
-    message = capsys.readouterr().err
-    assert "products: does not fit Google TPU v5e: RESOURCE_EXHAUSTED" in message
-    (path,) = (tmp_path / "products").iterdir()
-    dump = open_dump(path)
-    assert dump.manifest.refused
-    assert dump.plan.totals.total_allocation_bytes > tpu_catalogue()["v5e"].hbm_bytes
-    assert main(["check", str(path)]) == 1
-    assert "FAIL  fits the device" in capsys.readouterr().out
-
-
 def test_a_kernel_for_gpus_is_refused_with_its_line(tmp_path: Path) -> None:
     lines = (ROOT / "tests/tpu/steps.py").read_text(encoding="utf-8").splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "compiler_params=" in text)
@@ -194,12 +126,6 @@ def test_a_mesh_over_part_of_a_slice_is_refused(tmp_path: Path) -> None:
         make_dump(job_of(own("over_two")), tmp_path)
     with pytest.raises(WorkloadError, match=r"mesh .* has 2 devices, topology 2x2 has 4"):
         make_dump(job_of(own("over_two"), topology="2x2"), tmp_path)
-
-
-def test_a_refused_program_has_no_plan_for_a_test(tmp_path: Path) -> None:
-    """The pytest fixture reads what `compile_dump` returns."""
-    with pytest.raises(CompileError, match="does not fit Google TPU v5e"):
-        compile_dump(job_of(f"{own('products')}(batch=400000)", "v5e"), None)
 
 
 def test_no_executable_is_built(tmp_path: Path) -> None:
