@@ -1,5 +1,6 @@
 """Real `--json` outputs of the commands, of the dumps in this repository; nothing is compiled."""
 
+import dataclasses
 import io
 import json
 from collections.abc import Iterator
@@ -10,16 +11,28 @@ from typing import Any
 
 from tests.reading.failure_logs import LOGS
 from xlapipe.cli import main
+from xlapipe.cli.bisect import bisection_figures
 from xlapipe.cli.cliff_table import cliff_figures
+from xlapipe.cli.dump import repeat_figures
 from xlapipe.cli.fit_table import fit_figures
+from xlapipe.compiling.bisect import Bisection, Step
 from xlapipe.compiling.cliff import Cliff
 from xlapipe.compiling.fit import PlannedMemory, Row, largest
+from xlapipe.compiling.job import Process
 from xlapipe.compiling.outside_plan import OutsidePlan
+from xlapipe.compiling.pipeline import CompiledDump
 from xlapipe.compiling.recomputed import RecomputedKernel
+from xlapipe.compiling.repeat import Parting, Repeated
 from xlapipe.compiling.sweep import Axis, combinations
+from xlapipe.diff import compare_opened
 from xlapipe.dumps.dump import open_dump
+from xlapipe.dumps.normal_plan import read_normal_form
+from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.report.dump_row import dump_row
+from xlapipe.running.capture_target import CapturedTarget
+from xlapipe.running.memory_account import MemoryAccount
+from xlapipe.running.run_result import DeviceRun, OutputDigest, RunResult
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "hlo_dumps"
@@ -31,6 +44,10 @@ DUMPS = (
     ROOT / "tests/reading/data/host_memory",
     ROOT / "tests/reading/data/jaxlib-0.12.0.1/sharded",
     ROOT / "tests/reading/data/jaxlib-0.4.30/cpu",
+)
+INDUCTOR_DUMPS = tuple(
+    ROOT / "tests/inductor/data" / name
+    for name in ("torch-2.13-cpu-dropout/forward0", "torch-2.13-cpu-loop/inference0")
 )
 
 
@@ -60,6 +77,15 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield from (("build", row) for row in rows)
     yield "fit", _fit()
     yield "fit", _cliff()
+    yield "bisect", _bisect(bad=True)
+    yield "bisect", _bisect(bad=False)
+    yield from (("dump-repeat", _repeat(same=same)) for same in (True, False))
+    yield from (("run", _run(memory=memory)) for memory in (True, False))
+    yield "target-capture", _captured()
+    for inductor in INDUCTOR_DUMPS:
+        yield "show-inductor", printed("show", inductor)
+        yield "check-inductor", printed("check", inductor)
+        yield "report-inductor", printed("report", inductor, "--out", folder / "report.html")
 
 
 def _out_of_temp(dump: Path) -> str:
@@ -127,3 +153,71 @@ def _fit() -> dict[str, Any]:
     points = combinations("qwen3-decode", axes)
     rows = [Row(point, outcome) for point, outcome in zip(points, outcomes, strict=True)]
     return json.loads(json.dumps(fit_figures("qwen3-decode", "h200", rows, largest(rows, axes))))
+
+
+def _bisect(*, bad: bool) -> dict[str, Any]:
+    dumps = [open_dump(dump) for dump in (DUMPS[1], GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")]
+    steps = tuple(
+        Step(
+            f"jax {number}", dump, 10 + number, 20 + number, ("Donated('x')",) * number, number > 0
+        )
+        for number, dump in enumerate(dumps)
+    )
+    difference = compare_opened(*map(Opened.of_dump, dumps), names=("a", "b"))
+    labels = ("jax 0", "jax 1", difference) if bad else (None, None, None)
+    return json.loads(json.dumps(bisection_figures("qwen3-step", Bisection(steps, *labels))))
+
+
+def _repeat(*, same: bool) -> dict[str, Any]:
+    dump = open_dump(DUMPS[0])
+    first = CompiledDump(dump, read_normal_form(DUMPS[0]), {}, {})
+    processes = (Process(hash_seed=0, threads=2), Process(hash_seed=7919, threads=1))
+    parting = Parting(
+        number=2,
+        process=processes[1],
+        stage="optimised HLO",
+        line=7,
+        first="a",
+        other="b",
+        plan_differs=False,
+    )
+    repeated = Repeated(processes, first, None if same else parting)
+    return json.loads(json.dumps(repeat_figures(repeated)))
+
+
+def _run(*, memory: bool) -> dict[str, Any]:
+    """The form of a run, with the memory that a run on an H200 recorded."""
+    record = json.loads((ROOT / "tests/gpu/h200_many_runs.json").read_text())
+    devices = record["workloads"]["fsdp-mlp 1x2"]["devices"]
+    runs = tuple(_device_run(device, memory=memory) for device in devices)
+    result = RunResult(
+        device="NVIDIA H200",
+        autotuning="untuned",
+        load_seconds=0.5,
+        first_call_seconds=0.5,
+        call_seconds=(0.25,) if memory else (),
+        outputs=(OutputDigest("out[0]", (2, 3), "float32", "ab"),),
+        devices=runs,
+        processes=1,
+    )
+    return json.loads(json.dumps(result.to_json()))
+
+
+def _device_run(device: dict[str, Any], *, memory: bool) -> DeviceRun:
+    fields = {field.name for field in dataclasses.fields(MemoryAccount)}
+    known = {name: value for name, value in device["memory"].items() if name in fields}
+    return DeviceRun.from_json(
+        {
+            **device,
+            "memory": known if memory else None,
+            "outside_before_bytes": device["outside_before_bytes"] if memory else None,
+            "outside_after_bytes": device["outside_after_bytes"] if memory else None,
+        }
+    )
+
+
+def _captured() -> dict[str, Any]:
+    config = (ROOT / "xlapipe/targets/h200_device.txtpb").read_text()
+    return CapturedTarget(
+        "NVIDIA H200", "580.159.04", {"jaxlib": "0.11.2"}, "2026-11-22", config
+    ).to_json()

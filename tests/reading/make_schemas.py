@@ -34,7 +34,7 @@ def main() -> None:
         schema = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "$id": f"xlapipe/schemas/{path.name}",
-            "title": f"xlapipe {command} --json",
+            "title": old.get("title", f"xlapipe {command} --json"),
             **merged(inferred(values), old),
         }
         path.write_text(json.dumps(schema, indent=1, ensure_ascii=False) + "\n")
