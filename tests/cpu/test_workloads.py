@@ -25,6 +25,7 @@ CASES = [
     for policy in ("cublas", "triton", "tuned")
     if policy != "tuned" or reference.name not in NEVER_TUNED
 ]
+H100 = "NVIDIA H100 80GB HBM3"
 TUNED = [workload for workload, policy in CASES if policy == "tuned"]
 
 
@@ -148,10 +149,11 @@ def test_a_plan_with_the_devices_lock_is_labelled_tuned(workload: str, compiled:
 def test_run_records_hold_the_digests_of_the_devices_goldens(goldens: Path) -> None:
     records = sorted(goldens.glob(f"*/*/{RUN_RECORD}"))
     # One for each topology that was tuned for.
-    assert {record.parent.parent.name for record in records} == set(TUNED)
+    assert {it.parent.parent.name for it in records if it.parent.name[:4] == "h200"} == set(TUNED)
     for path in records:
         record = json.loads(path.read_text())
-        assert record["device"] == "NVIDIA H200"
+        target = path.parent.name.partition("-")[0]
+        assert record["device"] == {"h200": "NVIDIA H200", "h100_sxm": H100}[target]
         assert {"jax", "jaxlib"} <= set(record["versions"])
         for name, digest in record["sha256"].items():
             assert hashlib.sha256((path.parent / name).read_bytes()).hexdigest() == digest, name
