@@ -9,10 +9,11 @@ bfloat16 and with 8, 4 and 2 bits, against float32.
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,31 +71,47 @@ def gradient_of(config: ResNetConfig, dtype: Any) -> Any:
     return gradient
 
 
-def gradients(config: ResNetConfig, states: dict[str, Any], batch: int) -> dict[str, Any]:
-    """Relative error and cosine of each parameter's gradient, by state and by kind."""
+@dataclass(frozen=True)
+class Comparison:
+    """Gradients of one batch, in float32 and in each of the compared ways.
+
+    Attributes:
+      executables: functions of parameters, pixels and labels.
+    """
+
+    pixels: Any
+    labels: Any
+    executables: dict[str, Any]
+
+    def of(self, parameters: Any) -> dict[str, list[dict[str, Any]]]:
+        """Relative error and cosine of each parameter's gradient, by kind."""
+        exact, *others = (
+            run(parameters, self.pixels, self.labels) for run in self.executables.values()
+        )
+        names = list(self.executables)[1:]
+        return {
+            name: list(compared(exact, other)) for name, other in zip(names, others, strict=True)
+        }
+
+
+def comparison_of(config: ResNetConfig, batch: int, parameters: Any) -> Comparison:
+    """Compiles the gradients in threads."""
     training, _ = digits(config.image)
     indices = batch_indices(len(training.labels), batch, 0, 0)
     pixels, labels = jnp.asarray(training.images(indices)), jnp.asarray(training.labels[indices])
-    kinds: dict[str, Any] = {"float32": gradient_of(replace(config, bits=None), jnp.float32)}
-    for name, bits in COMPARED.items():
-        kinds[name] = gradient_of(replace(config, bits=bits), jnp.bfloat16)
-    parameters = next(iter(states.values()))
+    kinds: dict[str, Any] = {"float32": (None, jnp.float32)}
+    kinds |= {name: (bits, jnp.bfloat16) for name, bits in COMPARED.items()}
 
-    def compiled(function: Any) -> Any:
-        return jax.jit(function).lower(parameters, pixels, labels).compile()
+    def compiled(kind: tuple[int | None, Any]) -> Any:
+        bits, dtype = kind
+        gradient = jax.jit(gradient_of(replace(config, bits=bits), dtype))
+        # Without it a GPU rounds the operands of float32 convolutions to TF32.
+        with jax.default_matmul_precision("highest"):
+            return gradient.lower(parameters, pixels, labels).compile()
 
     with ThreadPoolExecutor(len(kinds)) as pool:
-        # As a context: threads do not inherit it.
-        with jax.default_matmul_precision("highest"):
-            exact = compiled(kinds.pop("float32"))
         executables = dict(zip(kinds, pool.map(compiled, kinds.values()), strict=True))
-    return {
-        state: {
-            name: list(compared(exact(values, pixels, labels), run(values, pixels, labels)))
-            for name, run in executables.items()
-        }
-        for state, values in states.items()
-    }
+    return Comparison(pixels, labels, executables)
 
 
 def compared(exact: Any, actual: Any) -> Iterator[dict[str, Any]]:
@@ -110,6 +127,11 @@ def compared(exact: Any, actual: Any) -> Iterator[dict[str, Any]]:
         }
 
 
+def compact(text: str) -> str:
+    """Indented JSON with the innermost lists and objects on one line each."""
+    return re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda match: " ".join(match[0].split()), text)
+
+
 def main() -> None:
     """Runs both parts, and writes the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -120,23 +142,26 @@ def main() -> None:
     parser.set_defaults(image_size=128, batch=64, steps=300, schedule="cosine", learning_rate=0.05)
     options = parser.parse_args()
     settings = settings_of(options, 10)
-    record: dict[str, Any] = {"options": settings.identity, "runs": {}, "gradients": {}}
+    before = Trainer(settings)
+    before.initialise()
+    parameters = before.state["parameters"]
+    config = replace(settings.config, image=options.gradient_image_size)
     runs = [
         replace(settings, config=replace(settings.config, bits=bits)) for bits in TRAINED.values()
     ]
-    with ThreadPoolExecutor(len(runs)) as pool:
+    with ThreadPoolExecutor(len(runs) + 1) as pool:
+        comparison = pool.submit(comparison_of, config, options.gradient_batch, parameters)
         results = dict(zip(TRAINED, pool.map(trained, runs), strict=True))
-    for name, (seeds, _) in results.items():
-        record["runs"][name] = seeds
-        print(name, [round(run["test_accuracy"], 4) for run in seeds], flush=True)
-    before = Trainer(settings)
-    before.initialise()
-    states = {
-        "before training": before.state["parameters"],
-        "after training": results["plain"][1]["parameters"],
+    record: dict[str, Any] = {
+        "options": settings.identity,
+        "runs": {name: seeds for name, (seeds, _) in results.items()},
+        "gradients": {
+            "before training": comparison.result().of(parameters),
+            "after training": comparison.result().of(results["plain"][1]["parameters"]),
+        },
     }
-    config = replace(settings.config, image=options.gradient_image_size)
-    record["gradients"] = gradients(config, states, options.gradient_batch)
+    for name, seeds in record["runs"].items():
+        print(name, [round(run["test_accuracy"], 4) for run in seeds], flush=True)
     for state, kinds in record["gradients"].items():
         for name, rows in kinds.items():
             kernels = [row for row in rows if row["parameter"].endswith("kernel")]
@@ -151,7 +176,8 @@ def main() -> None:
         versions={"jax": jax.__version__},
         command=["python", *sys.argv],
     )
-    options.out.write_text(json.dumps({**provenance, **record}, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps({**provenance, **record}, indent=1)
+    options.out.write_text(compact(text) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
