@@ -30,7 +30,7 @@ def test_a_call_is_its_span_and_what_the_host_takes_before_and_after() -> None:
         assert record is not None
         if record.measured.call_seconds is not None:
             assert record.measured.call_seconds == pytest.approx(
-                record.profiled_wall_seconds, rel=0.03
+                record.profiled_wall_seconds, rel=0.06
             )
             sums += 1
     assert sums >= 4
