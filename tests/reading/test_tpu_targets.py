@@ -1,9 +1,11 @@
 """TPU targets, grids of chips, and the options that a TPU refuses."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from xlapipe.cli import main
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.two_compiles import jobs_of_versions
 from xlapipe.errors import XlapipeError
@@ -179,3 +181,40 @@ def test_libtpu_gets_the_number_of_slices() -> None:
         "chips_per_host_bounds": [2, 2, 1],
         "num_slices": 8,
     }
+
+
+LOCK = next((ROOT / "hlo_dumps/qwen3-decode").glob("h200-auto-tuned-*/autotune_lock.json"))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--target", "v6e", "--topology", "1x2"], "the chips do not fill hosts of 2x2 chips"),
+        (["--target", "v5e", "--topology", "2x2x2"], "expected a grid of chips with 2 dimensions"),
+        (["--target", "v5p", "--topology", "4x4"], "expected a grid of chips with 3 dimensions"),
+        (["--target", "v6e", "--topology", "8x8-0slices"], "fix: write e.g. 4x4 for 16 chips"),
+        (["--target", "v5litepod"], "unknown target 'v5litepod'"),
+        (["--target", "v6e", "--autotune-lock", str(LOCK)], "fix: leave --autotune-lock out"),
+        (["--target", "v6e", "--tune"], "--tune needs the GPU itself"),
+        (["--target", "v6e", "--gemm", "cublas"], "fix: leave --gemm out"),
+    ],
+)
+def test_bad_options_are_one_error_and_exit_code_2(
+    options: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dump", "tests.tpu.steps:donated", *options]) == 2
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert captured.err.count("error:") == 1
+    assert captured.out == ""
+
+
+@pytest.mark.skipif(find_spec("libtpu") is not None, reason="libtpu is installed")
+def test_without_libtpu_the_error_names_what_to_install(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["dump", "tests.tpu.steps:donated", "--target", "v6e"]) == 2
+    error = capsys.readouterr().err
+    assert "libtpu: not installed, expected" in error
+    assert "fix:" in error
+    assert "pip install 'libtpu==" in error

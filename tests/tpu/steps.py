@@ -116,6 +116,39 @@ def tpu_kernel() -> Workload:
     return Workload(name="tpu-kernel", fn=step, args=(jax.ShapeDtypeStruct((256, 128), F32),))
 
 
+def large_kernel() -> Workload:
+    """A Pallas kernel whose block does not fit VMEM."""
+
+    def scale(x_ref, out_ref):  # type: ignore[no-untyped-def]
+        out_ref[...] = x_ref[...] * 2
+
+    def step(x: jax.Array) -> jax.Array:
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pl.pallas_call(scale, out_shape=shape, name="scale_kernel")(x)
+
+    return Workload(name="large-kernel", fn=step, args=(jax.ShapeDtypeStruct((65536, 1024), F32),))
+
+
+def on_host() -> Workload:
+    """A state in the host's memory, which is donated and updated through the device."""
+
+    def step(state: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        on_device = jax.device_put(state, jax.memory.Space.Device) + x
+        return jax.device_put(on_device, jax.memory.Space.Host), on_device.sum()
+
+    mesh = jax.sharding.AbstractMesh((1,), ("d",))
+    host = jax.sharding.NamedSharding(mesh, P(), memory_kind="pinned_host")
+    return Workload(
+        name="on-host",
+        fn=step,
+        args=(
+            jax.ShapeDtypeStruct((1000, 1000), F32, sharding=host),
+            jax.ShapeDtypeStruct((1000, 1000), F32),
+        ),
+        donate_argnums=0,
+    )
+
+
 def gpu_kernel() -> Workload:
     """A Pallas kernel with compiler parameters of Triton."""
 

@@ -107,6 +107,17 @@ def test_collectives_between_slices(chips: int, tmp_path: Path) -> None:
     assert within == (sizes if chips > 1 else [])
 
 
+def test_the_memory_of_the_host_is_separate(tmp_path: Path) -> None:
+    """1000 × 1000 float32 are stored as 1000 × 1024, on the host too."""
+    dump = make_dump(job_of(own("on_host")), tmp_path).dump
+    state_bytes = 1000 * 1024 * 4
+    host = dump.plan.spaces[MemorySpace.HOST]
+    assert (host.total_bytes, host.aliased_bytes) == (state_bytes, state_bytes)
+    assert dump.manifest.memory_analysis["host_argument_bytes"] == host.parameter_bytes
+    assert dump.manifest.memory_analysis["host_alias_bytes"] == host.aliased_bytes
+    assert dump.plan.totals.parameter_bytes == state_bytes
+
+
 def test_a_pallas_kernel_has_its_name(tmp_path: Path) -> None:
     plan = make_dump(job_of(own("tpu_kernel")), tmp_path).dump.plan
     names = [item.kernel_name for item in plan.instructions.values() if item.kernel_name]
