@@ -44,7 +44,7 @@ from xlapipe.dumps.opened import open_path
 from xlapipe.plan import AllocationKind, Instruction
 from xlapipe.plan.program import Program
 
-GOLDENS = sorted(path.parent for path in (ROOT / "hlo_dumps").glob("*/*/manifest.json"))
+GOLDENS = sorted(path.parent for path in (ROOT / "hlo_dumps").glob("*/h200-*/manifest.json"))
 UPGRADE = Path(__file__).parent / "upgrade"
 STEP = DATA / "jaxlib-0.11.2" / "step"
 

@@ -16,7 +16,7 @@ from xlapipe.report.reported_dump import read_reported_dump
 
 GOLDENS = Path(__file__).parents[2] / "hlo_dumps"
 DECODE = GOLDENS / "qwen3-decode/h200-cublas-jax0.11.2"
-DUMPS = sorted(path.parent for path in GOLDENS.glob("*/*/manifest.json"))
+DUMPS = sorted(path.parent for path in GOLDENS.glob("*/h200-*/manifest.json"))
 
 
 def data_of(path: Path) -> dict[str, Any]:

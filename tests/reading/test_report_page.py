@@ -36,7 +36,7 @@ def shown(path: Path, capsys: pytest.CaptureFixture[str]) -> object:
 def test_figures_are_those_of_show(
     policy: str, goldens: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = sorted(path.parent for path in goldens.glob(f"*/*-{policy}-jax*/manifest.json"))
+    paths = sorted(path.parent for path in goldens.glob(f"*/h200-*{policy}-jax*/manifest.json"))
     assert paths
     for path in paths:
         assert page_of(path).data("figures-0") == shown(path, capsys), path
