@@ -94,6 +94,7 @@ def find_cliff(
       lower: the least size.
       upper: the largest size; without it sizes grow until XLA rematerialises.
       multiple_of: sizes are multiples of it.
+      options: the target, topology and XLA options of the compiles.
       memory_fraction: the share of the device's memory that the process may use.
       on_done: called with each size when its compile has ended.
 
