@@ -5,9 +5,9 @@
     masks.py         one bit for each element
     averages.py      the low-frequency component: 3×3 averages in float8, and their upsampling
     pooling.py       max pooling that keeps the position of each maximum, one byte each
-    saved_bytes.py   bytes that each of them keeps, in closed form
 
-Axis letters: N images, H and W pixels, C channels, M groups, L words of a group.
+The bytes that each keeps are in sizes.py. Axis letters: N images, H and W pixels, C channels, M
+groups, L words of a group.
 """
 
 from models.compressed_resnet.compression.averages import low_frequency, upsample

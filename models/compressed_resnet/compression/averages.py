@@ -5,7 +5,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, BFloat16, Float, Float8e4m3fn
 
-from models.compressed_resnet.compression.saved_bytes import LOW_FREQUENCY_SIDE
+from models.compressed_resnet.sizes import POOL
 
 # The largest float8_e4m3fn.
 _LARGEST = 448.0
@@ -16,10 +16,9 @@ def low_frequency(x: Float[Array, "N H W C"]) -> Float8e4m3fn[Array, "N h w C"]:
 
     Averages beyond float8's largest value become that value; NaN stays NaN.
     """
-    side = LOW_FREQUENCY_SIDE
-    window = (1, side, side, 1)
+    window = (1, POOL, POOL, 1)
     sums = lax.reduce_window(x.astype(jnp.float32), 0.0, lax.add, window, window, "VALID")
-    return jnp.clip(sums / side**2, -_LARGEST, _LARGEST).astype(jnp.float8_e4m3fn)
+    return jnp.clip(sums / POOL**2, -_LARGEST, _LARGEST).astype(jnp.float8_e4m3fn)
 
 
 def upsample(

@@ -5,8 +5,17 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, BFloat16, Float, Int32, UInt32
 
-from models.compressed_resnet.compression.groups import from_groups, pack, to_groups, unpack
-from models.compressed_resnet.compression.saved_bytes import CODE_BITS, GROUP, WORD_BITS
+from models.compressed_resnet.compression.groups import (
+    WORD_BITS,
+    from_groups,
+    pack,
+    to_groups,
+    unpack,
+)
+from models.compressed_resnet.sizes import GROUP
+
+# Bits of a code that are supported.
+CODE_BITS = (2, 4, 8)
 
 # The smallest normal float32: GPUs may replace smaller ones by zero.
 LEAST_SCALE = 2.0**-126

@@ -11,7 +11,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Int32, Shaped, UInt32
 
-from models.compressed_resnet.compression.saved_bytes import GROUP, WORD_BITS, groups_of
+from models.compressed_resnet.sizes import GROUP
+from models.compressed_resnet.sizes import groups as groups_of
+
+WORD_BITS = 32
 
 
 def to_groups(x: Shaped[Array, "..."]) -> Shaped[Array, "M 512"]:
@@ -35,9 +38,10 @@ def from_groups(groups: Shaped[Array, "M 512"], shape: tuple[int, ...]) -> Shape
     Raises:
       ValueError: an array of this shape has another number of groups.
     """
-    if groups.shape[0] != groups_of(shape):
+    expected = groups_of(prod(shape))
+    if groups.shape[0] != expected:
         raise ValueError(
-            f"an array of shape {shape} has {groups_of(shape):,} groups of {GROUP} elements; found "
+            f"an array of shape {shape} has {expected:,} groups of {GROUP} elements; found "
             f"{groups.shape[0]:,}; fix: pass the shape of the array that was compressed"
         )
     return groups.reshape(-1)[: prod(shape)].reshape(shape)

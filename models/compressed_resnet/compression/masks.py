@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int32
 
-from models.compressed_resnet.compression.groups import from_groups, to_groups
-from models.compressed_resnet.compression.saved_bytes import GROUP, WORD_BITS
+from models.compressed_resnet.compression.groups import WORD_BITS, from_groups, to_groups
+from models.compressed_resnet.sizes import GROUP
 
 
 def pack_mask(mask: Bool[Array, "..."]) -> Int32[Array, "M 16"]:

@@ -6,13 +6,17 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int8, Int32, Shaped
 
-from models.compressed_resnet.compression.saved_bytes import pooled_shape
-
 SIDE = 3
 STRIDE = 2
 PADDING = 1
 # Times 3 or 1, plus a position: below every offset.
 _NOWHERE = -40
+
+
+def pooled_shape(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """The shape of the maxima of an array [N, H, W, C]."""
+    images, height, width, channels = shape
+    return images, (height + 1) // STRIDE, (width + 1) // STRIDE, channels
 
 
 def max_pool_with_offsets(

@@ -24,11 +24,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from models.compressed_resnet.compression import saved_bytes as sizes
+from models.compressed_resnet import sizes
 from models.compressed_resnet.compression.averages import low_frequency, upsample
 from models.compressed_resnet.compression.codes import Codes, dequantise, quantise
 from models.compressed_resnet.compression.masks import pack_mask, unpack_mask
-from models.compressed_resnet.compression.pooling import max_pool_gradient, max_pool_with_offsets
+from models.compressed_resnet.compression.pooling import (
+    max_pool_gradient,
+    max_pool_with_offsets,
+    pooled_shape,
+)
 
 Shape = tuple[int, int, int, int]
 
@@ -93,8 +97,9 @@ def bn_dx(dy: jax.Array, mask: jax.Array, codes: Codes, sums: jax.Array) -> jax.
 def cases(shape: Shape) -> Iterator[Case]:
     """Every operation, with the bytes of inputs and outputs."""
     size = shape[1:3]
-    full, codes, mask = 2 * prod(shape), sizes.codes_bytes(shape, BITS), sizes.mask_bytes(shape)
-    low = sizes.low_frequency_bytes(shape)
+    elements = prod(shape)
+    full, codes, mask = 2 * elements, sizes.code_bytes(elements, BITS), sizes.mask_bytes(elements)
+    low = sizes.low_bytes(shape)
 
     def residual(x: jax.Array, low: jax.Array) -> Codes:
         return quantise(x - upsample(low, size), BITS)
@@ -123,7 +128,7 @@ def cases(shape: Shape) -> Iterator[Case]:
     yield Case("batch norm sums", bn_reduce, norm, full + mask + codes)
     yield Case("batch norm dx", bn_dx, (*norm, "sums"), 2 * full + mask + codes)
     if shape[1] == SHAPES[0][0]:
-        pooled = prod(sizes.pooled_shape(shape))
+        pooled = prod(pooled_shape(shape))
         gradient = partial(max_pool_gradient, shape=shape)
         yield Case("max pool", max_pool_with_offsets, ("x",), full + 3 * pooled)
         yield Case("max pool dx", gradient, ("pooled", "offsets"), full + 3 * pooled)
