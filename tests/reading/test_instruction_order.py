@@ -17,9 +17,7 @@ TEMP = ["preallocated-temp"]
 DUMPS = (
     "float8-linear-step/h200-cublas-jax0.11.2",
     "fsdp-mlp/h200-1x2-cublas-jax0.11.2",
-    "qwen3-prefill/h200-auto-tuned-jax0.11.2",
     "qwen3-train/h200-1x8-cublas-jax0.11.2",
-    "torch-resnet18/h200-cublas-jax0.11.2",
 )
 
 # Two products of 4,000 B are made before either is reduced to 4 B.
