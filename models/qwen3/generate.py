@@ -91,6 +91,11 @@ def _add_generation_options(add: Callable[..., argparse.Action]) -> None:
         action="store_false",
         help="on Hopper, run prompts with the kernels for any GPU",
     )
+    add(
+        "--persistent-kernel",
+        action="store_true",
+        help="decode one sequence with one kernel for all layers, where GPU and model allow it",
+    )
     add("--executables", type=Path, metavar="DIR", help="run executables of --build-executables")
     add("--json", action="store_true", help="print JSON")
 

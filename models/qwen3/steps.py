@@ -9,6 +9,8 @@ from jaxtyping import Array, Int
 
 from models.qwen3.config import Qwen3Config
 from models.qwen3.kernels.decode import decode_with_kernels
+from models.qwen3.kernels.persistent.decode import decode_persistently
+from models.qwen3.kernels.persistent.sizes import persistent_fits
 from models.qwen3.kernels.prefill import prefill_with_kernels
 from models.qwen3.kernels.tiling import decode_fits, hopper_fits, prompt_fits
 from models.qwen3.modules.cache import Cache
@@ -18,8 +20,11 @@ Params: TypeAlias = dict[str, Any]
 Outputs: TypeAlias = dict[str, Any]
 Step: TypeAlias = Callable[[Params, Cache, Array, Array], Outputs]
 # What computes a step: `xla` alone; the kernels in `kernels/` through `triton`, on any GPU; on
-# `hopper`, kernels through Mosaic GPU where they are faster; or kernels in Pallas's interpreters.
-Implementation: TypeAlias = Literal["xla", "triton", "hopper", "interpret", "interpret-hopper"]
+# `hopper`, kernels through Mosaic GPU where they are faster; `persistent`, one kernel for all the
+# layers of a decode step; or kernels in Pallas's interpreters.
+Implementation: TypeAlias = Literal[
+    "xla", "triton", "hopper", "persistent", "interpret", "interpret-hopper"
+]
 
 
 def abstract_model(config: Qwen3Config) -> tuple[nnx.GraphDef[Qwen3], Params]:
@@ -40,6 +45,7 @@ def implementation_for(
     length: int,
     cache_length: int,
     compute_capability: str | None = None,
+    multiprocessors: int | None = None,
 ) -> Implementation:
     """The fastest implementation: kernels on a GPU, for the dtypes and shapes that they support.
 
@@ -48,10 +54,18 @@ def implementation_for(
       length: new tokens of each sequence. 1 is a decode step: its kernels support a single
         sequence, since XLA's own gemms are faster for several.
       compute_capability: of the GPU, e.g. `9.0`; None for kernels that run on any GPU.
+      multiprocessors: of the GPU; None for decode steps without the persistent kernel.
     """
     if platform not in ("gpu", "cuda") or config.itemsize != 2:
         return "xla"
     if length == 1:
+        if batch == 1 and persistent_fits(
+            config,
+            cache_length,
+            compute_capability=compute_capability,
+            multiprocessors=multiprocessors,
+        ):
+            return "persistent"
         return "triton" if batch == 1 and decode_fits(cache_length) else "xla"
     if hopper_fits(config, length, compute_capability):
         return "hopper"
@@ -120,6 +134,9 @@ def decode_step(config: Qwen3Config, *, implementation: Implementation = "xla") 
         if implementation == "xla":
             x, cache = model(token_ids[:, None], positions[:, None], cache)
             return {"logits": model.logits(x[:, 0]), "cache": cache}
+        if implementation == "persistent":
+            logits, cache = decode_persistently(model, cache, token_ids, positions)
+            return {"logits": logits, "cache": cache}
         interpret = implementation in ("interpret", "interpret-hopper")
         logits, cache = decode_with_kernels(model, cache, token_ids, positions, interpret=interpret)
         return {"logits": logits, "cache": cache}

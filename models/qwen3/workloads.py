@@ -159,8 +159,16 @@ def qwen3_generate(
             steps=steps,
             candidates=candidates,
             kernels=implementation == "triton",
+            persistent=implementation == "persistent",
         ),
     )
+
+
+def qwen3_generate_persistent(
+    layers: int | None = 2, cache_length: int = 2048, steps: int = 16
+) -> Workload:
+    """Greedy decoding of one sequence with the persistent kernel."""
+    return qwen3_generate(layers, 1, cache_length, steps, implementation="persistent")
 
 
 def qwen3_prompts(

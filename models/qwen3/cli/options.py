@@ -34,6 +34,11 @@ def check_combination(options: argparse.Namespace) -> None:
             "--no-hopper-kernels cannot be used with --executables, whose kernels are already "
             "compiled; fix: pass it to --build-executables"
         )
+    if options.persistent_kernel and options.executables is not None:
+        raise XlapipeError(
+            "--persistent-kernel cannot be used with --executables, whose kernels are already "
+            "compiled; fix: pass it to --build-executables"
+        )
     sampling = [name for name in _SAMPLING if getattr(options, name) is not None]
     if options.greedy and sampling:
         raise XlapipeError(f"--greedy ignores {_flag(sampling[0])}; pass only one")

@@ -65,6 +65,7 @@ class _Request:
     cache_length: int
     prebuilt: PrebuiltExecutables | None
     hopper_kernels: bool
+    persistent_kernel: bool
 
     @property
     def longest(self) -> int:
@@ -115,6 +116,7 @@ def _run(
         "prefill_seconds": generated.prefill_seconds,
         "first_token_seconds": first_token_seconds[0],
         "device": device.device_kind,
+        "implementations": compiled.implementations,
         "dtype": request.config.dtype,
         "cache_length": compiled.sizes.cache_length,
         "random_weights": options.checkpoint is None,
@@ -168,6 +170,7 @@ def _request(options: argparse.Namespace, checkpoint: Path) -> _Request:
         cache_length=cache_length,
         prebuilt=prebuilt,
         hopper_kernels=options.hopper_kernels,
+        persistent_kernel=options.persistent_kernel,
     )
 
 
@@ -188,8 +191,14 @@ def _compiled(request: _Request) -> tuple["CompiledGeneration", Any]:
         steps=min(steps, max(request.max_new_tokens - 1, 1)),
         candidates=request.settings.candidates(request.config.vocab_size),
     )
-    hopper = request.hopper_kernels
-    return compile_generation(request.config, sizes, device, hopper_kernels=hopper), device
+    compiled = compile_generation(
+        request.config,
+        sizes,
+        device,
+        hopper_kernels=request.hopper_kernels,
+        persistent_kernel=request.persistent_kernel,
+    )
+    return compiled, device
 
 
 def _device() -> Any:

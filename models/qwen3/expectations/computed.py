@@ -11,6 +11,7 @@ from models.qwen3.expectations.bounds import (
     padded_rows,
     split_k_bytes,
 )
+from models.qwen3.kernels.persistent.sizes import EXCHANGE_BYTES
 from models.qwen3.kernels.tiling import NAMELESS, jax_for_hopper, splits_of
 from xlapipe.expect import Expectation, GemmCount, KernelCount, Matmul, MatmulsAccounted, TempAtMost
 
@@ -46,6 +47,22 @@ def with_decode_kernels(config: Qwen3Config, *, cache_length: int) -> tuple[Expe
             matvec_add=2 * layers,
             norm_swiglu=layers,
         ),
+    )
+
+
+def with_persistent_kernel(config: Qwen3Config) -> tuple[Expectation, ...]:
+    """Temporary memory and kernels of a decode step: one kernel for all layers, and the head's.
+
+    It reads the model's weights where they are: temporary memory has no copy of them.
+    """
+    return (
+        TempAtMost(
+            EXCHANGE_BYTES + config.hidden_size * FLOAT32 + SMALL_BYTES,
+            because="packets between blocks, and the residual stream after the layers",
+        ),
+        GemmCount(0, because="kernels compute every product with a weight"),
+        KernelCount("decode_layers", 1, because="one kernel for all layers"),
+        KernelCount("norm_matvec", 1, because="the output head"),
     )
 
 

@@ -27,9 +27,12 @@ def generate(
     steps: int,
     candidates: int | None,
     kernels: bool = False,
+    persistent: bool = False,
 ) -> tuple[Expectation, ...]:
     """A loop of `steps` decode steps with sampling; each step is as in `decode`."""
-    step = decode(config, batch=batch, cache_length=cache_length, kernels=kernels)
+    step = decode(
+        config, batch=batch, cache_length=cache_length, kernels=kernels, persistent=persistent
+    )
     step = _with_sampling(step, config, batch=batch, candidates=candidates)
     # XLA removes loops of one trip.
     if steps == 1:

@@ -6,6 +6,7 @@ from models.qwen3.expectations.computed import (
     by_xla,
     with_decode_kernels,
     with_hopper_kernels,
+    with_persistent_kernel,
     with_prompt_kernels,
 )
 from xlapipe.expect import (
@@ -53,17 +54,30 @@ def prefill(
 
 
 def decode(
-    config: Qwen3Config, *, batch: int, cache_length: int, kernels: bool = False
+    config: Qwen3Config,
+    *,
+    batch: int,
+    cache_length: int,
+    kernels: bool = False,
+    persistent: bool = False,
 ) -> tuple[Expectation, ...]:
-    """One token for each sequence; `kernels` as in `prefill`, for a single sequence."""
+    """One token for each sequence.
+
+    Args:
+      kernels: as in `prefill`, for a single sequence.
+      persistent: the step has the persistent kernel, for a single sequence.
+    """
+    if persistent:
+        computed = with_persistent_kernel(config)
+    elif kernels:
+        computed = with_decode_kernels(config, cache_length=cache_length)
+    else:
+        computed = by_xla(config, batch=batch, tokens=1, attended=cache_length)
+    by_xla_alone = not (kernels or persistent)
     return (
         *_model(config, batch=batch, tokens=1, cache_length=cache_length),
-        *(
-            with_decode_kernels(config, cache_length=cache_length)
-            if kernels
-            else by_xla(config, batch=batch, tokens=1, attended=cache_length)
-        ),
-        *(() if kernels or batch > 1 else _reads_once(config, cache_length=cache_length)),
+        *computed,
+        *(_reads_once(config, cache_length=cache_length) if by_xla_alone and batch == 1 else ()),
     )
 
 

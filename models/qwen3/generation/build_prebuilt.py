@@ -1,5 +1,6 @@
 """Builds a folder of executables through xlapipe's pipeline, with or without a GPU."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from models.qwen3.generation.prebuilt_index import (
     index_text,
     prompts_folder,
 )
+from models.qwen3.kernels.persistent.sizes import persistent_fits
 from models.qwen3.kernels.tiling import hopper_fits
 from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import WrittenDump, build
@@ -36,6 +38,7 @@ def build_prebuilt(
     gemm: str | None = None,
     locks: Sequence[Path] = (),
     hopper_kernels: bool = True,
+    persistent_kernel: bool = False,
     on_built: Callable[[str, WrittenDump], None] = lambda name, made: None,
 ) -> None:
     """Compiles the programs of a generation, and checks them against their expectations.
@@ -49,6 +52,8 @@ def build_prebuilt(
       locks: autotune locks, or folders with one lock per program; see `build_locks`. Without
         `gemm`, they determine the policy.
       hopper_kernels: use the prompt kernels for Hopper if the target is a Hopper GPU.
+      persistent_kernel: use the persistent kernel for decode steps if the target is a GPU that has
+        it. Only targets of the catalogue are known to.
       on_built: called with the name of each program and the pipeline's result.
 
     Raises:
@@ -56,7 +61,8 @@ def build_prebuilt(
     """
     _check_replaceable(prebuilt.path)
     with_hopper_kernels = _programs_with_hopper_kernels(prebuilt, target) if hopper_kernels else ()
-    references = _references(prebuilt, with_hopper_kernels)
+    persistent = persistent_kernel and _persistent_fits(prebuilt, target)
+    references = _references(prebuilt, with_hopper_kernels, persistent)
     lock_of = locks_for(references, locks)
     with replace_folder(prebuilt.path, fix="choose another folder") as folder:
         for name, reference in references.items():
@@ -92,6 +98,20 @@ def _programs_with_hopper_kernels(prebuilt: PrebuiltExecutables, target: str) ->
     }
 
 
+def _persistent_fits(prebuilt: PrebuiltExecutables, target: str) -> bool:
+    """Whether the persistent kernel supports decode steps on `target`."""
+    if target == ATTACHED or prebuilt.sizes.batch != 1:
+        return False
+    named = target_named(target)
+    cores = re.search(r"\bcore_count: (\d+)", named.config_text)
+    return persistent_fits(
+        prebuilt.config,
+        prebuilt.sizes.cache_length,
+        compute_capability=named.compute_capability,
+        multiprocessors=int(cores[1]) if cores else None,
+    )
+
+
 def _compute_capability(target: str) -> str | None:
     """The target's compute capability, e.g. `9.0`; None if unknown."""
     if target != ATTACHED:
@@ -103,7 +123,7 @@ def _compute_capability(target: str) -> str | None:
 
 
 def _references(
-    prebuilt: PrebuiltExecutables, with_hopper_kernels: Collection[str]
+    prebuilt: PrebuiltExecutables, with_hopper_kernels: Collection[str], persistent: bool
 ) -> dict[str, WorkloadReference]:
     """The workload of each program, by the name of the program's folder."""
     sizes = prebuilt.sizes
@@ -121,7 +141,10 @@ def _references(
         if name in with_hopper_kernels:
             arguments["implementation"] = "hopper"
         references[name] = _reference(name, "qwen3_prompts", arguments)
-    references[DECODE] = _reference(DECODE, "qwen3_generate", {**common, "steps": sizes.steps})
+    arguments = {**common, "steps": sizes.steps}
+    if persistent:
+        arguments["implementation"] = "persistent"
+    references[DECODE] = _reference(DECODE, "qwen3_generate", arguments)
     return references
 
 

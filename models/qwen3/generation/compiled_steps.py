@@ -5,7 +5,7 @@ anything is allocated there.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,11 +44,13 @@ class CompiledGeneration:
       sizes: what both are compiled for.
       prompts: `decode_loop.prompt_step`: from prompts to first tokens.
       decode: `decode_loop.decode_loop`: the following tokens, `sizes.steps` for each call.
+      implementations: `steps.Implementation` of both, by name; None if built in advance.
     """
 
     sizes: GenerationSizes
     prompts: CompiledStep
     decode: CompiledStep
+    implementations: Mapping[str, Implementation] | None = None
 
     @property
     def needed_bytes(self) -> int:
@@ -79,23 +81,28 @@ def compile_generation(
     device: jax.Device,
     *,
     hopper_kernels: bool = True,
+    persistent_kernel: bool = False,
 ) -> CompiledGeneration:
     """Compiles both steps for `device`, in this process; allocates nothing there.
 
     Args:
       hopper_kernels: use the prompt kernels for Hopper if the device is a Hopper GPU.
+      persistent_kernel: use the persistent kernel for decode steps that it supports.
     """
     capability = getattr(device, "compute_capability", None)
+    multiprocessors = getattr(device, "core_count", None)
     prompt_arguments, decode_arguments = abstract_arguments(config, sizes)
 
     def implementation(length: int) -> Implementation:
+        uses_capability = persistent_kernel if length == 1 else hopper_kernels
         return implementation_for(
             config,
             platform=device.platform,
             batch=sizes.batch,
             length=length,
             cache_length=sizes.cache_length,
-            compute_capability=capability if hopper_kernels else None,
+            compute_capability=capability if uses_capability else None,
+            multiprocessors=multiprocessors,
         )
 
     for_prompts, for_decode = implementation(sizes.bucket), implementation(1)
@@ -107,6 +114,7 @@ def compile_generation(
         sizes,
         _compile(prompts, prompt_arguments, device, xla_options(for_prompts)),
         _compile(decode, decode_arguments, device, xla_options(for_decode)),
+        {"prompts": for_prompts, "decode": for_decode},
     )
 
 

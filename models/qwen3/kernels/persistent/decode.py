@@ -1,0 +1,66 @@
+"""A decode step of one sequence: the persistent kernel for the layers, then the output head."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from models.qwen3.kernels.matvec import norm_matvec
+from models.qwen3.kernels.persistent.blocks import Tuning
+from models.qwen3.kernels.persistent.kernel import LayerArrays, decode_layers
+from models.qwen3.modules.block import Block
+from models.qwen3.modules.cache import Cache
+from models.qwen3.modules.model import Qwen3
+
+
+def decode_persistently(
+    model: Qwen3,
+    cache: Cache,
+    token_ids: Int[Array, "1"],
+    positions: Int[Array, "1"],
+    *,
+    tuning: Tuning | None = None,
+) -> tuple[Float[Array, "1 V"], Cache]:
+    """Logits of the next token, float32, and the cache, written in place."""
+    caches = [{name: jax.new_ref(leaf) for name, leaf in layer.items()} for layer in cache]
+    with jax.named_scope("layers"):
+        x = decode_layers(
+            [_arrays(*pair) for pair in zip(model.layers, caches, strict=True)],
+            model.embed.weight[...],
+            _frequencies(model.head_dim, model.rope_theta),
+            token_ids,
+            positions,
+            eps=model.final_norm.eps,
+            tuning=tuning,
+        )
+    head = model.embed if model.lm_head is None else model.lm_head
+    norm = model.final_norm
+    with jax.named_scope("lm_head"):
+        logits = norm_matvec(x, norm.scale[...], head.weight[...], eps=norm.eps)
+    written = [{name: jax.freeze(ref) for name, ref in layer.items()} for layer in caches]
+    return logits[None], written
+
+
+def _arrays(layer: Block, cache: Mapping[str, Any]) -> LayerArrays:
+    attention, mlp = layer.attention, layer.mlp
+    return LayerArrays(
+        qkv=attention.qkv_proj.weight[...],
+        out=attention.o_proj.weight[...],
+        gate_up=mlp.gate_up_proj.weight[...],
+        down=mlp.down_proj.weight[...],
+        keys=cache["k"],
+        values=cache["v"],
+        before=layer.input_norm.scale[...],
+        after=layer.post_attention_norm.scale[...],
+        query_gain=attention.q_norm.scale[...],
+        key_gain=attention.k_norm.scale[...],
+    )
+
+
+def _frequencies(head_dim: int, theta: float) -> Float[Array, " half_head"]:
+    """The frequencies of `rotation.rows_of`, as a constant."""
+    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    return jnp.asarray(np.float32(theta) ** -exponents)

@@ -1,0 +1,58 @@
+"""Static sizes of the persistent kernel, and what it supports. Imports no jax."""
+
+from models.qwen3.config import Qwen3Config
+from models.qwen3.kernels.tiling import HOPPER, jax_for_hopper
+
+# All blocks run at once, one on each multiprocessor; matrices are divided evenly over them.
+BLOCKS = 128
+# Warps of a block that compute; one more fetches weights, and one publishes results.
+COMPUTING_WARPS = 8
+# The model's sizes, which the division of work assumes: those of Qwen3-0.6B.
+HIDDEN, QUERIES, KV_HEADS, HEAD, INTERMEDIATE = 1024, 2048, 8, 128, 3072
+GROUP = QUERIES // HEAD // KV_HEADS
+# Blocks among which a key/value head's slots are divided.
+PARTS = BLOCKS // KV_HEADS
+# Bytes that are fetched at once, and slots of the cache of this size.
+CHUNK = 8192
+CHUNK_SLOTS = CHUNK // (2 * HEAD)
+# Chunks of a block's rows of each matrix.
+QKV_CHUNKS, O_CHUNKS, GATE_UP_CHUNKS, DOWN_CHUNKS = 8, 4, 12, 6
+WEIGHT_CHUNKS = QKV_CHUNKS + O_CHUNKS + GATE_UP_CHUNKS + DOWN_CHUNKS
+# Copies of a vector's packets, each of which is read by a different group of blocks. A power of
+# two, at most 4.
+COPIES = 4
+# Bytes of the packets of a vector, of queries (and of keys with values), and of parts of attention.
+VECTOR_PACKETS = 8192
+QUERY_PACKETS = 8192
+PART_PACKETS = KV_HEADS * PARTS * PARTS * 16 * 8
+EXCHANGE_BYTES = 4 * VECTOR_PACKETS * COPIES + 2 * QUERY_PACKETS + PART_PACKETS
+
+
+def persistent_fits(
+    config: Qwen3Config,
+    cache_length: int,
+    *,
+    compute_capability: str | None,
+    multiprocessors: int | None,
+) -> bool:
+    """Whether the persistent kernel supports the GPU, the model and the cache, for one sequence.
+
+    Its blocks wait for one another, so that all of them must run at once: there must be at least
+    as many multiprocessors.
+    """
+    return (
+        compute_capability == HOPPER
+        and jax_for_hopper()
+        and multiprocessors is not None
+        and multiprocessors >= BLOCKS
+        and config.itemsize == 2
+        and cache_length % CHUNK_SLOTS == 0
+        and (
+            config.hidden_size,
+            config.q_size,
+            config.num_key_value_heads,
+            config.head_dim,
+            config.intermediate_size,
+        )
+        == (HIDDEN, QUERIES, KV_HEADS, HEAD, INTERMEDIATE)
+    )
