@@ -48,8 +48,8 @@ class Tuning:
     """
 
     slots: int = 25
-    window: int = 8
-    layer_cycles: int = 15_000
+    window: int = 4
+    layer_cycles: int = 16_000
 
 
 @dataclass(frozen=True)
