@@ -12,6 +12,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browser.chromium import SCREENSHOTS, missing, screenshot
 from tests.browser.driving import Open, choose, details, element, in_page, to_map
+from tests.reading import tpu_texts
 from tests.reading.dumps import SEED_003, needs_seed_003
 from xlapipe.dumps.time_record import read_time_record
 
@@ -41,6 +42,20 @@ def test_pointer(opened: Open, goldens: Path) -> None:
     ActionChains(driver, duration=0).move_to_element(element(driver, "h2")).perform()
     assert details(driver)["title"] == "params['embed']['weight']", "a click pins"
     assert "Pinned" in element(driver, "#map-0 .details .pin").text
+
+
+def test_a_map_for_each_memory_of_a_tpu(opened: Open, tmp_path: Path) -> None:
+    """The device's map has HBM alone."""
+    driver = opened(tpu_texts.write_dump(tmp_path / "tpu"))
+    options = driver.find_elements("css selector", "#map-0 select option")
+    names = [option.get_attribute("textContent") for option in options]
+    assert names[:5] == [
+        "all allocations, 436.5 KiB",
+        "temp and outputs, 32.0 KiB",
+        "VMEM, 400.0 KiB",
+        "other memory, 4 B",
+        "allocation 6: temp in VMEM, 400.0 KiB",
+    ]
 
 
 def test_every_value_is_hit_where_it_is_drawn(opened: Open, goldens: Path) -> None:

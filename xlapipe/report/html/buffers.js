@@ -46,28 +46,33 @@ function roleOfAllocation(kinds) {
   return kinds.includes("maybe-live-out") ? "output" : "temp";
 }
 
-// The scopes to choose from: all of the device, temp and outputs, the host's, or one allocation.
+// The scopes to choose from: all of the device's memory, temp and outputs, another memory (the
+// host's, or one of a TPU's chip), or one allocation.
 const STACKED = ["temp", "output", "alias", "parameter", "constant", "thread-local"];
 const MAX_SCOPES = 40;
+const DEVICE = "hbm";
+const NAMES_OF_SPACES = { vmem: "VMEM", smem: "SMEM", other: "other memory", host: "host memory" };
 
 function scopesOf(plan) {
   const order = (a, b) =>
     STACKED.indexOf(a.role) - STACKED.indexOf(b.role) || b.size_bytes - a.size_bytes || a.index - b.index;
   const filled = plan.allocations.filter((allocation) => allocation.size_bytes > 0).sort(order);
-  const all = filled.filter(({ space }) => space !== "host");
-  const onHost = filled.filter(({ space }) => space === "host");
+  const all = filled.filter(({ space }) => space === DEVICE);
   const changing = all.filter(({ role }) => role === "temp" || role === "output");
   const bytes = (allocations) => allocations.reduce((sum, { size_bytes }) => sum + size_bytes, 0);
   const scopes = [{ name: `all allocations, ${rounded(bytes(all))}`, allocations: all }];
   if (changing.length && changing.length < all.length) {
     scopes.push({ name: `temp and outputs, ${rounded(bytes(changing))}`, allocations: changing });
   }
-  if (onHost.length) scopes.push({ name: `host memory, ${rounded(bytes(onHost))}`, allocations: onHost });
+  for (const [space, name] of Object.entries(NAMES_OF_SPACES)) {
+    const inSpace = filled.filter((allocation) => allocation.space === space);
+    if (inSpace.length) scopes.push({ name: `${name}, ${rounded(bytes(inSpace))}`, allocations: inSpace });
+  }
   const several = filled.filter((allocation) => allocation.buffers.length > 1);
   several.sort((a, b) => b.size_bytes - a.size_bytes);
   for (const allocation of several.slice(0, MAX_SCOPES)) {
     const { index, role, size_bytes, space } = allocation;
-    const where = space === "host" ? " on the host" : "";
+    const where = space === "host" ? " on the host" : space === DEVICE ? "" : ` in ${NAMES_OF_SPACES[space]}`;
     const name = `allocation ${index}: ${role}${where}, ${rounded(size_bytes)}`;
     scopes.push({ name, allocations: [allocation] });
   }
