@@ -181,7 +181,11 @@ def saving_input(
 def _input_forward(
     block: Block, bits: int, parameters: BlockParameters, x: Images
 ) -> tuple[tuple[Images, BlockMoments], tuple[BlockParameters, Compressed]]:
-    return plain(block, parameters, x), (parameters, compress(x, bits))
+    # Codes before layers, so that only this block's activations are alive; and x and y in bfloat16:
+    # XLA may skip the rounding between blocks and keep them in float32.
+    x, compressed = lax.optimization_barrier((x, compress(x, bits)))
+    y, moments = plain(block, parameters, x)
+    return (lax.optimization_barrier(y), moments), (parameters, compressed)
 
 
 def _input_backward(

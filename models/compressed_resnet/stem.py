@@ -130,7 +130,10 @@ def saving_input(
 def _input_forward(
     convolution: Convolution, bits: int, unit: Unit, images: Images
 ) -> tuple[tuple[Images, Moments], tuple[Unit, Compressed]]:
-    return plain(convolution, unit, images), (unit, compress(images, bits))
+    # As in a block.
+    images, compressed = lax.optimization_barrier((images, compress(images, bits)))
+    y, moments = plain(convolution, unit, images)
+    return (lax.optimization_barrier(y), moments), (unit, compressed)
 
 
 def _input_backward(

@@ -167,7 +167,7 @@ def test_gradients_of_more_bits_are_closer_to_those_without_compression(
     assert cosine(gradients(replace(TINY, bits=bits, save=save)), plain) > least
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_passes_as_separate_programs_give_the_gradients_of_apply() -> None:
     parameters, images, labels = example()
     logits, residuals, moments = jax.jit(lambda *args: network.forward(TINY, *args))(
@@ -196,7 +196,7 @@ def test_training_overfits_a_batch_and_is_deterministic() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_module_updates_running_statistics_only_in_training() -> None:
     _, images, _ = example()
     model = ResNet(TINY, rngs=nnx.Rngs(3))

@@ -22,6 +22,7 @@ _INSTALLED = re.compile(r"/usr\S*?/site-packages")
 # Reference dump, what it is compared with, its dump under hlo_dumps/.
 CASES = (
     ("000_43be01c397569ca8", "fsdp-mlp-reference", "h200-1x2-cublas-jax0.11.2"),
+    ("001_f2a980d458b1ffe8", "resnet50-backward", "h200-cublas-jax0.11.2"),
     ("002_0926b2a0123efc8b", "spectral-diffusion", "h200-cublas-jax0.11.2"),
     ("003_f6ca195099ee0f7f", "qwen3-step", "h200-cublas-jax0.11.2"),
     ("004_11560de70615f418", "float8-linear-forward", "h200-cublas-jax0.11.2"),
