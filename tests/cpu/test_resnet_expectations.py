@@ -25,6 +25,7 @@ def test_expectations_of_a_small_forward_pass_hold(
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", BROKEN)
 def test_each_expectation_fails_on_a_program_that_breaks_it(
     kind: str,
