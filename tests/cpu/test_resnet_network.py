@@ -11,15 +11,11 @@ import pytest
 from flax import nnx
 
 from models.compressed_resnet import network
-from models.compressed_resnet.compression import saved_bytes as compression
 from models.compressed_resnet.model import ResNet, initial
 from models.compressed_resnet.sizes import (
     ResNetConfig,
     blocks,
-    code_bytes,
     convolutions,
-    low_bytes,
-    mask_bytes,
     norm_channels,
     parameter_count,
     saved_bytes,
@@ -74,16 +70,6 @@ def test_resnet50_has_the_convolutions_and_gradients_of_reference_dump_001() -> 
 def test_saved_bytes_are_those_of_the_residuals(config: ResNetConfig) -> None:
     deviations = 0 if config.save == "block_inputs" else 4 * norm_channels(config)
     assert bytes_of(residuals_of(config, 3)) == saved_bytes(config, 3) + deviations
-
-
-@pytest.mark.parametrize("shape", [(2, 7, 7, 512), (1, 5, 4, 3), (3, 2, 2, 8)])
-def test_closed_forms_agree_with_those_of_the_compression(
-    shape: tuple[int, int, int, int],
-) -> None:
-    for bits in (2, 4, 8):
-        assert code_bytes(int(np.prod(shape)), bits) == compression.codes_bytes(shape, bits)
-    assert mask_bytes(int(np.prod(shape))) == compression.mask_bytes(shape)
-    assert low_bytes(shape) == compression.low_frequency_bytes(shape)
 
 
 @pytest.mark.parametrize(
