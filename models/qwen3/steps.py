@@ -8,10 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Int
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.kernels.decode import decode_with_kernels
-from models.qwen3.kernels.persistent.decode import decode_persistently
 from models.qwen3.kernels.persistent.sizes import persistent_fits
-from models.qwen3.kernels.prefill import prefill_with_kernels
 from models.qwen3.kernels.tiling import decode_fits, hopper_fits, prompt_fits
 from models.qwen3.modules.cache import Cache
 from models.qwen3.modules.model import Qwen3, last_of
@@ -106,6 +103,9 @@ def prefill_step(config: Qwen3Config, *, implementation: Implementation = "xla")
             # Before the head, so that logits of all positions are never computed.
             last = last_of(x, lengths)
         else:
+            # Imports Pallas: loading executables that were built in advance does without it.
+            from models.qwen3.kernels.prefill import prefill_with_kernels
+
             last, cache = prefill_with_kernels(
                 *(model, cache, token_ids, lengths),
                 hopper=implementation in ("hopper", "interpret-hopper"),
@@ -135,8 +135,12 @@ def decode_step(config: Qwen3Config, *, implementation: Implementation = "xla") 
             x, cache = model(token_ids[:, None], positions[:, None], cache)
             return {"logits": model.logits(x[:, 0]), "cache": cache}
         if implementation == "persistent":
+            from models.qwen3.kernels.persistent.decode import decode_persistently
+
             logits, cache = decode_persistently(model, cache, token_ids, positions)
             return {"logits": logits, "cache": cache}
+        from models.qwen3.kernels.decode import decode_with_kernels
+
         interpret = implementation in ("interpret", "interpret-hopper")
         logits, cache = decode_with_kernels(model, cache, token_ids, positions, interpret=interpret)
         return {"logits": logits, "cache": cache}
