@@ -30,6 +30,7 @@ ROOT = HERE.parents[2]
 COMPARISONS: dict[str, tuple[str, ...]] = {
     "qwen3": ("qwen3_jax", "qwen3_torch"),
     "float8": ("float8_jax", "float8_torch"),
+    "resnet": ("resnet_jax", "resnet_torch"),
     "spectral": ("spectral_jax", "spectral_torch"),
     "fsdp": ("fsdp_jax", "fsdp_torch"),
 }
