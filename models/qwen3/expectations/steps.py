@@ -1,6 +1,13 @@
 """Prefill and decode steps of the whole model, with its cache donated."""
 
-from models.qwen3.argument_bytes import FLOAT32, INT32, cache_bytes, cache_leaf_bytes, weight_bytes
+from models.qwen3.argument_bytes import (
+    FLOAT32,
+    INT32,
+    cache_bytes,
+    cache_leaf_bytes,
+    tpu_vector_padding_bytes,
+    weight_bytes,
+)
 from models.qwen3.config import Qwen3Config
 from models.qwen3.expectations.computed import (
     by_xla,
@@ -76,8 +83,27 @@ def decode(
     by_xla_alone = not (kernels or persistent)
     return (
         *_model(config, batch=batch, tokens=1, cache_length=cache_length),
+        *_padded(config, batch=batch, cache_length=cache_length),
         *computed,
         *(_reads_once(config, cache_length=cache_length) if by_xla_alone and batch == 1 else ()),
+    )
+
+
+def _padded(config: Qwen3Config, *, batch: int, cache_length: int) -> tuple[Expectation, ...]:
+    """Arguments of a decode step with the padding of a TPU, if only vectors are padded."""
+    widths = (config.hidden_size, config.intermediate_size, config.kv_size, config.head_dim)
+    if cache_length % 8 or config.vocab_size % 8 or any(width % 128 for width in widths):
+        return ()
+    return (
+        ParameterBytes(
+            weight_bytes(config)
+            + cache_bytes(config, batch=batch, cache_length=cache_length)
+            + 2 * batch * INT32
+            + tpu_vector_padding_bytes(config, batch=batch),
+            padded=True,
+            because="norms, token ids and positions take whole tiles of 512 B or more",
+            under="tpu",
+        ),
     )
 
 
