@@ -98,7 +98,7 @@ def device_lock(goldens: Path, workload: str) -> AutotuneLock:
     if not found and jaxlib != GOLDEN_JAXLIB:
         pytest.skip(
             f"the H200's goldens were written with jaxlib {GOLDEN_JAXLIB}, this is {jaxlib}: "
-            "plans of this version are held against the expectations alone"
+            "plans of this version are checked against the expectations alone"
         )
     if not found and any(folder.glob("h200-[0-9]*x[0-9]*-*")):
         pytest.skip(

@@ -1,4 +1,4 @@
-"""Compile a JAX step for an NVIDIA GPU on any machine, and hold XLA's plan against what was meant.
+"""Compile a JAX step for an NVIDIA GPU on any machine, and check XLA's plan against expectations.
 
 `Workload` describes a step; `xlapipe.expect` is the vocabulary of expectations; `fit` and `largest`
 choose sizes that fit a device. Importing this package imports no jax.

@@ -1,4 +1,4 @@
-"""Bad input: exit code 2, one message that says where, what and how to mend it, nothing written."""
+"""Bad input: exit code 2, one message with the place, the cause and the fix, nothing written."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Lowering alone, without a compile: what a step is told about the device, and what it may do."""
+"""Lowering alone, without a compile: what a step can read of the device, and what it may do."""
 
 from typing import Any
 

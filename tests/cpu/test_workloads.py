@@ -77,7 +77,7 @@ def test_plan_is_the_golden(
     if jaxlib_version != golden_jaxlib and not golden.exists():
         pytest.skip(
             f"goldens are kept for jaxlib {golden_jaxlib}, this is {jaxlib_version}: "
-            "its plans are held against the expectations alone"
+            "its plans are checked against the expectations alone"
         )
     assert golden.exists(), f"{golden} is missing: `make dump` writes it"
     found = differences(read_normal_form(golden), made.normal, name=workload)

@@ -91,7 +91,7 @@ GOLDEN = NormalForm(PLAN, HLO, "")
 
 
 def swapped(text: str, first: str, second: str) -> str:
-    """The text with two names exchanged, wherever they are words."""
+    """The text with two names exchanged where they are whole words."""
     either = re.compile(rf"(?<![\w.])(?:{re.escape(first)}|{re.escape(second)})(?![\w.])")
     assert len(set(either.findall(text))) == 2, (first, second)
     return either.sub(lambda match: second if match[0] == first else first, text)

@@ -273,7 +273,7 @@ def test_a_refused_plan_fails_its_check(plan: Plan) -> None:
 def test_a_refused_plan_has_no_figures_to_compare_with(plan: Plan) -> None:
     check_memory_analysis(plan, {}, where="dump")
     analysis = {"argument_bytes": 413696, "output_bytes": 163872, "alias_bytes": 131072}
-    # libtpu's temp is no sum of allocations.
+    # libtpu's temp is not a sum of allocations.
     check_memory_analysis(plan, {**analysis, "temp_bytes": 99}, where="dump")
     with pytest.raises(PlanMismatchError, match=r"found 446,496 B"):
         check_memory_analysis(plan, {**analysis, "argument_bytes": 1}, where="dump")

@@ -3,7 +3,7 @@
 Only the compiling child runs in such an environment; its result is read by this process. The
 environment holds what compiling needs, with the pins of requirements/ if xlapipe runs from a
 checkout that has pins for that version. A stamp file is written last; an environment without it is
-made again from the start.
+installed again from the start.
 """
 
 import fcntl

@@ -64,7 +64,7 @@ def find_symbols(
             name = content[start : content.find(b"\0", start)].decode()
             return Symbol(name, int(symbols["address"][row]), int(symbols["size"][row]))
 
-        found = []
+        matches = []
         for part in parts:
             at = content.find(part, names_at, names_at + names_bytes)
             start = content.rfind(b"\0", names_at, at) + 1 - names_at
@@ -75,8 +75,8 @@ def find_symbols(
             before, after = files[files < rows[0]], files[files > rows[0]]
             first = int(before[-1]) if len(before) else 0
             last = int(after[0]) if len(after) else len(symbols)
-            found.append((symbol(int(rows[0])), tuple(map(symbol, range(first + 1, last)))))
-    return tuple(found)
+            matches.append((symbol(int(rows[0])), tuple(map(symbol, range(first + 1, last)))))
+    return tuple(matches)
 
 
 def base_address(library: Path) -> int | None:

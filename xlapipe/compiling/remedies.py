@@ -92,7 +92,7 @@ def _remedy(
 ) -> Remedy:
     fits = None
     if failure.limit_bytes is not None:
-        # What was in use besides the program's own arguments stays in use.
+        # What was in use in addition to the program's own arguments stays in use.
         held_bytes = failure.held_bytes or 0
         others_bytes = max(0, held_bytes - base.argument_bytes)
         fits = memory.total_bytes + others_bytes <= failure.limit_bytes

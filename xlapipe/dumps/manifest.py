@@ -77,7 +77,7 @@ class Manifest:
 
     @property
     def autotuning(self) -> str:
-        """The label that states the plan's autotuning wherever it is shown."""
+        """The label that states the plan's autotuning in every display."""
         if self.tuned_or_none is None:
             return "no autotune results (TPU plans do not depend on any)"
         if self.tuned:

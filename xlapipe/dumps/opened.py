@@ -1,4 +1,4 @@
-"""The plan at a path, whoever wrote it: the only place that decides what a path is."""
+"""The plan at a path, of any compiler: the only module that decides what a path is."""
 
 import hashlib
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ class Opened:
 
     @property
     def autotuning(self) -> str:
-        """The label that a plan has wherever it is shown."""
+        """The label that every display of the plan has."""
         return self.dump.manifest.autotuning if self.dump is not None else "unknown"
 
     @cached_property

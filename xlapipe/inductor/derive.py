@@ -48,8 +48,10 @@ class _Deriver:
         self._graph = graph
         self._layouts = {**layouts, **graph.layouts}
         self._sizes = sizes_from_products(graph)
-        found = list(graph.layouts.values())
-        on_host = bool(found) and not any(layout.on_device for layout in found)
+        layouts_of_buffers = list(graph.layouts.values())
+        on_host = bool(layouts_of_buffers) and not any(
+            layout.on_device for layout in layouts_of_buffers
+        )
         self._replay = Replay(on_host=on_host)
         self._replayed = Replayed(self._replay)
         self._tensors: dict[str, Tensor] = {}
@@ -141,14 +143,14 @@ class _Deriver:
         self._replay.name_value(buffer.name, tensor)
         self._tensors[buffer.name] = tensor
         if size is None:
-            said = "no layout" if layout is None else f"{layout}"
+            layout_text = "no layout" if layout is None else f"{layout}"
             self._replayed.unknown.append(
                 UnknownAllocation(
                     self._replay.position,
                     buffer.name,
                     line,
                     None,
-                    f"the size of {buffer.name} is not in the dump: {said}",
+                    f"the size of {buffer.name} is not in the dump: {layout_text}",
                 )
             )
 

@@ -253,7 +253,7 @@ class InductorTotals:
       peak_with_arguments_bytes: what the call and its arguments hold at their worst if the caller
         keeps none of these, so that each is freed at its `del`; None as `argument_bytes`.
       output_bytes: of what the call computes and returns, each allocation once.
-      unknown_allocations: calls that allocate bytes that nobody counted.
+      unknown_allocations: calls that allocate an unknown number of bytes.
       given_argument_bytes: of the arguments that the caller gives away.
       saved_bytes: outputs kept for the backward graph only; None without that graph.
       end_bytes: what the call holds beyond its arguments when it returns; below 0 where it frees
@@ -361,5 +361,5 @@ class InductorPlan:
 
     @property
     def basis(self) -> str:
-        """How exact it is, as shown wherever the plan is."""
+        """How exact it is, as every display of the plan states."""
         return "exact, from wrapper code" if self.exact else "derived from IR, not exact"

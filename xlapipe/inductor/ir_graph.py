@@ -10,7 +10,7 @@ from xlapipe.inductor.layouts import Layout
 
 # Arguments of a graph without a backward pass of its own are numbered.
 _ARGUMENT = re.compile(r"arg(\d{1,9})_1")
-# Layouts of buffers that lie in the memory of the buffer that a concatenation makes.
+# Layouts of buffers that are in the memory of the buffer that a concatenation makes.
 _VIEW_LAYOUTS = ("NonOwningLayout", "AliasedLayout")
 _NO_MEMORY = ("NoneLayout", "MultiOutputLayout", "MutationLayout", "MutationLayoutSHOULDREMOVE")
 
@@ -57,11 +57,11 @@ class IrGraph:
     @cached_property
     def layouts(self) -> dict[str, Layout]:
         """Layouts of buffers and of the arguments whose layout the dump prints."""
-        found = dict(self._printed_layouts)
+        layouts = dict(self._printed_layouts)
         for buffer in self.buffers.values():
             if buffer.layout is not None:
-                found[buffer.name] = buffer.layout
-        return found
+                layouts[buffer.name] = buffer.layout
+        return layouts
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
@@ -117,9 +117,9 @@ class IrGraph:
                 seen.append(after)
                 current = after
             final = memory.get(current, current)
-            for each in seen:
-                if each in self.buffers:
-                    memory[each] = final
+            for seen_name in seen:
+                if seen_name in self.buffers:
+                    memory[seen_name] = final
         return memory
 
     def memory_of(self, name: str) -> str:
@@ -137,12 +137,12 @@ class IrGraph:
     @cached_property
     def outputs(self) -> tuple[str, ...]:
         """Buffers and arguments that the caller reads, in the order of their definition."""
-        found = dict.fromkeys(
+        names = dict.fromkeys(
             self.memory_of(buffer.name)
             for buffer in self.buffers.values()
             if any(user.node == OUTPUT for user in buffer.users)
         )
-        return tuple(found)
+        return tuple(names)
 
     def inside_one_node(self, buffer: IrBuffer) -> bool:
         """Whether only parts of the fused node that defines it use it: it is never stored."""

@@ -120,7 +120,7 @@ def collective_kind(operator: str) -> str | None:
 
 
 def allocates_no_tensor(function: str) -> bool:
-    """Whether a function that is no operator is known to allocate nothing on the device."""
+    """Whether a function that is not an operator is known to allocate nothing on the device."""
     return _ALLOCATES_NO_TENSOR.fullmatch(function) is not None
 
 

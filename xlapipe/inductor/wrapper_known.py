@@ -50,7 +50,7 @@ class ReplayedArgument:
 
 @dataclass
 class Replayed:
-    """What a replay found besides the state of memory.
+    """What a replay found in addition to the state of memory.
 
     Attributes:
       returned: each entry of the returned tuple, with its name.

@@ -22,7 +22,7 @@ source_info_util.register_exclusion(__file__)
 
 
 def lower_in_test(workload: Workload, config_text: str) -> LoweredProgram:
-    """As `lower`, on a stack of its own wherever that changes nothing else.
+    """As `lower`, on a separate stack if that changes nothing else.
 
     Raises:
       WorkloadError: as `lower`; what the user's function raises passes through.

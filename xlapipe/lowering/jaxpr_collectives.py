@@ -1,8 +1,8 @@
 """The collectives that a program asks for, from its jaxpr.
 
 jax drops what nothing reads before XLA sees the module, and XLA merges, splits and rewrites what
-it sees: only the jaxpr tells what the author wrote. Collectives that sharding alone asks for
-(GSPMD's and Shardy's, of a program without `shard_map`) are in no jaxpr: they are not told here.
+it sees: only the jaxpr has what the author wrote. Collectives that only sharding requires
+(GSPMD's and Shardy's, of a program without `shard_map`) are in no jaxpr, and not listed here.
 """
 
 from collections.abc import Iterator
@@ -81,7 +81,7 @@ def _names_axes(equation: Any) -> bool:
 
 
 def _times(equation: Any, times: int | None) -> int | None:
-    """How often what an equation calls runs in a step; None where nobody knows."""
+    """How often what an equation calls runs in a step; None if unknown."""
     name = equation.primitive.name
     if times is None or name in ("while", "cond"):
         return None

@@ -5,7 +5,7 @@ the compiling child, or, for functions that only a test knows, in the test's own
 
 1. `arguments` makes the arguments abstract and keeps what they carry.
 2. `wrapped_steps` lowers a step through its own wrapper, if it has one; others go under `jax.jit`.
-3. Meanwhile `target_devices` answers for the target wherever code asks jax where it runs.
+3. Meanwhile `target_devices` gives the target's devices to code that asks jax where it runs.
 """
 
 import functools

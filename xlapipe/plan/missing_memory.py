@@ -36,7 +36,7 @@ class MissingMemory:
 
 
 def sorts_for_cub(module: HloModule | None) -> Iterator[Instruction]:
-    """The sorts that XLA may rewrite to CUB on a device, wherever they are in the module."""
+    """The sorts in any computation that XLA may rewrite to CUB on a device."""
     for computation in module.computations.values() if module is not None else ():
         for instruction in computation.instructions:
             if (

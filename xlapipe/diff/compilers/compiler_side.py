@@ -64,7 +64,7 @@ class CompilerSide:
       argument_bytes, output_bytes: None if not known.
       kept_bytes: outputs for the backward pass only; None if the dump does not say.
       reused_bytes: arguments whose memory outputs take, or that the call frees.
-      unknown_calls: calls that allocate bytes that nobody counted.
+      unknown_calls: calls that allocate an unknown number of bytes.
       kernels: what is launched, by kind; None if the dump does not say.
       with_backward: whether the backward pass, which reads what is kept, is part of the side.
     """

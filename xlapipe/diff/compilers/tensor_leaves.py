@@ -14,7 +14,7 @@ class TensorLeaf:
     Attributes:
       dtype: torch's name, e.g. `bfloat16`; None if the dump does not say.
       shape: None if the dump does not say.
-      reused: whether its memory is taken for an output, or freed by the call.
+      reused: whether its memory is used for an output, or freed by the call.
     """
 
     name: str
