@@ -12,13 +12,17 @@ from xlapipe.dumps.normal_plan import differences
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.catalogue import target_named
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = WorkloadReference("decode", "models.qwen3.workloads:qwen3_decode", folder=ROOT)
 
 
-@pytest.mark.parametrize("seed", ["0", "1234567"])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param("0", marks=pytest.mark.exhaustive),
+        pytest.param("1234567", marks=pytest.mark.slow),
+    ],
+)
 def test_process_folder_and_hash_seed(
     seed: str, compiled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

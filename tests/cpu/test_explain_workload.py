@@ -58,7 +58,7 @@ def test_the_changes_of_a_program(goldens: Path) -> None:
     assert "batch=2" in texts
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_remedies_save_what_their_compile_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from xlapipe.expect import Finding, check_all
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.catalogue import target_named
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 HERE = Path(__file__).resolve().parent
 

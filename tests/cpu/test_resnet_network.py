@@ -138,11 +138,10 @@ def cosine(one: Any, other: Any) -> float:
 
 
 # Rounding to bfloat16 alone gives 0.991, between the plain network and the same in float32.
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bits", "save", "least"),
     [
-        (8, "activations", 0.985),
+        pytest.param(8, "activations", 0.985, marks=pytest.mark.slow),
         pytest.param(4, "activations", 0.97, marks=pytest.mark.exhaustive),
         pytest.param(2, "activations", 0.6, marks=pytest.mark.exhaustive),
     ],

@@ -25,7 +25,7 @@ from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import AllocationOf, FastAccumulation, GivenUp, ParameterBytes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 HERE = Path(__file__).parent
 FLOAT8 = Float8Sizes(rows=32, in_features=48, out_features=80)

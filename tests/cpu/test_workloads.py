@@ -43,9 +43,9 @@ def params(policies: Collection[str]) -> list[Any]:
     """Cases of the policies: of torch twins and large workloads, only the tuned ones are quick."""
 
     def marks(workload: str, policy: str) -> Any:
-        if workload in RESNETS:
+        if workload in RESNETS or (workload in TORCH_TWINS and policy != "tuned"):
             return pytest.mark.exhaustive
-        if policy == "tuned" or workload not in LARGE | TORCH_TWINS:
+        if policy == "tuned" or workload not in LARGE:
             return ()
         return pytest.mark.slow if policy == "cublas" else pytest.mark.exhaustive
 

@@ -16,7 +16,11 @@ from xlapipe.read import DumpTexts, SourceText, read_proto, read_text
 from xlapipe.read.file_contents import read_source
 from xlapipe.read.hlo_proto import HloProto
 
-pytestmark = pytest.mark.slow
+# Parts of the mutations: a quarter of them in CI, all of them in `make test-all`.
+DIVISORS = pytest.mark.parametrize(
+    "divisor",
+    [pytest.param(4, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.exhaustive)],
+)
 
 NEW = DATA / "jaxlib-0.12.0.1" / "step"
 OLD = DATA / "jaxlib-0.9.2" / "step"
@@ -54,23 +58,26 @@ def _named(texts: DumpTexts) -> DumpTexts:
 
 
 @needs_seed_003
-def test_damaged_reference_dump_003() -> None:
+@DIVISORS
+def test_damaged_reference_dump_003(divisor: int) -> None:
     original = read_source(SEED_003)
-    for seed in range(2500):
+    for seed in range(2500 // divisor):
         chance = random.Random(seed)
         _survives(lambda chance=chance: read_text(DumpTexts(_damaged(original, chance))))
 
 
-def test_damaged_texts_in_one_file() -> None:
+@DIVISORS
+def test_damaged_texts_in_one_file(divisor: int) -> None:
     texts = _named(dataclasses.replace(texts_of(OLD), hlo=None))
     plans = 0
-    for seed in range(1500):
+    for seed in range(1500 // divisor):
         chance = random.Random(seed)
         damaged = DumpTexts(_damaged(texts.assignment, chance))
         plans += _survives(lambda damaged=damaged: read_text(damaged))
-    assert plans < 1000
+    assert plans < 1000 // divisor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["assignment", "values", "live_range", "hlo", "thunks"])
 def test_damaged_texts_in_several_files(part: str) -> None:
     texts = _named(texts_of(NEW))
@@ -82,23 +89,25 @@ def test_damaged_texts_in_several_files(part: str) -> None:
         _survives(lambda damaged=damaged: read_text(damaged))
 
 
-def test_damaged_bytes_of_a_proto() -> None:
+@DIVISORS
+def test_damaged_bytes_of_a_proto(divisor: int) -> None:
     data = proto_of(NEW)
-    for seed in range(2000):
+    for seed in range(2000 // divisor):
         damaged = mutate.wire(data, random.Random(seed))
         _survives(lambda damaged=damaged: read_proto(damaged, where="damaged"))
 
 
-def test_damaged_fields_of_a_proto() -> None:
+@DIVISORS
+def test_damaged_fields_of_a_proto(divisor: int) -> None:
     data = proto_of(NEW)
     plans = 0
-    for seed in range(1500):
+    for seed in range(1500 // divisor):
         proto, chance = HloProto.FromString(data), random.Random(seed)
         for _ in range(chance.choice((1, 1, 2, 4))):
             mutate.fields(proto, chance)
         damaged = proto.SerializeToString()
         plans += _survives(lambda damaged=damaged: read_proto(damaged, where="damaged"))
-    assert plans < 1400
+    assert plans < 1400 // divisor
 
 
 def _cuts(text: str, step: int) -> list[int]:
@@ -107,6 +116,7 @@ def _cuts(text: str, step: int) -> list[int]:
     return sorted({*ends[:-1:step], *range(1, len(text) - 1, 97 * step)})
 
 
+@pytest.mark.slow
 @needs_seed_003
 def test_reference_dump_003_cut_short_anywhere() -> None:
     source = read_source(SEED_003)
@@ -133,6 +143,7 @@ def _check_cut(texts: DumpTexts, whole: Plan) -> None:
         assert whole.thunks[len(plan.thunks)].depth <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("directory", "part"),
     [(OLD, part) for part in ("assignment", "hlo", "thunks")]
@@ -148,6 +159,7 @@ def test_a_text_that_is_cut_short_is_detected(directory: Path, part: str) -> Non
         _check_cut(damaged, whole)
 
 
+@pytest.mark.slow
 def test_a_proto_that_is_cut_short_is_detected() -> None:
     data = proto_of(NEW)
     for cut in range(0, len(data) - 1, 61):

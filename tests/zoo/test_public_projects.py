@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,11 +37,7 @@ ALIASES = {
 # diffrax checks its own errors through callbacks.
 CALLBACKS = {"diffrax_solve": 2}
 
-# Compiled in CI; the others in `make test-all` only.
-SAMPLE = ("equinox_train", "tunix_train")
-OTHERS = tuple(name for name in REFERENCES if name not in SAMPLE)
-
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +70,8 @@ def _install(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def dump_of(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dump]:
-    """Compiles the sample or the others, as soon as a test asks for one of them."""
-
-    @cache
-    def dumps(names: tuple[str, ...]) -> Callable[[str], Dump]:
-        folder = tmp_path_factory.mktemp("public")
-        return dumps_of(compile_batch(map(REFERENCES.get, names), folder, packages=packages))
-
-    return lambda name: dumps(SAMPLE if name in SAMPLE else OTHERS)(name)
+    folder = tmp_path_factory.mktemp("public")
+    return dumps_of(compile_batch(REFERENCES.values(), folder, packages=packages))
 
 
 def test_at_least_six_projects_are_compiled() -> None:
@@ -91,13 +80,7 @@ def test_at_least_six_projects_are_compiled() -> None:
     assert len(projects) >= 6
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(pytest.param(name, marks=pytest.mark.slow) for name in SAMPLE),
-        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in OTHERS),
-    ],
-)
+@pytest.mark.parametrize("name", REFERENCES)
 def test_plan_agrees_with_memory_analysis(name: str, dump_of: Callable[[str], Dump]) -> None:
     dump = dump_of(name)
     assert dump.plan.notes == ()  # every section was read
@@ -117,7 +100,6 @@ def test_plan_agrees_with_memory_analysis(name: str, dump_of: Callable[[str], Du
             assert leaf.size_bytes == allocation.size_bytes, leaf.path
 
 
-@pytest.mark.slow
 def test_names_are_the_users(dump_of: Callable[[str], Dump]) -> None:
     paths = {leaf.path for leaf in dump_of("equinox_train").manifest.arguments}
     assert "model.layers[0].weight" in paths
