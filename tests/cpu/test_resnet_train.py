@@ -47,7 +47,7 @@ def npz(tmp_path: Path) -> Path:
 def test_a_resumed_run_computes_the_same_bits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("sklearn")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed: make setup")
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     options = ("--steps", "4", "--save-every", "2", "--checkpoints")
     uninterrupted = trained(capsys, *options, str(whole))
@@ -129,7 +129,7 @@ def test_arrays_are_resized_and_divided(npz: Path) -> None:
 
 @pytest.mark.parametrize("divided", [True, False])
 def test_a_folder_has_a_folder_for_each_class(tmp_path: Path, divided: bool) -> None:
-    image = pytest.importorskip("PIL.Image")
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: make setup")
     parts = ("train", "val") if divided else (".",)
     for part in parts:
         for label, name in enumerate(("cat", "dog")):
@@ -190,5 +190,5 @@ def test_bad_data_is_one_error(
     np.savez(bad, images=np.zeros((4, 2, 2, 3), np.uint8), labels=np.array([0, 1, -1, 0]))
     assert "labels: expected class numbers from 0; found -1" in error(bad)
     (tmp_path / "empty").mkdir()
-    pytest.importorskip("PIL")
+    pytest.importorskip("PIL", reason="Pillow is not installed: make setup")
     assert "found 0 and 0" in error(tmp_path / "empty")

@@ -26,7 +26,7 @@ _NO_LAUNCH = frozenset(
 # XLA numbers the calls of one Pallas kernel in the thunk sequence, not on the device.
 _CALL_NUMBER = re.compile(r"__\d+$")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]")
-# Expanded loops are cut off here; no profile has as many kernels in a step.
+# Expanded loops are cut off here; no profile has that number of kernels in a step.
 _MOST_LAUNCHES = 1_000_000
 
 

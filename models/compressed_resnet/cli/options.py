@@ -113,7 +113,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="blocks of each stage, instead of --depth",
     )
     add("--width", type=positive, default=64, metavar="C", help="channels of the stem; default: 64")
-    add("--classes", type=positive, metavar="K", help="default: as many as the data has")
+    add("--classes", type=positive, metavar="K", help="default: the number in the data")
     add(
         "--image-size",
         type=positive,

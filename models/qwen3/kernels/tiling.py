@@ -22,7 +22,7 @@ HOPPER = "9.0"
 _JAX_FOR_HOPPER = (0, 11)
 NAMELESS = "new_body"
 # Prompts on Hopper: tokens and outputs of a tile, and the slice of the contracted axis that is
-# read at once. A head has as many elements as a tile has outputs.
+# read at once. A head has the number of elements of a tile's outputs.
 HOPPER_ROWS = 128
 HOPPER_COLUMNS = 128
 HOPPER_INNER = 64

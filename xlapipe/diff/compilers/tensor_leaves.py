@@ -87,7 +87,7 @@ def match_leaves(inductor: Sequence[TensorLeaf], xla: Sequence[TensorLeaf]) -> M
     """Pairs each leaf with the first one left on the other side that is like it.
 
     Equal ones are paired first, then those that are transposed, then those of another dtype. A leaf
-    whose shape is not known is paired with one of as many bytes.
+    whose shape is not known is paired with one of the same number of bytes.
     """
     found: dict[int, tuple[Match, int]] = {}
     taken: set[int] = set()

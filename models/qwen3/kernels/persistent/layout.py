@@ -73,8 +73,8 @@ def own_column(ops: IntegerOps, warp: Value, lane: Value) -> Value:
     )
 
 
-def hidden_packet(ops: IntegerOps, block: Value, index: Value) -> Value:
-    """Of value `8 block + index` of the residual stream; a packet has one value."""
+def _packet_of_eight(ops: IntegerOps, block: Value, index: Value) -> Value:
+    """Where a block's eight columns of a set of 512 are read, in one of two halves of columns."""
     return packet_at(
         ops,
         warp=ops.right(ops.bits(block, 63), 3),
@@ -83,6 +83,11 @@ def hidden_packet(ops: IntegerOps, block: Value, index: Value) -> Value:
         j=ops.bits(block, 3),
         which=bit(ops, index, 0),
     )
+
+
+def hidden_packet(ops: IntegerOps, block: Value, index: Value) -> Value:
+    """Of value `8 block + index` of the residual stream; a packet has one value."""
+    return _packet_of_eight(ops, block, index)
 
 
 def attended_packet(ops: IntegerOps, block: Value, index: Value) -> Value:
@@ -107,14 +112,7 @@ def activation_packet(ops: IntegerOps, block: Value, index: Value) -> Value:
     The 3,072 columns are two halves, c, of three sets of 512. A block has 8 columns of each set of
     one half. Packet P = index % 4 of a lane has two values of set P // 2, and one of set 2.
     """
-    return packet_at(
-        ops,
-        warp=ops.right(ops.bits(block, 63), 3),
-        load=bit(ops, index, 1),
-        tile=tile_of(ops, ops.right(block, 6), bit(ops, block, 2), bit(ops, index, 2)),
-        j=ops.bits(block, 3),
-        which=bit(ops, index, 0),
-    )
+    return _packet_of_eight(ops, block, index)
 
 
 def activation_values(ops: IntegerOps, index: Value) -> tuple[Value, Value]:

@@ -37,8 +37,8 @@ def persistent_fits(
 ) -> bool:
     """Whether the persistent kernel supports the GPU, the model and the cache, for one sequence.
 
-    Its blocks wait for one another, so that all of them must run at once: there must be at least
-    as many multiprocessors.
+    Its blocks wait for one another, so that all of them must run at once: each needs a
+    multiprocessor.
     """
     return (
         compute_capability == HOPPER
