@@ -74,6 +74,29 @@ def sharded() -> Workload:
     )
 
 
+def scanned() -> Workload:
+    """A scan over seven layers, and in each a loop of five trips that sums over four devices."""
+
+    def layer(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, None]:
+        x = jnp.tanh(x @ weight)
+        return jax.lax.fori_loop(0, 5, lambda _, y: jax.lax.pmean(jnp.sin(y), "d"), x), None
+
+    step = jax.shard_map(
+        lambda weights, x: jax.lax.scan(layer, x, weights)[0],
+        in_specs=(P(), P("d")),
+        out_specs=P("d"),
+        check_vma=False,
+    )
+    return Workload(
+        name="scanned",
+        fn=step,
+        args=(jax.ShapeDtypeStruct((7, 512, 512), F32), jax.ShapeDtypeStruct((1024, 512), F32)),
+        mesh={"d": 4},
+        in_specs=(P(), P("d")),
+        out_specs=P("d"),
+    )
+
+
 def two_slices(devices: int = 8) -> Workload:
     """A sum of gradients over two slices: within each over its chips, and between the slices."""
 

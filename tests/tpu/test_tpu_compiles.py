@@ -10,6 +10,7 @@ from tests.tpu.live import LIBTPU, ROOT, failures, job_of, needs_libtpu, own
 from xlapipe.compiling.pipeline import WrittenDump, build, make_dump, make_dumps
 from xlapipe.errors import WorkloadError, XlapipeError
 from xlapipe.plan.donation import donations
+from xlapipe.plan.loops import find_loops
 from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.read import read_path
 from xlapipe.targets.tpu_catalogue import tpu_catalogue
@@ -89,6 +90,15 @@ def test_collectives_over_a_slice(tmp_path: Path) -> None:
         4,
     )
     assert [leaf.spec for leaf in made.dump.manifest.outputs] == [("d",)]
+
+
+def test_collectives_in_loops_count_for_every_trip(tmp_path: Path) -> None:
+    plan = make_dump(job_of(own("scanned"), topology="2x2"), tmp_path).dump.plan
+    assert plan.module is not None
+    assert sorted(loop.trips or 0 for loop in find_loops(plan.module)) == [5, 7]
+    (sum_,) = plan.collectives or ()
+    assert (sum_.kind, sum_.executions) == ("all-reduce", 5 * 7)
+    assert sum_.of_step(sum_.output_bytes) == 35 * 256 * 512 * 4
 
 
 @pytest.mark.parametrize("chips", [1, 4])

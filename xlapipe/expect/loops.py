@@ -48,9 +48,10 @@ class NoCopyInLoopAbove(Expectation):
 
 @dataclass(frozen=True)
 class LoopOfTrips(Expectation):
-    """XLA knows that exactly one while loop has `trips` trips.
+    """Exactly one while loop has a known trip count of `trips`.
 
-    The host then does not have to read the loop's condition from the device before each trip.
+    On a GPU, the host then does not have to read the loop's condition from the device before each
+    trip.
     """
 
     trips: int

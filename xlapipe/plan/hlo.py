@@ -103,6 +103,8 @@ class Instruction(NamedTuple):
       operand_indices: for each operand, the tuple element that is read, `()` for the whole value;
         empty if all operands are whole values or the dump does not show the elements.
       contraction: of a dot, a convolution and a convolution of cuDNN; None for others.
+      integer: the value of a constant that is a scalar integer; None for others.
+      comparison: direction of a `compare`: EQ, NE, GE, GT, LE or LT; None for others.
     """
 
     name: str
@@ -119,6 +121,8 @@ class Instruction(NamedTuple):
     collective: CollectiveGroups | None = None
     operand_indices: tuple[tuple[int, ...], ...] = ()
     contraction: Contraction | None = None
+    integer: int | None = None
+    comparison: str | None = None
 
     @property
     def fusion_backend_kind(self) -> str | None:

@@ -3,8 +3,11 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from xlapipe.plan.hlo import HloModule, Instruction
+from xlapipe.plan.hlo import Computation, HloModule, Instruction
+from xlapipe.plan.padded_shapes import is_tiled
+from xlapipe.plan.trip_counts import TripCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,8 +15,9 @@ class Loop:
     """A while instruction.
 
     Attributes:
-      trips: XLA's known_trip_count; None if unknown. The condition is then computed on the device
-        and read by the host before each trip.
+      trips: XLA's known_trip_count or, on TPUs, the count of the loop's counter (`trip_counts`);
+        None if unknown. On a GPU, the condition is then computed on the device and read by the
+        host before each trip.
       instructions: names of the instructions that run in each trip, including those of the
         condition, of nested loops and of called computations, but not those in fusion bodies.
     """
@@ -25,9 +29,14 @@ class Loop:
 
 def find_loops(module: HloModule) -> tuple[Loop, ...]:
     """Every while loop, in the module's order."""
+    counters = TripCounts(module)
     return tuple(
-        Loop(instruction, _trips(instruction), frozenset(_inside(module, instruction)))
-        for _, instruction in module.scheduled()
+        Loop(
+            instruction,
+            _trips(counters, computation, instruction),
+            frozenset(_inside(module, instruction)),
+        )
+        for computation, instruction in module.scheduled()
         if instruction.opcode == "while"
     )
 
@@ -39,17 +48,17 @@ def executions(module: HloModule) -> Mapping[str, int | None]:
     loop's condition runs once more than its body. Computations that the entry cannot reach are
     left out.
     """
-    return _counts(module, _runs_per_call)
+    return _counts(module, partial(_runs_per_call, TripCounts(module)))
 
 
 def call_sites(module: HloModule) -> Mapping[str, int]:
     """How often each computation appears in the thunk sequence, by name."""
-    counts = _counts(module, lambda caller: [1] * len(caller.called_computations))
+    counts = _counts(module, lambda _, caller: [1] * len(caller.called_computations))
     return {name: count for name, count in counts.items() if count is not None}
 
 
 def _counts(
-    module: HloModule, factors_of: Callable[[Instruction], Sequence[int | None]]
+    module: HloModule, factors_of: Callable[[Computation, Instruction], Sequence[int | None]]
 ) -> dict[str, int | None]:
     """Multiply `factors_of` each caller along the calls from the entry, and add up the paths."""
     counts: dict[str, int | None] = {}
@@ -59,25 +68,30 @@ def _counts(
     for name in reversed(list(module.computations)):
         if name not in counts:
             continue
-        count = counts[name]
-        for caller in module.computations[name].instructions:
-            for called, factor in zip(caller.called_computations, factors_of(caller), strict=True):
+        count, computation = counts[name], module.computations[name]
+        for caller in computation.instructions:
+            factors = factors_of(computation, caller)
+            for called, factor in zip(caller.called_computations, factors, strict=True):
                 total = counts.get(called, 0)
                 known = total is not None and count is not None and factor is not None
                 counts[called] = total + count * factor if known else None  # type: ignore[operator]
     return counts
 
 
-def _runs_per_call(caller: Instruction) -> list[int | None]:
+def _runs_per_call(
+    counters: TripCounts, computation: Computation, caller: Instruction
+) -> list[int | None]:
     """How often each called computation runs when the caller runs once."""
     called_count = len(caller.called_computations)
     if caller.opcode == "while" and called_count == 2:
-        trips = _trips(caller)
+        trips = _trips(counters, computation, caller)
         return [trips, None if trips is None else trips + 1]
     return [None if caller.opcode == "conditional" else 1] * called_count
 
 
-def _trips(instruction: Instruction) -> int | None:
+def _trips(counters: TripCounts, computation: Computation, instruction: Instruction) -> int | None:
+    if is_tiled(instruction.shape):
+        return counters.of(computation, instruction)
     config = json.loads(instruction.backend_config) if instruction.backend_config else {}
     trip_count = config.get("known_trip_count") if isinstance(config, Mapping) else None
     # The JSON form of a proto writes 64-bit integers as strings.

@@ -17,6 +17,7 @@ from xlapipe.read.contraction import MAY_CONTRACT, contraction_of_text
 from xlapipe.read.fixes import DUMP_AGAIN_OR_REPORT
 from xlapipe.read.hlo_syntax import attribute_values, bracket_end, fields, unquote
 from xlapipe.read.replica_groups import groups_of_text, pairs_of_text
+from xlapipe.read.scalar_integers import integer_of_text
 from xlapipe.read.slice_transfers import TRANSFERS, transfer_of_text
 from xlapipe.read.source_text import SourceText, int64, shown, without_index_comments
 from xlapipe.read.stack_frames import StackFrames
@@ -108,6 +109,12 @@ class InstructionParser:
             collective=self._collective(opcode, attributes, number),
             operand_indices=indices,
             contraction=contraction_of_text(attributes) if opcode in MAY_CONTRACT else None,
+            integer=(
+                integer_of_text(text[shape_start:shape_end], operands_text)
+                if opcode == "constant"
+                else None
+            ),
+            comparison=attributes.get("direction") if opcode == "compare" else None,
             **self._metadata(attributes.get("metadata"), number),
         )
         return instruction, head[1] is not None

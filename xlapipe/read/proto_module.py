@@ -21,6 +21,7 @@ from xlapipe.read.hlo_proto import (
 )
 from xlapipe.read.proto_replica_groups import groups_of_proto
 from xlapipe.read.proto_shapes import Shapes
+from xlapipe.read.scalar_integers import integer_of_proto
 from xlapipe.read.slice_transfers import TRANSFERS, transfer_of
 from xlapipe.read.stack_frames import StackFrames
 
@@ -152,11 +153,11 @@ class ModuleReader:
                 f"computations for instruction {proto.name!r}, found unknown id {error}; "
                 f"fix: {DUMP_AGAIN}"
             ) from None
-        metadata = proto.metadata
+        metadata, shape = proto.metadata, self._shapes.text(proto.shape)
         return Instruction(
             proto.name,
             opcode,
-            self._shapes.text(proto.shape),
+            shape,
             operands,
             proto.parameter_number if opcode == "parameter" else None,
             called,
@@ -168,6 +169,8 @@ class ModuleReader:
             self._collective(proto, opcode),
             ((proto.tuple_index,),) if opcode == "get-tuple-element" else (),
             contraction_of_proto(proto) if opcode in MAY_CONTRACT else None,
+            integer_of_proto(shape, proto.literal) if opcode == "constant" else None,
+            proto.comparison_direction or None if opcode == "compare" else None,
         )
 
     def _collective(self, proto: HloInstructionProto, opcode: str) -> CollectiveGroups | None:
