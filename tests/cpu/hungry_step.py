@@ -1,7 +1,8 @@
-"""A training step that keeps more memory than it must: nothing is donated or rematerialised."""
+"""Training steps that keep more memory than they must: nothing is donated or rematerialised."""
 
 import jax
 import jax.numpy as jnp
+from jax import value_and_grad
 
 from xlapipe import Workload
 
@@ -27,5 +28,29 @@ def hungry(batch: int = 4096) -> Workload:
         args=(
             [jax.ShapeDtypeStruct((WIDTH, WIDTH), jnp.float32)] * LAYERS,
             jax.ShapeDtypeStruct((batch, WIDTH), jnp.float32),
+        ),
+    )
+
+
+def attention(batch: int = 2, tokens: int = 512) -> Workload:
+    """Layers of attention, whose probabilities are the largest values saved."""
+
+    def loss(weight: jax.Array, x: jax.Array) -> jax.Array:
+        for _ in range(LAYERS):
+            keys = x @ weight
+            scores = jnp.einsum("btd,bsd->bts", x, keys)
+            x = x + jax.nn.softmax(scores) @ keys
+        return jnp.sum(x)
+
+    def step(weight: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        value, gradient = value_and_grad(loss)(weight, x)
+        return weight - 0.1 * gradient, value
+
+    return Workload(
+        name="attention",
+        fn=step,
+        args=(
+            jax.ShapeDtypeStruct((WIDTH, WIDTH), jnp.float32),
+            jax.ShapeDtypeStruct((batch, tokens, WIDTH), jnp.float32),
         ),
     )

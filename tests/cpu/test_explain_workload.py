@@ -2,25 +2,39 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax.sharding import PartitionSpec
 
 from xlapipe.cli import main
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.remedies import changes_of, donatable_arguments
+from xlapipe.compiling.remedies import (
+    Change,
+    changes_of,
+    donatable_arguments,
+    largest_argument,
+    try_changes,
+)
 from xlapipe.dumps.opened import open_path
 from xlapipe.errors import WorkloadError
+from xlapipe.failures import FailureKind, MemoryFailure
 from xlapipe.lowering.changed_workload import changed_workload
+from xlapipe.lowering.saved_values import checkpointed_but_largest
+from xlapipe.plan import Plan
+from xlapipe.plan.program import Program
 from xlapipe.registry import WorkloadReference
 
 FOLDER = Path(__file__).parent
 REFERENCE = WorkloadReference("hungry", "hungry_step:hungry", folder=FOLDER)
+ATTENTION = WorkloadReference("attention", "hungry_step:attention", folder=FOLDER)
 
 
-def changed(**change: object) -> str:
+def changed(reference: WorkloadReference = REFERENCE, **change: object) -> str:
     """The traced program of the changed step."""
-    workload = changed_workload(reference=REFERENCE.to_json(), **change)  # type: ignore[arg-type]
+    workload = changed_workload(reference=reference.to_json(), **change)  # type: ignore[arg-type]
     return str(jax.make_jaxpr(workload.fn)(*workload.args))
 
 
@@ -30,6 +44,89 @@ def test_a_differentiated_function_is_rematerialised() -> None:
     assert "policy=" in changed(checkpoint="dots_saveable")
     assert "f32<host>[4096,64]" in changed(checkpoint="offload")
     assert "remat" not in changed()  # jax.value_and_grad is as before
+
+
+def test_a_function_imported_from_jax_is_rematerialised_too() -> None:
+    assert "remat" not in changed(ATTENTION)
+    assert "nothing_saveable" in changed(ATTENTION, checkpoint="nothing_saveable")
+
+
+def test_only_the_largest_saved_values_are_rematerialised(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    program = changed(ATTENTION, checkpoint="largest", note=str(note))
+    assert "policy=" in program
+    value = "4 values of float32[2,512,512] from div"
+    assert note.read_text().startswith(value)
+    assert note.read_text().endswith("hungry_step.py:42), 8,388,608 B")
+
+
+def saved_bytes(function: Any, *arguments: Any) -> int:
+    """Bytes that a gradient's forward pass saves, arguments included."""
+    program: Any = jax.make_jaxpr(lambda *values: jax.vjp(function, *values)[1])(*arguments)
+    return sum({id(v): v.aval.size * v.aval.dtype.itemsize for v in program.jaxpr.outvars}.values())
+
+
+def test_the_policy_leaves_out_its_group_alone() -> None:
+    def squares(x: jax.Array) -> jax.Array:
+        y = jnp.exp(x[:, None] + x[None, :])  # 64 times as large as x
+        return jnp.sum(jnp.sin(y[0]) * y[1])
+
+    def in_a_loop(x: jax.Array) -> jax.Array:
+        last, _ = jax.lax.scan(lambda y, _: (jnp.sin(jnp.exp(y)), None), x, length=8)
+        return last.sum()
+
+    x = jax.ShapeDtypeStruct((64,), jnp.float32)
+    for function in (squares, in_a_loop):
+        policy, group = checkpointed_but_largest(function, x, has_aux=False)
+        left_bytes = saved_bytes(jax.checkpoint(function, policy=policy), x)
+        less_bytes = saved_bytes(function, x) - left_bytes
+        assert 0 < less_bytes <= 1.25 * group.size_bytes
+
+
+def test_nothing_to_rematerialise_is_an_error() -> None:
+    with pytest.raises(WorkloadError, match="no saved value can be computed again"):
+        checkpointed_but_largest(jnp.sum, jax.ShapeDtypeStruct((8,), jnp.float32), has_aux=False)
+
+
+def specs_of(**change: object) -> list[PartitionSpec]:
+    workload = changed_workload(reference=REFERENCE.to_json(), **change)  # type: ignore[arg-type]
+    assert workload.mesh == {"shard": 2}
+    return list(jax.tree.leaves(workload.in_specs, is_leaf=lambda x: isinstance(x, PartitionSpec)))
+
+
+def test_the_dimensions_that_hold_the_batch_are_sharded() -> None:
+    assert specs_of(shard_size="batch") == [PartitionSpec()] * 4 + [PartitionSpec("shard")]
+    with pytest.raises(WorkloadError, match="expected an integer tokens of 2 or more"):
+        specs_of(shard_size="tokens")
+
+
+def test_an_argument_is_sharded_along_the_given_axes() -> None:
+    specs = specs_of(shard_leaves={1: 1, 4: 0})
+    assert specs[1:3] == [PartitionSpec(None, "shard"), PartitionSpec()]
+    with pytest.raises(WorkloadError, match="no dimension is divisible by 2"):
+        specs_of(shard_leaves={})
+
+
+def test_the_largest_argument_and_its_axes(goldens: Path) -> None:
+    program = open_path(goldens / "spectral-diffusion/h200-cublas-jax0.11.2").program
+    name, axes = largest_argument(program)
+    sizes = {leaf.path.partition("[")[0].partition(".")[0]: 0 for leaf in program.arguments}
+    for leaf in program.arguments:
+        sizes[leaf.path.partition("[")[0].partition(".")[0]] += leaf.size_bytes
+    assert sizes[name] == max(sizes.values())
+    for number, axis in axes.items():
+        shape = program.arguments[number].shape
+        assert shape[axis] == max(size for size in shape if size % 2 == 0)
+
+
+def test_more_devices_replace_the_workloads_own() -> None:
+    reference = WorkloadReference(
+        "sharded", "small_sharded:sharded", arguments={"devices": 2}, folder=FOLDER
+    )
+    workload = changed_workload(reference=reference.to_json(), more_devices=4)
+    assert workload.mesh == {"data": 4}
+    with pytest.raises(WorkloadError, match="no integer argument devices"):
+        changed_workload(reference=REFERENCE.to_json(), more_devices=4)
 
 
 def test_a_size_is_halved() -> None:
@@ -56,6 +153,36 @@ def test_the_changes_of_a_program(goldens: Path) -> None:
     texts = [change.text for change in changes_of(program, job)]
     assert texts[0] == "donate x (donate_argnames=('x',))"
     assert "batch=2" in texts
+    assert "shard batch over 2 devices" in texts
+    several = [change.text for change in changes_of(program, job, device_count=4)]
+    assert "8 devices instead of 4" in several
+
+
+@pytest.mark.exhaustive
+def test_sharding_and_one_kind_of_value_save_what_their_compile_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(FOLDER)
+    program = Program(Plan(()))
+    (job,) = jobs_of(["hungry_step:attention"], CompileOptions())
+    wanted = ("rematerialise only the largest", "shard batch")
+
+    def two_changes(*arguments: Any, **options: Any) -> list[Change]:
+        changes = changes_of(*arguments, **options)
+        return [change for change in changes if change.text.startswith(wanted)]
+
+    monkeypatch.setattr("xlapipe.compiling.remedies.changes_of", two_changes)
+    failure = MemoryFailure(kind=FailureKind.EXECUTION, line=1, message="", reason="")
+    tried = try_changes(job, program, failure, device_count=1, at_once=2)
+    assert not tried.failed
+    sharded, rematerialised = tried.remedies
+    assert sharded.change == "shard batch over 2 devices"
+    assert rematerialised.change.startswith(
+        "rematerialise only the largest saved values: 4 values of float32[2,512,512]"
+    )
+    probabilities = 2 * 512 * 512 * 4
+    assert rematerialised.saved_bytes >= 4 * probabilities
+    assert sharded.saved_bytes >= 4 * probabilities  # half of the scores and probabilities
 
 
 @pytest.mark.exhaustive

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 import tempfile
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,4 +107,11 @@ def _compiled(
     with tempfile.TemporaryDirectory(prefix="xlapipe-explain-") as folder:
         dump = make_dump(job, Path(folder)).dump
         planned = planned_failure(failure, ReportedDump(str(dump.path), Opened.of_dump(dump)))
-    return planned, try_changes(job, dump.program, failure, at_once=os.cpu_count() or 1)
+    tried = try_changes(
+        job,
+        dump.program,
+        failure,
+        device_count=prod((dump.manifest.mesh or {}).values()),
+        at_once=os.cpu_count() or 1,
+    )
+    return planned, tried

@@ -1,9 +1,11 @@
 """Changes that can lower a program's memory: compiles each, and keeps those that do."""
 
 import re
+import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from xlapipe.compiling.fit import PlannedMemory, fit
@@ -22,6 +24,9 @@ _POLICIES = {
     "offload": "keep matrix products in the host's memory "
     "(jax.checkpoint_policies.offload_dot_with_no_batch_dims)",
 }
+# The file in a temporary folder that the compiling child writes the chosen value to.
+_NOTE = "rematerialised.txt"
+_SHARDS = 2
 _SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
 # HloRematerialization's limit, in percent of the device's memory.
 _SLOP = "xla_gpu_memory_limit_slop_factor"
@@ -36,11 +41,13 @@ class Change:
       text: the change in words.
       arguments: of `changed_workload`.
       options: extra XLA options.
+      several_devices: whether it changes the number of devices.
     """
 
     text: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, XlaOption] = field(default_factory=dict)
+    several_devices: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,19 +66,26 @@ class TriedChanges:
 
 
 def try_changes(
-    job: Job, program: Program, failure: MemoryFailure, *, at_once: int
+    job: Job, program: Program, failure: MemoryFailure, *, device_count: int, at_once: int
 ) -> TriedChanges:
     """Compiles the changes that can lower the program's memory.
 
     Args:
       job: the compile of the unchanged workload.
       program: its plan and names.
+      device_count: number of devices of the program.
       at_once: number of compiles that run at the same time.
     """
-    changes = [Change("unchanged"), *changes_of(program, job)]
-    jobs = [_job(job, change) for change in changes]
-    points = [Combination({}, changed.reference) for changed in jobs]
-    rows = fit(points, jobs, at_once=at_once, memory_fraction=1.0)
+    with tempfile.TemporaryDirectory(prefix="xlapipe-explain-") as folder:
+        note = Path(folder, _NOTE)
+        changes = [
+            Change("unchanged"),
+            *changes_of(program, job, device_count=device_count, note=note),
+        ]
+        jobs = [_job(job, change) for change in changes]
+        points = [Combination({}, changed.reference) for changed in jobs]
+        rows = fit(points, jobs, at_once=at_once, memory_fraction=1.0)
+        changes = [_with_note(change, note) for change in changes]
     base = rows[0].outcome
     if not isinstance(base, PlannedMemory):
         raise base
@@ -85,6 +99,13 @@ def try_changes(
             useless.append(change.text)
     ordered = sorted(smaller, key=lambda remedy: -remedy.saved_bytes)
     return TriedChanges(tuple(ordered), tuple(useless), tuple(failed))
+
+
+def _with_note(change: Change, note: Path) -> Change:
+    """The change with the value that the compiling child chose."""
+    if change.arguments.get("note") is None or not note.exists():
+        return change
+    return replace(change, text=f"{change.text}: {note.read_text(encoding='utf-8')}")
 
 
 def _remedy(
@@ -106,6 +127,8 @@ def _remedy(
 
 def _job(job: Job, change: Change) -> Job:
     options = {**job.options, **change.options}
+    if change.several_devices:
+        job = replace(job, topology=None)
     if not change.arguments:
         return replace(job, options=options)
     arguments = {"reference": job.reference.to_json(), **change.arguments}
@@ -115,18 +138,31 @@ def _job(job: Job, change: Change) -> Job:
     return replace(job, reference=reference, options=options)
 
 
-def changes_of(program: Program, job: Job) -> Iterator[Change]:
-    """The changes that are worth a compile for this program."""
+def changes_of(
+    program: Program, job: Job, *, device_count: int = 1, note: Path | None = None
+) -> Iterator[Change]:
+    """The changes that are worth a compile for this program.
+
+    Args:
+      device_count: number of devices of the program.
+      note: file for what the compiling child chooses to rematerialise.
+    """
     names = donatable_arguments(program)
     if names:
         text = f"donate {', '.join(names)} (donate_argnames={tuple(names)!r})"
         yield Change(text, {"donate": tuple(names)})
     given = job.reference.arguments or {}
-    for name in dict.fromkeys(("batch", *(size for size in _SIZES if size in given))):
+    sizes = tuple(dict.fromkeys(("batch", *(size for size in _SIZES if size in given))))
+    for name in sizes:
         value = f"{name}={given[name] // 2}" if isinstance(given.get(name), int) else f"half {name}"
         yield Change(value, {"halve": name})
+    path = str(note) if note is not None else None
+    yield Change(
+        "rematerialise only the largest saved values", {"checkpoint": "largest", "note": path}
+    )
     for policy, text in _POLICIES.items():
         yield Change(text, {"checkpoint": policy})
+    yield from _shardings(program, sizes, device_count)
     if job.platform.name == "cuda":
         if job.target is not None:
             total_bytes = program.plan.totals.total_allocation_bytes
@@ -135,6 +171,36 @@ def changes_of(program: Program, job: Job) -> Iterator[Change]:
             yield Change(text, options={_SLOP: percent})
         option = "xla_gpu_enable_latency_hiding_scheduler"
         yield Change(f"XLA option {option}=False", options={option: False})
+
+
+def _shardings(program: Program, sizes: Sequence[str], count: int) -> Iterator[Change]:
+    """More devices: for a sharded program twice the number, for another one two."""
+    if count > 1:
+        text = f"{_SHARDS * count} devices instead of {count}"
+        yield Change(text, {"more_devices": _SHARDS * count}, several_devices=True)
+        return
+    for name in sizes:
+        text = f"shard {name} over {_SHARDS} devices"
+        yield Change(text, {"shard_size": name}, several_devices=True)
+    name, axes = largest_argument(program)
+    if axes:
+        text = f"shard {name} over {_SHARDS} devices, each array along its largest even axis"
+        yield Change(text, {"shard_leaves": axes}, several_devices=True)
+
+
+def largest_argument(program: Program) -> tuple[str, Mapping[int, int]]:
+    """The parameter of the step with the most bytes, and the largest even axis of each leaf."""
+    bytes_by_name: Counter[str] = Counter()
+    for leaf in program.arguments:
+        bytes_by_name[_parameter(leaf)] += leaf.size_bytes
+    ((name, _),) = bytes_by_name.most_common(1) or [("", 0)]
+    axes = {
+        number: max(even, key=lambda axis: leaf.shape[axis])
+        for number, leaf in enumerate(program.arguments)
+        if _parameter(leaf) == name
+        if (even := [axis for axis, size in enumerate(leaf.shape) if size and size % _SHARDS == 0])
+    }
+    return name, axes
 
 
 def donatable_arguments(program: Program) -> tuple[str, ...]:

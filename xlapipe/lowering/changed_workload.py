@@ -4,17 +4,20 @@ The compiling child calls `changed_workload` like a user's function, so the pare
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import wraps
+from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.load_workload import load_workload
+from xlapipe.lowering.rematerialised import rematerialised, rematerialising
+from xlapipe.lowering.sharded_arguments import axes_that_differ, sharded
 from xlapipe.registry import WorkloadReference
 from xlapipe.workload import Workload
+
+_SHARDS = 2
 
 
 def changed_workload(
@@ -22,7 +25,11 @@ def changed_workload(
     reference: Mapping[str, str | None],
     donate: Sequence[str] = (),
     checkpoint: str | None = None,
+    note: str | None = None,
     halve: str | None = None,
+    shard_size: str | None = None,
+    shard_leaves: Mapping[int, int] | None = None,
+    more_devices: int | None = None,
     devices: int | None = None,
 ) -> Workload:
     """The workload of a reference with one change.
@@ -30,24 +37,45 @@ def changed_workload(
     Args:
       reference: as `WorkloadReference.to_json` writes it.
       donate: names of parameters of the step to donate as well.
-      checkpoint: name of a policy of `jax.checkpoint_policies`, with which every function that the
-        step differentiates is rematerialised; `offload` moves matrix products to the host.
+      checkpoint: how every function that the step differentiates is rematerialised; see
+        `rematerialising`.
+      note: file for a description of what is rematerialised, if the change decides that.
       halve: name of an integer argument of the workload's function, which is halved.
+      shard_size: name of such an argument; the dimensions of the step's arguments that depend on
+        it are sharded over two devices.
+      shard_leaves: the dimension to shard over two devices, by number of the arguments' leaf.
+      more_devices: value of the argument `devices` of the workload's function.
       devices: as for `load_workload`.
 
     Raises:
-      WorkloadError: the function has no integer argument `halve` of 2 or more.
+      WorkloadError: the change is not possible for this workload.
     """
     original = WorkloadReference.from_json(reference)
     if halve is not None:
         original = _halved(original, halve)
-    workload = load_workload(original, devices=devices)
+    if more_devices is not None:
+        original = _over_devices(original, more_devices)
+    path = Path(note) if note is not None else None
+    with rematerialising(checkpoint, path) if checkpoint is not None else nullcontext():
+        workload = load_workload(original, devices=devices)
     if donate:
         names = tuple(dict.fromkeys((*workload.donated_names, *donate)))
         workload = replace(workload, donate_argnames=names)
     if checkpoint is not None:
-        workload = replace(workload, fn=_checkpointed(workload.fn, checkpoint))
+        workload = replace(workload, fn=rematerialised(workload.fn, checkpoint, path))
+    if shard_size is not None:
+        smaller = load_workload(_halved(original, shard_size))
+        shard_leaves = axes_that_differ(workload, smaller, _SHARDS)
+    if shard_leaves is not None:
+        workload = sharded(workload, shard_leaves, _SHARDS)
     return workload
+
+
+def _over_devices(reference: WorkloadReference, devices: int) -> WorkloadReference:
+    given = dict(reference.arguments or {})
+    if not isinstance(given.get("devices", _default(reference, "devices")), int):
+        raise WorkloadError(f"{reference}: its function has no integer argument devices")
+    return replace(reference, arguments={**given, "devices": devices})
 
 
 def _halved(reference: WorkloadReference, name: str) -> WorkloadReference:
@@ -73,36 +101,3 @@ def _default(reference: WorkloadReference, name: str) -> Any:
         return None
     parameter = inspect.signature(value).parameters.get(name)
     return parameter.default if parameter is not None else None
-
-
-def _checkpointed(step: Callable[..., Any], policy_name: str) -> Callable[..., Any]:
-    @wraps(step)
-    def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        with _checkpointing(policy_name):
-            return step(*args, **kwargs)
-
-    return checkpointed
-
-
-@contextmanager
-def _checkpointing(policy_name: str) -> Iterator[None]:
-    """Replaces `jax.grad` and `jax.value_and_grad` by forms that rematerialise."""
-    import jax
-
-    policies = jax.checkpoint_policies
-    if policy_name == "offload":
-        policy = policies.offload_dot_with_no_batch_dims("device", "pinned_host")
-    else:
-        policy = getattr(policies, policy_name)
-
-    def rematerialising(transform: Callable[..., Any]) -> Callable[..., Any]:
-        def differentiate(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            return transform(jax.checkpoint(fun, policy=policy), *args, **kwargs)
-
-        return differentiate
-
-    with (
-        patch.object(jax, "grad", rematerialising(jax.grad)),
-        patch.object(jax, "value_and_grad", rematerialising(jax.value_and_grad)),
-    ):
-        yield

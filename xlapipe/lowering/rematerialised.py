@@ -1,0 +1,103 @@
+"""A step whose gradients are rematerialised, without a change of its source.
+
+Every function that the step differentiates with `jax.grad` or `jax.value_and_grad` goes through
+`jax.checkpoint`, also where its module has imported these names, or used them when it was imported.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import jax
+
+from xlapipe.lowering.saved_values import checkpointed_but_largest
+
+LARGEST = "largest"
+OFFLOAD = "offload"
+_NAMES = ("grad", "value_and_grad")
+
+
+def rematerialised(step: Callable[..., Any], policy_name: str, note: Path | None) -> Any:
+    """The step; `policy_name` and `note` are as for `rematerialising`."""
+
+    @wraps(step)
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        with rematerialising(policy_name, note):
+            return step(*args, **kwargs)
+
+    return changed
+
+
+@contextmanager
+def rematerialising(policy_name: str, note: Path | None = None) -> Iterator[None]:
+    """Replaces `jax.grad` and `jax.value_and_grad` by forms that rematerialise.
+
+    Args:
+      policy_name: of `jax.checkpoint_policies`; `offload` for matrix products in the host's memory,
+        or `largest` to save all but the largest saved values.
+      note: a file for the description of these values.
+    """
+    with ExitStack() as stack:
+        for name in _NAMES:
+            original = getattr(jax, name)
+            changed = _changed(original, policy_name, note)
+            for module in _modules_with(name, original):
+                stack.enter_context(patch.object(module, name, changed))
+        yield
+
+
+def _modules_with(name: str, function: Any) -> list[Any]:
+    """jax, and the modules of others that have imported the name from it."""
+    others = (
+        module
+        for module_name, module in list(sys.modules.items())
+        if module_name.partition(".")[0] not in ("jax", "jaxlib")
+    )
+    return [jax, *(module for module in others if vars(module).get(name) is function)]
+
+
+def _changed(transform: Callable[..., Any], policy_name: str, note: Path | None) -> Any:
+    """`jax.grad` or `jax.value_and_grad` of the rematerialised function."""
+
+    @wraps(transform)
+    def differentiate(
+        function: Callable[..., Any],
+        argnums: int | tuple[int, ...] = 0,
+        has_aux: bool = False,
+        **options: Any,
+    ) -> Any:
+        @wraps(function)
+        def of_arguments(*args: Any, **kwargs: Any) -> Any:
+            positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+            def of_differentiated(*values: Any) -> Any:
+                whole = list(args)
+                for position, value in zip(positions, values, strict=True):
+                    whole[position] = value
+                return function(*whole, **kwargs)
+
+            chosen = [args[position] for position in positions]
+            policy = _policy(policy_name, of_differentiated, chosen, has_aux, note)
+            return jax.checkpoint(of_differentiated, policy=policy)(*chosen)
+
+        return transform(of_arguments, argnums, has_aux, **options)
+
+    return differentiate
+
+
+def _policy(
+    name: str, function: Callable[..., Any], arguments: list[Any], has_aux: bool, note: Path | None
+) -> Any:
+    policies = jax.checkpoint_policies
+    if name == OFFLOAD:
+        return policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+    if name != LARGEST:
+        return getattr(policies, name)
+    policy, group = checkpointed_but_largest(function, *arguments, has_aux=has_aux)
+    if note is not None:
+        note.write_text(str(group), encoding="utf-8")
+    return policy

@@ -1,0 +1,50 @@
+"""A workload of one device, sharded over several by its arguments."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import jax
+from jax.sharding import PartitionSpec
+
+from xlapipe.errors import WorkloadError
+from xlapipe.workload import Workload
+
+_AXIS = "shard"
+
+
+def sharded(workload: Workload, axis_of_leaf: Mapping[int, int], devices: int) -> Workload:
+    """The workload over a mesh of one axis; XLA chooses how outputs and other values are sharded.
+
+    Args:
+      axis_of_leaf: the dimension to shard of each leaf of the positional arguments, by number.
+        Other leaves are replicated.
+
+    Raises:
+      WorkloadError: the workload has a mesh already, or there is nothing to shard.
+    """
+    if workload.mesh is not None:
+        raise WorkloadError(f"workload {workload.name}: it has a mesh already")
+    if not axis_of_leaf:
+        raise WorkloadError(f"workload {workload.name}: no dimension is divisible by {devices}")
+    leaves, tree = jax.tree.flatten(tuple(workload.args))
+    specs = [_spec(axis_of_leaf.get(number)) for number in range(len(leaves))]
+    return replace(workload, mesh={_AXIS: devices}, in_specs=jax.tree.unflatten(tree, specs))
+
+
+def _spec(axis: int | None) -> PartitionSpec:
+    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, _AXIS)
+
+
+def axes_that_differ(workload: Workload, other: Workload, devices: int) -> dict[int, int]:
+    """The first dimension of each leaf that has another size in `other`, if it can be sharded.
+
+    If the workloads differ in their batch, these are the dimensions that hold it.
+    """
+    leaves, others = (jax.tree.leaves(tuple(item.args)) for item in (workload, other))
+    axes: dict[int, int] = {}
+    for number, pair in enumerate(zip(leaves, others, strict=True)):
+        sizes = zip(*(getattr(leaf, "shape", ()) for leaf in pair), strict=True)
+        for axis, (size, other_size) in enumerate(sizes):
+            if size != other_size and size % devices == 0:
+                axes.setdefault(number, axis)
+    return axes
