@@ -6,6 +6,8 @@ the leaves in the manifest of the built one.
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -257,6 +259,15 @@ def test_prompts_that_fill_tiles_are_built_with_the_kernels_for_hopper(
         name: values.get("implementation") == "hopper" for name, values in arguments.items()
     }
     assert kernels.items() <= with_hopper_kernels.items()
+
+
+def test_loading_executables_imports_neither_flax_nor_pallas() -> None:
+    """Their imports take longer than loading."""
+    modules = "generation.load_prebuilt", "generation.generator", "checkpoint.load_params"
+    imports = "; ".join(f"import models.qwen3.{module}" for module in modules)
+    code = f"{imports}; import sys; print({{'flax', 'jax.experimental.pallas'}} & {{*sys.modules}})"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert run.stdout == "set()\n"
 
 
 def test_an_executable_that_breaks_an_expectation_is_not_kept(

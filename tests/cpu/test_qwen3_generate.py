@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.generation.compiled_steps import compile_generation
-from models.qwen3.generation.decode_loop import ENDED, decode_loop, first_state, prompt_step
+from models.qwen3.generation.compile_generation import compile_generation
+from models.qwen3.generation.decode_loop import decode_loop, prompt_step
 from models.qwen3.generation.generator import Generated, Generator
 from models.qwen3.generation.sampling_settings import MAX_EOS, SamplingSettings
+from models.qwen3.generation.state import ENDED, first_state
 from models.qwen3.generation.static_sizes import GenerationSizes, bucket_of, cache_length_for
 from models.qwen3.modules.cache import init_cache
 from models.qwen3.steps import abstract_model, decode_step, prefill_step

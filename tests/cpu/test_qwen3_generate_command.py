@@ -15,7 +15,7 @@ from models.qwen3.checkpoint.random_checkpoint import small_tokenizer, write_ran
 from models.qwen3.checkpoint.tokenizer import read_tokenizer
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generate import main
-from models.qwen3.generation import compiled_steps
+from models.qwen3.generation import compile_generation as compiling
 
 pytestmark = pytest.mark.slow
 
@@ -41,9 +41,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compiled_once() -> Iterator[None]:
     """Steps for the same model and sizes are compiled once for all tests of this file."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            compiled_steps, "compile_generation", cache(compiled_steps.compile_generation)
-        )
+        patch.setattr(compiling, "compile_generation", cache(compiling.compile_generation))
         yield
 
 

@@ -21,7 +21,7 @@ from models.qwen3.checkpoint.json_file import CheckpointError
 from models.qwen3.checkpoint.leaf_tensors import Bits, mapped, stored_leaves
 from models.qwen3.checkpoint.safetensors_files import StoredTensor
 from models.qwen3.config import Qwen3Config
-from models.qwen3.steps import Params, abstract_model
+from models.qwen3.params import Params, abstract_params
 
 __all__ = ["PIECE_BYTES", "CheckpointError", "checkpoint_bytes", "load_params"]
 
@@ -64,7 +64,7 @@ def load_params(
             on_leaf(name, sum(tensor.stored_bytes for tensor in stored[name]))
         return leaf
 
-    params: Params = jax.tree_util.tree_map_with_path(load, abstract_model(config)[1])
+    params: Params = jax.tree_util.tree_map_with_path(load, abstract_params(config))
     return params
 
 

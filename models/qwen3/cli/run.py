@@ -180,7 +180,7 @@ def _compiled(request: _Request) -> tuple["CompiledGeneration", Any]:
         from models.qwen3.generation.load_prebuilt import load_prebuilt
 
         return load_prebuilt(request.prebuilt, request.longest)
-    from models.qwen3.generation.compiled_steps import compile_generation
+    from models.qwen3.generation.compile_generation import compile_generation
 
     device = _device()
     steps = CPU_STEPS if device.platform == "cpu" else GPU_STEPS

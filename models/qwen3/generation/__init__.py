@@ -5,7 +5,9 @@ decode_loop.py          the two steps: prompts, and a loop of decode steps
 sampling.py             the next token from logits
 sampling_settings.py    settings of sampling (no jax)
 static_sizes.py         sizes that the steps are compiled for (no jax)
+state.py                the state of a batch
 compiled_steps.py       both steps compiled, in this process or in advance
+compile_generation.py   compiles them in this process
 device_memory.py        whether a plan fits the device
 build_prebuilt.py       builds a folder of executables
 build_locks.py          autotune locks for such a build

@@ -1,26 +1,27 @@
 """The two compiled steps of generation, compiled in this process or built in advance.
 
 Both kinds are called with pytrees on the device, and report the memory that they need before
-anything is allocated there.
+anything is allocated there. Steps are compiled in `compile_generation`: this module imports
+neither flax nor the model, so that executables that were built in advance are loaded without them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.generation.decode_loop import abstract_state, decode_loop, prompt_step
+from models.qwen3.generation.state import abstract_state
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.modules.cache import init_cache
-from models.qwen3.steps import Implementation, abstract_model, implementation_for, xla_options
+from models.qwen3.params import abstract_params
 from xlapipe.errors import XlapipeError
 from xlapipe.running.executable import LoadedExecutable
 
-# Cache and state, in both steps.
-DONATED = (1, 2)
+if TYPE_CHECKING:
+    from models.qwen3.steps import Implementation
 
 
 class CompiledStep(ABC):
@@ -50,7 +51,7 @@ class CompiledGeneration:
     sizes: GenerationSizes
     prompts: CompiledStep
     decode: CompiledStep
-    implementations: Mapping[str, Implementation] | None = None
+    implementations: "Mapping[str, Implementation] | None" = None
 
     @property
     def needed_bytes(self) -> int:
@@ -62,7 +63,7 @@ def abstract_arguments(
     config: Qwen3Config, sizes: GenerationSizes
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Shapes of the arguments of `prompt_step` and of `decode_loop`."""
-    params = abstract_model(config)[1]
+    params = abstract_params(config)
     cache = jax.eval_shape(
         lambda: init_cache(config, batch=sizes.batch, cache_length=sizes.cache_length)
     )
@@ -73,80 +74,6 @@ def abstract_arguments(
     )
     token_ids = jax.ShapeDtypeStruct((sizes.batch, sizes.bucket), "int32")
     return (params, cache, prompt_state, token_ids, lengths), (params, cache, decode_state)
-
-
-def compile_generation(
-    config: Qwen3Config,
-    sizes: GenerationSizes,
-    device: jax.Device,
-    *,
-    hopper_kernels: bool = True,
-    persistent_kernel: bool = False,
-) -> CompiledGeneration:
-    """Compiles both steps for `device`, in this process; allocates nothing there.
-
-    Args:
-      hopper_kernels: use the prompt kernels for Hopper if the device is a Hopper GPU.
-      persistent_kernel: use the persistent kernel for decode steps that it supports.
-    """
-    capability = getattr(device, "compute_capability", None)
-    multiprocessors = getattr(device, "core_count", None)
-    prompt_arguments, decode_arguments = abstract_arguments(config, sizes)
-
-    def implementation(length: int) -> Implementation:
-        uses_capability = persistent_kernel if length == 1 else hopper_kernels
-        return implementation_for(
-            config,
-            platform=device.platform,
-            batch=sizes.batch,
-            length=length,
-            cache_length=sizes.cache_length,
-            compute_capability=capability if uses_capability else None,
-            multiprocessors=multiprocessors,
-        )
-
-    for_prompts, for_decode = implementation(sizes.bucket), implementation(1)
-    prompts = prompt_step(config, candidates=sizes.candidates, implementation=for_prompts)
-    decode = decode_loop(
-        config, steps=sizes.steps, candidates=sizes.candidates, implementation=for_decode
-    )
-    return CompiledGeneration(
-        sizes,
-        _compile(prompts, prompt_arguments, device, xla_options(for_prompts)),
-        _compile(decode, decode_arguments, device, xla_options(for_decode)),
-        {"prompts": for_prompts, "decode": for_decode},
-    )
-
-
-def _compile(
-    fn: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    device: jax.Device,
-    options: dict[str, bool],
-) -> CompiledStep:
-    sharding = jax.sharding.SingleDeviceSharding(device)
-    on_device = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arguments
-    )
-    lowered = jax.jit(fn, donate_argnums=DONATED).lower(*on_device)
-    return _JustCompiled(lowered.compile(compiler_options=options))
-
-
-@dataclass(frozen=True)
-class _JustCompiled(CompiledStep):
-    """A step that this process compiled."""
-
-    compiled: jax.stages.Compiled
-
-    @property
-    def needed_bytes(self) -> int:
-        memory: Any = self.compiled.memory_analysis()
-        sizes = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
-        total: int = sum(getattr(memory, size) for size in sizes) - memory.alias_size_in_bytes
-        return total
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self.compiled(*arguments)
 
 
 def prebuilt_step(executable: LoadedExecutable, arguments: Sequence[Any]) -> CompiledStep:

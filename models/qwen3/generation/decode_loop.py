@@ -4,27 +4,27 @@ The state of a batch is a dict: `token_ids` s32[B], the newest token of each seq
 s32[B], its slot in the cache; `eos` s32[E], the ids that end a sequence, padded with -1; `draw`,
 see `sampling`. A sequence whose position is S, the cache's length, has ended: it writes nothing,
 and its tokens are `ENDED`.
+
+`prompt_step` makes the whole state from `eos` and `draw`. `decode_loop` returns it with the newest
+token and the position of each sequence. The module `state` makes the first state, and the shapes of
+its leaves; it does not import the model, so that executables that were built in advance are loaded
+without it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Int
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.generation.sampling import draw_of, next_tokens
-from models.qwen3.generation.sampling_settings import MAX_EOS, SamplingSettings
+from models.qwen3.generation.sampling import next_tokens
+from models.qwen3.generation.state import ENDED, State
 from models.qwen3.modules.cache import Cache
 from models.qwen3.steps import Implementation, Params, decode_step, prefill_step
-from xlapipe.errors import XlapipeError
 
-State: TypeAlias = dict[str, Any]
 Outputs: TypeAlias = dict[str, Any]
-
-ENDED = -1
 
 
 def prompt_step(
@@ -112,26 +112,3 @@ def _advanced(
         "positions": jnp.where(ends, capacity, state["positions"] + 1),
     }
     return after, jnp.where(ended, ENDED, drawn)
-
-
-def first_state(settings: SamplingSettings, eos_token_ids: Sequence[int], *, batch: int) -> State:
-    """The state that is an argument of `prompt_step`, on the host.
-
-    Raises:
-      XlapipeError: more than `MAX_EOS` ids.
-    """
-    if len(eos_token_ids) > MAX_EOS:
-        raise XlapipeError(
-            f"expected at most {MAX_EOS} ids that end a sequence, found {len(eos_token_ids)}"
-        )
-    padded = [*eos_token_ids, *[ENDED] * (MAX_EOS - len(eos_token_ids))]
-    return {"eos": np.asarray(padded, np.int32), "draw": draw_of(settings, batch=batch)}
-
-
-def abstract_state(*, batch: int, candidates: int | None, whole: bool) -> State:
-    """The state's shapes: the whole state, or that of `prompt_step`'s argument."""
-    state = first_state(SamplingSettings(greedy=candidates == 1), (), batch=batch)
-    if whole:
-        state |= {name: np.zeros(batch, np.int32) for name in ("token_ids", "positions")}
-    abstract: State = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state)
-    return abstract

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.compiled_steps import CompiledGeneration
-from models.qwen3.generation.decode_loop import ENDED, first_state
 from models.qwen3.generation.sampling_settings import SamplingSettings
+from models.qwen3.generation.state import ENDED, first_state
 from models.qwen3.generation.static_sizes import check_lengths, check_prompts
 from models.qwen3.modules.cache import Cache
-from models.qwen3.steps import Params
+from models.qwen3.params import Params
 from xlapipe.errors import XlapipeError
 
 # Called with the index of a sequence, and its next tokens.

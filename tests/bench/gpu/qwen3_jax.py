@@ -12,8 +12,9 @@ from timing import Timing, print_timings, timed
 
 from models.qwen3.argument_bytes import cache_leaf_bytes, weight_bytes
 from models.qwen3.config import QWEN3_0_6B
-from models.qwen3.generation.decode_loop import decode_loop, first_state, prompt_step
+from models.qwen3.generation.decode_loop import decode_loop, prompt_step
 from models.qwen3.generation.sampling_settings import SamplingSettings
+from models.qwen3.generation.state import first_state
 from models.qwen3.modules.cache import init_cache
 from models.qwen3.steps import Implementation, abstract_model, implementation_for, xla_options
 
