@@ -13,6 +13,7 @@ from models.compressed_resnet.sizes import (
     KERNEL_GRADIENT,
     ResNetConfig,
     convolutions,
+    differentiation_bytes,
     groups,
     largest_activation_bytes,
     norm_channels,
@@ -36,8 +37,9 @@ from xlapipe.expect import (
 )
 
 # Kernels for each convolution with its batch norm, ReLU, codes and masks; for SGD one more; and
-# those of the stem's pooling and of the head.
-FORWARD_LAUNCHES, BACKWARD_LAUNCHES, OTHER_LAUNCHES = 14, 12, 60
+# those of the stem's pooling and of the head. Two of each are third passes of sums of channels,
+# which XLA adds at batches of thousands.
+FORWARD_LAUNCHES, BACKWARD_LAUNCHES, OTHER_LAUNCHES = 16, 14, 60
 # Scalars, tables of tuples, statistics of channels, and padding of each value to 128 bytes.
 SMALL_BYTES = 4 * 2**20
 
@@ -113,14 +115,29 @@ def _compressed_train(config: ResNetConfig, batch: int) -> tuple[Expectation, ..
         GemmCount(3, because="the classifier, and gradients of its kernel and input"),
         *_no_wide_values(config, batch),
         *_launches(config, FORWARD_LAUNCHES + BACKWARD_LAUNCHES + 1),
-        _temp(
+        _train_temp(config, batch),
+    )
+
+
+def _train_temp(config: ResNetConfig, batch: int) -> Expectation:
+    kernels = parameter_count(config) * BFLOAT16
+    if config.save == "block_inputs":
+        return _temp(
             config,
             batch,
-            1 + 3 * recomputed,
-            _residual_bytes(config, batch) + parameter_count(config) * BFLOAT16,
-            "residuals, which are fewest where activations are largest; activations; kernels in "
-            "bfloat16",
-        ),
+            4,
+            _residual_bytes(config, batch) + kernels,
+            "residuals; gradients of a block's and a convolution's output, the block's restored "
+            "input, and a convolution's output; kernels in bfloat16",
+        )
+    deviations = norm_channels(config) * FLOAT32
+    return _temp(
+        config,
+        batch,
+        0,
+        differentiation_bytes(config, batch, activations=3) + deviations + kernels,
+        "residuals that a block and the blocks before it have not used yet, and three arrays of "
+        "the block's largest activation, where they total most; kernels in bfloat16",
     )
 
 
@@ -184,7 +201,7 @@ def _no_wide_values(config: ResNetConfig, batch: int) -> Iterator[Expectation]:
         because="parameters, features, scales of groups; activations are bfloat16",
     )
     yield NoValueAbove(group_count, "pred", because="masks have a bit for each element")
-    for dims in (shape, (group_count, GROUP)):
+    for dims in (shape, (group_count, GROUP), (group_count, GROUP // 32, 32)):
         yield ValuesOfShapeAtMost(dims, 0, "s8", because="masks have a bit for each element")
 
 

@@ -21,7 +21,7 @@ from models.compressed_resnet.compression import Codes
 from models.compressed_resnet.conv_norm import Compressed, Moments, compress
 from models.compressed_resnet.convolution import Images
 from models.compressed_resnet.head import Logits
-from models.compressed_resnet.sizes import Block, ResNetConfig, blocks
+from models.compressed_resnet.sizes import Block, ResNetConfig, blocks, checked_images
 from models.compressed_resnet.sizes import stem as stem_of
 from models.compressed_resnet.stem import SavedStem
 
@@ -50,7 +50,7 @@ def apply(
 
     Gradients of the moments are ignored with compression. Images get no gradient.
     """
-    block_of, stem_layer = _block(config), _stem(config)
+    block_of, stem_layer, images = _block(config), _stem(config), checked_images(config, images)
     x, of_stem = stem_layer(parameters["stem"], lax.stop_gradient(images))
     moments: AllMoments = {"stem": of_stem, "blocks": {}}
     for number, block in enumerate(blocks(config)):
@@ -90,9 +90,9 @@ def forward(
     """The logits, what the backward pass needs, and the moments of each batch norm.
 
     Raises:
-      ValueError: the config has no `bits`.
+      ValueError: the config has no `bits`, or images have another shape than it states.
     """
-    bits = _bits(config)
+    bits, images = _bits(config), checked_images(config, images)
     saved: list[Any] = []
     moments: AllMoments = {"blocks": {}}
     inputs_only = config.save == "block_inputs"

@@ -1,9 +1,9 @@
 """Configuration, shapes and bytes of the network. Imports no jax: expectations do not need it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 BFLOAT16 = 2
 FLOAT32 = 4
@@ -19,6 +19,9 @@ EXPANSION = 4
 CONVOLUTION = "convolution"
 INPUT_GRADIENT = "input_gradient"
 KERNEL_GRADIENT = "kernel_gradient"
+
+# An array: jax's, a tracer, or a ShapeDtypeStruct.
+_Images = TypeVar("_Images", bound=Any)
 
 Save = Literal["activations", "block_inputs"]
 
@@ -128,6 +131,22 @@ def stem(config: ResNetConfig) -> Convolution:
     return Convolution(inputs=3, outputs=config.width, kernel=7, stride=2, size=config.image)
 
 
+def checked_images(config: ResNetConfig, images: _Images) -> _Images:
+    """The array of images, if it has the shape that the config states: NHWC, with 3 channels.
+
+    Raises:
+      ValueError: it has another shape.
+    """
+    _, *expected = stem(config).input_shape(0)
+    if len(images.shape) != 4 or list(images.shape[1:]) != expected:
+        raise ValueError(
+            f"images: expected an array [N, {', '.join(map(str, expected))}], with channels last; "
+            f"found {list(images.shape)}; fix: transpose or resize the images, or set `image` of "
+            "the config"
+        )
+    return images
+
+
 def pooled_size(config: ResNetConfig) -> int:
     """Rows and columns after the stem's max pooling, 3×3 with stride 2 and padding 1."""
     return (stem(config).output_size - 1) // 2 + 1
@@ -216,16 +235,40 @@ def saved_bytes(config: ResNetConfig, batch: int) -> int:
     if config.bits is None:
         raise ValueError("saved_bytes needs bits: expected 2, 4 or 8, found None")
     features = code_bytes(batch * config.features, config.bits)
-    first = input_bytes(stem(config), batch, config.bits)
     if config.save == "block_inputs":
         inputs = sum(input_bytes(block.conv1, batch, config.bits) for block in blocks(config))
-        return first + inputs + features
+        return input_bytes(stem(config), batch, config.bits) + inputs + features
+    of_blocks = sum(_block_bytes(block, batch, config.bits) for block in blocks(config))
+    return _stem_bytes(config, batch, config.bits) + of_blocks + features
+
+
+def differentiation_bytes(config: ResNetConfig, batch: int, activations: int) -> int:
+    """The most that the backward pass of a block needs, over the blocks.
+
+    That is what the block and the layers before it saved, and `activations` arrays of the block's
+    largest activation in bfloat16.
+
+    Raises:
+      ValueError: the config has no `bits`, or does not save activations.
+    """
+    if config.bits is None or config.save != "activations":
+        raise ValueError(
+            "differentiation_bytes: expected bits 2, 4 or 8 and save='activations'; found "
+            f"bits={config.bits}, save={config.save!r}"
+        )
+    saved = _stem_bytes(config, batch, config.bits)
+    most = 0
+    for block in blocks(config):
+        saved += _block_bytes(block, batch, config.bits)
+        most = max(most, saved + activations * _largest_bytes(block.convolutions, batch))
+    return most
+
+
+def _stem_bytes(config: ResNetConfig, batch: int, bits: int) -> int:
+    """What the stem saves: its input, its output and the offsets of max pooling."""
+    offsets = pooled_size(config) ** 2 * batch * config.width
     return (
-        first
-        + _output_bytes(stem(config), batch, config.bits)
-        + pooled_size(config) ** 2 * batch * config.width
-        + sum(_block_bytes(block, batch, config.bits) for block in blocks(config))
-        + features
+        input_bytes(stem(config), batch, bits) + _output_bytes(stem(config), batch, bits) + offsets
     )
 
 
@@ -253,8 +296,12 @@ def _output_bytes(convolution: Convolution, batch: int, bits: int) -> int:
 
 def largest_activation_bytes(config: ResNetConfig, batch: int) -> int:
     """The largest input or output of a convolution, in bfloat16."""
+    return _largest_bytes(convolutions(config), batch)
+
+
+def _largest_bytes(layers: Iterable[Convolution], batch: int) -> int:
     return BFLOAT16 * max(
         prod(shape)
-        for convolution in convolutions(config)
-        for shape in (convolution.input_shape(batch), convolution.output_shape(batch))
+        for layer in layers
+        for shape in (layer.input_shape(batch), layer.output_shape(batch))
     )

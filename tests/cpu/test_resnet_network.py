@@ -16,6 +16,7 @@ from models.compressed_resnet.sizes import (
     ResNetConfig,
     blocks,
     convolutions,
+    differentiation_bytes,
     norm_channels,
     parameter_count,
     saved_bytes,
@@ -81,12 +82,23 @@ def test_a_config_that_is_not_supported_is_an_error(field: str, value: Any) -> N
         replace(RESNET50, **{field: value})
 
 
+def test_images_of_another_layout_or_size_are_an_error() -> None:
+    parameters, _ = jax.eval_shape(lambda: initial(TINY))
+    for shape in ((2, 3, 20, 20), (2, 24, 24, 3)):
+        images = jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+        for function in (network.apply, network.forward):
+            with pytest.raises(ValueError, match=r"expected an array \[N, 20, 20, 3\], with chan"):
+                jax.eval_shape(lambda *args: function(TINY, *args), parameters, images)  # noqa: B023
+
+
 def test_passes_as_separate_programs_need_bits() -> None:
     plain = replace(TINY, bits=None)
     with pytest.raises(ValueError, match="fix: differentiate `apply`"):
         residuals_of(plain, 2)
     with pytest.raises(ValueError, match="needs bits"):
         saved_bytes(plain, 2)
+    with pytest.raises(ValueError, match="found bits=None"):
+        differentiation_bytes(plain, 2, activations=3)
 
 
 @pytest.mark.slow
