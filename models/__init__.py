@@ -3,6 +3,7 @@
 Importing this package or one model's package does not import jax or flax.
 
     gemm_backends.py    GEMM backends per policy, and cuBLASLt's workspace (no jax)
+    tpu_tiles.py        bytes of arrays on a TPU, with their padding (no jax)
     spectral_diffusion/ learned-time diffusion on meshes
     float8_linear/      a linear layer with float8 matmuls
     compressed_resnet/  ResNets trained on 2-bit activations

@@ -2,6 +2,7 @@
 
 from models.fsdp_mlp.sizes import BFLOAT16, FLOAT32, INT32, MLPSizes
 from models.gemm_backends import BACKENDS, CUBLASLT_WORKSPACE_BYTES
+from models.tpu_tiles import tpu_bytes
 from xlapipe.expect import (
     AllocationOf,
     CollectiveBytes,
@@ -104,6 +105,7 @@ def training_step(sizes: MLPSizes) -> tuple[Expectation, ...]:
             3 * sizes.parameter_shard_bytes + INT32 + 2 * sizes.activation_bytes,
             because="shards of kernels and of their two moments, the step count; x and target",
         ),
+        *_padded(sizes),
         Donated("state", because="every leaf is updated in place, without a copy"),
         *(
             AllocationOf(f"{tree}{leaf}", shard, because="H·H/N, float32")
@@ -136,6 +138,23 @@ def training_step(sizes: MLPSizes) -> tuple[Expectation, ...]:
         ),
         *_matmuls(sizes),
         *_collectives(sizes),
+    )
+
+
+def _padded(sizes: MLPSizes) -> tuple[Expectation, ...]:
+    """Arguments, kernels and the loss with the padding of a TPU's tiles."""
+    kernel = tpu_bytes((sizes.hidden // sizes.devices, sizes.hidden), FLOAT32)
+    rows = tpu_bytes((sizes.batch, sizes.hidden), BFLOAT16)
+    return (
+        ParameterBytes(
+            3 * sizes.layers * kernel + tpu_bytes((), INT32) + 2 * rows,
+            padded=True,
+            because="whole tiles; the step count takes one",
+            under="tpu",
+        ),
+        AllocationOf(
+            "out[1]", tpu_bytes((), FLOAT32), because="the loss takes a whole tile", under="tpu"
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
+from models.tpu_tiles import tpu_padding_bytes
 
 FLOAT32 = 4
 INT32 = 4
@@ -71,26 +72,15 @@ def weight_bytes(config: Qwen3Config) -> int:
     return elements * config.itemsize
 
 
-def tpu_vector_bytes(length: int, itemsize: int) -> int:
-    """Bytes of a vector on a TPU: whole tiles of 512 bytes or more, and of 1,024 elements at most.
-
-    >>> tpu_vector_bytes(1, 4), tpu_vector_bytes(128, 2), tpu_vector_bytes(1000, 2)
-    (512, 512, 2048)
-    """
-    tile = min(1024, max(512 // itemsize, 1 << (length - 1).bit_length()))
-    return -(-length // tile) * tile * itemsize
-
-
 def tpu_vector_padding_bytes(config: Qwen3Config, *, batch: int) -> int:
     """Padding of a decode step's vectors on a TPU: norms, token ids and positions."""
 
-    def padding(length: int, itemsize: int) -> int:
-        return tpu_vector_bytes(length, itemsize) - length * itemsize
-
-    layer = 2 * padding(config.head_dim, config.itemsize)
-    layer += 2 * padding(config.hidden_size, config.itemsize)
-    final = padding(config.hidden_size, config.itemsize)
-    return config.num_hidden_layers * layer + final + 2 * padding(batch, INT32)
+    head, hidden = (
+        tpu_padding_bytes((width,), config.itemsize)
+        for width in (config.head_dim, config.hidden_size)
+    )
+    layers = config.num_hidden_layers * 2 * (head + hidden)
+    return layers + hidden + 2 * tpu_padding_bytes((batch,), INT32)
 
 
 def cache_leaf_bytes(config: Qwen3Config, *, batch: int, cache_length: int) -> int:

@@ -218,3 +218,35 @@ def test_devices_of_slices_as_lists_and_ranges() -> None:
     groups = transfer_of(attributes)
     assert groups is not None
     assert groups.replica_groups == ((100000, 300000), (100004, 300004), (100005, 300005))
+
+
+def test_a_collective_on_sparse_cores_is_one_that_starts_with_its_operands() -> None:
+    """TPU7x: the start reserves the core; an update hands the operand over."""
+    whole, part = "bf16[1024,512]{1,0:T(8,128)(2,1)}", "bf16[128,512]{1,0:T(8,128)(2,1)}"
+    text = f"""HloModule jit_step, is_scheduled=true
+
+%called (p: bf16[1024,512]) -> bf16[128,512] {{
+  %p = {whole} parameter(0)
+  ROOT %reduce-scatter.3 = {part} reduce-scatter(%p), channel_id=2, \
+replica_groups={{{{0,1,2,3,4,5,6,7}}}}, dimensions={{0}}, to_apply=%add
+}}, execution_thread="sparsecore"
+
+%async (p.1: bf16[1024,512]) -> bf16[128,512] {{
+  %p.1 = {whole} parameter(0)
+  ROOT %call = {part} call(%p.1), to_apply=%called
+}}, execution_thread="sparsecore"
+
+ENTRY %main (x: bf16[1024,512]) -> bf16[128,512] {{
+  %x = {whole} parameter(0)
+  %start = ((), (), s32[]{{:S(2)}}) async-start(), async_execution_thread="sparsecore", calls=%async
+  %negate = {whole} negate(%x)
+  %update = (({whole}), {part}) async-update(%start, %negate)
+  %exponential = {whole} exponential(%x)
+  ROOT %done = {part} async-done(%update)
+}}
+"""
+    (scatter,) = collectives(text.replace("\\\n", ""))
+    assert (scatter.instruction, scatter.kind, scatter.done) == ("start", "reduce-scatter", "done")
+    assert (scatter.operand_bytes, scatter.output_bytes) == (1024 * 512 * 2, 128 * 512 * 2)
+    assert scatter.operands == ("negate",)
+    assert (scatter.asynchronous, scatter.overlapped_by) == (True, ("exponential",))

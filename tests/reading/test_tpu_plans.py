@@ -30,6 +30,7 @@ from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.padded_shapes import padded_bytes, padded_dims, tuple_table_bytes
 from xlapipe.plan.padding import find_padding, parameter_padding_bytes
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plan.shapes import split_elements
 from xlapipe.read import read_path
 from xlapipe.read.hlo_text import parse_hlo
 from xlapipe.read.source_text import SourceText
@@ -92,6 +93,7 @@ def test_padded_dimensions_are_in_the_order_of_storage() -> None:
 
 
 def test_tables_of_tuples() -> None:
+    assert tuple_table_bytes(len(split_elements("()"))) == (0, 0)
     assert tuple_table_bytes(3) == (32, 512)
     assert tuple_table_bytes(200) == (800, 1024)
 

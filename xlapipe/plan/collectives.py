@@ -12,7 +12,9 @@ XLA for TPUs also writes:
 - a reduce-scatter as a fusion of an all-reduce and the slice that is kept;
 - an asynchronous collective as three fusions, each with a copy of it: its start, a matrix product
   during which it runs, and its end;
-- a collective between slices as a `send` of the operand and a `recv` of the result.
+- a collective between slices as a `send` of the operand and a `recv` of the result;
+- a collective on the sparse cores of a TPU7x as an `async-start` without operands, an
+  `async-update` that hands them over, and an `async-done`.
 
 Each of these is one `Collective`. A collective that XLA combined from several is also one
 `Collective`, with several results.
@@ -172,12 +174,15 @@ class _CollectiveFinder:
 
     @cached_property
     def _wrapped(self) -> frozenset[str]:
-        """Computations that only asynchronous instructions or fusions run."""
+        """Computations that asynchronous instructions or fusions run, directly or not."""
         return self._module.fused_computations | frozenset(
-            called
+            computation
             for _, instruction in self._module.instructions()
             if instruction.opcode.startswith("async-")
-            for called in instruction.called_computations
+            for computation in (
+                *instruction.called_computations,
+                *(site.computation.name for site in self._dataflow.body(instruction)),
+            )
         )
 
     def find(self) -> Iterator[Collective]:
@@ -205,6 +210,8 @@ class _CollectiveFinder:
         outer, instruction = computation.instructions[position], inner.instruction
         kind = _kind(instruction)
         assert kind is not None  # `_collectives_of` yields only collectives
+        position = _begin(computation, position)
+        begin = computation.instructions[position]
         done, received = None, None
         if outer.opcode == "send":
             received = _received(computation, outer)
@@ -235,7 +242,7 @@ class _CollectiveFinder:
             done=done.name if done is not None else None,
             defined_by=tuple(dict.fromkeys((outer.name, (received or instruction).name))),
             kind=kind,
-            operands=outer.operands,
+            operands=outer.operands or begin.operands[1:],
             results=arrays_of(result),
             operand_bytes=operand_bytes_of(kind, operand_shapes, output_bytes, common_size(groups)),
             output_bytes=output_bytes,
@@ -244,7 +251,7 @@ class _CollectiveFinder:
             asynchronous=done is not None and not _is_sync(outer),
             overlapped_by=tuple(work.name for work in overlapped),
             overlapped_gemms=sum(len(self._gemms_in(work)) for work in overlapped),
-            start=self._positions.get(outer.name),
+            start=self._positions.get(begin.name),
             end=self._positions.get(done.name if done is not None else outer.name),
             executions=self._executions[computation.name],
             op_name=instruction.op_name or outer.op_name,
@@ -330,6 +337,21 @@ def _done_of(computation: Computation, position: int, start: Instruction) -> Ins
         elif instruction.opcode.endswith("-done"):
             return instruction
     return None
+
+
+def _begin(computation: Computation, position: int) -> int:
+    """The position from which the collective at `position` can run.
+
+    On a TPU's sparse cores, an async-start without operands reserves the core, and an async-update
+    hands the operands over.
+    """
+    start = computation.instructions[position]
+    if start.opcode != "async-start" or start.operands:
+        return position
+    for later, instruction in enumerate(computation.instructions[position:], position):
+        if instruction.opcode == "async-update" and start.name in instruction.operands:
+            return later
+    return position
 
 
 def _is_sync(start: Instruction) -> bool:

@@ -58,7 +58,9 @@ def dims_without_ones(shape: str) -> list[str]:
 
 
 def split_elements(shape: str) -> list[str]:
-    """The element shapes of a tuple shape: `(f32[2]{0}, u32[])` gives two."""
+    """The element shapes of a tuple shape: `(f32[2]{0}, u32[])` gives two, and `()` none."""
+    if shape == "()":
+        return []
     elements, depth, start = [], 0, 1
     for position, character in enumerate(shape):
         if character in "([{":

@@ -20,6 +20,7 @@ from models.qwen3.sharded.weight_layout import (
     shard_elements,
     weight_layouts,
 )
+from models.tpu_tiles import tpu_bytes
 from xlapipe.expect import (
     AllocationOf,
     Donated,
@@ -54,6 +55,7 @@ def train(
             FLOAT32_COPIES * weights * FLOAT32 + INT32 + sequences * (seq + tokens) * INT32,
             because="float32 weights and two moments, the step count, token ids and targets",
         ),
+        *_on_tpus(config, mesh, sequences=sequences, seq=seq),
         Donated("state", because="weights and optimiser state are updated in place"),
         *_no_whole_stack(config, mesh),
         TempAtMost(
@@ -63,6 +65,43 @@ def train(
             + WORKSPACE_BYTES,
             because="all gradients, the residual stream before each layer, values of one layer or "
             "of the head",
+            under="cuda",
+        ),
+    )
+
+
+def _on_tpus(
+    config: Qwen3Config, mesh: Mapping[str, int], *, sequences: int, seq: int
+) -> tuple[Expectation, ...]:
+    """Arguments, loss and temporary memory of the training step with the padding of a TPU's tiles.
+
+    XLA for TPUs converts the matrices of all layers to the type of the model before the loops, not
+    each layer's in the loops, also across an optimization barrier.
+    """
+    tokens = seq // mesh[TENSOR]
+    shards = [layout.shard_shape(mesh) for layout in weight_layouts(config)]
+    weights = sum(tpu_bytes(shard, FLOAT32) for shard in shards)
+    converted = sum(tpu_bytes(shard, config.itemsize) for shard in shards if len(shard) > 2)
+    inputs = tpu_bytes((sequences, seq), INT32) + tpu_bytes((sequences, tokens), INT32)
+    stream = (config.num_hidden_layers, sequences, tokens, config.hidden_size)
+    return (
+        ParameterBytes(
+            FLOAT32_COPIES * weights + tpu_bytes((), INT32) + inputs,
+            padded=True,
+            because="whole tiles; the step count takes one",
+            under="tpu",
+        ),
+        AllocationOf(
+            "out[1]", tpu_bytes((), FLOAT32), because="the loss takes a whole tile", under="tpu"
+        ),
+        TempAtMost(
+            weights
+            + converted
+            + tpu_bytes(stream, config.itemsize)
+            + max(_layer(config, mesh, sequences=sequences, seq=seq), _head(config, mesh)),
+            because="all gradients, the matrices of all layers in the type of the model, the "
+            "residual stream before each layer, values of one layer or of the head",
+            under="tpu",
         ),
     )
 
