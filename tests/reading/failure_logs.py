@@ -396,6 +396,7 @@ LOGS = (
             "memory'. [executable_name='jit_step']"
         ),
         kind="library",
+        requested_bytes=6291456,
         executable_name="jit_step",
     ),
     FailureLog(
@@ -480,5 +481,11 @@ NO_FAILURES = (
     "freed_by_count=0. The caller indicates that this is not a failure, but this may mean that "
     "there could be performance gains if more memory were available.\n",
     "INTERNAL: NCCL operation ncclAllReduce() failed: invalid argument\n",
+    "INTERNAL: NCCL operation ncclGroupEnd() failed: unhandled cuda error (run with "
+    "NCCL_DEBUG=INFO for details). Last NCCL warning(error) log entry (may be unrelated) 'Cuda "
+    "failure 700'.\n",
+    "E1122 07:30:30.8 3219 gpu_hlo_schedule.cc:1068] The byte size of input/output arguments "
+    "(8589934596) exceeds the base limit (6006243328). This indicates an error in the "
+    "calculation!\n",
     "I pjrt: XLA backend allocating 10251200102 bytes on device 0 for BFCAllocator.\n",
 )

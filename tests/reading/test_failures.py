@@ -2,24 +2,31 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 
-from tests.reading.failure_logs import GIB, LOGS, NO_FAILURES, FailureLog
+from tests.reading import failure_logs
+from tests.reading.failure_logs import GIB, NO_FAILURES, FailureLog
+from tests.reading.public_failure_logs import PUBLIC_LOGS
 from xlapipe.cli import main
 from xlapipe.failures import MemoryFailure, last_failure, read_failures
+from xlapipe.failures.sizes import SIZE, parse_size
 from xlapipe.report.failed_allocation import planned_failure
 from xlapipe.report.failure_lines import failure_lines
 from xlapipe.report.reported_dump import read_reported_dump
 
+LOGS = (*failure_logs.LOGS, *PUBLIC_LOGS)
+
 
 def explained(text: str) -> MemoryFailure:
-    failure = last_failure(read_failures(text), text)
+    failure = last_failure(read_failures(text))
     assert failure is not None
     return failure
 
@@ -43,12 +50,79 @@ def test_figures_of_each_form(log: FailureLog) -> None:
     assert figures(explained(log.text)) == replace(log, name="", source="", text="")
 
 
-@pytest.mark.parametrize("prefix", ["[1,0]<stderr>:", "7: ", "(worker pid=95, ip=10.0.0.1) "])
+PREFIXES = (
+    "[1,0]<stderr>:",
+    "  7: ",
+    "[rank3]: ",
+    "(worker pid=95, ip=10.0.0.1) ",
+    "[pod/train-0/main] ",
+    "2026-01-05T10:11:12.123456789Z stderr F ",
+    "2026-01-05 10:11:12,123 - ERROR - trainer - ",
+    "2026-01-05T10:11:12 - 0 - trainer - train.py:342 - WARNING :: ",
+    "[2026-01-05 10:11:12] ERROR ",
+    "ERROR 01-05 10:11:12 [core.py:396] ",
+    "(launch pid=7) 2026-01-05 10:11:12 INFO ",
+)
+
+
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
-def test_prefixes_of_launchers_change_no_figure(log: FailureLog, prefix: str) -> None:
-    text = "".join(prefix + line for line in log.text.splitlines(keepends=True))
-    failure = explained(text)
-    assert (failure.kind, failure.executable_name) == (log.kind, log.executable_name)
+def test_prefixes_of_launchers_and_loggers_change_no_figure(log: FailureLog) -> None:
+    for prefix in PREFIXES:
+        text = "".join(prefix + line for line in log.text.splitlines(keepends=True))
+        assert figures(explained(text)) == replace(log, name="", source="", text=""), prefix
+
+
+def in_json(line: str) -> str:
+    return json.dumps({"log": line, "stream": "stderr"}) + "\n"
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
+def test_wrapped_logs_have_the_same_figures(log: FailureLog) -> None:
+    lines = log.text.splitlines(keepends=True)
+    wrapped = (
+        log.text.replace("\n", "\r\n"),
+        "".join(f"\x1b[31m{line.rstrip()}\x1b[0m\n" for line in lines),
+        "".join(map(in_json, lines)),
+        json.dumps({"severity": "ERROR", "jsonPayload": {"message": log.text}}) + "\n",
+    )
+    for text in wrapped:
+        assert figures(explained(text)) == replace(log, name="", source="", text="")
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
+def test_a_log_that_is_cut_off_anywhere_has_no_other_figure(log: FailureLog) -> None:
+    """A figure that is cut in two is left out."""
+    known = known_sizes(log)
+    inside_numbers = [match.start() for match in re.finditer(r"(?<=[\d.])[\d.KMGi]", log.text)]
+    for end in inside_numbers[:: 1 + len(inside_numbers) // 12]:
+        for failure in read_failures(log.text[:end]):
+            sizes = {failure.requested_bytes, failure.limit_bytes, failure.held_bytes}
+            assert sizes <= known, log.text[:end][-80:]
+
+
+def known_sizes(log: FailureLog) -> set[int | None]:
+    printed = {parse_size(match[0]).size_bytes for match in re.finditer(SIZE, log.text)}
+    return printed | {log.requested_bytes, log.limit_bytes, log.held_bytes, None}
+
+
+def test_mixed_lines_of_two_processes_are_separated() -> None:
+    first, second = (
+        log for log in LOGS if log.name.startswith(("execution, the pool", "fragmentation: "))
+    )
+    lines = [
+        f"[rank{rank}]: {line}\n"
+        for pair in zip_longest(first.text.splitlines(), second.text.splitlines(), fillvalue="")
+        for rank, line in enumerate(pair)
+    ]
+    kinds = {failure.kind: figures(failure) for failure in read_failures("".join(lines))}
+    assert set(kinds) == {first.kind, second.kind}
+    for log in (first, second):
+        assert kinds[log.kind] == replace(log, name="", source="", text="")
+
+
+def test_free_memory_beside_cudnns_error_is_stated() -> None:
+    log = next(log for log in LOGS if log.name.startswith("cuDNN's handle on a device with free"))
+    assert "46,637,514,752 bytes of the device were free" in explained(log.text).reason
 
 
 @pytest.mark.parametrize("text", NO_FAILURES)
@@ -181,6 +255,8 @@ REAL = ROOT / "tests/reading/data/failures"
         ("autotuning_of_a_convolution", "autotuning", round(16.02 * GIB), None),
         ("cuda_async_allocator", "execution", 30 * GIB, "jit__lambda"),
         ("fragmentation", "fragmentation", 2 * GIB, "jit__lambda"),
+        ("full_pool_too_small", "execution", 8 * GIB, "jit_exchange_psum"),
+        ("one_of_two_pools_is_full", "execution", 10 * GIB, "jit_exchange_psum"),
         ("fragmentation_with_statistics", "fragmentation", 3 * GIB // 2, "jit__lambda"),
         ("leaked_references", "execution", GIB // 4, "jit__lambda"),
         ("leaked_references_with_statistics", "execution", GIB // 2, "jit__lambda"),
@@ -230,14 +306,50 @@ def test_figures_are_exact_where_the_log_has_them() -> None:
     assert [group.count for group in failure.allocator.in_use] == [12, 1]
 
 
-@pytest.mark.parametrize("name", ["autotuning_scratch", "libraries_without_room"])
+@pytest.mark.parametrize(
+    ("name", "requested_bytes", "executable_name"),
+    [
+        ("full_nccl_init", 512, "jit_exchange_psum"),
+        ("full_nccl_second_collective", None, None),
+        ("full_nccl_user_buffers", None, "jit_exchange_psum"),
+        ("nccl_huge_buffers", None, "jit_exchange_psum"),
+        ("nccl_init_of_two_processes", None, "jit__identity_fn"),
+        ("nccl_init_without_cumem", 2**28, "jit_exchange_psum"),
+        ("nccl_init_without_room_or_warnings", None, "jit_exchange_psum"),
+    ],
+)
+def test_failures_of_nccl_on_h200s(
+    name: str, requested_bytes: int | None, executable_name: str | None
+) -> None:
+    failure = explained((REAL / f"{name}.log").read_text())
+    assert failure.kind == "library"
+    assert failure.requested_bytes == requested_bytes
+    assert failure.executable_name == executable_name
+    assert "does not state why" not in failure.reason
+
+
+def test_the_hosts_memory_is_not_a_device() -> None:
+    failure = explained((REAL / "pinned_host_memory.log").read_text())
+    assert (failure.kind, failure.device) == ("argument", "host")
+    assert (failure.requested_bytes, failure.held_bytes) == (2 * GIB, 0)
+
+
+def test_a_process_without_a_context_finds_full_devices() -> None:
+    failure = explained((REAL / "full_no_context.log").read_text())
+    assert failure.kind == "other_process"
+    assert failure.requested_bytes is None
+
+
+@pytest.mark.parametrize(
+    "name", ["autotuning_scratch", "full_nccl_init_without_warnings", "libraries_without_room"]
+)
 def test_logs_of_an_h200_without_a_failure(name: str) -> None:
-    """The run survived what its log warns of."""
+    """The run survived what its log warns of, or waits for a peer without saying why."""
     assert read_failures((REAL / f"{name}.log").read_text()) == ()
 
 
 def test_every_log_of_the_h200_is_tested() -> None:
-    assert len(list(REAL.glob("*.log"))) == 19
+    assert len(list(REAL.glob("*.log"))) == 31
 
 
 def test_a_limit_that_the_allocator_does_not_keep_is_the_device() -> None:

@@ -49,7 +49,7 @@ def _explain(options: argparse.Namespace) -> int:
 
     text = _read(options.log)
     failures = read_failures(text)
-    failure = last_failure(failures, text)
+    failure = last_failure(failures)
     if failure is None:
         where = "standard input" if options.log == _STDIN else options.log
         raise XlapipeError(

@@ -80,7 +80,7 @@ def _by_caller(
             FailureKind.ARGUMENT,
             "the message names no executable, as for an array that is moved to the device",
         )
-    return FailureKind.EXECUTION, "an allocation on the device failed"
+    return FailureKind.EXECUTION, "an allocation failed"
 
 
 def _by_allocator(

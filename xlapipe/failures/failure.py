@@ -52,6 +52,7 @@ class MemoryFailure:
       parts: names and bytes of parts of the request or of the program.
       buffers: the largest buffers of the program, as XLA lists them.
       allocator: the allocator's own dump.
+      raised: whether it is the message of an exception, which can end the run.
     """
 
     kind: FailureKind
@@ -66,6 +67,7 @@ class MemoryFailure:
     parts: tuple[tuple[str, int], ...] = ()
     buffers: tuple[LoggedBuffer, ...] = field(default=())
     allocator: AllocatorDump | None = None
+    raised: bool = False
 
     @property
     def requested_bytes(self) -> int | None:

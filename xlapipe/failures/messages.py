@@ -7,6 +7,8 @@ Sources of the texts, jaxlib 0.8 to 0.12 unless noted:
   xla/service/gpu/runtime (command buffers), xla/backends/gpu/collectives (NCCL).
 - TPU: libtpu, and docs/errors of openxla/xla (E0100, E0101, E1000, E1001).
 - NCCL: src/include/alloc.h and checks.h.
+- Shared memory of a GPU's kernel: Triton, jax's Mosaic GPU, ptxas.
+- Host: numpy, PyTorch in the same process, Linux, Slurm, Kubernetes, Ray.
 
 A sentence may be folded over several lines, so every space matches any white space.
 """
@@ -16,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from xlapipe.failures.sizes import SIZE, LoggedSize, parse_size
+from xlapipe.failures.sizes import SIZE_WITH_UNIT, LoggedSize, parse_size
 
 
 class Source(Enum):
@@ -27,6 +29,9 @@ class Source(Enum):
     LOADING = auto()  # a program that a TPU's runtime loads
     COMPILER = auto()
     LIBRARY = auto()  # memory that a library or the driver takes outside the allocator
+    PERHAPS_LIBRARY = auto()  # the same, only if another message before it names memory
+    HOST = auto()  # the host's memory, which the operating system manages
+    HOST_ARRAY = auto()  # an array of numpy
     CONTEXT = auto()  # CUDA's context, the first thing that a process allocates
 
 
@@ -38,6 +43,7 @@ class Message:
       start, end: offsets in the log.
       free_bytes: what the device had left, if the sentence contains it.
       place: the memory it is about: a device, or `host`.
+      names_memory: whether it, or a message that it repeats, states that memory ran out.
     """
 
     source: Source
@@ -49,10 +55,16 @@ class Message:
     free_bytes: int | None = None
     executable_name: str | None = None
     place: str | None = None
+    names_memory: bool = True
+
+
+# CUDA's error 2 is CUDA_ERROR_OUT_OF_MEMORY.
+_NAMES_MEMORY = re.compile(r"memory|MEMORY|alloc|ALLOC|\berr 2\b")
+_HOST = "host"
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    sized = re.sub(r"(?<!\?P)<(\w+)>", lambda match: f"(?P<{match[1]}>{SIZE})", text)
+    sized = re.sub(r"(?<!\?P)<(\w+)>", lambda match: f"(?P<{match[1]}>{SIZE_WITH_UNIT})", text)
     return re.compile(sized.replace(r" ", r"\s+"))
 
 
@@ -61,10 +73,22 @@ _SENTENCES = tuple(
     for source, text in (
         (
             Source.POOL,
-            r"Out of memory while trying to allocate <requested>"
+            r"Out of memory while trying to allocate(?: <requested>)?"
             r"(?: with allocator (?P<allocator>\w+?)(?: on device (?P<ordinal>\d+))?\b)?",
         ),
         (Source.POOL, r"Out of (?P<host>host) memory while trying to allocate <requested>"),
+        (Source.POOL, r"Out of memory allocating (?P<requested>\d+) bytes"),
+        (Source.POOL, r"Failed to allocate (?P<requested>\d+) bytes for new constant"),
+        (
+            Source.POOL,
+            r"Failed to allocate \S+ \((?P<requested>\d+) bytes\) of (?:pinned )?"
+            r"(?P<host>host) memory",
+        ),
+        (
+            Source.POOL,
+            r"Allocating (?P<requested>\d+) bytes exceeds the memory limit of "
+            r"(?P<limit>\d+) bytes",
+        ),
         (
             Source.POOL,
             r"Failed to allocate request for (?:\S+ )?\((?P<requested>\d+)B\) "
@@ -72,8 +96,8 @@ _SENTENCES = tuple(
         ),
         (
             Source.COMPILER,
-            r"(?:Ran out of memory in memory space \w+(?: while[\s\S]{0,4000}?)?\. )"
-            r"Used <requested> of <limit> \w+\. Exceeded \w+ capacity by \S+\.",
+            r"Ran out of memory in memory space \w+(?:(?: while[\s\S]{0,4000}?)?\. "
+            r"Used <requested> of <limit> \w+\. Exceeded \w+ capacity by \S+\.)?",
         ),
         (
             Source.COMPILER,
@@ -104,10 +128,35 @@ _SENTENCES = tuple(
             r"available: (?P<limit>\d+)",
         ),
         (
+            Source.COMPILER,
+            r"out of resource: (?:shared|tensor) memory, Required: (?P<requested>\d+), "
+            r"Hardware limit: (?P<limit>\d+)",
+        ),
+        (
+            Source.COMPILER,
+            r"Mosaic GPU kernel exceeds available shared memory: smem_bytes=(?P<requested>\d+) > "
+            r"(?:max_smem_bytes=)?(?P<limit>\d+)",
+        ),
+        (
+            Source.COMPILER,
+            r"(?P<requested>\d+) bytes of shared memory, which exceeds the device limit of "
+            r"(?P<limit>\d+)",
+        ),
+        (
+            Source.COMPILER,
+            r"uses too much shared data \(0x(?P<requested_hex>[0-9a-f]+) bytes, "
+            r"0x(?P<limit_hex>[0-9a-f]+) max\)",
+        ),
+        (
             Source.LOADING,
             r"(?:Error loading program '(?P<program>[^']*)': )?Attempting to reserve <requested> "
             r"at the bottom of memory\. That was not possible\. There are <free> free, \S+ "
-            r"reserved, and <reservable> reservable\.",
+            r"reserved, and \S+ reservable\.",
+        ),
+        (
+            Source.TRANSFER,
+            r"Could not allocate (?P<requested>\d+) bytes in memory (?P<core>\w+); \d+ bytes "
+            r"allocatable, (?P<free>\d+) bytes available",
         ),
         (
             Source.TRANSFER,
@@ -124,7 +173,19 @@ _SENTENCES = tuple(
         ),
         (
             Source.LIBRARY,
-            r"NCCL operation (?P<operation>\w+)[^\n]{0,400}? failed: [^\n]{0,600}?out of memory",
+            r"NCCL operation \w+[^\n]{0,400}? failed: [^\n]{0,600}?"
+            r"(?:out of memory|Failed to CUDA \w+(?: async)? (?P<requested>\d+) bytes)",
+        ),
+        (Source.PERHAPS_LIBRARY, r"NCCL operation \w+[^\n]{0,400}? failed: unhandled cuda error"),
+        (
+            Source.LIBRARY,
+            r"(?:\[(?P<ordinal>\d+)\] )?Failed to allocate collective memory of \S+ "
+            r"\((?P<requested>\d+) bytes\): [^\n]{0,200}?CUDA_ERROR_OUT_OF_MEMORY",
+        ),
+        (
+            Source.LIBRARY,
+            r"Failed to allocate [\w ]{1,40} for "
+            r"(?:ragged-)?(?:all|reduce|collective)-\w+(?:-\w+)?",
         ),
         (
             Source.LIBRARY,
@@ -139,9 +200,10 @@ _SENTENCES = tuple(
             Source.LIBRARY,
             r"(?:[Ff]ailed to create|Could not create) (?:cublas|cudnn|cublasLt) handle: "
             r"(?:(?:CUBLAS|CUDNN)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|ALLOC_FAILED)"
-            r"|the resource allocation failed)",
+            r"|the resource allocation failed|cublas error)",
         ),
         (Source.LIBRARY, r"Failed to initialize BLAS(?:LT)? support"),
+        (Source.LIBRARY, r"DNN library initialization failed"),
         (
             Source.LIBRARY,
             r"err 2 != CUDA_SUCCESS[\s\S]{0,300}?CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER",
@@ -149,7 +211,8 @@ _SENTENCES = tuple(
         (Source.LIBRARY, r"Failed to (?:make|create) cuFFT batched plan"),
         (
             Source.LIBRARY,
-            r"operation gpu\w+Create\(&handle\) failed: cu\w+ (?:internal error|not initialized)",
+            r"operation (?:gpu|cu)\w+Create\w*\(&handle\) failed: \w+ "
+            r"(?:internal error|not initialized|alloc(?:ation)? failed)",
         ),
         (
             Source.LIBRARY,
@@ -157,8 +220,29 @@ _SENTENCES = tuple(
             r"CUDA_ERROR_OUT_OF_MEMORY",
         ),
         (
+            Source.LIBRARY,
+            r"Failed to (?!load|allocate|create stream executor)\w+ [^\n]{0,200}?: "
+            r"CUDA_ERROR_OUT_OF_MEMORY",
+        ),
+        (
+            Source.LIBRARY,
+            r"CUDA out of memory\. Tried to allocate <requested>\.?(?: \(?GPU (?P<ordinal>\d+))?",
+        ),
+        (Source.HOST_ARRAY, r"Unable to allocate <requested> for an array with shape"),
+        (
+            Source.HOST,
+            r"Detected \d+ oom[_-]kill event|Out of memory: Killed process|\bOOMKilled\b"
+            r"|node running low on memory|std::bad_alloc",
+        ),
+        (
             Source.CONTEXT,
+            r"(?:CUDA device ordinal (?P<ordinal>\d+): \w+: )?"
             r"(?:failed call to|Failed call to) \w+: [^\n]{0,200}?CUDA_ERROR_OUT_OF_MEMORY",
+        ),
+        (
+            Source.CONTEXT,
+            r"Failed to create stream executor for device CUDA:(?P<ordinal>\d+): [^\n]{0,200}?"
+            r"CUDA_ERROR_OUT_OF_MEMORY",
         ),
         (
             Source.CONTEXT,
@@ -184,29 +268,32 @@ def _messages(text: str) -> Iterator[Message]:
                     requested.size_bytes + more.size_bytes,
                     requested.slack_bytes + more.slack_bytes,
                 )
-            limit = _size(groups, "limit")
-            free = _size(groups, "reservable") or _size(groups, "free")
+            limit, free = _size(groups, "limit"), _size(groups, "free")
             yield Message(
                 source=source,
                 start=match.start(),
                 end=match.end(),
                 text=" ".join(match[0].split()),
+                names_memory=_NAMES_MEMORY.search(match[0]) is not None,
                 requested=requested,
                 limit_bytes=limit.size_bytes if limit is not None else None,
                 free_bytes=free.size_bytes if free is not None else None,
                 executable_name=groups.get("program"),
-                place=_place(groups),
+                place=_HOST if source in (Source.HOST, Source.HOST_ARRAY) else _place(groups),
             )
 
 
 def _size(groups: dict[str, str | None], name: str) -> LoggedSize | None:
+    hexadecimal = groups.get(f"{name}_hex")
+    if hexadecimal is not None:
+        return LoggedSize(int(hexadecimal, 16))
     value = groups.get(name)
     return parse_size(value) if value is not None else None
 
 
 def _place(groups: dict[str, str | None]) -> str | None:
     if groups.get("host"):
-        return "host"
+        return _HOST
     if groups.get("ordinal") is not None:
         return f"GPU_{groups['ordinal']}"
     allocator = re.match(r"GPU_\d+", groups.get("allocator") or "")

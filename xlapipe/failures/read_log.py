@@ -3,31 +3,36 @@
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from xlapipe.failures.allocator_dump import AllocatorDump, read_allocator_dumps
 from xlapipe.failures.cause import cause_on_gpu
 from xlapipe.failures.failure import FailureKind, MemoryFailure
+from xlapipe.failures.job_log import read_job_log
 from xlapipe.failures.listed_buffers import read_buffers, read_parts
 from xlapipe.failures.messages import Message, Source, find_messages
-from xlapipe.failures.relevant_lines import relevant_lines
 
 _EXECUTABLE = re.compile(
     r"\[executable_name='(?P<name>[^']*)'\]|HLO module: (?P<module>[\w.-]*\w)"
     r"|XlaModule:#hlo_module=(?P<annotated>[\w.-]*\w)"
 )
-_EXCEPTION = re.compile(r"\b\w*(?:Error|Exception): [^\n]{0,400}$")
+_EXCEPTION = re.compile(r"\b\w*(?:Error|Exception|OutOfResources): [^\n]{0,400}\n?[^\n]{0,400}$")
+# Characters of a line before a message that are searched for the exception.
+_MAX_LINE = 1000
 _LIMIT = re.compile(
     r"XLA backend (?:allocating|will use up to) (?:\S+ \()?(?P<size>\d+) bytes\)? on device "
     r"(?P<ordinal>\d+)"
 )
 _DEVICE_PREFIX = re.compile(r"\[(?P<ordinal>\d+)\] $")
-# CUDA's error 2 is CUDA_ERROR_OUT_OF_MEMORY.
-_NAMES_MEMORY = re.compile(r"memory|MEMORY|alloc|ALLOC|\berr 2\b")
 _UNNAMED = (
     "a library could not create its handle or plan; the log does not state why, and on an H200 "
     "without free memory these messages were printed"
 )
+_FREE = re.compile(r"Memory usage: (?P<free>\d+) bytes free, \d+ bytes total")
+_NEAR = 4000
+# A handle of cuDNN takes less.
+_ENOUGH = 2**30
 # Lines between a library's own warning and the exception: a traceback, and XLA's stack trace.
 _LIBRARY_LINES = 80
 # How far a size of at least 1.00 is from its two decimals, as a share.
@@ -41,6 +46,11 @@ _KINDS = {
         FailureKind.LIBRARY,
         "the memory is taken from the device directly, outside XLA's allocator",
     ),
+    Source.HOST: (
+        FailureKind.EXECUTION,
+        "a process ended because the host's memory ran out, not a device's",
+    ),
+    Source.HOST_ARRAY: (FailureKind.ARGUMENT, "numpy allocates this array in the host's memory"),
     Source.CONTEXT: (
         FailureKind.OTHER_PROCESS,
         "the process could not even create its CUDA context",
@@ -53,29 +63,30 @@ def read_failures(text: str) -> tuple[MemoryFailure, ...]:
 
     A failure that the run survived, e.g. an algorithm that autotuning left out, is not in it.
     """
-    text = relevant_lines(text)
+    log = read_job_log(text)
+    text = log.text
     dumps = read_allocator_dumps(text)
     messages = _without_repeats(text, [*find_messages(text), *_unreported(dumps, text)])
     starts = [message.start for message in messages]
     line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
-    return tuple(
+    failures = (
         _failure(text, message, min(end, message.start + _MAX_MESSAGE), dumps, line_starts)
         for message, (_, end) in zip(messages, pairwise([*starts, len(text)]), strict=True)
     )
+    numbered = (replace(failure, line=log.numbers[failure.line - 1]) for failure in failures)
+    return tuple(sorted(numbered, key=lambda failure: failure.line))
 
 
-def last_failure(failures: Sequence[MemoryFailure], text: str) -> MemoryFailure | None:
+def last_failure(failures: Sequence[MemoryFailure]) -> MemoryFailure | None:
     """The failure that ended the run: of the last exception, else of the last message."""
-    lines = relevant_lines(text).split("\n")
-    raised = [failure for failure in failures if _is_raised(failure, lines)]
+    raised = [failure for failure in failures if failure.raised]
     return next(reversed(raised or failures), None)
 
 
-def _is_raised(failure: MemoryFailure, lines: Sequence[str]) -> bool:
-    line = lines[failure.line - 1] if failure.line <= len(lines) else ""
-    words = failure.message.split()[:3]
-    position = line.find(words[0]) if words else -1
-    return position > 0 and _EXCEPTION.search(line[:position]) is not None
+def _is_raised(text: str, message: Message) -> bool:
+    """Whether the message is in the line of an exception, or in the line after it."""
+    before = text[max(0, message.start - _MAX_LINE) : message.start]
+    return _EXCEPTION.search("\n".join(before.split("\n")[-2:])) is not None
 
 
 def _unreported(dumps: Sequence[AllocatorDump], text: str) -> Iterator[Message]:
@@ -99,14 +110,27 @@ def _without_repeats(text: str, messages: Sequence[Message]) -> list[Message]:
     """One message of each run of equal ones: a chained traceback repeats its exception.
 
     A sentence inside the report of another one, e.g. of a status that wraps it, is its repeat too.
+    The last of them is kept, with the figures that only the others have.
     """
-    ordered = sorted(messages, key=lambda message: message.start)
-    return [
-        message
-        for message, following in pairwise([*ordered, None])
-        if message is not None
-        and not (following is not None and _repeats(text, message, following))
-    ]
+    kept: list[Message] = []
+    for message in sorted(messages, key=lambda message: message.start):
+        if kept and _repeats(text, kept[-1], message):
+            kept[-1] = _joined(kept[-1], message)
+        elif message.source is not Source.PERHAPS_LIBRARY:
+            kept.append(message)
+    return kept
+
+
+def _joined(earlier: Message, later: Message) -> Message:
+    if later.source not in (Source.LIBRARY, Source.PERHAPS_LIBRARY):
+        return later
+    return replace(
+        later,
+        source=Source.LIBRARY,
+        requested=later.requested or earlier.requested,
+        place=later.place or earlier.place,
+        names_memory=later.names_memory or later.source is Source.PERHAPS_LIBRARY,
+    )
 
 
 def _repeats(text: str, message: Message, following: Message) -> bool:
@@ -115,9 +139,10 @@ def _repeats(text: str, message: Message, following: Message) -> bool:
         return "Traceback" in between or "direct cause" in between or between.count("\n") <= 40
     # A library's warning is followed by XLA's report of the same failure, after a stack trace.
     return (
-        message.source is following.source is Source.LIBRARY
+        message.source is Source.LIBRARY
+        and following.source in (Source.LIBRARY, Source.PERHAPS_LIBRARY)
         and between.count("\n") <= _LIBRARY_LINES
-    ) or (message.source is following.source is Source.COMPILER and between.count("\n") <= 1)
+    ) or (message.source is following.source is Source.COMPILER and between.count("\n") <= 3)
 
 
 def _failure(
@@ -147,14 +172,15 @@ def _failure(
         parts=read_parts(report),
         buffers=read_buffers(report),
         allocator=dump,
+        raised=_is_raised(text, message),
     )
 
 
 def _kind(
     text: str, message: Message, executable_name: str | None, dump: AllocatorDump | None
 ) -> tuple[FailureKind, str]:
-    if message.source is Source.LIBRARY and _NAMES_MEMORY.search(message.text) is None:
-        return FailureKind.LIBRARY, _UNNAMED
+    if message.source is Source.LIBRARY and not message.names_memory:
+        return FailureKind.LIBRARY, _unnamed_reason(text, message)
     if message.source in _KINDS:
         return _KINDS[message.source]
     if message.source is Source.POOL:
@@ -172,6 +198,20 @@ def _kind(
     if message.source is Source.LOADING:
         return FailureKind.EXECUTION, "the runtime reserves a program's memory when it loads it"
     return FailureKind.ARGUMENT, "the runtime allocates this buffer for an array"
+
+
+def _unnamed_reason(text: str, message: Message) -> str:
+    """Why memory may be the reason, or may not be: cuDNN's loader prints what the device has."""
+    free = _FREE.search(text, max(0, message.start - _NEAR), message.end + _NEAR)
+    if free is None:
+        return _UNNAMED
+    free_bytes = int(free["free"])
+    if free_bytes < _ENOUGH:
+        return f"{_UNNAMED}; {free_bytes:,} bytes of the device were free"
+    return (
+        f"a library could not create its handle, and {free_bytes:,} bytes of the device were free: "
+        "memory is not the reason then, but for example another version of cuDNN than jaxlib needs"
+    )
 
 
 def _executable_name(report: str) -> str | None:

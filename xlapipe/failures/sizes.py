@@ -7,7 +7,10 @@ import re
 from dataclasses import dataclass
 
 # Without groups, so that other expressions can contain it.
-SIZE = r"\d+(?:\.\d+)?\s?(?:[KMGTPE]i?B?|B|bytes)?"
+_UNIT = r"(?:[KMGTPE]i?B?|B|bytes)"
+SIZE = rf"\d+(?:\.\d+)?\s?{_UNIT}?"
+# A log that was cut off within a number has no unit after it.
+SIZE_WITH_UNIT = rf"\d+(?:\.\d+)?\s?{_UNIT}\b"
 _PARTS = re.compile(r"(?P<number>\d+(?:\.(?P<decimals>\d+))?)\s?(?P<unit>[KMGTPE]?)")
 _POWERS = {unit: 1024**power for power, unit in enumerate(("", *"KMGTPE"))}
 
