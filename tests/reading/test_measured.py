@@ -129,6 +129,38 @@ def test_kernels_of_a_collective_are_joined_by_what_its_start_wraps() -> None:
     assert measured.by_order_seconds == 0
 
 
+COPIES = """HloModule m, is_scheduled=true
+
+ENTRY %main (a: f32[8]) -> f32[8] {
+  %a = f32[8]{0} parameter(0)
+  %first = f32[8]{0} copy(%a)
+  %sum = f32[8]{0} all-reduce(%first), replica_groups={{0,1}}, to_apply=%add
+  %second = f32[8]{0} copy(%sum)
+  ROOT %last = f32[8]{0} abs(%second)
+}
+"""
+
+
+def test_an_event_joined_by_name_does_not_begin_the_launches_again() -> None:
+    """Both copies are between the same two kernels; the collective between them has a name."""
+    measured = join_profile(
+        plan_of_text(COPIES),
+        events(
+            ("MemcpyD2D", "command_buffer", 0, 1000),
+            ("ncclDevKernel", "sum", 1000, 5000),
+            ("MemcpyD2D", "command_buffer_1", 6000, 2000),
+            ("last", "command_buffer_1", 8000, 100),
+        ),
+        steps=1,
+    )
+    assert seconds(measured) == {
+        "first": (1, 1e-6),
+        "sum": (1, 5e-6),
+        "second": (1, 2e-6),
+        "last": (1, 1e-7),
+    }
+
+
 def test_what_no_instruction_launched_is_unmatched(plan: Plan) -> None:
     complete = events(
         ("a", "first", 0, 1000), ("b", "gemm", 1, 1), ("c", "second", 2, 1), ("d", "third", 3, 1)

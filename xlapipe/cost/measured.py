@@ -284,33 +284,26 @@ def _join_by_neighbours(
     expected: Sequence[ExpectedLaunch],
     left: Sequence[int],
     instruction_of: list[str | None],
-    position_of: list[int | None],
+    position_of: Sequence[int | None],
 ) -> None:
-    """Joins what lies between two joined events with the launches between those two."""
+    """Joins the events between two that are joined by order with the launches between those two.
+
+    Events joined by the instruction's name may be among them: those of another stream, or between
+    two command buffers.
+    """
     taken = {position for position in position_of if position is not None}
     free = [position for position in left if position not in taken]
-    start = 0
-    while start < len(instruction_of):
-        if instruction_of[start] is not None:
-            start += 1
-            continue
-        end = start
-        while end < len(instruction_of) and instruction_of[end] is None:
-            end += 1
-        before = _nearest(position_of[:start][::-1], -1)
-        after = _nearest(position_of[end:], len(expected))
+    joined = [(index, at) for index, at in enumerate(position_of) if at is not None]
+    edges = [(-1, -1), *joined, (len(position_of), len(expected))]
+    for (start, before), (end, after) in itertools.pairwise(edges):
+        indices = [index for index in range(start + 1, end) if instruction_of[index] is None]
         between = [position for position in free if before < position < after]
-        for number, index in enumerate(range(start, end)):
+        for number, index in enumerate(indices):
             if between:
                 # More kernels than launches: a library runs several for one call.
-                share = number * len(between) // (end - start)
-                position = between[number if end - start <= len(between) else share]
+                share = number * len(between) // len(indices)
+                position = between[number if len(indices) <= len(between) else share]
                 instruction_of[index] = expected[position].instruction
-        start = end
-
-
-def _nearest(positions: Sequence[int | None], default: int) -> int:
-    return next((position for position in positions if position is not None), default)
 
 
 def _medians(steps: Sequence[Mapping[str, tuple[int, float]]]) -> tuple[MeasuredKernel, ...]:
