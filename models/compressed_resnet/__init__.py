@@ -6,6 +6,8 @@
     conv_norm.py      a convolution followed by batch norm, forward and backward
     bottleneck.py     a bottleneck block
     stem.py, head.py  the layers before and after the blocks
+    uncompressed.py   the stem and blocks for training without compression
+    differentiable.py layers whose gradients are written out
     network.py        the whole network, and `apply` for `jax.grad`
     model.py          `ResNet`, the Flax module
     step.py           a training step: forward, backward, SGD with momentum

@@ -1,10 +1,8 @@
 """A bottleneck block: three convolutions, and a shortcut around them."""
 
 from collections.abc import Mapping
-from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-import jax
 from jax import lax
 from jaxtyping import Array
 
@@ -16,13 +14,17 @@ from models.compressed_resnet.conv_norm import (
     Moments,
     SavedConvNorm,
     Unit,
+    activate,
+    affine_of,
     compress,
     decompress,
     masked,
+    normalised_codes,
     relu,
-    relu_and_mask,
 )
 from models.compressed_resnet.convolution import Images, input_gradient
+from models.compressed_resnet.differentiable import differentiable
+from models.compressed_resnet.norm_kernel import Affine
 from models.compressed_resnet.sizes import Block
 
 # Parameters of a block, by the names of its convolutions.
@@ -48,7 +50,7 @@ class SavedBlock(NamedTuple):
 def plain(
     block: Block, parameters: BlockParameters, x: Images, running: BlockMoments | None = None
 ) -> tuple[Images, BlockMoments]:
-    """The block without compression, which `jax.grad` differentiates.
+    """The block's output and its moments.
 
     Args:
       running: normalises by these moments, as after training; None for those of the batch.
@@ -70,7 +72,11 @@ def plain(
 
 
 def forward(
-    block: Block, bits: int, parameters: BlockParameters, x: Images, compressed: Compressed | None
+    block: Block,
+    bits: Any,
+    parameters: BlockParameters,
+    x: Images,
+    compressed: Compressed | None = None,
 ) -> tuple[Images, SavedBlock, BlockMoments]:
     """The block's output, what its backward pass needs, and the moments of its batch norms.
 
@@ -80,127 +86,87 @@ def forward(
     saved = SavedBlock({}, {}, {})
     moments: dict[str, Moments] = {}
 
-    def unit(name: str, x: Images, compressed: Compressed) -> Images:
+    def convolved(name: str, x: Images, inputs: Compressed) -> tuple[Images, Affine]:
         stride = getattr(block, name).stride
-        y, saved.units[name], moments[name] = conv_norm.forward(
-            parameters[name], x, compressed.codes, stride, bits
-        )
-        return y
+        z, moments[name] = conv_norm.forward(parameters[name], x, inputs.codes, stride)
+        return z, affine_of(parameters[name], moments[name])
+
+    def unit(name: str, x: Images, inputs: Compressed, *shortcut: Any) -> tuple[Images, Mask]:
+        z, norm = convolved(name, x, inputs)
+        h, mask, codes = activate(z, norm, bits, *shortcut)
+        saved.units[name] = SavedConvNorm(inputs.codes, codes, norm.deviation)
+        return h, mask
 
     first = compress(x, bits) if compressed is None else compressed
     saved.low["conv1"] = first.low
-    y = unit("conv1", x, first)
-    shortcut = x if block.downsample is None else unit("downsample", x, first)
-    for name in ("conv2", "conv3"):
-        h, saved.masks[f"before_{name}"] = relu_and_mask(y, x.dtype)
-        inputs = compress(h, bits)
-        saved.low[name] = inputs.low
-        y = unit(name, h, inputs)
-    out, saved.masks["out"] = relu_and_mask(y + shortcut, x.dtype)
+    h, saved.masks["before_conv2"] = unit("conv1", x, first)
+    shortcut, shortcut_norm = x, None
+    if block.downsample is not None:
+        shortcut, shortcut_norm = convolved("downsample", x, first)
+        shortcut, codes = normalised_codes(shortcut, shortcut_norm, bits)
+        saved.units["downsample"] = SavedConvNorm(first.codes, codes, shortcut_norm.deviation)
+    inputs = compress(h, bits)
+    saved.low["conv2"] = inputs.low
+    h, saved.masks["before_conv3"] = unit("conv2", h, inputs)
+    inputs = compress(h, bits)
+    saved.low["conv3"] = inputs.low
+    out, saved.masks["out"] = unit("conv3", h, inputs, shortcut, shortcut_norm)
     return out, saved, moments
 
 
 def backward(
     block: Block, parameters: BlockParameters, saved: SavedBlock, dy: Images
-) -> tuple[Images, dict[str, dict[str, Array]]]:
-    """Gradients of the block's input and of its parameters."""
+) -> tuple[dict[str, dict[str, Array]], Images]:
+    """Gradients of the block's parameters and of its input."""
     gradients: dict[str, dict[str, Array]] = {}
 
-    def unit(name: str, dy: Images) -> Images:
-        """The gradient of a convolution's output."""
-        dz, gradients[name] = conv_norm.parameter_gradients(
+    def unit(name: str, dy: Images, mask: Mask | None = None) -> tuple[Images, Images]:
+        """The gradient of a convolution's output; and dy, for readers after this unit."""
+        dz, dy, gradients[name] = conv_norm.parameter_gradients(
             parameters[name],
             saved.units[name],
             saved.low["conv1" if name == "downsample" else name],
+            mask,
             dy,
             getattr(block, name).stride,
             getattr(block, name).input_shape(dy.shape[0]),
         )
-        return dz
+        return dz, dy
 
-    def input_of(name: str, dz: Images) -> Images:
-        """The gradient of a convolution's input, from that of its output."""
-        convolution = getattr(block, name)
-        shape = convolution.input_shape(dz.shape[0])
-        return input_gradient(dz, parameters[name]["kernel"], convolution.stride, shape)
-
-    dy = masked(dy, saved.masks["out"])
-    d = input_of("conv3", unit("conv3", dy))
-    d = input_of("conv2", unit("conv2", masked(d, saved.masks["before_conv3"])))
-    dz = unit("conv1", masked(d, saved.masks["before_conv2"]))
+    dz, dy = unit("conv3", masked(dy, saved.masks["out"]))
+    d = input_gradient_of(block, parameters, "conv3", dz)
+    dz, _ = unit("conv2", d, saved.masks["before_conv3"])
+    d = input_gradient_of(block, parameters, "conv2", dz)
+    dz, _ = unit("conv1", d, saved.masks["before_conv2"])
     # The shortcut waits for the other path, so that only one of them needs memory. The last
     # convolution adds its result to the shortcut's gradient.
     dz, dy = lax.optimization_barrier((dz, dy))
     shortcut = dy
     if block.downsample is not None:
-        shortcut = input_of("downsample", unit("downsample", dy))
+        shortcut = input_gradient_of(block, parameters, "downsample", unit("downsample", dy)[0])
         dz, shortcut = lax.optimization_barrier((dz, shortcut))
-    return input_of("conv1", dz) + shortcut, gradients
+    return gradients, input_gradient_of(block, parameters, "conv1", dz) + shortcut
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def saving_activations(
-    block: Block, bits: int, parameters: BlockParameters, x: Images
-) -> tuple[Images, BlockMoments]:
-    """The block, whose backward pass reads compressed activations of each layer."""
-    return plain(block, parameters, x)
-
-
-def _activations_forward(
-    block: Block, bits: int, parameters: BlockParameters, x: Images
-) -> tuple[tuple[Images, BlockMoments], tuple[BlockParameters, SavedBlock]]:
-    y, saved, moments = forward(block, bits, parameters, x, None)
-    return (y, moments), (parameters, saved)
-
-
-def _activations_backward(
-    block: Block,
-    bits: int,
-    residuals: tuple[BlockParameters, SavedBlock],
-    gradients: tuple[Images, BlockMoments],
-) -> tuple[dict[str, dict[str, Array]], Images]:
-    dy, _ = gradients
-    # The barrier keeps XLA from computing upsampled components once for both passes, and from
-    # restoring activations before the gradient of the block's output is there.
-    (parameters, saved), dy = lax.optimization_barrier((residuals, dy))
-    dx, of_parameters = backward(block, parameters, saved, dy)
-    return of_parameters, dx
-
-
-saving_activations.defvjp(_activations_forward, _activations_backward)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def saving_input(
-    block: Block, bits: int, parameters: BlockParameters, x: Images
-) -> tuple[Images, BlockMoments]:
-    """The block, whose backward pass computes its layers again from the compressed input."""
-    return plain(block, parameters, x)
+def input_gradient_of(block: Block, parameters: BlockParameters, name: str, dz: Images) -> Images:
+    """The gradient of a convolution's input, from that of its output."""
+    convolution = getattr(block, name)
+    shape = convolution.input_shape(dz.shape[0])
+    return input_gradient(dz, parameters[name]["kernel"], convolution.stride, shape)
 
 
 def _input_forward(
-    block: Block, bits: int, parameters: BlockParameters, x: Images
-) -> tuple[tuple[Images, BlockMoments], tuple[BlockParameters, Compressed]]:
+    block: Block, bits: Any, parameters: BlockParameters, x: Images
+) -> tuple[Images, Compressed, BlockMoments]:
     # Codes before layers, so that only this block's activations are alive; and x and y in bfloat16:
     # XLA may skip the rounding between blocks and keep them in float32.
     x, compressed = lax.optimization_barrier((x, compress(x, bits)))
     y, moments = plain(block, parameters, x)
-    return (lax.optimization_barrier(y), moments), (parameters, compressed)
-
-
-def _input_backward(
-    block: Block,
-    bits: int,
-    residuals: tuple[BlockParameters, Compressed],
-    gradients: tuple[Images, BlockMoments],
-) -> tuple[dict[str, dict[str, Array]], Images]:
-    dy, _ = gradients
-    (parameters, compressed), dy = lax.optimization_barrier((residuals, dy))
-    return input_backward(block, bits, parameters, compressed, dy)
+    return lax.optimization_barrier(y), compressed, moments
 
 
 def input_backward(
-    block: Block, bits: int, parameters: BlockParameters, compressed: Compressed, dy: Images
+    block: Block, bits: Any, parameters: BlockParameters, compressed: Compressed, dy: Images
 ) -> tuple[dict[str, dict[str, Array]], Images]:
     """Gradients of the parameters and of the input, from the compressed input alone.
 
@@ -210,8 +176,12 @@ def input_backward(
     x = decompress(compressed.low, compressed.codes, block.conv1.input_shape(dy.shape[0]))
     _, saved, _ = forward(block, bits, parameters, x, compressed)
     saved, dy = lax.optimization_barrier((saved, dy))
-    dx, of_parameters = backward(block, parameters, saved, dy)
-    return of_parameters, dx
+    return backward(block, parameters, saved, dy)
 
 
-saving_input.defvjp(_input_forward, _input_backward)
+# The block, whose backward pass reads compressed activations of each layer.
+saving_activations = differentiable(
+    plain, forward, lambda block, _, *arrays: backward(block, *arrays)
+)
+# The block, whose backward pass computes its layers again from the compressed input.
+saving_input = differentiable(plain, _input_forward, input_backward)

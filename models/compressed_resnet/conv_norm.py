@@ -1,9 +1,9 @@
-"""A convolution followed by batch norm: forward, and backward from compressed activations.
+"""A convolution followed by batch norm: forward, and its gradients.
 
 Parameters of a unit: `kernel` [O, h, w, I], `scale` [O] and `bias` [O], in float32.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from models.compressed_resnet.compression import (
     upsample,
 )
 from models.compressed_resnet.convolution import Images, convolve, kernel_gradient
+from models.compressed_resnet.norm_kernel import Affine, norm_relu_codes, supports
 
 EPSILON = 1e-5
 
@@ -62,12 +63,27 @@ def decompress(low: Low, codes: Codes, shape: tuple[int, int, int, int]) -> Imag
     return dequantise(codes, shape) + upsample(low, (shape[1], shape[2]))
 
 
+def channel_sums(
+    a: Float[Array, "N H W C"], b: Float[Array, "N H W C"]
+) -> tuple[Float[Array, " C"], Float[Array, " C"]]:
+    """Sums of two arrays over all but their channels.
+
+    One reduction instead of two, so that XLA computes what both sums need in the same kernel.
+    """
+    zero = jnp.float32(0)
+    sums: tuple[Array, Array] = lax.reduce(
+        (a, b), (zero, zero), lambda x, y: (x[0] + y[0], x[1] + y[1]), (0, 1, 2)
+    )
+    return sums
+
+
 def moments_of(z: Images) -> Moments:
     """Mean and biased variance of each channel, in float32, in one pass over z."""
     wide = z.astype(jnp.float32)
-    mean = jnp.mean(wide, (0, 1, 2))
-    square = jnp.mean(wide * wide, (0, 1, 2))
-    return {"mean": mean, "variance": jnp.maximum(square - mean * mean, 0.0)}
+    count = z.size // z.shape[-1]
+    total, squares = channel_sums(wide, wide * wide)
+    mean = total / count
+    return {"mean": mean, "variance": jnp.maximum(squares / count - mean * mean, 0.0)}
 
 
 def deviation_of(moments: Moments) -> Float[Array, " _"]:
@@ -75,80 +91,143 @@ def deviation_of(moments: Moments) -> Float[Array, " _"]:
     return lax.rsqrt(moments["variance"] + EPSILON)
 
 
-def normalise(z: Images, moments: Moments) -> Images:
-    """z less its mean, over the standard deviation, in float32."""
-    return (z.astype(jnp.float32) - moments["mean"]) * deviation_of(moments)
-
-
 def plain(
     unit: Unit, x: Images, stride: int, running: Moments | None = None
 ) -> tuple[Images, Moments]:
-    """The unit without compression, which `jax.grad` differentiates; the output is float32.
+    """The unit's output in float32, and its moments.
 
     Args:
       running: normalises by these moments, as after training; None for those of the batch.
     """
     z = convolve(x, unit["kernel"], stride)
     moments = moments_of(z) if running is None else running
-    return normalise(z, moments) * unit["scale"] + unit["bias"], moments
+    return affine_of(unit, moments)(z), moments
 
 
-def forward(
-    unit: Unit, x: Images, inputs: Codes, stride: int, bits: int
-) -> tuple[Images, SavedConvNorm, Moments]:
-    """The unit's output in float32, and what its backward pass needs.
+def forward(unit: Unit, x: Images, inputs: Codes, stride: int) -> tuple[Images, Moments]:
+    """The convolution's output and its moments.
 
     Args:
       inputs: codes of x, from `compress`.
     """
-    # Each barrier makes what follows depend on the codes, so that XLA computes them here: left
-    # until the backward pass, they would keep x and z alive.
+    # What follows depends on the codes, so that XLA computes them here: left until the backward
+    # pass, they would keep x alive.
     x, inputs = lax.optimization_barrier((x, inputs))
     z = convolve(x, unit["kernel"], stride)
-    moments = moments_of(z)
-    codes = quantise(normalise(z, moments).astype(x.dtype), bits)
-    z, codes = lax.optimization_barrier((z, codes))
-    y = normalise(z, moments) * unit["scale"] + unit["bias"]
-    return y, SavedConvNorm(inputs, codes, deviation_of(moments)), moments
+    return z, moments_of(z)
+
+
+def affine_of(unit: Unit, moments: Moments) -> Affine:
+    """The unit's batch norm."""
+    return Affine(moments["mean"], deviation_of(moments), unit["scale"], unit["bias"])
+
+
+def normalised_codes(z: Images, norm: Affine, bits: int) -> tuple[Images, Codes]:
+    """z, and codes of its normalised values, which are computed before z's readers run."""
+    codes = quantise(norm.normalise(z).astype(z.dtype), bits)
+    return lax.optimization_barrier((z, codes))  # type: ignore[no-any-return]
+
+
+def activate(
+    z: Images,
+    norm: Affine,
+    bits: int,
+    shortcut: Images | None = None,
+    shortcut_norm: Affine | None = None,
+) -> tuple[Images, Mask, Codes]:
+    """ReLU of the batch norm of z, and of the shortcut, if any; its mask; codes of z normalised.
+
+    Args:
+      shortcut: is added before the ReLU.
+      shortcut_norm: is applied to the shortcut; None to add it as it is.
+    """
+    if not supports(z.shape, bits):
+        return activate_by_fusions(z, norm, bits, shortcut, shortcut_norm)
+    both: tuple[Images, Mask, Codes] = lax.platform_dependent(
+        z,
+        norm,
+        shortcut,
+        shortcut_norm,
+        cuda=norm_relu_codes,
+        default=lambda z, norm, *shortcut: activate_by_fusions(z, norm, bits, *shortcut),
+    )
+    return both
+
+
+def activate_by_fusions(
+    z: Images, norm: Affine, bits: int, shortcut: Images | None, shortcut_norm: Affine | None
+) -> tuple[Images, Mask, Codes]:
+    """`activate` without the kernel."""
+    z, codes = normalised_codes(z, norm, bits)
+    y = norm(z)
+    if shortcut is not None:
+        y = y + (shortcut if shortcut_norm is None else shortcut_norm(shortcut))
+    h, mask = relu_and_mask(y, z.dtype)
+    return h, mask, codes
+
+
+# A function of what a unit keeps of its output, and of the output's gradient: both in float32, the
+# gradient after the ReLU's, and the normalised output.
+Restore: TypeAlias = Callable[[Any, Images], tuple[Images, Images]]
+
+
+def norm_gradients(
+    unit: Unit, deviation: Float[Array, " _"], restore: Restore, kept: Any, dy: Images
+) -> tuple[Images, Images, dict[str, Array]]:
+    """Gradients of the convolution's output, and of scale and bias.
+
+    Args:
+      kept: what `restore` reads. It is read twice, for the sums and for the gradient: without the
+        barrier XLA would keep in memory what it restored for the sums.
+
+    Returns:
+      The gradient of the convolution's output; dy, for readers after this unit; the gradients.
+    """
+    wide, normalised = restore(kept, dy)
+    dbias, dscale = channel_sums(wide, wide * normalised)
+    kept, dy, dbias, dscale = lax.optimization_barrier((kept, dy, dbias, dscale))
+    wide, normalised = restore(kept, dy)
+    count = dy.size // dy.shape[-1]
+    centred = wide - dbias / count - normalised * (dscale / count)
+    dz = (centred * (unit["scale"] * deviation)).astype(dy.dtype)
+    return dz, dy, {"scale": dscale, "bias": dbias}
 
 
 def parameter_gradients(
     unit: Unit,
     saved: SavedConvNorm,
     low: Low,
+    mask: Mask | None,
     dy: Images,
     stride: int,
     shape: tuple[int, int, int, int],
-) -> tuple[Images, dict[str, Array]]:
-    """Gradients of the convolution's output and of the parameters.
+) -> tuple[Images, Images, dict[str, Array]]:
+    """Gradients of the convolution's output and of the parameters, from what is compressed.
 
     Args:
       low: the low-frequency component of the input, which has NHWC `shape`.
+      mask: of the ReLU after the unit; None if dy is the gradient of the ReLU's input.
       dy: the gradient of the unit's output.
+
+    Returns:
+      The gradient of the convolution's output; dy, for readers after this unit; the gradients.
     """
-    dz, gradients = _norm_backward(unit, saved, dy)
+
+    def restore(kept: tuple[Codes, Mask | None], dy: Images) -> tuple[Images, Images]:
+        codes, mask = kept
+        wide = dy.astype(jnp.float32)
+        # A product: XLA would write what a comparison gives with a byte for each element.
+        wide = wide if mask is None else wide * unpack_mask(mask, dy.shape, jnp.float32)
+        return wide, dequantise(codes, dy.shape).astype(jnp.float32)
+
+    kept = saved.normalised, mask
+    dz, dy, gradients = norm_gradients(unit, saved.deviation, restore, kept, dy)
     # The input is restored only now, and is dead before the gradient of the input exists.
     dz, low, inputs = lax.optimization_barrier((dz, low, saved.inputs))
     x = decompress(low, inputs, shape)
     dkernel = kernel_gradient(x, dz, stride, unit["kernel"].shape)
     dz, dkernel = lax.optimization_barrier((dz, dkernel))
-    return dz, {"kernel": dkernel, **gradients}
-
-
-def _norm_backward(unit: Unit, saved: SavedConvNorm, dy: Images) -> tuple[Images, dict[str, Array]]:
-    """Gradients of the convolution's output, and of scale and bias."""
-    wide = dy.astype(jnp.float32)
-    normalised = dequantise(saved.normalised, dy.shape).astype(jnp.float32)
-    dbias = jnp.sum(wide, (0, 1, 2))
-    dscale = jnp.sum(wide * normalised, (0, 1, 2))
-    # The codes are read a second time: without the barrier XLA would keep in memory what it
-    # restored for the sums.
-    codes, dbias, dscale = lax.optimization_barrier((saved.normalised, dbias, dscale))
-    normalised = dequantise(codes, dy.shape).astype(jnp.float32)
-    count = dy.size // dy.shape[-1]
-    centred = wide - dbias / count - normalised * (dscale / count)
-    dz = (centred * (unit["scale"] * saved.deviation)).astype(dy.dtype)
-    return dz, {"scale": dscale, "bias": dbias}
+    return dz, dy, {"kernel": dkernel, **gradients}
 
 
 def relu(y: Images, dtype: Any) -> Images:
@@ -164,10 +243,5 @@ def relu_and_mask(y: Images, dtype: Any) -> tuple[Images, Mask]:
 
 
 def masked(dy: Images, mask: Mask) -> Images:
-    """The gradient of a ReLU's input, from that of its output.
-
-    The barrier makes XLA write it once. Otherwise each of its readers would unpack the mask, or
-    read a mask with a byte for each element.
-    """
-    dx = jnp.where(unpack_mask(mask, dy.shape), dy, jnp.zeros_like(dy))
-    return lax.optimization_barrier(dx)  # type: ignore[no-any-return]
+    """The gradient of a ReLU's input, from that of its output."""
+    return dy * unpack_mask(mask, dy.shape, dy.dtype)

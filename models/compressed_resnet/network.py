@@ -15,11 +15,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from models.compressed_resnet import bottleneck, head, stem
+from models.compressed_resnet import bottleneck, head, stem, uncompressed
 from models.compressed_resnet.bottleneck import BlockMoments, BlockParameters, SavedBlock
 from models.compressed_resnet.compression import Codes
 from models.compressed_resnet.conv_norm import Compressed, Moments, compress
 from models.compressed_resnet.convolution import Images
+from models.compressed_resnet.differentiable import Layer
 from models.compressed_resnet.head import Logits
 from models.compressed_resnet.sizes import Block, ResNetConfig, blocks, checked_images
 from models.compressed_resnet.sizes import stem as stem_of
@@ -62,26 +63,24 @@ def apply(
 
 
 def _stem(config: ResNetConfig) -> Callable[[Any, Images], tuple[Images, Moments]]:
-    convolution, bits = stem_of(config), config.bits
-    if bits is None:
-        layer = lambda unit, images: stem.plain(convolution, unit, images)  # noqa: E731
-        return jax.checkpoint(layer) if config.save == "block_inputs" else layer
-    saving = stem.saving_input if config.save == "block_inputs" else stem.saving_activations
-    return lambda unit, images: saving(convolution, bits, unit, images)
+    layer = _layer(config, stem.saving_activations, stem.saving_input, uncompressed.stem_layer)
+    return lambda unit, images: layer(stem_of(config), config.bits, unit, images)
 
 
 def _block(
     config: ResNetConfig,
 ) -> Callable[[Block, BlockParameters, Images], tuple[Images, BlockMoments]]:
-    bits = config.bits
-    if bits is None:
-        if config.save == "activations":
-            return bottleneck.plain
-        return jax.checkpoint(bottleneck.plain, static_argnums=(0,))
-    saving = (
-        bottleneck.saving_input if config.save == "block_inputs" else bottleneck.saving_activations
+    layer = _layer(
+        config, bottleneck.saving_activations, bottleneck.saving_input, uncompressed.block_layer
     )
-    return lambda block, parameters, x: saving(block, bits, parameters, x)
+    return lambda block, parameters, x: layer(block, config.bits, parameters, x)
+
+
+def _layer(config: ResNetConfig, activations: Layer, inputs: Layer, plain: Layer) -> Layer:
+    """The layer that keeps what the config says."""
+    if config.bits is not None:
+        return activations if config.save == "activations" else inputs
+    return plain if config.save == "activations" else jax.checkpoint(plain, static_argnums=(0, 1))
 
 
 def forward(
@@ -129,12 +128,12 @@ def backward(
         if isinstance(saved, Compressed):
             of_blocks[number], dx = bottleneck.input_backward(block, bits, unit, saved, dx)
         else:
-            dx, of_blocks[number] = bottleneck.backward(block, unit, saved, dx)
+            of_blocks[number], dx = bottleneck.backward(block, unit, saved, dx)
     first, convolution = residuals.stem, stem_of(config)
     if isinstance(first, Compressed):
-        of_stem = stem.input_backward(convolution, bits, parameters["stem"], first, dx)
+        of_stem, _ = stem.input_backward(convolution, bits, parameters["stem"], first, dx)
     else:
-        of_stem = stem.backward(convolution, parameters["stem"], first, dx)
+        of_stem, _ = stem.backward(convolution, parameters["stem"], first, dx)
     return {"stem": of_stem, "blocks": of_blocks, "head": of_head}
 
 

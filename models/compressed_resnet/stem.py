@@ -1,9 +1,7 @@
 """The layers before the blocks: a 7×7 convolution, batch norm, ReLU and max pooling."""
 
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Int8
@@ -20,14 +18,16 @@ from models.compressed_resnet.conv_norm import (
     Moments,
     SavedConvNorm,
     Unit,
+    activate,
+    affine_of,
     compress,
     decompress,
     masked,
     parameter_gradients,
     relu,
-    relu_and_mask,
 )
 from models.compressed_resnet.convolution import Images
+from models.compressed_resnet.differentiable import differentiable
 from models.compressed_resnet.sizes import Convolution
 
 
@@ -47,7 +47,7 @@ class SavedStem(NamedTuple):
 def plain(
     convolution: Convolution, unit: Unit, images: Images, running: Moments | None = None
 ) -> tuple[Images, Moments]:
-    """The stem without compression, which `jax.grad` differentiates.
+    """The stem's output and its moments.
 
     Args:
       running: normalises by these moments, as after training; None for those of the batch.
@@ -63,7 +63,11 @@ def _max_pool(x: Images) -> Images:
 
 
 def forward(
-    convolution: Convolution, bits: int, unit: Unit, images: Images, compressed: Compressed | None
+    convolution: Convolution,
+    bits: Any,
+    unit: Unit,
+    images: Images,
+    compressed: Compressed | None = None,
 ) -> tuple[Images, SavedStem, Moments]:
     """The stem's output, what its backward pass needs, and the moments of its batch norm.
 
@@ -71,90 +75,51 @@ def forward(
       compressed: the images compressed, if they are already; None to compress them here.
     """
     inputs = compress(images, bits) if compressed is None else compressed
-    y, saved, moments = conv_norm.forward(unit, images, inputs.codes, convolution.stride, bits)
-    h, mask = relu_and_mask(y, images.dtype)
+    z, moments = conv_norm.forward(unit, images, inputs.codes, convolution.stride)
+    norm = affine_of(unit, moments)
+    h, mask, codes = activate(z, norm, bits)
+    saved = SavedConvNorm(inputs.codes, codes, norm.deviation)
     pooled, offsets = lax.optimization_barrier(max_pool_with_offsets(h))
     return pooled, SavedStem(saved, inputs.low, mask, offsets), moments
 
 
 def backward(
     convolution: Convolution, unit: Unit, saved: SavedStem, dy: Images
-) -> dict[str, Array]:
-    """Gradients of the parameters."""
-    batch = dy.shape[0]
-    shape = convolution.output_shape(batch)
-    dy = max_pool_gradient(dy, saved.offsets, shape)
-    inputs = convolution.input_shape(batch)
-    dy = masked(dy, saved.mask)
-    _, gradients = parameter_gradients(unit, saved.unit, saved.low, dy, convolution.stride, inputs)
-    return gradients
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def saving_activations(
-    convolution: Convolution, bits: int, unit: Unit, images: Images
-) -> tuple[Images, Moments]:
-    """The stem, whose backward pass reads compressed activations. Images get no gradient."""
-    return plain(convolution, unit, images)
-
-
-def _activations_forward(
-    convolution: Convolution, bits: int, unit: Unit, images: Images
-) -> tuple[tuple[Images, Moments], tuple[Unit, SavedStem]]:
-    y, saved, moments = forward(convolution, bits, unit, images, None)
-    return (y, moments), (unit, saved)
-
-
-def _activations_backward(
-    convolution: Convolution,
-    bits: int,
-    residuals: tuple[Unit, SavedStem],
-    gradients: tuple[Images, Moments],
 ) -> tuple[dict[str, Array], None]:
-    dy, _ = gradients
-    (unit, saved), dy = lax.optimization_barrier((residuals, dy))
-    return backward(convolution, unit, saved, dy), None
-
-
-saving_activations.defvjp(_activations_forward, _activations_backward)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def saving_input(
-    convolution: Convolution, bits: int, unit: Unit, images: Images
-) -> tuple[Images, Moments]:
-    """The stem, whose backward pass computes it again from the compressed images."""
-    return plain(convolution, unit, images)
+    """Gradients of the parameters; images get none."""
+    batch = dy.shape[0]
+    dy = max_pool_gradient(dy, saved.offsets, convolution.output_shape(batch))
+    # Written once: its two readers would both select gradients of pixels.
+    dy = lax.optimization_barrier(masked(dy, saved.mask))
+    inputs = convolution.input_shape(batch)
+    *_, gradients = parameter_gradients(
+        unit, saved.unit, saved.low, None, dy, convolution.stride, inputs
+    )
+    return gradients, None
 
 
 def _input_forward(
-    convolution: Convolution, bits: int, unit: Unit, images: Images
-) -> tuple[tuple[Images, Moments], tuple[Unit, Compressed]]:
+    convolution: Convolution, bits: Any, unit: Unit, images: Images
+) -> tuple[Images, Compressed, Moments]:
     # As in a block.
     images, compressed = lax.optimization_barrier((images, compress(images, bits)))
     y, moments = plain(convolution, unit, images)
-    return (lax.optimization_barrier(y), moments), (unit, compressed)
-
-
-def _input_backward(
-    convolution: Convolution,
-    bits: int,
-    residuals: tuple[Unit, Compressed],
-    gradients: tuple[Images, Moments],
-) -> tuple[dict[str, Array], None]:
-    dy, _ = gradients
-    (unit, compressed), dy = lax.optimization_barrier((residuals, dy))
-    return input_backward(convolution, bits, unit, compressed, dy), None
+    return lax.optimization_barrier(y), compressed, moments
 
 
 def input_backward(
-    convolution: Convolution, bits: int, unit: Unit, compressed: Compressed, dy: Images
-) -> dict[str, Array]:
-    """Gradients of the parameters, from the compressed images alone."""
+    convolution: Convolution, bits: Any, unit: Unit, compressed: Compressed, dy: Images
+) -> tuple[dict[str, Array], None]:
+    """Gradients of the parameters, from the compressed images alone; images get none."""
     images = decompress(compressed.low, compressed.codes, convolution.input_shape(dy.shape[0]))
     _, saved, _ = forward(convolution, bits, unit, images, compressed)
     saved, dy = lax.optimization_barrier((saved, dy))
     return backward(convolution, unit, saved, dy)
 
 
-saving_input.defvjp(_input_forward, _input_backward)
+# The stem, whose backward pass reads compressed activations.
+saving_activations = differentiable(
+    plain, forward, lambda convolution, _, *arrays: backward(convolution, *arrays)
+)
+# The stem, whose backward pass computes it again from the compressed images.
+saving_input = differentiable(plain, _input_forward, input_backward)

@@ -75,8 +75,9 @@ def _nearest(
     """The codes of the nearest values; 0 in a group without a usable scale."""
     step = scale.astype(jnp.float32)[:, None]
     distance = groups.astype(jnp.float32) - minimum.astype(jnp.float32)[:, None]
-    # A rounded scale can be too small for the largest element.
-    nearest = jnp.minimum(jnp.round(distance * (1 / step)), levels)
+    # Truncation of what is larger by a half. A rounded scale can be too small for the largest
+    # element.
+    nearest = jnp.minimum(distance * (1 / step) + 0.5, levels)
     return jnp.where(step >= LEAST_SCALE, nearest, 0).astype(jnp.uint32)
 
 

@@ -30,7 +30,8 @@ def max_pool_with_offsets(
     best = next(windows)
     offsets = jnp.zeros(best.shape, jnp.int8)
     for offset, candidate in enumerate(windows, 1):
-        larger = (candidate > best) | (jnp.isnan(candidate) & ~jnp.isnan(best))
+        # Negated, so that a NaN candidate is taken; XLA would write `isnan` of every pixel.
+        larger = ~(best >= candidate) & ~jnp.isnan(best)
         best = jnp.where(larger, candidate, best)
         offsets = jnp.where(larger, jnp.int8(offset), offsets)
     return best, offsets

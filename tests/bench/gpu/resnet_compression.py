@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from timing import driver_version
 
 from models.compressed_resnet import sizes
 from models.compressed_resnet.compression.averages import low_frequency, upsample
@@ -33,6 +33,9 @@ from models.compressed_resnet.compression.pooling import (
     max_pool_with_offsets,
     pooled_shape,
 )
+from models.compressed_resnet.conv_norm import activate_by_fusions, channel_sums, masked
+from models.compressed_resnet.norm_kernel import Affine, norm_relu_codes, supports
+from xlapipe.dumps.run_record import run_record
 
 Shape = tuple[int, int, int, int]
 
@@ -71,27 +74,24 @@ def inputs(shape: Shape) -> dict[str, Any]:
     }
 
 
-def normalise(
-    z: jax.Array, mean: jax.Array, deviation: jax.Array, scale: jax.Array, bias: jax.Array
-) -> tuple[jax.Array, jax.Array, Codes]:
+def activated(function: Any, *arrays: jax.Array) -> Any:
     """Batch norm and ReLU, the mask, and the codes of what is normalised."""
-    normalised = (z.astype(jnp.float32) - mean) * deviation
-    y = jnp.maximum(normalised * scale + bias, 0).astype(z.dtype)
-    return y, pack_mask(y > 0), quantise(normalised.astype(z.dtype), BITS)
+    z, *vectors = arrays
+    return function(z, Affine(*vectors), shortcut=None, shortcut_norm=None)
 
 
 def bn_reduce(dy: jax.Array, mask: jax.Array, codes: Codes) -> tuple[jax.Array, jax.Array]:
     """Gradients of shift and scale, from the gradient after ReLU."""
-    masked = jnp.where(unpack_mask(mask, dy.shape), dy, 0).astype(jnp.float32)
+    wide = dy.astype(jnp.float32) * unpack_mask(mask, dy.shape, jnp.float32)
     normalised = dequantise(codes, dy.shape).astype(jnp.float32)
-    return jnp.sum(masked, (0, 1, 2)), jnp.sum(masked * normalised, (0, 1, 2))
+    return channel_sums(wide, wide * normalised)
 
 
 def bn_dx(dy: jax.Array, mask: jax.Array, codes: Codes, sums: jax.Array) -> jax.Array:
     """The gradient before batch norm, from the gradient after ReLU."""
-    masked = jnp.where(unpack_mask(mask, dy.shape), dy, 0).astype(jnp.float32)
+    wide = dy.astype(jnp.float32) * unpack_mask(mask, dy.shape, jnp.float32)
     normalised = dequantise(codes, dy.shape).astype(jnp.float32)
-    return (masked - sums - normalised * sums).astype(dy.dtype)
+    return (wide - sums - normalised * sums).astype(dy.dtype)
 
 
 def cases(shape: Shape) -> Iterator[Case]:
@@ -110,15 +110,16 @@ def cases(shape: Shape) -> Iterator[Case]:
     def restore(codes: Codes, low: jax.Array) -> jax.Array:
         return dequantise(codes, shape) + upsample(low, size)
 
-    def masked(dy: jax.Array, mask: jax.Array) -> jax.Array:
-        return jnp.where(unpack_mask(mask, shape), dy, 0)
-
     quantised = partial(quantise, bits=BITS)
     yield Case("negate", jnp.negative, ("x",), 2 * full)
     yield Case("quantise", quantised, ("x",), full + codes)
     yield Case("quantise residual", residual, ("x", "low"), full + low + codes)
     affine = ("x", "sums", "sums", "sums", "sums")
-    yield Case("batch norm forward", normalise, affine, 2 * full + mask + codes)
+    by_fusions = partial(activated, partial(activate_by_fusions, bits=BITS))
+    yield Case("batch norm by fusions", by_fusions, affine, 2 * full + mask + codes)
+    if supports(shape, BITS):
+        by_kernel = partial(activated, norm_relu_codes)
+        yield Case("batch norm by kernel", by_kernel, affine, 2 * full + mask + codes)
     yield Case("low frequency", low_frequency, ("x",), full + low)
     yield Case("dequantise", partial(dequantise, shape=shape), ("codes",), full + codes)
     yield Case("dequantise residual", restore, ("codes", "low"), full + codes + low)
@@ -191,11 +192,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--only", default="", metavar="TEXT", help="operations with it in the name")
     options = parser.parse_args()
     started = time.perf_counter()
     rows = []
     shapes = [(options.batch, side, side, width) for side, width in SHAPES]
     pairs = [(case, shape) for shape in shapes for case in cases(shape)]
+    pairs = [pair for pair in pairs if options.only in pair[0].operation]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         executables = list(pool.map(lambda pair: compiled(*pair), pairs))
     compile_seconds = time.perf_counter() - started
@@ -207,10 +210,12 @@ def main() -> None:
                 print(line_of(rows[-1]), flush=True)
     if options.json:
         about = {
-            "device": jax.devices()[0].device_kind,
-            "jax": jax.__version__,
-            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "command": " ".join(["python", *sys.argv]),
+            **run_record(
+                device=jax.devices()[0].device_kind,
+                driver=driver_version(),
+                versions={"jax": jax.__version__},
+                command=["python", *sys.argv],
+            ),
             "compile_seconds": round(compile_seconds, 1),
             "seconds": round(time.perf_counter() - started, 1),
         }

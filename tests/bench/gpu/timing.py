@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from xlapipe.environment.machine import Machine
+
 SAMPLES = 15
 SAMPLE_SECONDS = 0.02
 # Pause between samples. Continuous gemms draw so much power that an H200 lowers its clock after
@@ -111,7 +113,13 @@ def print_timings(*, framework: str, device: str, timings: Iterable[Timing]) -> 
     `compare.py` reads the last line, also of a side that was stopped.
     """
     finished: list[dict[str, Any]] = []
+    about = {"framework": framework, "device": device, "driver": driver_version()}
     for timing in timings:
         finished.append(asdict(timing))
-        line = json.dumps({"framework": framework, "device": device, "timings": finished})
-        print(line, flush=True)
+        print(json.dumps({**about, "timings": finished}), flush=True)
+
+
+def driver_version() -> str | None:
+    """The version of the first GPU's driver; None if nvidia-smi does not report it."""
+    gpu = Machine.here().gpu()
+    return None if gpu is None else gpu.driver_version
