@@ -1,6 +1,7 @@
 """`--scheduler`: compiles on a local Dask cluster of two workers, one of which is killed."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -49,13 +50,21 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cluster(project: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
-    """Address of a scheduler, and its two workers, which nothing restarts."""
+    """Address of a scheduler, and its two workers, which nothing restarts.
+
+    Each starts in a folder, and has a cache, that nothing else uses.
+    """
     with ExitStack() as stack:
 
-        def start(module: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        def start(module: str, *arguments: str, folder: str) -> "subprocess.Popen[bytes]":
             command = [sys.executable, "-m", f"distributed.cli.{module}", *arguments]
+            own = project / folder
+            own.mkdir()
+            environment = {**os.environ, "XDG_CACHE_HOME": str(own / "cache")}
             with (project / "cluster.log").open("ab") as log:
-                process = subprocess.Popen(command, cwd=project, stdout=log, stderr=log)
+                process = subprocess.Popen(
+                    command, cwd=own, env=environment, stdout=log, stderr=log
+                )
             stack.callback(process.wait)
             stack.callback(process.kill)
             return process
@@ -65,11 +74,18 @@ def cluster(project: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"
             "dask_scheduler",
             *("--host", "127.0.0.1", "--port", "0", "--no-dashboard"),
             *("--scheduler-file", str(file)),
+            folder="scheduler",
         )
         wait_until(lambda: file.exists() and file.read_text().endswith("}"))
         address = json.loads(file.read_text())["address"]
         options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1")
-        yield address, [start("dask_worker", address, *options) for _ in range(2)]
+        yield (
+            address,
+            [
+                start("dask_worker", address, *options, folder=f"worker{number}")
+                for number in range(2)
+            ],
+        )
 
 
 def compiles(project: Path) -> list[int]:
@@ -100,6 +116,37 @@ def test_a_lost_worker_costs_only_its_own_compile(
     assert len(done) <= len(SIZES) + 1
     assert {path.name for path in (project / "dumps").iterdir()} == {f"marked-{n}" for n in SIZES}
     assert workers[1].poll() is None
+
+
+def run(project: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "xlapipe.cli", *arguments]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@needs_dask
+@pytest.mark.slow
+def test_results_of_all_commands_are_with_the_caller_alone(
+    project: Path, cluster: tuple[str, list["subprocess.Popen[bytes]"]]
+) -> None:
+    address, _ = cluster
+    workloads = [f"marked:step(rows={rows})" for rows in SIZES[:4]]
+    run(project, "dump", *workloads, "--scheduler", address, "--out", "dumps")
+    assert sorted(compiles(project)) == sorted(SIZES[:4])
+    assert {path.name for path in (project / "dumps").iterdir()} == {
+        f"marked-{rows}" for rows in SIZES[:4]
+    }
+    option = "xla_gpu_enable_latency_hiding_scheduler=false"
+    printed = run(
+        project,
+        *("bisect", "marked:step", "--options", option, "--scheduler", address),
+        *("--out", "steps", "--json"),
+    )
+    assert len(json.loads(printed)["compiled"]) == 2
+    assert len(list((project / "steps").glob("*/marked-8/*/manifest.json"))) == 2
+    for number in range(2):
+        assert not list((project / f"worker{number}").rglob("manifest.json"))
 
 
 @pytest.mark.parametrize("command", [["fit", "qwen3-decode"], ["dump", "qwen3-decode"]])

@@ -17,10 +17,11 @@ from xlapipe.cli.dump import repeat_figures
 from xlapipe.cli.fit_table import fit_figures
 from xlapipe.compiling.bisect import Bisection, Step
 from xlapipe.compiling.cliff import Cliff
-from xlapipe.compiling.fit import PlannedMemory, Row, largest
+from xlapipe.compiling.fit import Row, largest
 from xlapipe.compiling.job import Process
 from xlapipe.compiling.outside_plan import OutsidePlan
 from xlapipe.compiling.pipeline import CompiledDump
+from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.recomputed import RecomputedKernel
 from xlapipe.compiling.repeat import Parting, Repeated
 from xlapipe.compiling.sweep import Axis, combinations

@@ -12,8 +12,9 @@ from xlapipe.cli import main
 from xlapipe.cli.cliff_table import cliff_figures, cliff_lines
 from xlapipe.compiling import cliff as cliffs
 from xlapipe.compiling.cliff import Cliff, find_cliff
-from xlapipe.compiling.fit import PlannedMemory, Row
+from xlapipe.compiling.fit import Row
 from xlapipe.compiling.make_jobs import CompileOptions
+from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.recomputed import RecomputedKernel, recomputed_kernels, rematerialised_names
 from xlapipe.cost import step_cost
 from xlapipe.errors import XlapipeError

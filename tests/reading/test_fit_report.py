@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from xlapipe.cli.fit_table import fit_figures, fit_lines
-from xlapipe.compiling.fit import PlannedMemory, Row, largest
+from xlapipe.compiling.fit import Row, largest
+from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.sweep import Axis, Combination, combinations
 from xlapipe.errors import CompileError
 

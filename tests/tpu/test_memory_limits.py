@@ -6,9 +6,10 @@ import pytest
 
 from tests.tpu.live import LIBTPU, job_of, needs_libtpu, own
 from xlapipe.cli import main
-from xlapipe.compiling.fit import PlannedMemory, fit
+from xlapipe.compiling.fit import fit
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import compile_dump
+from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.sweep import Axis, combinations
 from xlapipe.dumps.dump import open_dump
 from xlapipe.errors import CompileError

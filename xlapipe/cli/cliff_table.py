@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from xlapipe.compiling.cliff import Cliff
-from xlapipe.compiling.fit import PlannedMemory
+from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.recomputed import RecomputedKernel
 from xlapipe.report.text_table import aligned_rows
 from xlapipe.report.time_lines import microseconds

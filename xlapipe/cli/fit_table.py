@@ -6,8 +6,9 @@ from typing import Any
 
 from rich.text import Text
 
-from xlapipe.compiling.fit import Largest, PlannedMemory, Row
+from xlapipe.compiling.fit import Largest, Row
 from xlapipe.compiling.outside_plan import OutsidePlan, outside_label
+from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.sweep import Axis
 from xlapipe.errors import XlapipeError
 from xlapipe.plan.missing_memory import missing_lines

@@ -8,11 +8,12 @@ written would need.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from xlapipe.compiling.fit import PlannedMemory, Row
+from xlapipe.compiling.fit import Row
 from xlapipe.compiling.fit import fit as fit_rows
 from xlapipe.compiling.job import XlaOption
 from xlapipe.compiling.largest_value import Probe, largest_size
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
+from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.sweep import Axis, combinations
 from xlapipe.errors import XlapipeError
 

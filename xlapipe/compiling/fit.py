@@ -1,104 +1,17 @@
-"""Which sizes of a workload fit a device's memory: compiles each and reads its plan.
+"""Which sizes of a workload fit a device's memory: compiles each and reads its plan."""
 
-Counted are arguments, outputs, constants and temporary memory of one device, which are in the plan,
-and on TPUs the program's code. Memory outside the plan (the CUDA context, libraries) is stated
-beside them as far as it was measured. Other live arrays are what the caller reserves for them.
-"""
-
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION
 from xlapipe.compiling.job import Job
-from xlapipe.compiling.outside_plan import OutsidePlan, outside_plan
-from xlapipe.compiling.pipeline import CompiledDump, compile_dump, keep_dump, run_jobs
-from xlapipe.compiling.recomputed import (
-    RecomputedKernel,
-    recomputed_kernels,
-    rematerialised_names,
-)
+from xlapipe.compiling.pipeline import CompiledDump, keep_dump, run_jobs
+from xlapipe.compiling.planned_memory import PlannedMemory, planned_memory
 from xlapipe.compiling.sweep import Axis, Combination
-from xlapipe.cost import step_cost
-from xlapipe.cost.instruction_order import order_share
-from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.errors import ParameterError, XlapipeError
-from xlapipe.plan import Plan
-from xlapipe.plan.memory_spaces import MemorySpace
-from xlapipe.plan.missing_memory import MissingMemory
-from xlapipe.read import read_path
-from xlapipe.targets.outside_memory import measured_outside
-from xlapipe.targets.speeds import speeds_of_config
-from xlapipe.targets.target import Target
-from xlapipe.targets.target_config import target_attached
-from xlapipe.targets.tpu_catalogue import tpu_catalogue
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedMemory:
-    """Memory that a plan needs on one device: arguments + outputs + temp + code = total.
-
-    Attributes:
-      argument_bytes: parameters of the program, including those that are updated in place.
-      output_bytes: constants, and outputs that do not alias an argument.
-      host_bytes: allocations in host memory, which are not in the total.
-      device_memory_bytes: the device's whole memory.
-      code_bytes: the program's code, on a TPU. 0 on GPUs, and if XLA refused the plan before it
-        generated code.
-      refused: whether XLA itself refused the plan because the device has too little memory.
-      usable_bytes: on a TPU what XLA's compiler leaves to a program; elsewhere the share of the
-        device's memory that the process may use, of the memory that CUDA reports if it was
-        measured. Without what is reserved.
-      outside: memory outside the plan; None on a TPU.
-      reserved_bytes: what must stay free for other live arrays and programs.
-      missing: instructions that may need more memory on the device; it is not in the total.
-      rematerialised: number of instructions that XLA computes again to save memory, because its
-        estimate exceeded its limit: the share of the device's memory that the process may use.
-        Without them the plan would be larger and faster.
-      recomputed: the kernels among them, the longest floor first.
-      floor_seconds: the least time of a step; None if it was not computed, because nothing is
-        rematerialised, or if the device's speeds are unknown.
-      order_bytes: the part of `temp_bytes` that is held only by XLA's order of instructions; None
-        if it was not computed.
-      seconds: wall time of `load` (the workload's module), `lower`, `compile`, `read` and `all`.
-    """
-
-    workload: str
-    topology: str | None
-    argument_bytes: int
-    output_bytes: int
-    temp_bytes: int
-    host_bytes: int = 0
-    device_memory_bytes: int
-    usable_bytes: int
-    rematerialised: int
-    seconds: Mapping[str, float]
-    code_bytes: int = 0
-    refused: bool = False
-    missing: tuple[MissingMemory, ...] = ()
-    recomputed: tuple[RecomputedKernel, ...] = ()
-    floor_seconds: float | None = None
-    order_bytes: int | None = None
-    outside: OutsidePlan | None = None
-    reserved_bytes: int = 0
-
-    @property
-    def total_bytes(self) -> int:
-        """All allocations except thread-local ones, which are kept in registers, and code."""
-        return self.argument_bytes + self.output_bytes + self.temp_bytes + self.code_bytes
-
-    @property
-    def headroom_bytes(self) -> int:
-        """Usable bytes minus the total; negative if it does not fit."""
-        return self.usable_bytes - self.total_bytes
-
-    @property
-    def fits(self) -> bool:
-        return self.headroom_bytes >= 0 and not self.refused
 
 
 @dataclass(frozen=True)
@@ -174,7 +87,7 @@ def fit(
     def work(job: Job) -> tuple[PlannedMemory, CompiledDump | None]:
         fraction = memory_fraction or DEFAULT_MEMORY_FRACTION
         job = replace(job, memory_fraction=fraction)
-        return _planned_memory(job, memory_fraction, whole=out is not None, with_floors=with_floors)
+        return planned_memory(job, memory_fraction, whole=out is not None, with_floors=with_floors)
 
     def keep(job: Job, result: tuple[PlannedMemory, CompiledDump | None]) -> PlannedMemory:
         memory, compiled = result
@@ -213,103 +126,3 @@ def largest(rows: Sequence[Row], axes: Sequence[Axis]) -> tuple[Largest, ...]:
         failed = any(isinstance(row.outcome, XlapipeError) for row in candidates)
         largest_values.append(Largest(point, best, failed))
     return tuple(largest_values)
-
-
-def _planned_memory(
-    job: Job, memory_fraction: float | None, *, whole: bool, with_floors: bool
-) -> tuple[PlannedMemory, CompiledDump | None]:
-    """The memory of a plan, and the whole dump if it is wanted."""
-    started = time.monotonic()
-    dump = compile_dump(job, None, allow_refused=True) if whole else None
-    compiled = _compile_plan(job) if dump is None else _of_dump(dump)
-    totals = compiled.plan.totals
-    target = job.target or target_attached(compiled.config_text)
-    outside = None
-    if target.platform != "tpu":
-        outside = outside_plan(compiled.plan, measured_outside(target.name))
-    rematerialised = rematerialised_names(compiled.plan)
-    cost = None
-    if rematerialised or with_floors:
-        cost = step_cost(compiled.plan, speeds_of_config(compiled.config_text, target.name))
-    order = order_share(compiled.plan)
-    all_seconds = time.monotonic() - started
-    read_seconds = all_seconds - sum(compiled.stage_seconds.values())
-    seconds = {**compiled.stage_seconds, "read": read_seconds, "all": all_seconds}
-    memory = PlannedMemory(
-        workload=compiled.workload,
-        topology=compiled.topology,
-        argument_bytes=totals.parameter_bytes,
-        output_bytes=totals.live_out_bytes - totals.aliased_bytes + totals.constant_bytes,
-        temp_bytes=totals.temp_bytes,
-        host_bytes=compiled.plan.spaces[MemorySpace.HOST].total_bytes,
-        device_memory_bytes=target.device_memory_bytes,
-        usable_bytes=_usable_bytes(target, compiled.libtpu, memory_fraction, outside),
-        missing=compiled.plan.missing_memory,
-        rematerialised=len(rematerialised),
-        seconds={name: round(value, 2) for name, value in seconds.items()},
-        code_bytes=compiled.memory_analysis.get("code_bytes", 0),
-        refused=compiled.refused,
-        recomputed=recomputed_kernels(compiled.plan, cost),
-        floor_seconds=cost.floor_seconds if cost is not None else None,
-        order_bytes=order.held_bytes if order is not None else None,
-        outside=outside,
-    )
-    return memory, dump
-
-
-def _usable_bytes(
-    target: Target,
-    libtpu: str | None,
-    memory_fraction: float | None,
-    outside: OutsidePlan | None,
-) -> int:
-    tpu = tpu_catalogue().get(target.name) if target.platform == "tpu" else None
-    if tpu is not None:
-        return int(tpu.usable_bytes(libtpu) * (memory_fraction or 1))
-    fraction = memory_fraction or DEFAULT_MEMORY_FRACTION
-    if outside is None:
-        return int(target.device_memory_bytes * fraction)
-    return outside.usable_bytes(target.device_memory_bytes, fraction)
-
-
-class _CompiledPlan(NamedTuple):
-    plan: Plan
-    workload: str
-    topology: str | None
-    config_text: str
-    stage_seconds: Mapping[str, float]
-    memory_analysis: Mapping[str, int]
-    refused: bool
-    libtpu: str | None
-
-
-def _compile_plan(job: Job) -> _CompiledPlan:
-    with compile_workload(replace(job, plan_only=True)) as compiled:
-        record = compiled.record
-        plan = replace(read_path(compiled.dump_folder), sorts_undecided=record.sorts_undecided)
-    check_memory_analysis(plan, record.memory_analysis, where=job.reference.name)
-    return _CompiledPlan(
-        plan,
-        record.workload,
-        record.topology,
-        record.target_config,
-        record.seconds,
-        record.memory_analysis,
-        record.refused is not None,
-        record.versions.get("libtpu"),
-    )
-
-
-def _of_dump(dump: CompiledDump) -> _CompiledPlan:
-    manifest = dump.dump.manifest
-    config = dump.files.get("target_config.txtpb", b"")  # a TPU's is in the target
-    return _CompiledPlan(
-        dump.dump.plan,
-        manifest.workload,
-        manifest.topology,
-        config.decode(),
-        dump.stage_seconds,
-        manifest.memory_analysis,
-        manifest.refused is not None,
-        manifest.versions.get("libtpu"),
-    )

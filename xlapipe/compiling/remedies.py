@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.fit import PlannedMemory, fit
+from xlapipe.compiling.fit import fit
 from xlapipe.compiling.job import Job, XlaOption
+from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.sweep import Combination
 from xlapipe.failures import MemoryFailure
 from xlapipe.plan.program import ArgumentLeaf, Program

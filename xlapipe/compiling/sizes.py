@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xlapipe.compiling.fit import PlannedMemory, Row
+from xlapipe.compiling.fit import Row
 from xlapipe.compiling.fit import fit as fit_rows
 from xlapipe.compiling.largest_value import Probe, largest_size
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
+from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.sweep import Axis, Combination, combinations
 from xlapipe.errors import XlapipeError
 
