@@ -8,16 +8,20 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from xlapipe.compiling.client_order import in_client_order
 from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
+from xlapipe.compiling.pjrt_compile import compiling
 from xlapipe.compiling.wire_format import field, number
 from xlapipe.dumps.atomic_write import write_files
 from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
@@ -261,33 +265,78 @@ def _with_results(
     complete_option = platform_named(request.platform).complete_autotune_option
     if not request.locked or complete_option is None:
         return _executable(request, program, devices, options), None
-    try:
-        return _executable(request, program, devices, {**options, complete_option: True}), None
-    except RuntimeError as error:
-        match = _MISSING_RESULT.search(str(error))
-        if match is None:
-            raise
-        # The failed attempt has left the first stages of a dump.
-        shutil.rmtree(options["xla_dump_to"], ignore_errors=True)
-        return _executable(request, program, devices, options), match[1]
+    module = _module_of_a_client(request, program, devices)
+    complete = {**options, complete_option: True}
+    missing = []
+    for tried in dict.fromkeys((module, None)):
+        try:
+            return _executable(request, program, devices, complete, module=tried), None
+        except RuntimeError as error:
+            match = _MISSING_RESULT.search(str(error))
+            if match is None:
+                raise
+            missing.append(match[1])
+            # The failed attempt has left the first stages of a dump.
+            shutil.rmtree(options["xla_dump_to"], ignore_errors=True)
+    return _executable(request, program, devices, options, module=module), missing[0]
+
+
+def _module_of_a_client(
+    request: CompileRequest, program: LoweredProgram, devices: list[Any]
+) -> bytes | None:
+    """XLA's module of the program before optimisation, in the order that it has on the device.
+
+    XLA writes the module to its dump before its first pass, and stops after a few passes.
+
+    Returns:
+      None where the device is attached, or XLA wrote no module.
+    """
+    platform = platform_named(request.platform)
+    if request.target_config is None or platform.plugin is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        options = {
+            **program.options,
+            **request.options,
+            "xla_dump_to": folder,
+            "xla_dump_hlo_as_proto": True,
+            "xla_dump_hlo_as_text": False,
+            "xla_early_exit_with_layouts": True,
+        }
+        # A program that XLA refuses is refused again, and reported, when it is compiled.
+        with suppress(RuntimeError):
+            _executable(request, program, devices, options)
+        files = sorted(Path(folder).glob("*.before_optimizations.hlo.pb"))
+        return in_client_order(files[0].read_bytes()) if len(files) == 1 else None
 
 
 def _executable(
-    request: CompileRequest, program: LoweredProgram, devices: list[Any], options: dict[str, Any]
+    request: CompileRequest,
+    program: LoweredProgram,
+    devices: list[Any],
+    options: dict[str, Any],
+    *,
+    module: bytes | None = None,
 ) -> Any:
-    """Compiles as `jax.stages.Lowered.compile` does, but from a module alone."""
+    """Compiles as `jax.stages.Lowered.compile` does, but from a module alone.
+
+    Args:
+      module: a serialised HloModuleProto that is compiled instead; None to compile the program's.
+    """
     import numpy as np
     from jax._src import compiler
     from jax._src.interpreters import mlir, pxla
     from jax._src.lib import xla_client
     from jax._src.lib.mlir import ir
 
-    with mlir.make_ir_context():
-        module = ir.Module.parse(program.stablehlo)
-        _set_workspaces(module, request.workspaces)
+    plugin = platform_named(request.platform).plugin or ""
+    replaced = nullcontext() if module is None else compiling(module, plugin)
+    with mlir.make_ir_context(), replaced:
+        stablehlo = ir.Module.parse(program.stablehlo)
+        _set_workspaces(stablehlo, request.workspaces)
         client = devices[0].client
         compile_options = pxla.create_compile_options(
-            module,
+            stablehlo,
             False,
             program.propagate_to_parameters,
             program.propagate_to_outputs,
@@ -297,7 +346,7 @@ def _executable(
         )
         compile_options = _within(compile_options, request.memory_limit_bytes)
         return compiler.backend_compile_and_load(
-            client, module, xla_client.DeviceList(tuple(devices)), compile_options, []
+            client, stablehlo, xla_client.DeviceList(tuple(devices)), compile_options, []
         )
 
 

@@ -38,7 +38,7 @@ HERE = Path(__file__).parent
 # Lines of a plan's head that name the target, not the plan.
 _HEAD = ("target:", "autotuning:", "extra options:")
 # Modules of programs, each with a list of references: for one GPU, and for two.
-_MODULES = ("programs", "two_devices")
+_MODULES = ("programs", "two_devices", "four_devices")
 _HLO_TEXTS = ("after_optimizations.txt", "before_optimizations.txt")
 _ENTRY = re.compile(r"(?m)^(?=entries \{)")
 _KEY = re.compile(r"(?s)entries \{\n(  key \{.*?\n  \})\n")
