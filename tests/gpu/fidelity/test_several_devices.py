@@ -1,4 +1,4 @@
-"""Plans over two devices that are compiled here are those that two H200s recorded."""
+"""Plans over several devices that are compiled here are those that two and four H200s recorded."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
 
 HERE = Path(__file__).parent
-RECORD = HERE / "h200_x2.json"
+RECORD, RECORD_OF_FOUR = HERE / "h200_x2.json", HERE / "h200_x4.json"
 SMALL_SUM = "collective(kind='psum', dtype='float32', rows=8)"
 # XLA's kernel and NCCL, combined sums, gathers in a loop, gemms that were tuned.
 FEW = (
@@ -18,21 +18,28 @@ FEW = (
     *("several_sums(count=4, rows=64)", "sharded_weights(layers=4, width=1024)"),
     "data_parallel(layers=3, width=1024)",
 )
+# Groups of devices, a sum over pairs, and the gradient of a scan.
+FEW_OF_FOUR = (
+    *("square_train(layers=2, width=1024, gathered=True)", "of_pairs(dtype='float32', rows=8)"),
+    *("square_scan(layers=8, width=512)", "of_four(kind='psum', dtype='float32', rows=512)"),
+)
 
 
-def states(names: tuple[str, ...], scratch: Path) -> list[Outcome]:
-    return [it for it in compare(RECORD, names, scratch=scratch) if it.state != "equal"]
+def not_equal(record: Path, names: tuple[str, ...], scratch: Path) -> list[Outcome]:
+    return [it for it in compare(record, names, scratch=scratch) if it.state != "equal"]
 
 
 @pytest.mark.slow
-def test_programs_of_each_kind(tmp_path: Path) -> None:
-    assert states(FEW, tmp_path) == []
+@pytest.mark.parametrize(("record", "names"), [(RECORD, FEW), (RECORD_OF_FOUR, FEW_OF_FOUR)])
+def test_programs_of_each_kind(tmp_path: Path, record: Path, names: tuple[str, ...]) -> None:
+    assert not_equal(record, names, tmp_path) == []
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-def test_every_program(tmp_path: Path) -> None:
-    assert states((), tmp_path) == []
+@pytest.mark.parametrize("record", [RECORD, RECORD_OF_FOUR])
+def test_every_program(tmp_path: Path, record: Path) -> None:
+    assert not_equal(record, (), tmp_path) == []
 
 
 @pytest.mark.slow
@@ -53,10 +60,14 @@ def test_a_small_sum_is_xlas_kernel_for_a_gpu_of_the_catalogue_too(
     assert temp_bytes == {"h200": recorded["temp_bytes"], "h100_pcie": 0}
 
 
-def test_record_states_its_origin() -> None:
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+@pytest.mark.parametrize(
+    ("path", "listed", "few"),
+    [(RECORD, "two_devices.txt", FEW), (RECORD_OF_FOUR, "four_devices.txt", FEW_OF_FOUR)],
+)
+def test_record_states_its_origin(path: Path, listed: str, few: tuple[str, ...]) -> None:
+    record = json.loads(path.read_text(encoding="utf-8"))
     assert record["device"] == "NVIDIA H200"
     assert "active_links: 18" in record["target_config"]
-    listed = (HERE / "two_devices.txt").read_text(encoding="utf-8").splitlines()
-    assert set(record["programs"]) == set(listed)
-    assert set(FEW) <= set(listed)
+    names = (HERE / listed).read_text(encoding="utf-8").splitlines()
+    assert set(record["programs"]) == set(names)
+    assert set(few) <= set(names)
