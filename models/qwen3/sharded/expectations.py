@@ -75,8 +75,8 @@ def _on_tpus(
 ) -> tuple[Expectation, ...]:
     """Arguments, loss and temporary memory of the training step with the padding of a TPU's tiles.
 
-    XLA for TPUs converts the matrices of all layers to the type of the model before the loops, not
-    each layer's in the loops, also across an optimization barrier.
+    XLA for TPUs converts the matrices of all layers to the type of the model before the loops over
+    layers, and keeps them to the end of both; it does so across an optimization barrier too.
     """
     tokens = seq // mesh[TENSOR]
     shards = [layout.shard_shape(mesh) for layout in weight_layouts(config)]
@@ -95,12 +95,14 @@ def _on_tpus(
             "out[1]", tpu_bytes((), FLOAT32), because="the loss takes a whole tile", under="tpu"
         ),
         TempAtMost(
-            weights
-            + converted
+            converted
             + tpu_bytes(stream, config.itemsize)
-            + max(_layer(config, mesh, sequences=sequences, seq=seq), _head(config, mesh)),
-            because="all gradients, the matrices of all layers in the type of the model, the "
-            "residual stream before each layer, values of one layer or of the head",
+            + max(
+                weights + _layer_on_tpus(config, mesh, tokens=sequences * seq),
+                _head_on_tpus(config, mesh),
+            ),
+            because="the matrices of all layers in the type of the model, the residual stream "
+            "before each layer; all gradients and values of one layer, or values of the head",
             under="tpu",
         ),
     )
@@ -184,6 +186,24 @@ def _layer(config: Qwen3Config, mesh: Mapping[str, int], *, sequences: int, seq:
     return VALUES_AND_GRADIENTS * (
         gathered * (itemsize + FLOAT32) + values * itemsize + scores * FLOAT32
     )
+
+
+def _layer_on_tpus(config: Qwen3Config, mesh: Mapping[str, int], *, tokens: int) -> int:
+    """Bytes of the values in the backward pass of one layer: its peak is in the MLP."""
+    tensor, itemsize = mesh[TENSOR], config.itemsize
+    d, f = config.hidden_size, config.intermediate_size // tensor
+    qkv, q = config.qkv_size // tensor, config.q_size // tensor
+    gathered = qkv * d + q * d + 3 * f * d
+    # Four values of full width; gate and up with their gradients in float32.
+    values = (4 * d + qkv + 3 * q) * itemsize + 4 * f * FLOAT32
+    return gathered * (itemsize + FLOAT32) + tokens * values
+
+
+def _head_on_tpus(config: Qwen3Config, mesh: Mapping[str, int]) -> int:
+    """Bytes of the table's gradient before and after its conversion, and of the logits."""
+    rows = config.vocab_size // mesh[TENSOR]
+    logits = max(TOKENS_AT_ONCE, mesh[TENSOR]) * rows * FLOAT32
+    return VALUES_AND_GRADIENTS * (rows * config.hidden_size * FLOAT32 + logits)
 
 
 def _head(config: Qwen3Config, mesh: Mapping[str, int]) -> int:
