@@ -1,5 +1,7 @@
 """Small workloads for TPUs."""
 
+from random import Random
+
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
@@ -95,6 +97,38 @@ def scanned() -> Workload:
         in_specs=(P(), P("d")),
         out_specs=P("d"),
     )
+
+
+def scattered(devices: int = 4) -> Workload:
+    """A sum over all devices of which each keeps its rows."""
+    step = jax.shard_map(
+        lambda x: jax.lax.psum_scatter(x * 2, "d", tiled=True),
+        in_specs=P(),
+        out_specs=P("d"),
+        check_vma=False,
+    )
+    return Workload(
+        name="scattered",
+        fn=step,
+        args=(jax.ShapeDtypeStruct((8192, 1024), BF16),),
+        mesh={"d": devices},
+        in_specs=P(),
+        out_specs=P("d"),
+    )
+
+
+def odd_shapes() -> Workload:
+    """Arrays of 0 to 4 dimensions, most of which are not multiples of a tile."""
+    random = Random(0)
+    dims = (1, 2, 3, 5, 8, 12, 17, 100, 128, 130, 160, 256, 1000)
+    arrays = [
+        jax.ShapeDtypeStruct(
+            tuple(random.choices(dims, k=random.choice((0, 1, 2, 2, 3, 3, 4)))),
+            random.choice((F32, BF16, jnp.int32)),
+        )
+        for _ in range(40)
+    ]
+    return Workload(name="odd-shapes", fn=lambda *xs: [x + 1 for x in xs], args=tuple(arrays))
 
 
 def two_slices(devices: int = 8) -> Workload:

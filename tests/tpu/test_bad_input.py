@@ -83,3 +83,11 @@ def test_another_process_may_hold_the_lock_of_libtpu(tmp_path: Path) -> None:
         assert "libtpu multi-process lockfile" in second.stderr
         assert make_dump(job_of(own("donated")), tmp_path).dump.plan.aliases
         holder.kill()
+
+
+def test_a_plan_cannot_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_dump(job_of(own("donated")), tmp_path).dump.path
+    assert main(["run", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("error:") == 1
+    assert "holds a plan for v6e, and executables are built for NVIDIA GPUs only" in error

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from models.tpu_tiles import tpu_bytes
 from tests.tpu.live import LIBTPU, ROOT, failures, job_of, needs_libtpu, own
 from xlapipe.compiling.pipeline import WrittenDump, build, make_dump, make_dumps
 from xlapipe.errors import WorkloadError, XlapipeError
@@ -90,6 +91,41 @@ def test_collectives_over_a_slice(tmp_path: Path) -> None:
         4,
     )
     assert [leaf.spec for leaf in made.dump.manifest.outputs] == [("d",)]
+
+
+@pytest.mark.parametrize("target", list(tpu_catalogue()))
+def test_a_slice_of_each_target(target: str, tmp_path: Path) -> None:
+    """On a TPU7x, the sparse cores compute the sum."""
+    grid = "x".join(("2", "2", "1")[: tpu_catalogue()[target].grid_dimensions])
+    dump = make_dump(job_of(own("scattered"), target, grid), tmp_path).dump
+    (scatter,) = (row for row in dump.plan.collectives or () if row.kind != "collective-permute")
+    devices = 8 if target == "tpu7x" else 4
+    assert (scatter.kind, scatter.group_size) == ("reduce-scatter", devices)
+    assert scatter.operand_bytes == 8192 * 1024 * 2
+    totals, analysis = dump.plan.totals, dump.manifest.memory_analysis
+    assert analysis["argument_bytes"] == totals.parameter_bytes == 8192 * 1024 * 2
+    assert analysis["output_bytes"] == totals.live_out_bytes == 8192 * 1024 * 2 // devices
+
+
+def test_a_group_over_two_dimensions_of_the_grid_sums_whole_arrays(tmp_path: Path) -> None:
+    """XLA scatters sums over 2x8 chips, a ring, and not over 4x4."""
+    for grid, kind in (("2x8", "reduce-scatter"), ("4x4", "all-reduce")):
+        dump = make_dump(job_of(own("scattered"), topology=grid), tmp_path).dump
+        kinds = {row.kind for row in dump.plan.collectives or ()} - {"collective-permute"}
+        assert kinds == {kind}
+
+
+@pytest.mark.parametrize("target", list(tpu_catalogue()))
+def test_the_closed_form_of_padding(target: str, tmp_path: Path) -> None:
+    dump = make_dump(job_of(own("odd_shapes"), target), tmp_path).dump
+    itemsizes = {"float32": 4, "bfloat16": 2, "int32": 4}
+    expected = [tpu_bytes(leaf.shape, itemsizes[leaf.dtype]) for leaf in dump.manifest.arguments]
+    parameters = {
+        allocation.parameter_number: allocation.size_bytes
+        for allocation in dump.plan.allocations
+        if allocation.parameter_number is not None
+    }
+    assert [parameters[number] for number in range(len(expected))] == expected
 
 
 def test_collectives_in_loops_count_for_every_trip(tmp_path: Path) -> None:

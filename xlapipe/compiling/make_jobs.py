@@ -55,6 +55,11 @@ class CompileOptions:
             raise XlapipeError("--target and --target-config are both given; fix: leave one out")
         if self.timeout_seconds <= 0:
             raise XlapipeError(f"--timeout {self.timeout_seconds:g}: expected seconds above 0")
+        if self.tune and self.target in tpu_catalogue():
+            raise XlapipeError(
+                f"--tune measures kernels on a GPU, and target {self.target} is a TPU, whose plans "
+                "need no autotune results; fix: leave --tune out"
+            )
         if self.tune and self.target != ATTACHED:
             raise XlapipeError("--tune needs the GPU itself; fix: add --target attached")
         if self.tune and self.autotune_lock is not None:

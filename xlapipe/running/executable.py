@@ -22,7 +22,7 @@ from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import DumpError
 from xlapipe.lowering.specs import mesh_over, named
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
-from xlapipe.platforms.nvidia import MOSAIC_CALL
+from xlapipe.platforms.nvidia import MOSAIC_CALL, NVIDIA
 from xlapipe.running.select_devices import select_devices
 from xlapipe.running.stored_arrays import stored_array
 
@@ -175,6 +175,11 @@ def built_manifest(path: Path) -> Manifest:
       DumpError: the folder is damaged, or holds no executable.
     """
     manifest = read_manifest(path)
+    if EXECUTABLE not in manifest.files and manifest.platform != NVIDIA.name:
+        raise DumpError(
+            f"{path}: holds a plan for {manifest.device}, and executables are built for NVIDIA "
+            "GPUs only; fix: run a folder that `xlapipe build` made for a GPU"
+        )
     if EXECUTABLE not in manifest.files:
         raise DumpError(f"{path}: holds no executable; fix: make one with `xlapipe build`")
     return manifest
