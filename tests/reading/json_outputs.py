@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.reading import tpu_texts
 from tests.reading.failure_logs import LOGS
 from xlapipe.cli import main
 from xlapipe.cli.bisect import bisection_figures
@@ -26,10 +27,24 @@ from xlapipe.compiling.recomputed import RecomputedKernel
 from xlapipe.compiling.repeat import Parting, Repeated
 from xlapipe.compiling.sweep import Axis, combinations
 from xlapipe.diff import compare_opened
+from xlapipe.diff.changes import (
+    ChipMemoryChange,
+    HiddenChange,
+    HostMemoryChange,
+    LaunchChange,
+    MovesChange,
+    OperationName,
+    OrderChange,
+    OutputChange,
+    PlacementChange,
+)
+from xlapipe.diff.compare import compare
 from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.normal_plan import read_normal_form
-from xlapipe.dumps.opened import Opened
+from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.errors import XlapipeError
+from xlapipe.plan.hlo import SourceLine
+from xlapipe.report.difference_figures import difference_figures
 from xlapipe.report.dump_row import dump_row
 from xlapipe.running.capture_target import CapturedTarget
 from xlapipe.running.memory_account import MemoryAccount
@@ -64,6 +79,10 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "report", printed("report", DUMPS[2], "--out", folder / "report.html")
     yield "diff", printed("diff", DUMPS[1], GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")
     yield "diff", printed("diff", DUMPS[2], GOLDENS / "fsdp-mlp/h200-1x2-triton-jax0.11.2")
+    yield "diff", _diff(folder / "tpu")
+    twin = GOLDENS / "torch-mlp/h200-triton-jax0.11.2"
+    yield "diff-inductor", printed("diff", twin, INDUCTOR_DUMPS[0])
+    yield "diff-inductor", printed("diff", INDUCTOR_DUMPS[1], twin)
     yield "comment", printed("comment", GOLDENS / "qwen3-step", GOLDENS / "qwen3-step-donated")
     for number, log in enumerate(LOGS):
         path = folder / f"{number}.log"
@@ -87,6 +106,27 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
         yield "show-inductor", printed("show", inductor)
         yield "check-inductor", printed("check", inductor)
         yield "report-inductor", printed("report", inductor, "--out", folder / "report.html")
+
+
+_OPERATION = OperationName(label="dot_general", scope="jit(step)", source=SourceLine("step.py", 9))
+
+
+def _diff(folder: Path) -> dict[str, Any]:
+    """A plan of a TPU beside one of a GPU, and a change of each kind that they do not have."""
+    tpu = open_path(tpu_texts.write_dump(folder)).program
+    gpu = open_path(DUMPS[1]).program
+    difference = compare(gpu, tpu)
+    others = (
+        OutputChange("out[0]", _OPERATION, _OPERATION),
+        HostMemoryChange(0, 1024),
+        ChipMemoryChange("vmem", 0, 1024),
+        MovesChange("hbm", "vmem", 0, 2, 0, 1024),
+        LaunchChange("kKernel", 2),
+        OrderChange(2, 9),
+        HiddenChange("a", "b"),
+        PlacementChange("temp", "argument", 2, 1024),
+    )
+    return difference_figures(replace(difference, changes=(*difference.changes, *others)))
 
 
 def _out_of_temp(dump: Path) -> str:

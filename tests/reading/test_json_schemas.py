@@ -1,13 +1,14 @@
 """The published schemas of `--json`, compared with real outputs."""
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from tests.reading.json_outputs import outputs
 from tests.reading.json_schema import problems
 from tests.reading.make_schemas import SCHEMAS, VERSION
+from xlapipe.diff.changes import Change
 from xlapipe.failures import FailureKind
 
 
@@ -40,6 +41,13 @@ def test_every_schema_has_an_output(real: dict[str, list[Any]]) -> None:
     }
     for path in SCHEMAS.glob("*.json"):
         assert json.loads(path.read_text())["description"]
+
+
+def test_every_kind_of_change_is_listed_and_has_an_output(real: dict[str, list[Any]]) -> None:
+    kinds = {change.__name__ for change in get_args(Change)}
+    listed = schema("diff")["properties"]["changes"]["items"]["properties"]["change"]["enum"]
+    assert set(listed) == kinds
+    assert {change["change"] for diff in real["diff"] for change in diff["changes"]} == kinds
 
 
 def test_the_kinds_of_failures_are_listed() -> None:
