@@ -6,28 +6,21 @@ leaves no result, and the parent reports that. Only `_start_child.py` imports th
 
 import json
 import os
-import re
-import shutil
-import tempfile
 import time
 import traceback
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.client_order import in_client_order
+from xlapipe.compiling.compile_program import compile_program
 from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
-from xlapipe.compiling.pjrt_compile import compiling
-from xlapipe.compiling.wire_format import field, number
 from xlapipe.dumps.atomic_write import write_files
 from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.plan.program import OutputLeaf
-from xlapipe.plan.workspaces import call_key
 from xlapipe.platforms import platform_named
 from xlapipe.targets.chip_grid import ChipGrid
 from xlapipe.targets.device_topology import (
@@ -35,8 +28,6 @@ from xlapipe.targets.device_topology import (
     parse_topology,
     topology_of_devices,
 )
-
-_MISSING_RESULT = re.compile(r"No cached config found for HLO instr: %(\S+) =")
 
 
 def main(request_path: Path) -> int:
@@ -103,7 +94,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     sorts_undecided = not _decide_on_sorts(request, program)
     executable, fusion_without_result, refused = None, None, None
     try:
-        executable, fusion_without_result = _with_results(request, program, devices)
+        executable, fusion_without_result = compile_program(request, program, devices)
     except RuntimeError as error:
         if not _planned(request, error):
             raise
@@ -255,142 +246,6 @@ def _topology(
     return requested or topology_of_devices(
         count, platform=request.platform, config_text=request.target_config
     )
-
-
-def _with_results(
-    request: CompileRequest, program: LoweredProgram, devices: list[Any]
-) -> tuple[Any, str | None]:
-    """The executable, and the first fusion that the autotune lock has no result for."""
-    options = {**program.options, **request.options}
-    complete_option = platform_named(request.platform).complete_autotune_option
-    if not request.locked or complete_option is None:
-        return _executable(request, program, devices, options), None
-    module = _module_of_a_client(request, program, devices)
-    complete = {**options, complete_option: True}
-    missing = []
-    for tried in dict.fromkeys((module, None)):
-        try:
-            return _executable(request, program, devices, complete, module=tried), None
-        except RuntimeError as error:
-            match = _MISSING_RESULT.search(str(error))
-            if match is None:
-                raise
-            missing.append(match[1])
-            # The failed attempt has left the first stages of a dump.
-            shutil.rmtree(options["xla_dump_to"], ignore_errors=True)
-    return _executable(request, program, devices, options, module=module), missing[0]
-
-
-def _module_of_a_client(
-    request: CompileRequest, program: LoweredProgram, devices: list[Any]
-) -> bytes | None:
-    """XLA's module of the program before optimisation, in the order that it has on the device.
-
-    XLA writes the module to its dump before its first pass, and stops after a few passes.
-
-    Returns:
-      None where the device is attached, or XLA wrote no module.
-    """
-    platform = platform_named(request.platform)
-    if request.target_config is None or platform.plugin is None:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        options = {
-            **program.options,
-            **request.options,
-            "xla_dump_to": folder,
-            "xla_dump_hlo_as_proto": True,
-            "xla_dump_hlo_as_text": False,
-            "xla_early_exit_with_layouts": True,
-        }
-        # A program that XLA refuses is refused again, and reported, when it is compiled.
-        with suppress(RuntimeError):
-            _executable(request, program, devices, options)
-        files = sorted(Path(folder).glob("*.before_optimizations.hlo.pb"))
-        return in_client_order(files[0].read_bytes()) if len(files) == 1 else None
-
-
-def _executable(
-    request: CompileRequest,
-    program: LoweredProgram,
-    devices: list[Any],
-    options: dict[str, Any],
-    *,
-    module: bytes | None = None,
-) -> Any:
-    """Compiles as `jax.stages.Lowered.compile` does, but from a module alone.
-
-    Args:
-      module: a serialised HloModuleProto that is compiled instead; None to compile the program's.
-    """
-    import numpy as np
-    from jax._src import compiler
-    from jax._src.interpreters import mlir, pxla
-    from jax._src.lib import xla_client
-    from jax._src.lib.mlir import ir
-
-    plugin = platform_named(request.platform).plugin or ""
-    replaced = nullcontext() if module is None else compiling(module, plugin)
-    with mlir.make_ir_context(), replaced:
-        stablehlo = ir.Module.parse(program.stablehlo)
-        _set_workspaces(stablehlo, request.workspaces)
-        client = devices[0].client
-        compile_options = pxla.create_compile_options(
-            stablehlo,
-            False,
-            program.propagate_to_parameters,
-            program.propagate_to_outputs,
-            client,
-            np.array(devices),
-            dict(options),
-        )
-        compile_options = _within(compile_options, request.memory_limit_bytes)
-        return compiler.backend_compile_and_load(
-            client, stablehlo, xla_client.DeviceList(tuple(devices)), compile_options, []
-        )
-
-
-def _set_workspaces(module: Any, workspaces: Mapping[str, int]) -> None:
-    """Gives each library call the workspace that the library stated on the device.
-
-    jax's calls have one of no bytes, which XLA replaces where it has the device.
-    """
-    from jax._src.lib.mlir import ir
-
-    def visit(operation: Any) -> Any:
-        if operation.name == "stablehlo.custom_call" and len(operation.results) > 1:
-            *results, workspace = operation.results
-            target = ir.StringAttr(operation.attributes["call_target_name"]).value
-            key = call_key(target, map(_array, results))
-            if key in workspaces and str(workspace.type) == "tensor<0xui8>":
-                workspace.set_type(ir.Type.parse(f"tensor<{workspaces[key]}xui8>"))
-        return ir.WalkResult.ADVANCE
-
-    if workspaces:
-        module.operation.walk(visit)
-
-
-def _array(value: Any) -> tuple[str, list[int]]:
-    """dtype as XLA writes it, and dimensions."""
-    from jax._src.lib.mlir import ir
-
-    kind = ir.RankedTensorType(value.type)
-    return str(kind.element_type), kind.shape
-
-
-def _within(compile_options: Any, limit_bytes: int | None) -> Any:
-    """The options with a limit of the device's memory, for which jax has no attribute.
-
-    A message that is appended to one of its kind is merged into it: field 15 of field 3 of XLA's
-    CompileOptionsProto is the memory in bytes.
-    """
-    if limit_bytes is None:
-        return compile_options
-    from jax._src.lib import xla_client
-
-    addition = field(3, number(15, limit_bytes))
-    serialized = compile_options.SerializeAsString()
-    return xla_client.CompileOptions.ParseFromString(serialized + addition)
 
 
 def _outputs(program: LoweredProgram, executable: Any) -> tuple[OutputLeaf, ...]:

@@ -61,18 +61,22 @@ class _Program(ctypes.Structure):
 _Compile = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
+def can_compile_modules(plugin: str | None) -> bool:
+    """Whether `compiling` knows the plugin's table of functions."""
+    return plugin is not None and _slot(plugin) is not None
+
+
 @contextmanager
 def compiling(module: bytes, plugin: str) -> Iterator[None]:
     """Within this context, jax's compiles for a topology compile `module`.
 
     Args:
       module: a serialised HloModuleProto.
-      plugin: the Python module in whose folder XLA's plugin is; the plugin is loaded.
-
-    Raises:
-      OSError: the plugin's table has another layout.
+      plugin: the Python module in whose folder XLA's plugin is, for which `can_compile_modules`
+        holds; the plugin is loaded.
     """
     slot = _slot(plugin)
+    assert slot is not None, plugin
     original_address = slot.value or 0
     original = _Compile(original_address)
     code = ctypes.create_string_buffer(module, len(module))
@@ -98,15 +102,17 @@ def compiling(module: bytes, plugin: str) -> Iterator[None]:
         slot.value = original_address
 
 
-def _slot(plugin: str) -> ctypes.c_void_p:
-    """The place of PJRT_Compile in the table of the plugin's functions."""
+def _slot(plugin: str) -> ctypes.c_void_p | None:
+    """The place of PJRT_Compile in the table of the plugin's functions; None if it is not known."""
     spec = find_spec(plugin)
-    library = ctypes.CDLL(str(Path((spec.origin if spec else None) or "").with_name(_LIBRARY)))
-    get_table = library.GetPjrtApi
+    path = Path((spec.origin if spec else None) or "").with_name(_LIBRARY)
+    if not path.is_file():
+        return None
+    get_table = ctypes.CDLL(str(path)).GetPjrtApi
     get_table.restype = ctypes.c_void_p
     address = get_table()
     head = _Head.from_address(address)
     offset = ctypes.sizeof(_Head) + _FUNCTIONS_BEFORE * ctypes.sizeof(ctypes.c_void_p)
     if head.major_version != _MAJOR_VERSION or head.size <= offset:
-        raise OSError(f"{library}: another layout of PJRT's functions")
+        return None
     return ctypes.c_void_p.from_address(address + offset)
