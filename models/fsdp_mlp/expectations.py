@@ -26,6 +26,8 @@ from xlapipe.expect import (
 )
 
 SUMS = ("all-reduce", "reduce-scatter")
+# Chips that are a ring on every TPU: 2x2.
+TPU_RING = 4
 # Every value starts at a multiple of this many bytes.
 ALIGNMENT = 128
 # Scalars, tuple tables, and padding of each value to ALIGNMENT.
@@ -160,7 +162,6 @@ def _padded(sizes: MLPSizes) -> tuple[Expectation, ...]:
 
 def _collectives(sizes: MLPSizes) -> tuple[Expectation, ...]:
     gathers = 2 * sizes.layers - 1
-    in_two_ways = "gradients and the loss; XLA for TPUs scatters sums, or slices them afterwards"
     always = (
         CollectivesAskedFor(2 * sizes.layers, "all-gather", because="forward and backward"),
         CollectivesAskedFor(sizes.layers, "reduce-scatter", because="one for each weight gradient"),
@@ -176,14 +177,7 @@ def _collectives(sizes: MLPSizes) -> tuple[Expectation, ...]:
         ),
         CollectiveCount(1, "all-reduce", because="the loss", under="cuda"),
         CollectiveBytes(FLOAT32, "all-reduce", because="the loss", under="cuda"),
-        CollectiveCount(sizes.layers + 1, SUMS, because=in_two_ways, under="tpu"),
-        CollectiveBytes(
-            sizes.layers * sizes.gathered_bytes + FLOAT32,
-            SUMS,
-            operands=True,
-            because=in_two_ways,
-            under="tpu",
-        ),
+        *_sums_on_tpus(sizes),
         *(
             CollectivesOverlap(kind, all_but=1, gemms=True, because=because, under="cuda")
             for kind, because in (
@@ -192,6 +186,27 @@ def _collectives(sizes: MLPSizes) -> tuple[Expectation, ...]:
             )
         ),
         GatheredLiveAtMost(2 * sizes.gathered_bytes, because="this layer's and the next one's"),
+    )
+
+
+def _sums_on_tpus(sizes: MLPSizes) -> tuple[Expectation, ...]:
+    """Sums of the gradients and of the loss.
+
+    XLA for TPUs scatters a sum over chips that form a ring: 2x2, 2x4, 2x8. Over 4x4 or 2x2x2 chips
+    it all-reduces, which sends twice the bytes, and each device slices its part.
+    """
+    gradients = sizes.layers * sizes.gathered_bytes
+    if sizes.devices == TPU_RING:
+        because = "one for each gradient: four chips are a ring"
+        return (
+            CollectiveCount(sizes.layers, "reduce-scatter", because=because, under="tpu"),
+            CollectiveBytes(gradients, "reduce-scatter", operands=True, under="tpu"),
+            CollectiveBytes(FLOAT32, "all-reduce", because="the loss", under="tpu"),
+        )
+    because = "gradients and the loss: scattered over a ring, sliced afterwards over a grid"
+    return (
+        CollectiveCount(sizes.layers + 1, SUMS, because=because, under="tpu"),
+        CollectiveBytes(gradients + FLOAT32, SUMS, operands=True, because=because, under="tpu"),
     )
 
 
