@@ -49,17 +49,20 @@ def test_every_device_measured_what_the_golden_plans(name: str, goldens: Path) -
     )
 
 
+@pytest.mark.parametrize(
+    "name", ["fsdp-mlp", pytest.param("qwen3-train", marks=pytest.mark.exhaustive)]
+)
 def test_the_plan_of_four_devices_is_compiled_again_without_them(
-    goldens: Path, tmp_path: Path, jaxlib_version: str
+    name: str, goldens: Path, tmp_path: Path, jaxlib_version: str
 ) -> None:
     """test_workloads.py does this for two devices."""
     if jaxlib_version != RECORD["versions"]["jaxlib"]:
         pytest.skip(f"the lock is for jaxlib {RECORD['versions']['jaxlib']}")
-    folder = goldens / "fsdp-mlp" / f"h200-1x4-auto-tuned-jax{jaxlib_version}"
-    (job,) = jobs_of(["fsdp-mlp"], CompileOptions(autotune_lock=folder / LOCK))
+    folder = goldens / name / f"h200-1x4-auto-tuned-jax{jaxlib_version}"
+    (job,) = jobs_of([name], CompileOptions(autotune_lock=folder / LOCK))
     written = make_dump(job, tmp_path)
     assert written.dump.manifest.topology == "1x4"
-    assert differences(read_normal_form(folder), written.normal, name="fsdp-mlp") == []
+    assert differences(read_normal_form(folder), written.normal, name=name) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
