@@ -195,6 +195,7 @@ def _no_wide_values(config: ResNetConfig, batch: int) -> Iterator[Expectation]:
         * max(
             *(prod(convolution.kernel_shape) for convolution in convolutions(config)),
             batch * config.features,
+            batch * _padded(config.classes),
             group_count,
         ),
         "f32",
@@ -203,6 +204,11 @@ def _no_wide_values(config: ResNetConfig, batch: int) -> Iterator[Expectation]:
     yield NoValueAbove(group_count, "pred", because="masks have a bit for each element")
     for dims in (shape, (group_count, GROUP), (group_count, GROUP // 32, 32)):
         yield ValuesOfShapeAtMost(dims, 0, "s8", because="masks have a bit for each element")
+
+
+def _padded(classes: int) -> int:
+    """Columns of the logits as XLA's gemm writes them: a multiple of 8."""
+    return -(-classes // 8) * 8
 
 
 def _launches(config: ResNetConfig, per_layer: int) -> Iterator[Expectation]:
