@@ -120,22 +120,14 @@ def _compressed_train(config: ResNetConfig, batch: int) -> tuple[Expectation, ..
 
 
 def _train_temp(config: ResNetConfig, batch: int) -> Expectation:
-    kernels = parameter_count(config) * BFLOAT16
-    if config.save == "block_inputs":
-        return _temp(
-            config,
-            batch,
-            4,
-            _residual_bytes(config, batch) + kernels,
-            "residuals; gradients of a block's and a convolution's output, the block's restored "
-            "input, and a convolution's output; kernels in bfloat16",
-        )
     deviations = norm_channels(config) * FLOAT32
     return _temp(
         config,
         batch,
         0,
-        differentiation_bytes(config, batch, activations=3) + deviations + kernels,
+        differentiation_bytes(config, batch, activations=3)
+        + deviations
+        + parameter_count(config) * BFLOAT16,
         "residuals that a block and the blocks before it have not used yet, and three arrays of "
         "the block's largest activation, where they total most; kernels in bfloat16",
     )

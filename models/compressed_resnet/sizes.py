@@ -246,21 +246,26 @@ def differentiation_bytes(config: ResNetConfig, batch: int, activations: int) ->
     """The most that the backward pass of a block needs, over the blocks.
 
     That is what the block and the layers before it saved, and `activations` arrays of the block's
-    largest activation in bfloat16.
+    largest activation in bfloat16. With `save="block_inputs"` also what the block's layers save
+    when they are computed again.
 
     Raises:
-      ValueError: the config has no `bits`, or does not save activations.
+      ValueError: the config has no `bits`.
     """
-    if config.bits is None or config.save != "activations":
-        raise ValueError(
-            "differentiation_bytes: expected bits 2, 4 or 8 and save='activations'; found "
-            f"bits={config.bits}, save={config.save!r}"
-        )
-    saved = _stem_bytes(config, batch, config.bits)
+    if config.bits is None:
+        raise ValueError("differentiation_bytes needs bits: expected 2, 4 or 8, found None")
+    inputs_only = config.save == "block_inputs"
+    saved = (
+        input_bytes(stem(config), batch, config.bits)
+        if inputs_only
+        else _stem_bytes(config, batch, config.bits)
+    )
     most = 0
     for block in blocks(config):
-        saved += _block_bytes(block, batch, config.bits)
-        most = max(most, saved + activations * _largest_bytes(block.convolutions, batch))
+        layers = _block_bytes(block, batch, config.bits)
+        working = activations * _largest_bytes(block.convolutions, batch)
+        most = max(most, saved + layers + working)
+        saved += input_bytes(block.conv1, batch, config.bits) if inputs_only else layers
     return most
 
 

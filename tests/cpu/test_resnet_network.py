@@ -97,7 +97,7 @@ def test_passes_as_separate_programs_need_bits() -> None:
         residuals_of(plain, 2)
     with pytest.raises(ValueError, match="needs bits"):
         saved_bytes(plain, 2)
-    with pytest.raises(ValueError, match="found bits=None"):
+    with pytest.raises(ValueError, match="needs bits"):
         differentiation_bytes(plain, 2, activations=3)
 
 
