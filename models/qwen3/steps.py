@@ -9,7 +9,7 @@ from jaxtyping import Array, Int
 
 from models.qwen3.config import Qwen3Config
 from models.qwen3.kernels.persistent.sizes import persistent_fits
-from models.qwen3.kernels.tiling import decode_fits, hopper_fits, prompt_fits
+from models.qwen3.kernels.tiling import batch_fits, decode_fits, hopper_fits, prompt_fits
 from models.qwen3.modules.cache import Cache
 from models.qwen3.modules.model import Qwen3, last_of
 
@@ -48,8 +48,8 @@ def implementation_for(
 
     Args:
       platform: jax's name of the device's platform.
-      length: new tokens of each sequence. 1 is a decode step: its kernels support a single
-        sequence, since XLA's own gemms are faster for several.
+      length: new tokens of each sequence. 1 is a decode step, which has different kernels for one
+        sequence and for several.
       compute_capability: of the GPU, e.g. `9.0`; None for kernels that run on any GPU.
       multiprocessors: of the GPU; None for decode steps without the persistent kernel.
     """
@@ -63,7 +63,7 @@ def implementation_for(
             multiprocessors=multiprocessors,
         ):
             return "persistent"
-        return "triton" if batch == 1 and decode_fits(cache_length) else "xla"
+        return "triton" if decode_fits(cache_length) and batch_fits(config, batch) else "xla"
     if hopper_fits(config, length, compute_capability):
         return "hopper"
     return "triton" if prompt_fits(length) else "xla"
@@ -139,10 +139,21 @@ def decode_step(config: Qwen3Config, *, implementation: Implementation = "xla") 
 
             logits, cache = decode_persistently(model, cache, token_ids, positions)
             return {"logits": logits, "cache": cache}
-        from models.qwen3.kernels.decode import decode_with_kernels
+        decode_with_kernels = _kernels_for_batch(len(token_ids))
 
         interpret = implementation in ("interpret", "interpret-hopper")
         logits, cache = decode_with_kernels(model, cache, token_ids, positions, interpret=interpret)
         return {"logits": logits, "cache": cache}
 
     return decode
+
+
+def _kernels_for_batch(batch: int) -> Callable[..., tuple[Array, Cache]]:
+    """The decode step with the kernels for a single sequence, or for several."""
+    if batch == 1:
+        from models.qwen3.kernels.decode import decode_with_kernels
+
+        return decode_with_kernels
+    from models.qwen3.kernels.decode_batch import decode_batch_with_kernels
+
+    return decode_batch_with_kernels

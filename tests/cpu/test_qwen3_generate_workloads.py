@@ -32,8 +32,12 @@ MODULE = "models.qwen3.workloads"
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
     "generate": lambda: workloads.qwen3_generate(implementation="xla"),
-    "generate-sampled": lambda: workloads.qwen3_generate(3, 4, 96, 5, None, SMALL),
-    "generate-sampled64": lambda: workloads.qwen3_generate(2, 3, 96, 5, 64, SMALL),
+    "generate-sampled": lambda: workloads.qwen3_generate(
+        3, 4, 96, 5, None, SMALL, implementation="xla"
+    ),
+    "generate-sampled64": lambda: workloads.qwen3_generate(
+        2, 3, 96, 5, 64, SMALL, implementation="xla"
+    ),
     "prompts": lambda: workloads.qwen3_prompts(implementation="xla"),
     "prompts-sampled64": lambda: workloads.qwen3_prompts(
         2, 3, 16, 96, 64, SMALL, implementation="xla"
@@ -114,6 +118,12 @@ def test_expected_kernels_are_counted_per_layer() -> None:
         "decode_attention": 3,
         "matvec_add": 6,
         "norm_swiglu": 3,
+    }
+    counts = of_type(workloads.qwen3_generate(3, batch=2), KernelCount)
+    assert {count.name: count.count for count in counts} == {
+        "batch_product": 9,
+        "batch_attention": 3,
+        "batch_swiglu": 3,
     }
     counts = of_type(workloads.qwen3_prompts(3), KernelCount)
     assert {count.name: count.count for count in counts} == {

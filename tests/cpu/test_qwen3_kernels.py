@@ -111,6 +111,23 @@ def test_a_position_beyond_the_cache_writes_nothing(decoded: tuple[Any, Any, int
     )
 
 
+@pytest.mark.parametrize(("slots", "positions"), [(256, [0, 130, 255]), (128, [64, 300])], ids=str)
+def test_a_decode_step_of_several_sequences_matches_the_plain_model(
+    slots: int, positions: list[int]
+) -> None:
+    """At the first and last slot, inside a chunk, at the start of one, and beyond the cache."""
+    batch, config = len(positions), replace(CONFIG, num_hidden_layers=2)
+    ids = jnp.arange(batch, dtype=jnp.int32)
+    arguments = (_params(config), _cache(batch, slots) * 2, ids)
+    by_xla, by_kernels = (
+        jax.jit(decode_step(config, implementation=name))(
+            *arguments, jnp.array(positions, jnp.int32)
+        )
+        for name in ("xla", "interpret")
+    )
+    assert _error(by_kernels, by_xla) < TOLERANCE
+
+
 @pytest.mark.parametrize(
     ("length", "lengths"), [(256, [256, 129]), (64, [40, 1]), (16, [16, 5])], ids=str
 )
@@ -146,7 +163,9 @@ def test_unsupported_shapes_are_errors() -> None:
         ("triton", {}),
         ("xla", {"platform": "cpu"}),
         ("xla", {"dtype": "float32"}),
-        ("xla", {"batch": 2}),
+        ("triton", {"batch": 2}),
+        ("xla", {"batch": 65}),
+        ("xla", {"batch": 2, "head_dim": 4}),
         ("xla", {"cache_length": 40}),
         ("triton", {"length": 128, "batch": 2, "cache_length": 40}),
         ("xla", {"length": 24}),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from models.qwen3.argument_bytes import cache_bytes, weight_bytes
 from models.qwen3.checkpoint.config_files import read_config, read_generation_config
 from models.qwen3.cli.options import (
     DEFAULT_NEW_TOKENS,
@@ -37,6 +38,10 @@ from xlapipe.errors import XlapipeError
 if TYPE_CHECKING:
     from models.qwen3.generation.compiled_steps import CompiledGeneration
     from models.qwen3.generation.generator import Generated
+
+
+# Weights and cache of a model whose memory pool grows as needed.
+_SMALL_MODEL_BYTES = 8 << 30
 
 
 def generate_command(
@@ -77,6 +82,7 @@ def _run(
     options: argparse.Namespace, checkpoint: Path, started: float, out: TextSink
 ) -> dict[str, Any]:
     request = _request(options, checkpoint)
+    _grow_memory_pool(request)
     # Imported here, because they import jax: bad options are reported without it.
     from models.qwen3.checkpoint.load_params import checkpoint_bytes, load_params
     from models.qwen3.generation.device_memory import check_fits, memory_limit, peak_bytes
@@ -172,6 +178,22 @@ def _request(options: argparse.Namespace, checkpoint: Path) -> _Request:
         hopper_kernels=options.hopper_kernels,
         persistent_kernel=options.persistent_kernel,
     )
+
+
+def _grow_memory_pool(request: _Request) -> None:
+    """Lets jax's memory pool grow as needed if the model is small, unless the user chose.
+
+    Otherwise jax allocates three quarters of the GPU's memory at first use. On an H200 that takes
+    longer than reading the weights of such a model. A pool that grows may lose memory to
+    fragments, which matters only to models that fill the GPU.
+    """
+    config, prebuilt = request.config, request.prebuilt
+    sequences = len(request.prompts.token_ids) if prebuilt is None else prebuilt.sizes.batch
+    needed_bytes = weight_bytes(config) + cache_bytes(
+        config, batch=sequences, cache_length=request.cache_length
+    )
+    if needed_bytes < _SMALL_MODEL_BYTES:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def _compiled(request: _Request) -> tuple["CompiledGeneration", Any]:

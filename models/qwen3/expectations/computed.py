@@ -12,7 +12,13 @@ from models.qwen3.expectations.bounds import (
     split_k_bytes,
 )
 from models.qwen3.kernels.persistent.sizes import EXCHANGE_BYTES
-from models.qwen3.kernels.tiling import NAMELESS, jax_for_hopper, splits_of
+from models.qwen3.kernels.tiling import (
+    NAMELESS,
+    batch_splits_of,
+    jax_for_hopper,
+    product_splits_of,
+    splits_of,
+)
 from xlapipe.expect import Expectation, GemmCount, KernelCount, Matmul, MatmulsAccounted, TempAtMost
 
 # The last layer of a prompt computes these for the last token of each sequence only.
@@ -46,6 +52,46 @@ def with_decode_kernels(config: Qwen3Config, *, cache_length: int) -> tuple[Expe
             decode_attention=layers,
             matvec_add=2 * layers,
             norm_swiglu=layers,
+        ),
+    )
+
+
+def with_batch_kernels(
+    config: Qwen3Config, *, batch: int, cache_length: int
+) -> tuple[Expectation, ...]:
+    """Temporary memory and kernels of a decode step of several sequences: five kernels per layer.
+
+    XLA computes the norms and the output head.
+    """
+    layers, d = config.num_hidden_layers, config.hidden_size
+    heads, f = config.num_attention_heads, config.intermediate_size
+    attention_splits = batch_splits_of(batch, config.num_key_value_heads, cache_length)
+    # Float32: partial sums of three products, and each program's part of attention.
+    sums = sum(
+        product_splits_of(outputs, inputs) * outputs
+        for outputs, inputs in ((config.qkv_size, d), (d, config.q_size), (d, f))
+    )
+    sums += heads * attention_splits * (config.head_dim + 1) + 4 * config.head_dim
+    # The residual stream, before and after, and its norm; attention's output, activations.
+    values = (3 * d + config.q_size + f) * config.itemsize
+    layer = batch * (sums * FLOAT32 + values) + SMALL_BYTES + _padded_logits(config, batch)
+    on_cublas, on_triton = CUBLASLT_WORKSPACE_BYTES, split_k_bytes(batch, config.vocab_size)
+    bounds = {"cublas": on_cublas, "triton": on_triton}
+    bounds["auto"] = bounds["tpu"] = on_cublas + on_triton
+    return (
+        *(
+            TempAtMost(
+                layer + bound,
+                because="partial sums and values of one layer, the output head's own memory",
+                under=policy,
+            )
+            for policy, bound in bounds.items()
+        ),
+        *_accounted(({},) * layers, batch=batch),
+        *_kernel_counts(
+            batch_product=3 * layers,
+            batch_attention=layers,
+            batch_swiglu=layers,
         ),
     )
 

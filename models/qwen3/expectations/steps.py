@@ -11,6 +11,7 @@ from models.qwen3.argument_bytes import (
 from models.qwen3.config import Qwen3Config
 from models.qwen3.expectations.computed import (
     by_xla,
+    with_batch_kernels,
     with_decode_kernels,
     with_hopper_kernels,
     with_persistent_kernel,
@@ -71,13 +72,15 @@ def decode(
     """One token for each sequence.
 
     Args:
-      kernels: as in `prefill`, for a single sequence.
+      kernels: as in `prefill`.
       persistent: the step has the persistent kernel, for a single sequence.
     """
     if persistent:
         computed = with_persistent_kernel(config)
-    elif kernels:
+    elif kernels and batch == 1:
         computed = with_decode_kernels(config, cache_length=cache_length)
+    elif kernels:
+        computed = with_batch_kernels(config, batch=batch, cache_length=cache_length)
     else:
         computed = by_xla(config, batch=batch, tokens=1, attended=cache_length)
     by_xla_alone = not (kernels or persistent)

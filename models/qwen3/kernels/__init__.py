@@ -7,6 +7,9 @@ rotation.py           RoPE for whole heads
 matvec.py             products with weights, for one token
 decode_attention.py   attention of one token to the cache
 decode.py             a decode step of one sequence, with these kernels
+batch_products.py     products with weights, for a few tokens
+batch_attention.py    attention of one token of each of several sequences to the cache
+decode_batch.py       a decode step of several sequences, with these kernels
 heads.py              splits a prompt's qkv projection into queries and the cache
 prefill_attention.py  attention of a prompt's tokens to one another
 

@@ -10,6 +10,20 @@ SLOTS = 64
 LEAST_SLOTS = 32
 # Decode: the maximum number of programs; with more chunks, each program reads several.
 PROGRAMS = 256
+# Decode of several sequences: the maximum number of them, since a program holds the products of all
+# of them with its rows; and what the model's widths must be multiples of.
+MAX_BATCH = 64
+LEAST_TILE = 32
+# The same: the maximum rows and columns of a tile of weights, and the number of programs that a
+# product is divided among, if its sizes allow it.
+PRODUCT_ROWS, PRODUCT_COLUMNS = 64, 128
+PRODUCT_PROGRAMS = 96
+# The same for gate and up, of which a program reads the same rows.
+SWIGLU_ROWS, SWIGLU_COLUMNS = 32, 256
+# The same: slots that a program reads at once, and the number of programs up to which slots are
+# split over several.
+BATCH_SLOTS = 64
+BATCH_PROGRAMS = 256
 # Prompts: queries of a program, and keys that it reads at once.
 QUERIES = 128
 KEYS = 128
@@ -41,9 +55,44 @@ def splits_of(kv_heads: int, slots: int) -> int:
     return splits
 
 
+def batch_splits_of(batch: int, kv_heads: int, slots: int) -> int:
+    """Number of programs that the slots of one sequence's key/value head are split over."""
+    splits, chunks = 1, slots // batch_chunk_of(slots)
+    while splits * 2 <= chunks and batch * kv_heads * splits * 2 <= BATCH_PROGRAMS:
+        splits *= 2
+    return splits
+
+
+def batch_chunk_of(slots: int) -> int:
+    """Slots that a program for several sequences reads at once."""
+    return power_of_two(slots, BATCH_SLOTS)
+
+
+def product_splits_of(outputs: int, inputs: int) -> int:
+    """Number of partial sums of a product: enough programs, if the inputs allow it."""
+    programs = outputs // power_of_two(outputs, PRODUCT_ROWS)
+    steps = inputs // power_of_two(inputs, PRODUCT_COLUMNS)
+    divisors = [splits for splits in range(1, steps + 1) if steps % splits == 0]
+    return next((splits for splits in divisors if programs * splits >= PRODUCT_PROGRAMS), steps)
+
+
+def power_of_two(number: int, limit: int) -> int:
+    """The largest power of two that divides `number` and is at most `limit`, a power of two."""
+    return min(number & -number, limit)
+
+
 def decode_fits(slots: int) -> bool:
     """Whether a cache of `slots` consists of whole chunks."""
     return slots % LEAST_SLOTS == 0 or _is_power_of_two(slots)
+
+
+def batch_fits(config: Qwen3Config, batch: int) -> bool:
+    """Whether decode's kernels support `batch` sequences of the model.
+
+    A single sequence has separate kernels. Those for several divide weights into whole tiles.
+    """
+    widths = (config.hidden_size, config.intermediate_size, config.qkv_size, config.q_size)
+    return batch == 1 or (batch <= MAX_BATCH and all(width % LEAST_TILE == 0 for width in widths))
 
 
 def prompt_fits(length: int) -> bool:

@@ -1,0 +1,82 @@
+"""A decode step of several sequences with the kernels: same weights, cache and result as the model.
+
+A layer is five kernels, and two of XLA's: the norms, which add the partial sums of the product
+before them to the residual stream. XLA computes the output head.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from models.qwen3.kernels.batch_attention import batch_attention
+from models.qwen3.kernels.batch_products import batch_product, batch_swiglu
+from models.qwen3.kernels.rotation import Rows, rows_of
+from models.qwen3.modules.block import Block
+from models.qwen3.modules.cache import Cache, LayerCache
+from models.qwen3.modules.model import Qwen3
+
+
+def decode_batch_with_kernels(
+    model: Qwen3,
+    cache: Cache,
+    token_ids: Int[Array, " B"],
+    positions: Int[Array, " B"],
+    *,
+    interpret: bool = False,
+) -> tuple[Float[Array, "B V"], Cache]:
+    """Logits of each sequence's next token, float32, and the cache, written in place."""
+    with jax.named_scope("embed"):
+        x = model.embed(token_ids)
+    with jax.named_scope("rope"):
+        rotation = rows_of(positions, head_dim=model.head_dim, theta=model.rope_theta)
+    arrived = jnp.zeros((len(token_ids), model.layers[0].attention.num_kv_heads), jnp.int32)
+    written: Cache = []
+    for index, (layer, layer_cache) in enumerate(zip(model.layers, cache, strict=True)):
+        with jax.named_scope(f"layers_{index}"):
+            x, new_cache, arrived = _layer(
+                layer, x, rotation, positions, layer_cache, arrived, interpret
+            )
+        written.append(new_cache)
+    return model.logits(x), written
+
+
+def _layer(
+    layer: Block,
+    x: Float[Array, "B D"],
+    rotation: Rows,
+    positions: Int[Array, " B"],
+    cache: LayerCache,
+    arrived: Int[Array, "B K"],
+    interpret: bool,
+) -> tuple[Float[Array, "B D"], LayerCache, Int[Array, "B K"]]:
+    attention, mlp = layer.attention, layer.mlp
+    with jax.named_scope("input_norm"):
+        normed = layer.input_norm(x)
+    with jax.named_scope("attention"):
+        qkv = batch_product(normed, attention.qkv_proj.weight[...], interpret=interpret)
+        attended, k_cache, v_cache, arrived = batch_attention(
+            qkv,
+            attention.q_norm.scale[...],
+            attention.k_norm.scale[...],
+            rotation,
+            positions,
+            cache["k"],
+            cache["v"],
+            arrived,
+            eps=attention.q_norm.eps,
+            interpret=interpret,
+        )
+        parts = batch_product(attended, attention.o_proj.weight[...], interpret=interpret)
+        x = _added(x, parts)
+    with jax.named_scope("post_attention_norm"):
+        normed = layer.post_attention_norm(x)
+    with jax.named_scope("mlp"):
+        activated = batch_swiglu(normed, mlp.gate_up_proj.weight[...], interpret=interpret)
+        parts = batch_product(activated, mlp.down_proj.weight[...], interpret=interpret)
+        x = _added(x, parts)
+    return x, {"k": k_cache, "v": v_cache}, arrived
+
+
+def _added(x: Float[Array, "B D"], parts: Float[Array, "splits B D"]) -> Float[Array, "B D"]:
+    """The residual stream plus partial sums; added in float32, then rounded to x's dtype."""
+    return (x.astype(jnp.float32) + jnp.sum(parts, axis=0)).astype(x.dtype)
