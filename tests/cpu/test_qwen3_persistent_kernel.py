@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     ("batch", "multiprocessors", "implementation"),
-    [(1, 132, "persistent"), (1, 114, "triton"), (1, None, "triton"), (2, 132, "xla")],
+    [(1, 132, "persistent"), (1, 114, "triton"), (1, None, "triton"), (2, 132, "triton")],
 )
 def test_other_gpus_and_batches_get_other_implementations(
     batch: int, multiprocessors: int | None, implementation: str

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,8 @@ def build_prebuilt(
             made = build(job, folder / name)
             _check_expectations(name, check_all(made.dump.expectations, made.dump.program))
             on_built(name, made)
-        (folder / INDEX).write_text(index_text(prebuilt), encoding="utf-8")
+        index = index_text(replace(prebuilt, persistent_kernel=persistent))
+        (folder / INDEX).write_text(index, encoding="utf-8")
 
 
 def _check_replaceable(path: Path) -> None:

@@ -14,6 +14,7 @@ from models.qwen3.generation.compiled_steps import (
 )
 from models.qwen3.generation.decode_loop import decode_loop, prompt_step
 from models.qwen3.generation.static_sizes import GenerationSizes
+from models.qwen3.kernels.persistent.residency import why_not_resident
 from models.qwen3.steps import Implementation, implementation_for, xla_options
 
 # Cache and state, in both steps.
@@ -32,14 +33,16 @@ def compile_generation(
 
     Args:
       hopper_kernels: use the prompt kernels for Hopper if the device is a Hopper GPU.
-      persistent_kernel: use the persistent kernel for decode steps that it supports.
+      persistent_kernel: use the persistent kernel for decode steps that it supports, if all its
+        blocks can run at once on the device.
     """
     capability = getattr(device, "compute_capability", None)
     multiprocessors = getattr(device, "core_count", None)
     prompt_arguments, decode_arguments = abstract_arguments(config, sizes)
+    persistent = persistent_kernel and why_not_resident(multiprocessors) is None
 
     def implementation(length: int) -> Implementation:
-        uses_capability = persistent_kernel if length == 1 else hopper_kernels
+        uses_capability = persistent if length == 1 else hopper_kernels
         return implementation_for(
             config,
             platform=device.platform,

@@ -29,12 +29,14 @@ class PrebuiltExecutables:
       config: config of the model that they are for.
       sizes: sizes that they are compiled for, with the largest bucket.
       buckets: prompt lengths, in ascending order; each has an executable.
+      persistent_kernel: whether the decode loop has the persistent kernel.
     """
 
     path: Path
     config: Qwen3Config
     sizes: GenerationSizes
     buckets: tuple[int, ...]
+    persistent_kernel: bool = False
 
     def sizes_for(self, longest: int) -> GenerationSizes:
         """The sizes with the smallest bucket for `longest` tokens, or else the largest bucket."""
@@ -89,6 +91,7 @@ def index_text(prebuilt: PrebuiltExecutables) -> str:
         "config": asdict(prebuilt.config),
         "sizes": sizes,
         "buckets": list(prebuilt.buckets),
+        "persistent_kernel": prebuilt.persistent_kernel,
     }
     return json.dumps(index, indent=1) + "\n"
 
@@ -103,4 +106,11 @@ def _parse(path: Path, data: Mapping[str, Any]) -> PrebuiltExecutables:
     for name, value in asdict(sizes).items():
         if value is not None and type(value) is not int:
             raise ValueError(f"{name} {value!r} is not an integer")
-    return PrebuiltExecutables(path=path, config=config, sizes=sizes, buckets=buckets)
+    return PrebuiltExecutables(
+        path=path,
+        config=config,
+        sizes=sizes,
+        buckets=buckets,
+        # Folders that were built before this was recorded do not have it.
+        persistent_kernel=data.get("persistent_kernel", False) is True,
+    )
