@@ -9,15 +9,17 @@ import pytest
 
 from tests.reading import tpu_texts
 from xlapipe.cli import main
+from xlapipe.diff.aspects import _form_aspects
 from xlapipe.diff.changes import (
     Action,
+    Aspect,
     ChipMemoryChange,
     InstructionCategory,
     InstructionChange,
     MovesChange,
     OperationName,
 )
-from xlapipe.diff.chip_memory import without_moves
+from xlapipe.diff.chip_memory import without_chip_memory
 from xlapipe.diff.compare import compare
 from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.errors import PlanMismatchError
@@ -315,6 +317,21 @@ def test_a_diff_states_moves_and_the_memory_of_the_chip(program: Program) -> Non
     assert not any("T(8,128)" in text or "layout" in text for text in texts)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "tpu", "expected"),
+    [
+        ("bf16[1,8,128]{2,1,0}", "bf16[8,128]{1,0:T(8,128)(2,1)}", ()),
+        ("f32[1]{0}", "f32[]{:T(128)}", ()),
+        ("f32[8,128]{1,0}", "f32[2,128]{1,0:T(2,128)}", (("shape", "f32[8,128]", "f32[2,128]"),)),
+    ],
+)
+def test_shapes_of_two_vendors_are_compared_without_dimensions_of_1(
+    gpu: str, tpu: str, expected: tuple[tuple[str, str, str], ...]
+) -> None:
+    one, two = Instruction("a", "fusion", gpu), Instruction("b", "fusion", tpu)
+    assert tuple(_form_aspects(one, two)) == tuple(Aspect(*texts) for texts in expected)
+
+
 def test_moves_that_only_a_tpu_has_are_not_listed_one_by_one(program: Program) -> None:
     removed = InstructionChange(
         what=InstructionCategory.OTHER,
@@ -327,6 +344,7 @@ def test_moves_that_only_a_tpu_has_are_not_listed_one_by_one(program: Program) -
         b_bytes=131072,
     )
     other = replace(removed, b="fusion")
+    on_chip = replace(other, b_bytes=0)
     gpu = Plan(allocations=())
-    assert without_moves((removed, other), gpu, program.plan) == (other,)
-    assert without_moves((removed, other), program.plan, program.plan) == (removed, other)
+    assert without_chip_memory((removed, other, on_chip), gpu, program.plan) == (other,)
+    assert without_chip_memory((removed, other), program.plan, program.plan) == (removed, other)

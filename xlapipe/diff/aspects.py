@@ -21,8 +21,8 @@ _FROM_SHAPES = frozenset(
     | {"rhs_batch_dimensions", "rhs_contracting_dimensions", "rhs_stride"}
 )
 _BRACES_TO_PARENTHESES = str.maketrans("{}", "()")
-# Tiles and the memory space of a TPU's array, after the dimensions in its layout.
-_PARTS_OF_TPUS = re.compile(r":[^{}]*\}")
+_LAYOUT = re.compile(r"\{[^{}]*\}")
+_UNIT_DIMENSION = re.compile(r"(?<=\[)(?:1,)+|,1(?=[,\]])|(?<=\[)1(?=\])")
 # Clearer names for fields of a backend config.
 _NAMES = {"sizes": "tiles", "selected_algorithm": "algorithm"}
 
@@ -47,6 +47,8 @@ def aspects_of(
         aspects += _kind_aspects(a, b, node, other)
     aspects += _collective_aspects(matching, node, other)
     aspects += _form_aspects(one, two)
+    if _of_two_vendors(one, two):
+        return tuple(aspects)  # each vendor's XLA fuses and configures in its own way
     if one.opcode == two.opcode and node.gemm is None and node.body != other.body:
         aspects.append(Aspect("body", *_bodies(matching, one, two)))
     aspects += _config_aspects(one, two)
@@ -98,7 +100,8 @@ def _kind_aspects(
 ) -> Iterator[Aspect]:
     if (node.gemm is None) != (other.gemm is None):
         yield Aspect("kind", str(a.category(node)), str(b.category(other)))
-    for name in ("opcode", "fusion_kind", "custom_call_target"):
+    vendor_names = () if _of_two_vendors(node.instruction, other.instruction) else ("fusion_kind",)
+    for name in ("opcode", *vendor_names, "custom_call_target"):
         one, two = getattr(node.instruction, name), getattr(other.instruction, name)
         if one != two:
             yield Aspect(name.replace("_", " "), str(one or "none"), str(two or "none"))
@@ -138,11 +141,15 @@ def _form_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
         yield Aspect("layout" if same else "shape", *forms)
 
 
+def _of_two_vendors(one: Instruction, two: Instruction) -> bool:
+    return is_tiled(one.shape) != is_tiled(two.shape)
+
+
 def _form(instruction: Instruction, other: Instruction) -> str:
-    """The shape of an instruction, without tiles and memory if only one of the two is a TPU's."""
-    if is_tiled(instruction.shape) == is_tiled(other.shape):
+    """The shape of an instruction; without layouts and dimensions of 1 if only one is a TPU's."""
+    if not _of_two_vendors(instruction, other):
         return instruction.shape
-    return _PARTS_OF_TPUS.sub("}", instruction.shape).replace("{}", "")
+    return _UNIT_DIMENSION.sub("", _LAYOUT.sub("", instruction.shape))
 
 
 def _config_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
@@ -150,8 +157,8 @@ def _config_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
     if one.backend_config == two.backend_config:
         return
     kinds = [(side.opcode, side.fusion_kind, side.custom_call_target) for side in (one, two)]
-    if kinds[0] != kinds[1] or is_tiled(one.shape) != is_tiled(two.shape):
-        return  # fields of different vendors mean different things
+    if kinds[0] != kinds[1]:
+        return
     emitters = [side.fusion_backend_kind or "XLA's own" for side in (one, two)]
     if emitters[0] != emitters[1]:
         yield Aspect("emitter", *emitters)

@@ -23,10 +23,10 @@ def chip_memory_changes(a: Plan, b: Plan) -> Iterator[ChipMemoryChange | MovesCh
             yield MovesChange(source, target, len(one), len(two), sum(one), sum(two))
 
 
-def without_moves(
+def without_chip_memory(
     changes: tuple[InstructionChange, ...], a: Plan, b: Plan
 ) -> tuple[InstructionChange, ...]:
-    """The changes without moves that only one plan has, if only that one is for a TPU.
+    """The changes without moves and values on the chip, if only one of the plans is for a TPU.
 
     `chip_memory_changes` states them together: a GPU's plan has nothing to compare them with.
     """
@@ -36,7 +36,8 @@ def without_moves(
     return tuple(
         change
         for change in changes
-        if None not in (change.a, change.b) or moves.isdisjoint({change.a, change.b})
+        if None not in (change.a, change.b)
+        or (moves.isdisjoint({change.a, change.b}) and (change.a_bytes or change.b_bytes))
     )
 
 

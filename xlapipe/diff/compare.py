@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from xlapipe.diff.account import account
 from xlapipe.diff.changes import Change, HostMemoryChange, InstructionChange
-from xlapipe.diff.chip_memory import chip_memory_changes, without_moves
+from xlapipe.diff.chip_memory import chip_memory_changes, without_chip_memory
 from xlapipe.diff.describe import InstructionDescriber
 from xlapipe.diff.difference import Difference
 from xlapipe.diff.instruction_changes import instruction_changes
@@ -35,7 +35,7 @@ def compare(
     describe_a, describe_b = InstructionDescriber(matching.a), InstructionDescriber(matching.b)
     instructions = tuple(instruction_changes(matching, describe_a, describe_b))
     lines = account(matching, describe_a, describe_b, instructions)
-    listed = without_moves(instructions, a.plan, b.plan)
+    listed = without_chip_memory(instructions, a.plan, b.plan)
     ordered = sorted(listed, key=lambda change: -_written_bytes(change))
     changes: list[Change] = [*chip_memory_changes(a.plan, b.plan), *ordered]
     changes += alias_changes(matching)
