@@ -28,7 +28,7 @@ ROOT = HERE.parents[2]
 
 # The sides of each comparison, which are modules of this folder; this repository's is first.
 COMPARISONS: dict[str, tuple[str, ...]] = {
-    "qwen3": ("qwen3_jax", "qwen3_torch"),
+    "qwen3": ("qwen3_jax", "qwen3_torch", "qwen3_torch_tuned"),
     "float8": ("float8_jax", "float8_torch"),
     "resnet": ("resnet_jax", "resnet_torch"),
     "spectral": ("spectral_jax", "spectral_torch"),
