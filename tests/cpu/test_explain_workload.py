@@ -1,12 +1,16 @@
 """`xlapipe explain --workload`: the changes that it compiles, and what they save."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
+from flax import nnx
 from jax.sharding import PartitionSpec
 
 from xlapipe.cli import main
@@ -22,6 +26,7 @@ from xlapipe.dumps.opened import open_path
 from xlapipe.errors import WorkloadError
 from xlapipe.failures import FailureKind, MemoryFailure
 from xlapipe.lowering.changed_workload import changed_workload
+from xlapipe.lowering.rematerialised import rematerialising, stop_rematerialising
 from xlapipe.lowering.saved_values import checkpointed_but_largest
 from xlapipe.plan import Plan
 from xlapipe.plan.program import Program
@@ -32,10 +37,18 @@ REFERENCE = WorkloadReference("hungry", "hungry_step:hungry", folder=FOLDER)
 ATTENTION = WorkloadReference("attention", "hungry_step:attention", folder=FOLDER)
 
 
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    yield
+    stop_rematerialising()
+
+
 def changed(reference: WorkloadReference = REFERENCE, **change: object) -> str:
     """The traced program of the changed step."""
     workload = changed_workload(reference=reference.to_json(), **change)  # type: ignore[arg-type]
-    return str(jax.make_jaxpr(workload.fn)(*workload.args))
+    program = str(jax.make_jaxpr(workload.fn)(*workload.args))
+    stop_rematerialising()
+    return program
 
 
 def test_a_differentiated_function_is_rematerialised() -> None:
@@ -58,6 +71,33 @@ def test_only_the_largest_saved_values_are_rematerialised(tmp_path: Path) -> Non
     value = "4 values of float32[2,512,512] from div"
     assert note.read_text().startswith(value)
     assert note.read_text().endswith("hungry_step.py:42), 8,388,608 B")
+
+
+def test_a_jitted_step_of_nnx_computes_the_same() -> None:
+    """Its wrapper keeps track of updates, and its gradient may be traced only once."""
+    x = jnp.linspace(-1.0, 1.0, 64).reshape(16, 4)
+
+    def trained() -> list[jax.Array]:
+        model = nnx.Linear(4, 8, rngs=nnx.Rngs(0))
+        optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
+
+        @nnx.jit
+        def step(model: nnx.Linear, optimizer: Any, x: jax.Array) -> jax.Array:
+            def loss(model: nnx.Linear) -> jax.Array:
+                return jnp.sum(jnp.sin(jnp.exp(model(x))))
+
+            value, gradients = nnx.value_and_grad(loss)(model)
+            optimizer.update(model, gradients)
+            return jnp.asarray(value)
+
+        return [step(model, optimizer, x), *jax.tree.leaves(nnx.state(model))]
+
+    expected = trained()
+    for policy in ("nothing_saveable", "largest"):
+        with rematerialising(policy):
+            values = trained()
+        for value, right in zip(values, expected, strict=True):
+            np.testing.assert_allclose(value, right, rtol=1e-5)
 
 
 def saved_bytes(function: Any, *arguments: Any) -> int:
@@ -138,6 +178,15 @@ def test_a_size_is_halved() -> None:
 def test_names_are_donated() -> None:
     workload = changed_workload(reference=REFERENCE.to_json(), donate=("params",))
     assert workload.donated_names == ("params",)
+
+
+def test_a_jitted_step_is_jitted_again_to_donate() -> None:
+    for jitted in ("jitted", "nnx_jitted"):
+        reference = WorkloadReference(jitted, f"jitted_steps:{jitted}", folder=FOLDER)
+        workload = changed_workload(reference=reference.to_json(), donate=("weight",))
+        step: Any = workload.fn
+        leaves = jax.tree.leaves(step.lower(*workload.args).args_info)
+        assert [leaf.donated for leaf in leaves] == [True, False]
 
 
 def test_only_arguments_that_fit_an_output_are_donated(goldens: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.fit import fit
+from xlapipe.compiling.fit import Row, fit
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.sweep import Combination
@@ -93,13 +93,19 @@ def try_changes(
     smaller, useless, failed = [], [], []
     for change, row in list(zip(changes, rows, strict=True))[1:]:
         if not isinstance(row.outcome, PlannedMemory):
-            failed.append((change.text, str(row.outcome).partition("\n")[0]))
+            failed.append((change.text, _reason(row)))
         elif row.outcome.total_bytes < base.total_bytes:
             smaller.append(_remedy(change, row.outcome, base, failure))
         else:
             useless.append(change.text)
     ordered = sorted(smaller, key=lambda remedy: -remedy.saved_bytes)
     return TriedChanges(tuple(ordered), tuple(useless), tuple(failed))
+
+
+def _reason(row: Row) -> str:
+    """The first line of an error, without the name of the changed workload."""
+    line = str(row.outcome).partition("\n")[0]
+    return line.removeprefix(f"{row.combination.reference.name}: ")
 
 
 def _with_note(change: Change, note: Path) -> Change:
@@ -151,7 +157,8 @@ def changes_of(
     names = donatable_arguments(program)
     if names:
         text = f"donate {', '.join(names)} (donate_argnames={tuple(names)!r})"
-        yield Change(text, {"donate": tuple(names)})
+        already = dict.fromkeys(_parameter(leaf) for leaf in program.arguments if leaf.donated)
+        yield Change(text, {"donate": (*already, *names)})
     given = job.reference.arguments or {}
     sizes = tuple(dict.fromkeys(("batch", *(size for size in _SIZES if size in given))))
     for name in sizes:

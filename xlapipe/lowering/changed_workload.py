@@ -5,15 +5,17 @@ The compiling child calls `changed_workload` like a user's function, so the pare
 
 import inspect
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.load_workload import load_workload
-from xlapipe.lowering.rematerialised import rematerialised, rematerialising
+from xlapipe.lowering.rematerialised import rematerialise_from_now_on
 from xlapipe.lowering.sharded_arguments import axes_that_differ, sharded
+from xlapipe.lowering.wrapped_steps import NnxJit, wrapped_step
 from xlapipe.registry import WorkloadReference
 from xlapipe.workload import Workload
 
@@ -36,9 +38,9 @@ def changed_workload(
 
     Args:
       reference: as `WorkloadReference.to_json` writes it.
-      donate: names of parameters of the step to donate as well.
-      checkpoint: how every function that the step differentiates is rematerialised; see
-        `rematerialising`.
+      donate: names of parameters of the step to donate, those that are donated already included.
+      checkpoint: how every function that the step differentiates is rematerialised, in this
+        process from now on; see `rematerialising`.
       note: file for a description of what is rematerialised, if the change decides that.
       halve: name of an integer argument of the workload's function, which is halved.
       shard_size: name of such an argument; the dimensions of the step's arguments that depend on
@@ -55,20 +57,34 @@ def changed_workload(
         original = _halved(original, halve)
     if more_devices is not None:
         original = _over_devices(original, more_devices)
-    path = Path(note) if note is not None else None
-    with rematerialising(checkpoint, path) if checkpoint is not None else nullcontext():
-        workload = load_workload(original, devices=devices)
-    if donate:
-        names = tuple(dict.fromkeys((*workload.donated_names, *donate)))
-        workload = replace(workload, donate_argnames=names)
     if checkpoint is not None:
-        workload = replace(workload, fn=rematerialised(workload.fn, checkpoint, path))
+        # Before the module is imported, which may call jax.grad then.
+        rematerialise_from_now_on(checkpoint, Path(note) if note is not None else None)
+    workload = load_workload(original, devices=devices)
+    if donate:
+        workload = _donating(workload, donate)
     if shard_size is not None:
         smaller = load_workload(_halved(original, shard_size))
         shard_leaves = axes_that_differ(workload, smaller, _SHARDS)
     if shard_leaves is not None:
         workload = sharded(workload, shard_leaves, _SHARDS)
     return workload
+
+
+def _donating(workload: Workload, names: Sequence[str]) -> Workload:
+    """A step that is jitted already is jitted again, so its static arguments are lost."""
+    step = wrapped_step(workload)
+    if step is None:
+        return replace(workload, donate_argnums=(), donate_argnames=tuple(names))
+    is_nnx = isinstance(step.wrapper, NnxJit)
+    inner = getattr(step.fn, "fun" if is_nnx else "__wrapped__", None)
+    if step.is_equinox or inner is None or step.args or step.kwargs:
+        raise WorkloadError(f"workload {workload.name}: donate {', '.join(names)} in its own jit")
+    if is_nnx:
+        from flax import nnx
+
+        return replace(workload, fn=nnx.jit(inner, donate_argnames=tuple(names)))
+    return replace(workload, fn=jax.jit(inner, donate_argnames=tuple(names)))
 
 
 def _over_devices(reference: WorkloadReference, devices: int) -> WorkloadReference:

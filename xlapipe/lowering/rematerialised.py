@@ -21,15 +21,21 @@ OFFLOAD = "offload"
 _NAMES = ("grad", "value_and_grad")
 
 
-def rematerialised(step: Callable[..., Any], policy_name: str, note: Path | None) -> Any:
-    """The step; `policy_name` and `note` are as for `rematerialising`."""
+_ACTIVE = ExitStack()
 
-    @wraps(step)
-    def changed(*args: Any, **kwargs: Any) -> Any:
-        with rematerialising(policy_name, note):
-            return step(*args, **kwargs)
 
-    return changed
+def rematerialise_from_now_on(policy_name: str, note: Path | None) -> None:
+    """Enters `rematerialising` for the rest of a process that compiles one program.
+
+    A context around a call of the step would not do: a step that is jitted keeps its own wrapper,
+    which a library calls later.
+    """
+    _ACTIVE.enter_context(rematerialising(policy_name, note))
+
+
+def stop_rematerialising() -> None:
+    """Leaves it again, in tests."""
+    _ACTIVE.close()
 
 
 @contextmanager
@@ -81,23 +87,33 @@ def _changed(transform: Callable[..., Any], policy_name: str, note: Path | None)
                 return function(*whole, **kwargs)
 
             chosen = [args[position] for position in positions]
-            policy = _policy(policy_name, of_differentiated, chosen, has_aux, note)
-            return jax.checkpoint(of_differentiated, policy=policy)(*chosen)
+            if policy_name != LARGEST:
+                return jax.checkpoint(of_differentiated, policy=_policy(policy_name))(*chosen)
+            traced = _traced(of_differentiated, chosen)
+            policy, group = checkpointed_but_largest(traced, *chosen, has_aux=has_aux)
+            if note is not None:
+                note.write_text(str(group), encoding="utf-8")
+            return jax.checkpoint(traced, policy=policy)(*chosen)
 
         return transform(of_arguments, argnums, has_aux, **options)
 
     return differentiate
 
 
-def _policy(
-    name: str, function: Callable[..., Any], arguments: list[Any], has_aux: bool, note: Path | None
-) -> Any:
+def _policy(name: str) -> Any:
     policies = jax.checkpoint_policies
     if name == OFFLOAD:
         return policies.offload_dot_with_no_batch_dims("device", "pinned_host")
-    if name != LARGEST:
-        return getattr(policies, name)
-    policy, group = checkpointed_but_largest(function, *arguments, has_aux=has_aux)
-    if note is not None:
-        note.write_text(str(group), encoding="utf-8")
-    return policy
+    return getattr(policies, name)
+
+
+def _traced(function: Callable[..., Any], arguments: list[Any]) -> Callable[..., Any]:
+    """The function as its jaxpr, which can be called often: Python code may change its state."""
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    tree = jax.tree.structure(shapes)
+
+    def replay(*values: Any) -> Any:
+        leaves = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(values))
+        return jax.tree.unflatten(tree, leaves)
+
+    return replay
