@@ -7,7 +7,8 @@ outputs of fusions and the order of equal instructions in the schedule can diffe
 keys of autotune results.
 """
 
-from xlapipe.read.hlo_proto import HloComputationProto, HloProto
+from xlapipe.compiling.wire_format import field
+from xlapipe.read.hlo_proto import HloComputationProto, HloModuleProto, HloProto
 
 # An instruction's id has that of its computation in the upper half.
 _COMPUTATION = -(2**32)
@@ -26,6 +27,19 @@ def in_client_order(content: bytes) -> bytes:
     for computation in module.computations:
         _renumber(computation)
     return module.SerializeToString()
+
+
+def layout_options(content: bytes) -> bytes:
+    """The layouts of a module's arguments and results, as fields of XLA's CompileOptionsProto.
+
+    Without them, XLA gives an HLO module default layouts, without the packing of small elements.
+
+    Args:
+      content: a serialised HloModuleProto.
+    """
+    program = HloModuleProto.FromString(content).host_program_shape
+    arguments = (field(1, shape.SerializeToString()) for shape in program.parameters)
+    return b"".join(arguments) + field(3, field(2, program.result.SerializeToString()))
 
 
 def _renumber(computation: HloComputationProto) -> None:

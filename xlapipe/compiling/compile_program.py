@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.client_order import in_client_order
+from xlapipe.compiling.client_order import in_client_order, layout_options
 from xlapipe.compiling.messages import CompileRequest
 from xlapipe.compiling.pjrt_compile import can_compile_modules, compiling
 from xlapipe.compiling.wire_format import field, number
@@ -110,7 +110,10 @@ def _executable(
             np.array(devices),
             dict(options),
         )
-        compile_options = _within(compile_options, request.memory_limit_bytes)
+        additions = layout_options(module) if module is not None else b""
+        compile_options = _with_fields(
+            compile_options, additions + _memory_limit(request.memory_limit_bytes)
+        )
         return compiler.backend_compile_and_load(
             client, stablehlo, xla_client.DeviceList(tuple(devices)), compile_options, []
         )
@@ -144,16 +147,19 @@ def _array(value: Any) -> tuple[str, list[int]]:
     return str(kind.element_type), kind.shape
 
 
-def _within(compile_options: Any, limit_bytes: int | None) -> Any:
-    """The options with a limit of the device's memory, for which jax has no attribute.
+def _memory_limit(limit_bytes: int | None) -> bytes:
+    """The memory that XLA keeps the plan within, as a field of XLA's CompileOptionsProto."""
+    return field(3, number(15, limit_bytes)) if limit_bytes is not None else b""
 
-    A message that is appended to one of its kind is merged into it: field 15 of field 3 of XLA's
-    CompileOptionsProto is the memory in bytes.
+
+def _with_fields(compile_options: Any, fields: bytes) -> Any:
+    """The options with further fields, for some of which jax has no attribute.
+
+    A message that is appended to one of its kind is merged into it.
     """
-    if limit_bytes is None:
+    if not fields:
         return compile_options
     from jax._src.lib import xla_client
 
-    addition = field(3, number(15, limit_bytes))
     serialized = compile_options.SerializeAsString()
-    return xla_client.CompileOptions.ParseFromString(serialized + addition)
+    return xla_client.CompileOptions.ParseFromString(serialized + fields)
