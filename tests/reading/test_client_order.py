@@ -1,6 +1,6 @@
 """Instructions are numbered as XLA numbers them for a client of a device."""
 
-from xlapipe.compiling.client_order import in_client_order
+from xlapipe.compiling.client_order import in_client_order, layout_options
 from xlapipe.read.hlo_proto import HloModuleProto, HloProto
 
 UPPER = 3 * 2**32
@@ -45,3 +45,14 @@ def test_everything_else_is_kept() -> None:
     result = in_client_order(content.SerializeToString())
     assert HloModuleProto.FromString(result).name == "jit_step"
     assert b"\xa2\x06\x03abc" in result
+
+
+def test_layouts_are_fields_of_the_compile_options() -> None:
+    content = module().hlo_module
+    content.host_program_shape.parameters.add(element_type=21).layout.element_size_in_bits = 4
+    content.host_program_shape.result.element_type = 4
+    argument = content.host_program_shape.parameters[0].SerializeToString()
+    result = content.host_program_shape.result.SerializeToString()
+    assert layout_options(content.SerializeToString()) == b"".join(
+        (b"\x0a", bytes([len(argument)]), argument)  # argument_layouts
+    ) + b"".join((b"\x1a", bytes([len(result) + 2]), b"\x12", bytes([len(result)]), result))
