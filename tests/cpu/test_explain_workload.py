@@ -73,6 +73,7 @@ def test_only_the_largest_saved_values_are_rematerialised(tmp_path: Path) -> Non
     assert note.read_text().endswith("hungry_step.py:42), 8,388,608 B")
 
 
+@pytest.mark.slow
 def test_a_jitted_step_of_nnx_computes_the_same() -> None:
     """Its wrapper keeps track of updates, and its gradient may be traced only once."""
     x = jnp.linspace(-1.0, 1.0, 64).reshape(16, 4)

@@ -67,7 +67,8 @@ PREFIXES = (
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
 def test_prefixes_of_launchers_and_loggers_change_no_figure(log: FailureLog) -> None:
-    for prefix in PREFIXES:
+    first = LOGS.index(log) % 4
+    for prefix in PREFIXES[first::4]:
         text = "".join(prefix + line for line in log.text.splitlines(keepends=True))
         assert figures(explained(text)) == replace(log, name="", source="", text=""), prefix
 
