@@ -1,5 +1,6 @@
 """The persistent kernel compiles without a GPU, and its plan meets the expectations of its step."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,15 @@ def test_one_kernel_reads_the_weights_where_they_are(tmp_path: Path) -> None:
     assert [finding for finding in findings if not finding.holds] == []
     counts = {e.name: e.count for e in dump.expectations if isinstance(e, KernelCount)}
     assert counts == {"decode_layers": 1, "norm_matvec": 1}
+
+
+@pytest.mark.exhaustive
+def test_a_copy_of_the_weights_breaks_an_expectation(tmp_path: Path) -> None:
+    here = Path(__file__).parent
+    reference = replace(find_workload("broken_persistent:copied_weights"), folder=here)
+    options = CompileOptions(target="h200", policies=("cublas",))
+    (job,) = jobs_of([reference], options)
+    dump = make_dump(job, tmp_path, folder=here).dump
+    findings = check_all(dump.expectations, dump.program)
+    broken = {str(f.expectation).partition("(")[0] for f in findings if not f.holds}
+    assert "TempAtMost" in broken
