@@ -26,7 +26,7 @@ FIRST, SECOND = (
     [
         pytest.param(*STEM, id="stem", marks=pytest.mark.slow),
         pytest.param(*FIRST, id="with-downsample", marks=pytest.mark.slow),
-        pytest.param(*SECOND, id="with-identity"),
+        pytest.param(*SECOND, id="with-identity", marks=pytest.mark.exhaustive),
     ],
 )
 def test_gradients_are_those_of_the_plain_layer(
