@@ -149,7 +149,7 @@ def test_arguments_for_an_attribute_that_is_not_a_function_are_an_error() -> Non
 
 def test_expectations_hold_for_sampled_tokens(compiled: Any) -> None:
     """Other tests check the greedy loop."""
-    name = f"{MODULE}:qwen3_generate(batch=3, cache_length=512, candidates=64)"
+    name = f"{MODULE}:qwen3_generate(layers=1, batch=3, cache_length=512, candidates=64)"
     program = compiled(name, "cublas").dump.program
     findings = check_all(compiled(name, "cublas").dump.expectations, program)
     assert [finding.expectation for finding in findings if not finding.holds] == []

@@ -137,7 +137,9 @@ def gradients(config: ResNetConfig) -> Any:
     def loss(parameters: Any) -> Any:
         return network.cross_entropy(network.apply(config, parameters, images)[0], labels)
 
-    return jax.jit(jax.grad(loss))(parameters)
+    # Compiling takes most of the time.
+    fast = {"xla_backend_optimization_level": 0}
+    return jax.jit(jax.grad(loss), compiler_options=fast)(parameters)
 
 
 def cosine(one: Any, other: Any) -> float:

@@ -139,7 +139,10 @@ def test_goldens_of_no_workload_are_left(goldens: Path) -> None:
 
 @pytest.mark.parametrize(
     "workload",
-    [pytest.param(name, marks=pytest.mark.exhaustive if name in RESNETS else ()) for name in TUNED],
+    [
+        pytest.param(name, marks=pytest.mark.exhaustive if name in RESNETS | LARGE else ())
+        for name in TUNED
+    ],
 )
 def test_a_plan_with_the_devices_lock_is_labelled_tuned(workload: str, compiled: Any) -> None:
     made = compiled(workload, "tuned")
