@@ -40,14 +40,18 @@ LARGE = {
 
 
 def params(policies: Collection[str]) -> list[Any]:
-    """Cases of the policies: of torch twins and large workloads, only the tuned ones are quick."""
+    """Cases of the policies: of torch twins and large workloads, only the tuned ones are quick.
+
+    A large workload without a tuned golden is compiled for cuBLAS in the slow suite.
+    """
 
     def marks(workload: str, policy: str) -> Any:
         if workload in RESNETS or (workload in TORCH_TWINS and policy != "tuned"):
             return pytest.mark.exhaustive
         if policy == "tuned" or workload not in LARGE:
             return ()
-        return pytest.mark.slow if policy == "cublas" else pytest.mark.exhaustive
+        in_ci = policy == "cublas" and workload not in TUNED
+        return pytest.mark.slow if in_ci else pytest.mark.exhaustive
 
     return [pytest.param(*case, marks=marks(*case)) for case in CASES if case[1] in policies]
 
