@@ -1,12 +1,13 @@
 """transformers' Qwen3, compiled by torch. Both must be installed on the GPU machine."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import transformers
 from qwen3_cases import DECODES, PREFILL, PROMPT, SLOTS, Decode
 from timing import Timing, print_timings, timed
+from torch_timing import captured
 from transformers import Qwen3Config, Qwen3ForCausalLM, StaticCache
 
 from models.qwen3.config import QWEN3_0_6B
@@ -34,21 +35,6 @@ def compiled(model: Any) -> Any:
     """
     torch.compiler.reset()
     return torch.compile(model, dynamic=False)
-
-
-def captured(call: Callable[[], object], rewind: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of `call`; `rewind` is called before each run of `call`."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            rewind()
-            call()
-    torch.cuda.synchronize()
-    rewind()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        call()
-    return graph
 
 
 class FilledCache:

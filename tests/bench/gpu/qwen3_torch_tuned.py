@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch_timing import captured
 
 from models.qwen3.config import QWEN3_0_6B as CONFIG
 
@@ -156,21 +157,6 @@ def random_cache(batch: int) -> Cache:
         return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
 
     return [(keys_or_values(), keys_or_values()) for _ in range(CONFIG.num_hidden_layers)]
-
-
-def captured(call: Callable[[], object], rewind: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of `call`; `rewind` is called before each run of `call`."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            rewind()
-            call()
-    torch.cuda.synchronize()
-    rewind()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        call()
-    return graph
 
 
 def decode(name: str) -> Iterator[Timing]:

@@ -20,6 +20,21 @@ def rotating(
     return [make(generator) for _ in range(-(-ROTATED_BYTES // set_bytes))]
 
 
+def captured(call: Callable[[], object], rewind: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """A CUDA graph of `call`; `rewind` is called before each run of `call`."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            rewind()
+            call()
+    torch.cuda.synchronize()
+    rewind()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        call()
+    return graph
+
+
 def torch_timings(cases: Iterable[Case]) -> None:
     """Times each (case, variant, function, sets of inputs)."""
     timings = [
