@@ -68,6 +68,23 @@ def test_a_sort_that_the_device_may_give_to_cub() -> None:
     ]
 
 
+def test_a_convolution_that_no_autotune_result_gave_an_algorithm() -> None:
+    config = (
+        '{"cudnn_conv_backend_config":{"algorithm":{"algo_id":"%s","is_cudnn_frontend":false}}}'
+    )
+    call = Instruction("conv", "custom-call", "(f32[8]{0}, u8[0]{0})", source=LINE)
+    call = call._replace(custom_call_target="__cudnn$convForward")
+    untuned = plan(call._replace(backend_config=config % "-1"))
+    assert [it.name for it in untuned.untuned_calls] == ["conv"]
+    assert list(host_lines(untuned)) == [
+        "1 convolution of cuDNN without an algorithm: temp lacks the workspaces, which autotune "
+        "results of the GPU state (--autotune-lock)"
+    ]
+    tuned = plan(call._replace(backend_config=config % "45"))
+    assert tuned.untuned_calls == ()
+    assert list(host_lines(tuned)) == []
+
+
 @pytest.mark.parametrize(
     "complete",
     [

@@ -48,6 +48,10 @@ def _own_mesh_in_shard_map(x: Any) -> Any:
     return mapped(x)
 
 
+def _convolves(x: Any) -> Any:
+    return jax.lax.conv(x, x, (1, 1), "SAME")
+
+
 def _attends_with_cudnn(q: Any) -> Any:
     return jax.nn.dot_product_attention(q, q, q, implementation="cudnn")
 
@@ -70,6 +74,11 @@ specs_and_shardings = Workload(
 asks_for_memory = Workload(name="asks_for_memory", fn=_bytes_in_use, args=(_X,))
 prints = Workload(name="prints", fn=_prints, args=(_X,))
 asks_cudnn_itself = Workload(name="asks_cudnn_itself", fn=_asks_cudnn_itself, args=(_X,))
+convolves = Workload(
+    name="convolves",
+    fn=_convolves,
+    args=(jax.ShapeDtypeStruct((8, 8, 3, 3), jnp.bfloat16),),
+)
 attends_with_cudnn = Workload(
     name="attends_with_cudnn",
     fn=_attends_with_cudnn,

@@ -61,7 +61,11 @@ def test_refusal_names_workload_place_and_fix(name: str, errors: Mapping[str, st
     ("name", "reason"),
     [
         ("prints", "the step calls back into Python on the host (refused.py:36)"),
-        ("attends_with_cudnn", "the step calls cuDNN attention (refused.py:52)"),
+        ("attends_with_cudnn", "the step calls cuDNN attention (refused.py:56)"),
+        (
+            "convolves",
+            "1 convolution of cuDNN without an algorithm (first at refused.py:52)",
+        ),
     ],
 )
 def test_build_refuses_what_another_process_could_not_run(

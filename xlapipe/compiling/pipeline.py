@@ -137,6 +137,7 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
     _refuse_callbacks(compiled.dump)
     if job.target is not None:
         _refuse_unfinished_calls(compiled.dump)
+        _refuse_untuned_calls(compiled.dump)
     changed = write_dump(path, compiled.dump.manifest, compiled.files)
     return _written(compiled, path, changed, time.monotonic() - started)
 
@@ -162,6 +163,20 @@ def _refuse_unfinished_calls(dump: Dump) -> None:
             f"{dump.manifest.workload}: the step calls cuDNN attention ({sources}), which XLA "
             "compiles only where the GPU is attached; fix: build it on the GPU with --target "
             "attached, or use another implementation than 'cudnn' in the step that is built"
+        )
+
+
+def _refuse_untuned_calls(dump: Dump) -> None:
+    """Refuses an executable with a convolution for which cuDNN has no algorithm: it fails there."""
+    calls = dump.plan.untuned_calls
+    if calls:
+        noun = "convolution" if len(calls) == 1 else "convolutions"
+        raise XlapipeError(
+            f"{dump.manifest.workload}: {len(calls)} {noun} of cuDNN without an algorithm (first "
+            f"at {calls[0].source or calls[0].name}): the executable would fail on the GPU "
+            "with CUDNN_STATUS_BAD_PARAM; fix: give the GPU's autotune results with "
+            "--autotune-lock (`xlapipe dump … --target attached --tune` on the GPU writes "
+            "them), or build it on the GPU with --target attached"
         )
 
 

@@ -125,6 +125,18 @@ class Plan:
         return tuple(call for call in calls if call.shape.endswith("u8[0]{0})"))
 
     @cached_property
+    def untuned_calls(self) -> tuple[Instruction, ...]:
+        """Custom calls without an algorithm and its workspace: no autotune result names one."""
+        pattern = platform_named(self.platform).untuned_call
+        return tuple(
+            instruction
+            for instruction in self.instructions.values()
+            if pattern is not None
+            and instruction.custom_call_target is not None
+            and pattern.search(instruction.backend_config)
+        )
+
+    @cached_property
     def missing_memory(self) -> tuple[MissingMemory, ...]:
         """What the step may need more on the device than in the plan."""
         calls = (

@@ -61,6 +61,8 @@ class Platform:
       callback_calls: prefixes of the custom call targets that call back into the host's Python.
       calls_finished_on_device: prefixes of the custom call targets whose workspace and code XLA
         gets from a library on the device, and leaves out where no device is attached.
+      untuned_call: a pattern in the backend config of a call whose algorithm, and so its workspace,
+        comes from autotune results alone; None if the platform has no such calls.
       load_autotune_flag, dump_autotune_flag: XLA flags that read and write autotune results;
         None if the platform has no autotuning.
       complete_autotune_option: XLA option that makes a compile fail if a result is missing.
@@ -90,6 +92,7 @@ class Platform:
     default_memory_space: str
     callback_calls: tuple[str, ...] = ()
     calls_finished_on_device: tuple[str, ...] = ()
+    untuned_call: re.Pattern[str] | None = None
     load_autotune_flag: str | None = None
     dump_autotune_flag: str | None = None
     complete_autotune_option: str | None = None

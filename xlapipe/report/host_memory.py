@@ -42,6 +42,7 @@ def host_lines(plan: Plan) -> Iterator[str]:
         yield f"  … and {len(transfers) - _MAX_TRANSFERS} more (--json has all)"
     yield from callback_lines(plan)
     yield from missing_lines(plan.missing_memory)
+    yield from untuned_call_lines(plan)
 
 
 def callback_lines(plan: Plan) -> Iterator[str]:
@@ -54,3 +55,14 @@ def callback_lines(plan: Plan) -> Iterator[str]:
     for call in calls:
         source = call.source or "source line unknown"
         yield f"  {call.name}: {source}"
+
+
+def untuned_call_lines(plan: Plan) -> Iterator[str]:
+    """That calls have no algorithm and no workspace; none if autotune results name them all."""
+    calls = plan.untuned_calls
+    if calls:
+        noun = "convolution" if len(calls) == 1 else "convolutions"
+        yield (
+            f"{len(calls)} {noun} of cuDNN without an algorithm: temp lacks the workspaces, which "
+            "autotune results of the GPU state (--autotune-lock)"
+        )

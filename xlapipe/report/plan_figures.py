@@ -88,6 +88,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
             }
             for call in plan.unfinished_calls
         ],
+        "untuned_calls": [call.name for call in plan.untuned_calls],
         "missing_memory": [
             {
                 "kind": str(item.kind),
