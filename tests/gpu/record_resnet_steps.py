@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python tests/gpu/record_resnet_steps.py OUT.json [SECONDS]
 
-Runs the sides of `tests/bench/gpu/compare.py resnet` one after another, each at most SECONDS.
+The sides of `tests/bench/gpu/compare.py resnet` compile at the same time, and are timed one after
+another. A side that takes more than SECONDS in all is stopped.
 """
 
 import json
@@ -11,14 +12,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench" / "gpu"))
 
-from compare import COMPARISONS, run_side
+from compare import COMPARISONS, run_together
 
 from xlapipe.dumps.run_record import run_record
 
 
 def main(out: str, limit_seconds: str = "300") -> None:
     """Writes what both sides printed, and the error of a side that failed."""
-    sides = [run_side(side, float(limit_seconds)) for side in COMPARISONS["resnet"]]
+    sides = run_together(COMPARISONS["resnet"], float(limit_seconds))
     about = next(side for side in sides if "device" in side)
     record = run_record(
         device=about["device"],

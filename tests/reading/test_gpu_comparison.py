@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,12 @@ def module() -> Any:
     spec = importlib.util.spec_from_file_location("gpu_comparison", COMPARE)
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    # As for a script, whose folder Python searches first.
+    sys.path.insert(0, str(FOLDER))
+    try:
+        spec.loader.exec_module(script)
+    finally:
+        sys.path.remove(str(FOLDER))
     return script
 
 
@@ -101,6 +107,24 @@ def test_a_side_that_takes_too_long_is_stopped(side: Any) -> None:
 def test_a_side_that_prints_nothing_is_an_error(side: Any) -> None:
     result = side("pass")
     assert (result["timings"], result["error"]) == ([], "printed nothing")
+
+
+def test_sides_are_timed_one_after_another_when_all_have_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A side that fails while it compiles does not keep the others waiting."""
+    monkeypatch.setattr(compare, "HERE", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(FOLDER))
+    times = "print(json.dumps({'timings': [started, time.time()]}))"
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.py").write_text(
+            "import json, time\nfrom timing import wait_for_turn\nwait_for_turn()\n"
+            f"started = time.time()\ntime.sleep(0.2)\n{times}\n"
+        )
+    (tmp_path / "failing.py").write_text("raise SystemExit('no memory')")
+    first, failing, second = compare.run_together(["first", "failing", "second"], 60)
+    assert failing["error"] == "exit code 1: no memory"
+    assert first["timings"][1] < second["timings"][0]
 
 
 def test_a_failed_side_is_printed_and_changes_the_exit_code(

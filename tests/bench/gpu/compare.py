@@ -12,7 +12,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -20,6 +22,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from timing import PAUSE_SECONDS, TURN
 
 from xlapipe.dumps.atomic_write import write_files
 
@@ -36,8 +39,10 @@ COMPARISONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def run_side(module: str, limit_seconds: float) -> dict[str, Any]:
+def run_side(module: str, limit_seconds: float, turn: Path | None = None) -> dict[str, Any]:
     """Runs a side, and returns its last line of output, with an `error` if it failed or timed out.
+
+    `turn` is for `run_together`.
 
     Output goes to files instead of pipes: compilers that the side started may outlive it for a
     moment, and would keep a pipe open.
@@ -46,7 +51,11 @@ def run_side(module: str, limit_seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
         side = subprocess.Popen(
             [sys.executable, str(HERE / f"{module}.py")],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(paths),
+                **({TURN: str(turn)} if turn is not None else {}),
+            },
             stdout=out,
             stderr=log,
             start_new_session=True,
@@ -71,6 +80,23 @@ def run_side(module: str, limit_seconds: float) -> dict[str, Any]:
         last_line = logged.strip().splitlines()[-1:] if failure.startswith("exit") else []
         result |= {"error": ": ".join([failure or "printed nothing", *last_line]), "log": logged}
     return result
+
+
+def run_together(modules: Sequence[str], limit_seconds: float) -> list[dict[str, Any]]:
+    """Runs sides that call `wait_for_turn`: all compile at once, then each is timed alone."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(modules)) as pool:
+        turns = [Path(folder, module) for module in modules]
+        sides = [
+            pool.submit(run_side, module, limit_seconds, turn)
+            for module, turn in zip(modules, turns, strict=True)
+        ]
+        for side, turn in zip(sides, turns, strict=True):
+            while not side.done() and not turn.with_suffix(".ready").exists():
+                time.sleep(PAUSE_SECONDS)
+        for side, turn in zip(sides, turns, strict=True):
+            turn.with_suffix(".turn").touch()
+            wait([side])
+        return [side.result() for side in sides]
 
 
 def merge_rounds(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -7,9 +7,11 @@ A side is a module of this folder. It runs in a separate process and prints JSON
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,6 +23,8 @@ SAMPLE_SECONDS = 0.02
 # about 50 ms, which would make the first samples faster than the last.
 PAUSE_SECONDS = 0.1
 WARM_UP_CALLS = 5
+# The variable that `run_together` of `compare.py` sets: beginning of the paths of two files.
+TURN = "BENCH_TURN"
 # Minimum calls per sample, so that the final wait is a small part of it; fewer if that takes longer
 # than MAX_SAMPLE_SECONDS.
 MIN_CALLS = 10
@@ -117,6 +121,15 @@ def print_timings(*, framework: str, device: str, timings: Iterable[Timing]) -> 
     for timing in timings:
         finished.append(asdict(timing))
         print(json.dumps({**about, "timings": finished}), flush=True)
+
+
+def wait_for_turn() -> None:
+    """Between compiling and timing: if sides compile at the same time, waits until others timed."""
+    path = os.environ.get(TURN)
+    if path is not None:
+        Path(f"{path}.ready").touch()
+        while not Path(f"{path}.turn").exists():
+            time.sleep(PAUSE_SECONDS)
 
 
 def driver_version() -> str | None:
