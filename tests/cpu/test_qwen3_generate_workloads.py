@@ -21,6 +21,7 @@ from xlapipe.expect import (
     MatmulsAccounted,
     NoCopyAbove,
     NoCopyInLoopAbove,
+    NoValueOfShape,
     ParameterBytes,
     check_all,
 )
@@ -130,6 +131,15 @@ def test_expected_kernels_are_counted_per_layer() -> None:
         "split_heads": 3,
         "prefill_attention": 3,
     }
+
+
+@pytest.mark.parametrize(("batch", "length"), [(1, 64), (4, 16)])
+def test_logits_with_the_shape_of_the_embedding_are_not_forbidden(batch: int, length: int) -> None:
+    """Prompts of as many tokens as the model is wide have such logits."""
+    workload = workloads.qwen3_prompts(2, batch, length, 96, config=SMALL)
+    forbidden = [expectation.dims for expectation in of_type(workload, NoValueOfShape)]
+    assert (SMALL.hidden_size, SMALL.vocab_size) not in forbidden
+    assert forbidden == ([(batch, length, SMALL.vocab_size)] if batch > 1 else [])
 
 
 def test_a_config_may_be_a_checkpoint_or_values(tmp_path: Path) -> None:

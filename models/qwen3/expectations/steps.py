@@ -49,14 +49,15 @@ def prefill(
         computed = with_prompt_kernels(config, batch=batch, tokens=length)
     else:
         computed = by_xla(config, batch=batch, tokens=length, attended=length)
-    # Logits of one position per sequence are expected; their shape must not be forbidden.
+    # Logits of one position per sequence are expected, and the embedding is a value too: their
+    # shapes must not be forbidden.
     shapes = {(batch, length), (batch * length,)} if length > 1 and batch > 1 else {(length,)}
     return (
         *_model(config, batch=batch, tokens=length, cache_length=cache_length),
         *computed,
         *(
             NoValueOfShape((*dims, config.vocab_size), because="logits of last positions only")
-            for dims in sorted(shapes - {(batch,)})
+            for dims in sorted(shapes - {(batch,), (config.hidden_size,)})
         ),
     )
 
