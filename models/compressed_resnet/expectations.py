@@ -120,19 +120,16 @@ def _compressed_train(config: ResNetConfig, batch: int) -> tuple[Expectation, ..
 
 
 def _train_temp(config: ResNetConfig, batch: int) -> Expectation:
-    # With inputs of blocks alone, the fourth is the output of a block that is computed again, which
-    # the kernel for batch norm writes although nothing reads it.
-    activations, count = (4, "four") if config.save == "block_inputs" else (3, "three")
     deviations = norm_channels(config) * FLOAT32
     return _temp(
         config,
         batch,
         0,
-        differentiation_bytes(config, batch, activations)
+        differentiation_bytes(config, batch, activations=3)
         + deviations
         + parameter_count(config) * BFLOAT16,
         "residuals that a block and the blocks before it have not used yet, and "
-        f"{count} arrays of the block's largest activation, where they total most; kernels in "
+        "three arrays of the block's largest activation, where they total most; kernels in "
         "bfloat16",
     )
 

@@ -104,6 +104,8 @@ def norm_relu_codes(
         grid=(rows // tall, periods),
         in_specs=[tile] * len(tiles) + [table] * len(vectors),
         out_specs=(tile, words, mask, number, number),
+        # Nothing else reads z: the result is written in its place.
+        input_output_aliases={0: 0},
         # Selects Triton: the default backend of jax 0.10 is Mosaic GPU.
         compiler_params=pallas_triton.CompilerParams(num_warps=WARPS, num_stages=1),
         interpret=interpret,
