@@ -1,12 +1,13 @@
 """Runs executables that were built without a GPU, and fresh builds on the GPU; records the results.
 
-    python tests/gpu/record_runs.py BUILDS OUT.json [AT_ONCE]
+    python tests/gpu/record_runs.py BUILDS OUT.json [AT_ONCE [FRESH]]
 
 BUILDS contains a folder of `xlapipe build … --autotune-lock …` per workload, built on a machine
 without a GPU, and named as the workload's reference with `=` instead of `:`, e.g.
 `models.qwen3.workloads=qwen3_step`. Each step is a separate process, as when a user runs it.
 AT_ONCE workloads run at the same time, each in its share of the GPU's memory; their times are then
-longer.
+longer. FRESH contains builds that were made on this GPU before, with the same names, and beside
+each, as NAME.json, what its `build --target attached --autotune-lock … --json` printed.
 """
 
 import json
@@ -38,15 +39,21 @@ def xlapipe(*arguments: str | Path, processes: int = 1) -> Any:
     return json.loads(done.stdout)
 
 
-def record_of(build: Path, scratch: Path) -> dict[str, Any]:
+def build_here(build: Path, folder: Path) -> Any:
+    """A build of the same lock on this GPU, unless `folder` has it: the output of the command."""
+    output = folder.with_name(f"{folder.name}.json")
+    if output.is_file():
+        return json.loads(output.read_text(encoding="utf-8"))
+    reference, lock = build.name.replace("=", ":"), build / "autotune_lock.json"
+    target = ("--target", "attached", "--autotune-lock", lock)
+    return xlapipe("build", reference, *target, "--out", folder)
+
+
+def record_of(build: Path, fresh_builds: Path) -> dict[str, Any]:
     """The record of one workload: the given build, and a build of the same lock on this GPU."""
-    reference = build.name.replace("=", ":")
-    lock = build / "autotune_lock.json"
-    fresh_folder = scratch / build.name
+    fresh_folder = fresh_builds / build.name
     prebuilt = xlapipe("run", build, *INPUTS)
-    made = xlapipe(
-        "build", reference, "--target", "attached", "--autotune-lock", lock, "--out", fresh_folder
-    )
+    made = build_here(build, fresh_folder)
     fresh = xlapipe("run", fresh_folder, *INPUTS)
     built, made_there = map(read_normal_form, (build, fresh_folder))
     return {
@@ -63,13 +70,13 @@ def record_of(build: Path, scratch: Path) -> dict[str, Any]:
     }
 
 
-def main(builds: str, out: str, at_once: str = "1") -> None:
+def main(builds: str, out: str, at_once: str = "1", fresh: str | None = None) -> None:
     if int(at_once) > 1:
         os.environ["XLA_CLIENT_MEM_FRACTION"] = f"{0.9 / int(at_once):.2f}"
     folders = sorted(Path(builds).iterdir())
     names = [open_dump(folder).manifest.workload for folder in folders]
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(int(at_once)) as pool:
-        made = pool.map(lambda build: record_of(build, Path(scratch)), folders)
+        made = pool.map(lambda build: record_of(build, Path(fresh or scratch)), folders)
         records = {}
         for name, record in zip(names, made, strict=True):
             records[name] = record
