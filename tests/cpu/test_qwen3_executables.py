@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,15 +83,19 @@ def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "qwen3-generate-layers1-batch2-cache64": f"qwen3_generate({common})",
     }
 
-    def load(path: Path) -> executable.LoadedExecutable:
-        manifest = executable.built_manifest(path)
-        reference = f"models.qwen3.workloads:{references[manifest.workload]}"
+    def load(
+        built: executable.BuiltExecutable, devices: tuple[Any, ...]
+    ) -> executable.LoadedExecutable:
+        reference = f"models.qwen3.workloads:{references[built.manifest.workload]}"
         workload = load_workload(find_workload(reference))
         jitted = jax.jit(workload.fn, donate_argnums=workload.donated)
         compiled = jitted.lower(*workload.args).compile()
-        devices = (jax.devices("cpu")[0],)
-        return executable.LoadedExecutable(path, manifest, devices, compiled.runtime_executable())
+        return executable.LoadedExecutable(
+            built.path, built.manifest, devices, compiled.runtime_executable()
+        )
 
+    cpu = tuple(jax.devices("cpu")[:1])
+    monkeypatch.setattr(load_prebuilt, "select_devices", lambda path, manifest: cpu)
     monkeypatch.setattr(load_prebuilt, "load_executable", load)
 
 
@@ -158,12 +163,11 @@ def test_requests_that_the_executables_are_not_compiled_for_are_errors(
 
 def test_an_executable_for_other_shapes_is_an_error(built: Path) -> None:
     """An index with wrong sizes does not lead to a call with arrays of other shapes."""
-    manifest = executable.built_manifest(built / "decode")
-    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in manifest.arguments]
+    decode = executable.read_executable(built / "decode")
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in decode.manifest.arguments]
     shapes[-1] = jax.ShapeDtypeStruct((3,), "int32")
-    fake = executable.LoadedExecutable(built / "decode", manifest, (), None)
     with pytest.raises(XlapipeError, match=r"decode: built for 15 arrays.* state\['token_ids'\]"):
-        prebuilt_step(fake, (shapes, [], {}))
+        prebuilt_step(decode, (shapes, [], {}), Future())
 
 
 def edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -15,7 +16,9 @@ from models.qwen3.generation.prebuilt_index import (
 )
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.kernels.persistent.residency import why_not_resident
+from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import XlapipeError
+from xlapipe.running.executable import BuiltExecutable
 
 SIZES = GenerationSizes(batch=1, cache_length=64, bucket=16, steps=4, candidates=1)
 
@@ -52,15 +55,12 @@ class Device:
     core_count: int
 
 
-@dataclass(frozen=True)
-class Loaded:
-    device: Device
-
-
 def test_executables_with_the_kernel_are_refused_on_part_of_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load_prebuilt, "load_executable", lambda path: Loaded(Device(64)))
+    built = BuiltExecutable(tmp_path, cast(Manifest, None), b"")
+    monkeypatch.setattr(load_prebuilt, "read_executable", lambda path: built)
+    monkeypatch.setattr(load_prebuilt, "select_devices", lambda path, manifest: (Device(64),))
     config = replace(QWEN3_0_6B, num_hidden_layers=1)
     prebuilt = PrebuiltExecutables(
         path=tmp_path, config=config, sizes=SIZES, buckets=(16,), persistent_kernel=True

@@ -13,46 +13,32 @@ import argparse
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from xlapipe.cli import (
-    bisect,
-    build,
-    check,
-    comment,
-    diff,
-    doctor,
-    dump,
-    explain,
-    fit,
-    launch,
-    report,
-    run,
-    show,
-    target,
-    targets,
-)
-from xlapipe.cli import list as list_command
-from xlapipe.cli.options import Command, Commands
 from xlapipe.cli.output import run_command
+
+if TYPE_CHECKING:
+    from xlapipe.cli.options import Command
 
 # In the order of `xlapipe --help`.
 _COMMANDS = (
-    list_command,
-    targets,
-    doctor,
-    dump,
-    build,
-    fit,
-    run,
-    launch,
-    target,
-    show,
-    explain,
-    report,
-    check,
-    diff,
-    bisect,
-    comment,
+    "list",
+    "targets",
+    "doctor",
+    "dump",
+    "build",
+    "fit",
+    "run",
+    "launch",
+    "target",
+    "show",
+    "explain",
+    "report",
+    "check",
+    "diff",
+    "bisect",
+    "comment",
 )
 
 
@@ -83,7 +69,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="xlapipe",
         description="Compile a JAX step for an NVIDIA GPU on any machine, and check XLA's plan.",
     )
+    # Imported here: a program that prints as the commands do imports only `xlapipe.cli.output`.
+    from xlapipe.cli.options import Commands
+
     commands = Commands(parser)
-    for module in _COMMANDS:
-        module.add(commands)
+    for name in _COMMANDS:
+        import_module(f"xlapipe.cli.{name}").add(commands)
     return parser

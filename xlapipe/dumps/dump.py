@@ -20,7 +20,6 @@ from xlapipe.plan import Plan
 from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.program import Program
 from xlapipe.platforms import PLATFORMS, platform_named
-from xlapipe.read import read_path
 
 if TYPE_CHECKING:
     from xlapipe.expect import Expectation
@@ -83,14 +82,19 @@ def open_dump(path: Path) -> Dump:
       DumpError: a missing, damaged or contradictory file.
       PlanMismatchError: the totals differ from XLA's own.
     """
+    from xlapipe.read import read_path  # not needed to load an executable
+
     manifest = read_manifest(path)
     plan = replace(read_path(path), sorts_undecided=manifest.sorts_undecided)
     check_memory_analysis(plan, manifest.memory_analysis, where=str(path))
     return Dump(path, manifest, plan)
 
 
-def read_manifest(path: Path) -> Manifest:
-    """The manifest of a dump directory, after checking the files' digests; the plan is not read.
+def read_manifest(path: Path, *, check_files: bool = True) -> Manifest:
+    """The manifest of a dump directory; the plan is not read.
+
+    Args:
+      check_files: check the digests of the executable and of all files that a plan is read from.
 
     Raises:
       DumpError: a missing or damaged file.
@@ -109,15 +113,25 @@ def read_manifest(path: Path) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise DumpError(f"{where}: not JSON: {error}; fix: make the dump again") from None
     manifest = Manifest.from_json(data, where=str(where))
-    for name, digest in manifest.files.items():
-        if name in _NOT_READ:
-            continue
-        if hashlib.sha256(read_file(path, name)).hexdigest() != digest:
-            raise DumpError(
-                f"{path / name}: content differs from the SHA-256 in {MANIFEST}, so the file is "
-                "damaged or was edited; fix: make the dump again"
-            )
+    if check_files:
+        for name in manifest.files.keys() - _NOT_READ:
+            read_checked_file(path, manifest, name)
     return manifest
+
+
+def read_checked_file(path: Path, manifest: Manifest, name: str) -> bytes:
+    """Content of a file of a dump directory, after comparing it with its digest in the manifest.
+
+    Raises:
+      DumpError: the file is missing or damaged.
+    """
+    content = read_file(path, name)
+    if hashlib.sha256(content).hexdigest() != manifest.files[name]:
+        raise DumpError(
+            f"{path / name}: content differs from the SHA-256 in {MANIFEST}, so the file is "
+            "damaged or was edited; fix: make the dump again"
+        )
+    return content
 
 
 def check_memory_analysis(plan: Plan, analysis: Mapping[str, int], *, where: str) -> None:

@@ -1,10 +1,9 @@
 """Loads a built executable onto the attached GPUs.
 
 The executable is in PJRT's serialised form, never a pickle. Its bytes are compared with the
-manifest's digest before they are loaded; all that describes it is plain data.
+manifest's digest when they are read; all that describes it is plain data.
 """
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import jax
 from jax._src.lib import xla_client
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
-from xlapipe.dumps.dump import EXECUTABLE, read_file, read_manifest
+from xlapipe.dumps.dump import EXECUTABLE, read_checked_file, read_manifest
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import DumpError
 from xlapipe.lowering.specs import mesh_over, named
@@ -123,27 +122,51 @@ class LoadedExecutable:
             ) from None
 
 
-def load_executable(path: Path, devices: Sequence[Any] | None = None) -> LoadedExecutable:
-    """Loads the executable of a folder that `xlapipe build` made.
+@dataclass(frozen=True)
+class BuiltExecutable:
+    """An executable in a folder that `xlapipe build` made, in host memory.
+
+    Attributes:
+      content: what XLA serialised; its digest is that in the manifest.
+    """
+
+    path: Path
+    manifest: Manifest
+    content: bytes
+
+
+def read_executable(path: Path) -> BuiltExecutable:
+    """Reads the executable of a folder that `xlapipe build` made; needs no GPU.
+
+    Raises:
+      DumpError: the folder is damaged or holds no executable.
+    """
+    manifest = built_manifest(path)
+    return BuiltExecutable(path, manifest, read_checked_file(path, manifest, EXECUTABLE))
+
+
+def load_executable(
+    built: Path | BuiltExecutable, devices: Sequence[Any] | None = None
+) -> LoadedExecutable:
+    """Loads an executable. Several threads may load different ones at once.
 
     Args:
+      built: the executable, or the folder that `xlapipe build` made.
       devices: the result of `select_devices`, which is called by default.
 
     Raises:
       DumpError: the folder is damaged or holds no executable, or this jaxlib cannot load it.
       TargetError: as `select_devices`.
     """
-    manifest = built_manifest(path)
+    if isinstance(built, Path):
+        built = read_executable(built)
+    path, manifest = built.path, built.manifest
     devices = tuple(select_devices(path, manifest) if devices is None else devices)
-    content = read_file(path, EXECUTABLE)
-    # Reading the manifest checked the file; this checks the bytes that are loaded.
-    if hashlib.sha256(content).hexdigest() != manifest.files[EXECUTABLE]:
-        raise DumpError(f"{path / EXECUTABLE}: changed while it was read; fix: build it again")
-    if MOSAIC_CALL.encode() in content:
+    if MOSAIC_CALL.encode() in built.content:
         _locate_mosaic_runtime()
     try:
         executable = devices[0].client.deserialize_executable(
-            content, executable_devices=xla_client.DeviceList(devices)
+            built.content, executable_devices=xla_client.DeviceList(devices)
         )
     except RuntimeError as error:
         raise DumpError(
@@ -169,12 +192,15 @@ def _locate_mosaic_runtime() -> None:
 
 
 def built_manifest(path: Path) -> Manifest:
-    """The manifest of a folder that `xlapipe build` made, after checking the files' digests.
+    """The manifest of a folder that `xlapipe build` made.
+
+    Checks no digests: the files that a plan is read from may take longer to decompress than the
+    executable to load. Files are checked where they are read.
 
     Raises:
-      DumpError: the folder is damaged, or holds no executable.
+      DumpError: the manifest is missing or damaged, or lists no executable.
     """
-    manifest = read_manifest(path)
+    manifest = read_manifest(path, check_files=False)
     if EXECUTABLE not in manifest.files and manifest.platform != NVIDIA.name:
         raise DumpError(
             f"{path}: holds a plan for {manifest.device}, and executables are built for NVIDIA "

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from xlapipe.dumps.dump import read_file
+from xlapipe.dumps.dump import read_checked_file
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.environment.doctor import missing_to_communicate
 from xlapipe.errors import DumpError, TargetError
@@ -119,7 +119,7 @@ def _check_nccl(path: Path, count: int) -> None:
 
 def _check_kind(path: Path, manifest: Manifest, devices: Sequence[Any]) -> None:
     """Refuses a GPU of another name or compute capability than the target's."""
-    config_text = read_file(path, "target_config.txtpb").decode()
+    config_text = read_checked_file(path, manifest, "target_config.txtpb").decode()
     built_for = target_attached(config_text).compute_capability
     for device in devices:
         capability = str(device.compute_capability)

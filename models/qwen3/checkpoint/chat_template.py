@@ -11,10 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from xlapipe.errors import XlapipeError
 
 TEMPLATE, TOKENIZER_CONFIG = "chat_template.jinja", "tokenizer_config.json"
@@ -39,6 +35,11 @@ def render_chat(folder: Path, messages: Sequence[Message], *, thinking: bool) ->
     Raises:
       XlapipeError: the checkpoint has no template, or it cannot be rendered.
     """
+    # Imported here: most prompts need no template.
+    from jinja2 import TemplateError
+    from jinja2.ext import loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
     template, special_tokens, path = _read_template(folder)
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
@@ -105,4 +106,6 @@ def _to_json(value: object, indent: int | None = None) -> str:
 
 
 def _raise(message: str) -> NoReturn:
+    from jinja2 import TemplateError
+
     raise TemplateError(message)

@@ -1,10 +1,12 @@
 """Loads a Hugging Face checkpoint into the model's parameters, leaf by leaf.
 
 Files are memory-mapped and copied to the device in pieces of at most PIECE_BYTES. Apart from mapped
-pages, host memory holds one piece and the runtime's copy of it, regardless of the model's size.
+pages, host memory holds one piece per thread and the runtime's copy of it, regardless of the
+model's size.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -26,6 +28,8 @@ from models.qwen3.params import Params, abstract_params
 __all__ = ["PIECE_BYTES", "CheckpointError", "checkpoint_bytes", "load_params"]
 
 PIECE_BYTES = 128 << 20
+# Threads that load leaves onto a GPU: one thread copies more slowly than a GPU receives.
+GPU_THREADS = 8
 _DTYPES = {"BF16": jnp.bfloat16, "F16": jnp.float16, "F32": jnp.float32}
 
 Device: TypeAlias = jax.Device | jax.sharding.Sharding
@@ -38,6 +42,7 @@ def load_params(
     device: Device | None = None,
     on_leaf: Callable[[str, int], None] | None = None,
     piece_bytes: int = PIECE_BYTES,
+    threads: int = 1,
 ) -> Params:
     """The checkpoint's weights as the parameters of `steps.abstract_model(config)`.
 
@@ -51,20 +56,29 @@ def load_params(
       on_leaf: called with the path of each leaf that is on the device, and with its bytes in the
         files, whose total is `checkpoint_bytes`.
       piece_bytes: a large leaf is copied in pieces of this size, but at least a row at a time.
+      threads: number of leaves that are loaded at once.
 
     Raises:
       CheckpointError: the checkpoint is damaged, or does not match `config`.
     """
     stored = stored_leaves(folder, config)
+    structs, tree = jax.tree_util.tree_flatten_with_path(abstract_params(config))
+    names = [".".join(str(key.key) for key in path) for path, _ in structs]
 
-    def load(path: tuple[Any, ...], struct: jax.ShapeDtypeStruct) -> Array:
-        name = ".".join(str(key.key) for key in path)
-        leaf = _load_leaf(stored[name], struct, device, piece_bytes)
-        if on_leaf is not None:
-            on_leaf(name, sum(tensor.stored_bytes for tensor in stored[name]))
-        return leaf
+    def load(index: int) -> Array:
+        tensors, struct = stored[names[index]], structs[index][1]
+        return _load_leaf(tensors, struct, device, piece_bytes)
 
-    params: Params = jax.tree_util.tree_map_with_path(load, abstract_params(config))
+    loaded = []
+    pool = ThreadPoolExecutor(threads, "loading weights")
+    try:
+        for name, leaf in zip(names, pool.map(load, range(len(names))), strict=True):
+            loaded.append(leaf)
+            if on_leaf is not None:
+                on_leaf(name, sum(tensor.stored_bytes for tensor in stored[name]))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    params: Params = jax.tree.unflatten(tree, loaded)
     return params
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
+from typing import TYPE_CHECKING
 
 from xlapipe.errors import XlapipeError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 TOKENIZER = "tokenizer.json"
 
@@ -16,7 +17,7 @@ TOKENIZER = "tokenizer.json"
 class TextTokenizer:
     """A tokenizer whose ids are all in the model's vocabulary."""
 
-    tokenizer: Tokenizer
+    tokenizer: "Tokenizer"
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The token ids of `text`.
@@ -51,6 +52,8 @@ class TextStream:
     """
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
+        from tokenizers.decoders import DecodeStream
+
         self._tokenizer = tokenizer
         self._stream = DecodeStream(skip_special_tokens=True)
         self._token_ids: list[int] = []
@@ -81,6 +84,9 @@ def read_tokenizer(folder: Path, vocab_size: int) -> TextTokenizer:
         raise XlapipeError(
             f"{path}: no such file; --prompt needs a tokenizer; fix: pass token ids by --prompt-ids"
         )
+    # Imported here: token ids need no tokenizer.
+    from tokenizers import Tokenizer
+
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exceptions

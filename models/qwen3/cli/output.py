@@ -1,15 +1,17 @@
-"""Terminal output of a generation: text as it is generated, progress on stderr."""
+"""Terminal output of a generation: text as it is generated, progress on stderr.
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+Imports rich only to show a bar, because its import takes longer than writing the text.
+"""
 
-from rich.console import Console
-from rich.progress import DownloadColumn
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from models.qwen3.cli.options import Prompts
-from xlapipe.cli.progress import Bar
 
 if TYPE_CHECKING:
     from models.qwen3.generation.generator import Generated
+    from xlapipe.cli.progress import Bar
 
 
 @runtime_checkable
@@ -22,28 +24,58 @@ class TextSink(Protocol):
 
 def note(text: str) -> None:
     """Writes a line to stderr."""
-    _stderr().print(f"generate: {text}", markup=False)
+    sys.stderr.write(f"generate: {text}\n")
 
 
-def _stderr() -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+class _OptionalBar:
+    """A progress bar on stderr if stderr is a terminal; it is shown while this is entered."""
+
+    def __init__(self, what: str, total: int, *, silent: bool, of_bytes: bool = False) -> None:
+        self._bar = None if silent or not sys.stderr.isatty() else _bar(what, total, of_bytes)
+
+    def advance(self, by: int) -> None:
+        """Adds to the amount done."""
+        if self._bar is not None:
+            self._bar.advance(by)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(kind, error, trace)
 
 
-class LoadingBar(Bar):
-    """A progress bar on stderr: bytes of weights that are loaded."""
+def _bar(what: str, total: int, of_bytes: bool) -> "Bar":
+    from rich.console import Console
+    from rich.progress import DownloadColumn
+
+    from xlapipe.cli.progress import Bar
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    amount = DownloadColumn() if of_bytes else None
+    return Bar(what, total, console=console, silent=False, amount=amount)
+
+
+class LoadingBar(_OptionalBar):
+    """A progress bar of the bytes of weights that are loaded."""
 
     def __init__(self, total_bytes: int, *, silent: bool) -> None:
-        amount = DownloadColumn()
-        super().__init__(
-            "loading weights", total_bytes, console=_stderr(), silent=silent, amount=amount
-        )
+        super().__init__("loading weights", total_bytes, silent=silent, of_bytes=True)
 
     def leaf(self, name: str, read_bytes: int) -> None:
         """Called when a leaf is on the device."""
         self.advance(read_bytes)
 
 
-class TextOutput(Bar):
+class TextOutput(_OptionalBar):
     """Writes the generated text; token ids if there is no tokenizer.
 
     Text of a single prompt is written as it is generated. For several prompts, shows progress and
@@ -58,12 +90,8 @@ class TextOutput(Bar):
         self._out = out
         self._silent = silent
         self._stream = None if self._tokenizer is None else self._tokenizer.stream()
-        super().__init__(
-            "tokens",
-            self._count * max_new_tokens,
-            console=_stderr(),
-            silent=silent or self._count == 1,
-        )
+        silent_bar = silent or self._count == 1
+        super().__init__("tokens", self._count * max_new_tokens, silent=silent_bar)
 
     def add(self, index: int, token_ids: list[int]) -> None:
         """Writes the next tokens of sequence `index`, if it is the only one."""

@@ -5,9 +5,10 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from models.qwen3.argument_bytes import cache_bytes, weight_bytes
@@ -20,6 +21,7 @@ from models.qwen3.cli.options import (
     settings_of,
 )
 from models.qwen3.cli.output import LoadingBar, TextOutput, TextSink, note
+from models.qwen3.cli.timeline import Timeline
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.prebuilt_index import PrebuiltExecutables, read_index
 from models.qwen3.generation.sampling_settings import SamplingSettings
@@ -32,8 +34,8 @@ from models.qwen3.generation.static_sizes import (
     check_lengths,
     check_prompts,
 )
-from xlapipe.environment.machine import Machine
 from xlapipe.errors import XlapipeError
+from xlapipe.running.cuda_context import start_context
 
 if TYPE_CHECKING:
     from models.qwen3.generation.compiled_steps import CompiledGeneration
@@ -81,27 +83,45 @@ class _Request:
 def _run(
     options: argparse.Namespace, checkpoint: Path, started: float, out: TextSink
 ) -> dict[str, Any]:
+    timeline = Timeline()
     request = _request(options, checkpoint)
     _grow_memory_pool(request)
+    start_context()
     # Imported here, because they import jax: bad options are reported without it.
-    from models.qwen3.checkpoint.load_params import checkpoint_bytes, load_params
+    _start_client(request)
+    timeline.mark("jax_imported")
+    from models.qwen3.checkpoint.load_params import GPU_THREADS, checkpoint_bytes, load_params
     from models.qwen3.generation.device_memory import check_fits, memory_limit, peak_bytes
-    from models.qwen3.generation.generator import Generator
+    from models.qwen3.generation.generator import Generator, empty_cache
 
-    clock = time.perf_counter
+    timeline.mark("modules_imported")
     compiled, device = _compiled(request)
+    timeline.mark("device_ready")
     limit = options.memory_limit
     check_fits(request.config, compiled, memory_limit(device) if limit is None else limit)
-    load_started = clock()
     with LoadingBar(checkpoint_bytes(checkpoint), silent=options.json) as bar:
-        params = load_params(checkpoint, request.config, device=device, on_leaf=bar.leaf)
-    load_seconds = clock() - load_started
+
+        def on_leaf(name: str, read_bytes: int) -> None:
+            compiled.check_loaded(wait=False)
+            bar.leaf(name, read_bytes)
+
+        load_started = timeline.mark("weights_started")
+        threads = 1 if device.platform == "cpu" else GPU_THREADS
+        params = load_params(
+            checkpoint, request.config, device=device, on_leaf=on_leaf, threads=threads
+        )
+    load_seconds = timeline.mark("weights_loaded") - load_started
+    compiled.check_loaded(wait=True)
+    timeline.mark("executables_loaded")
+    cache = empty_cache(request.config, compiled.sizes, device)
+    timeline.mark("cache_allocated")
     first_token_seconds: list[float] = []
     text_output = TextOutput(request.prompts, request.max_new_tokens, out, silent=options.json)
 
     def on_tokens(index: int, token_ids: list[int]) -> None:
         if not first_token_seconds:
-            first_token_seconds.append(clock() - started)
+            timeline.mark("first_token")
+            first_token_seconds.append(time.perf_counter() - started)
         text_output.add(index, token_ids)
 
     with text_output:
@@ -111,6 +131,7 @@ def _run(
             settings=request.settings,
             eos_token_ids=request.eos_token_ids,
             on_tokens=on_tokens,
+            cache=cache,
         )
     text_output.finish(generated)
     return {
@@ -121,12 +142,31 @@ def _run(
         "load_seconds": load_seconds,
         "prefill_seconds": generated.prefill_seconds,
         "first_token_seconds": first_token_seconds[0],
+        "timeline_seconds": timeline.seconds,
         "device": device.device_kind,
         "implementations": compiled.implementations,
         "dtype": request.config.dtype,
         "cache_length": compiled.sizes.cache_length,
         "random_weights": options.checkpoint is None,
     }
+
+
+def _start_client(request: _Request) -> None:
+    """Creates jax's client in a thread if executables were built in advance.
+
+    Importing the rest and reading the executables then takes no extra time. Errors are reported by
+    `select_devices`, which calls the same function.
+    """
+    import jax
+
+    if request.prebuilt is None:
+        return
+
+    def create() -> None:
+        with suppress(RuntimeError):
+            jax.devices()
+
+    Thread(target=create, name="jax client").start()
 
 
 def _outputs(prompts: Prompts, generated: "Generated") -> list[dict[str, Any]]:
@@ -226,6 +266,8 @@ def _compiled(request: _Request) -> tuple["CompiledGeneration", Any]:
 def _device() -> Any:
     """jax's first device. Without a GPU, selects the CPU: jax's CUDA plugin would log errors."""
     import jax
+
+    from xlapipe.environment.machine import Machine
 
     if not (Path("/dev/nvidia0").exists() or Machine.here().gpu() or "JAX_PLATFORMS" in os.environ):
         jax.config.update("jax_platforms", "cpu")

@@ -7,6 +7,7 @@ neither flax nor the model, so that executables that were built in advance are l
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,10 @@ import jax
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.state import abstract_state
 from models.qwen3.generation.static_sizes import GenerationSizes
-from models.qwen3.modules.cache import init_cache
 from models.qwen3.params import abstract_params
+from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import XlapipeError
-from xlapipe.running.executable import LoadedExecutable
+from xlapipe.running.executable import BuiltExecutable, LoadedExecutable
 
 if TYPE_CHECKING:
     from models.qwen3.steps import Implementation
@@ -31,6 +32,11 @@ class CompiledStep(ABC):
     @abstractmethod
     def needed_bytes(self) -> int:
         """Arguments, outputs and temporary memory of a call, as XLA reports them."""
+
+    @property
+    def loading(self) -> "Future[LoadedExecutable] | None":
+        """The executable while it is being loaded; None if it was compiled in this process."""
+        return None
 
     @abstractmethod
     def __call__(self, *arguments: Any) -> Any:
@@ -58,15 +64,35 @@ class CompiledGeneration:
         """The larger of the two steps' needs; weights and cache are arguments of both."""
         return max(self.prompts.needed_bytes, self.decode.needed_bytes)
 
+    def check_loaded(self, *, wait: bool) -> None:
+        """Raises the error of an executable that could not be loaded.
+
+        Args:
+          wait: wait until both are loaded; otherwise, only check those that are.
+
+        Raises:
+          XlapipeError: this jaxlib cannot load an executable.
+        """
+        for step in (self.prompts, self.decode):
+            if step.loading is not None and (wait or step.loading.done()):
+                step.loading.result()
+
 
 def abstract_arguments(
     config: Qwen3Config, sizes: GenerationSizes
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Shapes of the arguments of `prompt_step` and of `decode_loop`."""
     params = abstract_params(config)
-    cache = jax.eval_shape(
-        lambda: init_cache(config, batch=sizes.batch, cache_length=sizes.cache_length)
+    cache_shape = (
+        sizes.batch,
+        config.num_key_value_heads,
+        sizes.cache_length,
+        config.head_dim,
     )
+    cache = [
+        {name: jax.ShapeDtypeStruct(cache_shape, config.dtype) for name in ("k", "v")}
+        for _ in range(config.num_hidden_layers)
+    ]
     lengths = jax.ShapeDtypeStruct((sizes.batch,), "int32")
     prompt_state, decode_state = (
         abstract_state(batch=sizes.batch, candidates=sizes.candidates, whole=whole)
@@ -76,48 +102,57 @@ def abstract_arguments(
     return (params, cache, prompt_state, token_ids, lengths), (params, cache, decode_state)
 
 
-def prebuilt_step(executable: LoadedExecutable, arguments: Sequence[Any]) -> CompiledStep:
+def prebuilt_step(
+    built: BuiltExecutable, arguments: Sequence[Any], loading: "Future[LoadedExecutable]"
+) -> CompiledStep:
     """A step that was built in advance, and that returns what the steps of `decode_loop` do.
 
     Args:
+      built: the executable, in host memory.
       arguments: the step's arguments, abstract or not.
+      loading: the executable on the device, when it is loaded.
 
     Raises:
       XlapipeError: the executable was built for other shapes or dtypes.
     """
-    manifest = executable.manifest
+    manifest = built.manifest
     given = [(tuple(x.shape), str(x.dtype)) for x in jax.tree.leaves(arguments)]
-    built = [(leaf.shape, leaf.dtype) for leaf in manifest.arguments]
-    if given != built:
+    expected = [(leaf.shape, leaf.dtype) for leaf in manifest.arguments]
+    if given != expected:
         differing = [
             leaf.path
             for leaf, shape_and_dtype in zip(manifest.arguments, given, strict=False)
             if (leaf.shape, leaf.dtype) != shape_and_dtype
         ]
         raise XlapipeError(
-            f"{executable.path}: built for {len(built)} arrays, given {len(given)}; shapes or "
+            f"{built.path}: built for {len(expected)} arrays, given {len(given)}; shapes or "
             f"dtypes that differ: {', '.join(differing[:3]) or 'none'}; fix: build it again for "
             "this model"
         )
     _, cache, state, *_ = arguments
     output_state = {**state, "token_ids": 0, "positions": 0}
     outputs = {"tokens": 0, "state": output_state, "cache": cache}
-    return _Prebuilt(executable, jax.tree.structure(outputs))
+    return _Prebuilt(manifest, loading, jax.tree.structure(outputs))
 
 
 @dataclass(frozen=True)
 class _Prebuilt(CompiledStep):
     """A step whose executable was built in advance."""
 
-    executable: LoadedExecutable
+    manifest: Manifest
+    executable: "Future[LoadedExecutable]"
     output_structure: Any
 
     @property
     def needed_bytes(self) -> int:
-        analysis = self.executable.manifest.memory_analysis
+        analysis = self.manifest.memory_analysis
         total = analysis["argument_bytes"] + analysis["output_bytes"] + analysis["temp_bytes"]
         return total - analysis["alias_bytes"]
 
+    @property
+    def loading(self) -> "Future[LoadedExecutable] | None":
+        return self.executable
+
     def __call__(self, *arguments: Any) -> Any:
-        leaves = self.executable.call(jax.tree.leaves(arguments))
+        leaves = self.executable.result().call(jax.tree.leaves(arguments))
         return jax.tree.unflatten(self.output_structure, leaves)

@@ -13,7 +13,7 @@ from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.compiled_steps import CompiledGeneration
 from models.qwen3.generation.sampling_settings import SamplingSettings
 from models.qwen3.generation.state import ENDED, first_state
-from models.qwen3.generation.static_sizes import check_lengths, check_prompts
+from models.qwen3.generation.static_sizes import GenerationSizes, check_lengths, check_prompts
 from models.qwen3.modules.cache import Cache
 from models.qwen3.params import Params
 from xlapipe.errors import XlapipeError
@@ -63,6 +63,7 @@ class Generator:
         settings: SamplingSettings,
         eos_token_ids: Sequence[int] = (),
         on_tokens: OnTokens = lambda index, token_ids: None,
+        cache: Cache | None = None,
     ) -> Generated:
         """Generates up to `max_new_tokens` for each prompt.
 
@@ -72,6 +73,7 @@ class Generator:
           prompts: token ids of each prompt.
           eos_token_ids: a sequence ends with any of these.
           on_tokens: called with each sequence's tokens of a chunk, in order.
+          cache: the result of `empty_cache`, which is called by default; it is donated.
 
         Raises:
           XlapipeError: the steps were compiled for other sizes or settings.
@@ -86,7 +88,9 @@ class Generator:
 
         started = time.perf_counter()
         on_device = jax.device_put((state, token_ids, lengths), self.device)
-        out = self.compiled.prompts(self.params, self._empty_cache(), *on_device)
+        if cache is None:
+            cache = empty_cache(self.config, sizes, self.device)
+        out = self.compiled.prompts(self.params, cache, *on_device)
         prefill_seconds = None
         for chunk in range(-(-(max_new_tokens - 1) // sizes.steps) + 1):
             tokens = out["tokens"]
@@ -132,14 +136,14 @@ class Generator:
                 f"settings require {_described(candidates)}"
             )
 
-    def _empty_cache(self) -> Cache:
-        """A zeroed cache, allocated leaf by leaf, with one small program for all leaves."""
-        config, sizes = self.config, self.compiled.sizes
-        shape = (sizes.batch, config.num_key_value_heads, sizes.cache_length, config.head_dim)
-        return [
-            {name: jnp.zeros(shape, config.dtype, device=self.device) for name in ("k", "v")}
-            for _ in range(config.num_hidden_layers)
-        ]
+
+def empty_cache(config: Qwen3Config, sizes: GenerationSizes, device: jax.Device) -> Cache:
+    """A zeroed cache, allocated leaf by leaf, with one small program for all leaves."""
+    shape = (sizes.batch, config.num_key_value_heads, sizes.cache_length, config.head_dim)
+    return [
+        {name: jnp.zeros(shape, config.dtype, device=device) for name in ("k", "v")}
+        for _ in range(config.num_hidden_layers)
+    ]
 
 
 class _Sequence:
