@@ -6,30 +6,38 @@ Exit codes: 0 success, 2 bad input.
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from models.qwen3.cli.timeline import Timeline
+from xlapipe.cli import no_garbage_collection
 from xlapipe.cli.output import run_command
+from xlapipe.running.cuda_context import start_context
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    started = time.perf_counter()
+    timeline = Timeline()
+    timeline.mark("command_started")
     options = _parser().parse_args(arguments)
-    return run_command(lambda: _run(options, started), program="generate", json_output=options.json)
+    with no_garbage_collection():
+        return run_command(
+            lambda: _run(options, timeline), program="generate", json_output=options.json
+        )
 
 
-def _run(options: argparse.Namespace, started: float) -> int:
+def _run(options: argparse.Namespace, timeline: Timeline) -> int:
     if options.build_executables is not None:
         from models.qwen3.cli.build import build_command
 
         built = build_command(options)
         print(json.dumps(built) if options.json else built["text"])
         return 0
+    # Before all other imports, because it takes longer than most of them.
+    start_context()
     from models.qwen3.cli.run import generate_command
 
-    result = generate_command(options, started=started, out=sys.stdout)
+    result = generate_command(options, timeline=timeline, out=sys.stdout)
     if options.json:
         print(json.dumps(result, ensure_ascii=False))
     return 0

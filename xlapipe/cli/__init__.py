@@ -46,15 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     options = _parser().parse_args(arguments)
     command: Command = options.command
-    with _no_garbage_collection():
+    with no_garbage_collection():
         return run_command(
             lambda: command(options), program="xlapipe", json_output=getattr(options, "json", False)
         )
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Disables garbage collection: a plan is 100,000 small objects, and none of them is garbage."""
+def no_garbage_collection() -> Iterator[None]:
+    """Disables garbage collection: imported modules and plans are many objects, but no garbage."""
     enabled = gc.isenabled()
     gc.disable()
     try:

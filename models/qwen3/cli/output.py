@@ -5,7 +5,7 @@ Imports rich only to show a bar, because its import takes longer than writing th
 
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from models.qwen3.cli.options import Prompts
 
@@ -38,10 +38,9 @@ class _OptionalBar:
         if self._bar is not None:
             self._bar.advance(by)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> None:
         if self._bar is not None:
             self._bar.__enter__()
-        return self
 
     def __exit__(
         self,

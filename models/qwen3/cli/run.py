@@ -3,7 +3,6 @@
 import argparse
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,7 +34,6 @@ from models.qwen3.generation.static_sizes import (
     check_prompts,
 )
 from xlapipe.errors import XlapipeError
-from xlapipe.running.cuda_context import start_context
 
 if TYPE_CHECKING:
     from models.qwen3.generation.compiled_steps import CompiledGeneration
@@ -47,16 +45,12 @@ _SMALL_MODEL_BYTES = 8 << 30
 
 
 def generate_command(
-    options: argparse.Namespace, *, started: float, out: TextSink
+    options: argparse.Namespace, *, timeline: Timeline, out: TextSink
 ) -> dict[str, Any]:
-    """Generates, writes the text to `out` unless --json is given, and returns the JSON output.
-
-    Args:
-      started: time.perf_counter() at the start of the command.
-    """
+    """Generates, writes the text to `out` unless --json is given, and returns the JSON output."""
     check_combination(options)
     with _checkpoint(options) as checkpoint:
-        return _run(options, checkpoint, started, out)
+        return _run(options, checkpoint, timeline, out)
 
 
 @dataclass(frozen=True)
@@ -81,12 +75,10 @@ class _Request:
 
 
 def _run(
-    options: argparse.Namespace, checkpoint: Path, started: float, out: TextSink
+    options: argparse.Namespace, checkpoint: Path, timeline: Timeline, out: TextSink
 ) -> dict[str, Any]:
-    timeline = Timeline()
     request = _request(options, checkpoint)
     _grow_memory_pool(request)
-    start_context()
     # Imported here, because they import jax: bad options are reported without it.
     _start_client(request)
     timeline.mark("jax_imported")
@@ -99,12 +91,13 @@ def _run(
     timeline.mark("device_ready")
     limit = options.memory_limit
     check_fits(request.config, compiled, memory_limit(device) if limit is None else limit)
-    with LoadingBar(checkpoint_bytes(checkpoint), silent=options.json) as bar:
+    bar = LoadingBar(checkpoint_bytes(checkpoint), silent=options.json)
 
-        def on_leaf(name: str, read_bytes: int) -> None:
-            compiled.check_loaded(wait=False)
-            bar.leaf(name, read_bytes)
+    def on_leaf(name: str, read_bytes: int) -> None:
+        compiled.check_loaded(wait=False)
+        bar.leaf(name, read_bytes)
 
+    with bar:
         load_started = timeline.mark("weights_started")
         threads = 1 if device.platform == "cpu" else GPU_THREADS
         params = load_params(
@@ -115,13 +108,11 @@ def _run(
     timeline.mark("executables_loaded")
     cache = empty_cache(request.config, compiled.sizes, device)
     timeline.mark("cache_allocated")
-    first_token_seconds: list[float] = []
     text_output = TextOutput(request.prompts, request.max_new_tokens, out, silent=options.json)
 
     def on_tokens(index: int, token_ids: list[int]) -> None:
-        if not first_token_seconds:
+        if "first_token" not in timeline.seconds:
             timeline.mark("first_token")
-            first_token_seconds.append(time.perf_counter() - started)
         text_output.add(index, token_ids)
 
     with text_output:
@@ -141,7 +132,8 @@ def _run(
         "planned_bytes": compiled.needed_bytes,
         "load_seconds": load_seconds,
         "prefill_seconds": generated.prefill_seconds,
-        "first_token_seconds": first_token_seconds[0],
+        "first_token_seconds": timeline.seconds["first_token"]
+        - timeline.seconds["command_started"],
         "timeline_seconds": timeline.seconds,
         "device": device.device_kind,
         "implementations": compiled.implementations,
