@@ -95,7 +95,7 @@ def test_every_leaf_holds_its_tensors(
     folder: Path, tensors: dict[str, Any], dtype: str, piece_bytes: int
 ) -> None:
     config = replace(CONFIG, dtype=dtype)
-    params = load_params(folder, config, piece_bytes=piece_bytes)
+    params = load_params(folder, config, piece_bytes=piece_bytes, threads=3)
     assert_same(params, expected_params(tensors, dtype))
     assert jax.tree.structure(params) == jax.tree.structure(abstract_model(config)[1])
 

@@ -27,7 +27,7 @@ from models.qwen3.kernels import tiling
 from xlapipe.compiling.pipeline import WrittenDump
 from xlapipe.dumps.dump import Dump, open_dump
 from xlapipe.dumps.normal_plan import read_normal_form
-from xlapipe.errors import XlapipeError
+from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.expect import Expectation, TempAtMost, check_all, expectation_to_json
 from xlapipe.lowering.load_workload import load_workload
 from xlapipe.registry import find_workload
@@ -159,6 +159,27 @@ def test_requests_that_the_executables_are_not_compiled_for_are_errors(
 ) -> None:
     common = ["--checkpoint", str(checkpoint), "--executables", str(built)]
     assert expected in error_of(capsys, *common, *arguments)
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_an_executable_that_cannot_be_loaded_is_one_error(
+    built: Path,
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Executables are loaded in threads while the weights are; here the second one fails."""
+    load = load_prebuilt.load_executable
+
+    def fail(executable: Any, devices: Any) -> Any:
+        if executable.path.name == "decode":
+            raise DumpError(f"{executable.path}: this jaxlib cannot load it")
+        return load(executable, devices)
+
+    monkeypatch.setattr(load_prebuilt, "load_executable", fail)
+    common = ["--checkpoint", str(checkpoint), "--executables", str(built), "--prompt-ids", "1"]
+    error = error_of(capsys, *common)
+    assert error.splitlines() == [f"generate: error: {built}/decode: this jaxlib cannot load it"]
 
 
 def test_an_executable_for_other_shapes_is_an_error(built: Path) -> None:

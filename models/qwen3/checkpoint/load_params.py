@@ -28,8 +28,10 @@ from models.qwen3.params import Params, abstract_params
 __all__ = ["PIECE_BYTES", "CheckpointError", "checkpoint_bytes", "load_params"]
 
 PIECE_BYTES = 128 << 20
-# Threads that load leaves onto a GPU: one thread copies more slowly than a GPU receives.
+# For a GPU. One thread copies more slowly than a GPU receives; and a leaf of one piece needs no
+# program that writes pieces, whose compilation takes longer than loading the leaf.
 GPU_THREADS = 8
+GPU_PIECE_BYTES = 512 << 20
 _DTYPES = {"BF16": jnp.bfloat16, "F16": jnp.float16, "F32": jnp.float32}
 
 Device: TypeAlias = jax.Device | jax.sharding.Sharding

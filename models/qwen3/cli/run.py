@@ -3,7 +3,8 @@
 import argparse
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,13 +83,14 @@ def _run(
     # Imported here, because they import jax: bad options are reported without it.
     _start_client(request)
     timeline.mark("jax_imported")
-    from models.qwen3.checkpoint.load_params import GPU_THREADS, checkpoint_bytes, load_params
+    from models.qwen3.checkpoint.load_params import checkpoint_bytes
     from models.qwen3.generation.device_memory import check_fits, memory_limit, peak_bytes
     from models.qwen3.generation.generator import Generator, empty_cache
 
     timeline.mark("modules_imported")
     compiled, device = _compiled(request)
     timeline.mark("device_ready")
+    compiled.when_loaded(lambda: timeline.mark("executables_loaded"))
     limit = options.memory_limit
     check_fits(request.config, compiled, memory_limit(device) if limit is None else limit)
     bar = LoadingBar(checkpoint_bytes(checkpoint), silent=options.json)
@@ -97,17 +99,15 @@ def _run(
         compiled.check_loaded(wait=False)
         bar.leaf(name, read_bytes)
 
-    with bar:
+    with bar, ThreadPoolExecutor(1, "allocating the cache") as pool:
+        allocated = pool.submit(empty_cache, request.config, compiled.sizes, device)
+        allocated.add_done_callback(lambda _: timeline.mark("cache_allocated"))
         load_started = timeline.mark("weights_started")
-        threads = 1 if device.platform == "cpu" else GPU_THREADS
-        params = load_params(
-            checkpoint, request.config, device=device, on_leaf=on_leaf, threads=threads
-        )
+        params = _load_params(request, device, on_leaf)
     load_seconds = timeline.mark("weights_loaded") - load_started
     compiled.check_loaded(wait=True)
-    timeline.mark("executables_loaded")
-    cache = empty_cache(request.config, compiled.sizes, device)
-    timeline.mark("cache_allocated")
+    cache = allocated.result()
+    timeline.mark("prompt_started")
     text_output = TextOutput(request.prompts, request.max_new_tokens, out, silent=options.json)
 
     def on_tokens(index: int, token_ids: list[int]) -> None:
@@ -141,6 +141,15 @@ def _run(
         "cache_length": compiled.sizes.cache_length,
         "random_weights": options.checkpoint is None,
     }
+
+
+def _load_params(request: _Request, device: Any, on_leaf: Callable[[str, int], None]) -> Any:
+    from models.qwen3.checkpoint.load_params import GPU_PIECE_BYTES, GPU_THREADS, load_params
+
+    how = (
+        {} if device.platform == "cpu" else {"threads": GPU_THREADS, "piece_bytes": GPU_PIECE_BYTES}
+    )
+    return load_params(request.checkpoint, request.config, device=device, on_leaf=on_leaf, **how)
 
 
 def _start_client(request: _Request) -> None:

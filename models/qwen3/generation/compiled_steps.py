@@ -6,7 +6,7 @@ neither flax nor the model, so that executables that were built in advance are l
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -63,6 +63,12 @@ class CompiledGeneration:
     def needed_bytes(self) -> int:
         """The larger of the two steps' needs; weights and cache are arguments of both."""
         return max(self.prompts.needed_bytes, self.decode.needed_bytes)
+
+    def when_loaded(self, callback: Callable[[], Any]) -> None:
+        """Calls `callback` whenever an executable that was built in advance is loaded."""
+        for step in (self.prompts, self.decode):
+            if step.loading is not None:
+                step.loading.add_done_callback(lambda _: callback())
 
     def check_loaded(self, *, wait: bool) -> None:
         """Raises the error of an executable that could not be loaded.

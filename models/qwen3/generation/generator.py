@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from models.qwen3.argument_bytes import cache_bytes
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.compiled_steps import CompiledGeneration
 from models.qwen3.generation.sampling_settings import SamplingSettings
@@ -17,6 +19,8 @@ from models.qwen3.generation.static_sizes import GenerationSizes, check_lengths,
 from models.qwen3.modules.cache import Cache
 from models.qwen3.params import Params
 from xlapipe.errors import XlapipeError
+
+_COPIED_CACHE_BYTES = 1 << 30
 
 # Called with the index of a sequence, and its next tokens.
 OnTokens = Callable[[int, list[int]], None]
@@ -138,12 +142,19 @@ class Generator:
 
 
 def empty_cache(config: Qwen3Config, sizes: GenerationSizes, device: jax.Device) -> Cache:
-    """A zeroed cache, allocated leaf by leaf, with one small program for all leaves."""
+    """A zeroed cache, allocated leaf by leaf.
+
+    One small program fills all leaves of a large cache. Compiling it takes longer than copying
+    the zeros of a small one.
+    """
     shape = (sizes.batch, config.num_key_value_heads, sizes.cache_length, config.head_dim)
-    return [
-        {name: jnp.zeros(shape, config.dtype, device=device) for name in ("k", "v")}
-        for _ in range(config.num_hidden_layers)
-    ]
+    total_bytes = cache_bytes(config, batch=sizes.batch, cache_length=sizes.cache_length)
+    zeros: Callable[[], jax.Array]
+    if device.platform == "gpu" and total_bytes <= _COPIED_CACHE_BYTES:
+        zeros = partial(jax.device_put, np.zeros(shape, jnp.dtype(config.dtype)), device)
+    else:
+        zeros = partial(jnp.zeros, shape, config.dtype, device=device)
+    return [{name: zeros() for name in ("k", "v")} for _ in range(config.num_hidden_layers)]
 
 
 class _Sequence:

@@ -1,0 +1,62 @@
+"""The CUDA context is created in a thread, while jax is imported."""
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from xlapipe.running.cuda_context import start_context
+
+NO_DEVICE = 100
+
+
+class Driver:
+    """Records the libraries that are loaded, and the calls of the CUDA driver's functions."""
+
+    def __init__(self, init_result: int) -> None:
+        self.calls: list[str] = []
+        self._init_result = init_result
+
+    def load(self, path: str) -> "Driver":
+        self.calls.append(path)
+        return self
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802 - the names are CUDA's
+        self.calls.append("cuInit")
+        return self._init_result
+
+    def cuDeviceGet(self, device: Any, ordinal: int) -> int:  # noqa: N802
+        self.calls.append(f"cuDeviceGet {ordinal}")
+        return 0
+
+    def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:  # noqa: N802
+        self.calls.append("cuDevicePrimaryCtxRetain")
+        return 0
+
+
+def calls(monkeypatch: pytest.MonkeyPatch, init_result: int) -> list[str]:
+    driver = Driver(init_result)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(ctypes, "CDLL", driver.load)
+    thread = start_context()
+    assert thread is not None
+    thread.join()
+    return driver.calls
+
+
+def test_the_context_of_the_first_gpu_is_retained_before_xlas_libraries_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver, init, device, retain, plugin, *_ = calls(monkeypatch, init_result=0)
+    assert [driver, init, device] == ["libcuda.so.1", "cuInit", "cuDeviceGet 0"]
+    assert retain == "cuDevicePrimaryCtxRetain"
+    assert plugin.endswith("/jax_plugins/xla_cuda13/xla_cuda_plugin.so")
+
+
+def test_without_a_gpu_nothing_else_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert calls(monkeypatch, init_result=NO_DEVICE) == ["libcuda.so.1", "cuInit"]
+
+
+def test_no_context_is_created_for_another_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert start_context() is None
