@@ -83,14 +83,14 @@ def _run(
     # Imported here, because they import jax: bad options are reported without it.
     _start_client(request)
     timeline.mark("jax_imported")
+    compiled, device = _compiled(request)
+    timeline.mark("device_ready")
+    compiled.when_loaded(lambda: timeline.mark("executables_loaded"))
+    # Executables that were built in advance are now being loaded.
     from models.qwen3.checkpoint.load_params import checkpoint_bytes
     from models.qwen3.generation.device_memory import check_fits, memory_limit, peak_bytes
     from models.qwen3.generation.generator import Generator, empty_cache
 
-    timeline.mark("modules_imported")
-    compiled, device = _compiled(request)
-    timeline.mark("device_ready")
-    compiled.when_loaded(lambda: timeline.mark("executables_loaded"))
     limit = options.memory_limit
     check_fits(request.config, compiled, memory_limit(device) if limit is None else limit)
     bar = LoadingBar(checkpoint_bytes(checkpoint), silent=options.json)
