@@ -18,13 +18,12 @@ from models.compressed_resnet.conv_norm import (
     affine_of,
     compress,
     decompress,
-    masked,
     normalised_codes,
     relu,
 )
 from models.compressed_resnet.convolution import Images, input_gradient
 from models.compressed_resnet.differentiable import differentiable
-from models.compressed_resnet.norm_kernel import Affine
+from models.compressed_resnet.kernels import Affine
 from models.compressed_resnet.sizes import Block
 
 # Parameters of a block, by the names of its convolutions.
@@ -120,7 +119,9 @@ def backward(
     """Gradients of the block's parameters and of its input."""
     gradients: dict[str, dict[str, Array]] = {}
 
-    def unit(name: str, dy: Images, mask: Mask | None = None) -> tuple[Images, Images]:
+    def unit(
+        name: str, dy: Images, mask: Mask | None = None, *, keep_masked: bool = False
+    ) -> tuple[Images, Images]:
         """The gradient of a convolution's output; and dy, for readers after this unit."""
         dz, dy, gradients[name] = conv_norm.parameter_gradients(
             parameters[name],
@@ -130,10 +131,11 @@ def backward(
             dy,
             getattr(block, name).stride,
             getattr(block, name).input_shape(dy.shape[0]),
+            keep_masked=keep_masked,
         )
         return dz, dy
 
-    dz, dy = unit("conv3", masked(dy, saved.masks["out"]))
+    dz, dy = unit("conv3", dy, saved.masks["out"], keep_masked=True)
     d = input_gradient_of(block, parameters, "conv3", dz)
     dz, _ = unit("conv2", d, saved.masks["before_conv3"])
     d = input_gradient_of(block, parameters, "conv2", dz)

@@ -4,6 +4,7 @@ Parameters of a unit: `kernel` [O, h, w, I], `scale` [O] and `bias` [O], in floa
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
@@ -20,14 +21,21 @@ from models.compressed_resnet.compression import (
     upsample,
 )
 from models.compressed_resnet.convolution import Images, convolve, kernel_gradient
-from models.compressed_resnet.norm_kernel import Affine, norm_relu_codes, supports
+from models.compressed_resnet.kernels import (
+    Affine,
+    norm_relu_codes,
+    norm_sums,
+    quantise_residual,
+    restore,
+    supports,
+)
 
 EPSILON = 1e-5
 
 Unit: TypeAlias = Mapping[str, Array]
 # `mean` and `variance` of a convolution's output, for each channel, in float32.
 Moments: TypeAlias = Mapping[str, Array]
-Mask = Int[Array, "_ 16"]
+Mask = Int[Array, "_ 32"]
 Low = Float[Array, "N _ _ _"]
 
 
@@ -55,12 +63,29 @@ class Compressed(NamedTuple):
 def compress(x: Images, bits: int) -> Compressed:
     """Compresses an input of a convolution."""
     low = low_frequency(x)
-    return Compressed(low, quantise(x - upsample(low, (x.shape[1], x.shape[2])), bits))
+
+    def by_fusions(x: Images, low: Low) -> Codes:
+        return quantise(x - upsample(low, (x.shape[1], x.shape[2])), bits)
+
+    if not (supports(x.shape) and low.size):
+        return Compressed(low, by_fusions(x, low))
+    by_kernel = partial(quantise_residual, bits=bits)
+    return Compressed(low, lax.platform_dependent(x, low, cuda=by_kernel, default=by_fusions))
 
 
 def decompress(low: Low, codes: Codes, shape: tuple[int, int, int, int]) -> Images:
     """The array of NHWC `shape` that `compress` got, but for rounding."""
-    return dequantise(codes, shape) + upsample(low, (shape[1], shape[2]))
+
+    def by_fusions(codes: Codes, low: Low) -> Images:
+        spread = upsample(low, (shape[1], shape[2])).astype(jnp.float32)
+        return (dequantise(codes, shape, jnp.float32) + spread).astype(jnp.bfloat16)
+
+    if not (supports(shape) and low.size):
+        return by_fusions(codes, low)
+    x: Images = lax.platform_dependent(
+        codes, low, cuda=partial(restore, shape=shape), default=by_fusions
+    )
+    return x
 
 
 def channel_sums(
@@ -141,21 +166,21 @@ def activate(
       shortcut: is added before the ReLU.
       shortcut_norm: is applied to the shortcut; None to add it as it is.
     """
-    if not supports(z.shape, bits):
-        return activate_by_fusions(z, norm, bits, shortcut, shortcut_norm)
+    if not supports(z.shape):
+        return activate_by_fusions(z, norm, shortcut, shortcut_norm, bits=bits)
     both: tuple[Images, Mask, Codes] = lax.platform_dependent(
         z,
         norm,
         shortcut,
         shortcut_norm,
-        cuda=norm_relu_codes,
-        default=lambda z, norm, *shortcut: activate_by_fusions(z, norm, bits, *shortcut),
+        cuda=partial(norm_relu_codes, bits=bits),
+        default=partial(activate_by_fusions, bits=bits),
     )
     return both
 
 
 def activate_by_fusions(
-    z: Images, norm: Affine, bits: int, shortcut: Images | None, shortcut_norm: Affine | None
+    z: Images, norm: Affine, shortcut: Images | None, shortcut_norm: Affine | None, *, bits: int
 ) -> tuple[Images, Mask, Codes]:
     """`activate` without the kernel."""
     z, codes = normalised_codes(z, norm, bits)
@@ -172,19 +197,29 @@ Restore: TypeAlias = Callable[[Any, Images], tuple[Images, Images]]
 
 
 def norm_gradients(
-    unit: Unit, deviation: Float[Array, " _"], restore: Restore, kept: Any, dy: Images
+    unit: Unit,
+    deviation: Float[Array, " _"],
+    restore: Restore,
+    kept: Any,
+    dy: Images,
+    sums: Float[Array, "2 _"] | None = None,
 ) -> tuple[Images, Images, dict[str, Array]]:
     """Gradients of the convolution's output, and of scale and bias.
 
     Args:
       kept: what `restore` reads. It is read twice, for the sums and for the gradient: without the
         barrier XLA would keep in memory what it restored for the sums.
+      sums: of the gradient after the ReLU's, and of its product with the normalised output, for
+        each channel; None to compute them here.
 
     Returns:
       The gradient of the convolution's output; dy, for readers after this unit; the gradients.
     """
-    wide, normalised = restore(kept, dy)
-    dbias, dscale = channel_sums(wide, wide * normalised)
+    if sums is None:
+        wide, normalised = restore(kept, dy)
+        dbias, dscale = channel_sums(wide, wide * normalised)
+    else:
+        dbias, dscale = sums
     kept, dy, dbias, dscale = lax.optimization_barrier((kept, dy, dbias, dscale))
     wide, normalised = restore(kept, dy)
     count = dy.size // dy.shape[-1]
@@ -201,6 +236,8 @@ def parameter_gradients(
     dy: Images,
     stride: int,
     shape: tuple[int, int, int, int],
+    *,
+    keep_masked: bool = False,
 ) -> tuple[Images, Images, dict[str, Array]]:
     """Gradients of the convolution's output and of the parameters, from what is compressed.
 
@@ -208,26 +245,56 @@ def parameter_gradients(
       low: the low-frequency component of the input, which has NHWC `shape`.
       mask: of the ReLU after the unit; None if dy is the gradient of the ReLU's input.
       dy: the gradient of the unit's output.
+      keep_masked: write dy masked in place of dy, for readers after this unit.
 
     Returns:
       The gradient of the convolution's output; dy, for readers after this unit; the gradients.
     """
+    sums = None
+    if mask is not None:
+        dy, sums = masked_sums(dy, mask, saved.normalised, keep=keep_masked)
+        mask = None if keep_masked else mask
 
     def restore(kept: tuple[Codes, Mask | None], dy: Images) -> tuple[Images, Images]:
         codes, mask = kept
         wide = dy.astype(jnp.float32)
         # A product: XLA would write what a comparison gives with a byte for each element.
         wide = wide if mask is None else wide * unpack_mask(mask, dy.shape, jnp.float32)
-        return wide, dequantise(codes, dy.shape).astype(jnp.float32)
+        return wide, dequantise(codes, dy.shape, jnp.float32)
 
     kept = saved.normalised, mask
-    dz, dy, gradients = norm_gradients(unit, saved.deviation, restore, kept, dy)
+    dz, dy, gradients = norm_gradients(unit, saved.deviation, restore, kept, dy, sums)
     # The input is restored only now, and is dead before the gradient of the input exists.
     dz, low, inputs = lax.optimization_barrier((dz, low, saved.inputs))
     x = decompress(low, inputs, shape)
     dkernel = kernel_gradient(x, dz, stride, unit["kernel"].shape)
     dz, dkernel = lax.optimization_barrier((dz, dkernel))
     return dz, dy, {"kernel": dkernel, **gradients}
+
+
+def masked_sums(
+    dy: Images, mask: Mask, normalised: Codes, *, keep: bool
+) -> tuple[Images, Float[Array, "2 _"]]:
+    """Sums over all but the channels of dy masked, and of its product with normalised values.
+
+    Args:
+      keep: also write dy masked.
+
+    Returns:
+      dy, masked if `keep`; the sums.
+    """
+
+    def by_fusions(dy: Images, mask: Mask, normalised: Codes) -> tuple[Images, Array]:
+        wide = dy.astype(jnp.float32) * unpack_mask(mask, dy.shape, jnp.float32)
+        sums = channel_sums(wide, wide * dequantise(normalised, dy.shape, jnp.float32))
+        return masked(dy, mask) if keep else dy, jnp.stack(sums)
+
+    if not supports(dy.shape):
+        return by_fusions(dy, mask, normalised)
+    both: tuple[Images, Array] = lax.platform_dependent(
+        dy, mask, normalised, cuda=partial(norm_sums, keep=keep), default=by_fusions
+    )
+    return both
 
 
 def relu(y: Images, dtype: Any) -> Images:

@@ -18,6 +18,7 @@ from models.compressed_resnet.sizes import (
     largest_activation_bytes,
     norm_channels,
     parameter_count,
+    partial_sums_bytes,
     saved_bytes,
     stem,
 )
@@ -183,16 +184,17 @@ def _no_wide_values(config: ResNetConfig, batch: int) -> Iterator[Expectation]:
     yield NoValueAbove(
         largest_activation_bytes(config, batch), because="activations are bfloat16 or codes"
     )
+    parameters_and_features = FLOAT32 * max(
+        *(prod(convolution.kernel_shape) for convolution in convolutions(config)),
+        batch * config.features,
+        batch * _padded(config.classes),
+        group_count,
+    )
+    sums = (partial_sums_bytes(layer.output_shape(batch)) for layer in convolutions(config))
     yield NoValueAbove(
-        FLOAT32
-        * max(
-            *(prod(convolution.kernel_shape) for convolution in convolutions(config)),
-            batch * config.features,
-            batch * _padded(config.classes),
-            group_count,
-        ),
+        max(parameters_and_features, *sums),
         "f32",
-        because="parameters, features, scales of groups; activations are bfloat16",
+        because="parameters, features, scales of groups, partial sums; activations are bfloat16",
     )
     yield NoValueAbove(group_count, "pred", because="masks have a bit for each element")
     for dims in (shape, (group_count, GROUP), (group_count, GROUP // 32, 32)):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Any, Literal, TypeVar
 
 BFLOAT16 = 2
@@ -12,6 +12,8 @@ INT32 = 4
 GROUP = 512
 # Edge of the squares that the low-frequency component averages.
 POOL = 3
+# Most groups whose sums for a batch norm's gradient a program adds.
+SUMMED_GROUPS = 32
 # Channels of a block's output, per channel of its 3×3 convolution.
 EXPANSION = 4
 
@@ -297,6 +299,14 @@ def _output_bytes(convolution: Convolution, batch: int, bits: int) -> int:
     """Codes of the normalised output, and the mask of the ReLU after it."""
     elements = prod(convolution.output_shape(batch))
     return code_bytes(elements, bits) + mask_bytes(elements)
+
+
+def partial_sums_bytes(shape: tuple[int, ...]) -> int:
+    """Sums for a batch norm's gradient of NHWC `shape` that XLA adds: two of each program."""
+    channels = shape[-1]
+    periods = max(1, channels // GROUP)
+    count = groups(prod(shape)) // periods
+    return count // gcd(count, SUMMED_GROUPS) * periods * 2 * min(channels, GROUP) * FLOAT32
 
 
 def largest_activation_bytes(config: ResNetConfig, batch: int) -> int:

@@ -28,7 +28,7 @@ from models.compressed_resnet.conv_norm import (
 )
 from models.compressed_resnet.convolution import Images, convolve, kernel_gradient
 from models.compressed_resnet.differentiable import differentiable
-from models.compressed_resnet.norm_kernel import Affine
+from models.compressed_resnet.kernels import Affine
 from models.compressed_resnet.sizes import Block, Convolution
 
 

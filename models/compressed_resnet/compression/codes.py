@@ -1,6 +1,6 @@
 """Codes of 2, 4 or 8 bits: each group of 512 elements is rounded to equally spaced values."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, BFloat16, Float, Int32, UInt32
@@ -54,8 +54,10 @@ def quantise(x: Float[Array, "..."], bits: int) -> Codes:
     return Codes(pack(_nearest(groups, scale, minimum, levels), bits), scale, minimum)
 
 
-def dequantise(codes: Codes, shape: tuple[int, ...]) -> BFloat16[Array, "..."]:
-    """The array of `shape` that `quantise` compressed, in bfloat16.
+def dequantise(
+    codes: Codes, shape: tuple[int, ...], dtype: Any = jnp.bfloat16
+) -> Float[Array, "..."]:
+    """The array of `shape` that `quantise` compressed, in `dtype`.
 
     Raises:
       ValueError: the codes are not those of an array of this shape.
@@ -63,7 +65,7 @@ def dequantise(codes: Codes, shape: tuple[int, ...]) -> BFloat16[Array, "..."]:
     values = unpack(codes.codes, _bits_of(codes)).astype(jnp.float32)
     scale = codes.scale.astype(jnp.float32)[:, None]
     minimum = codes.minimum.astype(jnp.float32)[:, None]
-    return from_groups((values * scale + minimum).astype(jnp.bfloat16), shape)
+    return from_groups((values * scale + minimum).astype(dtype), shape)
 
 
 def _nearest(
