@@ -3,7 +3,7 @@
     PYTHONPATH=. python tests/bench/gpu/resnet_compression.py [--batch N] [--json FILE]
 
 A row for each operation and shape: XLA's fusions of the functions in
-models/compressed_resnet/compression.
+models/compressed_resnet/compression, and the kernels in models/compressed_resnet/kernels.
 """
 
 import argparse
@@ -34,7 +34,13 @@ from models.compressed_resnet.compression.pooling import (
     pooled_shape,
 )
 from models.compressed_resnet.conv_norm import activate_by_fusions, channel_sums, masked
-from models.compressed_resnet.norm_kernel import Affine, norm_relu_codes, supports
+from models.compressed_resnet.kernels import (
+    Affine,
+    norm_relu_codes,
+    norm_sums,
+    quantise_residual,
+    restore,
+)
 from xlapipe.dumps.run_record import run_record
 
 Shape = tuple[int, int, int, int]
@@ -83,14 +89,18 @@ def activated(function: Any, *arrays: jax.Array) -> Any:
 def bn_reduce(dy: jax.Array, mask: jax.Array, codes: Codes) -> tuple[jax.Array, jax.Array]:
     """Gradients of shift and scale, from the gradient after ReLU."""
     wide = dy.astype(jnp.float32) * unpack_mask(mask, dy.shape, jnp.float32)
-    normalised = dequantise(codes, dy.shape).astype(jnp.float32)
-    return channel_sums(wide, wide * normalised)
+    return channel_sums(wide, wide * dequantise(codes, dy.shape, jnp.float32))
+
+
+def masked_and_reduced(dy: jax.Array, mask: jax.Array, codes: Codes) -> tuple[jax.Array, Any]:
+    """The masked gradient, and `bn_reduce`."""
+    return masked(dy, mask), bn_reduce(dy, mask, codes)
 
 
 def bn_dx(dy: jax.Array, mask: jax.Array, codes: Codes, sums: jax.Array) -> jax.Array:
     """The gradient before batch norm, from the gradient after ReLU."""
     wide = dy.astype(jnp.float32) * unpack_mask(mask, dy.shape, jnp.float32)
-    normalised = dequantise(codes, dy.shape).astype(jnp.float32)
+    normalised = dequantise(codes, dy.shape, jnp.float32)
     return (wide - sums - normalised * sums).astype(dy.dtype)
 
 
@@ -107,26 +117,35 @@ def cases(shape: Shape) -> Iterator[Case]:
     def relu(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jnp.maximum(x, 0), pack_mask(x > 0)
 
-    def restore(codes: Codes, low: jax.Array) -> jax.Array:
-        return dequantise(codes, shape) + upsample(low, size)
+    def restored(codes: Codes, low: jax.Array) -> jax.Array:
+        spread = upsample(low, size).astype(jnp.float32)
+        return (dequantise(codes, shape, jnp.float32) + spread).astype(jnp.bfloat16)
 
     quantised = partial(quantise, bits=BITS)
     yield Case("negate", jnp.negative, ("x",), 2 * full)
     yield Case("quantise", quantised, ("x",), full + codes)
     yield Case("quantise residual", residual, ("x", "low"), full + low + codes)
+    by_kernel = partial(quantise_residual, bits=BITS)
+    yield Case("quantise residual by kernel", by_kernel, ("x", "low"), full + low + codes)
     affine = ("x", "sums", "sums", "sums", "sums")
     by_fusions = partial(activated, partial(activate_by_fusions, bits=BITS))
     yield Case("batch norm by fusions", by_fusions, affine, 2 * full + mask + codes)
-    if supports(shape, BITS):
-        by_kernel = partial(activated, norm_relu_codes)
-        yield Case("batch norm by kernel", by_kernel, affine, 2 * full + mask + codes)
+    by_kernel = partial(activated, partial(norm_relu_codes, bits=BITS))
+    yield Case("batch norm by kernel", by_kernel, affine, 2 * full + mask + codes)
     yield Case("low frequency", low_frequency, ("x",), full + low)
     yield Case("dequantise", partial(dequantise, shape=shape), ("codes",), full + codes)
-    yield Case("dequantise residual", restore, ("codes", "low"), full + codes + low)
+    yield Case("dequantise residual", restored, ("codes", "low"), full + codes + low)
+    by_kernel = partial(restore, shape=shape)
+    yield Case("dequantise residual by kernel", by_kernel, ("codes", "low"), full + codes + low)
     yield Case("ReLU and its mask", relu, ("x",), 2 * full + mask)
     yield Case("masked gradient", masked, ("dy", "mask"), 2 * full + mask)
     norm = ("dy", "mask", "codes")
     yield Case("batch norm sums", bn_reduce, norm, full + mask + codes)
+    sums = partial(norm_sums, keep=False)
+    yield Case("batch norm sums by kernel", sums, norm, full + mask + codes)
+    yield Case("masked, summed", masked_and_reduced, norm, 2 * full + mask + codes)
+    sums = partial(norm_sums, keep=True)
+    yield Case("masked, summed by kernel", sums, norm, 2 * full + mask + codes)
     yield Case("batch norm dx", bn_dx, (*norm, "sums"), 2 * full + mask + codes)
     if shape[1] == SHAPES[0][0]:
         pooled = prod(pooled_shape(shape))
@@ -179,7 +198,7 @@ def row_of(case: Case, shape: Shape, executable: Any, arrays: dict[str, Any]) ->
 
 def line_of(row: dict[str, Any]) -> str:
     """A row of the printed table."""
-    name = f"{row['operation']:20} {row['shape'][1]:4} {row['shape'][3]:5}"
+    name = f"{row['operation']:30} {row['shape'][1]:4} {row['shape'][3]:5}"
     if "error" in row:
         return f"{name} {row['error']}"
     seconds = row["median_seconds"]
