@@ -2,6 +2,7 @@
 
     sizes.py          the configuration, shapes and bytes (no jax)
     compression/      codes, masks, low-frequency components, max pooling with offsets
+    kernels/          Pallas kernels that read and write what is compressed
     convolution.py    a convolution and its two gradients
     conv_norm.py      a convolution followed by batch norm, forward and backward
     bottleneck.py     a bottleneck block
