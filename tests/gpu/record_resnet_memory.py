@@ -1,0 +1,137 @@
+"""Compares the memory that steps of ResNet-50 with 2 bits take on a GPU with their plans.
+
+    PYTHONPATH=. python tests/gpu/record_resnet_memory.py OUT.json [BATCH]…
+
+A process for each batch compiles the training step there, takes two steps and reports the peak of
+jax's allocator. Images of each batch after 2,048 repeat the first 2,048, so that the update of the
+largest batch must be that of 2,048 images: a multiple of them has the same moments in every batch
+norm and the same mean gradient. From 2,675 images on, activations have 2³¹ elements or more.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from models.compressed_resnet.sizes import ResNetConfig
+from models.compressed_resnet.step import abstract_state, initial_state, train_step
+from xlapipe.dumps.run_record import run_record
+from xlapipe.environment.machine import Machine
+
+CONFIG = ResNetConfig(classes=100, bits=2)
+BATCHES = (256, 2048, 4096)
+# Images that differ.
+DISTINCT = 2048
+
+
+def step_figures(batch: int, momentum: Path) -> dict[str, Any]:
+    """Plan, peak and losses of two steps; the momentum after the first goes to a file."""
+    images = jax.ShapeDtypeStruct((batch, CONFIG.image, CONFIG.image, 3), jnp.bfloat16)
+    labels = jax.ShapeDtypeStruct((batch,), jnp.int32)
+    started = time.monotonic()
+    step = jax.jit(train_step(CONFIG), donate_argnums=0)
+    executable = step.lower(abstract_state(CONFIG), images, labels).compile()
+    compile_seconds = time.monotonic() - started
+    analysis = executable.memory_analysis()
+    plan_bytes = (
+        analysis.argument_size_in_bytes
+        + analysis.output_size_in_bytes
+        + analysis.temp_size_in_bytes
+        - analysis.alias_size_in_bytes
+    )
+    losses, seconds = [], []
+    state, arrays = initial_state(CONFIG), batch_of(batch)
+    device = jax.devices("gpu")[0]
+    for number in range(2):
+        started = time.monotonic()
+        state, metrics = executable(state, *arrays)
+        losses.append(float(metrics["loss"]))
+        seconds.append(time.monotonic() - started)
+        if number == 0:
+            leaves = jax.tree.leaves(state["optimizer"])
+            np.save(momentum, np.concatenate([np.asarray(leaf).ravel() for leaf in leaves]))
+    peak_bytes = device.memory_stats()["peak_bytes_in_use"]
+    return {
+        "batch": batch,
+        "plan_bytes": plan_bytes,
+        "temp_bytes": analysis.temp_size_in_bytes,
+        "peak_bytes": peak_bytes,
+        "peak_over_plan": round(peak_bytes / plan_bytes, 5),
+        "losses": losses,
+        "step_seconds": seconds,
+        "compile_seconds": round(compile_seconds, 1),
+    }
+
+
+def batch_of(batch: int) -> tuple[jax.Array, jax.Array]:
+    """Images and labels; those after `DISTINCT` repeat the first ones."""
+    keys = jax.random.split(jax.random.key(0), 2)
+    distinct = min(batch, DISTINCT)
+    shape = (distinct, CONFIG.image, CONFIG.image, 3)
+    images = jax.random.normal(keys[0], shape, jnp.bfloat16)
+    labels = jax.random.randint(keys[1], (distinct,), 0, CONFIG.classes, jnp.int32)
+    repeats = batch // distinct
+    return jnp.concatenate([images] * repeats), jnp.concatenate([labels] * repeats)
+
+
+def in_a_process(batch: int, momentum: Path) -> dict[str, Any]:
+    """`step_figures` of a new process, whose peak has no other batch in it."""
+    command = [sys.executable, __file__, "--one", str(batch), str(momentum)]
+    # Memory that is allocated when it is needed leaves room for the other processes.
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        return {"batch": batch, "error": result.stderr.strip().splitlines()[-1:]}
+    figures: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    print(figures, flush=True)
+    return figures
+
+
+def update_comparison(one: Path, other: Path) -> dict[str, float]:
+    """Relative difference and cosine of two updates."""
+    a, b = (np.load(path).astype(np.float64) for path in (one, other))
+    norm = float(np.linalg.norm(a))
+    return {
+        "relative_difference": float(np.linalg.norm(a - b)) / norm,
+        "cosine": float(a @ b) / (norm * float(np.linalg.norm(b))),
+    }
+
+
+def main(out: str, *batches: str) -> None:
+    """Writes the record."""
+    sizes = [int(batch) for batch in batches] or list(BATCHES)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(sizes)) as pool:
+        files = [Path(folder, f"{batch}.npy") for batch in sizes]
+        steps = list(pool.map(in_a_process, sizes, files))
+        repeated = [
+            {"batch": batch, **update_comparison(files[sizes.index(DISTINCT)], file)}
+            for batch, file, step in zip(sizes, files, steps, strict=True)
+            if batch > DISTINCT and DISTINCT in sizes and "error" not in step
+        ]
+    gpu = Machine.here().gpu()
+    assert gpu is not None, "needs a GPU"
+    record = run_record(
+        device=gpu.name,
+        driver=gpu.driver_version,
+        versions={"jax": jax.__version__},
+        command=["python", *sys.argv],
+    )
+    record |= {"steps": steps, f"compared_with_{DISTINCT}": repeated}
+    Path(out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(repeated)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--one":
+        print(json.dumps(step_figures(int(sys.argv[2]), Path(sys.argv[3]))))
+    else:
+        main(*sys.argv[1:])
