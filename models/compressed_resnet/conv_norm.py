@@ -245,7 +245,7 @@ def parameter_gradients(
       low: the low-frequency component of the input, which has NHWC `shape`.
       mask: of the ReLU after the unit; None if dy is the gradient of the ReLU's input.
       dy: the gradient of the unit's output.
-      keep_masked: write dy masked in place of dy, for readers after this unit.
+      keep_masked: also write dy masked, for readers after this unit.
 
     Returns:
       The gradient of the convolution's output; dy, for readers after this unit; the gradients.
