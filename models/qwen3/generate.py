@@ -101,8 +101,9 @@ def _add_generation_options(add: Callable[..., argparse.Action]) -> None:
     )
     add(
         "--persistent-kernel",
-        action="store_true",
-        help="decode one sequence with one kernel for all layers, where GPU and model allow it",
+        action=argparse.BooleanOptionalAction,
+        help="decode one sequence with one kernel for all layers; default: where GPU and model "
+        "allow it",
     )
     add("--executables", type=Path, metavar="DIR", help="run executables of --build-executables")
     add("--json", action="store_true", help="print JSON")

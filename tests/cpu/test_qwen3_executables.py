@@ -239,12 +239,15 @@ def test_a_folder_with_other_files_is_not_replaced(
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.parametrize(
+    "flag", ["--no-hopper-kernels", "--no-persistent-kernel", "--persistent-kernel"]
+)
 def test_kernels_of_executables_cannot_be_changed(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flag: str, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--executables", str(tmp_path), "--prompt-ids", "1", "--no-hopper-kernels"]
+    options = ["--executables", str(tmp_path), "--prompt-ids", "1", flag]
     error = error_of(capsys, "--checkpoint", str(checkpoint), *options)
-    assert "--no-hopper-kernels cannot be used with --executables" in error
+    assert f"{flag} cannot be used with --executables" in error
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,7 @@ def test_activation_rows_are_divided_evenly() -> None:
         ({"hidden_size": 2048}, {}, False),
         ({"num_key_value_heads": 4}, {}, False),
         ({"dtype": "float32"}, {}, False),
+        ({"num_hidden_layers": 29}, {}, False),
         ({}, {"cache_length": 48}, False),
         ({}, {"compute_capability": "8.0"}, False),
         ({}, {"compute_capability": None}, False),

@@ -1,5 +1,6 @@
 """Where the persistent kernel's blocks may not all run at once, it is not launched."""
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -16,10 +17,12 @@ from models.qwen3.generation.prebuilt_index import (
 )
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.kernels.persistent.residency import why_not_resident
+from models.qwen3.kernels.persistent.sizes import BLOCKS
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import XlapipeError
 from xlapipe.running.executable import BuiltExecutable
 
+ROOT = Path(__file__).parents[2]
 SIZES = GenerationSizes(batch=1, cache_length=64, bucket=16, steps=4, candidates=1)
 
 
@@ -63,20 +66,40 @@ def test_executables_with_the_kernel_are_refused_on_part_of_a_gpu(
     monkeypatch.setattr(load_prebuilt, "select_devices", lambda path, manifest: (Device(64),))
     config = replace(QWEN3_0_6B, num_hidden_layers=1)
     prebuilt = PrebuiltExecutables(
-        path=tmp_path, config=config, sizes=SIZES, buckets=(16,), persistent_kernel=True
+        path=tmp_path,
+        config=config,
+        sizes=SIZES,
+        buckets=(16,),
+        implementations={"decode": "persistent"},
     )
     with pytest.raises(XlapipeError, match="64 multiprocessors are available; fix: build"):
         load_prebuilt.load_prebuilt(prebuilt, 4)
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-def test_the_index_records_the_kernel(persistent: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("decode", ["triton", "persistent"])
+def test_the_index_records_the_implementations(decode: str, tmp_path: Path) -> None:
     prebuilt = PrebuiltExecutables(
         path=tmp_path,
         config=QWEN3_0_6B,
         sizes=SIZES,
-        buckets=(16,),
-        persistent_kernel=persistent,
+        buckets=(16, 32),
+        implementations={"prompts-16": "triton", "decode": decode},
     )
     (tmp_path / INDEX).write_text(index_text(prebuilt))
-    assert read_index(tmp_path, QWEN3_0_6B).persistent_kernel == persistent
+    index = read_index(tmp_path, QWEN3_0_6B)
+    assert index.persistent_kernel == (decode == "persistent")
+    assert index.implementations_for(10) == {"prompts": "triton", "decode": decode}
+    assert index.implementations_for(20) is None
+
+
+def test_a_launch_without_enough_multiprocessors_ends_with_an_error() -> None:
+    """The record of `tests/gpu/starve_persistent_kernel.py`: the wait is bounded, and seconds."""
+    record = json.loads((ROOT / "tests/gpu/persistent_starved.json").read_text(encoding="utf-8"))
+    few, briefly, long = record["rows"]
+    assert few["multiprocessors"] - few["held_multiprocessors"] == BLOCKS
+    assert few["bit_equal"] and briefly["bit_equal"]
+    for row in (briefly, long):
+        assert row["multiprocessors"] - row["held_multiprocessors"] < BLOCKS
+    assert briefly["seconds"] >= briefly["held_seconds"]
+    assert "CUDA_ERROR_LAUNCH_FAILED" in long["error"]
+    assert long["seconds"] < 10 < long["held_seconds"]

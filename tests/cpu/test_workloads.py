@@ -32,6 +32,7 @@ TUNED = [workload for workload, policy in CASES if policy == "tuned"]
 # Workloads that take more than 6 s of CPU for one compile.
 LARGE = {
     "qwen3-generate",
+    "qwen3-generate-persistent",
     "qwen3-prefill",
     "qwen3-prompts",
     "qwen3-prompts-hopper",

@@ -47,7 +47,7 @@ def build_command(options: argparse.Namespace) -> dict[str, Any]:
             gemm=options.gemm,
             locks=options.autotune_lock or (),
             hopper_kernels=options.hopper_kernels,
-            persistent_kernel=options.persistent_kernel,
+            persistent_kernel=options.persistent_kernel is not False,
             on_built=on_built,
         )
     sizes = prebuilt.sizes

@@ -34,9 +34,10 @@ def check_combination(options: argparse.Namespace) -> None:
             "--no-hopper-kernels cannot be used with --executables, whose kernels are already "
             "compiled; fix: pass it to --build-executables"
         )
-    if options.persistent_kernel and options.executables is not None:
+    if options.persistent_kernel is not None and options.executables is not None:
+        flag = "--persistent-kernel" if options.persistent_kernel else "--no-persistent-kernel"
         raise XlapipeError(
-            "--persistent-kernel cannot be used with --executables, whose kernels are already "
+            f"{flag} cannot be used with --executables, whose kernels are already "
             "compiled; fix: pass it to --build-executables"
         )
     sampling = [name for name in _SAMPLING if getattr(options, name) is not None]

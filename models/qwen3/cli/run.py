@@ -217,7 +217,7 @@ def _request(options: argparse.Namespace, checkpoint: Path) -> _Request:
         cache_length=cache_length,
         prebuilt=prebuilt,
         hopper_kernels=options.hopper_kernels,
-        persistent_kernel=options.persistent_kernel,
+        persistent_kernel=options.persistent_kernel is not False,
     )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from models.qwen3.argument_bytes import FLOAT32, INT32
+from models.qwen3.argument_bytes import FLOAT32, INT32, cache_bytes, weight_bytes
 from models.qwen3.config import Qwen3Config
 from models.qwen3.expectations.bounds import CUBLAS_ROW_MULTIPLE, SMALL_BYTES
 from models.qwen3.expectations.steps import decode, prefill
@@ -16,6 +16,7 @@ from xlapipe.expect import (
     NoCopyInLoopAbove,
     ParameterBytes,
     TempAtMost,
+    TrafficAtMost,
 )
 
 
@@ -34,6 +35,8 @@ def generate(
         config, batch=batch, cache_length=cache_length, kernels=kernels, persistent=persistent
     )
     step = _with_sampling(step, config, batch=batch, candidates=candidates)
+    if persistent and candidates == 1:
+        step = (*step, _reads_weights_once(config, cache_length=cache_length, steps=steps))
     # XLA removes loops of one trip.
     if steps == 1:
         return step
@@ -44,6 +47,21 @@ def generate(
     )
     loop = LoopOfTrips(steps, because="one trip per token, without synchronising with the host")
     return (*step, *in_loop, loop)
+
+
+def _reads_weights_once(config: Qwen3Config, *, cache_length: int, steps: int) -> TrafficAtMost:
+    """The persistent kernel and the output head touch weights and cache once per step.
+
+    The whole embedding counts, of which the kernel reads a row, and the cache as read and written.
+    """
+    weights = weight_bytes(config)
+    embedding = config.vocab_size * config.hidden_size * config.itemsize
+    cache = cache_bytes(config, batch=1, cache_length=cache_length)
+    named = weights + (embedding if config.tie_word_embeddings else 0) + 2 * cache
+    return TrafficAtMost(
+        steps * (named + weights // 100),
+        because="weights once per step, the embedding and the cache as operands; 1 % on top",
+    )
 
 
 def prompts(

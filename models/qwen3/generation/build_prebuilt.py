@@ -16,6 +16,7 @@ from models.qwen3.generation.prebuilt_index import (
 )
 from models.qwen3.kernels.persistent.sizes import persistent_fits
 from models.qwen3.kernels.tiling import hopper_fits
+from models.qwen3.steps import implementation_for
 from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import WrittenDump, build
 from xlapipe.dumps.atomic_write import replace_folder
@@ -38,7 +39,7 @@ def build_prebuilt(
     gemm: str | None = None,
     locks: Sequence[Path] = (),
     hopper_kernels: bool = True,
-    persistent_kernel: bool = False,
+    persistent_kernel: bool = True,
     on_built: Callable[[str, WrittenDump], None] = lambda name, made: None,
 ) -> None:
     """Compiles the programs of a generation, and checks them against their expectations.
@@ -78,8 +79,8 @@ def build_prebuilt(
             made = build(job, folder / name)
             _check_expectations(name, check_all(made.dump.expectations, made.dump.program))
             on_built(name, made)
-        index = index_text(replace(prebuilt, persistent_kernel=persistent))
-        (folder / INDEX).write_text(index, encoding="utf-8")
+        built = replace(prebuilt, implementations=_implementations(prebuilt, references))
+        (folder / INDEX).write_text(index_text(built), encoding="utf-8")
 
 
 def _check_replaceable(path: Path) -> None:
@@ -147,6 +148,24 @@ def _references(
         arguments["implementation"] = "persistent"
     references[DECODE] = _reference(DECODE, "qwen3_generate", arguments)
     return references
+
+
+def _implementations(
+    prebuilt: PrebuiltExecutables, references: Mapping[str, WorkloadReference]
+) -> dict[str, str]:
+    """The implementation of each program: the one that its workload names, or the default."""
+    sizes = prebuilt.sizes
+
+    def implementation(arguments: Mapping[str, Any]) -> str:
+        return arguments.get("implementation") or implementation_for(
+            prebuilt.config,
+            platform="gpu",
+            batch=sizes.batch,
+            length=arguments.get("length", 1),
+            cache_length=sizes.cache_length,
+        )
+
+    return {name: implementation(it.arguments or {}) for name, it in references.items()}
 
 
 def _reference(name: str, function: str, arguments: Mapping[str, Any]) -> WorkloadReference:

@@ -27,7 +27,7 @@ def compile_generation(
     device: jax.Device,
     *,
     hopper_kernels: bool = True,
-    persistent_kernel: bool = False,
+    persistent_kernel: bool = True,
 ) -> CompiledGeneration:
     """Compiles both steps for `device`, in this process; allocates nothing there.
 

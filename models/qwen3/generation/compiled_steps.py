@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -20,9 +20,6 @@ from models.qwen3.params import abstract_params
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import XlapipeError
 from xlapipe.running.executable import BuiltExecutable, LoadedExecutable
-
-if TYPE_CHECKING:
-    from models.qwen3.steps import Implementation
 
 
 class CompiledStep(ABC):
@@ -51,13 +48,14 @@ class CompiledGeneration:
       sizes: what both are compiled for.
       prompts: `decode_loop.prompt_step`: from prompts to first tokens.
       decode: `decode_loop.decode_loop`: the following tokens, `sizes.steps` for each call.
-      implementations: `steps.Implementation` of both, by name; None if built in advance.
+      implementations: `steps.Implementation` of both, by name; None if built in advance
+        before the index recorded them.
     """
 
     sizes: GenerationSizes
     prompts: CompiledStep
     decode: CompiledStep
-    implementations: "Mapping[str, Implementation] | None" = None
+    implementations: Mapping[str, str] | None = None
 
     @property
     def needed_bytes(self) -> int:

@@ -39,7 +39,8 @@ def load_prebuilt(prebuilt: PrebuiltExecutables, longest: int) -> tuple[Compiled
         for built, arguments in with_arguments
     )
     loading.shutdown(wait=False)
-    return CompiledGeneration(sizes, prompts, decode), device
+    implementations = prebuilt.implementations_for(longest)
+    return CompiledGeneration(sizes, prompts, decode, implementations), device
 
 
 def _check_residency(prebuilt: PrebuiltExecutables, device: Any) -> None:
@@ -48,5 +49,5 @@ def _check_residency(prebuilt: PrebuiltExecutables, device: Any) -> None:
     if reason is not None:
         raise XlapipeError(
             f"{prebuilt.path / DECODE}: the persistent kernel cannot run on {device}: {reason}; "
-            "fix: build the folder again without --persistent-kernel"
+            "fix: build the folder again with --no-persistent-kernel"
         )

@@ -7,7 +7,7 @@ DIR/decode/             a dump with its executable, for the decode loop
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +29,32 @@ class PrebuiltExecutables:
       config: config of the model that they are for.
       sizes: sizes that they are compiled for, with the largest bucket.
       buckets: prompt lengths, in ascending order; each has an executable.
-      persistent_kernel: whether the decode loop has the persistent kernel.
+      implementations: `steps.Implementation` of each program, by the name of its folder; empty if
+        the folder was built before it was recorded.
     """
 
     path: Path
     config: Qwen3Config
     sizes: GenerationSizes
     buckets: tuple[int, ...]
-    persistent_kernel: bool = False
+    implementations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def persistent_kernel(self) -> bool:
+        """Whether the decode loop has the persistent kernel."""
+        return self.implementations.get(DECODE) == "persistent"
 
     def sizes_for(self, longest: int) -> GenerationSizes:
         """The sizes with the smallest bucket for `longest` tokens, or else the largest bucket."""
         large_enough = [bucket for bucket in self.buckets if bucket >= longest]
         return replace(self.sizes, bucket=min(large_enough, default=self.buckets[-1]))
+
+    def implementations_for(self, longest: int) -> dict[str, str] | None:
+        """The implementations of both steps for prompts of `longest` tokens; None if unknown."""
+        folders = {"prompts": prompts_folder(self.sizes_for(longest).bucket), "decode": DECODE}
+        if not all(folder in self.implementations for folder in folders.values()):
+            return None
+        return {step: self.implementations[folder] for step, folder in folders.items()}
 
 
 def read_index(path: Path, config: Qwen3Config) -> PrebuiltExecutables:
@@ -91,7 +104,7 @@ def index_text(prebuilt: PrebuiltExecutables) -> str:
         "config": asdict(prebuilt.config),
         "sizes": sizes,
         "buckets": list(prebuilt.buckets),
-        "persistent_kernel": prebuilt.persistent_kernel,
+        "implementations": dict(prebuilt.implementations),
     }
     return json.dumps(index, indent=1) + "\n"
 
@@ -112,5 +125,5 @@ def _parse(path: Path, data: Mapping[str, Any]) -> PrebuiltExecutables:
         sizes=sizes,
         buckets=buckets,
         # Folders that were built before this was recorded do not have it.
-        persistent_kernel=data.get("persistent_kernel", False) is True,
+        implementations=dict(data.get("implementations", {})),
     )

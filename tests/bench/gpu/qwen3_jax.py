@@ -35,13 +35,15 @@ def random_params() -> Any:
 
 
 def default_implementation(batch: int, length: int) -> Implementation:
+    device = jax.devices("gpu")[0]
     return implementation_for(
         CONFIG,
         platform="gpu",
         batch=batch,
         length=length,
         cache_length=SLOTS,
-        compute_capability=jax.devices("gpu")[0].compute_capability,
+        compute_capability=device.compute_capability,
+        multiprocessors=device.core_count,
     )
 
 

@@ -23,6 +23,7 @@ Waits. All blocks must run at once: `sizes.persistent_fits` compares with the mu
 wait for a packet or a chunk is bounded by `lanes.TURNS`; then the kernel traps, which ends the
 launch with an error.
 
-Speed. Packets wait for weights that are on their way to the same multiprocessor, so that chunks
-are spread over a layer's time (`Tuning.layer_cycles`).
+Speed. Packets wait for weights that are on their way to the same multiprocessor, so that only few
+chunks are on their way at once (`Tuning.window`). All lanes of a warp leave a wait together
+(`Lanes.wait`).
 """

@@ -64,6 +64,8 @@ class Slots:
     @classmethod
     def of(cls, o: Lanes, position_address: Value, length: int) -> "Slots":
         [position] = o.load_words("global.nc", position_address, 1)
+        # No caller passes a negative one, which would address memory before the cache.
+        position = o.pick(o.less(position, 0), length, position)
         kv_head, part = o.right(o.block, 4), o.bits(o.block, PARTS - 1)
         used = o.least(position, length)
         chunks = o.right(o.plus(used, CHUNK_SLOTS - 1), int(math.log2(CHUNK_SLOTS)))

@@ -27,7 +27,6 @@ from models.qwen3.kernels.persistent.sizes import (
     QKV_CHUNKS,
     QUERY_PACKETS,
     VECTOR_PACKETS,
-    WEIGHT_CHUNKS,
 )
 
 Value = Any
@@ -42,14 +41,12 @@ class Tuning:
 
     Attributes:
       slots: of the ring.
-      window: chunks on their way at most.
-      layer_cycles: the fetching thread spreads a layer's chunks over at least this number of clock
-        cycles. Packets wait for weights that are on their way at the same time.
+      window: chunks on their way at most. Packets wait for weights that are on their way at the
+        same time.
     """
 
     slots: int = 25
     window: int = 4
-    layer_cycles: int = 16_000
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,6 @@ class Block:
             tuning.slots,
             tuning.window,
         )
-        self.layer_cycles = tuning.layer_cycles
         self.products = Products(o, self.ring, o.shared_address(refs.sums))
         self.table = o.shared_address(refs.table)
         self.slots = Slots.of(o, o.global_address(refs.position), cache_length)
@@ -115,9 +111,11 @@ class Block:
         """Of the warpgroup after the computing warps: one thread fetches, one warp publishes."""
         o = self.o
         fetches = o.both(o.equal(o.warp, COMPUTING_WARPS), o.equal(o.lane, 0))
+        # After the code of a single thread, the compiler would assume that the publishing warp's
+        # lanes may be apart.
         for condition, run in (
-            (fetches, self._fetch),
             (o.equal(o.warp, COMPUTING_WARPS + 1), self._publish),
+            (fetches, self._fetch),
         ):
             o.choose(condition, [], _nothing_after(run), list)
 
@@ -207,12 +205,8 @@ class Block:
             for priority in ("evict_first", "evict_normal")
         )
 
-        chunks = o.plus(o.times(slots.count, 2), WEIGHT_CHUNKS)
-        pace = o.quotient(self.layer_cycles, chunks)
-
         def fetch(place: Place, address: Value, chunks: int, policy: Value = once) -> Place:
             for number in range(chunks):
-                ring.keep_pace(pace)
                 place = ring.fetch(place, o.at(address, CHUNK * number), policy)
             return place
 

@@ -106,7 +106,7 @@ def decode_layers(
             plgpu.SMEM((size // 4,), jnp.int32)
             for size in (
                 tuning.slots * CHUNK,
-                (2 * tuning.slots + 1) * BARRIER,
+                2 * tuning.slots * BARRIER,
                 2 * 4 * ROWS * COMPUTING_WARPS,
                 8 * ARRAYS * len(layers),
                 SHARED_BYTES,

@@ -20,7 +20,7 @@ _scf: Any = _scf_dialect
 # A wait gives up after this many turns, some seconds, and the launch ends with an error.
 TURNS = 1 << 21
 WARP_SIZE = 32
-_ALL_LANES = "0xffffffff"
+ALL_LANES = "0xffffffff"
 
 
 class Lanes:
@@ -57,9 +57,6 @@ class Lanes:
 
     def times(self, a: Value, b: Value) -> Value:
         return arith.muli(self.integer(a), self.integer(b))
-
-    def quotient(self, a: Value, b: Value) -> Value:
-        return arith.divui(self.integer(a), self.integer(b))
 
     def right(self, a: Value, places: int) -> Value:
         """a shifted right."""
@@ -199,11 +196,11 @@ class Lanes:
 
     def across(self, value: Value, distance: int) -> Value:
         """The value of the lane whose number differs by the bit `distance`."""
-        text = f"shfl.sync.bfly.b32 $0, $1, {distance}, 31, {_ALL_LANES};"
+        text = f"shfl.sync.bfly.b32 $0, $1, {distance}, 31, {ALL_LANES};"
         return mosaic.inline_ptx(text, value, result_types=value.type, has_side_effects=True)
 
     def of_lane(self, value: Value, lane: Value) -> Value:
-        text = f"shfl.sync.idx.b32 $0, $1, $2, 31, {_ALL_LANES};"
+        text = f"shfl.sync.idx.b32 $0, $1, $2, 31, {ALL_LANES};"
         operands = (value, self.integer(lane))
         return mosaic.inline_ptx(text, *operands, result_types=value.type, has_side_effects=True)
 
@@ -216,7 +213,7 @@ class Lanes:
         return totals
 
     def synchronize_warp(self) -> None:
-        self.ptx(f"bar.warp.sync {_ALL_LANES};")
+        self.ptx(f"bar.warp.sync {ALL_LANES};")
 
     # PTX.
 
@@ -305,11 +302,17 @@ class Lanes:
 
     # Waits.
 
-    def wait(self, barrier: Value, parity: Value) -> None:
-        """Waits for a phase of an mbarrier."""
+    def wait(self, barrier: Value, parity: Value, *, one_thread: bool = False) -> None:
+        """Waits for a phase of an mbarrier; of all lanes of the warp, or of one thread.
+
+        All lanes leave the loop together, by a vote. After a loop that they leave one by one, the
+        compiler cannot tell that they run together again: it adds a second version of what
+        follows, in which each shuffle is a synchronisation, and which takes several times as long.
+        """
+        vote = "" if one_thread else f"vote.sync.all.pred p, p, {ALL_LANES}; "
         self.ptx(
             "{ .reg .pred p, q; .reg .b32 n; mov.b32 n, 0; "
-            "WAIT: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra DONE; "
+            f"WAIT: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; {vote}@p bra DONE; "
             f"add.u32 n, n, 1; setp.gt.u32 q, n, {TURNS}; @q trap; bra WAIT; DONE: }}",
             barrier,
             parity,

@@ -7,7 +7,7 @@ written and read at once. Epochs count up from 1, and XLA zeroes the memory befo
 from collections.abc import Sequence
 from typing import Any
 
-from models.qwen3.kernels.persistent.lanes import TURNS, Lanes
+from models.qwen3.kernels.persistent.lanes import ALL_LANES, TURNS, Lanes
 
 Value = Any
 Words = tuple[Value, Value]
@@ -76,6 +76,8 @@ def poll(
         checks += ["shl.b32 x, x, 16"] if short else []
         checks.append(f"setp.ne.u32 {predicate}, x, 0")
     missing = ["and.pred q, p0, p0", *(f"or.pred q, q, {name}" for name in predicates[1:])]
+    # All lanes leave the loop together, as in `Lanes.wait`.
+    missing.append(f"vote.sync.any.pred q, q, {ALL_LANES}")
     text = "; ".join([*statements, "POLL: " + loads[0], *loads[1:], *checks, *missing])
     text = (
         f"{{ {text}; @!q bra DONE; add.u32 n, n, 1; setp.gt.u32 t, n, {TURNS}; @t trap; "

@@ -65,21 +65,6 @@ class Ring:
         """Address of the chunk that is `number` slots, fewer than all, after slot `first`."""
         return self.o.plus(self.address, self.o.times(self._wrapped(first, number), CHUNK))
 
-    def keep_pace(self, cycles: Value) -> None:
-        """Waits until `cycles` have passed since the last call; of one thread.
-
-        The time is in shared memory, after the barriers.
-        """
-        o, address = self.o, self.o.plus(self.barriers, 2 * BARRIER * self.slots)
-        [last] = o.load_words("shared", address, 1)
-        o.ptx(
-            "{ .reg .pred p; .reg .b32 t; WAIT: mov.u32 t, %clock; sub.u32 t, t, $1; "
-            "setp.lt.u32 p, t, $2; @p bra WAIT; mov.u32 t, %clock; st.shared.b32 [$0], t; }",
-            address,
-            last,
-            cycles,
-        )
-
     def fetch(self, place: Place, source: Value, policy: Value) -> Place:
         """Copies a chunk as soon as its slot is empty; of one thread."""
         o = self.o
@@ -90,8 +75,8 @@ class Ring:
             o.minus(place.slot, self.window),
         )
         last_round = o.flip(place.parity, 1)
-        o.wait(self._full(earlier), o.pick(back, last_round, place.parity))
-        o.wait(self._empty(place.slot), last_round)
+        o.wait(self._full(earlier), o.pick(back, last_round, place.parity), one_thread=True)
+        o.wait(self._empty(place.slot), last_round, one_thread=True)
         full = self._full(place.slot)
         o.ptx(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {CHUNK};", full)
         o.ptx(
@@ -105,11 +90,25 @@ class Ring:
         return self.after(place)
 
     def arrived(self, place: Place, count: int) -> Place:
-        """Waits for the next `count` chunks; returns the place after them."""
-        for _ in range(count):
-            self.o.wait(self._full(place.slot), place.parity)
-            place = self.after(place)
-        return place
+        """Waits for the next `count` chunks, at most all; returns the place after them.
+
+        A lane waits for one chunk: a warp's code for many waits would be long.
+        """
+        o = self.o
+        own = self._advanced(place, o.least(o.lane, count - 1))
+        o.wait(self._full(own.slot), own.parity)
+        o.synchronize_warp()
+        return self._advanced(place, o.integer(count))
+
+    def _advanced(self, place: Place, count: Value) -> Place:
+        """The place `count` slots, at most all, after `place`."""
+        o = self.o
+        slot = o.plus(place.slot, count)
+        stays = o.less(slot, self.slots)
+        return Place(
+            o.pick(stays, slot, o.minus(slot, self.slots)),
+            o.pick(stays, place.parity, o.flip(place.parity, 1)),
+        )
 
     def release(self, first: Value, count: int) -> None:
         """This warp has read the `count` chunks from slot `first` on."""

@@ -10,6 +10,8 @@ COMPUTING_WARPS = 8
 # The model's sizes, which the division of work assumes: those of Qwen3-0.6B.
 HIDDEN, QUERIES, KV_HEADS, HEAD, INTERMEDIATE = 1024, 2048, 8, 128, 3072
 GROUP = QUERIES // HEAD // KV_HEADS
+# More were not run. Shared memory has a table of each layer's arrays.
+MAX_LAYERS = 28
 # Blocks among which a key/value head's slots are divided.
 PARTS = BLOCKS // KV_HEADS
 # Bytes that are fetched at once, and slots of the cache of this size.
@@ -17,7 +19,6 @@ CHUNK = 8192
 CHUNK_SLOTS = CHUNK // (2 * HEAD)
 # Chunks of a block's rows of each matrix.
 QKV_CHUNKS, O_CHUNKS, GATE_UP_CHUNKS, DOWN_CHUNKS = 8, 4, 12, 6
-WEIGHT_CHUNKS = QKV_CHUNKS + O_CHUNKS + GATE_UP_CHUNKS + DOWN_CHUNKS
 # Copies of a vector's packets, each of which is read by a different group of blocks. A power of
 # two, at most 4.
 COPIES = 4
@@ -47,6 +48,7 @@ def persistent_fits(
         and multiprocessors >= BLOCKS
         and config.itemsize == 2
         and cache_length % CHUNK_SLOTS == 0
+        and config.num_hidden_layers <= MAX_LAYERS
         and (
             config.hidden_size,
             config.q_size,
