@@ -11,9 +11,10 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from models.compressed_resnet.data.arrays import digits
 from models.compressed_resnet.data.batches import batch_indices, training_batches
 from models.compressed_resnet.network import apply, cross_entropy
 from models.compressed_resnet.sizes import ResNetConfig
-from models.compressed_resnet.step import State
+from models.compressed_resnet.step import abstract_state
 from models.compressed_resnet.trainer import Trainer, normalised
 from xlapipe.dumps.run_record import run_record
 from xlapipe.environment.machine import Machine
@@ -36,14 +37,16 @@ TRAINED = {"plain": None, "2 bits": 2}
 COMPARED = {"bfloat16": None, "8 bits": 8, "4 bits": 4, "2 bits": 2}
 
 
-def trained(settings: Any) -> tuple[list[dict[str, Any]], State]:
-    """The runs of one network, and the state after the first."""
+def trained(settings: Any) -> tuple[list[dict[str, Any]], Any, Any]:
+    """The runs of one network; the first run's parameters before and after it, as NumPy arrays."""
     training, testing = digits(settings.config.image)
     trainer = Trainer(settings)
-    runs, first = [], None
+    runs, ends = [], []
     for seed in SEEDS:
         trainer.settings = replace(settings, seed=seed)
         trainer.initialise()
+        if not runs:
+            ends.append(jax.tree.map(np.asarray, trainer.state["parameters"]))
         batches = training_batches(training, settings.batch, seed, range(settings.steps))
         losses = [trainer.step(images, labels) for images, labels in batches]
         runs.append(
@@ -53,9 +56,9 @@ def trained(settings: Any) -> tuple[list[dict[str, Any]], State]:
                 "test_accuracy": trainer.accuracy(testing),
             }
         )
-        first = trainer.state if first is None else first
-    assert first is not None
-    return runs, first
+        if len(runs) == 1:
+            ends.append(jax.tree.map(np.asarray, trainer.state["parameters"]))
+    return runs, *ends
 
 
 def gradient_of(config: ResNetConfig, dtype: Any) -> Any:
@@ -71,47 +74,56 @@ def gradient_of(config: ResNetConfig, dtype: Any) -> Any:
     return gradient
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Gradients of one batch, in float32 and in each of the compared ways.
+class GradientProcess:
+    """A process that compiles the gradient of one kind, and then computes it of any parameters.
 
-    Attributes:
-      executables: functions of parameters, pixels and labels.
+    Each kind has its own, since tracing takes longer than compiling, and one process traces on one
+    core.
     """
 
-    pixels: Any
-    labels: Any
-    executables: dict[str, Any]
+    _run: Any = None
 
-    def of(self, parameters: Any) -> dict[str, list[dict[str, Any]]]:
-        """Relative error and cosine of each parameter's gradient, by kind."""
-        exact, *others = (
-            run(parameters, self.pixels, self.labels) for run in self.executables.values()
-        )
-        names = list(self.executables)[1:]
-        return {
-            name: list(compared(exact, other)) for name, other in zip(names, others, strict=True)
-        }
+    def __init__(self, config: ResNetConfig, batch: int, bits: int | None, dtype: Any) -> None:
+        self._pool = one_process()
+        self._compiled = self._pool.submit(_compile, config, batch, bits, dtype)
+
+    def of(self, parameters: Any) -> Future[Any]:
+        """The gradient, as NumPy arrays."""
+        return self._pool.submit(_evaluate, parameters)
+
+    def wait(self) -> None:
+        """Raises what the compile raised."""
+        self._compiled.result()
 
 
-def comparison_of(config: ResNetConfig, batch: int, parameters: Any) -> Comparison:
-    """Compiles the gradients in threads."""
+def one_process() -> ProcessPoolExecutor:
+    """A process that starts jax anew."""
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+
+
+def _compile(config: ResNetConfig, batch: int, bits: int | None, dtype: Any) -> None:
     training, _ = digits(config.image)
     indices = batch_indices(len(training.labels), batch, 0, 0)
     pixels, labels = jnp.asarray(training.images(indices)), jnp.asarray(training.labels[indices])
-    kinds: dict[str, Any] = {"float32": (None, jnp.float32)}
-    kinds |= {name: (bits, jnp.bfloat16) for name, bits in COMPARED.items()}
+    gradient = jax.jit(gradient_of(replace(config, bits=bits), dtype))
+    # Without it a GPU rounds the operands of float32 convolutions to TF32.
+    with jax.default_matmul_precision("highest"):
+        executable = gradient.lower(abstract_state(config)["parameters"], pixels, labels).compile()
+    GradientProcess._run = lambda parameters: executable(parameters, pixels, labels)
 
-    def compiled(kind: tuple[int | None, Any]) -> Any:
-        bits, dtype = kind
-        gradient = jax.jit(gradient_of(replace(config, bits=bits), dtype))
-        # Without it a GPU rounds the operands of float32 convolutions to TF32.
-        with jax.default_matmul_precision("highest"):
-            return gradient.lower(parameters, pixels, labels).compile()
 
-    with ThreadPoolExecutor(len(kinds)) as pool:
-        executables = dict(zip(kinds, pool.map(compiled, kinds.values()), strict=True))
-    return Comparison(pixels, labels, executables)
+def _evaluate(parameters: Any) -> Any:
+    return jax.tree.map(np.asarray, GradientProcess._run(jax.tree.map(jnp.asarray, parameters)))
+
+
+def compared_gradients(
+    kinds: Mapping[str, GradientProcess], parameters: Any
+) -> dict[str, list[dict[str, Any]]]:
+    """Relative error and cosine of each parameter's gradient, by kind, against the first kind."""
+    gradients = {name: kind.of(parameters) for name, kind in kinds.items()}
+    exact, *others = (gradient.result() for gradient in gradients.values())
+    names = list(kinds)[1:]
+    return {name: list(compared(exact, other)) for name, other in zip(names, others, strict=True)}
 
 
 def compared(exact: Any, actual: Any) -> Iterator[dict[str, Any]]:
@@ -142,22 +154,28 @@ def main() -> None:
     parser.set_defaults(image_size=128, batch=64, steps=300, schedule="cosine", learning_rate=0.05)
     options = parser.parse_args()
     settings = settings_of(options, 10)
-    before = Trainer(settings)
-    before.initialise()
-    parameters = before.state["parameters"]
     config = replace(settings.config, image=options.gradient_image_size)
-    runs = [
-        replace(settings, config=replace(settings.config, bits=bits)) for bits in TRAINED.values()
-    ]
-    with ThreadPoolExecutor(len(runs) + 1) as pool:
-        comparison = pool.submit(comparison_of, config, options.gradient_batch, parameters)
-        results = dict(zip(TRAINED, pool.map(trained, runs), strict=True))
+    gradient_kinds = {"float32": (None, jnp.float32)}
+    gradient_kinds |= {name: (bits, jnp.bfloat16) for name, bits in COMPARED.items()}
+    kinds = {
+        name: GradientProcess(config, options.gradient_batch, bits, dtype)
+        for name, (bits, dtype) in gradient_kinds.items()
+    }
+    training = {
+        name: one_process().submit(
+            trained, replace(settings, config=replace(settings.config, bits=bits))
+        )
+        for name, bits in TRAINED.items()
+    }
+    results = {name: future.result() for name, future in training.items()}
+    for kind in kinds.values():
+        kind.wait()
     record: dict[str, Any] = {
         "options": settings.identity,
-        "runs": {name: seeds for name, (seeds, _) in results.items()},
+        "runs": {name: runs for name, (runs, *_) in results.items()},
         "gradients": {
-            "before training": comparison.result().of(parameters),
-            "after training": comparison.result().of(results["plain"][1]["parameters"]),
+            "before training": compared_gradients(kinds, results["plain"][1]),
+            "after training": compared_gradients(kinds, results["plain"][2]),
         },
     }
     for name, seeds in record["runs"].items():
@@ -171,7 +189,7 @@ def main() -> None:
             print(state, name, np.median(errors), max(errors), min(cosines), flush=True)
     gpu = Machine.here().gpu()
     provenance = run_record(
-        device=gpu.name if gpu is not None else jax.devices()[0].device_kind,
+        device=gpu.name if gpu is not None else "CPU",
         driver=gpu.driver_version if gpu is not None else None,
         versions={"jax": jax.__version__},
         command=["python", *sys.argv],
