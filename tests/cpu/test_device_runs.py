@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import NEVER_TUNED, RESNETS
+from tests.conftest import NEVER_TUNED
 from tests.cpu.test_second_gpu import WORKLOADS as ON_THE_H100
 from xlapipe.dumps.dump import open_dump
 from xlapipe.registry import registered_workloads
@@ -19,14 +19,13 @@ RECORDS: dict[str, Any] = {
 DEVICES = {"h200": "NVIDIA H200", "h100_sxm": "NVIDIA H100 80GB HBM3"}
 # Tested in test_many_device_runs.py.
 SEVERAL_DEVICES = {"fsdp-mlp", "fsdp-mlp-reference"}
-# Of the ResNets a larger batch was run (docs/resnet.md).
 NAMES = {
     "h200": [
         workload.name
         for workload in registered_workloads()
-        if workload.name not in NEVER_TUNED | SEVERAL_DEVICES | RESNETS
+        if workload.name not in NEVER_TUNED | SEVERAL_DEVICES
     ],
-    "h100_sxm": sorted(set(ON_THE_H100) - RESNETS),
+    "h100_sxm": list(ON_THE_H100),
 }
 PLANNED = [(target, name) for target, names in NAMES.items() for name in names]
 RUN = [(target, name) for target, record in RECORDS.items() for name in sorted(record["workloads"])]

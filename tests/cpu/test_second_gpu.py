@@ -18,7 +18,6 @@ WORKLOADS = (
     *("float8-linear-backward", "float8-linear-forward", "float8-linear-step"),
     *("qwen3-decode", "qwen3-generate", "qwen3-prefill", "qwen3-prompts", "qwen3-prompts-hopper"),
     *("qwen3-step", "qwen3-step-donated"),
-    *("resnet50-backward", "resnet50-forward", "resnet50-train"),
 )
 # The others are compiled by `make test-all` alone.
 QUICK, SLOW = {"float8-linear-forward"}, {"qwen3-decode", "float8-linear-step"}
