@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.dumps.dump import open_dump, write_dump
+from xlapipe.dumps.dump import open_dump, read_file, write_dump
 from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.errors import DumpError
 
@@ -105,6 +105,20 @@ def test_large_files_are_compressed_and_written_once(dump: Path, tmp_path: Path)
     assert write_dump(target, manifest, content) is False
     assert write_dump(target, manifest, {**content, "plan.txt": b"other\n"}) is True
     assert sorted(path.name for path in tmp_path.iterdir()) == ["large"]
+
+
+def test_the_largest_files_are_packed_with_xz(dump: Path, tmp_path: Path) -> None:
+    manifest = open_dump(dump).manifest
+    content = {"after_optimizations.txt": b"HloModule\n" * 500_000, "plan.txt": b"plan\n"}
+    target = tmp_path / "largest"
+    assert write_dump(target, manifest, content) is True
+    packed = target / "after_optimizations.txt.xz"
+    assert packed.stat().st_size < 5_000
+    assert read_file(target, "after_optimizations.txt") == content["after_optimizations.txt"]
+    assert write_dump(target, manifest, content) is False
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(DumpError, match=r"txt\.xz: expected complete xz data"):
+        read_file(target, "after_optimizations.txt")
 
 
 @pytest.mark.parametrize("command", READING)

@@ -16,6 +16,7 @@ from xlapipe.dumps.normal_plan import differences, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.expect import check_all
 from xlapipe.read import read_path
+from xlapipe.read.file_contents import plain_name
 from xlapipe.registry import registered_workloads
 from xlapipe.report.findings import finding_figures
 
@@ -112,7 +113,7 @@ def test_dump_is_in_git_to_the_byte(
 
 
 def unpacked(folder: Path, name: str) -> bytes:
-    return read_file(folder, name.removesuffix(".gz"))
+    return read_file(folder, plain_name(name))
 
 
 @pytest.mark.parametrize(("workload", "policy"), ALL)
@@ -133,7 +134,7 @@ def test_dump_holds_no_machine_path(workload: str, policy: str, compiled: Any) -
     folder = compiled(workload, policy).dump.path
     roots = [str(Path.cwd()), os.path.expanduser("~") + "/", "/tmp/", "site-packages/nvidia"]
     for file in folder.iterdir():
-        content = read_file(folder, file.name.removesuffix(".gz"))
+        content = read_file(folder, plain_name(file.name))
         assert [root for root in roots if root.encode() in content] == [], file.name
 
 

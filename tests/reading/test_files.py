@@ -1,6 +1,7 @@
 """Finding the files of a dump, and reading them, also if they are not what was expected."""
 
 import gzip
+import lzma
 import os
 import shutil
 from pathlib import Path
@@ -38,6 +39,10 @@ def test_packed_and_unpacked_files_are_read_alike(dump: Path) -> None:
     packed = one(dump, "*buffer-assignment.txt")
     packed.write_bytes(gzip.compress(packed.read_bytes()))  # by content, not by name
     assert read_path(packed) == read_path(STEP)
+    for path in list(dump.iterdir()):
+        (dump / f"{path.name}.xz").write_bytes(lzma.compress(read_bytes(path)))
+        path.unlink()
+    assert read_path(dump) == read_path(STEP)
 
 
 def test_any_file_of_a_dump_is_enough_to_find_the_others(dump: Path) -> None:
@@ -129,6 +134,8 @@ def test_hlo_text_without_its_assignment(dump: Path) -> None:
         (b"\x1f\x8b\x08", "found an early end"),
         (gzip.compress(b"BufferAssignment:\n" * 99, mtime=0)[:-9], "gzip"),
         (gzip.compress(b"BufferAssignment:\n", mtime=0)[:-8] + b"\0" * 8, "damaged"),
+        (lzma.compress(b"BufferAssignment:\n" * 99)[:-9], "complete xz data, found an early end"),
+        (lzma.compress(b"BufferAssignment:\n")[:20] + b"\1" * 40, "xz data, found damaged"),
     ],
 )
 def test_other_files_are_rejected(tmp_path: Path, data: bytes, message: str) -> None:

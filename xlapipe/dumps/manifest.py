@@ -39,7 +39,7 @@ class Manifest:
       platform: jax's name of the vendor's platform, e.g. `cuda`.
       refused: XLA's message if it refused the plan because the device has too little memory.
       sorts_undecided: as of `xlapipe.plan.Plan`.
-      files: SHA-256 of each file's content before compression, by name without `.gz`.
+      files: SHA-256 of each file's content before compression, by name without `.gz` or `.xz`.
     """
 
     workload: str

@@ -1,4 +1,4 @@
-"""Read files as bytes or text: gzip, a size limit, and errors that name the file."""
+"""Read files as bytes or text: gzip, xz, a size limit, and errors that name the file."""
 
 import zlib
 from pathlib import Path
@@ -10,15 +10,26 @@ from xlapipe.read.source_text import SourceText
 LIMIT_BYTES = 1 << 29
 """Largest dump file that is read, before and after unpacking."""
 
+PACKED = (".gz", ".xz")
+"""Suffixes of packed files of a dump."""
+
 _GZIP = b"\x1f\x8b"
+_XZ = b"\xfd7zXZ\x00"
 _CHUNK_BYTES = 1 << 20
 
 
+def plain_name(name: str) -> str:
+    """The file's name before it was packed."""
+    for suffix in PACKED:
+        name = name.removesuffix(suffix)
+    return name
+
+
 def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
-    """The file's bytes, unpacked if they are gzip data, independent of the file's name.
+    """The file's bytes, unpacked if they are gzip or xz data, independent of the file's name.
 
     Raises:
-      DumpError: the file is missing, not a regular file, unreadable, too large, or damaged gzip.
+      DumpError: the file is missing, not a regular file, unreadable, too large, or damaged.
     """
     try:
         if not path.is_file():
@@ -32,6 +43,8 @@ def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
         ) from None
     if data.startswith(_GZIP):
         return _unpack(data, path, limit_bytes)
+    if data.startswith(_XZ):
+        return _unpack_xz(data, path, limit_bytes)
     return data
 
 
@@ -84,6 +97,32 @@ def _unpack(data: bytes, path: Path, limit_bytes: int) -> bytes:
                 )
         data = unpacker.unused_data.lstrip(b"\0")
     return b"".join(unpacked)
+
+
+def _unpack_xz(data: bytes, path: Path, limit_bytes: int) -> bytes:
+    """Unpack one stream of xz data, up to the limit."""
+    try:
+        import lzma  # absent in a Python that was built without liblzma
+    except ModuleNotFoundError:
+        raise DumpError(
+            f"{path}: is packed with xz, and this Python was built without lzma; fix: use another "
+            "Python, or unpack the file with `xz -d`"
+        ) from None
+    unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+    try:
+        content = unpacker.decompress(data, limit_bytes + 1)
+    except lzma.LZMAError as error:
+        raise DumpError(
+            f"{path}: expected xz data, found damaged data ({error}); "
+            "fix: copy or dump the file again"
+        ) from None
+    if len(content) > limit_bytes:
+        raise DumpError(_too_large(path, limit_bytes))
+    if not unpacker.eof:
+        raise DumpError(
+            f"{path}: expected complete xz data, found an early end; fix: copy the file again"
+        )
+    return content
 
 
 def _too_large(path: Path, limit_bytes: int) -> str:

@@ -2,7 +2,7 @@
 
 The names are in `xlapipe.platforms.dump_files`: those that XLA writes, such as
 `module_0001.jit_f.sm_9.0a_gpu_after_optimizations-live-range.txt`, and those in a Dump, such as
-`live-range.txt`. Any of them may end in `.gz`.
+`live-range.txt`. Any of them may end in `.gz` or `.xz`.
 """
 
 import re
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from xlapipe.errors import DumpError
 from xlapipe.platforms.dump_files import DUMP_STEM, OPTIMIZED_SUFFIXES, Part
+from xlapipe.read.file_contents import plain_name
 from xlapipe.read.fixes import GIVE_DUMP
 
 # In a Dump, the names of buffer files are suffixes without a stem and its hyphen.
@@ -96,7 +97,7 @@ def beside(path: Path) -> DumpFiles:
     Raises:
       DumpError: the file is part of a dump whose buffer assignment is missing.
     """
-    name = _plain(path.name)
+    name = plain_name(path.name)
     part, stem = _part_of(name) or (None, "")
     if name.endswith(".pb"):
         files = _module_beside(path, stem) if part is not None else DumpFiles(name)
@@ -134,7 +135,7 @@ def _module_beside(path: Path, stem: str) -> DumpFiles:
 
 
 def _names(directory: Path) -> dict[str, Path]:
-    """Files by name without `.gz`; an uncompressed file is preferred."""
+    """Files by name without `.gz` or `.xz`; an uncompressed file is preferred."""
     try:
         paths = sorted(path for path in directory.iterdir() if path.is_file())
     except OSError as error:
@@ -143,12 +144,8 @@ def _names(directory: Path) -> dict[str, Path]:
         ) from None
     names: dict[str, Path] = {}
     for path in paths:
-        names.setdefault(_plain(path.name), path)
+        names.setdefault(plain_name(path.name), path)
     return names
-
-
-def _plain(name: str) -> str:
-    return name.removesuffix(".gz")
 
 
 def _modules(names: Mapping[str, Path]) -> dict[str, DumpFiles]:
