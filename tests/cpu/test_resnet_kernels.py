@@ -173,3 +173,6 @@ def test_shapes_whose_groups_are_not_aligned_with_channels_are_not_supported() -
     assert not supports((2, 8, 8, 16))
     assert not supports((1, 1, 7, 64))
     assert not supports((0, 3, 4, 64))
+    # Low frequencies at addresses of more than 32 bits.
+    assert supports((24_000, 112, 112, 64))
+    assert not supports((24_576, 112, 112, 64))

@@ -21,6 +21,9 @@ from models.compressed_resnet.sizes import GROUP
 LANES = 32
 ROWS = GROUP // LANES
 
+# A ninth of the elements are low frequencies, whose addresses the kernels compute in 32 bits.
+_MOST_ELEMENTS = 9 * 2**31
+
 # Added to a number from 0 to 255, it leaves the nearest integer in the lowest bits: float32 has 23
 # bits after the first. A conversion takes eight times as long.
 _MAGIC = 1.5 * 2**23
@@ -28,10 +31,11 @@ _MAGIC_BITS = 0x4B400000
 
 
 def supports(shape: tuple[int, ...]) -> bool:
-    """Whether the kernels compute an array of this NHWC shape, of whole and aligned groups."""
+    """Whether the kernels compute an array of this NHWC shape: of whole and aligned groups."""
     channels, elements = shape[-1], shape[0] * shape[1] * shape[2] * shape[3]
     aligned = GROUP % channels == 0 or channels % GROUP == 0
-    return aligned and channels % LANES == 0 and elements > 0 and elements % GROUP == 0
+    whole_groups = 0 < elements < _MOST_ELEMENTS and elements % GROUP == 0
+    return aligned and channels % LANES == 0 and whole_groups
 
 
 def tall_of(groups: int, most: int) -> int:
