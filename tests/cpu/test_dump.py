@@ -4,7 +4,9 @@ import gzip
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,6 +107,25 @@ def test_large_files_are_compressed_and_written_once(dump: Path, tmp_path: Path)
     assert write_dump(target, manifest, content) is False
     assert write_dump(target, manifest, {**content, "plan.txt": b"other\n"}) is True
     assert sorted(path.name for path in tmp_path.iterdir()) == ["large"]
+
+
+def test_rows_have_the_order_of_the_command(
+    dump: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Compiles end in any order."""
+    opened = open_dump(dump)
+
+    def last_first(jobs: Any, out: Path, *, on_done: Any, **others: Any) -> None:
+        for job in reversed(jobs):
+            manifest = replace(opened.manifest, workload=job.reference.name)
+            made = replace(opened, manifest=manifest)
+            on_done(job, SimpleNamespace(dump=made, changed=False, seconds=1.0))
+
+    monkeypatch.setattr("xlapipe.compiling.pipeline.make_dumps", last_first)
+    names = ["spectral-diffusion", "qwen3-step", "fsdp-mlp-reference"]
+    assert main(["dump", *names, "--gemm", "cublas", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["dumps"]
+    assert [row["workload"] for row in rows] == names
 
 
 def test_the_largest_files_are_packed_with_xz(dump: Path, tmp_path: Path) -> None:

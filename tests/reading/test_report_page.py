@@ -34,7 +34,6 @@ def shown(path: Path, capsys: pytest.CaptureFixture[str]) -> object:
     "pattern",
     [
         "[!r]*/h200-*tuned-jax*",  # without the ResNets, whose pages are large
-        pytest.param("resnet50-backward/h200-cublas-jax*", marks=pytest.mark.slow),
         pytest.param("*/*", marks=pytest.mark.exhaustive),
     ],
 )

@@ -70,7 +70,8 @@ def _dump(options: argparse.Namespace) -> int:
     if not jobs and not options.json:
         print(f"No autotune lock for this jaxlib in {options.out}; nothing to compile.")
         return 0
-    rows: list[dict[str, Any]] = []
+    # By job: compiles end in any order, and JSON has the order of the command.
+    rows: dict[int, dict[str, Any]] = {}
     errors: list[str] = []
     with DumpTable(jobs, silent=options.json) as table:
 
@@ -82,7 +83,7 @@ def _dump(options: argparse.Namespace) -> int:
             if job.target is None:
                 _record_run(outcome)
             row = dump_row(outcome.dump, changed=outcome.changed, seconds=outcome.seconds)
-            rows.append(row)
+            rows[id(job)] = row
             table.add(row)
             if outcome.dump.manifest.refused is not None:
                 text = f"{refusal(outcome.dump.manifest)}; its plan is in {outcome.dump.path}"
@@ -97,7 +98,8 @@ def _dump(options: argparse.Namespace) -> int:
             scheduler=options.scheduler,
         )
     if options.json:
-        print_json({"dumps": rows, "errors": errors})
+        in_order = [rows[id(job)] for job in jobs if id(job) in rows]
+        print_json({"dumps": in_order, "errors": errors})
     for error in errors:
         print_error(error)
     return 2 if errors else 0
