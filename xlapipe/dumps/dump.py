@@ -243,7 +243,9 @@ def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
     """Whether `folder` holds these contents; gzip's own bytes differ between zlib builds."""
     if not folder.is_dir():
         return False
-    names = {item.name.removesuffix(".gz").removesuffix(".xz") for item in folder.iterdir()}
+    from xlapipe.read.file_contents import plain_name  # not needed to load an executable
+
+    names = {plain_name(item.name) for item in folder.iterdir()}
     if names != set(contents):
         return False
     try:
