@@ -18,26 +18,26 @@ MOMENTUM = 0.1
 class ConvNorm(nnx.Module):
     """Kernel [O, h, w, I] of a convolution, and scale, bias and running moments of its batch norm.
 
-    The kernel preserves the second moment of gradients through a ReLU: He et al., "Delving Deep
-    into Rectifiers", 2015.
+    The kernel keeps the variance of gradients through a ReLU: He et al., arXiv:1502.01852.
+    `scale` is that of all channels.
     """
 
-    def __init__(self, convolution: Convolution, *, rngs: nnx.Rngs) -> None:
+    def __init__(self, convolution: Convolution, scale: float = 1, *, rngs: nnx.Rngs) -> None:
         outputs, height, width, _ = shape = convolution.kernel_shape
         initializer = nnx.initializers.normal((2 / (outputs * height * width)) ** 0.5)
         self.kernel = nnx.Param(initializer(rngs.params(), shape, jnp.float32))
-        self.scale = nnx.Param(jnp.ones((outputs,), jnp.float32))
+        self.scale = nnx.Param(jnp.full((outputs,), scale, jnp.float32))
         self.bias = nnx.Param(jnp.zeros((outputs,), jnp.float32))
         self.mean = nnx.BatchStat(jnp.zeros((outputs,), jnp.float32))
         self.variance = nnx.BatchStat(jnp.ones((outputs,), jnp.float32))
 
 
 class Bottleneck(nnx.Module):
-    """The units of a block; see `bottleneck.py`."""
+    """The units of a block, at first its shortcut alone: Goyal et al., arXiv:1706.02677."""
 
     def __init__(self, block: Block, *, rngs: nnx.Rngs) -> None:
         for name, convolution in zip(block.names, block.convolutions, strict=True):
-            setattr(self, name, ConvNorm(convolution, rngs=rngs))
+            setattr(self, name, ConvNorm(convolution, name != "conv3", rngs=rngs))
 
 
 class Classifier(nnx.Module):

@@ -61,4 +61,4 @@ def test_an_executable_built_without_a_gpu_gives_the_same_outputs(target: str, n
     assert run["outputs_bit_identical"] is True
     assert run["plan_identical"] is True
     assert run["autotuning"] == f"tuned on {DEVICES[target]}"
-    assert run["load_seconds"] < 0.5 < run["build_on_device_seconds"]
+    assert 10 * run["load_seconds"] < run["build_on_device_seconds"]

@@ -125,6 +125,9 @@ def example() -> tuple[Any, Any, Any]:
     """Parameters, images and labels."""
     rng = np.random.default_rng(7)
     parameters, _ = initial(TINY, seed=3)
+    # Zero at first, with which most gradients would be zero.
+    for block in parameters["blocks"].values():
+        block["conv3"]["scale"] = jnp.ones_like(block["conv3"]["scale"])
     images = rng.standard_normal((BATCH, TINY.image, TINY.image, 3))
     labels = rng.integers(0, TINY.classes, BATCH)
     return parameters, jnp.asarray(images, jnp.bfloat16), jnp.asarray(labels, jnp.int32)

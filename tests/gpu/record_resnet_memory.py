@@ -1,11 +1,14 @@
 """Compares the memory that steps of ResNet-50 with 2 bits take on a GPU with their plans.
 
-    PYTHONPATH=. python tests/gpu/record_resnet_memory.py OUT.json [BATCH]…
+    PYTHONPATH=. python tests/gpu/record_resnet_memory.py OUT.json [BATCH | BATCH/BLOCKS]…
+
+BLOCKS is the number of blocks of each stage, by default those of ResNet-50: `4096/1` has one block.
 
 A process for each batch compiles the training step there, takes two steps and reports the peak of
-jax's allocator. Images of each batch after 2,048 repeat the first 2,048, so that the update of the
-largest batch must be that of 2,048 images: a multiple of them has the same moments in every batch
-norm and the same mean gradient. From 2,675 images on, activations have 2³¹ elements or more.
+jax's allocator. Another first step, from an equal state, must give the first one's bits. Images of
+each batch after 2,048 repeat the first 2,048, so that the update of the largest batch must be that
+of 2,048 images: a multiple of them has the same moments in every batch norm and the same mean
+gradient. From 2,675 images on, activations have 2³¹ elements or more.
 """
 
 import json
@@ -14,7 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +33,30 @@ from xlapipe.dumps.run_record import run_record
 from xlapipe.environment.machine import Machine
 
 CONFIG = ResNetConfig(classes=100, bits=2)
-BATCHES = (256, 2048, 4096)
+# XLA tunes convolutions for minutes with large batches, so the largest is of one block.
+SIZES = ("256", "2048", "2048/1", "4096/1")
 # Images that differ.
 DISTINCT = 2048
 
 
-def step_figures(batch: int, momentum: Path) -> dict[str, Any]:
-    """Plan, peak and losses of two steps; the momentum after the first goes to a file."""
-    images = jax.ShapeDtypeStruct((batch, CONFIG.image, CONFIG.image, 3), jnp.bfloat16)
+def parsed(size: str) -> tuple[int, ResNetConfig]:
+    """Number of images, and the network."""
+    batch, _, counts = size.partition("/")
+    blocks = tuple(map(int, counts.split(","))) if counts else CONFIG.blocks
+    return int(batch), replace(CONFIG, blocks=blocks)
+
+
+def step_figures(size: str, momentum: Path) -> dict[str, Any]:
+    """Plan, peak and losses of two steps; the momentum after the first goes to a file.
+
+    Another first step is then compared with it.
+    """
+    batch, config = parsed(size)
+    images = jax.ShapeDtypeStruct((batch, config.image, config.image, 3), jnp.bfloat16)
     labels = jax.ShapeDtypeStruct((batch,), jnp.int32)
     started = time.monotonic()
-    step = jax.jit(train_step(CONFIG), donate_argnums=0)
-    executable = step.lower(abstract_state(CONFIG), images, labels).compile()
+    step = jax.jit(train_step(config), donate_argnums=0)
+    executable = step.lower(abstract_state(config), images, labels).compile()
     compile_seconds = time.monotonic() - started
     analysis = executable.memory_analysis()
     plan_bytes = (
@@ -49,7 +66,7 @@ def step_figures(batch: int, momentum: Path) -> dict[str, Any]:
         - analysis.alias_size_in_bytes
     )
     losses, seconds = [], []
-    state, arrays = initial_state(CONFIG), batch_of(batch)
+    state, arrays = first_state(config), batch_of(batch)
     device = jax.devices("gpu")[0]
     for number in range(2):
         started = time.monotonic()
@@ -57,19 +74,37 @@ def step_figures(batch: int, momentum: Path) -> dict[str, Any]:
         losses.append(float(metrics["loss"]))
         seconds.append(time.monotonic() - started)
         if number == 0:
-            leaves = jax.tree.leaves(state["optimizer"])
-            np.save(momentum, np.concatenate([np.asarray(leaf).ravel() for leaf in leaves]))
+            first = jax.tree.map(np.asarray, state)
+            leaves = jax.tree.leaves(first["optimizer"])
+            np.save(momentum, np.concatenate([leaf.ravel() for leaf in leaves]))
     peak_bytes = device.memory_stats()["peak_bytes_in_use"]
+    del state
+    again, _ = executable(first_state(config), *arrays)
+    bit_equal = [
+        one.tobytes() == np.asarray(other).tobytes()
+        for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True)
+    ]
     return {
         "batch": batch,
+        "blocks": config.blocks,
         "plan_bytes": plan_bytes,
         "temp_bytes": analysis.temp_size_in_bytes,
         "peak_bytes": peak_bytes,
         "peak_over_plan": round(peak_bytes / plan_bytes, 5),
         "losses": losses,
         "step_seconds": seconds,
+        "arrays_equal_in_another_run": sum(bit_equal),
+        "arrays": len(bit_equal),
         "compile_seconds": round(compile_seconds, 1),
     }
+
+
+def first_state(config: ResNetConfig) -> Any:
+    """The state before training, but with no scale of a batch norm zero, so that no gradient is."""
+    state = initial_state(config)
+    for block in state["parameters"]["blocks"].values():
+        block["conv3"]["scale"] = jnp.ones_like(block["conv3"]["scale"])
+    return state
 
 
 def batch_of(batch: int) -> tuple[jax.Array, jax.Array]:
@@ -83,14 +118,14 @@ def batch_of(batch: int) -> tuple[jax.Array, jax.Array]:
     return jnp.concatenate([images] * repeats), jnp.concatenate([labels] * repeats)
 
 
-def in_a_process(batch: int, momentum: Path) -> dict[str, Any]:
+def in_a_process(size: str, momentum: Path) -> dict[str, Any]:
     """`step_figures` of a new process, whose peak has no other batch in it."""
-    command = [sys.executable, __file__, "--one", str(batch), str(momentum)]
+    command = [sys.executable, __file__, "--one", size, str(momentum)]
     # Memory that is allocated when it is needed leaves room for the other processes.
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        return {"batch": batch, "error": result.stderr.strip().splitlines()[-1:]}
+        return {"size": size, "error": result.stderr.strip().splitlines()[-1:]}
     figures: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     print(figures, flush=True)
     return figures
@@ -106,16 +141,25 @@ def update_comparison(one: Path, other: Path) -> dict[str, float]:
     }
 
 
-def main(out: str, *batches: str) -> None:
+def repeats(sizes: list[str]) -> Iterator[tuple[str, str]]:
+    """Sizes whose images repeat, each with the size of the same network without repetition."""
+    for size in sizes:
+        batch, config = parsed(size)
+        for other in sizes:
+            if batch > DISTINCT and parsed(other) == (DISTINCT, config):
+                yield size, other
+
+
+def main(out: str, *sizes: str) -> None:
     """Writes the record."""
-    sizes = [int(batch) for batch in batches] or list(BATCHES)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(sizes)) as pool:
-        files = [Path(folder, f"{batch}.npy") for batch in sizes]
-        steps = list(pool.map(in_a_process, sizes, files))
+    every = list(sizes or SIZES)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(every)) as pool:
+        files = {size: Path(folder, f"{number}.npy") for number, size in enumerate(every)}
+        steps = list(pool.map(in_a_process, files, files.values()))
         repeated = [
-            {"batch": batch, **update_comparison(files[sizes.index(DISTINCT)], file)}
-            for batch, file, step in zip(sizes, files, steps, strict=True)
-            if batch > DISTINCT and DISTINCT in sizes and "error" not in step
+            {"size": size, "compared_with": other, **update_comparison(files[other], files[size])}
+            for size, other in repeats(every)
+            if files[size].exists() and files[other].exists()
         ]
     gpu = Machine.here().gpu()
     assert gpu is not None, "needs a GPU"
@@ -125,13 +169,13 @@ def main(out: str, *batches: str) -> None:
         versions={"jax": jax.__version__},
         command=["python", *sys.argv],
     )
-    record |= {"steps": steps, f"compared_with_{DISTINCT}": repeated}
+    record |= {"steps": steps, "updates": repeated}
     Path(out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(repeated)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--one":
-        print(json.dumps(step_figures(int(sys.argv[2]), Path(sys.argv[3]))))
+        print(json.dumps(step_figures(sys.argv[2], Path(sys.argv[3]))))
     else:
         main(*sys.argv[1:])

@@ -12,6 +12,8 @@ from xlapipe.read.profile_trace import kernel_events
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT / "tests/reading/data/profile"
+# More than a thousand kernels.
+SLOW = {"resnet50-train"}
 RECORDS = sorted((ROOT / "hlo_dumps").glob(f"*/*/{TIME_RECORD}"))
 
 
@@ -38,8 +40,14 @@ def test_a_call_is_its_span_and_what_the_host_takes_before_and_after() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    RECORDS,
-    ids=lambda path: f"{path.parent.parent.name}-{path.parent.name}",
+    [
+        pytest.param(
+            path,
+            marks=pytest.mark.slow if path.parent.parent.name in SLOW else (),
+            id=f"{path.parent.parent.name}-{path.parent.name}",
+        )
+        for path in RECORDS
+    ],
 )
 def test_no_floor_is_above_its_measured_time(path: Path) -> None:
     opened = open_path(path.parent)
