@@ -22,7 +22,7 @@ class ConvNorm(nnx.Module):
     `scale` is that of all channels.
     """
 
-    def __init__(self, convolution: Convolution, scale: float = 1, *, rngs: nnx.Rngs) -> None:
+    def __init__(self, convolution: Convolution, scale: float = 1.0, *, rngs: nnx.Rngs) -> None:
         outputs, height, width, _ = shape = convolution.kernel_shape
         initializer = nnx.initializers.normal((2 / (outputs * height * width)) ** 0.5)
         self.kernel = nnx.Param(initializer(rngs.params(), shape, jnp.float32))
@@ -37,7 +37,7 @@ class Bottleneck(nnx.Module):
 
     def __init__(self, block: Block, *, rngs: nnx.Rngs) -> None:
         for name, convolution in zip(block.names, block.convolutions, strict=True):
-            setattr(self, name, ConvNorm(convolution, name != "conv3", rngs=rngs))
+            setattr(self, name, ConvNorm(convolution, float(name != "conv3"), rngs=rngs))
 
 
 class Classifier(nnx.Module):
