@@ -83,6 +83,37 @@ QWEN3_0_6B = Qwen3Config(
     head_dim=128,
 )
 
+QWEN3_1_7B = Qwen3Config(
+    vocab_size=151936,
+    hidden_size=2048,
+    intermediate_size=6144,
+    num_hidden_layers=28,
+    num_attention_heads=16,
+    num_key_value_heads=8,
+    head_dim=128,
+)
+
+QWEN3_4B = Qwen3Config(
+    vocab_size=151936,
+    hidden_size=2560,
+    intermediate_size=9728,
+    num_hidden_layers=36,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    head_dim=128,
+)
+
+QWEN3_8B = Qwen3Config(
+    vocab_size=151936,
+    hidden_size=4096,
+    intermediate_size=12288,
+    num_hidden_layers=36,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    head_dim=128,
+    tie_word_embeddings=False,
+)
+
 QWEN3_32B = Qwen3Config(
     vocab_size=151936,
     hidden_size=5120,
@@ -95,4 +126,10 @@ QWEN3_32B = Qwen3Config(
 )
 
 # By the names that are arguments of workloads.
-CONFIGS = {"0.6b": QWEN3_0_6B, "32b": QWEN3_32B}
+CONFIGS = {
+    "0.6b": QWEN3_0_6B,
+    "1.7b": QWEN3_1_7B,
+    "4b": QWEN3_4B,
+    "8b": QWEN3_8B,
+    "32b": QWEN3_32B,
+}
