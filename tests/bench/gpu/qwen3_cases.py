@@ -1,6 +1,19 @@
-"""The cases of the Qwen3 comparison: the 0.6B model with random weights, in bfloat16."""
+"""The cases of the Qwen3 comparison: random weights, in bfloat16.
 
+The variable QWEN3_SIZE chooses the model, by default the 0.6B one. Of other sizes, only the
+decoding of one sequence is timed.
+"""
+
+import os
 from dataclasses import dataclass
+
+from models.qwen3.config import CONFIGS
+
+SIZE = os.environ.get("QWEN3_SIZE", "0.6b")
+CONFIG = CONFIGS[SIZE]
+# Several sequences and prompts are timed too.
+ALL_CASES = SIZE == "0.6b"
+_MODEL = "" if ALL_CASES else f"{SIZE}, "
 
 SLOTS = 2048
 PROMPT = 2048
@@ -16,8 +29,10 @@ class Decode:
 
     def __str__(self) -> str:
         last = self.position + self.tokens - 1
-        return f"decode, batch {self.batch}, slots {self.position:,} to {last:,}, per token"
+        slots = f"slots {self.position:,} to {last:,}"
+        return f"{_MODEL}decode, batch {self.batch}, {slots}, per token"
 
 
-DECODES = (Decode(1, 0, 32), Decode(1, 1024, 32), Decode(1, 2000, 32), Decode(32, 2032, 16))
-PREFILL = f"prefill, {PROMPT:,} tokens"
+_SINGLE = (Decode(1, 0, 32), Decode(1, 1024, 32), Decode(1, 2000, 32))
+DECODES = (*_SINGLE, Decode(32, 2032, 16)) if ALL_CASES else _SINGLE
+PREFILL = f"{_MODEL}prefill, {PROMPT:,} tokens"

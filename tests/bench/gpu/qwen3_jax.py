@@ -1,24 +1,31 @@
-"""This repository's Qwen3: the programs that `models.qwen3.generate` runs on a GPU."""
+"""This repository's Qwen3: the programs that `models.qwen3.generate` runs on a GPU.
 
-from collections.abc import Iterator
+Arguments select implementations: `default`, what the command chooses, and `xla`; without any, both.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from qwen3_cases import DECODES, PREFILL, PROMPT, SLOTS, Decode
-from timing import Timing, print_timings, timed
+from qwen3_cases import ALL_CASES, CONFIG, DECODES, PREFILL, PROMPT, SLOTS, Decode
+from timing import Timing, print_timings, timed, wait_for_turn
 
 from models.qwen3.argument_bytes import cache_leaf_bytes, weight_bytes
-from models.qwen3.config import QWEN3_0_6B
+from models.qwen3.generation.compiled_steps import abstract_arguments
 from models.qwen3.generation.decode_loop import decode_loop, prompt_step
 from models.qwen3.generation.sampling_settings import SamplingSettings
 from models.qwen3.generation.state import first_state
+from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.modules.cache import init_cache
 from models.qwen3.steps import Implementation, abstract_model, implementation_for, xla_options
 
-CONFIG = QWEN3_0_6B
+BOTH = ("default", "xla")
 
 
 def random_params() -> Any:
@@ -64,13 +71,42 @@ class Repeated:
         return out["tokens"]
 
 
+@dataclass(frozen=True)
+class Program:
+    """A step for `batch` sequences: `tokens` tokens of each, or its prompt if `tokens` is 0."""
+
+    batch: int
+    tokens: int
+    implementation: Implementation
+
+
+@functools.cache
+def lowered(program: Program) -> Any:
+    """The step, traced for the sizes of the cases; cache and state are donated."""
+    sizes = GenerationSizes(
+        batch=program.batch, cache_length=SLOTS, bucket=PROMPT, steps=program.tokens
+    )
+    for_prompts, for_decode = abstract_arguments(CONFIG, sizes)
+    implementation = program.implementation
+    step: Callable[..., Any] = (
+        decode_loop(CONFIG, steps=program.tokens, implementation=implementation)
+        if program.tokens
+        else prompt_step(CONFIG, implementation=implementation)
+    )
+    arguments = for_decode if program.tokens else for_prompts
+    return jax.jit(step, donate_argnums=(1, 2)).lower(*arguments)
+
+
+@functools.cache
+def compiled(program: Program) -> Any:
+    return lowered(program).compile(compiler_options=xla_options(program.implementation))
+
+
 def decode(case: Decode, params: Any, implementation: Implementation) -> Timing:
     state = first_state(SamplingSettings(greedy=True), (), batch=case.batch)
     state |= {"token_ids": np.zeros(case.batch, np.int32)}
     state |= {"positions": np.full(case.batch, case.position, np.int32)}
-    step = jax.jit(
-        decode_loop(CONFIG, steps=case.tokens, implementation=implementation), donate_argnums=(1, 2)
-    )
+    step = compiled(Program(case.batch, case.tokens, implementation))
     cache = jax.tree.map(
         lambda leaf: leaf + 0.1, init_cache(CONFIG, batch=case.batch, cache_length=SLOTS)
     )
@@ -87,28 +123,48 @@ def decode(case: Decode, params: Any, implementation: Implementation) -> Timing:
 
 def prefill(params: Any, implementation: Implementation) -> Timing:
     ids = jax.random.randint(jax.random.key(1), (1, PROMPT), 0, CONFIG.vocab_size, jnp.int32)
-    step = jax.jit(
-        prompt_step(CONFIG, implementation=implementation),
-        donate_argnums=(1, 2),
-        compiler_options=xla_options(implementation),
-    )
+    step = compiled(Program(1, 0, implementation))
     state = first_state(SamplingSettings(greedy=True), (), batch=1)
     cache = init_cache(CONFIG, batch=1, cache_length=SLOTS)
     call = Repeated(step, params, cache, (state, ids, jnp.array([PROMPT], jnp.int32)))
     return timed(PREFILL, implementation, call, jax.block_until_ready)
 
 
-def timings(weights: Any) -> Iterator[Timing]:
-    for implementation in (default_implementation(1, PROMPT), "xla"):
-        yield prefill(weights, implementation)
-    for case in DECODES:
-        by_xla = ("xla",) if case.position else ()
-        for implementation in dict.fromkeys((default_implementation(case.batch, 1), *by_xla)):
-            yield decode(case, weights, implementation)
+def timings(names: Collection[str]) -> Iterator[Timing]:
+    """Compiles the programs with kernels at the same time, before the side's turn.
+
+    Those of XLA alone are compiled in its turn: XLA tunes their gemms on the GPU, which must be
+    quiet.
+    """
+    params = random_params()
+    cases: list[tuple[Decode | None, Implementation]] = []
+    for case in (None, *DECODES) if ALL_CASES else DECODES:
+        batch, length = (1, PROMPT) if case is None else (case.batch, 1)
+        default = default_implementation(batch, length)
+        chosen = {"default": default, "xla": "xla"}
+        cases += [(case, chosen[name]) for name in BOTH if name in names]
+    cases = sorted(dict.fromkeys(cases), key=lambda it: it[1] == "xla")
+    programs = {
+        Program(case.batch, case.tokens, implementation) if case else Program(1, 0, implementation)
+        for case, implementation in cases
+        if implementation != "xla"
+    }
+    for program in programs:
+        lowered(program)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(compiled, programs))
+    wait_for_turn()
+    for case, implementation in cases:
+        if case is None:
+            yield prefill(params, implementation)
+        else:
+            yield decode(case, params, implementation)
 
 
 if __name__ == "__main__":
     device = jax.devices("gpu")[0].device_kind
     print_timings(
-        framework=f"jax {jax.__version__}", device=device, timings=timings(random_params())
+        framework=f"jax {jax.__version__}",
+        device=device,
+        timings=timings(sys.argv[1:] or BOTH),
     )

@@ -2,7 +2,8 @@
 
 Each layer is compiled with torch's `max-autotune`, and a step is replayed from one CUDA graph.
 Arguments select variants, all by default. For decoding, `flex` is torch's flex attention, and
-`grouped` attention written out as products; CUDNN and FLASH are backends for prompts.
+`grouped` attention written out as products; CUDNN and FLASH are backends for prompts. Compiling one
+takes minutes: `record_qwen3_steps.py` gives each a process, and all compile at the same time.
 """
 
 import sys
@@ -10,21 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from qwen3_cases import DECODES, PREFILL, PROMPT, SLOTS
-from timing import Timing, print_timings, timed
+from qwen3_cases import ALL_CASES, CONFIG, DECODES, PREFILL, PROMPT, SLOTS
+from timing import Timing, print_timings, timed, wait_for_turn
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch_timing import captured
 
-from models.qwen3.config import QWEN3_0_6B as CONFIG
-
 HEADS, KV_HEADS, HEAD = CONFIG.num_attention_heads, CONFIG.num_key_value_heads, CONFIG.head_dim
 GROUP = HEADS // KV_HEADS
 # Slots of a block of flex attention's mask.
 BLOCK = 128
-VARIANTS = ("flex-1", "grouped-1", "flex-32", "grouped-32", "CUDNN", "FLASH")
+VARIANTS = ("flex-1", "grouped-1")
+VARIANTS += ("flex-32", "grouped-32", "CUDNN", "FLASH") if ALL_CASES else ()
 
 Cache = list[tuple[Tensor, Tensor]]
 
@@ -182,6 +182,7 @@ def decode(name: str) -> Iterator[Timing]:
         positions.fill_(position)
 
     graph = captured(add_token, lambda: rewind(SLOTS // 2))
+    wait_for_turn()
     for case in DECODES:
         if case.batch != batch:
             continue
@@ -201,6 +202,7 @@ def prefill(name: str) -> Iterator[Timing]:
     positions = torch.arange(PROMPT, device="cuda")
     with sdpa_kernel(getattr(SDPBackend, f"{name}_ATTENTION")):
         graph = captured(lambda: model(ids, positions, cache, None), lambda: None)
+    wait_for_turn()
     variant = f"plain, max-autotune, {name.lower()}, CUDA graph"
     yield timed(PREFILL, variant, lambda number: graph.replay(), wait)
 

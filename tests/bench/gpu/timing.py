@@ -17,7 +17,9 @@ from typing import Any
 
 from xlapipe.environment.machine import Machine
 
-SAMPLES = 15
+# The number of samples of each timing.
+SAMPLES_VARIABLE = "BENCH_SAMPLES"
+SAMPLES = int(os.environ.get(SAMPLES_VARIABLE, "15"))
 SAMPLE_SECONDS = 0.02
 # Pause between samples. Continuous gemms draw so much power that an H200 lowers its clock after
 # about 50 ms, which would make the first samples faster than the last.
