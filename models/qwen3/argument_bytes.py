@@ -1,6 +1,7 @@
 """Bytes of the workloads' arguments, in closed form. Imports no jax."""
 
 from dataclasses import dataclass
+from math import prod
 
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
 from models.tpu_tiles import tpu_padding_bytes
@@ -85,7 +86,7 @@ def tpu_vector_padding_bytes(config: Qwen3Config, *, batch: int) -> int:
 
 def cache_leaf_bytes(config: Qwen3Config, *, batch: int, cache_length: int) -> int:
     """Bytes of one layer's keys, and of its values: [B, K, S, H]."""
-    return batch * cache_length * config.kv_size * config.itemsize
+    return prod(config.cache_shape(batch=batch, cache_length=cache_length)) * config.itemsize
 
 
 def cache_bytes(config: Qwen3Config, *, batch: int, cache_length: int) -> int:

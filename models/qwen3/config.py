@@ -72,6 +72,10 @@ class Qwen3Config:
         """G, the number of query heads that read one key/value head."""
         return self.num_attention_heads // self.num_key_value_heads
 
+    def cache_shape(self, *, batch: int, cache_length: int) -> tuple[int, int, int, int]:
+        """Shape of one layer's keys, and of its values, in the contiguous cache: [B, K, S, H]."""
+        return (batch, self.num_key_value_heads, cache_length, self.head_dim)
+
 
 QWEN3_0_6B = Qwen3Config(
     vocab_size=151936,

@@ -87,12 +87,7 @@ def abstract_arguments(
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Shapes of the arguments of `prompt_step` and of `decode_loop`."""
     params = abstract_params(config)
-    cache_shape = (
-        sizes.batch,
-        config.num_key_value_heads,
-        sizes.cache_length,
-        config.head_dim,
-    )
+    cache_shape = config.cache_shape(batch=sizes.batch, cache_length=sizes.cache_length)
     cache = [
         {name: jax.ShapeDtypeStruct(cache_shape, config.dtype) for name in ("k", "v")}
         for _ in range(config.num_hidden_layers)

@@ -147,7 +147,7 @@ def empty_cache(config: Qwen3Config, sizes: GenerationSizes, device: jax.Device)
     One small program fills all leaves of a large cache. Compiling it takes longer than copying
     the zeros of a small one.
     """
-    shape = (sizes.batch, config.num_key_value_heads, sizes.cache_length, config.head_dim)
+    shape = config.cache_shape(batch=sizes.batch, cache_length=sizes.cache_length)
     total_bytes = cache_bytes(config, batch=sizes.batch, cache_length=sizes.cache_length)
     zeros: Callable[[], jax.Array]
     if device.platform == "gpu" and total_bytes <= _COPIED_CACHE_BYTES:

@@ -24,7 +24,7 @@ Cache: TypeAlias = list[LayerCache]
 
 def init_cache(config: Qwen3Config, *, batch: int, cache_length: int) -> Cache:
     """A zeroed contiguous cache in the config's dtype."""
-    shape = (batch, config.num_key_value_heads, cache_length, config.head_dim)
+    shape = config.cache_shape(batch=batch, cache_length=cache_length)
     dtype = jnp.dtype(config.dtype)
     return [
         {"k": jnp.zeros(shape, dtype), "v": jnp.zeros(shape, dtype)}
