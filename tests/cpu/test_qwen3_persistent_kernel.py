@@ -1,13 +1,19 @@
 """The persistent kernel compiles without a GPU, and its plan meets the expectations of its step."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
+import jax
 import pytest
 
 from models.qwen3.config import QWEN3_0_6B
-from models.qwen3.generation import build_prebuilt
+from models.qwen3.generation import build_prebuilt, compile_generation
+from models.qwen3.generation.compiled_steps import CompiledStep
 from models.qwen3.generation.prebuilt_index import PrebuiltExecutables, read_index
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.steps import implementation_for
@@ -17,6 +23,7 @@ from xlapipe.compiling.pipeline import make_dump
 from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import KernelCount, TrafficAtMost, check_all
 from xlapipe.registry import find_workload
+from xlapipe.targets.catalogue import target_named
 
 
 @pytest.mark.parametrize(
@@ -38,6 +45,28 @@ def test_other_gpus_and_batches_get_other_implementations(
     assert chosen == implementation
 
 
+SIZES = GenerationSizes(batch=1, cache_length=2048, bucket=16, steps=4, candidates=1)
+
+
+def built_implementations(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: str,
+    layers: int = 28,
+    batch: int = 1,
+    **options: Any,
+) -> Mapping[str, str] | None:
+    """The implementations in the index of a build that compiles nothing."""
+    made = SimpleNamespace(dump=SimpleNamespace(expectations=(), program=None))
+    monkeypatch.setattr(build_prebuilt, "build", lambda job, folder: made)
+    monkeypatch.setattr(build_prebuilt, "check_all", lambda expectations, program: ())
+    config = replace(QWEN3_0_6B, num_hidden_layers=layers)
+    sizes = replace(SIZES, batch=batch)
+    prebuilt = PrebuiltExecutables(path=folder, config=config, sizes=sizes, buckets=(16,))
+    build_prebuilt.build_prebuilt(prebuilt, target=target, **options)
+    return read_index(folder, config).implementations
+
+
 @pytest.mark.parametrize(
     ("target", "layers", "batch", "options", "implementation"),
     [
@@ -57,16 +86,48 @@ def test_executables_are_built_with_the_kernel_where_it_fits(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Compiles nothing: the index has the implementation of each program."""
-    made = SimpleNamespace(dump=SimpleNamespace(expectations=(), program=None))
-    monkeypatch.setattr(build_prebuilt, "build", lambda job, folder: made)
-    monkeypatch.setattr(build_prebuilt, "check_all", lambda expectations, program: ())
-    config = replace(QWEN3_0_6B, num_hidden_layers=layers)
-    sizes = GenerationSizes(batch=batch, cache_length=2048, bucket=16, steps=4, candidates=1)
-    prebuilt = PrebuiltExecutables(path=tmp_path, config=config, sizes=sizes, buckets=(16,))
-    build_prebuilt.build_prebuilt(prebuilt, target=target, **options)
-    built = read_index(tmp_path, config)
-    assert built.implementations == {"prompts-16": "triton", "decode": implementation}
+    chosen = built_implementations(tmp_path, monkeypatch, target, layers, batch, **options)
+    assert chosen == {"prompts-16": "triton", "decode": implementation}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "multiprocessors", "mps", "implementation"),
+    [
+        ("h200", 132, False, "persistent"),
+        ("h200", 64, False, "triton"),
+        ("h200", 132, True, "triton"),
+        ("b200", 148, False, "triton"),
+    ],
+)
+def test_executables_for_the_attached_gpu_have_the_implementation_of_a_compile_there(
+    gpu: str,
+    multiprocessors: int,
+    mps: bool,
+    implementation: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The GPU's figures are those of the catalogue, as jax would report them on the device."""
+    target = target_named(gpu)
+    text, cores = re.subn(r"core_count: \d+", f"core_count: {multiprocessors}", target.config_text)
+    assert cores == 1
+    monkeypatch.setattr(build_prebuilt, "captured_target", lambda: SimpleNamespace(config=text))
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    if mps:
+        (tmp_path / "control").touch()
+    built = built_implementations(tmp_path / "built", monkeypatch, "attached")
+    assert built == {"prompts-16": "triton", "decode": implementation}
+
+    device = Mock(
+        spec=jax.Device,
+        platform="gpu",
+        compute_capability=target.compute_capability,
+        core_count=multiprocessors,
+    )
+    step = Mock(spec=CompiledStep)
+    monkeypatch.setattr(compile_generation, "_compile", lambda *arguments: step)
+    compiled = compile_generation.compile_generation(QWEN3_0_6B, SIZES, device)
+    assert compiled.implementations == {"prompts": "triton", "decode": implementation}
 
 
 def test_one_kernel_reads_the_weights_where_they_are(goldens: Path, golden_jaxlib: str) -> None:

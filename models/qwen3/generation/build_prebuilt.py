@@ -14,17 +14,20 @@ from models.qwen3.generation.prebuilt_index import (
     index_text,
     prompts_folder,
 )
+from models.qwen3.kernels.persistent.residency import why_not_resident
 from models.qwen3.kernels.persistent.sizes import persistent_fits
 from models.qwen3.kernels.tiling import hopper_fits
 from models.qwen3.steps import implementation_for
 from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import WrittenDump, build
 from xlapipe.dumps.atomic_write import replace_folder
-from xlapipe.environment.machine import Machine
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Finding, check_all
 from xlapipe.registry import WorkloadReference
+from xlapipe.running.capture_target import captured_target
 from xlapipe.targets.catalogue import target_named
+from xlapipe.targets.target import Target
+from xlapipe.targets.target_config import target_attached
 
 _WORKLOADS = "models.qwen3.workloads"
 # The folder that contains the package `models`.
@@ -53,16 +56,16 @@ def build_prebuilt(
       locks: autotune locks, or folders with one lock per program; see `build_locks`. Without
         `gemm`, they determine the policy.
       hopper_kernels: use the prompt kernels for Hopper if the target is a Hopper GPU.
-      persistent_kernel: use the persistent kernel for decode steps if the target is a GPU that has
-        it. Only targets of the catalogue are known to.
+      persistent_kernel: use the persistent kernel for decode steps that it supports on the target.
       on_built: called with the name of each program and the pipeline's result.
 
     Raises:
       XlapipeError: a compile failed, or an expectation does not hold; the folder is unchanged.
     """
     _check_replaceable(prebuilt.path)
-    with_hopper_kernels = _programs_with_hopper_kernels(prebuilt, target) if hopper_kernels else ()
-    persistent = persistent_kernel and _persistent_fits(prebuilt, target)
+    gpu = _gpu_of(target)
+    with_hopper_kernels = _programs_with_hopper_kernels(prebuilt, gpu) if hopper_kernels else ()
+    persistent = persistent_kernel and _persistent_fits(prebuilt, gpu)
     references = _references(prebuilt, with_hopper_kernels, persistent)
     lock_of = locks_for(references, locks)
     with replace_folder(prebuilt.path, fix="choose another folder") as folder:
@@ -90,38 +93,38 @@ def _check_replaceable(path: Path) -> None:
         )
 
 
-def _programs_with_hopper_kernels(prebuilt: PrebuiltExecutables, target: str) -> set[str]:
-    """The folders' names of the programs that the kernels for Hopper support on `target`."""
-    capability = _compute_capability(target)
+def _gpu_of(target: str) -> Target:
+    """The target; that of the attached GPU has the figures that jax reports in a child process."""
+    return target_attached(captured_target().config) if target == ATTACHED else target_named(target)
+
+
+def _programs_with_hopper_kernels(prebuilt: PrebuiltExecutables, gpu: Target) -> set[str]:
+    """The folders' names of the programs that the kernels for Hopper support on `gpu`."""
     return {
         prompts_folder(bucket)
         for bucket in prebuilt.buckets
-        if hopper_fits(prebuilt.config, bucket, capability)
+        if hopper_fits(prebuilt.config, bucket, gpu.compute_capability)
     }
 
 
-def _persistent_fits(prebuilt: PrebuiltExecutables, target: str) -> bool:
-    """Whether the persistent kernel supports decode steps on `target`."""
-    if target == ATTACHED or prebuilt.sizes.batch != 1:
+def _persistent_fits(prebuilt: PrebuiltExecutables, gpu: Target) -> bool:
+    """Whether the persistent kernel supports decode steps on `gpu`.
+
+    On the attached GPU, all its blocks must also be able to run at once, as in
+    `compile_generation`. Executables for another machine are checked when they are loaded there.
+    """
+    if prebuilt.sizes.batch != 1:
         return False
-    named = target_named(target)
-    cores = re.search(r"\bcore_count: (\d+)", named.config_text)
+    cores = re.search(r"\bcore_count: (\d+)", gpu.config_text)
+    multiprocessors = int(cores[1]) if cores else None
+    if gpu.source == "attached" and why_not_resident(multiprocessors) is not None:
+        return False
     return persistent_fits(
         prebuilt.config,
         prebuilt.sizes.cache_length,
-        compute_capability=named.compute_capability,
-        multiprocessors=int(cores[1]) if cores else None,
+        compute_capability=gpu.compute_capability,
+        multiprocessors=multiprocessors,
     )
-
-
-def _compute_capability(target: str) -> str | None:
-    """The target's compute capability, e.g. `9.0`; None if unknown."""
-    if target != ATTACHED:
-        return target_named(target).compute_capability
-    gpu = Machine.here().gpu()
-    if gpu is None or gpu.compute_capability is None:
-        return None
-    return ".".join(map(str, gpu.compute_capability))
 
 
 def _references(
