@@ -165,6 +165,9 @@ def test_unsupported_shapes_are_errors() -> None:
         ("triton", {}),
         ("xla", {"platform": "cpu"}),
         ("xla", {"dtype": "float32"}),
+        ("triton", {"hidden_size": 2048}),
+        ("xla", {"hidden_size": 2560}),
+        ("triton", {"hidden_size": 2560, "batch": 2}),
         ("triton", {"batch": 2}),
         ("xla", {"batch": 65}),
         ("xla", {"batch": 2, "head_dim": 4}),
@@ -183,6 +186,7 @@ def test_kernels_are_used_for_supported_gpus_and_shapes(
 ) -> None:
     monkeypatch.setattr(tiling, "version", lambda package: "0.11.2")
     request = {"platform": "gpu", "batch": 1, "length": 1, "cache_length": 64, **changes}
-    shape = {"hidden_size": 128, "intermediate_size": 256, "head_dim": request.pop("head_dim", 32)}
+    shape = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}
+    shape |= {name: request.pop(name) for name in shape.keys() & request.keys()}
     config = replace(CONFIG, dtype=request.pop("dtype", "bfloat16"), **shape)
     assert implementation_for(config, **request) == expected

@@ -10,6 +10,9 @@ SLOTS = 64
 LEAST_SLOTS = 32
 # Decode: the maximum number of programs; with more chunks, each program reads several.
 PROGRAMS = 256
+# Decode of one sequence: the maximum hidden size. On an H200 the kernels take 14 to 20 % less time
+# than XLA with 2,048 (1.7B), and 1 to 6 % more with 2,560 (4B).
+MAX_HIDDEN = 2048
 # Decode of several sequences: the maximum number of them, since a program holds the products of all
 # of them with its rows; and what the model's widths must be multiples of.
 MAX_BATCH = 64
@@ -87,12 +90,15 @@ def decode_fits(slots: int) -> bool:
 
 
 def batch_fits(config: Qwen3Config, batch: int) -> bool:
-    """Whether decode's kernels support `batch` sequences of the model.
+    """Whether decode's kernels support `batch` sequences of the model, and are faster than XLA.
 
-    A single sequence has separate kernels. Those for several divide weights into whole tiles.
+    A single sequence has separate kernels. Those for several divide weights into whole tiles, and
+    were compared with XLA for 0.6B alone.
     """
+    if batch == 1:
+        return config.hidden_size <= MAX_HIDDEN
     widths = (config.hidden_size, config.intermediate_size, config.qkv_size, config.q_size)
-    return batch == 1 or (batch <= MAX_BATCH and all(width % LEAST_TILE == 0 for width in widths))
+    return batch <= MAX_BATCH and all(width % LEAST_TILE == 0 for width in widths)
 
 
 def prompt_fits(length: int) -> bool:
