@@ -20,7 +20,7 @@ RECORDS = sorted((ROOT / "hlo_dumps").glob(f"*/*/{TIME_RECORD}"))
 def test_every_workload_on_one_device_has_a_record() -> None:
     one_device = [path for path in RECORDS if path.parent.name.startswith("h200-auto-")]
     names = {path.parent.parent.name for path in one_device}
-    assert len(names) == len(one_device) == 12
+    assert len(names) == len(one_device) == 15
     assert {"qwen3-decode", "qwen3-prefill", "float8-linear-step", "spectral-diffusion"} <= names
 
 
