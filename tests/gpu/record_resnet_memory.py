@@ -4,15 +4,18 @@
 
 BLOCKS is the number of blocks of each stage, by default those of ResNet-50: `4096/1` has one block.
 
-A process for each batch compiles the training step there, takes two steps and reports the peak of
-jax's allocator. Another first step, from an equal state, must give the first one's bits. Images of
-each batch after 2,048 repeat the first 2,048, so that the update of the largest batch must be that
-of 2,048 images: a multiple of them has the same moments in every batch norm and the same mean
-gradient. From 2,675 images on, activations have 2³¹ elements or more.
+For each size a process compiles the training step there, and another one loads the executable,
+takes two steps and reports the peak of jax's allocator: XLA, which tunes convolutions while it
+compiles, allocates more for that than a step takes. Another first step, from an equal state, must
+give the first one's bits. Images of each batch after 2,048 repeat the first 2,048, so that the
+update of the largest batch must be that of 2,048 images: a multiple of them has the same moments in
+every batch norm and the same mean gradient. From 2,675 images on, activations have 2³¹ elements or
+more.
 """
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -26,6 +29,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from models.compressed_resnet.sizes import ResNetConfig
 from models.compressed_resnet.step import abstract_state, initial_state, train_step
@@ -46,11 +50,8 @@ def parsed(size: str) -> tuple[int, ResNetConfig]:
     return int(batch), replace(CONFIG, blocks=blocks)
 
 
-def step_figures(size: str, momentum: Path) -> dict[str, Any]:
-    """Plan, peak and losses of two steps; the momentum after the first goes to a file.
-
-    Another first step is then compared with it.
-    """
+def compile_step(size: str, file: Path) -> None:
+    """Writes the executable of a size, and what its compile gave, to a file."""
     batch, config = parsed(size)
     images = jax.ShapeDtypeStruct((batch, config.image, config.image, 3), jnp.bfloat16)
     labels = jax.ShapeDtypeStruct((batch,), jnp.int32)
@@ -59,12 +60,28 @@ def step_figures(size: str, momentum: Path) -> dict[str, Any]:
     executable = step.lower(abstract_state(config), images, labels).compile()
     compile_seconds = time.monotonic() - started
     analysis = executable.memory_analysis()
-    plan_bytes = (
-        analysis.argument_size_in_bytes
+    figures = {
+        "batch": batch,
+        "blocks": config.blocks,
+        "plan_bytes": analysis.argument_size_in_bytes
         + analysis.output_size_in_bytes
         + analysis.temp_size_in_bytes
-        - analysis.alias_size_in_bytes
-    )
+        - analysis.alias_size_in_bytes,
+        "temp_bytes": analysis.temp_size_in_bytes,
+        "compile_seconds": round(compile_seconds, 1),
+    }
+    file.write_bytes(pickle.dumps((figures, serialize(executable))))
+
+
+def step_figures(size: str, file: Path, momentum: Path) -> dict[str, Any]:
+    """Peak and losses of two steps; the momentum after the first goes to a file.
+
+    Another first step is then compared with it.
+    """
+    batch, config = parsed(size)
+    # Written by `compile_step`.
+    figures, parts = pickle.loads(file.read_bytes())
+    executable = deserialize_and_load(*parts)
     losses, seconds = [], []
     state, arrays = first_state(config), batch_of(batch)
     device = jax.devices("gpu")[0]
@@ -84,18 +101,13 @@ def step_figures(size: str, momentum: Path) -> dict[str, Any]:
         one.tobytes() == np.asarray(other).tobytes()
         for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True)
     ]
-    return {
-        "batch": batch,
-        "blocks": config.blocks,
-        "plan_bytes": plan_bytes,
-        "temp_bytes": analysis.temp_size_in_bytes,
+    return figures | {
         "peak_bytes": peak_bytes,
-        "peak_over_plan": round(peak_bytes / plan_bytes, 5),
+        "peak_over_plan": round(peak_bytes / figures["plan_bytes"], 5),
         "losses": losses,
         "step_seconds": seconds,
         "arrays_equal_in_another_run": sum(bit_equal),
         "arrays": len(bit_equal),
-        "compile_seconds": round(compile_seconds, 1),
     }
 
 
@@ -118,14 +130,20 @@ def batch_of(batch: int) -> tuple[jax.Array, jax.Array]:
     return jnp.concatenate([images] * repeats), jnp.concatenate([labels] * repeats)
 
 
-def in_a_process(size: str, momentum: Path) -> dict[str, Any]:
-    """`step_figures` of a new process, whose peak has no other batch in it."""
-    command = [sys.executable, __file__, "--one", size, str(momentum)]
-    # Memory that is allocated when it is needed leaves room for the other processes.
-    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        return {"size": size, "error": result.stderr.strip().splitlines()[-1:]}
+def in_processes(size: str, momentum: Path) -> dict[str, Any]:
+    """`step_figures` of a new process, whose peak has no other batch and no compile in it."""
+    file = momentum.with_suffix(".pickle")
+    for command in (["--compile", size, file], ["--step", size, file, momentum]):
+        result = subprocess.run(
+            [sys.executable, __file__, *map(str, command)],
+            # Memory that is allocated when it is needed leaves room for the other processes.
+            env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode != 0:
+            return {"size": size, "error": result.stderr.strip().splitlines()[-1:]}
     figures: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     print(figures, flush=True)
     return figures
@@ -155,7 +173,7 @@ def main(out: str, *sizes: str) -> None:
     every = list(sizes or SIZES)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(every)) as pool:
         files = {size: Path(folder, f"{number}.npy") for number, size in enumerate(every)}
-        steps = list(pool.map(in_a_process, files, files.values()))
+        steps = list(pool.map(in_processes, files, files.values()))
         repeated = [
             {"size": size, "compared_with": other, **update_comparison(files[other], files[size])}
             for size, other in repeats(every)
@@ -175,7 +193,10 @@ def main(out: str, *sizes: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--one":
-        print(json.dumps(step_figures(sys.argv[2], Path(sys.argv[3]))))
-    else:
-        main(*sys.argv[1:])
+    match sys.argv[1:]:
+        case ["--compile", size, file]:
+            compile_step(size, Path(file))
+        case ["--step", size, file, momentum]:
+            print(json.dumps(step_figures(size, Path(file), Path(momentum))))
+        case arguments:
+            main(*arguments)
