@@ -23,6 +23,7 @@ from xlapipe.expect import (
     NoCopyInLoopAbove,
     NoValueOfShape,
     ParameterBytes,
+    TrafficAtMost,
     check_all,
 )
 from xlapipe.lowering.load_workload import load_workload
@@ -164,3 +165,17 @@ def test_expectations_hold_for_sampled_tokens(compiled: Any) -> None:
     findings = check_all(compiled(name, "cublas").dump.expectations, program)
     assert [finding.expectation for finding in findings if not finding.holds] == []
     assert len(findings) == 12
+
+
+@pytest.mark.slow
+def test_every_step_without_kernels_reads_weights_and_cache_once(compiled: Any) -> None:
+    dump = compiled(f"{MODULE}:qwen3_generate(layers=1, implementation='xla')", "cublas").dump
+    assert [
+        it.expectation for it in check_all(dump.expectations, dump.program) if not it.holds
+    ] == []
+    (traffic,) = (
+        it for it in dump.expectations if isinstance(it, TrafficAtMost) and it.under == "cublas"
+    )
+    of_fifteen_steps = replace(traffic, limit_bytes=traffic.limit_bytes * 15 // 16)
+    (finding,) = check_all([of_fifteen_steps], dump.program)
+    assert not finding.holds

@@ -34,7 +34,10 @@ def generate(
     step = decode(
         config, batch=batch, cache_length=cache_length, kernels=kernels, persistent=persistent
     )
-    step = _with_sampling(step, config, batch=batch, candidates=candidates)
+    step = tuple(
+        _of_all_steps(expectation, steps) if isinstance(expectation, TrafficAtMost) else expectation
+        for expectation in _with_sampling(step, config, batch=batch, candidates=candidates)
+    )
     if persistent and candidates == 1:
         step = (*step, _reads_weights_once(config, cache_length=cache_length, steps=steps))
     # XLA removes loops of one trip.
@@ -47,6 +50,13 @@ def generate(
     )
     loop = LoopOfTrips(steps, because="one trip per token, without synchronising with the host")
     return (*step, *in_loop, loop)
+
+
+def _of_all_steps(step: TrafficAtMost, steps: int) -> TrafficAtMost:
+    """The traffic of a loop: every trip reads the weights and the cache."""
+    return replace(
+        step, limit_bytes=steps * step.limit_bytes, because=f"in each step: {step.because}"
+    )
 
 
 def _reads_weights_once(config: Qwen3Config, *, cache_length: int, steps: int) -> TrafficAtMost:
@@ -110,6 +120,10 @@ def _with_sampling(
             case TempAtMost(limit_bytes=limit):
                 because = f"{because}, logits and sampling"
                 changed.append(replace(expectation, limit_bytes=limit + temp, because=because))
+            case TrafficAtMost(limit_bytes=limit):
+                # What is temporary is written and read, by a sort in several passes.
+                because = f"{because}, logits and sampling"
+                changed.append(replace(expectation, limit_bytes=limit + 4 * temp, because=because))
             case NoCopyAbove(limit_bytes=limit):
                 changed.append(replace(expectation, limit_bytes=max(limit, copied)))
             case AllocationOf(name="out['logits']"):
