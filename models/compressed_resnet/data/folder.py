@@ -42,7 +42,7 @@ def read_folder(folder: Path, image_size: int) -> tuple[FolderDataset, FolderDat
     """A folder with a folder of images for each class, in the order of their names.
 
     If the folder has folders `train` and `val`, those hold the classes; otherwise every fifth image
-    of a class is kept for testing.
+    is kept for testing.
 
     Raises:
       XlapipeError: Pillow is not installed, or there are no images.
@@ -60,7 +60,8 @@ def read_folder(folder: Path, image_size: int) -> tuple[FolderDataset, FolderDat
     else:
         labelled = list(_files(folder, names))
         tests = labelled[TEST_EVERY - 1 :: TEST_EVERY]
-        parts = [[pair for pair in labelled if pair not in set(tests)], tests]
+        del labelled[TEST_EVERY - 1 :: TEST_EVERY]
+        parts = [labelled, tests]
     if not all(parts):
         raise XlapipeError(
             f"--data {folder}: expected images to train on and to test on; found "
