@@ -159,6 +159,7 @@ def test_a_folder_has_a_folder_for_each_class(tmp_path: Path, divided: bool) -> 
         (("--bits", "3"), "expected 2, 4, 8 or none; found '3'"),
         (("--batch", "0"), "expected an integer of at least 1; found '0'"),
         (("--blocks", "1,x"), "expected an integer of at least 1; found 'x'"),
+        (("--seed", "-1"), "expected an integer of at least 0; found '-1'"),
         (("--learning-rate", "-1"), "expected a number above 0; found '-1'"),
         (("--data", "absent"), "found none of these"),
     ],
@@ -180,6 +181,9 @@ def test_bad_data_is_one_error(
     assert "--classes 3: expected at least 4" in error(npz, "--classes", "3")
     bad = tmp_path / "bad.npz"
     bad.write_bytes(b"not a zip")
+    assert "expected arrays named 'images' and 'labels'" in error(bad)
+    with bad.open("wb") as file:
+        np.save(file, np.zeros(4))
     assert "expected arrays named 'images' and 'labels'" in error(bad)
     np.savez(bad, images=np.zeros((4, 2, 2, 3), np.uint8))
     assert "expected arrays named 'images' and 'labels'" in error(bad)

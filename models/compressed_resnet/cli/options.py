@@ -10,7 +10,6 @@ from xlapipe.errors import XlapipeError
 
 DEPTHS = {26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 Schedule = Literal["constant", "cosine"]
-Save = Literal["activations", "block_inputs"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +136,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--batch", type=positive, default=256, metavar="N", help="images of a step; default: 256")
     add("--steps", type=positive, default=1000, metavar="N", help="default: 1000")
-    add("--seed", type=int, default=0, help="of the weights and the order of images; default: 0")
+    add("--seed", type=_natural, default=0, help="of weights and the order of images; default: 0")
     add("--learning-rate", type=_positive_float, default=0.1, metavar="R", help="default: 0.1")
     add("--momentum", type=float, default=0.9, metavar="M", help="of SGD; default: 0.9")
     add(
@@ -164,9 +163,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def positive(text: str) -> int:
     """An integer of at least 1."""
-    value = int(text) if text.strip().isdecimal() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected an integer of at least 1; found {text!r}")
+    return _integer(text, 1)
+
+
+def _natural(text: str) -> int:
+    return _integer(text, 0)
+
+
+def _integer(text: str, least: int) -> int:
+    value = int(text) if text.strip().isdecimal() else -1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"expected an integer of at least {least}; found {text!r}")
     return value
 
 

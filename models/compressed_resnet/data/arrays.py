@@ -67,7 +67,8 @@ def read_npz(path: Path, image_size: int) -> tuple[ArrayDataset, ArrayDataset]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ("images", "labels")}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    # A TypeError: the file is one array, as numpy.save writes it.
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise XlapipeError(
             f"{path}: expected arrays named 'images' and 'labels'; found {error}; "
             "fix: numpy.savez(path, images=…, labels=…)"
