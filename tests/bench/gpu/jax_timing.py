@@ -4,10 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
-from timing import Timing, print_timings, timed
-
-# Total size of the sets of inputs that rotate: larger than any L2 cache.
-ROTATED_BYTES = 256 * 2**20
+from timing import ROTATED_BYTES, Timing, print_timings, timed
 
 Case = tuple[str, str, Callable[..., Any], Sequence[tuple[Any, ...]], int]
 

@@ -223,8 +223,8 @@ def line_of(row: dict[str, Any]) -> str:
 def main() -> None:
     """Compiles everything in threads, then times one case after another."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--batch", type=int, default=256, help="images; default: 256")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE")
     parser.add_argument("--only", default="", metavar="TEXT", help="operations with it in the name")
     options = parser.parse_args()
     started = time.perf_counter()

@@ -1,20 +1,16 @@
 """Training steps of this repository's ResNet-50: plain, with 2 bits, and with jax.checkpoint."""
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from resnet_cases import BATCH, CASE, CLASSES
 from timing import Timing, print_timings, timed, wait_for_turn
 
 from models.compressed_resnet.sizes import ResNetConfig
 from models.compressed_resnet.step import abstract_state, initial_state, train_step
-
-BATCH = int(os.environ.get("RESNET_BATCH", "256"))
-CLASSES = 100
-CASE = f"ResNet-50 training step, N={BATCH}"
 
 VARIANTS = {
     "plain": ResNetConfig(classes=CLASSES, bits=None),
@@ -33,7 +29,7 @@ def compiled(config: ResNetConfig) -> Any:
 
 
 def caller(config: ResNetConfig, step: Any) -> Callable[[int], Any]:
-    """A function that takes a step on the same images; call number 0 starts with new weights."""
+    """A function that takes a step on the same images, with the weights after the call before."""
     keys = jax.random.split(jax.random.key(0), 2)
     images = jax.random.normal(keys[0], (BATCH, config.image, config.image, 3), jnp.bfloat16)
     labels = jax.random.randint(keys[1], (BATCH,), 0, config.classes, jnp.int32)

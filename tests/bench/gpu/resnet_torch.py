@@ -1,16 +1,12 @@
 """A training step of ResNet-50 in compiled torch: bfloat16, channels last, one CUDA graph."""
 
-import os
 from collections.abc import Callable
 
 import torch
+from resnet_cases import BATCH, CASE, CLASSES
 from timing import print_timings, timed, wait_for_turn
 from torch.nn.functional import cross_entropy
 from torchvision.models import resnet50
-
-BATCH = int(os.environ.get("RESNET_BATCH", "256"))
-CLASSES = 100
-CASE = f"ResNet-50 training step, N={BATCH}"
 
 
 def captured_step(batch: int) -> Callable[[int], None]:

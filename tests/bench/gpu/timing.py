@@ -25,6 +25,8 @@ SAMPLE_SECONDS = 0.02
 # about 50 ms, which would make the first samples faster than the last.
 PAUSE_SECONDS = 0.1
 WARM_UP_CALLS = 5
+# Total size of the sets of inputs that rotate: larger than any L2 cache.
+ROTATED_BYTES = 256 * 2**20
 # The variable that `run_together` of `compare.py` sets: beginning of the paths of two files.
 TURN = "BENCH_TURN"
 # Minimum calls per sample, so that the final wait is a small part of it; fewer if that takes longer

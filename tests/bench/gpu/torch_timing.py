@@ -4,10 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from timing import print_timings, timed
-
-# As in jax_timing.py.
-ROTATED_BYTES = 256 * 2**20
+from timing import ROTATED_BYTES, print_timings, timed
 
 Case = tuple[str, str, Callable[..., Any], Sequence[tuple[torch.Tensor, ...]]]
 
