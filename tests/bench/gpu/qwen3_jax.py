@@ -1,6 +1,7 @@
 """This repository's Qwen3: the programs that `models.qwen3.generate` runs on a GPU.
 
-Arguments select implementations: `default`, what the command chooses, and `xla`; without any, both.
+Arguments select implementations: `default`, what the command chooses, `xla`, and `triton`, kernels
+that the command may not choose; without any, the first two.
 """
 
 import functools
@@ -25,7 +26,7 @@ from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.modules.cache import init_cache
 from models.qwen3.steps import Implementation, abstract_model, implementation_for, xla_options
 
-BOTH = ("default", "xla")
+NAMES = ("default", "xla", "triton")
 
 
 def random_params() -> Any:
@@ -141,8 +142,8 @@ def timings(names: Collection[str]) -> Iterator[Timing]:
     for case in (None, *DECODES) if ALL_CASES else DECODES:
         batch, length = (1, PROMPT) if case is None else (case.batch, 1)
         default = default_implementation(batch, length)
-        chosen = {"default": default, "xla": "xla"}
-        cases += [(case, chosen[name]) for name in BOTH if name in names]
+        chosen: dict[str, Implementation] = {"default": default, "xla": "xla", "triton": "triton"}
+        cases += [(case, chosen[name]) for name in NAMES if name in names]
     cases = sorted(dict.fromkeys(cases), key=lambda it: it[1] == "xla")
     programs = {
         Program(case.batch, case.tokens, implementation) if case else Program(1, 0, implementation)
@@ -162,9 +163,12 @@ def timings(names: Collection[str]) -> Iterator[Timing]:
 
 
 if __name__ == "__main__":
+    selected = sys.argv[1:] or NAMES[:2]
+    if unknown := set(selected) - set(NAMES):
+        sys.exit(f"expected {', '.join(NAMES)}; found {', '.join(sorted(unknown))}")
     device = jax.devices("gpu")[0].device_kind
     print_timings(
         framework=f"jax {jax.__version__}",
         device=device,
-        timings=timings(sys.argv[1:] or BOTH),
+        timings=timings(selected),
     )

@@ -217,9 +217,12 @@ def timings(names: Sequence[str]) -> Iterator[Timing]:
 
 
 if __name__ == "__main__":
+    selected = sys.argv[1:] or VARIANTS
+    if unknown := set(selected) - set(VARIANTS):
+        sys.exit(f"expected {', '.join(VARIANTS)}; found {', '.join(sorted(unknown))}")
     with torch.inference_mode():
         print_timings(
             framework=f"torch {torch.__version__}, without transformers",
             device=torch.cuda.get_device_name(),
-            timings=timings(sys.argv[1:] or VARIANTS),
+            timings=timings(selected),
         )
