@@ -15,11 +15,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from provenance import provenance
 from record_runs import INPUTS, xlapipe
 
 from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.run_record import run_record
-from xlapipe.environment.machine import Machine
 
 REPEAT = [*INPUTS[:2], "--repeat", "2"]
 
@@ -75,14 +74,8 @@ def main(builds: str, out: str) -> None:
             name = f"{manifest.workload} {manifest.topology}"
             records[name] = record_of(build, Path(scratch))
             print(name, json.dumps(records[name]), flush=True)
-    gpu = Machine.here().gpu()
-    provenance = run_record(
-        device=gpu.name if gpu is not None else "unknown",
-        driver=gpu.driver_version if gpu is not None else None,
-        versions=manifest.versions,
-        command=["python", *sys.argv],
-    )
-    record = {**provenance, "workloads": records, "gradients": gradients()}
+    about = provenance(manifest.versions)
+    record = {**about, "workloads": records, "gradients": gradients()}
     Path(out).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from provenance import provenance
+
 from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.normal_plan import read_normal_form
-from xlapipe.dumps.run_record import run_record
-from xlapipe.environment.machine import Machine
 
 INPUTS = ["--inputs", "random:7", "--repeat", "30"]
 
@@ -82,14 +82,7 @@ def main(builds: str, out: str, at_once: str = "1", fresh: str | None = None) ->
             records[name] = record
             print(name, json.dumps(record), flush=True)
     versions = open_dump(folders[0]).manifest.versions
-    gpu = Machine.here().gpu()
-    provenance = run_record(
-        device=gpu.name if gpu is not None else "unknown",
-        driver=gpu.driver_version if gpu is not None else None,
-        versions=versions,
-        command=["python", *sys.argv],
-    )
-    data = {**provenance, "at_once": int(at_once), "workloads": records}
+    data = {**provenance(versions), "at_once": int(at_once), "workloads": records}
     text = json.dumps(data, indent=1, sort_keys=True)
     Path(out).write_text(text + "\n", encoding="utf-8")
 

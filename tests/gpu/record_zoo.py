@@ -16,11 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from provenance import provenance
 from record_runs import INPUTS, record_of, xlapipe
 
 from xlapipe.dumps.dump import Dump, open_dump
-from xlapipe.dumps.run_record import run_record
-from xlapipe.environment.machine import Machine
 
 # Programs at once: starting jax takes most of the time, and the programs are small.
 _AT_ONCE = 12
@@ -133,14 +132,8 @@ def main(builds: str, plans: str, out: str) -> None:
     folders += [(path, built_record) for path in sorted(Path(builds).iterdir())]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         records = dict(pool.map(lambda item: record(*item), folders))
-    gpu = Machine.here().gpu()
-    provenance = run_record(
-        device=gpu.name if gpu is not None else "unknown",
-        driver=gpu.driver_version if gpu is not None else None,
-        versions=open_dump(folders[0][0]).manifest.versions,
-        command=["python", *sys.argv],
-    )
-    text = json.dumps({**provenance, "programs": records}, indent=1, sort_keys=True)
+    about = provenance(open_dump(folders[0][0]).manifest.versions)
+    text = json.dumps({**about, "programs": records}, indent=1, sort_keys=True)
     Path(out).write_text(text + "\n", encoding="utf-8")
     if failed := [name for name, record in records.items() if "error" in record]:
         sys.exit(f"failed: {', '.join(failed)}")

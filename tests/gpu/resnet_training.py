@@ -11,7 +11,6 @@ since blocks start as their shortcuts.)
 import argparse
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
@@ -22,25 +21,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from provenance import provenance
 
-from models.compressed_resnet.cli.options import add_options, settings_of
+from models.compressed_resnet.cli.options import Settings, add_options, settings_of
 from models.compressed_resnet.data.arrays import digits
 from models.compressed_resnet.data.batches import batch_indices, training_batches
 from models.compressed_resnet.network import apply, cross_entropy
 from models.compressed_resnet.sizes import ResNetConfig
 from models.compressed_resnet.step import abstract_state
 from models.compressed_resnet.trainer import Trainer, normalised
-from xlapipe.dumps.run_record import run_record
-from xlapipe.environment.machine import Machine
 
 SEEDS = (0, 1, 2)
+# Of scikit-learn's digits.
+CLASSES = 10
 # Steps before the parameters are kept for the first comparison of gradients.
 EARLY = 20
 TRAINED = {"plain": None, "2 bits": 2}
 COMPARED = {"bfloat16": None, "8 bits": 8, "4 bits": 4, "2 bits": 2}
 
 
-def trained(settings: Any) -> tuple[list[dict[str, Any]], Any, Any]:
+def trained(settings: Settings) -> tuple[list[dict[str, Any]], Any, Any]:
     """The runs of one network; parameters of the first run after `EARLY` steps and at its end."""
     training, testing = digits(settings.config.image)
     trainer = Trainer(settings)
@@ -158,7 +158,9 @@ def main() -> None:
     add_options(parser)
     parser.set_defaults(image_size=128, batch=64, steps=300, schedule="cosine", learning_rate=0.05)
     options = parser.parse_args()
-    settings = settings_of(options, 10)
+    if options.steps <= EARLY:
+        parser.error(f"--steps {options.steps}: expected at least {EARLY + 1}")
+    settings = settings_of(options, CLASSES)
     config = replace(settings.config, image=options.gradient_image_size)
     gradient_kinds = {"float32": (None, jnp.float32)}
     gradient_kinds |= {name: (bits, jnp.bfloat16) for name, bits in COMPARED.items()}
@@ -185,21 +187,14 @@ def main() -> None:
     }
     for name, seeds in record["runs"].items():
         print(name, [round(run["test_accuracy"], 4) for run in seeds], flush=True)
-    for state, kinds in record["gradients"].items():
-        for name, rows in kinds.items():
+    for state, rows_of_kinds in record["gradients"].items():
+        for name, rows in rows_of_kinds.items():
             kernels = [row for row in rows if row["parameter"].endswith("kernel")]
             errors, cosines = (
                 [row[key] for row in kernels] for key in ("relative_error", "cosine")
             )
             print(state, name, np.median(errors), max(errors), min(cosines), flush=True)
-    gpu = Machine.here().gpu()
-    provenance = run_record(
-        device=gpu.name if gpu is not None else "CPU",
-        driver=gpu.driver_version if gpu is not None else None,
-        versions={"jax": jax.__version__},
-        command=["python", *sys.argv],
-    )
-    text = json.dumps({**provenance, **record}, indent=1)
+    text = json.dumps({**provenance({"jax": jax.__version__}), **record}, indent=1)
     options.out.write_text(compact(text) + "\n", encoding="utf-8")
 
 

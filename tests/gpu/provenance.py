@@ -1,0 +1,19 @@
+"""The provenance of the records that the scripts of this folder write."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from xlapipe.dumps.run_record import run_record
+from xlapipe.environment.machine import Machine
+
+
+def provenance(versions: Mapping[str, str]) -> dict[str, Any]:
+    """Device, driver, versions by package, the script's command line, and the date."""
+    gpu = Machine.here().gpu()
+    return run_record(
+        device=gpu.name if gpu is not None else "no GPU",
+        driver=gpu.driver_version if gpu is not None else None,
+        versions=versions,
+        command=["python", *sys.argv],
+    )
