@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 CASES: dict[str, tuple[Callable[[], None], dict[str, str]]] = {}
 
@@ -50,7 +51,7 @@ def temp_too_large() -> None:
     import jax.numpy as jnp
 
     @jax.jit
-    def make_temp(x):
+    def make_temp(x: Any) -> Any:
         y = jnp.outer(x, x)
         z = jax.lax.optimization_barrier(y)
         w = jax.lax.optimization_barrier(z @ y)
@@ -103,6 +104,8 @@ def beside_another(fraction: str, run: Callable[[], None]) -> None:
 
 @case()
 def preallocation_of_two_processes() -> None:
+    """Another process holds three quarters of the memory; this one takes its own three quarters."""
+
     def run() -> None:
         import jax
         import jax.numpy as jnp
@@ -152,7 +155,7 @@ def temp_too_large_at_execution() -> None:
     import jax.numpy as jnp
 
     @jax.jit
-    def make_temp(x):
+    def make_temp(x: Any) -> Any:
         y = jax.lax.optimization_barrier(x[:, None] * x[None, :])
         z = jax.lax.optimization_barrier(jnp.sin(y))
         return (jnp.roll(z, 1, axis=0) * y[::-1]).sum()
@@ -223,6 +226,7 @@ def platform_allocator() -> None:
     print(len(arrays))
 
 
+# Cases that take more than their share of the GPU's memory.
 ALONE = (
     "preallocation_of_two_processes",
     "cuda_async_allocator",

@@ -83,7 +83,7 @@ def hold(multiprocessors: int, seconds: float) -> None:
 def run_case(held: int, seconds: float, lock: Path) -> dict[str, Any]:
     """Runs the step alone, and again while `held` multiprocessors are held.
 
-    The caller's exit unlocks the file.
+    The file stays locked until the process ends.
     """
     import jax
 
@@ -109,6 +109,7 @@ def run_case(held: int, seconds: float, lock: Path) -> dict[str, Any]:
 
 
 def case_in_process(held: int, seconds: float, lock: Path) -> dict[str, Any]:
+    """`run_case` in a new process, which is stopped after a minute."""
     command = [sys.executable, __file__, "--case", str(held), str(seconds), str(lock)]
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONPATH": str(ROOT)}
     try:
@@ -128,6 +129,7 @@ def case_in_process(held: int, seconds: float, lock: Path) -> dict[str, Any]:
 
 
 def record(lock: Path) -> dict[str, Any]:
+    """The rows of all cases, with the command, the date and the driver."""
     driver = subprocess.run(
         ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
         check=True,
@@ -145,16 +147,19 @@ def record(lock: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", nargs="?", type=Path)
-    parser.add_argument("lock", nargs="?", type=Path)
-    parser.add_argument("--case", nargs=3)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", nargs="?", type=Path, metavar="OUT.json")
+    parser.add_argument("lock", nargs="?", type=Path, metavar="LOCK")
+    # What the process of a case gets.
+    parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
         held, seconds, lock = options.case
         sys.stdout.write(json.dumps(run_case(int(held), float(seconds), Path(lock))) + "\n")
         sys.stdout.flush()
         os._exit(0)  # After a launch that failed, jax cannot free its buffers.
+    if options.out is None:
+        parser.error("expected OUT.json")
     with tempfile.TemporaryDirectory() as folder:
         text = json.dumps(record(options.lock or Path(folder) / "lock"), indent=1)
     options.out.write_text(text + "\n", encoding="utf-8")
