@@ -30,10 +30,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
+from provenance import provenance
 
 from models.compressed_resnet.sizes import ResNetConfig
 from models.compressed_resnet.step import abstract_state, initial_state, train_step
-from xlapipe.dumps.run_record import run_record
 from xlapipe.environment.machine import Machine
 
 CONFIG = ResNetConfig(classes=100, bits=2)
@@ -126,8 +126,8 @@ def batch_of(batch: int) -> tuple[jax.Array, jax.Array]:
     shape = (distinct, CONFIG.image, CONFIG.image, 3)
     images = jax.random.normal(keys[0], shape, jnp.bfloat16)
     labels = jax.random.randint(keys[1], (distinct,), 0, CONFIG.classes, jnp.int32)
-    repeats = batch // distinct
-    return jnp.concatenate([images] * repeats), jnp.concatenate([labels] * repeats)
+    repeats = -(-batch // distinct)
+    return jnp.concatenate([images] * repeats)[:batch], jnp.concatenate([labels] * repeats)[:batch]
 
 
 def in_processes(size: str, momentum: Path) -> dict[str, Any]:
@@ -143,6 +143,7 @@ def in_processes(size: str, momentum: Path) -> dict[str, Any]:
             check=False,
         )
         if result.returncode != 0:
+            print(result.stderr, file=sys.stderr, flush=True)
             return {"size": size, "error": result.stderr.strip().splitlines()[-1:]}
     figures: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     print(figures, flush=True)
@@ -164,12 +165,16 @@ def repeats(sizes: list[str]) -> Iterator[tuple[str, str]]:
     for size in sizes:
         batch, config = parsed(size)
         for other in sizes:
-            if batch > DISTINCT and parsed(other) == (DISTINCT, config):
+            # Else some images count more often than others.
+            whole = batch % DISTINCT == 0
+            if batch > DISTINCT and whole and parsed(other) == (DISTINCT, config):
                 yield size, other
 
 
 def main(out: str, *sizes: str) -> None:
     """Writes the record."""
+    if Machine.here().gpu() is None:
+        sys.exit("needs a GPU")
     every = list(sizes or SIZES)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(every)) as pool:
         files = {size: Path(folder, f"{number}.npy") for number, size in enumerate(every)}
@@ -179,14 +184,7 @@ def main(out: str, *sizes: str) -> None:
             for size, other in repeats(every)
             if files[size].exists() and files[other].exists()
         ]
-    gpu = Machine.here().gpu()
-    assert gpu is not None, "needs a GPU"
-    record = run_record(
-        device=gpu.name,
-        driver=gpu.driver_version,
-        versions={"jax": jax.__version__},
-        command=["python", *sys.argv],
-    )
+    record = provenance({"jax": jax.__version__})
     record |= {"steps": steps, "updates": repeated}
     Path(out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(repeated)
