@@ -12,6 +12,7 @@ from enum import StrEnum
 from itertools import takewhile
 
 from xlapipe.plan.buffers import AllocationKind
+from xlapipe.plan.changed_outputs import changed_output_advice
 from xlapipe.plan.copies import Copy, Move, find_copies, find_moves
 from xlapipe.plan.copy_advice import copy_advice
 from xlapipe.plan.hlo import SourceLine
@@ -116,7 +117,8 @@ def _donation(
             DonationOutcome.COPIED,
             output=output,
             reason=_copy_text(program, leaf, copied[0]),
-            advice=copy_advice(program.plan, leaf, copied),
+            advice=changed_output_advice(program, leaf, output)
+            or copy_advice(program.plan, leaf, copied),
             copies=copied,
             source=copied[0].source,
         )
@@ -246,7 +248,8 @@ def _why_not_aliased_to(
             )
         return (
             reason,
-            "return one more value of its shape and dtype, or do not donate this leaf",
+            changed_output_advice(program, leaf, None)
+            or "return one more value of its shape and dtype, or do not donate this leaf",
             first,
         )
     output = free[0]

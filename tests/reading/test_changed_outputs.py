@@ -1,0 +1,83 @@
+"""The advice names the output whose type changed, also for leaves that JAX paired differently."""
+
+from xlapipe.plan import InputOutputAlias, Plan
+from xlapipe.plan.changed_outputs import changed_output_advice
+from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
+
+ROWS = (8, 128)
+
+
+def program(
+    arguments: tuple[str, ...], outputs: dict[str, str], aliases: dict[int, int]
+) -> Program:
+    """Donated bfloat16 arguments, outputs by dtype, and aliases from output to parameter."""
+    return Program(
+        Plan(
+            (),
+            header_aliases=tuple(
+                InputOutputAlias(parameter, (output,)) for output, parameter in aliases.items()
+            ),
+        ),
+        arguments=tuple(
+            ArgumentLeaf(path, ROWS, "bfloat16", 2048, True, number)
+            for number, path in enumerate(arguments)
+        ),
+        outputs=tuple(
+            OutputLeaf(path, ROWS, dtype, 2048, index)
+            for index, (path, dtype) in enumerate(outputs.items())
+        ),
+    )
+
+
+def advice(program: Program, number: int) -> str:
+    leaf = program.arguments[number]
+    paths = {alias.parameter_number: alias.output_index for alias in program.plan.aliases}
+    aliased = program.output_path(paths[number]) if number in paths else None
+    return changed_output_advice(program, leaf, aliased)
+
+
+CACHE = program(
+    ("cache[0]['k']", "cache[0]['v']", "cache[1]['v']"),
+    {"out[0]": "bfloat16", "out[1][0]['k']": "float32", "out[1][0]['v']": "bfloat16"}
+    | {"out[1][1]['v']": "bfloat16"},
+    {2: 0, 3: 1},
+)
+
+
+def test_the_changed_output_is_named_for_its_leaf():
+    assert advice(CACHE, 0) == (
+        "return out[1][0]['k'], now float32[8, 128], as bfloat16[8, 128] like cache[0]['k']: "
+        "jax pairs donated leaves with outputs by shape and dtype, in order"
+    )
+
+
+def test_the_changed_output_is_named_for_leaves_that_lost_their_output_to_another():
+    assert advice(CACHE, 1) == advice(CACHE, 2) == advice(CACHE, 0)
+
+
+def test_a_leaf_with_its_own_output_gets_no_advice():
+    kept = program(("cache['k']",), {"out['k']": "bfloat16"}, {0: 0})
+    assert advice(kept, 0) == ""
+
+
+def test_two_leaves_with_each_other_s_output_end_without_advice():
+    swapped = program(
+        ("cache['k']", "cache['v']", "cache['w']"),
+        {"out['k']": "bfloat16", "out['v']": "bfloat16", "out['w']": "bfloat16"},
+        {0: 1, 1: 0, 2: 2},
+    )
+    assert advice(swapped, 0) == ""
+
+
+def test_of_several_outputs_with_its_name_the_shortest_path_is_meant():
+    trained = program(
+        ("params['w']",),
+        {"out[1].mu['w']": "bfloat16", "out[0]['w']": "float32"},
+        {},
+    )
+    assert advice(trained, 0).startswith("return out[0]['w'], now float32")
+
+
+def test_positions_alone_do_not_choose_between_outputs():
+    carry = program(("carry[0]",), {"out[0][0]": "float32", "out[1][0]": "bfloat16"}, {})
+    assert advice(carry, 0) == ""
