@@ -90,6 +90,13 @@ def test_a_directory_without_an_optimised_module_is_rejected(tmp_path: Path) -> 
     reject(tmp_path, "expected an optimised module .* found neither")
 
 
+@pytest.mark.parametrize("folder", ["a/h200", "h200", "hlo_dumps/a/h200"])
+def test_a_folder_of_dumps_lists_them(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "manifest.json").write_text("{}")
+    reject(tmp_path, rf"expected one dump, found a folder of 1; fix: name one of:\n  .*/{folder}")
+
+
 def test_file_names_of_xlapipe_with_a_manifest(tmp_path: Path) -> None:
     own = as_own_layout(STEP, tmp_path)
     (own / "manifest.json").write_text("{}")
@@ -98,7 +105,7 @@ def test_file_names_of_xlapipe_with_a_manifest(tmp_path: Path) -> None:
 
 
 def test_no_such_file(tmp_path: Path) -> None:
-    reject(tmp_path / "absent", "expected a file, found none")
+    reject(tmp_path / "absent", "expected a file or directory, found none")
     reject(tmp_path / "absent" / "x.hlo.pb", "expected")
     reject(tmp_path / "absent-buffer-assignment.txt", "expected")
     reject(Path("nul\0.txt"), "expected")

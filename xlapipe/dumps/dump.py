@@ -111,6 +111,11 @@ def read_manifest(path: Path, *, check_files: bool = True) -> Manifest:
                 f"{where}: larger than {_LARGEST_MANIFEST_BYTES:,} B, so it is not a manifest"
             )
         data = json.loads(where.read_bytes())
+    except FileNotFoundError:
+        raise DumpError(
+            f"{where}: expected a file, found none; fix: name a directory that `xlapipe dump` or "
+            "`xlapipe build` wrote, or make it again"
+        ) from None
     except OSError as error:
         raise DumpError(
             f"{where}: cannot be read: {error.strerror}; fix: make the dump again"

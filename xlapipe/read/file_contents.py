@@ -33,7 +33,7 @@ def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
     """
     try:
         if not path.is_file():
-            raise DumpError(f"{path}: expected a file, found {_kind_of(path)}; fix: {GIVE_DUMP}")
+            raise DumpError(f"{path}: {_kind_of(path)}; fix: {GIVE_DUMP}")
         if path.stat().st_size > limit_bytes:
             raise DumpError(_too_large(path, limit_bytes))
         data = path.read_bytes()
@@ -67,8 +67,10 @@ def read_source(path: Path) -> SourceText:
 
 def _kind_of(path: Path) -> str:
     if path.is_dir():
-        return "a directory"
-    return "a special file" if path.exists() else "none"
+        return "expected a file, found a directory"
+    if path.exists():
+        return "expected a file, found a special file"
+    return "expected a file or directory, found none"
 
 
 def _unpack(data: bytes, path: Path, limit_bytes: int) -> bytes:

@@ -6,7 +6,7 @@ The names are in `xlapipe.platforms.dump_files`: those that XLA writes, such as
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,21 +72,37 @@ def in_directory(directory: Path) -> DumpFiles:
     if len(modules) == 1:
         modules[0].thunks = _thunks_of(modules[0].stem, names)
         return modules[0]
+    if not modules and (dumps := _dumps_below(directory)):
+        raise DumpError(
+            f"{directory}: expected one dump, found a folder of {len(dumps)}; "
+            f"fix: name one of:{_listed(dumps)}"
+        )
     if not modules:
         raise DumpError(
             f"{directory}: expected an optimised module (*after_optimizations.hlo.pb or "
             "*buffer-assignment.txt), found neither; fix: give the directory that XLA dumped to, "
             "and switch the persistent compilation cache off, since a cached compile dumps nothing"
         )
-    listed = "".join(
-        f"\n  {files.proto or files.assignment}" for files in modules[:_LISTED_MODULES]
-    )
-    if len(modules) > _LISTED_MODULES:
-        listed += f"\n  and {len(modules) - _LISTED_MODULES} more"
     raise DumpError(
         f"{directory}: expected one optimised module, found {len(modules)}; "
-        f"fix: name one of:{listed}"
+        f"fix: name one of:{_listed([files.proto or files.assignment for files in modules])}"
     )
+
+
+def _dumps_below(directory: Path) -> list[Path]:
+    """Dumps of xlapipe in a folder of dumps, in that of a workload, or in a project."""
+    for pattern in ("*", "*/*", "hlo_dumps/*/*"):
+        if manifests := sorted(directory.glob(f"{pattern}/manifest.json")):
+            return [manifest.parent for manifest in manifests]
+    return []
+
+
+def _listed(paths: Sequence[Path | None]) -> str:
+    """One path per line; the number of those after the first ones."""
+    lines = [str(path) for path in paths[:_LISTED_MODULES]]
+    if len(paths) > _LISTED_MODULES:
+        lines.append(f"and {len(paths) - _LISTED_MODULES} more")
+    return "".join(f"\n  {line}" for line in lines)
 
 
 def beside(path: Path) -> DumpFiles:
