@@ -129,6 +129,12 @@ def find_workload(name: str) -> WorkloadReference:
     registered = {reference.name: reference for reference in registered_workloads()}
     if base in registered:
         return replace(registered[base], name=name, arguments=arguments)
+    module, _, attribute = base.rpartition(".")
+    if module and attribute.isidentifier() and (Path.cwd() / f"{module}.py").is_file():
+        raise WorkloadError(
+            f"unknown workload {name!r}: expected a colon before the attribute of a module; "
+            f"fix: {module}:{attribute}{bracket}{rest}"
+        )
     near = get_close_matches(base, registered, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`xlapipe list` lists them;"
     raise WorkloadError(
@@ -190,7 +196,7 @@ def _parse_arguments(name: str, text: str) -> dict[str, Any]:
         call = ast.parse(f"f{text}", mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             raise ValueError("not `keyword=value, …`")
-        values = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+        values = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
         if None in values or len(values) < len(call.keywords):
             raise ValueError("`**`, or a keyword twice")
         return {str(keyword): value for keyword, value in values.items()}
@@ -198,6 +204,20 @@ def _parse_arguments(name: str, text: str) -> dict[str, Any]:
         raise WorkloadError(
             f"workload {name!r}: arguments must be keyword literals, as in "
             f"`name(layers=28, config='folder')`: {error}"
+        ) from None
+
+
+def _literal(node: ast.expr) -> Any:
+    """The value of a literal.
+
+    Raises:
+      ValueError: the node is something else, with its text.
+    """
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise ValueError(
+            f"{ast.unparse(node)} is not a literal; fix: put a string in quotes"
         ) from None
 
 

@@ -62,7 +62,7 @@ def test_refused_before_compiling(
     ("workload", "expected"),
     [
         ("broken_import:x", ["cannot be loaded", "ModuleNotFoundError", "broken_import.py:3"]),
-        ("no_such_module:x", ["cannot be loaded", "no_such_module"]),
+        ("no_such_module:x", ["no_such_module:x cannot be loaded", "fix: install no_such_module"]),
         ("broken:nothing", ["has no attribute 'nothing'"]),
         ("broken:not_a_workload", ["found int"]),
         ("broken:raises", ["no config found", "broken.py", "in raises"]),

@@ -63,6 +63,20 @@ def test_anything_else_is_refused(text: str) -> None:
         find_workload(f"qwen3-decode{text}")
 
 
+def test_an_argument_that_is_a_name_is_printed() -> None:
+    with pytest.raises(WorkloadError, match="four is not a literal; fix: put a string in quotes"):
+        find_workload("qwen3-decode(batch=four)")
+
+
+def test_a_dot_before_the_attribute_of_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "step.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(WorkloadError, match=r"fix: step:workload\(layers=28\)$"):
+        find_workload("step.workload(layers=28)")
+
+
 def test_an_unknown_name_with_arguments() -> None:
     with pytest.raises(WorkloadError, match=r"unknown workload .* did you mean qwen3-decode"):
         find_workload("qwen3-decod(layers=28)")

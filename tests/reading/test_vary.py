@@ -26,6 +26,11 @@ def test_invalid_text_is_refused_with_an_example(text: str) -> None:
         Axis.parse(text)
 
 
+def test_a_name_without_values_is_refused() -> None:
+    with pytest.raises(XlapipeError, match="no values after `batch=`"):
+        Axis.parse("batch=")
+
+
 def test_a_value_given_twice_is_refused() -> None:
     with pytest.raises(XlapipeError, match="holds a value twice"):
         Axis.parse("batch=8,1,8")

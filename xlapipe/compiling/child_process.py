@@ -249,7 +249,14 @@ def _error(
         named = text if own else f"{reference.name}: {text}"
         return WorkloadError(named if ": raise " in at else f"{named}{at}")
     if error.stage == "import":
-        return WorkloadError(f"{reference.name}: {reference} cannot be loaded: {text}{at}")
+        named = str(reference)
+        named = named if named == reference.name else f"{reference.name}: {named}"
+        module = reference.target.partition(":")[0]
+        missing = error.type == "ModuleNotFoundError" and error.message in (
+            f"No module named {part!r}" for part in (module, module.partition(".")[0])
+        )
+        fix = f"; fix: install {module}, or run this in the folder that has it" if missing else ""
+        return WorkloadError(f"{named} cannot be loaded: {text}{at}{fix}")
     if error.stage == "target" and target is None:
         return TargetError(
             f"no NVIDIA GPU is attached that jax can use: {text}; "

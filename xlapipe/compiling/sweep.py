@@ -33,8 +33,10 @@ class Axis:
         """
         name, equals, listed = text.partition("=")
         try:
-            if not equals or not name.isidentifier() or not listed.strip():
+            if not equals or not name.isidentifier():
                 raise ValueError("no `name=` before values")
+            if not listed.strip():
+                raise ValueError(f"no values after `{name}=`")
             values = ast.literal_eval(f"({listed},)")
         except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
             raise XlapipeError(
