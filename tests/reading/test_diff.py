@@ -538,7 +538,7 @@ def test_a_dump_of_a_newer_schema_is_refused(
     ("arguments", "expected"),
     [
         ([], "two paths"),
-        (["one"], "found 1 paths"),
+        (["one"], "found 1 path and"),
         (["one", "two", "three"], "found 3 paths"),
         (["nowhere", "nowhere"], "nowhere"),
         (["a", "b", "--workload", "qwen3-step"], "not both"),

@@ -94,10 +94,12 @@ def _compare_paths(options: argparse.Namespace) -> "Difference":
     from xlapipe.diff import compare_paths
 
     others = [options.versions, options.options, options.gemm, options.out]
-    if len(options.paths) != 2 or any(value is not None for value in others):
+    number = len(options.paths)
+    if number != 2 or any(value is not None for value in others):
         raise XlapipeError(
             "diff takes two paths, or --workload with --versions, --options or --gemm; "
-            f"found {len(options.paths)} paths and no --workload"
+            f"found {number} path{'' if number == 1 else 's'} and no --workload; "
+            "fix: name two dumps, or add --workload"
         )
     return compare_paths(*options.paths)
 

@@ -116,7 +116,9 @@ def read_lock(path: Path) -> AutotuneLock:
             raise TargetError(f"autotune lock {path}: larger than {_MAX_BYTES:,} B; {_FIX}")
         data: Any = json.loads(path.read_bytes())
     except OSError as error:
-        raise TargetError(f"autotune lock {path}: cannot be read: {error.strerror}") from None
+        raise TargetError(
+            f"autotune lock {path}: cannot be read: {error.strerror}; {_FIX}"
+        ) from None
     except (ValueError, RecursionError):
         raise TargetError(
             f"autotune lock {path}: not JSON; fix: if it is XLA's own file of autotune "
