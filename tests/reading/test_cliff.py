@@ -107,7 +107,7 @@ def test_text_and_json_have_the_same_figures(compiled: list[int]) -> None:
     text = "\n".join(lines)
     assert "350 without a limit" in text
     assert "needs 750,008 B and does not fit; rematerialising saves 175,000 B" in text
-    assert "1 kernels, at least 1.0 µs, 25.0% of the step's floor" in text
+    assert "1 kernel, at least 1.0 µs, 25.0% of the step's floor" in text
     assert "fusion.3.remat" in text
     figures = json.loads(json.dumps(cliff_figures(cliff)))
     assert (figures["below"]["value"], figures["above"]["value"]) == (300, 350)

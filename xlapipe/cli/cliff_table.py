@@ -107,8 +107,9 @@ def _cost_lines(cliff: Cliff) -> Iterator[str]:
     share = ""
     if cliff.added_seconds is not None and memory.floor_seconds:
         share = f", {cliff.added_seconds / memory.floor_seconds:.1%} of the step's floor"
+    plural = "" if len(kernels) == 1 else "s"
     yield (
-        f"Computed a second time: {len(kernels)} kernels, at least "
+        f"Computed a second time: {len(kernels)} kernel{plural}, at least "
         f"{microseconds(cliff.added_seconds)}{share}:"
     )
     heading = ("floor", "launches", "value, B", "instruction", "source")
