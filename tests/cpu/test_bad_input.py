@@ -65,6 +65,10 @@ def test_refused_before_compiling(
         ("no_such_module:x", ["no_such_module:x cannot be loaded", "fix: install no_such_module"]),
         ("broken:nothing", ["has no attribute 'nothing'"]),
         ("broken:not_a_workload", ["found int"]),
+        (
+            "broken:write",
+            ["needs cache, row", "fix: broken:write(cache=…, row=…), or Workload(fn="],
+        ),
         ("broken:raises", ["no config found", "broken.py", "in raises"]),
         ("broken:does_not_lower", ["lowering failed", "in mismatched", 'cache["k"] @ row[:7]']),
         ("broken:concrete_argument", ["argument row", "'row'", "ShapeDtypeStruct"]),

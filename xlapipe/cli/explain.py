@@ -82,7 +82,9 @@ def _read(log: str) -> str:
     try:
         return Path(log).read_bytes().decode(errors="replace")
     except OSError as error:
-        raise XlapipeError(f"{log}: cannot be read: {error.strerror}") from None
+        raise XlapipeError(
+            f"{log}: cannot be read: {error.strerror}; fix: give a file with the output of the run"
+        ) from None
 
 
 def _planned_of_dump(failure: "MemoryFailure", path: Path) -> "PlannedFailure":

@@ -77,7 +77,7 @@ def _lock(job: Job, compiled: Compiled, plan: Plan) -> AutotuneLock | None:
         # The attached GPU's config is known only now; a lock may be of another device.
         device = target_attached(record.target_config) if job.target is None else None
         job.lock.refuse_unless(
-            where="of --autotune-lock",
+            where="(--autotune-lock)",
             workload=record.workload,
             device=device.description if device is not None else None,
         )

@@ -236,10 +236,16 @@ def _topology(
     if requested is not None and requested.device_count != count and not one_of_a_chip:
         axes = ", ".join(f"{axis}={size}" for axis, size in (mesh or {}).items())
         mesh_text = f"its mesh ({axes}) has" if mesh is not None else "it has no mesh, so it uses"
+        fix = (
+            "leave --topology out, or give the workload a mesh"
+            if mesh is None
+            else "use one of the same size, or give the workload's function a `devices` "
+            "parameter, which receives the topology's number of devices"
+        )
         raise WorkloadError(
             f"workload {name}: {mesh_text} {count} device{'s' if count > 1 else ''}, topology "
             f"{requested} has {requested.device_count}: mesh and topology must have the same "
-            "device count. A factory function with a `devices` parameter receives the topology's"
+            f"device count; fix: {fix}"
         )
     if mesh is None:
         return None

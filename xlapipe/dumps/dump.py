@@ -201,6 +201,11 @@ def read_file(folder: Path, name: str) -> bytes:
             return read_bytes(xz)
         with gzip.open(folder / f"{name}.gz") as stream:
             return stream.read()
+    except FileNotFoundError:
+        raise DumpError(
+            f"{plain}: is in {MANIFEST}, but missing, compressed or not; "
+            "fix: copy the whole folder, or make the dump again"
+        ) from None
     except (OSError, EOFError, ValueError) as error:
         raise DumpError(
             f"{plain}: is in {MANIFEST}, but cannot be read: {error}; fix: make the dump again"

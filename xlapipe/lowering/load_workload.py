@@ -20,8 +20,8 @@ def load_workload(reference: WorkloadReference, *, devices: int | None = None) -
         parameter, unless the reference gives one.
 
     Raises:
-      WorkloadError: the attribute is missing, is not a Workload, or takes no arguments. What the
-        user's code raises passes through.
+      WorkloadError: the attribute is missing, is not a Workload, takes no arguments, or needs
+        some that are not given. What the user's code raises passes through.
       ParameterError: the function has no such parameter.
     """
     module_name, _, attribute = reference.target.partition(":")
@@ -55,6 +55,20 @@ def _check_parameters(
     reference: WorkloadReference, function: Any, arguments: Mapping[str, Any]
 ) -> None:
     parameters = inspect.signature(function).parameters.values()
+    missing = [
+        item.name
+        for item in parameters
+        if item.default is item.empty
+        and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+        and item.name not in arguments
+    ]
+    if missing:
+        example = ", ".join(f"{name}=…" for name in missing)
+        raise WorkloadError(
+            f"{reference}: expected a function that returns a Workload, found one that needs "
+            f"{', '.join(missing)}; fix: {reference.target}({example}), or Workload(fn=…, args=…) "
+            "if it is the step"
+        )
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
     names = [item.name for item in parameters if item.kind is not item.POSITIONAL_ONLY]
