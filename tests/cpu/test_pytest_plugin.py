@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from xlapipe.environment.machine import Machine
+
 NO_WHEELS = """
 import pytest
 from xlapipe.environment import doctor
@@ -74,6 +76,22 @@ def test_without_the_wheels(strict: bool, outcome: str, tmp_path: Path) -> None:
     # A fixture that fails is an error in pytest's count.
     assert outcome.replace("failed", "error") in done.stdout
     assert "libdevice: found nowhere, expected a wheel; fix: pip install it" in done.stdout
+
+
+@pytest.mark.skipif(Machine.here().gpu() is not None, reason="a GPU is attached")
+def test_errors_of_jax_about_a_missing_gpu_are_not_printed(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import logging\n"
+        "def test_it(xlapipe_plan):\n"
+        "    log = logging.getLogger('jax._src.xla_bridge')\n"
+        "    log.error('Jax plugin configuration error: %s', 'cuDNN not found')\n"
+        "    log.error('another error')\n"
+        "    raise AssertionError\n"
+    )
+    printed = run(tmp_path, "--tb=short").stdout
+    assert "1 failed" in printed
+    assert "another error" in printed
+    assert "cuDNN not found" not in printed
 
 
 def test_a_device_test_is_skipped_without_a_gpu(tmp_path: Path) -> None:

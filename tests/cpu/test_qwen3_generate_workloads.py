@@ -158,6 +158,11 @@ def test_arguments_for_an_attribute_that_is_not_a_function_are_an_error() -> Non
         load_workload(find_workload(f"{MODULE}:QWEN3_0_6B(layers=2)"))
 
 
+def test_a_misspelled_attribute_is_an_error_with_similar_ones() -> None:
+    with pytest.raises(WorkloadError, match=r"no attribute 'qwen3_generte'; did you mean qwen3_gen"):
+        load_workload(find_workload(f"{MODULE}:qwen3_generte"))
+
+
 def test_expectations_hold_for_sampled_tokens(compiled: Any) -> None:
     """Other tests check the greedy loop."""
     name = f"{MODULE}:qwen3_generate(layers=1, batch=3, cache_length=512, candidates=64)"

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from xlapipe.errors import ParameterError, WorkloadError
@@ -31,9 +32,9 @@ def load_workload(reference: WorkloadReference, *, devices: int | None = None) -
     for part in attribute.split("."):
         if not hasattr(value, part):
             names = [name for name in dir(value) if not name.startswith("_")]
-            raise WorkloadError(
-                f"{reference}: {module_name} has no attribute {part!r}; it has {', '.join(names)}"
-            )
+            near = get_close_matches(part, names, n=3)
+            meant = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(names)}"
+            raise WorkloadError(f"{reference}: {module_name} has no attribute {part!r}; {meant}")
         value = getattr(value, part)
     if callable(value) and not isinstance(value, Workload):
         arguments = dict(reference.arguments or {})

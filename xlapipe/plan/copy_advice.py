@@ -29,7 +29,10 @@ def copy_advice(plan: Plan, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> str:
             f"XLA reads it in layout {copied}, and the argument is in {parameter}: store the "
             f"argument transposed, or {allow}"
         )
-    return "do not read the old value after the update, and return the new value only once"
+    return (
+        "do not read the old value after the update, and return the new value only once; if XLA "
+        f"orders a reader after the update, {allow}"
+    )
 
 
 def _layouts(plan: Plan, leaf: ArgumentLeaf, copy: Copy) -> tuple[str, str] | None:
