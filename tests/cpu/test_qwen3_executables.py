@@ -211,7 +211,7 @@ def edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
         (edited(lambda data: data.update(buckets=[])), "not an index of executables"),
         (edited(lambda data: data["sizes"].update(batch="2")), "not an index of executables"),
         (edited(lambda data: data["config"].update(rope_theta=5.0)), "rope_theta 5.0, not"),
-        (lambda folder: shutil.rmtree(folder / "prompts-16"), "16/manifest.json: cannot be read"),
+        (lambda folder: shutil.rmtree(folder / "prompts-16"), "16/manifest.json: expected a file"),
         (
             lambda folder: (folder / "prompts-16" / "executable.pjrt").write_bytes(b"other"),
             "SHA-256",
