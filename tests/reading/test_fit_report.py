@@ -8,6 +8,7 @@ import pytest
 
 from xlapipe.cli.fit_table import fit_figures, fit_lines
 from xlapipe.compiling.fit import Row, largest
+from xlapipe.compiling.outside_plan import OutsidePlan
 from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.sweep import Axis, Combination, combinations
 from xlapipe.errors import CompileError
@@ -101,6 +102,12 @@ def test_the_table(rows: list[Row]) -> None:
     ]
     assert "up to 12 instructions a second time" in "\n".join(lines)
     assert "NCCL" in "\n".join(lines)
+
+
+def test_the_title_states_the_memory_that_a_share_is_taken_of(rows: list[Row]) -> None:
+    visible = replace(planned(1), outside=OutsidePlan(visible_bytes=900_000), usable_bytes=675_000)
+    title = lines_of([Row(rows[0].combination, visible)], AXES)[0]
+    assert title.endswith("900,000 B of memory per device, 675,000 B usable")
 
 
 def test_host_memory_is_a_column_of_its_own_and_not_in_the_total(rows: list[Row]) -> None:

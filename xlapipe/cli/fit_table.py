@@ -121,6 +121,9 @@ def _title(workload: str, target: str, compiled: Sequence[PlannedMemory]) -> str
         return f"{workload} on {target}"
     topologies = dict.fromkeys(plan.topology or "one device" for plan in compiled)
     usable, memory = compiled[0].usable_bytes, compiled[0].device_memory_bytes
+    if (outside := compiled[0].outside) is not None and outside.visible_bytes is not None:
+        # What CUDA reports is less than what the target states, and is what a share is taken of.
+        memory = outside.visible_bytes
     return (
         f"{workload} on {target} ({', '.join(topologies)}): {exact(memory)} of memory per device, "
         f"{exact(usable)} usable"
