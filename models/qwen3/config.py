@@ -118,6 +118,17 @@ QWEN3_8B = Qwen3Config(
     tie_word_embeddings=False,
 )
 
+QWEN3_14B = Qwen3Config(
+    vocab_size=151936,
+    hidden_size=5120,
+    intermediate_size=17408,
+    num_hidden_layers=40,
+    num_attention_heads=40,
+    num_key_value_heads=8,
+    head_dim=128,
+    tie_word_embeddings=False,
+)
+
 QWEN3_32B = Qwen3Config(
     vocab_size=151936,
     hidden_size=5120,
@@ -135,5 +146,6 @@ CONFIGS = {
     "1.7b": QWEN3_1_7B,
     "4b": QWEN3_4B,
     "8b": QWEN3_8B,
+    "14b": QWEN3_14B,
     "32b": QWEN3_32B,
 }

@@ -69,4 +69,4 @@ def test_an_executable_built_without_a_gpu_gives_the_same_outputs(target: str, n
     assert run["outputs_bit_identical"] is True
     assert run["plan_identical"] is True
     assert run["autotuning"] == f"tuned on {DEVICES[target]}"
-    assert 10 * run["load_seconds"] < run["build_on_device_seconds"]
+    assert 20 * run["load_seconds"] < run["build_on_device_seconds"]

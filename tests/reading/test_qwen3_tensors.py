@@ -31,22 +31,11 @@ from models.qwen3.checkpoint.random_checkpoint import (
     write_random_checkpoint,
 )
 from models.qwen3.checkpoint.safetensors_files import INDEX, SINGLE, read_header, read_tensors
-from models.qwen3.config import CONFIGS, Qwen3Config
+from models.qwen3.config import CONFIGS
 from xlapipe.errors import XlapipeError
 
 UNTIED = replace(SMALL, tie_word_embeddings=False, num_hidden_layers=2)
 
-QWEN3_14B = Qwen3Config(
-    vocab_size=151936,
-    hidden_size=5120,
-    intermediate_size=17408,
-    num_hidden_layers=40,
-    num_attention_heads=40,
-    num_key_value_heads=8,
-    head_dim=128,
-    tie_word_embeddings=False,
-)
-PUBLIC = {**CONFIGS, "14b": QWEN3_14B}
 # The published number of parameters: safetensors metadata, and `total_size` / 2 of the index files.
 PARAMETERS = {
     "0.6b": 596_049_920,
@@ -91,9 +80,9 @@ def change(folder: Path, alter: Callable[[dict[str, Any]], Any]) -> None:
 # --- reading -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", CONFIGS)
 def test_leaves_have_the_published_number_of_parameters(name: str) -> None:
-    config = PUBLIC[name]
+    config = CONFIGS[name]
     parameters = sum(int(np.prod(leaf.shape, dtype=np.int64)) for leaf in leaves(config))
     assert parameters == PARAMETERS[name]
     assert parameters * 2 == weight_bytes(config)

@@ -121,9 +121,9 @@ def _with_sampling(
                 because = f"{because}, logits and sampling"
                 changed.append(replace(expectation, limit_bytes=limit + temp, because=because))
             case TrafficAtMost(limit_bytes=limit):
-                # What is temporary is written and read, by a sort in several passes.
+                # What is temporary is written once and read once.
                 because = f"{because}, logits and sampling"
-                changed.append(replace(expectation, limit_bytes=limit + 4 * temp, because=because))
+                changed.append(replace(expectation, limit_bytes=limit + 2 * temp, because=because))
             case NoCopyAbove(limit_bytes=limit):
                 changed.append(replace(expectation, limit_bytes=max(limit, copied)))
             case AllocationOf(name="out['logits']"):
