@@ -31,7 +31,7 @@ RESNETS = frozenset({"resnet50-backward", "resnet50-forward", "resnet50-train"})
 
 # No golden of a device as they are registered: qwen3-train takes eight GPUs, and was tuned on four;
 # qwen3-generate-persistent has nothing to tune, since kernels compute every product.
-NEVER_TUNED = TORCH_TWINS | {"qwen3-train", "qwen3-generate-persistent"}
+NEVER_TUNED = TORCH_TWINS | {"qwen3-train"}
 
 Compile = Callable[[str, str], WrittenDump]
 

@@ -16,7 +16,7 @@ from xlapipe.registry import find_workload
 FOLDER = f"h100_sxm-auto-tuned-jax{GOLDEN_JAXLIB}"
 WORKLOADS = (
     *("float8-linear-backward", "float8-linear-forward", "float8-linear-step"),
-    *("qwen3-decode", "qwen3-generate", "qwen3-prefill", "qwen3-prompts", "qwen3-prompts-hopper"),
+    *("qwen3-decode", "qwen3-generate", "qwen3-prefill", "qwen3-prompts"),
     *("qwen3-step", "qwen3-step-donated"),
 )
 # The others are compiled by `make test-all` alone.

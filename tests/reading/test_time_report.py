@@ -105,6 +105,18 @@ def test_floor_on_another_gpu_and_of_a_file_that_names_none(
     assert "xlapipe targets" in capsys.readouterr().err
 
 
+def test_text_states_how_much_of_the_floor_assumes_that_kernels_read_operands_whole(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = GOLDEN.parent.parent / "qwen3-generate-persistent"
+    (persistent,) = folder.glob("h200-auto-tuned-*")
+    assert main(["show", str(persistent), "--time"]) == 0
+    text = capsys.readouterr().out
+    assert "of the floor assume that 2 kernels of Pallas or of a foreign library read their" in text
+    assert main(["show", str(GOLDEN), "--time"]) == 0
+    assert "assume" not in capsys.readouterr().out
+
+
 def test_lines_of_a_dump_without_a_module() -> None:
     assert list(time_lines(None)) == ["time: unknown, because the dump has no complete HLO module"]
 

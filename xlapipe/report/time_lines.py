@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from xlapipe.expect.wording import counted
 from xlapipe.report.text_table import aligned_rows
 
 _MAX_ROWS = 20
@@ -43,6 +44,7 @@ def summary_lines(time: Row) -> Iterator[str]:
     yield _headline(time)
     yield _traffic(time)
     yield from _sources_of_figures(time)
+    yield from _assumption(time)
 
 
 def microseconds(seconds: float | None) -> str:
@@ -154,6 +156,18 @@ def _sources_of_figures(time: Row) -> Iterator[str]:
         f"at {bandwidth}, L2 cache {speeds['l2_bytes']:,} B, peaks in TFLOP/s: "
         f"{peaks or 'unknown'}" + (f" ({speeds['peak_source']})" if peaks else "")
     )
+
+
+def _assumption(time: Row) -> Iterator[str]:
+    """What the floor assumes of kernels whose code XLA does not have, such as Pallas kernels."""
+    opaque = [row for row in time["kernels"] if row["flops"] is None and row["floor_seconds"]]
+    if opaque:
+        seconds = sum(row["floor_seconds"] for row in opaque)
+        yield (
+            f"{microseconds(seconds)} of the floor assume that {counted(len(opaque), 'kernel')} of "
+            "Pallas or of a foreign library read their operands whole; one that reads a part, such "
+            "as a row of a table, may take less"
+        )
 
 
 def _table(rows: Sequence[Row], time: Row, title: str) -> Iterator[str]:

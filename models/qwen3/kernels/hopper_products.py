@@ -88,7 +88,7 @@ def pair_products(
 
     def body(x_ref: Any, weight_ref: Any, *rest: Any) -> None:
         own, scratch = rest[: len(rest) - scratch_count], rest[len(rest) - scratch_count :]
-        *refs, x_smem, one_smem, two_smem, full, empty = own
+        *refs, x_smem, weight_smem, full, empty = own
         program = lax.axis_index("program")
         tiles_of_program = (tiles - program + programs - 1) // programs
 
@@ -104,7 +104,7 @@ def pair_products(
         def fetch() -> None:
             def fetch_tile(number: Array, step: Array) -> Array:
                 tile = tile_of(number)
-                one, two = rows_of_pair(tile.pair)
+                halves = rows_of_pair(tile.pair)
 
                 def fetch_slice(k: Array, step: Array) -> Array:
                     slot = slot_of(step)
@@ -114,13 +114,12 @@ def pair_products(
                         plgpu.barrier_wait(empty.at[slot])
 
                     inner = pl.ds(k * HOPPER_INNER, HOPPER_INNER)
-                    for source, first, rows, target in (
-                        (x_ref, tile.first_row, HOPPER_ROWS, x_smem),
-                        (weight_ref, one, HOPPER_COLUMNS, one_smem),
-                        (weight_ref, two, HOPPER_COLUMNS, two_smem),
-                    ):
-                        part = source.at[pl.ds(first, rows), inner]
-                        plgpu.copy_gmem_to_smem(part, target.at[slot], full.at[slot])
+                    rows = x_ref.at[pl.ds(tile.first_row, HOPPER_ROWS), inner]
+                    plgpu.copy_gmem_to_smem(rows, x_smem.at[slot], full.at[slot])
+                    for half, first in enumerate(halves):
+                        part = weight_ref.at[pl.ds(first, HOPPER_COLUMNS), inner]
+                        target = weight_smem.at[slot, pl.ds(half * HOPPER_COLUMNS, HOPPER_COLUMNS)]
+                        plgpu.copy_gmem_to_smem(part, target, full.at[slot])
                     return step + 1
 
                 step = lax.fori_loop(0, steps, fetch_slice, step)
@@ -137,15 +136,15 @@ def pair_products(
 
         def compute(warpgroup: Array) -> None:
             def compute_tile(number: Array, step: Array) -> Array:
-                def multiply(one: Any, two: Any) -> tuple[Array, Array]:
+                def multiply(sums: Any) -> Array:
                     def multiply_slice(k: Array, step: Array) -> Array:
                         slot = slot_of(step)
                         plgpu.barrier_wait(full.at[slot])
                         own = x_smem.at[slot, pl.ds(warpgroup * ROWS, ROWS)]
-                        plgpu.wgmma(one, own, one_smem.at[slot].transpose((1, 0)))
-                        plgpu.wgmma(two, own, two_smem.at[slot].transpose((1, 0)))
-                        # Leaves these two in flight while the next two start.
-                        plgpu.wgmma_wait(2)
+                        # One product for both halves reads the tokens from shared memory once.
+                        plgpu.wgmma(sums, own, weight_smem.at[slot].transpose((1, 0)))
+                        # Leaves this one in flight while the next one starts.
+                        plgpu.wgmma_wait(1)
 
                         @pl.when(k > 0)
                         def _read() -> None:
@@ -156,10 +155,11 @@ def pair_products(
                     lax.fori_loop(0, steps, multiply_slice, step)
                     plgpu.wgmma_wait(0)
                     plgpu.barrier_arrive(empty.at[slot_of(step + steps - 1)])
-                    return one[...], two[...]
+                    products: Array = sums[...]
+                    return products
 
-                sums = accumulator(ROWS, HOPPER_COLUMNS)
-                one, two = pl.run_scoped(multiply, sums, sums)
+                products = pl.run_scoped(multiply, accumulator(ROWS, 2 * HOPPER_COLUMNS))
+                one, two = products[:, :HOPPER_COLUMNS], products[:, HOPPER_COLUMNS:]
                 tile = tile_of(number, warpgroup)
                 epilogue.finish(refs, scratch, warpgroup, tile, one, two)
                 return step + steps
@@ -177,8 +177,7 @@ def pair_products(
         grid_names=("program",),
         scratch=(
             swizzled((STAGES, HOPPER_ROWS, HOPPER_INNER), x.dtype),
-            swizzled((STAGES, HOPPER_COLUMNS, HOPPER_INNER), x.dtype),
-            swizzled((STAGES, HOPPER_COLUMNS, HOPPER_INNER), x.dtype),
+            swizzled((STAGES, 2 * HOPPER_COLUMNS, HOPPER_INNER), x.dtype),
             plgpu.Barrier(num_arrivals=3, num_barriers=STAGES),
             plgpu.Barrier(num_arrivals=COMPUTING, num_barriers=STAGES),
             *epilogue.scratch,
