@@ -22,7 +22,8 @@ from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import TargetError
 from xlapipe.lowering.specs import mesh_over, named
 from xlapipe.running import run
-from xlapipe.running.executable import LoadedExecutable, built_manifest
+from xlapipe.running.built_executable import built_manifest
+from xlapipe.running.executable import LoadedExecutable
 from xlapipe.running.select_devices import first_devices
 
 jax.config.update("jax_platforms", "cpu")

@@ -1,10 +1,5 @@
-"""Loads a built executable onto the attached GPUs.
+"""Loads a built executable onto the attached GPUs, through jax."""
 
-The executable is in PJRT's serialised form, never a pickle. Its bytes are compared with the
-manifest's digest when they are read; all that describes it is plain data.
-"""
-
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,16 +11,17 @@ import jax
 from jax._src.lib import xla_client
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
-from xlapipe.dumps.dump import EXECUTABLE, read_checked_file, read_manifest
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import DumpError
 from xlapipe.lowering.specs import mesh_over, named
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
-from xlapipe.platforms.nvidia import MOSAIC_CALL, NVIDIA
+from xlapipe.running.built_executable import (
+    BuiltExecutable,
+    locate_mosaic_runtime,
+    read_executable,
+)
 from xlapipe.running.select_devices import select_devices
 from xlapipe.running.stored_arrays import stored_array
-
-_MOSAIC_RUNTIME = "libmosaic_gpu_runtime.so"
 
 
 @dataclass(frozen=True)
@@ -122,29 +118,6 @@ class LoadedExecutable:
             ) from None
 
 
-@dataclass(frozen=True)
-class BuiltExecutable:
-    """An executable in a folder that `xlapipe build` made, in host memory.
-
-    Attributes:
-      content: what XLA serialised; its digest is that in the manifest.
-    """
-
-    path: Path
-    manifest: Manifest
-    content: bytes
-
-
-def read_executable(path: Path) -> BuiltExecutable:
-    """Reads the executable of a folder that `xlapipe build` made; needs no GPU.
-
-    Raises:
-      DumpError: the folder is damaged or holds no executable.
-    """
-    manifest = built_manifest(path)
-    return BuiltExecutable(path, manifest, read_checked_file(path, manifest, EXECUTABLE))
-
-
 def load_executable(
     built: Path | BuiltExecutable, devices: Sequence[Any] | None = None
 ) -> LoadedExecutable:
@@ -162,50 +135,12 @@ def load_executable(
         built = read_executable(built)
     path, manifest = built.path, built.manifest
     devices = tuple(select_devices(path, manifest) if devices is None else devices)
-    if MOSAIC_CALL.encode() in built.content:
-        _locate_mosaic_runtime()
+    if built.has_mosaic_kernels and not locate_mosaic_runtime():
+        import_module("jax.experimental.mosaic.gpu")  # finds it in jax's other places
     try:
         executable = devices[0].client.deserialize_executable(
             built.content, executable_devices=xla_client.DeviceList(devices)
         )
     except RuntimeError as error:
-        raise DumpError(
-            f"{path / EXECUTABLE}: this jaxlib cannot load it: {error}; fix: build it again"
-        ) from None
+        raise built.not_loaded(error) from None
     return LoadedExecutable(path, manifest, devices, executable)
-
-
-def _locate_mosaic_runtime() -> None:
-    """Sets the path of the library that Mosaic GPU kernels call.
-
-    Importing `jax.experimental.mosaic.gpu` does the same, but takes half a second.
-    """
-    try:
-        extension = import_module("jax._src.lib.mosaic_gpu")._mosaic_gpu_ext
-        library = Path(extension.__file__).parent / _MOSAIC_RUNTIME
-    except (ImportError, AttributeError):
-        library = Path()
-    if library.is_file():
-        os.environ["MOSAIC_GPU_RUNTIME_LIB_PATH"] = str(library)
-    else:
-        import_module("jax.experimental.mosaic.gpu")
-
-
-def built_manifest(path: Path) -> Manifest:
-    """The manifest of a folder that `xlapipe build` made.
-
-    Checks no digests: the files that a plan is read from may take longer to decompress than the
-    executable to load. Files are checked where they are read.
-
-    Raises:
-      DumpError: the manifest is missing or damaged, or lists no executable.
-    """
-    manifest = read_manifest(path, check_files=False)
-    if EXECUTABLE not in manifest.files and manifest.platform != NVIDIA.name:
-        raise DumpError(
-            f"{path}: holds a plan for {manifest.device}, and executables are built for NVIDIA "
-            "GPUs only; fix: run a folder that `xlapipe build` made for a GPU"
-        )
-    if EXECUTABLE not in manifest.files:
-        raise DumpError(f"{path}: holds no executable; fix: make one with `xlapipe build`")
-    return manifest

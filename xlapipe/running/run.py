@@ -21,8 +21,9 @@ from xlapipe.dumps.dump import EXECUTABLE, open_dump
 from xlapipe.errors import TargetError
 from xlapipe.plan import Plan
 from xlapipe.plan.verify_collectives import OWN_KERNEL
+from xlapipe.running.built_executable import built_manifest
 from xlapipe.running.driver_memory import outside_allocator_bytes
-from xlapipe.running.executable import LoadedExecutable, built_manifest, load_executable
+from xlapipe.running.executable import LoadedExecutable, load_executable
 from xlapipe.running.inputs import read_inputs
 from xlapipe.running.jax_distributed import exchange, host_count, joined
 from xlapipe.running.memory_account import reconcile
