@@ -16,6 +16,8 @@ from xlapipe.platforms.nvidia import MOSAIC_CALL, NVIDIA
 
 _PLUGIN = "jax_cuda13_plugin"
 _MOSAIC_RUNTIME = "libmosaic_gpu_runtime.so"
+# Field 2 of SerializedXlaExecutableMetadata, a string of 9 bytes.
+_RUNTIME = b"\x12\x09pjrt_ifrt"
 _MOSAIC_VARIABLE = "MOSAIC_GPU_RUNTIME_LIB_PATH"
 
 
@@ -35,6 +37,17 @@ class BuiltExecutable:
     def has_mosaic_kernels(self) -> bool:
         """Whether it calls kernels through Mosaic GPU."""
         return MOSAIC_CALL.encode() in self.content
+
+    @property
+    def pjrt_content(self) -> bytes:
+        """The content without the metadata that jax's runtime (IFRT) writes before PJRT's bytes.
+
+        The metadata is a protobuf message after its length in bytes, a varint; it begins with a
+        version and the runtime's name.
+        """
+        length, start = _varint(self.content)
+        metadata = self.content[start : start + length]
+        return self.content[start + length :] if _RUNTIME in metadata[:16] else self.content
 
     def not_loaded(self, error: Exception) -> DumpError:
         """The error that a plugin cannot load it."""
@@ -85,3 +98,13 @@ def locate_mosaic_runtime() -> bool:
             os.environ[_MOSAIC_VARIABLE] = str(library)
             return True
     return False
+
+
+def _varint(content: bytes) -> tuple[int, int]:
+    """The integer at the start of a protobuf message, and the number of its bytes."""
+    value = 0
+    for index, byte in enumerate(content[:10]):
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, index + 1
+    return 0, 0

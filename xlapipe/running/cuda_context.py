@@ -1,8 +1,8 @@
-"""Creates the CUDA context of a GPU in a thread, before jax needs it.
+"""Creates the CUDA context of a GPU in a thread, before a client of XLA's plugin needs it.
 
 Creating a context and linking XLA's libraries takes 0.4 s and needs no Python, so that it can run
-while jax is imported. XLA then retains the same context, the device's primary one, and finds the
-libraries loaded.
+while Python imports modules. XLA then retains the same context, the device's primary one, and finds
+the libraries loaded.
 """
 
 import ctypes
@@ -13,20 +13,25 @@ from pathlib import Path
 from threading import Thread
 
 _FIRST_GPU = 0
-# The largest of the libraries that jax's plugin loads, in the folder of the package.
+# jax's plugin, and the libraries that jax loads before it, by the folder of the package. The plugin
+# finds them by name when they are loaded.
 _LIBRARIES = {
     "jax_plugins.xla_cuda13": ("xla_cuda_plugin.so",),
     "nvidia.cu13": tuple(
         f"lib/lib{name}"
         for name in (
+            "cudart.so.13",
+            "nvrtc.so.13",
             "cublas.so.13",
             "cublasLt.so.13",
             "cusparse.so.12",
             "cusolver.so.12",
             "cufft.so.12",
+            "cupti.so.13",
         )
     ),
     "nvidia.nccl": ("lib/libnccl.so.2",),
+    "nvidia.nvshmem": ("lib/libnvshmem_host.so.3",),
     "nvidia.cudnn": ("lib/libcudnn.so.9",),
 }
 
@@ -34,10 +39,9 @@ _LIBRARIES = {
 def start_context() -> Thread | None:
     """Starts to create the context of the first visible GPU; None if jax is told not to use GPUs.
 
-    Reports no errors: jax meets the same ones, and reports them, when it creates its client.
+    Reports no errors: creating a client meets the same ones, and reports them.
     """
-    platforms = os.environ.get("JAX_PLATFORMS", "")
-    if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
+    if not gpus_are_selected():
         return None
     thread = Thread(target=_create_context, name="CUDA context")
     thread.start()
@@ -53,10 +57,17 @@ def _create_context() -> None:
     if driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), _FIRST_GPU) == 0:
         # Never released: the context would be destroyed before XLA retains it.
         driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
-        _load_libraries()
+        load_libraries()
 
 
-def _load_libraries() -> None:
+def gpus_are_selected() -> bool:
+    """Whether jax's setting of platforms selects GPUs, or selects nothing."""
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    return not platforms or bool({"cuda", "gpu"} & set(platforms.split(",")))
+
+
+def load_libraries() -> None:
+    """Loads the plugin and CUDA's libraries, those that are installed; quick if they are loaded."""
     for package, names in _LIBRARIES.items():
         with suppress(ImportError):  # a parent package is missing
             spec = find_spec(package)

@@ -1,0 +1,80 @@
+"""Creates a client of the CUDA plugin, selects its device, loads executables. Imports no jax."""
+
+import os
+from pathlib import Path
+
+from xlapipe.dumps.manifest import Manifest
+from xlapipe.errors import DumpError, TargetError
+from xlapipe.running.built_executable import BuiltExecutable, locate_mosaic_runtime
+from xlapipe.running.check_devices import (
+    check_build,
+    check_hosts,
+    check_kind,
+    first_of,
+    no_gpu,
+)
+from xlapipe.running.cuda_context import gpus_are_selected, load_libraries
+from xlapipe.running.pjrt.c_api import PjrtApi, PjrtError
+from xlapipe.running.pjrt.client import Client, Device, Executable, client_options, plugin_path
+from xlapipe.running.pjrt.cuda_versions import check_cuda_versions
+from xlapipe.running.pjrt.custom_calls import register_custom_calls
+
+
+def create_client() -> Client:
+    """A client of all visible GPUs, created as jax creates its own.
+
+    Raises:
+      TargetError: there is no GPU that it can use, the plugin is missing or differs from the one
+        that this module is written for, or CUDA's libraries are outdated.
+    """
+    if not gpus_are_selected():
+        raise no_gpu(f"JAX_PLATFORMS={os.environ['JAX_PLATFORMS']}", "XLA")
+    library = plugin_path()
+    if library is None:
+        raise TargetError("jax's CUDA plugin is not installed; fix: install jax[cuda13]")
+    load_libraries()
+    try:
+        api = PjrtApi(library)
+        client = Client(api, client_options())
+    except (PjrtError, OSError, ValueError) as error:
+        raise no_gpu(error, "XLA") from None
+    check_cuda_versions()
+    register_custom_calls(api)
+    return client
+
+
+def select_device(path: Path, manifest: Manifest, client: Client) -> Device:
+    """The first GPU of the client; it must be the kind that the executable was built for.
+
+    Args:
+      path: folder of the executable, for messages.
+
+    Raises:
+      DumpError: the executable was built with other versions of jaxlib or the plugin.
+      TargetError: it was built for a TPU, for several GPUs, or for another GPU.
+    """
+    check_build(path, manifest)
+    check_hosts(path, manifest, hosts=1)
+    devices = first_of(path, manifest, client.devices)
+    if len(devices) != 1:
+        raise TargetError(f"{path}: built for {len(devices)} GPUs, expected 1; fix: `xlapipe run`")
+    check_kind(path, manifest, devices)
+    device: Device = devices[0]
+    return device
+
+
+def load_executable(built: BuiltExecutable, client: Client) -> Executable:
+    """Loads an executable. Several threads may load different ones at once.
+
+    Raises:
+      DumpError: this plugin cannot load it, or a library that its kernels call is missing.
+    """
+    if built.has_mosaic_kernels and not locate_mosaic_runtime():
+        raise DumpError(
+            f"{built.path}: expected the library that its Mosaic GPU kernels call in the package "
+            "jax_cuda13_plugin, found none; fix: install jax[cuda13]"
+        )
+    try:
+        return client.load(built.pjrt_content)
+    except PjrtError as error:
+        raise built.not_loaded(error) from None
