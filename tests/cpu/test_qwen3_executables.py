@@ -10,18 +10,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 from models.qwen3.checkpoint.random_checkpoint import SMALL, write_random_checkpoint
 from models.qwen3.generate import main
 from models.qwen3.generation import build_prebuilt, load_prebuilt
-from models.qwen3.generation.compiled_steps import prebuilt_step
 from models.qwen3.generation.prebuilt_index import PrebuiltExecutables
+from models.qwen3.generation.prebuilt_step import prebuilt_step
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.kernels import tiling
 from xlapipe.compiling.pipeline import WrittenDump
@@ -31,7 +32,8 @@ from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.expect import Expectation, TempAtMost, check_all, expectation_to_json
 from xlapipe.lowering.load_workload import load_workload
 from xlapipe.registry import find_workload
-from xlapipe.running import executable
+from xlapipe.running.built_executable import BuiltExecutable, read_executable
+from xlapipe.running.pjrt import load as pjrt_load
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +74,32 @@ def written_dump(dump: Dump, expectations: tuple[Expectation, ...]) -> WrittenDu
     )
 
 
+class CpuClient:
+    """A client of PJRT and its device, with arrays of jax on the CPU."""
+
+    platform, device_kind = "gpu", "a CPU"
+
+    def memory_stats(self) -> dict[str, int]:
+        return {}
+
+    def put(self, array: Any) -> jax.Array:
+        # A copy: on the CPU, jax may share the memory of its source, here of a mapped file.
+        on_cpu: jax.Array = jax.device_put(np.array(array), jax.devices("cpu")[0])
+        return on_cpu
+
+
+@dataclass(frozen=True)
+class CpuExecutable:
+    """An executable for the CPU; takes and returns arrays in the order of the program."""
+
+    outputs: list[tuple[tuple[int, ...], str]]
+    executable: Any
+
+    def execute(self, arguments: list[jax.Array]) -> list[jax.Array]:
+        results = self.executable.execute_sharded(arguments)
+        return [shard[0] for shard in results.disassemble_into_single_device_arrays()]
+
+
 @pytest.fixture
 def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiles for the CPU instead of loading the executables onto a GPU."""
@@ -83,19 +111,16 @@ def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "qwen3-generate-layers1-batch2-cache64": f"qwen3_generate({common})",
     }
 
-    def load(
-        built: executable.BuiltExecutable, devices: tuple[Any, ...]
-    ) -> executable.LoadedExecutable:
+    def load(built: BuiltExecutable, client: CpuClient) -> CpuExecutable:
         reference = f"models.qwen3.workloads:{references[built.manifest.workload]}"
         workload = load_workload(find_workload(reference))
         jitted = jax.jit(workload.fn, donate_argnums=workload.donated)
-        compiled = jitted.lower(*workload.args).compile()
-        return executable.LoadedExecutable(
-            built.path, built.manifest, devices, compiled.runtime_executable()
-        )
+        lowered = jitted.lower(*workload.args)
+        outputs = [(leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(lowered.out_info)]
+        return CpuExecutable(outputs, lowered.compile().runtime_executable())
 
-    cpu = tuple(jax.devices("cpu")[:1])
-    monkeypatch.setattr(load_prebuilt, "select_devices", lambda path, manifest: cpu)
+    monkeypatch.setattr(pjrt_load, "create_client", CpuClient)
+    monkeypatch.setattr(load_prebuilt, "select_device", lambda path, manifest, client: client)
     monkeypatch.setattr(load_prebuilt, "load_executable", load)
 
 
@@ -171,10 +196,10 @@ def test_an_executable_that_cannot_be_loaded_is_one_error(
     """Executables are loaded in threads while the weights are; here the second one fails."""
     load = load_prebuilt.load_executable
 
-    def fail(executable: Any, devices: Any) -> Any:
+    def fail(executable: Any, client: Any) -> Any:
         if executable.path.name == "decode":
             raise DumpError(f"{executable.path}: this jaxlib cannot load it")
-        return load(executable, devices)
+        return load(executable, client)
 
     monkeypatch.setattr(load_prebuilt, "load_executable", fail)
     common = ["--checkpoint", str(checkpoint), "--executables", str(built), "--prompt-ids", "1"]
@@ -184,11 +209,18 @@ def test_an_executable_that_cannot_be_loaded_is_one_error(
 
 def test_an_executable_for_other_shapes_is_an_error(built: Path) -> None:
     """An index with wrong sizes does not lead to a call with arrays of other shapes."""
-    decode = executable.read_executable(built / "decode")
-    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in decode.manifest.arguments]
-    shapes[-1] = jax.ShapeDtypeStruct((3,), "int32")
-    with pytest.raises(XlapipeError, match=r"decode: built for 15 arrays.* state\['token_ids'\]"):
-        prebuilt_step(decode, (shapes, [], {}), Future())
+    decode = read_executable(built / "decode")
+    arguments, outputs = (
+        {leaf.path: (leaf.shape, leaf.dtype) for leaf in leaves}
+        for leaves in (decode.manifest.arguments, decode.manifest.outputs)
+    )
+    prebuilt_step(decode, arguments, outputs, Future())
+    arguments["state['token_ids']"] = ((3,), "int32")
+    expected = (
+        r"decode: not built for this model: state\['token_ids'\] is int32\[2\], expected int32\[3\]"
+    )
+    with pytest.raises(XlapipeError, match=expected):
+        prebuilt_step(decode, arguments, outputs, Future())
 
 
 def edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
@@ -289,11 +321,11 @@ def test_prompts_that_fill_tiles_are_built_with_the_kernels_for_hopper(
     assert kernels.items() <= with_hopper_kernels.items()
 
 
-def test_loading_executables_imports_neither_flax_nor_pallas() -> None:
-    """Their imports take longer than loading."""
-    modules = "generation.load_prebuilt", "generation.generator", "checkpoint.load_params"
-    imports = "; ".join(f"import models.qwen3.{module}" for module in modules)
-    code = f"{imports}; import sys; print({{'flax', 'jax.experimental.pallas'}} & {{*sys.modules}})"
+def test_running_prebuilt_executables_does_not_import_jax() -> None:
+    """Its import takes longer than loading executables. Here, up to creating a client."""
+    modules = "generation.load_prebuilt", "generation.generator", "generation.device_memory"
+    imports = "; ".join(f"import models.qwen3.{module}" for module in (*modules, "cli.run"))
+    code = f"{imports}; import sys; print({{'flax', 'jax', 'jaxlib'}} & {{*sys.modules}})"
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert run.stdout == "set()\n"
 

@@ -16,6 +16,7 @@ from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.compile_generation import compile_generation
 from models.qwen3.generation.decode_loop import decode_loop, prompt_step
 from models.qwen3.generation.generator import Generated, Generator
+from models.qwen3.generation.jax_device import JaxDevice
 from models.qwen3.generation.sampling_settings import MAX_EOS, SamplingSettings
 from models.qwen3.generation.state import ENDED, first_state
 from models.qwen3.generation.static_sizes import GenerationSizes, bucket_of, cache_length_for
@@ -80,7 +81,8 @@ def compiled_for(
         batch=batch, cache_length=cache_length, bucket=bucket, steps=steps, candidates=candidates
     )
     device = jax.devices("cpu")[0]
-    return Generator(CONFIG, compile_generation(CONFIG, sizes, device), params(), device)
+    compiled = compile_generation(CONFIG, sizes, device)
+    return Generator(CONFIG, compiled, params(), JaxDevice(device))
 
 
 def generate(

@@ -20,7 +20,8 @@ from models.qwen3.kernels.persistent.residency import why_not_resident
 from models.qwen3.kernels.persistent.sizes import BLOCKS
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import XlapipeError
-from xlapipe.running.executable import BuiltExecutable
+from xlapipe.running.built_executable import BuiltExecutable
+from xlapipe.running.pjrt.client import Client
 
 ROOT = Path(__file__).parents[2]
 SIZES = GenerationSizes(batch=1, cache_length=64, bucket=16, steps=4, candidates=1)
@@ -63,7 +64,7 @@ def test_executables_with_the_kernel_are_refused_on_part_of_a_gpu(
 ) -> None:
     built = BuiltExecutable(tmp_path, cast(Manifest, None), b"")
     monkeypatch.setattr(load_prebuilt, "read_executable", lambda path: built)
-    monkeypatch.setattr(load_prebuilt, "select_devices", lambda path, manifest: (Device(64),))
+    monkeypatch.setattr(load_prebuilt, "select_device", lambda path, manifest, client: Device(64))
     config = replace(QWEN3_0_6B, num_hidden_layers=1)
     prebuilt = PrebuiltExecutables(
         path=tmp_path,
@@ -73,7 +74,7 @@ def test_executables_with_the_kernel_are_refused_on_part_of_a_gpu(
         implementations={"decode": "persistent"},
     )
     with pytest.raises(XlapipeError, match="64 multiprocessors are available; fix: build"):
-        load_prebuilt.load_prebuilt(prebuilt, 4)
+        load_prebuilt.load_prebuilt(prebuilt, 4, lambda: cast(Client, None))
 
 
 @pytest.mark.parametrize("decode", ["triton", "persistent"])

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from models.qwen3.generation.sampling import draw_of, most_probable, next_tokens
+from models.qwen3.generation.sampling import most_probable, next_tokens
 from models.qwen3.generation.sampling_settings import SamplingSettings
+from models.qwen3.generation.state import draw_of
 from xlapipe.errors import XlapipeError
 
 pytestmark = pytest.mark.slow

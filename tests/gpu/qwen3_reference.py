@@ -142,7 +142,8 @@ def our_params(folder: Path, record: dict[str, Any]) -> Any:
     import jax.numpy as jnp
 
     from models.qwen3.checkpoint.config_files import read_config
-    from models.qwen3.checkpoint.load_params import checkpoint_bytes, load_params
+    from models.qwen3.checkpoint.load_params import load_params
+    from models.qwen3.checkpoint.map_leaves import checkpoint_bytes
 
     config = read_config(folder)
     jax.block_until_ready(jnp.zeros(1))

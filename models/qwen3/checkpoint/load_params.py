@@ -18,19 +18,17 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array, Shaped
 
-from models.qwen3.checkpoint.config_files import read_config
 from models.qwen3.checkpoint.json_file import CheckpointError
 from models.qwen3.checkpoint.leaf_tensors import Bits, mapped, stored_leaves
 from models.qwen3.checkpoint.safetensors_files import StoredTensor
 from models.qwen3.config import Qwen3Config
 from models.qwen3.params import Params, abstract_params
 
-__all__ = ["PIECE_BYTES", "CheckpointError", "checkpoint_bytes", "load_params"]
+__all__ = ["PIECE_BYTES", "CheckpointError", "load_params"]
 
 PIECE_BYTES = 128 << 20
-# For a GPU. One thread copies more slowly than a GPU receives; and a leaf of one piece needs no
-# program that writes pieces, whose compilation takes longer than loading the leaf.
-GPU_THREADS = 8
+# For a GPU: a leaf of one piece needs no program that writes pieces, whose compilation takes longer
+# than loading the leaf.
 GPU_PIECE_BYTES = 512 << 20
 _DTYPES = {"BF16": jnp.bfloat16, "F16": jnp.float16, "F32": jnp.float32}
 
@@ -56,7 +54,7 @@ def load_params(
         to nearest, ties to even.
       device: jax's default device if None.
       on_leaf: called with the path of each leaf that is on the device, and with its bytes in the
-        files, whose total is `checkpoint_bytes`.
+        files, whose total is `map_leaves.checkpoint_bytes`.
       piece_bytes: a large leaf is copied in pieces of this size, but at least a row at a time.
       threads: number of leaves that are loaded at once.
 
@@ -82,17 +80,6 @@ def load_params(
         pool.shutdown(cancel_futures=True)
     params: Params = jax.tree.unflatten(tree, loaded)
     return params
-
-
-def checkpoint_bytes(folder: Path) -> int:
-    """Total bytes that `load_params` reports to `on_leaf`: those of the tensors in the files.
-
-    Raises:
-      CheckpointError: as in `load_params`.
-    """
-    config = read_config(folder, dtype="float32")  # any dtype: the stored one is counted
-    stored = stored_leaves(folder, config)
-    return sum(tensor.stored_bytes for tensors in stored.values() for tensor in tensors)
 
 
 def _load_leaf(

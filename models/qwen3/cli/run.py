@@ -3,12 +3,11 @@
 import argparse
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from models.qwen3.argument_bytes import cache_bytes, weight_bytes
@@ -37,7 +36,7 @@ from models.qwen3.generation.static_sizes import (
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from models.qwen3.generation.compiled_steps import CompiledGeneration
+    from models.qwen3.generation.compiled_steps import CompiledGeneration, StepDevice
     from models.qwen3.generation.generator import Generated
 
 
@@ -80,16 +79,16 @@ def _run(
 ) -> dict[str, Any]:
     request = _request(options, checkpoint)
     _grow_memory_pool(request)
-    # Imported here, because they import jax: bad options are reported without it.
-    _start_client(request)
-    timeline.mark("jax_imported")
-    compiled, device = _compiled(request)
+    if request.prebuilt is not None:
+        compiled, device = _loaded(request, request.prebuilt, timeline)
+    else:
+        compiled, device = _compiled(request, timeline)
     timeline.mark("device_ready")
     compiled.when_loaded(lambda: timeline.mark("executables_loaded"))
     # Executables that were built in advance are now being loaded.
-    from models.qwen3.checkpoint.load_params import checkpoint_bytes
+    from models.qwen3.checkpoint.map_leaves import checkpoint_bytes
     from models.qwen3.generation.device_memory import check_fits, memory_limit, peak_bytes
-    from models.qwen3.generation.generator import Generator, empty_cache
+    from models.qwen3.generation.generator import Generator
 
     limit = options.memory_limit
     check_fits(request.config, compiled, memory_limit(device) if limit is None else limit)
@@ -100,10 +99,10 @@ def _run(
         bar.leaf(name, read_bytes)
 
     with bar, ThreadPoolExecutor(1, "allocating the cache") as pool:
-        allocated = pool.submit(empty_cache, request.config, compiled.sizes, device)
+        allocated = pool.submit(device.empty_cache, request.config, compiled.sizes)
         allocated.add_done_callback(lambda _: timeline.mark("cache_allocated"))
         load_started = timeline.mark("weights_started")
-        params = _load_params(request, device, on_leaf)
+        params = device.load_params(request.checkpoint, request.config, on_leaf)
     load_seconds = timeline.mark("weights_loaded") - load_started
     compiled.check_loaded(wait=True)
     cache = allocated.result()
@@ -141,33 +140,6 @@ def _run(
         "cache_length": compiled.sizes.cache_length,
         "random_weights": options.checkpoint is None,
     }
-
-
-def _load_params(request: _Request, device: Any, on_leaf: Callable[[str, int], None]) -> Any:
-    from models.qwen3.checkpoint.load_params import GPU_PIECE_BYTES, GPU_THREADS, load_params
-
-    how = (
-        {} if device.platform == "cpu" else {"threads": GPU_THREADS, "piece_bytes": GPU_PIECE_BYTES}
-    )
-    return load_params(request.checkpoint, request.config, device=device, on_leaf=on_leaf, **how)
-
-
-def _start_client(request: _Request) -> None:
-    """Creates jax's client in a thread if executables were built in advance.
-
-    Importing the rest and reading the executables then takes no extra time. Errors are reported by
-    `select_devices`, which calls the same function.
-    """
-    import jax
-
-    if request.prebuilt is None:
-        return
-
-    def create() -> None:
-        with suppress(RuntimeError):
-            jax.devices()
-
-    Thread(target=create, name="jax client").start()
 
 
 def _outputs(prompts: Prompts, generated: "Generated") -> list[dict[str, Any]]:
@@ -222,10 +194,10 @@ def _request(options: argparse.Namespace, checkpoint: Path) -> _Request:
 
 
 def _grow_memory_pool(request: _Request) -> None:
-    """Lets jax's memory pool grow as needed if the model is small, unless the user chose.
+    """Lets XLA's memory pool grow as needed if the model is small, unless the user chose.
 
-    Otherwise jax allocates three quarters of the GPU's memory at first use. On an H200 that takes
-    longer than reading the weights of such a model. A pool that grows may lose memory to
+    Otherwise XLA's client allocates three quarters of the GPU's memory at first use. On an H200
+    that takes longer than reading the weights of such a model. A pool that grows may lose memory to
     fragments, which matters only to models that fill the GPU.
     """
     config, prebuilt = request.config, request.prebuilt
@@ -237,14 +209,31 @@ def _grow_memory_pool(request: _Request) -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
-def _compiled(request: _Request) -> tuple["CompiledGeneration", Any]:
-    """The compiled steps, and the device to run them on."""
-    if request.prebuilt is not None:
+def _loaded(
+    request: _Request, prebuilt: PrebuiltExecutables, timeline: Timeline
+) -> tuple["CompiledGeneration", "StepDevice"]:
+    """The steps that were built in advance, and the GPU to run them on. Imports no jax.
+
+    The client is created in a thread: importing the rest and reading the executables then takes
+    no extra time.
+    """
+    from xlapipe.running.pjrt.load import create_client
+
+    with ThreadPoolExecutor(1, "creating the client") as pool:
+        client = pool.submit(create_client)
         from models.qwen3.generation.load_prebuilt import load_prebuilt
 
-        return load_prebuilt(request.prebuilt, request.longest)
-    from models.qwen3.generation.compile_generation import compile_generation
+        timeline.mark("imports_done")
+        return load_prebuilt(prebuilt, request.longest, client.result)
 
+
+def _compiled(request: _Request, timeline: Timeline) -> tuple["CompiledGeneration", "StepDevice"]:
+    """The steps compiled in this process, and the device to run them on."""
+    # Imported here, because they import jax: bad options are reported without it.
+    from models.qwen3.generation.compile_generation import compile_generation
+    from models.qwen3.generation.jax_device import JaxDevice
+
+    timeline.mark("imports_done")
     device = _device()
     steps = CPU_STEPS if device.platform == "cpu" else GPU_STEPS
     sizes = GenerationSizes(
@@ -261,7 +250,7 @@ def _compiled(request: _Request) -> tuple["CompiledGeneration", Any]:
         hopper_kernels=request.hopper_kernels,
         persistent_kernel=request.persistent_kernel,
     )
-    return compiled, device
+    return compiled, JaxDevice(device)
 
 
 def _device() -> Any:

@@ -7,11 +7,8 @@ from typing import Any
 import jax
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.generation.compiled_steps import (
-    CompiledGeneration,
-    CompiledStep,
-    abstract_arguments,
-)
+from models.qwen3.generation.abstract_arguments import abstract_arguments
+from models.qwen3.generation.compiled_steps import CompiledGeneration, CompiledStep, StepOutputs
 from models.qwen3.generation.decode_loop import decode_loop, prompt_step
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.kernels.persistent.residency import why_not_resident
@@ -93,5 +90,6 @@ class _JustCompiled(CompiledStep):
         total: int = sum(getattr(memory, size) for size in sizes) - memory.alias_size_in_bytes
         return total
 
-    def __call__(self, *arguments: Any) -> Any:
-        return self.compiled(*arguments)
+    def __call__(self, params: Any, cache: Any, state: Any, *inputs: Any) -> StepOutputs:
+        outputs: StepOutputs = self.compiled(params, cache, state, *inputs)
+        return outputs

@@ -1,14 +1,12 @@
 """Memory of the device: its limit, its peak, and whether a generation's plan fits."""
 
-from typing import Any
-
 from models.qwen3.argument_bytes import cache_bytes, weight_bytes
 from models.qwen3.config import Qwen3Config
-from models.qwen3.generation.compiled_steps import CompiledGeneration
+from models.qwen3.generation.compiled_steps import CompiledGeneration, StepDevice
 from xlapipe.errors import XlapipeError
 
 
-def memory_limit(device: Any) -> int | None:
+def memory_limit(device: StepDevice) -> int | None:
     """Bytes that this process can still allocate; None if the device, e.g. a CPU, has no limit."""
     stats = device.memory_stats() or {}
     if "bytes_limit" not in stats:
@@ -36,7 +34,7 @@ def check_fits(config: Qwen3Config, compiled: CompiledGeneration, limit_bytes: i
     )
 
 
-def peak_bytes(device: Any) -> int | None:
+def peak_bytes(device: StepDevice) -> int | None:
     """The most bytes that were in use at a time; None if the device does not report it."""
     peak = (device.memory_stats() or {}).get("peak_bytes_in_use")
     return None if peak is None else int(peak)

@@ -1,26 +1,22 @@
-"""Generates tokens from prompts: one call for the prompts, then the decode loop in chunks."""
+"""Generates tokens from prompts: one call for the prompts, then the decode loop in chunks.
+
+Imports no jax: executables that were built in advance run without it.
+"""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from models.qwen3.argument_bytes import cache_bytes
 from models.qwen3.config import Qwen3Config
-from models.qwen3.generation.compiled_steps import CompiledGeneration
+from models.qwen3.generation.compiled_steps import CompiledGeneration, StepDevice
 from models.qwen3.generation.sampling_settings import SamplingSettings
 from models.qwen3.generation.state import ENDED, first_state
-from models.qwen3.generation.static_sizes import GenerationSizes, check_lengths, check_prompts
-from models.qwen3.modules.cache import Cache
-from models.qwen3.params import Params
+from models.qwen3.generation.static_sizes import check_lengths, check_prompts
 from xlapipe.errors import XlapipeError
-
-_COPIED_CACHE_BYTES = 1 << 30
 
 # Called with the index of a sequence, and its next tokens.
 OnTokens = Callable[[int, list[int]], None]
@@ -56,8 +52,8 @@ class Generator:
 
     config: Qwen3Config
     compiled: CompiledGeneration
-    params: Params
-    device: jax.Device
+    params: Any
+    device: StepDevice
 
     def generate(
         self,
@@ -67,7 +63,7 @@ class Generator:
         settings: SamplingSettings,
         eos_token_ids: Sequence[int] = (),
         on_tokens: OnTokens = lambda index, token_ids: None,
-        cache: Cache | None = None,
+        cache: Any = None,
     ) -> Generated:
         """Generates up to `max_new_tokens` for each prompt.
 
@@ -77,7 +73,7 @@ class Generator:
           prompts: token ids of each prompt.
           eos_token_ids: a sequence ends with any of these.
           on_tokens: called with each sequence's tokens of a chunk, in order.
-          cache: the result of `empty_cache`, which is called by default; it is donated.
+          cache: the result of `StepDevice.empty_cache`, which is called by default; it is donated.
 
         Raises:
           XlapipeError: the steps were compiled for other sizes or settings.
@@ -91,9 +87,9 @@ class Generator:
         state = first_state(settings, eos_token_ids, batch=sizes.batch)
 
         started = time.perf_counter()
-        on_device = jax.device_put((state, token_ids, lengths), self.device)
+        on_device = self.device.put(state, token_ids, lengths)
         if cache is None:
-            cache = empty_cache(self.config, sizes, self.device)
+            cache = self.device.empty_cache(self.config, sizes)
         out = self.compiled.prompts(self.params, cache, *on_device)
         prefill_seconds = None
         for chunk in range(-(-(max_new_tokens - 1) // sizes.steps) + 1):
@@ -139,22 +135,6 @@ class Generator:
                 f"the executables are compiled to take {_described(sizes.candidates)}; the "
                 f"settings require {_described(candidates)}"
             )
-
-
-def empty_cache(config: Qwen3Config, sizes: GenerationSizes, device: jax.Device) -> Cache:
-    """A zeroed cache, allocated leaf by leaf.
-
-    One small program fills all leaves of a large cache. Compiling it takes longer than copying
-    the zeros of a small one.
-    """
-    shape = config.cache_shape(batch=sizes.batch, cache_length=sizes.cache_length)
-    total_bytes = cache_bytes(config, batch=sizes.batch, cache_length=sizes.cache_length)
-    zeros: Callable[[], jax.Array]
-    if device.platform == "gpu" and total_bytes <= _COPIED_CACHE_BYTES:
-        zeros = partial(jax.device_put, np.zeros(shape, jnp.dtype(config.dtype)), device)
-    else:
-        zeros = partial(jnp.zeros, shape, config.dtype, device=device)
-    return [{name: zeros() for name in ("k", "v")} for _ in range(config.num_hidden_layers)]
 
 
 class _Sequence:

@@ -11,32 +11,9 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import numpy.typing as npt
 from jaxtyping import Array, Float, Int, Integer
 
-from models.qwen3.generation.sampling_settings import SamplingSettings
-
 Draw: TypeAlias = Mapping[str, Any]
-
-
-def draw_of(settings: SamplingSettings, *, batch: int) -> dict[str, npt.NDArray[Any]]:
-    """The settings as arrays for `next_tokens`, on the host; sequence i of the batch has index i.
-
-    Returns:
-      `{"seed": u32[], "sequences": s32[B], "temperature": f32[], "top_k": s32[], "top_p": f32[]}`;
-      empty for greedy.
-    """
-    if settings.greedy:
-        return {}
-    unlimited = np.iinfo(np.int32).max
-    return {
-        "seed": np.asarray(settings.seed, np.uint32),
-        "sequences": np.arange(batch, dtype=np.int32),
-        "temperature": np.asarray(settings.temperature, np.float32),
-        "top_k": np.asarray(settings.top_k or unlimited, np.int32),
-        "top_p": np.asarray(settings.top_p, np.float32),
-    }
 
 
 def next_tokens(
@@ -53,7 +30,7 @@ def next_tokens(
 
     Args:
       logits: float32.
-      draw: as from `draw_of`.
+      draw: as from `state.draw_of`.
       positions: position of the sampled token in each sequence.
       candidates: static, see the module's docstring. Top-k must not exceed it.
     """

@@ -1,19 +1,19 @@
 """The state of a batch while tokens are generated; `decode_loop` describes its leaves.
 
-Imports neither flax nor the model: executables that were built in advance are loaded without them.
+Imports no jax: executables that were built in advance run without it.
 """
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import jax
 import numpy as np
+import numpy.typing as npt
 
-from models.qwen3.generation.sampling import draw_of
 from models.qwen3.generation.sampling_settings import MAX_EOS, SamplingSettings
 from xlapipe.errors import XlapipeError
 
 State: TypeAlias = dict[str, Any]
+Draw: TypeAlias = dict[str, npt.NDArray[Any]]
 
 # The token of a sequence that has ended.
 ENDED = -1
@@ -33,10 +33,30 @@ def first_state(settings: SamplingSettings, eos_token_ids: Sequence[int], *, bat
     return {"eos": np.asarray(padded, np.int32), "draw": draw_of(settings, batch=batch)}
 
 
-def abstract_state(*, batch: int, candidates: int | None, whole: bool) -> State:
-    """The state's shapes: the whole state, or that of `prompt_step`'s argument."""
+def empty_state(*, batch: int, candidates: int | None, whole: bool) -> State:
+    """A state with the arrays of `prompt_step`'s argument, or with those of the whole state."""
     state = first_state(SamplingSettings(greedy=candidates == 1), (), batch=batch)
     if whole:
         state |= {name: np.zeros(batch, np.int32) for name in ("token_ids", "positions")}
-    abstract: State = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state)
-    return abstract
+    return state
+
+
+def draw_of(settings: SamplingSettings, *, batch: int) -> Draw:
+    """The settings as arrays for `sampling.next_tokens`, on the host.
+
+    Sequence i of the batch has index i.
+
+    Returns:
+      `{"seed": u32[], "sequences": s32[B], "temperature": f32[], "top_k": s32[], "top_p": f32[]}`;
+      empty for greedy.
+    """
+    if settings.greedy:
+        return {}
+    unlimited = np.iinfo(np.int32).max
+    return {
+        "seed": np.asarray(settings.seed, np.uint32),
+        "sequences": np.arange(batch, dtype=np.int32),
+        "temperature": np.asarray(settings.temperature, np.float32),
+        "top_k": np.asarray(settings.top_k or unlimited, np.int32),
+        "top_p": np.asarray(settings.top_p, np.float32),
+    }

@@ -18,7 +18,7 @@ from qwen3_cases import ALL_CASES, CONFIG, DECODES, PREFILL, PROMPT, SLOTS, Deco
 from timing import Timing, print_timings, timed, wait_for_turn
 
 from models.qwen3.argument_bytes import cache_leaf_bytes, weight_bytes
-from models.qwen3.generation.compiled_steps import abstract_arguments
+from models.qwen3.generation.abstract_arguments import abstract_arguments
 from models.qwen3.generation.decode_loop import decode_loop, prompt_step
 from models.qwen3.generation.sampling_settings import SamplingSettings
 from models.qwen3.generation.state import first_state
