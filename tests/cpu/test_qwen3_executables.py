@@ -321,13 +321,50 @@ def test_prompts_that_fill_tiles_are_built_with_the_kernels_for_hopper(
     assert kernels.items() <= with_hopper_kernels.items()
 
 
-def test_running_prebuilt_executables_does_not_import_jax() -> None:
-    """Its import takes longer than loading executables. Here, up to creating a client."""
-    modules = "generation.load_prebuilt", "generation.generator", "generation.device_memory"
-    imports = "; ".join(f"import models.qwen3.{module}" for module in (*modules, "cli.run"))
-    code = f"{imports}; import sys; print({{'flax', 'jax', 'jaxlib'}} & {{*sys.modules}})"
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert run.stdout == "set()\n"
+WITHOUT_JAX = """
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+
+from models.qwen3.checkpoint.map_leaves import dtype_named
+from models.qwen3.generate import main
+from models.qwen3.generation import load_prebuilt
+from xlapipe.running.pjrt import load
+
+device = SimpleNamespace(
+    platform="gpu", device_kind="a host", memory_stats=dict, put=lambda array: np.array(array)
+)
+
+def zeros(built, client):
+    types = [(leaf.shape, leaf.dtype) for leaf in built.manifest.outputs]
+    outputs = [np.zeros(shape, dtype_named(dtype)) for shape, dtype in types]
+    return SimpleNamespace(outputs=types, execute=lambda arguments: outputs)
+
+load.create_client = lambda: device
+load_prebuilt.select_device = lambda path, manifest, client: client
+load_prebuilt.load_executable = zeros
+assert main(sys.argv[1:]) == 0
+print({"flax", "jax", "jaxlib"} & {*sys.modules})
+"""
+
+
+def test_running_prebuilt_executables_does_not_import_jax(built: Path, checkpoint: Path) -> None:
+    """Its import takes longer than loading executables. Here the whole command, without a GPU."""
+    arguments = ["--checkpoint", str(checkpoint), "--executables", str(built), "--json"]
+    arguments += ["--prompt", "Hello", "--max-new-tokens", "3"]
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_JAX, *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    output, imported = run.stdout.splitlines()
+    assert imported == "set()"
+    assert json.loads(output)["outputs"][0]["token_ids"] == [0, 0, 0]
+    phases = json.loads(output)["timeline_seconds"]
+    assert [*phases][:3] == ["command_started", "imports_done", "device_ready"]
+    assert [*phases][-2:] == ["prompt_started", "first_token"]
 
 
 def test_an_executable_that_breaks_an_expectation_is_not_kept(

@@ -1,16 +1,21 @@
 """Text generation: the decode loop, sampling, and executables that are built in advance.
 
-generator.py            from prompts to tokens, with compiled steps
+generator.py            from prompts to tokens, with compiled steps (no jax)
 decode_loop.py          the two steps: prompts, and a loop of decode steps
 sampling.py             the next token from logits
 sampling_settings.py    settings of sampling (no jax)
 static_sizes.py         sizes that the steps are compiled for (no jax)
-state.py                the state of a batch
-compiled_steps.py       both steps compiled, in this process or in advance
+state.py                the state of a batch (no jax)
+compiled_steps.py       both steps compiled, in this process or in advance (no jax)
+abstract_arguments.py   what they are compiled for, as pytrees
 compile_generation.py   compiles them in this process
-device_memory.py        whether a plan fits the device
+jax_device.py           a device of jax, which runs such steps
+device_memory.py        whether a plan fits the device (no jax)
 build_prebuilt.py       builds a folder of executables
 build_locks.py          autotune locks for such a build
 prebuilt_index.py       the index of such a folder (no jax)
-load_prebuilt.py        loads such executables onto the GPU
+step_arrays.py          the arrays that both steps take and return, by path (no jax)
+prebuilt_step.py        a step of such a folder; checks its arguments (no jax)
+pjrt_device.py          a device of PJRT's client, which runs such steps (no jax)
+load_prebuilt.py        loads such executables onto the GPU (no jax)
 """

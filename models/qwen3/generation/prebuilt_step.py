@@ -23,7 +23,6 @@ from models.qwen3.generation.step_arrays import (
     output_path,
     position,
 )
-from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import XlapipeError
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.running.built_executable import BuiltExecutable
@@ -65,7 +64,7 @@ def prebuilt_step(
     check_leaves(built.path, outputs, manifest.outputs)
     return _Prebuilt(
         built.path,
-        manifest,
+        manifest.memory_analysis,
         loading,
         _in_order(manifest.arguments),
         _in_order(manifest.outputs),
@@ -84,7 +83,7 @@ class _Prebuilt(CompiledStep):
     """
 
     path: Path
-    manifest: Manifest
+    memory_analysis: Mapping[str, int]
     executable: "Future[DeviceExecutable]"
     parameters: tuple[tuple[str, ArrayType], ...]
     results: tuple[tuple[str, ArrayType], ...]
@@ -92,7 +91,7 @@ class _Prebuilt(CompiledStep):
 
     @property
     def needed_bytes(self) -> int:
-        analysis = self.manifest.memory_analysis
+        analysis = self.memory_analysis
         total = analysis["argument_bytes"] + analysis["output_bytes"] + analysis["temp_bytes"]
         return total - analysis["alias_bytes"]
 

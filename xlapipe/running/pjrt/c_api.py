@@ -194,7 +194,9 @@ class NamedValue(Struct):
 
     def read(self) -> tuple[str, Any]:
         """The name and the value as Python's."""
-        name = ctypes.string_at(ctypes.cast(self.name, c_void_p), self.name_size).decode()
+        # Not `self.name`: a copy up to the first byte 0, which a name need not end with.
+        address = c_void_p.from_buffer(self, type(self).name.offset).value
+        name = ctypes.string_at(address or 0, self.name_size).decode()
         if self.type == self.STRING:
             return name, ctypes.string_at(self.pointer, self.value_size).decode()
         if self.type == self.INT64_LIST:

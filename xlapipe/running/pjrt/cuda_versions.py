@@ -8,11 +8,12 @@ from typing import Any
 from xlapipe.errors import TargetError
 
 _SKIP = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"
-# A library's name, its prefix in jax's module, and either the divisor that leaves major and minor
-# version or the oldest version, where jax has its own.
-_AT_LEAST_MAJOR_AND_MINOR = (("cuDNN", "cudnn", 100), ("cuFFT", "cufft", 100))
-_AT_LEAST = (
+# A library's name, its prefix in jax's module, and the oldest version. jax compares those of cuDNN
+# and cuFFT with a hundredth of the version that it was built with, which every version exceeds.
+_OLDEST = (
     ("CUDA", "cuda_runtime", 12010),
+    ("cuDNN", "cudnn", 0),
+    ("cuFFT", "cufft", 0),
     ("cuPTI", "cupti", 18),
     ("cuBLAS", "cublas", 120100),
     ("cuSPARSE", "cusparse", 12100),
@@ -44,12 +45,7 @@ def check_cuda_versions(environment: Mapping[str, str] | None = None) -> None:
 
 
 def _problems(versions: Any) -> Iterator[str]:
-    oldest = {
-        (name, prefix): _call(versions, f"{prefix}_build_version") // divisor
-        for name, prefix, divisor in _AT_LEAST_MAJOR_AND_MINOR
-    }
-    oldest |= {(name, prefix): version for name, prefix, version in _AT_LEAST}
-    for (name, prefix), needed in oldest.items():
+    for name, prefix, needed in _OLDEST:
         try:
             found = _call(versions, f"{prefix}_get_version")
         except RuntimeError as error:
