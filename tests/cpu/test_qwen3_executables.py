@@ -20,7 +20,7 @@ import pytest
 
 from models.qwen3.checkpoint.random_checkpoint import SMALL, write_random_checkpoint
 from models.qwen3.generate import main
-from models.qwen3.generation import build_prebuilt, load_prebuilt
+from models.qwen3.generation import build_prebuilt, start_loading
 from models.qwen3.generation.prebuilt_index import PrebuiltExecutables
 from models.qwen3.generation.prebuilt_step import prebuilt_step
 from models.qwen3.generation.static_sizes import GenerationSizes
@@ -33,7 +33,6 @@ from xlapipe.expect import Expectation, TempAtMost, check_all, expectation_to_js
 from xlapipe.lowering.load_workload import load_workload
 from xlapipe.registry import find_workload
 from xlapipe.running.built_executable import BuiltExecutable, read_executable
-from xlapipe.running.pjrt import load as pjrt_load
 
 pytestmark = pytest.mark.slow
 
@@ -119,9 +118,9 @@ def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         outputs = [(leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(lowered.out_info)]
         return CpuExecutable(outputs, lowered.compile().runtime_executable())
 
-    monkeypatch.setattr(pjrt_load, "create_client", CpuClient)
-    monkeypatch.setattr(load_prebuilt, "select_device", lambda path, manifest, client: client)
-    monkeypatch.setattr(load_prebuilt, "load_executable", load)
+    monkeypatch.setattr(start_loading, "create_client", CpuClient)
+    monkeypatch.setattr(start_loading, "select_device", lambda path, manifest, client: client)
+    monkeypatch.setattr(start_loading, "load_executable", load)
 
 
 def outputs(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -194,14 +193,14 @@ def test_an_executable_that_cannot_be_loaded_is_one_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Executables are loaded in threads while the weights are; here the second one fails."""
-    load = load_prebuilt.load_executable
+    load = start_loading.load_executable
 
     def fail(executable: Any, client: Any) -> Any:
         if executable.path.name == "decode":
             raise DumpError(f"{executable.path}: this jaxlib cannot load it")
         return load(executable, client)
 
-    monkeypatch.setattr(load_prebuilt, "load_executable", fail)
+    monkeypatch.setattr(start_loading, "load_executable", fail)
     common = ["--checkpoint", str(checkpoint), "--executables", str(built), "--prompt-ids", "1"]
     error = error_of(capsys, *common)
     assert error.splitlines() == [f"generate: error: {built}/decode: this jaxlib cannot load it"]
@@ -329,8 +328,7 @@ import numpy as np
 
 from models.qwen3.checkpoint.map_leaves import dtype_named
 from models.qwen3.generate import main
-from models.qwen3.generation import load_prebuilt
-from xlapipe.running.pjrt import load
+from models.qwen3.generation import start_loading
 
 device = SimpleNamespace(
     platform="gpu", device_kind="a host", memory_stats=dict, put=lambda array: np.array(array)
@@ -341,9 +339,9 @@ def zeros(built, client):
     outputs = [np.zeros(shape, dtype_named(dtype)) for shape, dtype in types]
     return SimpleNamespace(outputs=types, execute=lambda arguments: outputs)
 
-load.create_client = lambda: device
-load_prebuilt.select_device = lambda path, manifest, client: client
-load_prebuilt.load_executable = zeros
+start_loading.create_client = lambda: device
+start_loading.select_device = lambda path, manifest, client: client
+start_loading.load_executable = zeros
 assert main(sys.argv[1:]) == 0
 print({"flax", "jax", "jaxlib"} & {*sys.modules})
 """

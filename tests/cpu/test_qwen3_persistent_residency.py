@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from models.qwen3.config import QWEN3_0_6B
-from models.qwen3.generation import load_prebuilt
+from models.qwen3.generation import start_loading
 from models.qwen3.generation.prebuilt_index import (
     INDEX,
     PrebuiltExecutables,
@@ -63,8 +63,9 @@ def test_executables_with_the_kernel_are_refused_on_part_of_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = BuiltExecutable(tmp_path, cast(Manifest, None), b"")
-    monkeypatch.setattr(load_prebuilt, "read_executable", lambda path: built)
-    monkeypatch.setattr(load_prebuilt, "select_device", lambda path, manifest, client: Device(64))
+    monkeypatch.setattr(start_loading, "read_executable", lambda path: built)
+    monkeypatch.setattr(start_loading, "create_client", lambda: cast(Client, None))
+    monkeypatch.setattr(start_loading, "select_device", lambda path, manifest, client: Device(64))
     config = replace(QWEN3_0_6B, num_hidden_layers=1)
     prebuilt = PrebuiltExecutables(
         path=tmp_path,
@@ -74,7 +75,7 @@ def test_executables_with_the_kernel_are_refused_on_part_of_a_gpu(
         implementations={"decode": "persistent"},
     )
     with pytest.raises(XlapipeError, match="64 multiprocessors are available; fix: build"):
-        load_prebuilt.load_prebuilt(prebuilt, 4, lambda: cast(Client, None))
+        start_loading.start_loading(prebuilt, 4)
 
 
 @pytest.mark.parametrize("decode", ["triton", "persistent"])

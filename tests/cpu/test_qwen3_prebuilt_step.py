@@ -302,8 +302,15 @@ IMPORTS = (
 )
 
 
-def test_the_modules_that_run_prebuilt_executables_do_not_import_jax() -> None:
+STARTS = (
+    "import models.qwen3.generate, models.qwen3.cli.run, models.qwen3.generation.start_loading; "
+    "import sys; print({'flax', 'jax', 'jaxlib', 'ml_dtypes', 'numpy'} & {*sys.modules})"
+)
+
+
+@pytest.mark.parametrize("imports", [IMPORTS, STARTS])
+def test_running_prebuilt_executables_imports_no_jax_and_starts_without_numpy(imports: str) -> None:
     run = subprocess.run(
-        [sys.executable, "-c", IMPORTS], check=True, capture_output=True, text=True
+        [sys.executable, "-c", imports], check=True, capture_output=True, text=True
     )
     assert run.stdout == "set()\n"

@@ -214,17 +214,17 @@ def _loaded(
 ) -> tuple["CompiledGeneration", "StepDevice"]:
     """The steps that were built in advance, and the GPU to run them on. Imports no jax.
 
-    The client is created in a thread: importing the rest and reading the executables then takes
-    no extra time.
+    The client is created, and loading starts, in a thread while the rest is imported.
     """
-    from xlapipe.running.pjrt.load import create_client
+    from models.qwen3.generation.start_loading import start_loading
 
-    with ThreadPoolExecutor(1, "creating the client") as pool:
-        client = pool.submit(create_client)
+    with ThreadPoolExecutor(1, "starting to load") as pool:
+        executables = pool.submit(start_loading, prebuilt, request.longest)
+        executables.add_done_callback(lambda _: timeline.mark("loading_started"))
         from models.qwen3.generation.load_prebuilt import load_prebuilt
 
         timeline.mark("imports_done")
-        return load_prebuilt(prebuilt, request.longest, client.result)
+        return load_prebuilt(prebuilt, request.longest, executables.result())
 
 
 def _compiled(request: _Request, timeline: Timeline) -> tuple["CompiledGeneration", "StepDevice"]:

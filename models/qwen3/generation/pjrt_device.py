@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,22 +11,12 @@ import numpy.typing as npt
 from models.qwen3.checkpoint.map_leaves import dtype_named, map_leaves
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.compiled_steps import OnLeaf, StepDevice
+from models.qwen3.generation.device_protocols import PutDevice
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.generation.step_arrays import by_path, cache_arrays, params_path
 
 # Arrays on the device, by their paths.
 Arrays: TypeAlias = dict[str, Any]
-
-
-@runtime_checkable
-class PutDevice(Protocol):
-    """What is used of `xlapipe.running.pjrt.client.Device`."""
-
-    platform: str
-    device_kind: str
-
-    def memory_stats(self) -> Mapping[str, int]: ...
-    def put(self, array: npt.NDArray[Any]) -> Any: ...
 
 
 @dataclass(frozen=True)

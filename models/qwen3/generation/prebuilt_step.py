@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from models.qwen3.generation.compiled_steps import CompiledStep, StepOutputs
+from models.qwen3.generation.device_protocols import ArrayType, DeviceExecutable
 from models.qwen3.generation.step_arrays import (
     LENGTHS,
     TOKEN_IDS,
     TOKENS,
-    ArrayType,
     ArrayTypes,
     check_leaves,
     described,
@@ -26,20 +26,6 @@ from models.qwen3.generation.step_arrays import (
 from xlapipe.errors import XlapipeError
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.running.built_executable import BuiltExecutable
-
-
-@runtime_checkable
-class DeviceExecutable(Protocol):
-    """An executable on its device.
-
-    Attributes:
-      outputs: shape and name of the dtype of each output.
-    """
-
-    @property
-    def outputs(self) -> Sequence[ArrayType]: ...
-
-    def execute(self, arguments: Sequence[Any]) -> Sequence[Any]: ...
 
 
 def prebuilt_step(

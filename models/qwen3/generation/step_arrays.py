@@ -11,13 +11,12 @@ from typing import Any, TypeAlias
 
 from models.qwen3.checkpoint.leaf_tensors import leaves
 from models.qwen3.config import Qwen3Config
+from models.qwen3.generation.device_protocols import ArrayType
 from models.qwen3.generation.state import empty_state
 from models.qwen3.generation.static_sizes import GenerationSizes
 from xlapipe.errors import XlapipeError
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 
-# Shape, and name of the dtype.
-ArrayType: TypeAlias = tuple[tuple[int, ...], str]
 # By path.
 ArrayTypes: TypeAlias = dict[str, ArrayType]
 

@@ -1,6 +1,7 @@
 """A client of the CUDA plugin: its devices, and buffers and executables on them. Imports no jax.
 
-Calls release the GIL, and may be made from several threads.
+Calls release the GIL, and may be made from several threads. numpy is imported when the first array
+is copied: importing it takes as long as creating a client, which can load executables meanwhile.
 """
 
 import ctypes
@@ -12,11 +13,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import ml_dtypes
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from xlapipe.running.pjrt.c_api import (
     OPTIONAL_STATS,
@@ -25,6 +22,10 @@ from xlapipe.running.pjrt.c_api import (
     PjrtApi,
     PjrtError,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _PACKAGE, _LIBRARY = "jax_plugins.xla_cuda13", "xla_cuda_plugin.so"
 # PJRT_Buffer_Type.
@@ -190,12 +191,14 @@ class Device:
                 known[name] = getattr(stats, name)
         return known
 
-    def put(self, array: npt.NDArray[Any]) -> "Buffer":
+    def put(self, array: "npt.NDArray[Any]") -> "Buffer":
         """Copies an array to the device; returns when the array may be changed or freed.
 
         Raises:
           PjrtError: the device has too little memory.
         """
+        import numpy as np
+
         array = np.asarray(array, order="C")
         call = self.client.api.call(
             "Client_BufferFromHostBuffer",
@@ -241,7 +244,9 @@ class Buffer:
         self.client.wait(self.client.api.call("Buffer_ReadyEvent", buffer=self.handle).event)
         return self
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> "npt.NDArray[Any]":
+        import numpy as np
+
         array = np.empty(self.shape, _numpy_dtype(self.dtype))
         call = self.client.api.call(
             "Buffer_ToHostBuffer", src=self.handle, dst=array.ctypes.data, dst_size=array.nbytes
@@ -342,7 +347,10 @@ def _named_values(options: Mapping[str, Option]) -> dict[str, Any]:
     return {"create_options": (NamedValue * len(values))(*values), "num_options": len(values)}
 
 
-def _numpy_dtype(name: str) -> np.dtype[Any]:
+def _numpy_dtype(name: str) -> "np.dtype[Any]":
+    import ml_dtypes
+    import numpy as np
+
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
