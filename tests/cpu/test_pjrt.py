@@ -150,8 +150,9 @@ def test_errors_of_the_plugin_have_its_message(api: PjrtApi) -> None:
 
 
 def test_random_numbers_of_jax_are_registered(api: PjrtApi) -> None:
-    register_custom_calls(api)
-    register_custom_calls(api)  # jax may have registered them before
+    content = b"... cu_threefry2x32_ffi ..."
+    register_custom_calls(api, content)
+    register_custom_calls(api, content)  # jax may have registered them before
 
 
 class Versions:

@@ -39,7 +39,6 @@ def create_client() -> Client:
     except (PjrtError, OSError, ValueError) as error:
         raise no_gpu(error, "XLA") from None
     check_cuda_versions()
-    register_custom_calls(api)
     return client
 
 
@@ -68,12 +67,14 @@ def load_executable(built: BuiltExecutable, client: Client) -> Executable:
 
     Raises:
       DumpError: this plugin cannot load it, or a library that its kernels call is missing.
+      TargetError: jax's plugin is not installed whole.
     """
     if built.has_mosaic_kernels and not locate_mosaic_runtime():
         raise DumpError(
             f"{built.path}: expected the library that its Mosaic GPU kernels call in the package "
             "jax_cuda13_plugin, found none; fix: install jax[cuda13]"
         )
+    register_custom_calls(client.api, built.content)
     try:
         return client.load(built.pjrt_content)
     except PjrtError as error:
