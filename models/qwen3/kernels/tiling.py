@@ -11,7 +11,7 @@ LEAST_SLOTS = 32
 # Decode: the maximum number of programs; with more chunks, each program reads several.
 PROGRAMS = 256
 # Decode of one sequence: the maximum hidden size. On an H200 the kernels take 14 to 20 % less time
-# than XLA with 2,048 (1.7B), and 1 to 6 % more with 2,560 (4B).
+# than XLA with 2,048 (1.7B), and 0 to 6 % more with 2,560 (4B).
 MAX_HIDDEN = 2048
 # Decode of several sequences: the maximum number of them, since a program holds the products of all
 # of them with its rows; and what the model's widths must be multiples of.

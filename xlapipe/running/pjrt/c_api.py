@@ -1,7 +1,8 @@
 """The part of PJRT's C API that loads and runs executables, by ctypes. Imports no jax.
 
 Structs and the order of functions follow xla/pjrt/c/pjrt_c_api.h of API version 0.113; the plugin
-of jaxlib 0.11.2 reports 0.115. Versions are not relied on: when the plugin is loaded, each function
+of jaxlib 0.11.2 reports 0.115, those of 0.10.2 and 0.12.0.1 report 0.112 and 0.116, and all three
+have the same structs. Versions are not relied on: when the plugin is loaded, each function
 that is used here is called once with a struct of size 0. It refuses the call and states the
 struct's name and size, which must be those of this module.
 """
