@@ -1,11 +1,12 @@
 """The CUDA context is created in a thread, while jax is imported."""
 
 import ctypes
+import os
 from typing import Any
 
 import pytest
 
-from xlapipe.running.cuda_context import start_context
+from xlapipe.running.cuda_context import load_libraries, start_context
 
 NO_DEVICE = 100
 
@@ -51,6 +52,19 @@ def test_the_context_of_the_first_gpu_is_retained_before_xlas_libraries_are_load
     assert [driver, init, device] == ["libcuda.so.1", "cuInit", "cuDeviceGet 0"]
     assert retain == "cuDevicePrimaryCtxRetain"
     assert plugin.endswith("/jax_plugins/xla_cuda13/xla_cuda_plugin.so")
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [(None, "1"), ("0", "0")])
+def test_xla_logs_no_information_unless_the_user_chose(
+    chosen: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if chosen is None:
+        monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    else:
+        monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", chosen)
+    monkeypatch.setattr(ctypes, "CDLL", lambda path: None)
+    load_libraries()
+    assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == expected
 
 
 def test_without_a_gpu_nothing_else_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

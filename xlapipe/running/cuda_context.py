@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Thread
 
 _FIRST_GPU = 0
+_LOG_LEVEL, _WARNINGS = "TF_CPP_MIN_LOG_LEVEL", "1"
 # jax's plugin, and the libraries that jax loads before it, by the folder of the package. The plugin
 # finds them by name when they are loaded.
 _LIBRARIES = {
@@ -67,7 +68,12 @@ def gpus_are_selected() -> bool:
 
 
 def load_libraries() -> None:
-    """Loads the plugin and CUDA's libraries, those that are installed; quick if they are loaded."""
+    """Loads the plugin and CUDA's libraries, those that are installed; quick if they are loaded.
+
+    XLA logs warnings and errors only, as under jax, unless the user chose.
+    """
+    # Before the plugin is loaded, which reads it then.
+    os.environ.setdefault(_LOG_LEVEL, _WARNINGS)
     for package, names in _LIBRARIES.items():
         with suppress(ImportError):  # a parent package is missing
             spec = find_spec(package)
