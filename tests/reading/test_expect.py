@@ -252,12 +252,15 @@ def test_an_expectation_applies_under_its_policy_only() -> None:
     assert not check_all((replace(never, under="cublas"),), GOOD)[0].holds
 
 
-def gemv(*, split_k: bool) -> Program:
+UP = "jit(step)/up/dot_general"
+
+
+def gemv(*, split_k: bool, multiplied: str | None = UP) -> Program:
     """A dot as multiply and reduce in two fusions, or a split-K gemm with a sum of its partials."""
-    dot = "jit(step)/up/dot_general"
+    dot = UP
     product = (
         Instruction("p0", "parameter", "f32[4,8]{1,0}", parameter_number=0),
-        Instruction("m", "multiply", "f32[4,8]{1,0}", ("p0", "p0"), op_name=dot),
+        Instruction("m", "multiply", "f32[4,8]{1,0}", ("p0", "p0"), op_name=multiplied),
         Instruction("c", "convert", "bf16[4,8]{1,0}", ("m",)),
     )
     gemm = (
@@ -283,8 +286,13 @@ def gemv(*, split_k: bool) -> Program:
     return Program(Plan((), module=hlo))
 
 
-def test_a_dot_as_reduction_counts_once_and_the_sum_of_split_k_does_not_count() -> None:
-    assert [(g.instruction, g.backend) for g in gemv(split_k=False).plan.gemms] == [("g", "reduce")]
+@pytest.mark.parametrize("multiplied", [UP, None])
+def test_a_dot_as_reduction_counts_once_and_the_sum_of_split_k_does_not_count(
+    multiplied: str | None,
+) -> None:
+    found = gemv(split_k=False, multiplied=multiplied).plan.gemms
+    assert [(g.instruction, g.backend) for g in found] == [("g", "reduce")]
+    assert gemv(split_k=False, multiplied="jit(step)/norm/mul").plan.gemms == ()
     assert [(g.instruction, g.backend) for g in gemv(split_k=True).plan.gemms] == [("f", "triton")]
 
 

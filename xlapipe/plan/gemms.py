@@ -12,7 +12,6 @@ from enum import StrEnum
 
 from xlapipe.plan.dataflow import PASS_THROUGH, Dataflow, Site
 from xlapipe.plan.hlo import HloModule, Instruction, SourceLine
-from xlapipe.plan.padded_shapes import is_tiled
 from xlapipe.platforms import PLATFORMS
 
 
@@ -131,15 +130,15 @@ def _is_product_on_mxu(site: Site, scheduled: Site) -> bool:
 def _reduces_a_dot(dataflow: Dataflow, site: Site) -> bool:
     """Whether a reduce is a dot that XLA rewrote to multiply and reduce.
 
-    Such a multiply and reduce both have the dot's op_name; on TPUs the multiply may have none. The
-    sum over split-K partials has it too, but its operands come from a gemm, not from a multiply.
+    The reduce has the dot's op_name; the multiply has it too, or none (on TPUs, and on GPUs after
+    XLA converts its operands). The sum over split-K partials also has the dot's op_name, but its
+    operands come from a gemm, not from a multiply.
     """
     op_name = site.instruction.op_name
     if not is_dot(op_name):
         return False
-    names = {op_name, None} if is_tiled(site.instruction.shape) else {op_name}
     return any(
-        origin.instruction.opcode == "multiply" and origin.instruction.op_name in names
+        origin.instruction.opcode == "multiply" and origin.instruction.op_name in (op_name, None)
         for origin in dataflow.origins(site)
     )
 
