@@ -15,7 +15,7 @@ GPU = Path(__file__).parent.parent / "gpu"
 FILES = {
     "h200_runs.json": "h200",
     "h200_resnet_runs.json": "h200",
-    # Runs of these two workloads in place of earlier ones.
+    # With a later run of qwen3-prompts-hopper than the first file.
     "h200_qwen3_runs.json": "h200",
     "h100_runs.json": "h100_sxm",
 }

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from ctypes import POINTER, c_char_p, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import TargetError, XlapipeError
 from xlapipe.running.built_executable import BuiltExecutable
 from xlapipe.running.pjrt import c_api, load
-from xlapipe.running.pjrt.c_api import NamedValue, PjrtApi, PjrtError
+from xlapipe.running.pjrt.c_api import PjrtApi, PjrtError
 from xlapipe.running.pjrt.client import client_options, plugin_path
 from xlapipe.running.pjrt.cuda_versions import check_cuda_versions
 from xlapipe.running.pjrt.custom_calls import register_custom_calls
+from xlapipe.running.pjrt.structs import ARGUMENTS, FUNCTIONS, NamedValue, struct_named
 from xlapipe.targets.catalogue import target_named
 
 pytestmark = pytest.mark.skipif(plugin_path() is None, reason="jax's CUDA plugin is not installed")
@@ -35,10 +37,58 @@ FLOAT32, BFLOAT16 = 11, 13
 FAILED_PRECONDITION = 9
 
 
-@pytest.fixture(scope="module")
-def api() -> PjrtApi:
+TOPOLOGY, EXECUTABLE = ("topology", c_void_p), ("executable", c_void_p)
+# Functions that only these tests call: they compile without a GPU.
+ONLY_HERE: dict[str, list[tuple[str, Any]]] = {
+    "Plugin_Attributes": [("attributes", POINTER(NamedValue)), ("count", c_size_t)],
+    "Executable_NumOutputs": [EXECUTABLE, ("num_outputs", c_size_t)],
+    "Executable_Serialize": [
+        EXECUTABLE,
+        ("text", c_void_p),
+        ("text_size", c_size_t),
+        ("serialized_executable", c_void_p),
+        ("serialized_executable_deleter", ctypes.CFUNCTYPE(None, c_void_p)),
+    ],
+    "TopologyDescription_Create": [
+        ("topology_name", c_char_p),
+        ("topology_name_size", c_size_t),
+        ("create_options", POINTER(NamedValue)),
+        ("num_options", c_size_t),
+        TOPOLOGY,
+    ],
+    "TopologyDescription_Destroy": [TOPOLOGY],
+    "TopologyDescription_GetDeviceDescriptions": [
+        TOPOLOGY,
+        ("items", POINTER(c_void_p)),
+        ("count", c_size_t),
+    ],
+    "Compile": [
+        TOPOLOGY,
+        ("program", c_void_p),
+        ("compile_options", c_char_p),
+        ("compile_options_size", c_size_t),
+        ("client", c_void_p),
+        EXECUTABLE,
+    ],
+}
+Program = struct_named(
+    "Program",
+    [
+        ("code", c_char_p),
+        ("code_size", c_size_t),
+        ("format", c_char_p),
+        ("format_size", c_size_t),
+    ],
+)
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> PjrtApi:
+    """The plugin's functions, and those of ONLY_HERE, whose structs are compared too."""
     path = plugin_path()
     assert path is not None
+    more = {name: struct_named(f"{name}_Args", fields) for name, fields in ONLY_HERE.items()}
+    monkeypatch.setattr(c_api, "ARGUMENTS", {**ARGUMENTS, **more})
     return PjrtApi(path)
 
 
@@ -48,22 +98,22 @@ def test_the_plugin_expects_the_structs_of_this_module(api: PjrtApi) -> None:
 
 
 def fields_of(name: str) -> list[Any]:
-    return list(c_api.ARGUMENTS[name]._fields_[2:])
+    return list(ARGUMENTS[name]._fields_[2:])
 
 
-@pytest.mark.parametrize("name", sorted(set(c_api.ARGUMENTS) - set(c_api._RETURN_NOTHING)))
+@pytest.mark.parametrize("name", sorted(set(ARGUMENTS) - set(c_api._RETURN_NOTHING)))
 def test_a_struct_of_another_size_is_found(
     name: str, api: PjrtApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    longer = c_api._arguments(f"{name}_Args", [*fields_of(name), ("more", ctypes.c_void_p)])
+    longer = struct_named(f"{name}_Args", [*fields_of(name), ("more", ctypes.c_void_p)])
     monkeypatch.setattr(c_api, "ARGUMENTS", {**c_api.ARGUMENTS, name: longer})
     (differing,) = api.differing_structs()
     assert differing.startswith(f"PJRT_{name}_Args of {longer.size()} B: Unexpected PJRT_")
 
 
 def test_a_plugin_with_another_struct_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    shorter = c_api._arguments("Client_Create_Args", fields_of("Client_Create")[:-1])
-    monkeypatch.setattr(c_api, "ARGUMENTS", {**c_api.ARGUMENTS, "Client_Create": shorter})
+    shorter = struct_named("Client_Create_Args", fields_of("Client_Create")[:-1])
+    monkeypatch.setattr(c_api, "ARGUMENTS", {**ARGUMENTS, "Client_Create": shorter})
     with pytest.raises(XlapipeError, match="differs from the expected one: PJRT_Client_Create"):
         PjrtApi(plugin_path() or Path())
 
@@ -72,11 +122,12 @@ def test_a_plugin_with_another_order_of_functions_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Functions whose structs have the same size are distinguished by the structs' names."""
-    names = list(c_api._FUNCTIONS)
-    one, other = names.index("Buffer_Dimensions"), names.index("Event_Destroy")
+    names = list(FUNCTIONS)
+    one, other = names.index("Buffer_Destroy"), names.index("Event_Destroy")
+    assert ARGUMENTS["Buffer_Destroy"].size() == ARGUMENTS["Event_Destroy"].size()
     names[one], names[other] = names[other], names[one]
-    monkeypatch.setattr(c_api, "_FUNCTIONS", tuple(names))
-    with pytest.raises(XlapipeError, match="PJRT_Buffer_Dimensions_Args of"):
+    monkeypatch.setattr(c_api, "FUNCTIONS", tuple(names))
+    with pytest.raises(XlapipeError, match="PJRT_Buffer_Destroy_Args of"):
         PjrtApi(plugin_path() or Path())
 
 
@@ -109,9 +160,7 @@ def test_a_program_is_compiled_and_serialised_without_a_gpu(api: PjrtApi) -> Non
     ]
     assert len(kinds) == 1 and kinds[0].startswith("NVIDIA H200")
 
-    program = c_api.Program(
-        code=MODULE, code_size=len(MODULE), format=b"mlir", format_size=len(b"mlir")
-    )
+    program = Program(code=MODULE, code_size=len(MODULE), format=b"mlir", format_size=len(b"mlir"))
     options = xla_client.CompileOptions().SerializeAsString()
     executable = api.call(
         "Compile",

@@ -290,7 +290,7 @@ def test_mapped_leaves_are_those_that_jax_loads(tmp_path: Path, stored: str, dty
         np.testing.assert_array_equal(
             mapped[path].view(np.uint8), np.asarray(leaf).view(np.uint8), err_msg=path
         )
-    assert sum(reported.values()) == checkpoint_bytes(folder)
+    assert sum(reported.values()) == checkpoint_bytes(folder, config)
     tensors = map_leaves(folder, config, lambda array: isinstance(array, np.memmap))
     assert tensors["embed.weight"] == (stored == dtype)
 

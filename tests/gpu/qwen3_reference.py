@@ -153,7 +153,7 @@ def our_params(folder: Path, record: dict[str, Any]) -> Any:
         seconds = time.perf_counter() - started
     record["load"] = {
         "seconds": round(seconds, 3),
-        "bytes": checkpoint_bytes(folder),
+        "bytes": checkpoint_bytes(folder, config),
         "largest_tensor_bytes": config.vocab_size * config.hidden_size * config.itemsize,
         "anonymous_growth_bytes": memory.growth_bytes,
         "device": jax.devices()[0].device_kind,

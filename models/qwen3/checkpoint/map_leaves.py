@@ -13,9 +13,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from models.qwen3.checkpoint.config_files import read_config
-from models.qwen3.checkpoint.leaf_tensors import mapped, stored_leaves
-from models.qwen3.checkpoint.safetensors_files import StoredTensor
+from models.qwen3.checkpoint.leaf_tensors import leaves, mapped, stored_leaves
+from models.qwen3.checkpoint.safetensors_files import StoredTensor, read_tensors
 from models.qwen3.config import Qwen3Config
 
 # For a GPU: one thread copies more slowly than a GPU receives.
@@ -66,15 +65,17 @@ def map_leaves(
     return loaded
 
 
-def checkpoint_bytes(folder: Path) -> int:
+def checkpoint_bytes(folder: Path, config: Qwen3Config) -> int:
     """Total bytes of the tensors in the files that the model's leaves are loaded from.
 
+    Reads headers only, and counts the tensors that are there: `map_leaves` checks them.
+
     Raises:
-      CheckpointError: as in `map_leaves`.
+      CheckpointError: a header or an index is damaged.
     """
-    config = read_config(folder, dtype="float32")  # any dtype: the stored one is counted
-    stored = stored_leaves(folder, config)
-    return sum(tensor.stored_bytes for tensors in stored.values() for tensor in tensors)
+    stored = read_tensors(folder)
+    names = (name for leaf in leaves(config) for name, _ in leaf.tensors)
+    return sum(stored[name].stored_bytes for name in names if name in stored)
 
 
 def dtype_named(name: str) -> np.dtype[Any]:

@@ -92,7 +92,7 @@ def _run(
 
     limit = options.memory_limit
     check_fits(request.config, compiled, memory_limit(device) if limit is None else limit)
-    bar = LoadingBar(checkpoint_bytes(checkpoint), silent=options.json)
+    bar = LoadingBar(checkpoint_bytes(checkpoint, request.config), silent=options.json)
 
     def on_leaf(name: str, read_bytes: int) -> None:
         compiled.check_loaded(wait=False)

@@ -11,17 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, c_int64, c_void_p
 from functools import cached_property
 from importlib.util import find_spec
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from xlapipe.running.pjrt.c_api import (
-    OPTIONAL_STATS,
-    ExecuteOptions,
-    NamedValue,
-    PjrtApi,
-    PjrtError,
-)
+from xlapipe.running.pjrt.c_api import PjrtApi
+from xlapipe.running.pjrt.structs import OPTIONAL_STATS, ExecuteOptions, NamedValue
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,7 +69,7 @@ class Client:
         """Creates the client.
 
         Args:
-          options: as jax gives them; see `options.client_options`.
+          options: as jax gives them; see `client_options`.
 
         Raises:
           PjrtError: there is no GPU that it can use, or an option is not valid.
@@ -230,20 +224,6 @@ class Buffer:
         self.dtype = dtype
         client.hold(self, "Buffer_Destroy", buffer=handle)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its elements."""
-        return prod(self.shape) * _numpy_dtype(self.dtype).itemsize
-
-    def block_until_ready(self) -> "Buffer":
-        """Waits until it is computed or copied.
-
-        Raises:
-          PjrtError: computing or copying it failed.
-        """
-        self.client.wait(self.client.api.call("Buffer_ReadyEvent", buffer=self.handle).event)
-        return self
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> "npt.NDArray[Any]":
         import numpy as np
 
@@ -352,6 +332,3 @@ def _numpy_dtype(name: str) -> "np.dtype[Any]":
     import numpy as np
 
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-
-
-__all__ = ["Buffer", "Client", "Device", "Executable", "PjrtError", "client_options", "plugin_path"]
