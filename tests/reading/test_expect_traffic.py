@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.reading.small_hlo import plan_of_text
 from xlapipe.expect import (
     Expectation,
     FastAccumulation,
@@ -183,3 +184,26 @@ def test_json_round_trip(expectation: Expectation) -> None:
     data = expectation_to_json(replace(expectation))
     assert data is not None
     assert expectation_from_json(data, where="manifest.json") == expectation
+
+
+BARRIER = """HloModule step, entry_computation_layout={(f32[8]{0})->(f32[8]{0}, f32[8]{0})}
+
+ENTRY %main (x: f32[8]) -> (f32[8], f32[8]) {
+  %x = f32[8]{0} parameter(0)
+  %pair = (f32[8]{0}, f32[8]{0}) tuple(%x, %x)
+  %barrier = (f32[8]{0}, f32[8]{0}) opt-barrier(%pair)
+  %first = f32[8]{0} get-tuple-element(%barrier), index=0
+  %second = f32[8]{0} get-tuple-element(%barrier), index=1
+  %sine = f32[8]{0} sine(%first)
+  %cosine = f32[8]{0} cosine(%second)
+  ROOT %both = (f32[8]{0}, f32[8]{0}) tuple(%sine, %cosine)
+}
+"""
+
+
+def test_readers_are_counted_after_an_opt_barrier() -> None:
+    program = Program(
+        plan_of_text(BARRIER), arguments=(ArgumentLeaf("x", (8,), "float32", 32, False, 0),)
+    )
+    (violation,) = violations(ReadAtMost("x", 1), program)
+    assert violation.found == "read by 2: sine (sine), cosine (cosine)"

@@ -9,23 +9,21 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+from xlapipe.plan import opcodes
+from xlapipe.plan.dataflow import operand_index
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
 from xlapipe.plan.shapes import arrays_of, shape_bytes
 
-# Every element of the result needs at most one element of each operand.
-_ONE_FOR_ONE = frozenset(
-    {"abs", "add", "and", "atan2", "bitcast", "broadcast", "cbrt", "ceil", "clamp", "compare"}
-    | {"complex", "concatenate", "convert", "copy", "cosine", "divide", "erf", "exponential"}
-    | {"exponential-minus-one", "floor", "imag", "is-finite", "log", "log-plus-one", "logistic"}
-    | {"maximum", "minimum", "multiply", "negate", "not", "opt-barrier", "or", "pad"}
-    | {"popcnt", "power", "real", "reduce-precision", "remainder", "reshape", "reverse", "round"}
-    | {"round-nearest-afz", "round-nearest-even", "rsqrt", "select", "shift-left", "sign"}
-    | {"shift-right-arithmetic", "shift-right-logical", "sine", "slice", "sqrt", "stochastic"}
-    | {"subtract", "tan", "tanh", "transpose", "xor", "count-leading-zeros"}
-)
 # The first operand is addressed by the others, which are read in full.
 _ADDRESSED = frozenset({"dynamic-slice", "gather"})
-_CALLS = frozenset({"fusion", "call"})
+# Every element of the result needs at most one element of each operand.
+_ONE_FOR_ONE = (
+    opcodes.ELEMENTWISE
+    | opcodes.EXTENDS
+    | opcodes.RESHAPES
+    | (opcodes.REARRANGES - _ADDRESSED)
+    | {"copy", "opt-barrier"}
+)
 
 
 class Array(NamedTuple):
@@ -66,7 +64,7 @@ class ElementCounts:
 
     def body_of(self, instruction: Instruction) -> Computation | None:
         """The computation that a fusion or call runs."""
-        if instruction.opcode in _CALLS and len(instruction.called_computations) == 1:
+        if instruction.opcode in opcodes.HAS_BODY and len(instruction.called_computations) == 1:
             return self._module.computations.get(instruction.called_computations[0])
         return None
 
@@ -177,9 +175,7 @@ def _operand_array(
     operand = by_name.get(instruction.operands[position])
     if operand is None:
         return Array(0, 0)
-    indices = instruction.operand_indices
-    path = indices[position] if indices else ()
-    return array_of(element_shape(operand.shape, path))
+    return array_of(element_shape(operand.shape, operand_index(instruction, position)))
 
 
 @lru_cache(maxsize=8192)

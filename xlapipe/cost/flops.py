@@ -13,13 +13,14 @@ from math import prod
 from typing import Any
 
 from xlapipe.cost.elements import array_of, element_shape
+from xlapipe.plan.dataflow import operand_index
 from xlapipe.plan.gemms import GemmBackend
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
+from xlapipe.plan.opcodes import CONTRACTS, HAS_BODY
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.shapes import arrays_of
 
 VECTOR = "vector"
-_CONTRACTING = frozenset({"dot", "ragged-dot", "scaled-dot", "convolution"})
 _ELEMENT_TYPE = re.compile(r"[a-z]\w*")
 _ALGORITHM_TYPE = re.compile(r"dot_(bf16|f16|tf32|f32|f64)_")
 # Products of cuDNN's flash attention: two forward; five backward, one of them computed again.
@@ -51,12 +52,12 @@ class Flops:
         self, instruction: Instruction, scope: Computation
     ) -> Iterator[tuple[Instruction, Computation]]:
         """The dots and convolutions in an instruction and its body."""
-        if instruction.opcode in _CONTRACTING:
+        if instruction.opcode in CONTRACTS:
             yield instruction, scope
-        elif instruction.opcode in ("fusion", "call"):
+        elif instruction.opcode in HAS_BODY:
             for name in instruction.called_computations:
                 body = self._module.computations.get(name)
-                if body is None or body.opcodes.isdisjoint(_CONTRACTING | {"fusion", "call"}):
+                if body is None or body.opcodes.isdisjoint(CONTRACTS | HAS_BODY):
                     continue
                 for inner in body.instructions:
                     yield from self._contracting(inner, body)
@@ -75,8 +76,7 @@ class Flops:
 
 
 def _shape_of(instruction: Instruction, scope: Computation, position: int) -> str:
-    indices = instruction.operand_indices
-    path = indices[position] if indices else ()
+    path = operand_index(instruction, position)
     return element_shape(scope.by_name[instruction.operands[position]].shape, path)
 
 

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from xlapipe.cost.temp_graph import RUNS_COMPUTATIONS, TempGraph, TempGraphs
+from xlapipe.cost.temp_graph import TempGraph, TempGraphs
 from xlapipe.plan.hlo import HloModule
+from xlapipe.plan.opcodes import RUNS_COMPUTATIONS
 from xlapipe.plan.plan import Plan
 
 UNKNOWN_SOURCE = "unknown"

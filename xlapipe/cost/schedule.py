@@ -6,13 +6,7 @@ from functools import cache
 
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
 from xlapipe.plan.loops import find_loops
-
-# Instructions that launch nothing.
-_NO_KERNEL = frozenset(
-    {"add-dependency", "after-all", "async-done", "async-update", "bitcast", "constant"}
-    | {"all-gather-done", "all-reduce-done", "collective-permute-done", "copy-done", "domain"}
-    | {"get-tuple-element", "opt-barrier", "parameter", "recv-done", "send-done", "tuple"}
-)
+from xlapipe.plan.opcodes import NO_KERNEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +54,7 @@ def schedule_of(module: HloModule) -> tuple[Node, ...]:
     def nodes_in(computation: Computation) -> Iterator[Node]:
         for instruction in computation.instructions:
             called = instruction.called_computations
-            if instruction.opcode in _NO_KERNEL:
+            if instruction.opcode in NO_KERNEL:
                 continue
             if instruction.opcode == "while" and len(called) == 2:
                 trips = trips_of.get(instruction.name)

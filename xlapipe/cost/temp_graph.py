@@ -13,10 +13,8 @@ from itertools import combinations
 from xlapipe.cost.value_structure import ValueStructure
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
+from xlapipe.plan.opcodes import RUNS_COMPUTATIONS
 from xlapipe.plan.plan import Plan
-
-# Instructions that run other computations, whose buffers are separate ones.
-RUNS_COMPUTATIONS = frozenset({"async-start", "call", "conditional", "while"})
 
 
 @dataclass(frozen=True, slots=True)

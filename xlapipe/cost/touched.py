@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from xlapipe.cost.elements import ElementCounts, array_of, element_shape
 from xlapipe.cost.memory_of import MemoryOf
+from xlapipe.plan import opcodes
+from xlapipe.plan.dataflow import operand_index
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.shapes import array_bytes, arrays_of
 
-_UPDATES = frozenset({"dynamic-update-slice", "scatter"})
 # Values of an update that have the same elements as the updated operand.
-_RENAMING = frozenset({"bitcast", "reshape", "copy"})
+_SAME_ELEMENTS = opcodes.RENAMES | opcodes.RESHAPES | {"copy"}
 # Libraries get scratch memory as the last element of the result.
 _LIBRARY_CALLS = ("__cublas$", "__cudnn$", "__cusolver$", "__cub$")
 
@@ -95,8 +96,7 @@ class TouchedBytes:
             operand = scope.by_name.get(instruction.operands[position])
             if operand is None or not read_bytes:
                 continue
-            indices = instruction.operand_indices
-            shape = element_shape(operand.shape, indices[position] if indices else ())
+            shape = element_shape(operand.shape, operand_index(instruction, position))
             memory = self._memory.operand(scope, instruction, position)
             whole_bytes = array_of(shape).size_bytes
             earlier = reads.get(memory, Access(memory, 0, 0))
@@ -131,7 +131,7 @@ class TouchedBytes:
         self, instruction: Instruction, scope: Computation
     ) -> Iterator[tuple[tuple[int, ...], tuple[Instruction, int]]]:
         """By path of the result: the update that makes it in place, and the bytes it writes."""
-        if instruction.opcode in _UPDATES:
+        if instruction.opcode in opcodes.UPDATES:
             for path, _ in _results(instruction):
                 position = path[0] if path else 0
                 if self._memory.result(instruction, path) == self._memory.operand(
@@ -140,14 +140,14 @@ class TouchedBytes:
                     yield path, (instruction, _update_bytes(instruction, scope, position))
             return
         body = self._counts.body_of(instruction)
-        if body is None or body.opcodes.isdisjoint(_UPDATES):
+        if body is None or body.opcodes.isdisjoint(opcodes.UPDATES):
             return
         root = body.by_name[body.root]
         makers = root.operands if root.opcode == "tuple" else (root.name,)
         paths = [path for path, _ in _results(instruction)]
         for path, maker in zip(paths, makers, strict=False):
             update = _renamed(body, maker)
-            if update.opcode not in _UPDATES:
+            if update.opcode not in opcodes.UPDATES:
                 continue
             updated = _renamed(body, update.operands[0])
             number = updated.parameter_number
@@ -162,7 +162,7 @@ class TouchedBytes:
 def _renamed(body: Computation, name: str) -> Instruction:
     """The instruction that makes a value, skipping those that only rename it."""
     instruction = body.by_name[name]
-    while instruction.opcode in _RENAMING and instruction.operands:
+    while instruction.opcode in _SAME_ELEMENTS and instruction.operands:
         instruction = body.by_name[instruction.operands[0]]
     return instruction
 

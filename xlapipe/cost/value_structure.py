@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
+from xlapipe.plan.dataflow import Path, operand_index, result_in_start
 from xlapipe.plan.hlo import HloModule, Instruction
+from xlapipe.plan.opcodes import FORWARDS
 from xlapipe.plan.plan import Plan
 
-Path = tuple[int, ...]
-# The result is the first operand.
-_RENAMING = frozenset({"add-dependency", "bitcast", "domain", "get-tuple-element", "opt-barrier"})
 _NO_VALUES: Mapping[Path, str] = {}
 
 
@@ -41,8 +40,7 @@ class ValueStructure:
     def _operand(self, instruction: Instruction, position: int) -> Mapping[Path, str]:
         if position >= len(instruction.operands):
             return _NO_VALUES
-        indices = instruction.operand_indices
-        prefix = indices[position] if indices else ()
+        prefix = operand_index(instruction, position)
         return _below(self.of(instruction.operands[position]), prefix)
 
     def _inherited(self, name: str) -> Mapping[Path, str]:
@@ -52,11 +50,9 @@ class ValueStructure:
         opcode = instruction.opcode
         if opcode == "tuple":
             return self._operands(instruction)
-        if opcode in _RENAMING or opcode == "while":
-            return self._operand(instruction, 0)
-        if opcode.endswith("-done"):
+        if opcode in FORWARDS or opcode == "while":
             operand = self._operand(instruction, 0)
-            return _below(operand, (0,) if opcode == "copy-done" else (1,)) or operand
+            return _below(operand, result_in_start(opcode)) or operand
         if not instruction.called_computations or opcode not in ("async-start", "call"):
             return _NO_VALUES
         called = self.of(self._roots.get(instruction.called_computations[0], ""))

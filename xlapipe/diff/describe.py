@@ -8,7 +8,7 @@ from xlapipe.diff.changes import InstructionCategory, OperationName
 from xlapipe.diff.identity import Node, scope_of
 from xlapipe.diff.matching import Side
 from xlapipe.plan.copies import find_copies
-from xlapipe.plan.hlo import COLLECTIVES
+from xlapipe.plan.opcodes import COLLECTIVES
 
 _COLLECTIVES = COLLECTIVES | {"recv", "send"}
 

@@ -9,16 +9,11 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xlapipe.plan import Computation, HloModule, Instruction, Plan
+from xlapipe.plan import Computation, HloModule, Instruction, Plan, opcodes
 from xlapipe.plan.gemms import Gemm
 
 # Instructions that neither run nor allocate memory; a `-done` is part of its `-start`.
-FREE = frozenset(
-    {"after-all", "async-done", "async-update", "bitcast", "constant", "copy-done", "domain"}
-    | {"get-tuple-element", "parameter", "partition-id", "replica-id", "tuple"}
-    | {"all-gather-done", "all-reduce-done", "collective-permute-done", "recv-done", "send-done"}
-)
-_FLOW = frozenset({"async-start", "call", "conditional", "while"})
+FREE = opcodes.NO_KERNEL | opcodes.DEVICE_NUMBERS
 
 
 class Terms:
@@ -109,7 +104,7 @@ class Identities:
         by_value = {
             called
             for _, instruction in module.instructions()
-            if instruction.opcode not in _FLOW
+            if instruction.opcode not in opcodes.RUNS_COMPUTATIONS
             for called in instruction.called_computations
         }
         for name, computation in module.computations.items():
@@ -146,7 +141,7 @@ class Identities:
                     term = (entered[name], anchor if entered[name] is None else None)
                 identity = self._terms.number((local, term))
                 identities[instruction.name] = identity
-                if instruction.opcode in _FLOW:
+                if instruction.opcode in opcodes.RUNS_COMPUTATIONS:
                     for role, called in enumerate(instruction.called_computations):
                         if called not in entered:
                             entered[called] = (identity, role)
@@ -158,7 +153,7 @@ class Identities:
         self, instruction: Instruction, operands: tuple[str, ...], local: int, identity: int
     ) -> None:
         scopes = {scope_of(instruction.op_name)}
-        if instruction.opcode not in _FLOW:
+        if instruction.opcode not in opcodes.RUNS_COMPUTATIONS:
             for name in instruction.called_computations:
                 if name in self._computations:
                     inside = self._computations[name].instructions
@@ -193,7 +188,7 @@ class Identities:
 
     def _called(self, instruction: Instruction) -> int:
         """Number of the computations called by value; bodies of loops and calls have own nodes."""
-        if instruction.opcode in _FLOW or not instruction.called_computations:
+        if instruction.opcode in opcodes.RUNS_COMPUTATIONS or not instruction.called_computations:
             return len(instruction.called_computations)
         contents = [self._contents.get(name, -1) for name in instruction.called_computations]
         return self._terms.number(tuple(contents))

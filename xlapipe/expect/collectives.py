@@ -8,7 +8,7 @@ from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.missing_parts import no_module
 from xlapipe.expect.wording import counted
 from xlapipe.plan.collectives import Collective
-from xlapipe.plan.hlo import COLLECTIVES
+from xlapipe.plan.opcodes import COLLECTIVES
 from xlapipe.plan.program import Program
 from xlapipe.plan.shapes import shape_bytes
 

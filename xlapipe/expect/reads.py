@@ -1,16 +1,14 @@
 """Expectations of how often arguments are read."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import no_leaf_named
 from xlapipe.expect.wording import counted
-from xlapipe.plan.hlo import Computation, Instruction
+from xlapipe.plan.dataflow import Dataflow, Value
+from xlapipe.plan.hlo import Instruction
+from xlapipe.plan.opcodes import RESHAPES
 from xlapipe.plan.program import Program
-
-# Opcodes that only change the shape or name of a value; they do not count as reads.
-_RENAMING = frozenset({"bitcast", "get-tuple-element", "optimization-barrier", "reshape", "tuple"})
 
 
 @dataclass(frozen=True)
@@ -42,25 +40,16 @@ class ReadAtMost(Expectation):
 
 
 def _readers(program: Program, number: int | None) -> list[Instruction]:
-    """Instructions that read entry parameter `number`, also under other names."""
+    """Instructions that read entry parameter `number`, also under other names, in XLA's order."""
     module = program.plan.module
     entry = module.entry_computation if module is not None else None
-    if entry is None or number is None:
+    if module is None or entry is None or number is None:
         return []
-    names = {
-        instruction.name
-        for instruction in entry.instructions
-        if instruction.parameter_number == number
+    dataflow = Dataflow(module)
+    readers = {
+        reader.instruction.name: reader.instruction
+        for parameter in entry.instructions
+        if parameter.parameter_number == number
+        for reader in dataflow.readers(Value(entry, parameter), also=RESHAPES)
     }
-    return list(_readers_of(entry, names))
-
-
-def _readers_of(computation: Computation, names: set[str]) -> Iterator[Instruction]:
-    # Instructions are in schedule order, definitions before uses.
-    for instruction in computation.instructions:
-        if names.isdisjoint(instruction.operands):
-            continue
-        if instruction.opcode in _RENAMING:
-            names.add(instruction.name)
-        else:
-            yield instruction
+    return [readers[name] for name in program.plan.instructions if name in readers]

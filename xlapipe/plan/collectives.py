@@ -29,25 +29,22 @@ from xlapipe.plan.collective_bytes import Groups, common_size, operand_bytes_of,
 from xlapipe.plan.combined_scopes import split_scopes
 from xlapipe.plan.dataflow import Dataflow, Site
 from xlapipe.plan.gemms import Gemm
-from xlapipe.plan.hlo import WITH_GROUPS, Computation, HloModule, Instruction, SourceLine
+from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.live_ranges import LiveRanges
 from xlapipe.plan.loops import executions
 from xlapipe.plan.memory_spaces import color_in_shape
+from xlapipe.plan.opcodes import DEVICE_NUMBERS, HAS_BODY, NO_KERNEL, WITH_GROUPS
 from xlapipe.plan.padded_shapes import is_tiled
 from xlapipe.plan.shapes import arrays_of, shape_bytes
 
 # Longest list of pairs, or of the devices of a group, that is shown in full.
 _MAX_SHOWN = 8
 # Opcodes of which one may be, or may call, a collective.
-_MAY_CONTAIN_COLLECTIVE = WITH_GROUPS | {"async-start", "call", "fusion"}
+_MAY_CONTAIN_COLLECTIVE = WITH_GROUPS | HAS_BODY | {"async-start"}
 # Memory space of the numbers that the fusions of one asynchronous collective hand on, on TPUs.
 _COLLECTIVE_COLOR = 4
-# Opcodes that take no time on the device, or that wait for an operation started earlier.
-_NO_WORK = frozenset(
-    {"after-all", "async-done", "async-update", "bitcast", "constant", "copy-done", "copy-start"}
-    | {"get-tuple-element", "opt-barrier", "parameter", "partition-id", "recv", "replica-id"}
-    | {"send", "tuple"}
-)
+# Opcodes that take no time between other kernels, or that only start an operation.
+_NO_WORK = NO_KERNEL | DEVICE_NUMBERS | {"copy-start", "recv", "send"}
 
 
 @dataclass(frozen=True)
@@ -287,7 +284,7 @@ class _CollectiveFinder:
         for instruction in computation.instructions[position + 1 :]:
             if instruction.name == done.name:
                 return
-            if instruction.opcode in _NO_WORK or instruction.opcode.endswith("-done"):
+            if instruction.opcode in _NO_WORK:
                 continue
             if not any(True for _ in self._collectives_of(computation, instruction)):
                 yield instruction

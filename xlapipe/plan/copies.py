@@ -8,8 +8,9 @@ update in place, not a copy.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from xlapipe.plan import opcodes
 from xlapipe.plan.buffers import BufferAllocation, LogicalBuffer
-from xlapipe.plan.dataflow import Dataflow
+from xlapipe.plan.dataflow import Dataflow, operand_index
 from xlapipe.plan.hlo import Computation, Instruction, SourceLine
 from xlapipe.plan.memory_spaces import MemorySpace, color_in_shape, is_on_chip, space_of
 from xlapipe.plan.padded_shapes import is_tiled
@@ -17,23 +18,13 @@ from xlapipe.plan.plan import Plan
 from xlapipe.plan.shapes import arrays_of, dims_without_ones, split_elements
 from xlapipe.platforms import platform_named
 
-_MOVES = frozenset(
-    {"concatenate", "copy", "copy-start", "dynamic-slice", "dynamic-update-slice", "reverse"}
-    | {"scatter", "slice", "transpose"}
+# Opcodes in a fusion that only moves data: these address elements, or choose among them.
+_NO_ARITHMETIC = (
+    opcodes.MOVES
+    | opcodes.RENAMES
+    | opcodes.RESHAPES
+    | {"broadcast", "clamp", "compare", "constant", "iota", "parameter", "select"}
 )
-_NO_ARITHMETIC = _MOVES | {
-    "bitcast",
-    "broadcast",
-    "clamp",
-    "compare",
-    "constant",
-    "get-tuple-element",
-    "iota",
-    "parameter",
-    "reshape",
-    "select",
-    "tuple",
-}
 # Integer arithmetic computes indices; it does not change the data that is moved.
 _INDEX_ARITHMETIC = frozenset({"add", "and", "convert", "multiply", "or", "subtract"})
 
@@ -184,7 +175,7 @@ def _read_from(
             if producer.opcode == "async-start":
                 bodies = map(dataflow.module.computations.get, producer.called_computations)
                 pending += [(body, body.root, shape) for body in bodies if body is not None]
-            elif producer.opcode in _RENAMING:
+            elif producer.opcode in opcodes.FORWARDS:
                 inner_shape = None if producer.opcode == "bitcast" else shape
                 pending += [(scope, name, inner_shape) for name in producer.operands]
 
@@ -201,20 +192,15 @@ def _read_color(computation: Computation, instruction: Instruction, written: str
     return color_in_shape((same or arrays or [written])[0])
 
 
-def _element_of(instruction: Instruction, number: int) -> tuple[int, ...]:
-    """The element of an operand's tuple that is read; `()` for the whole operand, or if unknown."""
-    return instruction.operand_indices[number] if instruction.operand_indices else ()
-
-
 def _element_name(instruction: Instruction, number: int) -> str | None:
     """XLA's name of the element of a tuple that is read, e.g. `fusion.1{2}`; None without one."""
-    index = _element_of(instruction, number)
+    index = operand_index(instruction, number)
     return f"{instruction.operands[number]}{{{','.join(map(str, index))}}}" if index else None
 
 
 def _read_element(instruction: Instruction, number: int, shape: str) -> str:
     """The shape of what is read of an operand with `shape`, which may be a tuple."""
-    for position in _element_of(instruction, number):
+    for position in operand_index(instruction, number):
         elements = split_elements(shape) if shape.startswith("(") else []
         if position >= len(elements):
             return shape
@@ -225,12 +211,6 @@ def _read_element(instruction: Instruction, number: int, shape: str) -> str:
 def _source(plan: Plan, origins: list[tuple[int, str]]) -> SourceLine | None:
     sources = (plan.nearest_source(instruction) for _, instruction in origins)
     return next((source for source in sources if source is not None), None)
-
-
-# Opcodes whose result has the same memory as an operand.
-_RENAMING = frozenset(
-    {"async-done", "async-update", "bitcast", "copy-done", "get-tuple-element", "tuple"}
-)
 
 
 def _array(shape: str) -> str:
@@ -244,7 +224,7 @@ def _array(shape: str) -> str:
 
 def only_moves(dataflow: Dataflow, instruction: Instruction) -> bool:
     """Whether an instruction moves data and computes nothing from it."""
-    if instruction.opcode in _MOVES:
+    if instruction.opcode in opcodes.MOVES:
         return True
     return instruction.opcode == "fusion" and _moves_alone(
         site.instruction for site in dataflow.body(instruction)
@@ -264,7 +244,7 @@ def _moves_alone(instructions: Iterable[Instruction]) -> bool:
     """Whether the instructions contain a move, and no computation on the data."""
     moves = False
     for instruction in instructions:
-        if instruction.opcode in _MOVES:
+        if instruction.opcode in opcodes.MOVES:
             moves = True
         elif instruction.opcode in _INDEX_ARITHMETIC and _is_integer(instruction.shape):
             continue
@@ -306,8 +286,8 @@ def _feeding(body: Computation, name: str) -> Iterator[Instruction]:
 
 def _updates(dataflow: Dataflow, instruction: Instruction) -> bool:
     """Whether the instruction updates slices of an operand, which XLA may do in place."""
-    opcodes = {site.instruction.opcode for site in dataflow.body(instruction)}
-    return bool((opcodes | {instruction.opcode}) & {"dynamic-update-slice", "scatter"})
+    inside = {site.instruction.opcode for site in dataflow.body(instruction)}
+    return not opcodes.UPDATES.isdisjoint(inside | {instruction.opcode})
 
 
 def _in_place(written: "_Slice", read: list["_Slice"], *, updates: bool) -> bool:
@@ -354,5 +334,5 @@ def _operand_slices(
         seen.add(name)
         yield from values.get(name, ())
         operand = computation.by_name.get(name)
-        if operand is not None and operand.opcode in ("bitcast", "get-tuple-element", "tuple"):
+        if operand is not None and operand.opcode in opcodes.FORWARDS:
             pending.extend(operand.operands)

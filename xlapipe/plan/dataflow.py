@@ -1,30 +1,77 @@
-"""Which instructions a value comes from, across fusion boundaries but not into loop bodies.
+"""Where a value comes from and where it goes, across fusions, calls, loops and conditionals.
 
-XLA may split one operation over several fusions (a product in one, its sum in the next). To see
-what a reduction reduces, operands are followed from a fused parameter to the fusion's operand,
-and from a fusion to the root of its body.
+A value is an instruction's result, or an element of it if it is a tuple. Instructions that only
+forward values (`opcodes.FORWARDS`) are skipped. XLA may split one operation over several fusions (a
+product in one, its sum in the next); to see what a reduction reduces, operands are followed from a
+fused parameter to the fusion's operand, and from a fusion to the root of its body.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
+from xlapipe.plan import opcodes
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
 
+Path = tuple[int, ...]
+"""The shape index of an element of a tuple; `()` for the whole result."""
+
 # Operations that change the type or shape of a value but not the value itself.
-PASS_THROUGH = frozenset(
-    {
-        "bitcast",
-        "bitcast-convert",
-        "convert",
-        "copy",
-        "get-tuple-element",
-        "pad",
-        "reshape",
-        "slice",
-        "transpose",
-    }
+PASS_THROUGH = (
+    opcodes.FORWARDS | opcodes.RESHAPES | opcodes.CONVERTS | {"copy", "pad", "slice", "transpose"}
 )
+# Which element of its start's result the result of a `-done` is, if not all of it.
+_OF_START: Mapping[str, Path] = {
+    "all-gather-done": (1,),
+    "async-done": (1,),
+    "collective-permute-done": (1,),
+    "copy-done": (0,),
+}
+
+
+class Value(NamedTuple):
+    """An instruction's result, or the element at `path` of it."""
+
+    computation: Computation
+    instruction: Instruction
+    path: Path = ()
+
+    @property
+    def name(self) -> str:
+        """XLA's name of the value, e.g. `fusion.1{2}`."""
+        index = f"{{{','.join(map(str, self.path))}}}" if self.path else ""
+        return f"{self.instruction.name}{index}"
+
+    @property
+    def key(self) -> tuple[str, str, Path]:
+        """Names and path: equal for the same value, and fast to compare."""
+        return self.computation.name, self.instruction.name, self.path
+
+
+def result_in_start(opcode: str) -> Path:
+    """The element of its start's result that the result of a `-done` is; `()` for all of it."""
+    return _OF_START.get(opcode, ())
+
+
+def operand_index(instruction: Instruction, position: int) -> Path:
+    """The element of an operand's tuple that is read; `()` for all of it, or if unknown."""
+    indices = instruction.operand_indices
+    return indices[position] if position < len(indices) else ()
+
+
+def forwarded_operand(instruction: Instruction, path: Path) -> tuple[int, Path] | None:
+    """The operand's position and the element of it that an element of the result is.
+
+    Returns:
+      None if the instruction makes the value, or if `path` does not say which operand is meant.
+    """
+    if instruction.opcode == "tuple":
+        known = bool(path) and path[0] < len(instruction.operands)
+        return (path[0], path[1:]) if known else None
+    if instruction.opcode in opcodes.FORWARDS and instruction.operands:
+        return 0, (*result_in_start(instruction.opcode), *path)
+    return None
 
 
 @dataclass(frozen=True)
@@ -42,24 +89,181 @@ class Dataflow:
     module: HloModule
 
     @cached_property
-    def _fusion_of(self) -> dict[str, Site]:
-        """The fusion that calls a fused computation, by the computation's name."""
-        return {
-            called: Site(computation, instruction)
-            for computation, instruction in self.module.instructions()
-            if instruction.opcode == "fusion"
-            for called in instruction.called_computations
-        }
+    def _callers(self) -> dict[str, list[tuple[Computation, Instruction, int]]]:
+        """The callers of each computation: where, and as which of the called computations."""
+        callers: dict[str, list[tuple[Computation, Instruction, int]]] = {}
+        for computation, instruction in self.module.instructions():
+            for role, called in enumerate(instruction.called_computations):
+                callers.setdefault(called, []).append((computation, instruction, role))
+        return callers
+
+    def callers(self, computation: Computation) -> list[tuple[Computation, Instruction, int]]:
+        """The instructions that run a computation, with the position of it in their calls."""
+        return self._callers.get(computation.name, [])
+
+    def steps_to_definition(
+        self, value: Value, also: frozenset[str] = frozenset(), *, into_loops: bool = False
+    ) -> Iterator[Value]:
+        """`value`, then each value that it is another name of, up to the one that makes it.
+
+        A parameter is followed to the caller's operand if its computation has one caller.
+
+        Args:
+          also: opcodes that are skipped too, of operations on one operand.
+          into_loops: whether a parameter of a loop's body is followed to what the loop starts with,
+            which is in the same memory but may be another value.
+        """
+        seen = set[tuple[str, str, Path]]()
+        current: Value | None = value
+        while current is not None and current.key not in seen:
+            yield current
+            seen.add(current.key)
+            if current.instruction.opcode == "parameter":
+                current = self._passed_by_caller(current, into_loops)
+            else:
+                current = self._step(current, also)
+
+    def definition(self, value: Value, also: frozenset[str] = frozenset()) -> Value:
+        """The last of `steps_to_definition`."""
+        *_, last = self.steps_to_definition(value, also)
+        return last
+
+    def operand(self, value: Value, position: int) -> Value | None:
+        """What an instruction reads at `position`, `value.path` of it; None in a damaged module."""
+        return self._operand(value.computation, value.instruction, position, value.path)
+
+    @staticmethod
+    def _operand(
+        computation: Computation, instruction: Instruction, position: int, path: Path
+    ) -> Value | None:
+        if position >= len(instruction.operands):
+            return None
+        operand = computation.by_name.get(instruction.operands[position])
+        if operand is None:
+            return None
+        return Value(computation, operand, (*operand_index(instruction, position), *path))
+
+    def _step(self, value: Value, also: frozenset[str]) -> Value | None:
+        computation, instruction, path = value
+        if instruction.opcode in ("async-start", "call"):
+            return self._result_of_called(value)
+        operand = forwarded_operand(instruction, path)
+        if operand is None and instruction.opcode in also:
+            # The result of a copy-start is (destination, source, context).
+            operand = 0, path[1:] if instruction.opcode == "copy-start" else path
+        return None if operand is None else self._operand(computation, instruction, *operand)
+
+    def _result_of_called(self, value: Value) -> Value | None:
+        """The root of the computation that a call or an async-start runs."""
+        _, instruction, path = value
+        bodies = [self.module.computations.get(name) for name in instruction.called_computations]
+        if instruction.opcode == "async-start":
+            # The result is (operands, results, context).
+            if not path or path[0] != 1:
+                return None
+            path = path[1:]
+        if len(bodies) != 1 or bodies[0] is None:
+            return None
+        return Value(bodies[0], bodies[0].by_name[bodies[0].root], path)
+
+    def _passed_by_caller(self, value: Value, into_loops: bool) -> Value | None:
+        callers = self.callers(value.computation)
+        number = value.instruction.parameter_number
+        if len(callers) != 1 or number is None:
+            return None
+        computation, caller, role = callers[0]
+        if caller.opcode == "while" and not into_loops:
+            return None
+        position = role + 1 if caller.opcode == "conditional" else number
+        return self._operand(computation, caller, position, value.path)
+
+    def readers(self, value: Value, also: frozenset[str] = frozenset()) -> Iterator[Value]:
+        """The instructions that read `value` and compute or move something, each once.
+
+        Calls, loops and conditionals are entered; a fusion is one reader. A loop's carry that the
+        body hands on is followed to what reads it after the loop.
+
+        Args:
+          also: opcodes that are skipped like those that forward their operand.
+
+        Yields:
+          The reader with the path of the element that it reads of its operand.
+        """
+        pending, seen, yielded = [value], set[tuple[str, str, Path]](), set[str]()
+        while pending:
+            current = pending.pop()
+            if current.key in seen:
+                continue
+            seen.add(current.key)
+            if current.instruction.name == current.computation.root:
+                pending.extend(self._results_of_callers(current))
+            users = self._users_in(current.computation)
+            for user, position in users.get(current.instruction.name, ()):
+                read = operand_index(user, position)
+                shorter = min(len(read), len(current.path))
+                if read[:shorter] != current.path[:shorter]:
+                    continue
+                path = current.path[len(read) :]
+                if user.opcode in also:
+                    pending.append(Value(current.computation, user, path))
+                    continue
+                passed = list(self._passed_on(current.computation, user, position, path))
+                pending.extend(passed)
+                if not passed and user.name not in yielded:
+                    yielded.add(user.name)
+                    yield Value(current.computation, user, path)
+
+    def _passed_on(
+        self, computation: Computation, user: Instruction, position: int, path: Path
+    ) -> Iterator[Value]:
+        """The values that one operand of `user` is under other names; none if `user` reads it."""
+        if user.opcode == "tuple":
+            yield Value(computation, user, (position, *path))
+        elif user.opcode in opcodes.FORWARDS:
+            element = result_in_start(user.opcode)
+            if path[: len(element)] == element[: len(path)]:
+                yield Value(computation, user, path[len(element) :])
+        elif user.opcode in opcodes.RUNS_COMPUTATIONS:
+            for role, name in enumerate(user.called_computations):
+                body = self.module.computations.get(name)
+                if user.opcode == "conditional" and position != role + 1:
+                    continue
+                number = 0 if user.opcode == "conditional" else position
+                for inner in body.instructions if body is not None else ():
+                    if inner.parameter_number == number:
+                        yield Value(body, inner, path)  # type: ignore[arg-type]  # not None here
+
+    def _results_of_callers(self, root: Value) -> Iterator[Value]:
+        """The values that the root of a called computation is in the computations that call it."""
+        for computation, caller, role in self.callers(root.computation):
+            condition = caller.opcode == "while" and role == 1
+            if caller.opcode not in opcodes.RUNS_COMPUTATIONS or condition:
+                continue
+            prefix = (1,) if caller.opcode == "async-start" else ()
+            yield Value(computation, caller, (*prefix, *root.path))
+
+    def _users_in(self, computation: Computation) -> dict[str, list[tuple[Instruction, int]]]:
+        users = self._users.get(computation.name)
+        if users is None:
+            users = self._users[computation.name] = {}
+            for instruction in computation.instructions:
+                for position, operand in enumerate(instruction.operands):
+                    users.setdefault(operand, []).append((instruction, position))
+        return users
+
+    @cached_property
+    def _users(self) -> dict[str, dict[str, list[tuple[Instruction, int]]]]:
+        return {}
 
     def operands(self, site: Site) -> Iterator[Site]:
         """The instructions that `site` reads, across fusion boundaries."""
         instruction, computation = site.instruction, site.computation
         if instruction.opcode == "parameter":
-            fusion = self._fusion_of.get(computation.name)
             number = instruction.parameter_number
-            if fusion is None or number is None or number >= len(fusion.instruction.operands):
-                return
-            yield from self._site(fusion.computation, fusion.instruction.operands[number])
+            for scope, caller, _ in self.callers(computation)[-1:]:
+                if caller.opcode == "fusion" and number is not None:
+                    for name in caller.operands[number : number + 1]:
+                        yield from self._site(scope, name)
         elif instruction.opcode == "fusion":
             for called in instruction.called_computations:
                 body = self.module.computations.get(called)
@@ -85,7 +289,7 @@ class Dataflow:
                 continue
             seen.add(key)
             opcode = origin.instruction.opcode
-            if opcode in PASS_THROUGH or opcode in ("parameter", "fusion", "tuple"):
+            if opcode in PASS_THROUGH or opcode in ("parameter", "fusion"):
                 pending.extend(self.operands(origin))
             else:
                 yield origin

@@ -13,16 +13,12 @@ from dataclasses import dataclass
 from xlapipe.plan.buffers import BufferAllocation, LogicalBuffer
 from xlapipe.plan.collectives import Collective
 from xlapipe.plan.copies import only_moves
-from xlapipe.plan.dataflow import Dataflow
+from xlapipe.plan.dataflow import Dataflow, operand_index
 from xlapipe.plan.hlo import Instruction
+from xlapipe.plan.opcodes import FORWARDS
 from xlapipe.plan.padded_shapes import is_tiled
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.shapes import dims_without_ones
-
-# Opcodes that pass a value on unchanged.
-_FORWARDS = frozenset(
-    {"async-done", "async-update", "bitcast", "get-tuple-element", "opt-barrier", "tuple"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +141,13 @@ class _GatheredValueFinder:
     ) -> Iterator[_ResultElement]:
         """The elements of `user`'s result that are an element of `name`, renamed or moved."""
         for position, operand in enumerate(user.operands):
-            read = user.operand_indices[position] if user.operand_indices else ()
+            read = operand_index(user, position)
             if operand != name or element[: len(read)] != read[: len(element)]:
                 continue
             subindex = element[len(read) :]
             if user.opcode == "tuple":
                 yield user.name, (position, *subindex)
-            elif user.opcode in _FORWARDS:
+            elif user.opcode in FORWARDS:
                 yield user.name, subindex
             elif only_moves(self._dataflow, user):
                 yield user.name, ()
@@ -208,7 +204,7 @@ class _GatheredValueFinder:
         return (
             entry is not None
             and name == entry.root
-            and entry.by_name[entry.root].opcode in _FORWARDS
+            and entry.by_name[entry.root].opcode in FORWARDS
         )
 
 

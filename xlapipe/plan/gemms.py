@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from xlapipe.plan.dataflow import PASS_THROUGH, Dataflow, Site
 from xlapipe.plan.hlo import HloModule, Instruction, SourceLine
+from xlapipe.plan.opcodes import CONTRACTS, DOTS
 from xlapipe.platforms import PLATFORMS
 
 
@@ -32,7 +33,7 @@ class GemmBackend(StrEnum):
 # platforms use the same name for different backends.
 _CALLS = [row for platform in PLATFORMS for row in platform.gemm_calls]
 _FUSION_KINDS = [row for platform in PLATFORMS for row in platform.gemm_fusion_kinds]
-_MAY_BE_A_GEMM = frozenset({"convolution", "custom-call", "dot", "fusion", "reduce", "scaled-dot"})
+_MAY_BE_A_GEMM = CONTRACTS | {"custom-call", "fusion", "reduce"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def find_gemms(module: HloModule) -> tuple[Gemm, ...]:
         gemms.extend(_custom_call(site))
         if instruction.opcode == "fusion":
             gemms.extend(_fusion(dataflow, site))
-        elif instruction.opcode in ("dot", "scaled-dot", "ragged-dot"):
+        elif instruction.opcode in DOTS:
             gemms.append(_gemm(site, site, GemmBackend.OTHER))
         elif instruction.opcode == "reduce" and _reduces_a_dot(dataflow, site):
             gemms.append(_gemm(site, site, GemmBackend.REDUCE))
@@ -201,7 +202,5 @@ def _reader_with_dot_name(site: Site) -> Instruction | None:
 def requested_dots(module: HloModule) -> tuple[Instruction, ...]:
     """The dots of a module before optimisation."""
     return tuple(
-        instruction
-        for _, instruction in module.instructions()
-        if instruction.opcode in ("dot", "scaled-dot", "ragged-dot")
+        instruction for _, instruction in module.instructions() if instruction.opcode in DOTS
     )

@@ -9,21 +9,6 @@ from typing import NamedTuple
 
 from xlapipe.platforms import PLATFORMS
 
-# XLA's collectives, in their synchronous spelling; some also have a `-start` opcode.
-COLLECTIVES = frozenset(
-    {
-        "all-gather",
-        "all-reduce",
-        "all-to-all",
-        "collective-broadcast",
-        "collective-permute",
-        "ragged-all-to-all",
-        "reduce-scatter",
-    }
-)
-# Opcodes of the instructions that have replica groups or source-target pairs.
-WITH_GROUPS = COLLECTIVES | {f"{kind}-start" for kind in COLLECTIVES}
-
 _KERNEL_NAMES = {
     call: pattern for platform in PLATFORMS for call, pattern in platform.kernel_names.items()
 }
@@ -45,7 +30,7 @@ class SliceTransfer(NamedTuple):
     """A collective between slices of TPUs, as the instructions name it that send and receive.
 
     Attributes:
-      kind: one of `COLLECTIVES`.
+      kind: one of `opcodes.COLLECTIVES`.
       rendezvous: the same for the `send` of the operand and the `recv` of the result.
     """
 

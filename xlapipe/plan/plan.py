@@ -1,6 +1,5 @@
 """A Plan: everything that the dump of one module contains about memory and execution."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from xlapipe.plan.buffers import (
     Totals,
 )
 from xlapipe.plan.collectives import Collective, find_collectives, has_collectives
+from xlapipe.plan.dataflow import Dataflow, Value
 from xlapipe.plan.gemms import Gemm, find_gemms
 from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.live_ranges import LiveRanges
@@ -24,13 +24,9 @@ from xlapipe.plan.missing_memory import (
     scratch_estimate_bytes,
     sorts_for_cub,
 )
-from xlapipe.plan.shapes import dims_without_ones
+from xlapipe.plan.shapes import dims_without_ones, split_elements
 from xlapipe.plan.thunks import Thunk
 from xlapipe.platforms import platform_named
-
-_ARRAY = re.compile(r"[a-z]\w*\[[^\]]*\]")
-# Opcodes whose result is a value of their operand, in the same memory.
-_RENAMING = ("bitcast", "get-tuple-element", "async-done", "async-start", "copy-done")
 
 
 @dataclass(frozen=True)
@@ -276,52 +272,28 @@ class Plan:
         return (self.result_shape or "").startswith("(")
 
     def _live_out_of(self, index: int) -> BufferAllocation | None:
-        """Follow the root tuple's operand to the value that it names.
+        """Follow output `index` of the root to the value that it is.
 
-        A value reached through a tuple-shaped instruction is identified by its dimensions and by
-        being in a live-out allocation: neither HLO text nor proto gives positions of values.
+        If the dump does not show which element of a tuple is meant, the value is identified by its
+        dimensions and by being in a live-out allocation.
         """
-        entry = self._entry
-        if entry is None:
+        entry, root_is_tuple = self._entry, self._root_is_tuple
+        if entry is None or self.module is None:
             return None
-        root = entry.by_name[entry.root]
-        if root.opcode == "tuple" and index >= len(root.operands):
-            return None
-        instruction = entry.by_name[root.operands[index] if root.opcode == "tuple" else root.name]
-        # The root's shape shows which element of a tuple-shaped operand is meant.
-        elements = _ARRAY.findall(root.shape)
-        dims = dims_without_ones(elements[index] if index < len(elements) else instruction.shape)
-        # An instruction that is itself the root, e.g. a combined collective, numbers its results.
-        root_is_numbered = root.opcode != "tuple" and self._root_is_tuple
-        seen: set[str] = set()
-        while instruction.name not in seen:
-            seen.add(instruction.name)
-            # In the shape of an async-start, its results follow its operands.
-            element = f"1,{index}" if instruction.opcode == "async-start" else str(index)
-            for allocation, value in self.values_of_instruction.get(instruction.name, ()):
-                if root_is_numbered:
-                    if value.name == f"{instruction.name}{{{element}}}":
-                        return allocation
-                elif value.name == instruction.name or (
-                    dims_without_ones(value.shape) == dims
-                    and allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
-                ):
+        output = Value(entry, entry.by_name[entry.root], (index,) if root_is_tuple else ())
+        elements = split_elements(output.instruction.shape) if root_is_tuple else []
+        dims = dims_without_ones(elements[index]) if index < len(elements) else None
+        for value in Dataflow(self.module).steps_to_definition(output):
+            placed = self.values_of_instruction.get(value.instruction.name, ())
+            for allocation, buffer in placed:
+                if buffer.name == value.name:
                     return allocation
-            if instruction.opcode not in _RENAMING or not instruction.operands:
-                return None
-            if root_is_numbered and instruction.opcode == "async-start":
-                instruction = self._root_called_by(instruction)
-            else:
-                instruction = entry.by_name[instruction.operands[0]]
+            for allocation, buffer in placed:
+                live_out = allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
+                table = buffer.shape.startswith("(")
+                if live_out and not table and dims_without_ones(buffer.shape) == dims:
+                    return allocation
         return None
-
-    def _root_called_by(self, start: Instruction) -> Instruction:
-        """The root of the computation that an async-start runs; `start` itself if unknown."""
-        computations = self.module.computations if self.module is not None else {}
-        for name in start.called_computations:
-            if name in computations:
-                return computations[name].by_name[computations[name].root]
-        return start
 
     @cached_property
     def values_of_instruction(

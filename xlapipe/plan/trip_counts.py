@@ -5,29 +5,16 @@ an element of the carry is the counter, the condition compares it with a constan
 a constant to it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from xlapipe.plan.dataflow import Dataflow, Path, Value
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
+from xlapipe.plan.opcodes import COPIES, RESHAPES
 
 # Operations that leave a scalar's value as it is.
-_SAME_VALUE = frozenset({"bitcast", "copy", "copy-done", "copy-start", "reshape"})
+_SAME_VALUE = RESHAPES | COPIES
 _MIRRORED = {"GE": "LE", "GT": "LT", "LE": "GE", "LT": "GT"}
-
-
-@dataclass(frozen=True)
-class _Value:
-    """An instruction's value, or an element of it if it is a tuple."""
-
-    computation: Computation
-    instruction: Instruction
-    index: tuple[int, ...]
-
-    @property
-    def carry_index(self) -> tuple[int, ...] | None:
-        """Which element of the computation's parameter it is; None if it is none of them."""
-        return self.index if self.instruction.opcode == "parameter" and self.index else None
 
 
 @dataclass(frozen=True)
@@ -48,7 +35,7 @@ class TripCounts:
             return None
         return _trips(start, step, direction, limit)
 
-    def _bounds(self, loop: Instruction) -> tuple[tuple[int, ...], str, int] | None:
+    def _bounds(self, loop: Instruction) -> tuple[Path, str, int] | None:
         """The counter's element of the carry, the comparison with the limit, and the limit."""
         condition = self._called(loop, 1)
         if condition is None:
@@ -58,29 +45,27 @@ class TripCounts:
             return None
         direction = compare.comparison
         counter, limit = self._operands(condition, compare)
-        if counter.carry_index is None:
+        if _carry_index(counter) is None:
             counter, limit = limit, counter
             direction = _MIRRORED.get(direction, direction)
-        value = self._constant(limit)
-        if counter.carry_index is None or value is None:
-            return None
-        return counter.carry_index, direction, value
+        index, value = _carry_index(counter), self._constant(limit)
+        return (index, direction, value) if index is not None and value is not None else None
 
-    def _step(self, loop: Instruction, counter: tuple[int, ...]) -> int | None:
+    def _step(self, loop: Instruction, counter: Path) -> int | None:
         """What one trip adds to the counter."""
         body = self._called(loop, 0)
         updated = self._element_of_root(body, counter) if body is not None else None
         if updated is None or updated.instruction.opcode != "add":
             return None
         old, added = self._operands(updated.computation, updated.instruction)
-        if old.carry_index is None:
+        if _carry_index(old) is None:
             old, added = added, old
-        return self._constant(added) if old.carry_index == counter else None
+        return self._constant(added) if _carry_index(old) == counter else None
 
-    def _constant(self, value: _Value) -> int | None:
+    def _constant(self, value: Value) -> int | None:
         """The integer that `value` always is, also if the carry hands it on unchanged."""
         for _ in self.module.computations:
-            if value.carry_index is None:
+            if _carry_index(value) is None:
                 return value.instruction.integer
             carried = self._before_loop(value)
             if carried is None:
@@ -88,74 +73,43 @@ class TripCounts:
             value = carried
         return None
 
-    def _before_loop(self, value: _Value) -> _Value | None:
+    def _before_loop(self, value: Value) -> Value | None:
         """What an element of the carry, which no trip changes, was before the loop."""
-        site = self._loop_of.get(value.computation.name)
+        site = self._loop_of(value.computation)
         body = self._called(site[1], 0) if site is not None else None
         if site is None or body is None:
             return None
-        updated = self._element_of_root(body, value.index)
-        if updated is None or updated.carry_index != value.index:
+        updated = self._element_of_root(body, value.path)
+        if updated is None or _carry_index(updated) != value.path:
             return None
-        return self._carried(*site, value.index)
+        return self._carried(*site, value.path)
 
     def _element_of_carry(
-        self, computation: Computation, loop: Instruction, index: tuple[int, ...]
+        self, computation: Computation, loop: Instruction, index: Path
     ) -> int | None:
         start = self._carried(computation, loop, index)
         return self._constant(start) if start is not None else None
 
-    def _carried(
-        self, computation: Computation, loop: Instruction, index: tuple[int, ...]
-    ) -> _Value | None:
+    def _carried(self, computation: Computation, loop: Instruction, index: Path) -> Value | None:
         """The element of the carry that the loop starts with."""
-        if len(loop.operands) != 1:
-            return None
-        carry = self._follow(computation, loop.operands[0], ())
-        return self._element(carry, index) if carry is not None else None
+        return self._operand(computation, loop, 0, index) if len(loop.operands) == 1 else None
 
-    def _element_of_root(self, body: Computation, index: tuple[int, ...]) -> _Value | None:
-        root = self._follow(body, body.root, ())
-        return self._element(root, index) if root is not None else None
+    def _element_of_root(self, body: Computation, index: Path) -> Value:
+        root = Value(body, body.by_name[body.root], index)
+        return self._dataflow.definition(root, _SAME_VALUE)
 
-    def _element(self, value: _Value, index: tuple[int, ...]) -> _Value | None:
-        """An element of the tuple that `value` is."""
-        instruction = value.instruction
-        if instruction.opcode != "tuple":
-            return _Value(value.computation, instruction, (*value.index, *index))
-        if len(index) != 1 or index[0] >= len(instruction.operands):
-            return None
-        return self._operand(value.computation, instruction, index[0])
-
-    def _operands(self, computation: Computation, instruction: Instruction) -> list[_Value]:
+    def _operands(self, computation: Computation, instruction: Instruction) -> list[Value]:
         """Both operands of a comparison or a sum."""
         values = [self._operand(computation, instruction, position) for position in (0, 1)]
-        unknown = _Value(computation, instruction, ())
+        unknown = Value(computation, instruction, ())
         return [unknown if value is None else value for value in values]
 
     def _operand(
-        self, computation: Computation, instruction: Instruction, position: int
-    ) -> _Value | None:
-        if position >= len(instruction.operands):
-            return None
-        indices = instruction.operand_indices
-        index = indices[position] if position < len(indices) else ()
-        return self._follow(computation, instruction.operands[position], index)
-
-    def _follow(self, computation: Computation, name: str, index: tuple[int, ...]) -> _Value | None:
-        """The instruction that computes a value, across copies of it."""
-        for _ in computation.instructions:
-            instruction = computation.by_name.get(name)
-            if instruction is None:
-                return None
-            if instruction.opcode not in _SAME_VALUE or not instruction.operands:
-                return _Value(computation, instruction, index)
-            name = instruction.operands[0]
-            index = (
-                *(instruction.operand_indices[0] if instruction.operand_indices else ()),
-                *index,
-            )
-        return None
+        self, computation: Computation, instruction: Instruction, position: int, path: Path = ()
+    ) -> Value | None:
+        """What computes an operand, or the element at `path` of it, across copies."""
+        value = self._dataflow.operand(Value(computation, instruction, path), position)
+        return self._dataflow.definition(value, _SAME_VALUE) if value is not None else None
 
     def _called(self, loop: Instruction, position: int) -> Computation | None:
         """The body (0) or the condition (1)."""
@@ -164,18 +118,20 @@ class TripCounts:
         return self.module.computations.get(loop.called_computations[position])
 
     @cached_property
-    def _loop_of(self) -> dict[str, tuple[Computation, Instruction]]:
-        """The loop that runs a computation as its body or condition, if only one does."""
-        return dict(self._only_loops())
+    def _dataflow(self) -> Dataflow:
+        return Dataflow(self.module)
 
-    def _only_loops(self) -> Iterator[tuple[str, tuple[Computation, Instruction]]]:
-        sites: dict[str, list[tuple[Computation, Instruction]]] = {}
-        for computation, instruction in self.module.instructions():
-            for called in instruction.called_computations:
-                sites.setdefault(called, []).append((computation, instruction))
-        for called, callers in sites.items():
-            if len(callers) == 1 and callers[0][1].opcode == "while":
-                yield called, callers[0]
+    def _loop_of(self, computation: Computation) -> tuple[Computation, Instruction] | None:
+        """The loop that runs a computation as its body or condition, if only one does."""
+        callers = self._dataflow.callers(computation)
+        if len(callers) != 1 or callers[0][1].opcode != "while":
+            return None
+        return callers[0][:2]
+
+
+def _carry_index(value: Value) -> Path | None:
+    """Which element of the computation's parameter a value is; None if it is none of them."""
+    return value.path if value.instruction.opcode == "parameter" and value.path else None
 
 
 def _trips(start: int, step: int, direction: str, limit: int) -> int | None:

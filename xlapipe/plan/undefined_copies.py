@@ -7,17 +7,15 @@ written in place; copying it first is a mistake.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from xlapipe.plan import opcodes
 from xlapipe.plan.copies import find_copies, only_moves
-from xlapipe.plan.dataflow import Dataflow
+from xlapipe.plan.dataflow import Dataflow, Site, Value
 from xlapipe.plan.hlo import Instruction, SourceLine
 from xlapipe.plan.plan import Plan
 
 _ALLOCATE_TARGET = "AllocateBuffer"
-# Opcodes whose result is another name for their operand. `while` is not among them: its body may
-# write to the buffer.
-_RENAMING = frozenset({"bitcast", "get-tuple-element", "opt-barrier"})
 # Opcodes that write the elements of their operand unchanged, or converted, to new memory.
-_REWRITES = frozenset({"broadcast", "convert", "pad"})
+_REWRITES = opcodes.EXTENDS | {"convert"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +48,11 @@ def _find(plan: Plan, dataflow: Dataflow) -> Iterator[UndefinedCopy]:
         for value in allocation.values:
             name = value.instruction
             sizes[name] = max(sizes.get(name, 0), value.size_bytes)
-    for name, instruction in plan.instructions.items():
+    for computation, instruction in dataflow.module.scheduled():
+        name = instruction.name
         if name not in copied_bytes and not _rewrites(dataflow, instruction):
             continue
-        for buffer in _buffers_read(plan, instruction):
+        for buffer in _buffers_read(dataflow, Site(computation, instruction)):
             yield UndefinedCopy(
                 name,
                 buffer,
@@ -69,33 +68,16 @@ def _rewrites(dataflow: Dataflow, instruction: Instruction) -> bool:
         return True
     if instruction.opcode != "fusion" or only_moves(dataflow, instruction):
         return False  # a move to other memory is in `find_copies`; one in place is not a copy
-    opcodes = {site.instruction.opcode for site in dataflow.body(instruction)}
-    return bool(opcodes & _REWRITES) and opcodes <= _REWRITES | _RENAMING | {"parameter", "copy"}
+    inside = {site.instruction.opcode for site in dataflow.body(instruction)}
+    allowed = _REWRITES | opcodes.RENAMES | {"copy", "parameter"}
+    return bool(inside & _REWRITES) and inside <= allowed
 
 
-def _buffers_read(plan: Plan, instruction: Instruction) -> Iterator[str]:
+def _buffers_read(dataflow: Dataflow, site: Site) -> Iterator[str]:
     """Names of the AllocateBuffer calls whose unwritten memory the instruction reads."""
-    for position, operand in enumerate(instruction.operands):
-        index = instruction.operand_indices[position] if instruction.operand_indices else ()
-        buffer = _origin(plan, operand, index)
-        if buffer is not None:
-            yield buffer
-
-
-def _origin(plan: Plan, name: str, index: tuple[int, ...]) -> str | None:
-    """The AllocateBuffer call that an element of `name` comes from; None for any other origin."""
-    for _ in range(len(plan.instructions)):
-        instruction = plan.instructions.get(name)
-        if instruction is None:
-            return None
-        if instruction.custom_call_target == _ALLOCATE_TARGET:
-            return name
-        if instruction.opcode == "tuple" and index and index[0] < len(instruction.operands):
-            position, index = index[0], index[1:]
-        elif instruction.opcode in _RENAMING and instruction.operands:
-            position = 0
-        else:
-            return None
-        read = instruction.operand_indices[position] if instruction.operand_indices else ()
-        name, index = instruction.operands[position], (*read, *index)
-    return None
+    for position in range(len(site.instruction.operands)):
+        operand = dataflow.operand(Value(site.computation, site.instruction), position)
+        if operand is not None:
+            made_by = dataflow.definition(operand).instruction
+            if made_by.custom_call_target == _ALLOCATE_TARGET:
+                yield made_by.name

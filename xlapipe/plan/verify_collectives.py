@@ -4,8 +4,9 @@ import re
 from collections import Counter
 
 from xlapipe.plan.collectives import Collective
-from xlapipe.plan.hlo import COLLECTIVES, HloModule
+from xlapipe.plan.hlo import HloModule
 from xlapipe.plan.loops import call_sites
+from xlapipe.plan.opcodes import COLLECTIVES
 from xlapipe.plan.padded_shapes import is_tiled
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.thunks import Thunk

@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping
 
 from xlapipe.plan.hlo import Contraction
+from xlapipe.plan.opcodes import CONTRACTS
 from xlapipe.read.hlo_proto import HloInstructionProto
 
 # cuDNN's convolutions are custom calls.
-MAY_CONTRACT = frozenset({"dot", "ragged-dot", "scaled-dot", "convolution", "custom-call"})
+MAY_CONTRACT = CONTRACTS | {"custom-call"}
 
 # PrecisionConfig.Algorithm in xla_data.proto, spelled as in HLO text.
 _ALGORITHMS = (

@@ -10,7 +10,8 @@ import re
 from typing import TypedDict
 
 from xlapipe.plan import Instruction, SourceLine
-from xlapipe.plan.hlo import WITH_GROUPS, CollectiveGroups
+from xlapipe.plan.hlo import CollectiveGroups
+from xlapipe.plan.opcodes import WITH_GROUPS
 from xlapipe.read import backend_config
 from xlapipe.read.canonical_hlo import opcode_of
 from xlapipe.read.contraction import MAY_CONTRACT, contraction_of_text

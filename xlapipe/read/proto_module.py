@@ -6,7 +6,8 @@ from typing import NoReturn
 
 from xlapipe.errors import DumpError
 from xlapipe.plan import Computation, HloModule, InputOutputAlias, Instruction, SourceLine
-from xlapipe.plan.hlo import WITH_GROUPS, CollectiveGroups
+from xlapipe.plan.hlo import CollectiveGroups
+from xlapipe.plan.opcodes import WITH_GROUPS
 from xlapipe.read import backend_config
 from xlapipe.read.canonical_hlo import in_call_order, without_tuple_elements
 from xlapipe.read.contraction import MAY_CONTRACT, contraction_of_proto

@@ -12,7 +12,8 @@ one of three forms; a device is numbered SLICE × 100,000 + its number in the sl
 import re
 from collections.abc import Mapping
 
-from xlapipe.plan.hlo import COLLECTIVES, CollectiveGroups, SliceTransfer
+from xlapipe.plan.hlo import CollectiveGroups, SliceTransfer
+from xlapipe.plan.opcodes import COLLECTIVES
 from xlapipe.read.hlo_syntax import unescape
 from xlapipe.read.replica_groups import groups_of_text
 

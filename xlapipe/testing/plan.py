@@ -11,7 +11,7 @@ from xlapipe.plan.collectives import Collective
 from xlapipe.plan.copies import Copy, find_copies
 from xlapipe.plan.donation import Donation, donations
 from xlapipe.plan.gemms import Gemm, GemmBackend
-from xlapipe.plan.hlo import COLLECTIVES
+from xlapipe.plan.opcodes import COLLECTIVES
 from xlapipe.plan.program import Program
 from xlapipe.testing.answer import Answer, answer_of
 from xlapipe.testing.goldens import Goldens

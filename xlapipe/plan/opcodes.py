@@ -1,0 +1,64 @@
+"""What each HLO opcode does with its operands: the one table that every package reads.
+
+The groups follow XLA's `HloDataflowAnalysis` (which instructions forward the values of their
+operands) and `ThunkEmitter` (which instructions launch nothing). An opcode that is in no group
+computes its result.
+"""
+
+# The result consists of the operand, an element of it, or all operands, in the same memory.
+RENAMES = frozenset(
+    {"add-dependency", "bitcast", "domain", "get-tuple-element", "opt-barrier", "tuple"}
+)
+# The result is that of an operation that was started earlier.
+WAITS = frozenset(
+    {"all-gather-done", "all-reduce-done", "async-done", "async-update"}
+    | {"collective-permute-done", "copy-done", "recv-done", "send-done"}
+)
+FORWARDS = RENAMES | WAITS
+# Values that are there before the computation runs, and tokens, which have no bytes.
+GIVEN = frozenset({"after-all", "constant", "parameter"})
+# Instructions that launch no kernel.
+NO_KERNEL = FORWARDS | GIVEN
+# The number of the device, which a launch writes.
+DEVICE_NUMBERS = frozenset({"partition-id", "replica-id"})
+
+# Run other computations, whose instructions are scheduled and have values of their own.
+RUNS_COMPUTATIONS = frozenset({"async-start", "call", "conditional", "while"})
+# Compute their body, whose root is the result.
+HAS_BODY = frozenset({"call", "fusion"})
+
+# The result has the elements of the operand, in the same order.
+RESHAPES = frozenset({"bitcast", "reshape"})
+COPIES = frozenset({"copy", "copy-start"})
+# The result has elements of the operands, at other places.
+REARRANGES = frozenset({"concatenate", "dynamic-slice", "reverse", "slice", "transpose"})
+# The result is the first operand, with other elements in some places.
+UPDATES = frozenset({"dynamic-update-slice", "scatter"})
+# Write elements of the operands to new memory, and compute nothing from them.
+MOVES = COPIES | REARRANGES | UPDATES
+# The type of the elements changes.
+CONVERTS = frozenset({"bitcast-convert", "convert"})
+# The operand is in the result several times, or together with other elements.
+EXTENDS = frozenset({"broadcast", "pad"})
+
+# Every element of the result is computed from one element of each operand.
+ELEMENTWISE = frozenset(
+    {"abs", "add", "and", "atan2", "cbrt", "ceil", "clamp", "compare", "complex", "convert"}
+    | {"cosine", "count-leading-zeros", "divide", "erf", "exponential", "exponential-minus-one"}
+    | {"floor", "imag", "is-finite", "log", "log-plus-one", "logistic", "maximum", "minimum"}
+    | {"multiply", "negate", "not", "or", "popcnt", "power", "real", "reduce-precision"}
+    | {"remainder", "round-nearest-afz", "round-nearest-even", "rsqrt", "select", "shift-left"}
+    | {"shift-right-arithmetic", "shift-right-logical", "sign", "sine", "sqrt", "subtract", "tan"}
+    | {"tanh", "xor"}
+)
+# Matrix products and convolutions before XLA rewrites them to calls of libraries.
+CONTRACTS = frozenset({"convolution", "dot", "ragged-dot", "scaled-dot"})
+DOTS = CONTRACTS - {"convolution"}
+
+# XLA's collectives, in their synchronous spelling; some also have a `-start` opcode.
+COLLECTIVES = frozenset(
+    {"all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute"}
+    | {"ragged-all-to-all", "reduce-scatter"}
+)
+# Opcodes of the instructions that have replica groups or source-target pairs.
+WITH_GROUPS = COLLECTIVES | {f"{kind}-start" for kind in COLLECTIVES}
