@@ -177,7 +177,12 @@ def test_a_cycle_of_frames_ends() -> None:
 def test_own_code() -> None:
     assert is_own_code("model.py")
     assert is_own_code("/home/my-site-packages-project/x.py")
+    assert is_own_code("<elsewhere>/model.py")
+    assert is_own_code("/usr/src/app/lib/model.py")
     assert not is_own_code("/usr/lib/python3/dist-packages/x.py")
+    assert not is_own_code("/opt/python/lib/python3.12/functools.py")
+    assert not is_own_code("<site-packages>/flax/nnx/nn/linear.py")  # as capture writes it
+    assert not is_own_code("<python>/functools.py")
     assert not is_own_code("<frozen importlib._bootstrap>")
 
 

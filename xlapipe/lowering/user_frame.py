@@ -1,8 +1,9 @@
 """The user's own line in a traceback."""
 
 import os
-import sys
 import traceback
+
+from xlapipe.read.stack_frames import is_own_code
 
 _XLAPIPE = os.path.dirname(os.path.dirname(__file__))
 
@@ -11,8 +12,7 @@ def user_frame(error: BaseException) -> str | None:
     """`file:line in function: code` of the innermost frame that is not in a library."""
     innermost = None
     for frame in traceback.extract_tb(error.__traceback__):
-        library = any(part in frame.filename for part in ("site-packages", "dist-packages"))
-        if library or frame.filename.startswith((_XLAPIPE, "<", sys.base_prefix)):
+        if not is_own_code(frame.filename) or frame.filename.startswith((_XLAPIPE, "<")):
             continue
         innermost = f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
     return innermost

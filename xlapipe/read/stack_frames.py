@@ -1,10 +1,15 @@
 """Find the line of the program's own code for a stack frame."""
 
+import re
 from collections.abc import Sequence
 
 from xlapipe.plan import SourceLine
 
-_LIBRARY_FOLDERS = ("site-packages", "dist-packages")
+# Folders of installed packages and of Python's standard library: as the machine that compiled names
+# them, and as capture writes them into a dump.
+_LIBRARY_FOLDER = re.compile(
+    r"(?:^|/)(?:(?:site|dist)-packages|<site-packages>|<python>|lib(?:32|64)?/python3\.\d+t?)/"
+)
 
 
 class StackFrames:
@@ -53,6 +58,4 @@ class StackFrames:
 
 def is_own_code(file: str) -> bool:
     """Whether `file` belongs to the program rather than to an installed library or Python."""
-    if file.startswith("<frozen "):
-        return False
-    return not any(folder in _LIBRARY_FOLDERS for folder in file.replace("\\", "/").split("/"))
+    return not file.startswith("<frozen ") and not _LIBRARY_FOLDER.search(file.replace("\\", "/"))
