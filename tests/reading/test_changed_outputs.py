@@ -1,7 +1,7 @@
 """The advice names the output whose type changed, also for leaves that JAX paired differently."""
 
 from xlapipe.plan import InputOutputAlias, Plan
-from xlapipe.plan.changed_outputs import changed_output_advice
+from xlapipe.plan.changed_outputs import ChangedOutputs
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
 
 ROWS = (8, 128)
@@ -33,7 +33,7 @@ def advice(program: Program, number: int) -> str:
     leaf = program.arguments[number]
     paths = {alias.parameter_number: alias.output_index for alias in program.plan.aliases}
     aliased = program.output_path(paths[number]) if number in paths else None
-    return changed_output_advice(program, leaf, aliased)
+    return ChangedOutputs(program).advice(leaf, aliased)
 
 
 CACHE = program(

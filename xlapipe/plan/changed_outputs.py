@@ -6,65 +6,91 @@ are copied are not those that changed.
 """
 
 import re
+from collections import defaultdict
+from collections.abc import Mapping
 
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
 
 _KEY = re.compile(r"\[(?:'[^']*'|\"[^\"]*\"|[^\]]*)\]|\.\w+")
 
 
-def changed_output_advice(program: Program, leaf: ArgumentLeaf, aliased: str | None) -> str:
-    """The advice to restore the output whose type differs from that of its argument.
+class ChangedOutputs:
+    """Finds the output whose type differs from that of its argument."""
 
-    Args:
-      leaf: a donated leaf without an alias, or with the alias of another leaf's output.
-      aliased: path of the output that is written over `leaf`; None without an alias.
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._keys = [tuple(_KEY.findall(output.path)) for output in program.outputs]
+        self._ending: dict[int, dict[tuple[str, ...], list[int]]] = {}
+        self._output_of: dict[tuple[str, ...], OutputLeaf | None] = {}
+        self._advice: dict[str, str] = {}
 
-    Returns:
-      An empty string if no such output is the reason.
-    """
-    owners = {
-        program.output_path(alias.output_index): argument
-        for alias in program.plan.aliases
-        for argument in program.arguments
-        if argument.parameter_number == alias.parameter_number
-    }
-    seen: set[str] = set()
-    while leaf.path not in seen:
-        seen.add(leaf.path)
-        output = _same_keys(program, leaf)
-        if output is None or output.path == aliased:
-            return ""
-        if (output.shape, output.dtype) != (leaf.shape, leaf.dtype):
-            return (
-                f"return {output.path}, now {_type(output)}, as {_type(leaf)} like {leaf.path}: "
-                "jax pairs donated leaves with outputs by shape and dtype, in order"
-            )
-        owner = owners.get(output.path)
-        if owner is None:
-            return ""
-        leaf, aliased = owner, None
-    return ""
+    def advice(self, leaf: ArgumentLeaf, aliased: str | None) -> str:
+        """The advice to restore the output whose type differs from that of its argument.
 
+        Args:
+          leaf: a donated leaf without an alias, or with the alias of another leaf's output.
+          aliased: path of the output that is written over `leaf`; None without an alias.
 
-def _same_keys(program: Program, leaf: ArgumentLeaf) -> OutputLeaf | None:
-    """The output whose path ends in the keys of the leaf's path; None if that is ambiguous.
+        Returns:
+          An empty string if no such output is the reason.
+        """
+        output = self._same_keys(leaf)
+        return "" if output is None or output.path == aliased else self._advice_from(leaf)
 
-    `out[1][0]['k']` for `cache[0]['k']`. Of several, the shortest path is chosen if the keys
-    contain a name: `out[0]['w']`, not `out[1].mu['w']`, for `params['w']`.
-    """
-    keys = _KEY.findall(leaf.path)
-    if not keys:
-        return None
-    found = [
-        (len(path), output)
-        for output in program.outputs
-        if (path := _KEY.findall(output.path))[-len(keys) :] == keys and len(path) > len(keys)
-    ]
-    if all(key[1:-1].isdigit() for key in keys) and len(found) > 1:
-        return None
-    shortest = min((length for length, _ in found), default=0)
-    outputs = [output for length, output in found if length == shortest]
-    return outputs[0] if len(outputs) == 1 else None
+    def _advice_from(self, leaf: ArgumentLeaf) -> str:
+        """Follows each output with the keys of a leaf to the leaf that it is written over."""
+        passed: list[str] = []
+        current: ArgumentLeaf | None = leaf
+        advice = ""
+        while current is not None:
+            if current.path in self._advice:
+                advice = self._advice[current.path]
+                break
+            passed.append(current.path)
+            self._advice[current.path] = ""  # of leaves that lead to each other
+            output = self._same_keys(current)
+            if output is None:
+                break
+            if (output.shape, output.dtype) != (current.shape, current.dtype):
+                advice = (
+                    f"return {output.path}, now {_type(output)}, as {_type(current)} like "
+                    f"{current.path}: jax pairs donated leaves with outputs by shape and dtype, "
+                    "in order"
+                )
+                break
+            current = self._program.owner_of_output.get(output.path)
+        self._advice.update(dict.fromkeys(passed, advice))
+        return advice
+
+    def _same_keys(self, leaf: ArgumentLeaf) -> OutputLeaf | None:
+        """The output whose path ends in the keys of the leaf's path; None if that is ambiguous.
+
+        `out[1][0]['k']` for `cache[0]['k']`. Of several, the shortest path is chosen if the keys
+        contain a name: `out[0]['w']`, not `out[1].mu['w']`, for `params['w']`.
+        """
+        keys = tuple(_KEY.findall(leaf.path))
+        if not keys:
+            return None
+        if keys not in self._output_of:
+            self._output_of[keys] = self._only_one(keys)
+        return self._output_of[keys]
+
+    def _only_one(self, keys: tuple[str, ...]) -> OutputLeaf | None:
+        places = self._ending_in(len(keys)).get(keys, ())
+        if all(key[1:-1].isdigit() for key in keys) and len(places) > 1:
+            return None
+        lengths = [len(self._keys[place]) for place in places]
+        shortest = [place for place in places if len(self._keys[place]) == min(lengths)]
+        return self._program.outputs[shortest[0]] if len(shortest) == 1 else None
+
+    def _ending_in(self, length: int) -> Mapping[tuple[str, ...], list[int]]:
+        """Positions of the outputs with more than `length` keys, by the last of them."""
+        if length not in self._ending:
+            ending = self._ending[length] = defaultdict(list)
+            for place, keys in enumerate(self._keys):
+                if len(keys) > length:
+                    ending[keys[-length:]].append(place)
+        return self._ending[length]
 
 
 def _type(leaf: ArgumentLeaf | OutputLeaf) -> str:

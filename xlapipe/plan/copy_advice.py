@@ -48,12 +48,10 @@ def _layouts(plan: Plan, leaf: ArgumentLeaf, copy: Copy) -> tuple[str, str] | No
 
 def _parameter_shape(plan: Plan, leaf: ArgumentLeaf) -> str:
     entry = plan.module.entry_computation if plan.module is not None else None
-    for instruction in entry.instructions if entry is not None else ():
-        if instruction.opcode == "parameter" and (
-            instruction.parameter_number == leaf.parameter_number
-        ):
-            return instruction.shape
-    return ""
+    number = leaf.parameter_number
+    if entry is None or number not in entry.parameters:
+        return ""
+    return entry.parameters[number].shape
 
 
 def _array(shape: str) -> str:

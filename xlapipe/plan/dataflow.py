@@ -229,9 +229,8 @@ class Dataflow:
                 if user.opcode == "conditional" and position != role + 1:
                     continue
                 number = 0 if user.opcode == "conditional" else position
-                for inner in body.instructions if body is not None else ():
-                    if inner.parameter_number == number:
-                        yield Value(body, inner, path)  # type: ignore[arg-type]  # not None here
+                if body is not None and number in body.parameters:
+                    yield Value(body, body.parameters[number], path)
 
     def _results_of_callers(self, root: Value) -> Iterator[Value]:
         """The values that the root of a called computation is in the computations that call it."""

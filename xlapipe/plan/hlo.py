@@ -151,6 +151,15 @@ class Computation:
     def by_name(self) -> Mapping[str, Instruction]:
         return {instruction.name: instruction for instruction in self.instructions}
 
+    @cached_property
+    def parameters(self) -> Mapping[int | None, Instruction]:
+        """The parameters by number."""
+        return {
+            instruction.parameter_number: instruction
+            for instruction in self.instructions
+            if instruction.parameter_number is not None
+        }
+
 
 @dataclass(frozen=True)
 class HloModule:

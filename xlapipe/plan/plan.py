@@ -1,7 +1,7 @@
 """A Plan: everything that the dump of one module contains about memory and execution."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from xlapipe.plan.missing_memory import (
     scratch_estimate_bytes,
     sorts_for_cub,
 )
+from xlapipe.plan.nearest_source import nearest_sources
 from xlapipe.plan.shapes import dims_without_ones, split_elements
 from xlapipe.plan.thunks import Thunk
 from xlapipe.platforms import platform_named
@@ -203,21 +204,26 @@ class Plan:
 
         Parameters and the copies that XLA inserts have no source line.
         """
-        for neighbours in (self._users, self._operands):
-            pending, seen = [name], {name}
-            while pending:
-                current = pending.pop(0)
-                instruction = self.instructions.get(current)
-                if instruction is not None:
-                    if instruction.source is not None and instruction.opcode != "parameter":
-                        return instruction.source
-                    if neighbours is self._operands and instruction.opcode == "tuple":
-                        continue  # the tuple's other elements are unrelated
-                for neighbour in neighbours.get(current, ()):
-                    if neighbour not in seen:
-                        seen.add(neighbour)
-                        pending.append(neighbour)
-        return None
+        own = self._own_sources.get(name)
+        return own or self._sources_of_users.get(name) or self._sources_of_operands.get(name)
+
+    @cached_property
+    def _own_sources(self) -> Mapping[str, SourceLine]:
+        return {
+            name: instruction.source
+            for name, instruction in self.instructions.items()
+            if instruction.source is not None and instruction.opcode != "parameter"
+        }
+
+    @cached_property
+    def _sources_of_users(self) -> Mapping[str, SourceLine]:
+        return nearest_sources(self._own_sources, self._users, self._operands)
+
+    @cached_property
+    def _sources_of_operands(self) -> Mapping[str, SourceLine]:
+        # A tuple's other elements are unrelated.
+        tuples = {name for name, ins in self.instructions.items() if ins.opcode == "tuple"}
+        return nearest_sources(self._own_sources, self._operands, self._users, ends=tuples)
 
     def users_of(self, name: str) -> tuple[str, ...]:
         """Instructions outside fusion bodies that have `name` as an operand."""
@@ -245,17 +251,31 @@ class Plan:
 
     def parameter_allocation(self, number: int | None) -> BufferAllocation | None:
         """The allocation of entry parameter `number`, or None."""
-        for allocation in self.allocations:
-            if number is not None and allocation.parameter_number == number:
-                return allocation
-        return None
+        return self._parameter_allocations.get(number) if number is not None else None
+
+    @cached_property
+    def _parameter_allocations(self) -> Mapping[int, BufferAllocation]:
+        return {
+            allocation.parameter_number: allocation
+            for allocation in reversed(self.allocations)  # the first of several
+            if allocation.parameter_number is not None
+        }
 
     def output_allocation(self, index: int, *, of: int) -> BufferAllocation | None:
         """The allocation of output `index` of `of` outputs; None if the HLO does not show it."""
-        for alias in self.aliases:
-            if alias.output_index == ((index,) if of != 1 or self._root_is_tuple else ()):
-                return self.parameter_allocation(alias.parameter_number)
+        alias = self._alias_of_output.get((index,) if of != 1 or self._root_is_tuple else ())
+        if alias is not None:
+            return self.parameter_allocation(alias.parameter_number)
         return self._live_out_of(index)
+
+    @cached_property
+    def _alias_of_output(self) -> Mapping[tuple[int, ...] | None, InputOutputAlias]:
+        return {alias.output_index: alias for alias in reversed(self.aliases)}
+
+    @cached_property
+    def alias_of_parameter(self) -> Mapping[int, InputOutputAlias]:
+        """The first alias of each parameter number."""
+        return {alias.parameter_number: alias for alias in reversed(self.aliases)}
 
     @cached_property
     def _entry(self) -> Computation | None:
@@ -281,19 +301,36 @@ class Plan:
         if entry is None or self.module is None:
             return None
         output = Value(entry, entry.by_name[entry.root], (index,) if root_is_tuple else ())
-        elements = split_elements(output.instruction.shape) if root_is_tuple else []
-        dims = dims_without_ones(elements[index]) if index < len(elements) else None
-        for value in Dataflow(self.module).steps_to_definition(output):
-            placed = self.values_of_instruction.get(value.instruction.name, ())
-            for allocation, buffer in placed:
-                if buffer.name == value.name:
-                    return allocation
-            for allocation, buffer in placed:
-                live_out = allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
-                table = buffer.shape.startswith("(")
-                if live_out and not table and dims_without_ones(buffer.shape) == dims:
-                    return allocation
+        elements = self._result_elements if root_is_tuple else ()
+        dims = tuple(dims_without_ones(elements[index])) if index < len(elements) else None
+        for value in self._dataflow.steps_to_definition(output):
+            allocation = self.allocation_of_value.get(value.name)
+            if allocation is None and dims is not None:
+                allocation = self._live_out_arrays.get((value.instruction.name, dims))
+            if allocation is not None:
+                return allocation
         return None
+
+    @cached_property
+    def _dataflow(self) -> Dataflow:
+        assert self.module is not None
+        return Dataflow(self.module)
+
+    @cached_property
+    def _result_elements(self) -> Sequence[str]:
+        return split_elements(self.result_shape or "()")
+
+    @cached_property
+    def _live_out_arrays(self) -> Mapping[tuple[str, tuple[str, ...]], BufferAllocation]:
+        """Live-out allocations by the instruction and the dimensions of an array in them."""
+        arrays: dict[tuple[str, tuple[str, ...]], BufferAllocation] = {}
+        for allocation in self.allocations:
+            if allocation.is_a(AllocationKind.MAYBE_LIVE_OUT):
+                for value in allocation.values:
+                    if not value.shape.startswith("("):
+                        key = value.instruction, tuple(dims_without_ones(value.shape))
+                        arrays.setdefault(key, allocation)
+        return arrays
 
     @cached_property
     def values_of_instruction(

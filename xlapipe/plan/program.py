@@ -5,8 +5,9 @@ the other; the mapping is recorded when the program is lowered.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 from xlapipe.plan.hlo import SourceLine
@@ -167,10 +168,34 @@ class Program:
 
     def output_path(self, index: tuple[int, ...] | None) -> str:
         """The author's name for XLA's output index, or the index as text if it has no name."""
-        for leaf in self.outputs:
-            if index == (leaf.index,) or (index == () and len(self.outputs) == 1):
-                return leaf.path
-        return "an output" if index is None else f"output {{{','.join(map(str, index))}}}"
+        return output_path(self._output_paths, index)
+
+    @cached_property
+    def _output_paths(self) -> Mapping[tuple[int, ...], str]:
+        return output_paths(self.outputs)
+
+    @cached_property
+    def owner_of_output(self) -> Mapping[str, ArgumentLeaf]:
+        """The argument leaf that each aliased output is written over, by the output's path."""
+        arguments = {leaf.parameter_number: leaf for leaf in self.arguments}
+        return {
+            self.output_path(alias.output_index): arguments[alias.parameter_number]
+            for alias in self.plan.aliases
+            if alias.parameter_number in arguments
+        }
+
+
+def output_paths(outputs: Sequence[OutputLeaf]) -> dict[tuple[int, ...], str]:
+    """The author's names of outputs by XLA's index, which is `()` for a single output."""
+    paths: dict[tuple[int, ...], str] = {(leaf.index,): leaf.path for leaf in reversed(outputs)}
+    return {**paths, (): outputs[0].path} if len(outputs) == 1 else paths
+
+
+def output_path(paths: Mapping[tuple[int, ...], str], index: tuple[int, ...] | None) -> str:
+    """The name in `paths` for XLA's output index, or the index as text if it has no name."""
+    if index is None:
+        return "an output"
+    return paths[index] if index in paths else f"output {{{','.join(map(str, index))}}}"
 
 
 def matches(pattern: str, path: str) -> bool:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from xlapipe.plan import BufferAllocation, LogicalBuffer, Plan
 from xlapipe.plan.occupancy import Role
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, output_path, output_paths
 
 _NUMBER = re.compile(r"(?<=[\[_.])\d+(?=[\]_./]|$)")
 # The name of the jitted function, with which every op_name starts.
@@ -72,10 +72,11 @@ class Labels:
 
     def output(self, index: tuple[int, ...] | None) -> str:
         """The path of the output with XLA's index `index`."""
-        for leaf in self.outputs:
-            if index == (leaf.index,) or (index == () and len(self.outputs) == 1):
-                return leaf.path
-        return "an output" if index is None else f"output {{{','.join(map(str, index))}}}"
+        return output_path(self._output_paths, index)
+
+    @cached_property
+    def _output_paths(self) -> Mapping[tuple[int, ...], str]:
+        return output_paths(self.outputs)
 
     @cached_property
     def _parameters(self) -> Mapping[int, str]:
