@@ -43,7 +43,7 @@ def layout_of(dump: Dump) -> Any:
             allocation.size_bytes,
             sorted(allocation.kinds),
             allocation.color,
-            sorted((it.offset_bytes, it.size_bytes, it.shape) for it in allocation.values),
+            sorted((it.offset_bytes, it.size_bytes, it.shape.text) for it in allocation.values),
         )
         for allocation in dump.plan.allocations
     ]

@@ -14,6 +14,7 @@ from xlapipe.diff.compilers.tensor_leaves import Match, TensorLeaf, match_leaves
 from xlapipe.dumps.opened import open_path
 from xlapipe.inductor import read_inductor
 from xlapipe.plan.gemms import Gemm, GemmBackend
+from xlapipe.plan.shapes import shape_of
 
 
 def leaf(name: str, *shape: int, dtype: str = "bfloat16") -> TensorLeaf:
@@ -81,13 +82,18 @@ def test_another_order_is_said() -> None:
     ],
 )
 def test_products_are_alike_whatever_is_transposed(shapes: tuple[str, ...]) -> None:
-    product = read_product(Gemm("mm", GemmBackend.CUBLAS, shapes, None, None))
+    product = read_product(Gemm("mm", GemmBackend.CUBLAS, tuple(map(shape_of, shapes)), None, None))
     assert product.multiplications == 8 * 16 * 32
 
 
 def test_convolutions_have_no_multiplications() -> None:
     shapes = ("f32[8, 3, 9, 9]", "f32[4, 3, 3, 3]", "f32[8, 4, 7, 7]")
-    assert read_product(Gemm("c", GemmBackend.CUDNN, shapes, None, None)).multiplications is None
+    assert (
+        read_product(
+            Gemm("c", GemmBackend.CUDNN, tuple(map(shape_of, shapes)), None, None)
+        ).multiplications
+        is None
+    )
 
 
 def test_arrays_of_both_compilers() -> None:

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from tests.reading.hlo_objects import logical_buffer
 from xlapipe.plan import (
     AllocationKind,
     BufferAllocation,
@@ -158,4 +159,4 @@ def with_new_allocation(
 
 
 def value(name: str, shape: str, size_bytes: int, offset_bytes: int = 0) -> LogicalBuffer:
-    return LogicalBuffer(name, offset_bytes, size_bytes, shape)
+    return logical_buffer(name, offset_bytes, size_bytes, shape)

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from tests.reading.hlo_objects import logical_buffer
 from xlapipe.plan import BufferAllocation, LogicalBuffer, Plan
-from xlapipe.plan.shapes import shape_bytes
 from xlapipe.read.hlo_text import parse_hlo
 from xlapipe.read.source_text import SourceText
 
@@ -19,8 +19,8 @@ def plan_of_text(text: str, memory: Mapping[str, int] | None = None) -> Plan:
     shapes = {instruction.name: instruction.shape for _, instruction in module.instructions()}
     for name, number in (memory or {}).items():
         shape = shapes[name.partition("{")[0]]
-        size_bytes = shape_bytes(shape) or 0
-        values.setdefault(number, []).append(LogicalBuffer(name, 0, size_bytes, shape))
+        size_bytes = shape.size_bytes or 0
+        values.setdefault(number, []).append(logical_buffer(name, 0, size_bytes, shape))
     allocations = (
         BufferAllocation(number, max(value.size_bytes for value in group), (), values=tuple(group))
         for number, group in sorted(values.items())

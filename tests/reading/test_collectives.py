@@ -33,6 +33,7 @@ from xlapipe.plan.gathered_values import gathered_values, most_alive
 from xlapipe.plan.hlo import CollectiveGroups
 from xlapipe.plan.loops import call_sites, executions
 from xlapipe.plan.program import Program, RequestedCollective
+from xlapipe.plan.shapes import shape_of
 from xlapipe.plan.verify import verify
 from xlapipe.read import read_path
 from xlapipe.read.hlo_text import parse_hlo
@@ -71,7 +72,7 @@ def test_what_the_sharded_program_exchanges(directory: Path) -> None:
             for value in allocation.values
             if value.instruction in collective.defined_by
         ]
-        written_bytes = [v.size_bytes for v in values if not v.shape.startswith("(")]
+        written_bytes = [v.size_bytes for v in values if not v.shape.is_tuple]
         assert sum(written_bytes) == collective.output_bytes
     (combined,) = [collective for collective in plan.collectives if len(collective.results) == 2]
     assert len(combined.operands) == 2
@@ -299,14 +300,14 @@ def test_bytes_on_the_wire(
 
 
 def test_bytes_of_operands_in_tuples_are_derived_from_the_result() -> None:
-    part = ["(f32[4]{0}, f32[8]{0})"]
+    part = [shape_of("(f32[4]{0}, f32[8]{0})")]
     assert operand_bytes_of("all-gather", part, 64, 4) == 16
     assert operand_bytes_of("reduce-scatter", part, 64, 4) == 256
     assert operand_bytes_of("all-reduce", part, 64, None) == 64
     assert operand_bytes_of("all-gather", part, 64, None) is None
     assert operand_bytes_of("all-gather", part, 65, 4) is None
     assert operand_bytes_of("ragged-all-to-all", part, 64, 4) is None
-    assert operand_bytes_of("all-gather", ["f32[<=4]{0}"], 64, 4) is None
+    assert operand_bytes_of("all-gather", [shape_of("f32[<=4]{0}")], 64, 4) is None
 
 
 ALL = (

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.reading.dumps import DATA, DIRECTORIES, ROOT, name_of
+from tests.reading.hlo_objects import instruction
 from tests.reading.replan import (
     entry_of,
     renamed,
@@ -41,8 +42,9 @@ from xlapipe.diff.changes import (
     SlackReason,
 )
 from xlapipe.dumps.opened import open_path
-from xlapipe.plan import AllocationKind, Instruction
+from xlapipe.plan import AllocationKind
 from xlapipe.plan.program import Program
+from xlapipe.plan.shapes import Shape, shape_of
 
 GOLDENS = sorted(path.parent for path in (ROOT / "hlo_dumps").glob("*/h200-*/manifest.json"))
 UPGRADE = Path(__file__).parent / "upgrade"
@@ -295,7 +297,7 @@ def test_an_added_copy_shows() -> None:
     original = program(golden("qwen3-step", "triton"))
     reader = entry_of(original.plan).by_name["loop_add_fusion.1"]
     read = entry_of(original.plan).by_name[reader.operands[0]]
-    copy = Instruction("copy.99", "copy", read.shape, (read.name,), source=read.source)
+    copy = instruction("copy.99", "copy", read.shape, (read.name,), source=read.source)
     other = with_inserted(original.plan, copy, before=reader.name)
     other = with_new_allocation(other, 262_144, (), value("copy.99", read.shape, 262_144))
     difference = compare(original, replace(original, plan=other))
@@ -316,7 +318,9 @@ def test_an_extra_fusion_shows_and_a_missing_one() -> None:
     original = program(golden("qwen3-step", "triton"))
     entry = entry_of(original.plan)
     fusion = entry.by_name["loop_convert_fusion"]
-    extra = fusion._replace(name="extra", shape="bf16[7,7]{1,0}", op_name="jit(step)/new/mul")
+    extra = fusion._replace(
+        name="extra", shape=shape_of("bf16[7,7]{1,0}"), op_name="jit(step)/new/mul"
+    )
     other = with_instructions(original.plan, entry.name, (extra, *entry.instructions))
     added = compare(original, replace(original, plan=other))
     removed = compare(replace(original, plan=other), original)
@@ -332,8 +336,11 @@ def test_an_extra_fusion_shows_and_a_missing_one() -> None:
     ("change", "expected"),
     [
         ({"fusion_kind": "kInput"}, "fusion kind kLoop → kInput"),
-        ({"shape": "bf16[128,3072]{0,1}"}, "layout bf16[128,3072]{1,0} → bf16[128,3072]{0,1}"),
-        ({"shape": "f32[128,3072]{1,0}"}, "shape bf16[128,3072] → f32[128,3072]"),
+        (
+            {"shape": shape_of("bf16[128,3072]{0,1}")},
+            "layout bf16[128,3072]{1,0} → bf16[128,3072]{0,1}",
+        ),
+        ({"shape": shape_of("f32[128,3072]{1,0}")}, "shape bf16[128,3072] → f32[128,3072]"),
         ({"called_computations": ()}, "no longer does"),
         ({"backend_config": '{"a":{"unroll_factor":4}}'}, "unroll_factor 0 → 4"),
         ({"operands": ("gemm_fusion_dot.1",)}, "reads different values"),
@@ -459,15 +466,19 @@ def test_a_changed_literal_shows_though_plans_do_not_record_it(tmp_path: Path) -
     assert ("1e-06" in change.a, "1e-05" in change.b) == (True, True)
 
 
+def shapes(*texts: str) -> tuple[Shape, ...]:
+    return tuple(map(shape_of, texts))
+
+
 def test_split_k_is_distinguished_from_a_larger_batch() -> None:
-    whole = ("bf16[8,64]{1,0}", "bf16[64,32]{1,0}", "bf16[8,32]{1,0}")
-    split = ("bf16[8,4,16]{2,1,0}", "bf16[4,16,32]{2,1,0}", "f32[4,8,32]{2,1,0}")
+    whole = shapes("bf16[8,64]{1,0}", "bf16[64,32]{1,0}", "bf16[8,32]{1,0}")
+    split = shapes("bf16[8,4,16]{2,1,0}", "bf16[4,16,32]{2,1,0}", "f32[4,8,32]{2,1,0}")
     assert split_k(whole, split) == ("1", "4")
     assert split_k(split, whole) == ("4", "1")
-    finer = ("bf16[8,8,8]{2,1,0}", "bf16[8,8,32]{2,1,0}", "f32[8,8,32]{2,1,0}")
+    finer = shapes("bf16[8,8,8]{2,1,0}", "bf16[8,8,32]{2,1,0}", "f32[8,8,32]{2,1,0}")
     assert split_k(split, finer) == ("4", "8")
     assert split_k(whole, whole) is None
-    padded = ("bf16[32,64]{1,0}", "bf16[64,32]{1,0}", "bf16[32,32]{1,0}")
+    padded = shapes("bf16[32,64]{1,0}", "bf16[64,32]{1,0}", "bf16[32,32]{1,0}")
     assert split_k(whole, padded) is None
 
 

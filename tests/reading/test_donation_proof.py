@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.reading.hlo_objects import instruction, logical_buffer
 from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import Aliased, Donated, check_all, expectation_from_json, expectation_to_json
 from xlapipe.plan import (
@@ -31,7 +32,7 @@ LINE = SourceLine("step.py", 7)
 
 
 def value(name: str, shape: str = SHAPE, size: int = 2048) -> LogicalBuffer:
-    return LogicalBuffer(name, 0, size, shape)
+    return logical_buffer(name, 0, size, shape)
 
 
 def leaf(path: str, number: int | None, **fields: Any) -> ArgumentLeaf:
@@ -47,7 +48,7 @@ def program(
     donors: tuple[int, ...] = (),
     **computations: Computation,
 ) -> Program:
-    body = entry or (Instruction("cache", "parameter", SHAPE, parameter_number=0),)
+    body = entry or (instruction("cache", "parameter", SHAPE, parameter_number=0),)
     main = Computation("main", body, body[-1].name)
     module = HloModule("jit_step", {**computations, "main": main}, "main")
     plan = Plan(
@@ -65,8 +66,8 @@ def only(program: Program) -> Donation:
 
 
 IN_PLACE = program(
-    Instruction("cache", "parameter", SHAPE, parameter_number=0),
-    Instruction("update", "dynamic-update-slice", SHAPE, ("cache",), source=LINE),
+    instruction("cache", "parameter", SHAPE, parameter_number=0),
+    instruction("update", "dynamic-update-slice", SHAPE, ("cache",), source=LINE),
     allocations=(
         BufferAllocation(0, 2048, (PARAMETER, LIVE), 0, values=(value("cache"), value("update"))),
     ),
@@ -114,8 +115,8 @@ def test_a_leaf_that_is_not_donated_has_no_row() -> None:
         ),
         (
             program(
-                Instruction("cache", "parameter", SHAPE, parameter_number=0),
-                Instruction("turned", "copy", "bf16[8,128]{0,1}", ("cache",)),
+                instruction("cache", "parameter", SHAPE, parameter_number=0),
+                instruction("turned", "copy", "bf16[8,128]{0,1}", ("cache",)),
             ),
             DonationOutcome.UNUSED,
             "the layout of out differs: {0,1}, not {1,0}",
@@ -159,10 +160,10 @@ def copied(*, bytes_copied: int = 2048, into: bool = False, shape: str = SHAPE) 
     kinds = (TEMP,) if into else (LIVE,)
     source = "work" if into else "cache"
     return program(
-        Instruction("cache", "parameter", SHAPE, parameter_number=0),
-        Instruction("work", "add", SHAPE, ("cache",)),
-        Instruction("copy", "copy", shape, (source,), source=LINE),
-        Instruction("update", "dynamic-update-slice", SHAPE, ("cache",)),
+        instruction("cache", "parameter", SHAPE, parameter_number=0),
+        instruction("work", "add", SHAPE, ("cache",)),
+        instruction("copy", "copy", shape, (source,), source=LINE),
+        instruction("update", "dynamic-update-slice", SHAPE, ("cache",)),
         allocations=(
             BufferAllocation(0, 2048, (PARAMETER, LIVE), 0, values=tuple(donated_values)),
             BufferAllocation(1, 2048, kinds, values=tuple(other_values)),
@@ -224,11 +225,11 @@ def test_an_element_of_a_tuple_is_found_by_its_shape() -> None:
 
     def carried(shape: str, size: int) -> Program:
         return program(
-            Instruction("a", "parameter", SHAPE, parameter_number=0),
-            Instruction("b", "parameter", SHAPE, parameter_number=1),
-            Instruction("c", "parameter", wide, parameter_number=2),
-            Instruction("all", "tuple", carry, ("a", "b", "c")),
-            Instruction("copy", "copy", shape, ("all",)),
+            instruction("a", "parameter", SHAPE, parameter_number=0),
+            instruction("b", "parameter", SHAPE, parameter_number=1),
+            instruction("c", "parameter", wide, parameter_number=2),
+            instruction("all", "tuple", carry, ("a", "b", "c")),
+            instruction("copy", "copy", shape, ("all",)),
             allocations=(
                 BufferAllocation(0, 2048, (PARAMETER, LIVE), 0, values=(value("a"),)),
                 BufferAllocation(1, 2048, (PARAMETER, LIVE), 1, values=(value("b"),)),

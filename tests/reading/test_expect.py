@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.reading.hlo_objects import instruction, logical_buffer
 from xlapipe import expect
 from xlapipe.errors import DumpError
 from xlapipe.expect import (
@@ -40,7 +41,6 @@ from xlapipe.plan import (
     HloModule,
     InputOutputAlias,
     Instruction,
-    LogicalBuffer,
     Plan,
     SourceLine,
 )
@@ -64,8 +64,8 @@ def module(*entry: Instruction, **fused: tuple[Instruction, ...]) -> HloModule:
 def step(*, aliased: bool, copied: bool = False) -> Program:
     """`step(w, cache)`: a gemm on cuBLASLt, and a cache that is updated in place, or copied."""
     live, parameter = AllocationKind.MAYBE_LIVE_OUT, AllocationKind.PARAMETER
-    value = LogicalBuffer("update", 0, 2048, CACHE)
-    cache = LogicalBuffer("cache", 0, 2048, CACHE)
+    value = logical_buffer("update", 0, 2048, CACHE)
+    cache = logical_buffer("cache", 0, 2048, CACHE)
     allocations = [
         allocation(0, 4096, parameter, parameter_number=0),
         allocation(
@@ -79,13 +79,13 @@ def step(*, aliased: bool, copied: bool = False) -> Program:
             2,
             1000,
             AllocationKind.PREALLOCATED_TEMP,
-            values=(LogicalBuffer("gemm{0}", 0, 1000, "f32[1,250]{1,0}"),),
+            values=(logical_buffer("gemm{0}", 0, 1000, "f32[1,250]{1,0}"),),
         ),
     ]
     entry = [
-        Instruction("w", "parameter", "bf16[16,128]{1,0}", parameter_number=0),
-        Instruction("cache", "parameter", CACHE, parameter_number=1),
-        Instruction(
+        instruction("w", "parameter", "bf16[16,128]{1,0}", parameter_number=0),
+        instruction("cache", "parameter", CACHE, parameter_number=1),
+        instruction(
             "gemm",
             "custom-call",
             "(f32[1,250]{1,0}, s8[64]{0})",
@@ -94,14 +94,14 @@ def step(*, aliased: bool, copied: bool = False) -> Program:
             op_name="jit(step)/layers_0/up/dot_general",
             source=LINE,
         ),
-        Instruction("update", "dynamic-update-slice", CACHE, ("cache", "gemm"), source=LINE),
+        instruction("update", "dynamic-update-slice", CACHE, ("cache", "gemm"), source=LINE),
     ]
     if copied:
-        entry.insert(3, Instruction("copy.1", "copy", CACHE, ("cache",), source=LINE))
+        entry.insert(3, instruction("copy.1", "copy", CACHE, ("cache",), source=LINE))
         entry[4] = entry[4]._replace(operands=("copy.1", "gemm"))
     if copied or not aliased:
         name = "copy.1" if copied else "update"
-        other = LogicalBuffer(name, 0, 2048, CACHE)
+        other = logical_buffer(name, 0, 2048, CACHE)
         allocations.append(allocation(3, 2048, live, values=(other,)))
     plan = Plan(
         tuple(allocations),
@@ -189,7 +189,7 @@ def test_one_byte_or_one_gemm_off_fails(holds: Expectation, fails: Expectation) 
 
 def test_convolutions_are_counted_by_scope_also_of_gradients() -> None:
     calls = tuple(
-        Instruction(
+        instruction(
             f"conv.{number}",
             "custom-call",
             "bf16[2,4,4,8]{3,2,1,0}",
@@ -259,28 +259,28 @@ def gemv(*, split_k: bool, multiplied: str | None = UP) -> Program:
     """A dot as multiply and reduce in two fusions, or a split-K gemm with a sum of its partials."""
     dot = UP
     product = (
-        Instruction("p0", "parameter", "f32[4,8]{1,0}", parameter_number=0),
-        Instruction("m", "multiply", "f32[4,8]{1,0}", ("p0", "p0"), op_name=multiplied),
-        Instruction("c", "convert", "bf16[4,8]{1,0}", ("m",)),
+        instruction("p0", "parameter", "f32[4,8]{1,0}", parameter_number=0),
+        instruction("m", "multiply", "f32[4,8]{1,0}", ("p0", "p0"), op_name=multiplied),
+        instruction("c", "convert", "bf16[4,8]{1,0}", ("m",)),
     )
     gemm = (
-        Instruction("p0", "parameter", "f32[4,8]{1,0}", parameter_number=0),
-        Instruction("d", "dot", "f32[4,8]{1,0}", ("p0", "p0"), op_name=dot),
+        instruction("p0", "parameter", "f32[4,8]{1,0}", parameter_number=0),
+        instruction("d", "dot", "f32[4,8]{1,0}", ("p0", "p0"), op_name=dot),
     )
     total = (
-        Instruction("q0", "parameter", "bf16[4,8]{1,0}", parameter_number=0),
-        Instruction("zero", "constant", "f32[]"),
-        Instruction("r", "reduce", "f32[8]{0}", ("q0", "zero"), op_name=dot),
+        instruction("q0", "parameter", "bf16[4,8]{1,0}", parameter_number=0),
+        instruction("zero", "constant", "f32[]"),
+        instruction("r", "reduce", "f32[8]{0}", ("q0", "zero"), op_name=dot),
     )
     config = TRITON if split_k else ""
     kind = "kCustom" if split_k else "kLoop"
-    first = Instruction(
+    first = instruction(
         "f", "fusion", "f32[4,8]{1,0}", ("x",), None, ("first",), kind, backend_config=config
     )
     entry = (
-        Instruction("x", "parameter", "f32[4,8]{1,0}", parameter_number=0),
+        instruction("x", "parameter", "f32[4,8]{1,0}", parameter_number=0),
         first,
-        Instruction("g", "fusion", "f32[8]{0}", ("f",), None, ("total",), "kInput"),
+        instruction("g", "fusion", "f32[8]{0}", ("f",), None, ("total",), "kInput"),
     )
     hlo = module(*entry, first=gemm if split_k else product, total=total)
     return Program(Plan((), module=hlo))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.reading.hlo_objects import instruction, logical_buffer
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.expect import (
     Expectation,
@@ -22,7 +23,6 @@ from xlapipe.plan import (
     Computation,
     HloModule,
     Instruction,
-    LogicalBuffer,
     Plan,
     SourceLine,
 )
@@ -34,7 +34,7 @@ CODES = "f8e4m3fn[32,16]{1,0}"
 
 def gemm(name: str, scope: str, **precision: object) -> Instruction:
     config = {"gemm_backend_config": {"precision_config": precision}}
-    return Instruction(
+    return instruction(
         name,
         "custom-call",
         "(bf16[32,32]{1,0}, s8[64]{0})",
@@ -49,15 +49,15 @@ def gemm(name: str, scope: str, **precision: object) -> Instruction:
 def program(*instructions: Instruction, donors: tuple[int, ...] = (0,)) -> Program:
     """`step(codes, g)`: a bitcast of `codes`, and `instructions`."""
     entry = (
-        Instruction("codes", "parameter", CODES, parameter_number=0),
-        Instruction("g", "parameter", "bf16[1,32,32]{2,1,0}", parameter_number=1),
-        Instruction("other_name", "bitcast", CODES, ("codes",)),
+        instruction("codes", "parameter", CODES, parameter_number=0),
+        instruction("g", "parameter", "bf16[1,32,32]{2,1,0}", parameter_number=1),
+        instruction("other_name", "bitcast", CODES, ("codes",)),
         *instructions,
     )
     values = (
-        LogicalBuffer("gemm{0}", 0, 2048, "f32[1,16,32]{2,1,0}"),
-        LogicalBuffer("gemm{}", 2048, 16, "(f32[16,32]{1,0}, s8[64]{0})"),
-        LogicalBuffer("copy", 2064, 1024, "bf16[32,16]{1,0}"),
+        logical_buffer("gemm{0}", 0, 2048, "f32[1,16,32]{2,1,0}"),
+        logical_buffer("gemm{}", 2048, 16, "(f32[16,32]{1,0}, s8[64]{0})"),
+        logical_buffer("copy", 2064, 1024, "bf16[32,16]{1,0}"),
     )
     return Program(
         Plan(
@@ -77,7 +77,7 @@ def program(*instructions: Instruction, donors: tuple[int, ...] = (0,)) -> Progr
 
 FAST = gemm("one", "jvp(y)", operand_precision=["DEFAULT", "DEFAULT"])
 EXACT = gemm("two", "transpose(jvp(dx))/cond", operand_precision=["HIGHEST", "HIGHEST"])
-TRANSPOSED = Instruction("t", "transpose", "f8e4m3fn[16,32]{1,0}", ("codes",), source=LINE)
+TRANSPOSED = instruction("t", "transpose", "f8e4m3fn[16,32]{1,0}", ("codes",), source=LINE)
 
 
 def violations(expectation: Expectation, program: Program) -> tuple[Violation, ...]:

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.reading.hlo_objects import instruction
 from xlapipe.errors import DumpError
 from xlapipe.plan import InputOutputAlias, Instruction, SourceLine
 from xlapipe.plan.hlo import Contraction
@@ -47,7 +48,7 @@ def test_every_field() -> None:
         'source_file="/a b/m.py" source_line=7 deduplicated_name="d"}, '
         'backend_config={"z":[1.0,2.5],"a":"}\\"{"}, control-predecessors={%q}'
     )
-    assert parse(line) == Instruction(
+    assert parse(line) == instruction(
         name="cc",
         opcode="custom-call",
         shape="(f32[2]{0:T(8,128)S(1)}, (s8[], token[]))",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.reading.hlo_objects import instruction
 from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import KernelCount, expectation_from_json, expectation_to_json
 from xlapipe.plan.hlo import Instruction
@@ -11,7 +12,7 @@ from xlapipe.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
 
 
 def call(config: str, target: str = TRITON_CALL) -> Instruction:
-    return Instruction(
+    return instruction(
         "pallas_call.3",
         "custom-call",
         "f32[8]{0}",
@@ -37,7 +38,7 @@ def call(config: str, target: str = TRITON_CALL) -> Instruction:
             call(r'{module = "main\00stable_mosaic_gpu\00x\00swiglu_mosaic_gpu\00"}', MOSAIC_CALL),
         ),
         (None, call(r'{module = "main\00stable_mosaic_gpu\00"}', MOSAIC_CALL)),
-        (None, Instruction("norm", "fusion", "f32[8]{0}", backend_config='{name = "norm"}')),
+        (None, instruction("norm", "fusion", "f32[8]{0}", backend_config='{name = "norm"}')),
     ],
 )
 def test_kernel_name_of_a_custom_call(expected: str | None, instruction: Instruction) -> None:

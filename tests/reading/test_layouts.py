@@ -2,8 +2,9 @@
 
 import pytest
 
+from tests.reading.hlo_objects import logical_buffer
 from xlapipe.errors import DumpError, PlanMismatchError
-from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer
+from xlapipe.plan import AllocationKind, BufferAllocation
 from xlapipe.read import DumpTexts, SourceText, read_text
 
 ONE_FILE = """\
@@ -106,7 +107,7 @@ def test_one_file() -> None:
         (AllocationKind.CONSTANT,),
         (AllocationKind.PREALLOCATED_TEMP,),
     ]
-    assert plan.allocations[3].values == (LogicalBuffer("c", 0, 4, "s32[]"),)
+    assert plan.allocations[3].values == (logical_buffer("c", 0, 4, "s32[]"),)
     assert [alias.parameter_number for alias in plan.aliases] == [0]
     assert plan.live_ranges is not None
     assert plan.live_ranges.live_range_peak_bytes == 112
@@ -152,7 +153,7 @@ def test_long_tuples_and_nested_indices() -> None:
     assert allocations[0].parameter_shape_index == (6, 1)
     assert allocations[0].values[0].name == "p{6,1}"
     assert allocations[0].values[0].instruction == "p"
-    assert allocations[1].values[0].shape == f"({shape})".replace("/*index=5*/", "")
+    assert allocations[1].values[0].shape.text == f"({shape})".replace("/*index=5*/", "")
 
 
 def test_windows_line_ends_and_a_byte_order_mark_do_not_matter() -> None:

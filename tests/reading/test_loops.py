@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.reading.hlo_objects import instruction, logical_buffer
 from xlapipe.expect import (
     Expectation,
     LoopOfTrips,
@@ -34,7 +35,7 @@ FOUR_TRIPS = '{"known_trip_count":{"n":"4"}}'
 
 
 def value(name: str, shape: str = LEAF) -> LogicalBuffer:
-    return LogicalBuffer(name, 0, LEAF_BYTES, shape)
+    return logical_buffer(name, 0, LEAF_BYTES, shape)
 
 
 def allocation(index: int, *values: LogicalBuffer) -> BufferAllocation:
@@ -50,14 +51,14 @@ def looping(
 ) -> Program:
     """A loop of `body` over two leaves in allocations 0 and 1, followed by `after`."""
     in_body = (
-        Instruction("carry", "parameter", CARRY, parameter_number=0),
+        instruction("carry", "parameter", CARRY, parameter_number=0),
         *body,
-        Instruction("next", "tuple", CARRY, ("carry", *(instruction.name for instruction in body))),
+        instruction("next", "tuple", CARRY, ("carry", *(instruction.name for instruction in body))),
     )
-    condition = (Instruction("less", "constant", "pred[]"),)
+    condition = (instruction("less", "constant", "pred[]"),)
     entry = (
-        Instruction("start", "parameter", CARRY, parameter_number=0),
-        Instruction(
+        instruction("start", "parameter", CARRY, parameter_number=0),
+        instruction(
             "while",
             "while",
             CARRY,
@@ -85,10 +86,10 @@ def looping(
 
 
 def copy(name: str, operand: str = "carry") -> Instruction:
-    return Instruction(name, "copy", LEAF, (operand,), source=LINE)
+    return instruction(name, "copy", LEAF, (operand,), source=LINE)
 
 
-UPDATE = Instruction("update", "dynamic-update-slice", LEAF, ("carry", "row"), source=LINE)
+UPDATE = instruction("update", "dynamic-update-slice", LEAF, ("carry", "row"), source=LINE)
 IN_PLACE = looping(UPDATE, allocations=(allocation(2, value("other")),))
 COPIED = looping(copy("copy.1"), allocations=(allocation(2, value("copy.1")),))
 
@@ -123,7 +124,7 @@ def test_an_update_in_place_is_not_a_copy() -> None:
 
 
 def test_a_copy_after_the_loop_is_not_in_the_loop() -> None:
-    after = Instruction("copy.9", "copy", LEAF, ("while",), source=LINE)
+    after = instruction("copy.9", "copy", LEAF, ("while",), source=LINE)
     program = looping(UPDATE, after=(after,), allocations=(allocation(2, value("copy.9")),))
     assert NoCopyInLoopAbove(LEAF_BYTES - 1).check(program).holds
     assert not NoCopyAbove(LEAF_BYTES - 1).check(program).holds
@@ -131,10 +132,10 @@ def test_a_copy_after_the_loop_is_not_in_the_loop() -> None:
 
 @pytest.mark.parametrize("opcode", ["call", "conditional", "while", "async-start"])
 def test_called_computations_are_part_of_the_loop(opcode: str) -> None:
-    call = Instruction("call", opcode, LEAF, ("carry",), called_computations=("called",))
+    call = instruction("call", opcode, LEAF, ("carry",), called_computations=("called",))
     program = looping(
         call,
-        called=(Instruction("given", "parameter", LEAF), copy("copy.1", "given")),
+        called=(instruction("given", "parameter", LEAF), copy("copy.1", "given")),
         allocations=(allocation(2, value("copy.1")),),
     )
     assert not NoCopyInLoopAbove(LEAF_BYTES - 1).check(program).holds
@@ -146,12 +147,12 @@ def test_called_computations_are_part_of_the_loop(opcode: str) -> None:
 )
 def test_a_copy_fused_with_arithmetic_is_found(opcode: str, copied_values: list[str]) -> None:
     fused = (
-        Instruction("given", "parameter", LEAF, parameter_number=0),
-        Instruction("worked", "tanh", LEAF, ("given",)),
-        Instruction("moved", opcode, LEAF, ("given",)),
-        Instruction("both", "tuple", f"({LEAF}, {LEAF})", ("worked", "moved")),
+        instruction("given", "parameter", LEAF, parameter_number=0),
+        instruction("worked", "tanh", LEAF, ("given",)),
+        instruction("moved", opcode, LEAF, ("given",)),
+        instruction("both", "tuple", f"({LEAF}, {LEAF})", ("worked", "moved")),
     )
-    fusion = Instruction(
+    fusion = instruction(
         "fusion.1", "fusion", f"({LEAF}, {LEAF})", ("carry",), called_computations=("fused",)
     )
     outputs = (allocation(2, value("fusion.1{0}")), allocation(3, value("fusion.1{1}")))
@@ -173,7 +174,7 @@ def test_trips_are_xlas_known_trip_count(config: str, trips: int | None) -> None
 
 
 def test_two_loops_with_the_same_trip_count_are_not_one() -> None:
-    again = Instruction(
+    again = instruction(
         "while.2",
         "while",
         CARRY,
@@ -187,7 +188,7 @@ def test_two_loops_with_the_same_trip_count_are_not_one() -> None:
 
 @pytest.mark.parametrize("expectation", [NoCopyInLoopAbove(2048), LoopOfTrips(4)])
 def test_a_dump_without_loops_or_without_their_bodies_fails(expectation: Expectation) -> None:
-    entry = (Instruction("x", "parameter", LEAF, parameter_number=0),)
+    entry = (instruction("x", "parameter", LEAF, parameter_number=0),)
     computations = {"main": Computation("main", entry, "x")}
     straight = Program(Plan((), module=HloModule("jit_step", computations, "main")))
     partial = Program(Plan((), module=HloModule("m", computations, None, complete=False)))

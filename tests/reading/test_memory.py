@@ -1,11 +1,12 @@
 """The memory account: every item, and their sum."""
 
-from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer, Plan
+from tests.reading.hlo_objects import logical_buffer
+from xlapipe.plan import AllocationKind, BufferAllocation, Plan
 from xlapipe.plan.memory_spaces import HOST_COLOR
 from xlapipe.running.memory_account import reconcile
 
 LIVE, PARAMETER = AllocationKind.MAYBE_LIVE_OUT, AllocationKind.PARAMETER
-TABLE = (LogicalBuffer("tuple{}", 0, 16, "(f32[75]{0})"),)
+TABLE = (logical_buffer("tuple{}", 0, 16, "(f32[75]{0})"),)
 PLAN = Plan(
     (
         BufferAllocation(0, 1000, (PARAMETER,), parameter_number=0),

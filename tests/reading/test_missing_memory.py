@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.reading.hlo_objects import instruction
 from tests.reading.sample_records import MANIFEST
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.expect import BeyondAtMost, Expectation, TempAtMost, TotalWithin
@@ -18,11 +19,12 @@ from xlapipe.plan import (
 )
 from xlapipe.plan.missing_memory import MissingKind, missing_lines
 from xlapipe.plan.program import Program
+from xlapipe.plan.shapes import shape_of
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.plan_figures import plan_figures
 
 LINE = SourceLine("step.py", 7)
-CALL = Instruction(
+CALL = instruction(
     "attention",
     "custom-call",
     "(bf16[2,64]{1,0}, u8[0]{0})",
@@ -33,7 +35,7 @@ CALL = Instruction(
 
 def sort(*arrays: str, operands: int = 1) -> Instruction:
     shape = arrays[0] if len(arrays) == 1 else f"({', '.join(arrays)})"
-    return Instruction("sort.1", "sort", shape, tuple("xyz"[:operands]), source=LINE)
+    return instruction("sort.1", "sort", shape, tuple("xyz"[:operands]), source=LINE)
 
 
 def plan(*instructions: Instruction, sorts_undecided: bool = True) -> Plan:
@@ -72,7 +74,7 @@ def test_a_convolution_that_no_autotune_result_gave_an_algorithm() -> None:
     config = (
         '{"cudnn_conv_backend_config":{"algorithm":{"algo_id":"%s","is_cudnn_frontend":false}}}'
     )
-    call = Instruction("conv", "custom-call", "(f32[8]{0}, u8[0]{0})", source=LINE)
+    call = instruction("conv", "custom-call", "(f32[8]{0}, u8[0]{0})", source=LINE)
     call = call._replace(custom_call_target="__cudnn$convForward")
     untuned = plan(call._replace(backend_config=config % "-1"))
     assert [it.name for it in untuned.untuned_calls] == ["conv"]
@@ -91,7 +93,7 @@ def test_a_convolution_that_no_autotune_result_gave_an_algorithm() -> None:
         plan(sort("f32[64,32000]{1,0}"), sorts_undecided=False),
         plan(sort("f32[16384]{0}")),
         plan(sort("f32[99999]{0}", "s32[99999]{0}", "s32[99999]{0}", operands=3)),
-        plan(CALL._replace(shape="(bf16[2,64]{1,0}, u8[256]{0})")),
+        plan(CALL._replace(shape=shape_of("(bf16[2,64]{1,0}, u8[256]{0})"))),
     ],
     ids=["decided", "small", "three operands", "with workspace"],
 )

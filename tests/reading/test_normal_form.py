@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.reading.hlo_objects import instruction, logical_buffer
 from tests.reading.sample_records import MANIFEST
 from xlapipe.dumps.dump import Dump
 from xlapipe.dumps.normal_hlo import normal_hlo
@@ -14,8 +15,6 @@ from xlapipe.plan import (
     BufferAllocation,
     Computation,
     HloModule,
-    Instruction,
-    LogicalBuffer,
     Plan,
     Thunk,
 )
@@ -120,7 +119,7 @@ def test_a_real_change_shows(what: str, before: str, after: str) -> None:
 
 
 def scalar(index: int, name: str, shape: str = "f32[]", size: int = 4) -> BufferAllocation:
-    value = LogicalBuffer(name, 0, size, shape)
+    value = logical_buffer(name, 0, size, shape)
     return BufferAllocation(index, size, (AllocationKind.THREAD_LOCAL,), values=(value,))
 
 
@@ -128,9 +127,9 @@ TEMP = BufferAllocation(
     0,
     96,
     (AllocationKind.PREALLOCATED_TEMP,),
-    values=(LogicalBuffer("a", 0, 32, "f32[8]{0}"), LogicalBuffer("b", 64, 32, "f32[8]{0}")),
+    values=(logical_buffer("a", 0, 32, "f32[8]{0}"), logical_buffer("b", 64, 32, "f32[8]{0}")),
 )
-FUSION = Instruction("b", "fusion", "f32[8]{0}", ("a",), fusion_kind="kLoop")
+FUSION = instruction("b", "fusion", "f32[8]{0}", ("a",), fusion_kind="kLoop")
 MODULE = HloModule("m", {"main": Computation("main", (FUSION,), "b")}, "main")
 PLAN = Plan(
     (TEMP, scalar(1, "lhs.1"), scalar(2, "rhs.1", "s32[]")),

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
+from tests.reading.hlo_objects import logical_buffer
 from xlapipe.plan import (
     AllocationKind,
     BufferAllocation,
     LiveRange,
     LiveRanges,
-    LogicalBuffer,
     Plan,
 )
 from xlapipe.plan.occupancy import Gap, Occupancy, Role
@@ -23,10 +23,10 @@ ARENA = BufferAllocation(
     100,
     (TEMP,),
     values=(
-        LogicalBuffer("a", 0, 40, "u8[40]{0}"),
-        LogicalBuffer("b", 0, 40, "u8[40]{0}"),  # reuses a's bytes from position 2 on
-        LogicalBuffer("c", 60, 30, "u8[30]{0}"),
-        LogicalBuffer("none", 95, 0, "u8[0]{0}"),
+        logical_buffer("a", 0, 40, "u8[40]{0}"),
+        logical_buffer("b", 0, 40, "u8[40]{0}"),  # reuses a's bytes from position 2 on
+        logical_buffer("c", 60, 30, "u8[30]{0}"),
+        logical_buffer("none", 95, 0, "u8[0]{0}"),
     ),
 )
 PLAN = Plan(
@@ -36,26 +36,26 @@ PLAN = Plan(
             8,
             (PARAMETER, LIVE),
             parameter_number=0,
-            values=(LogicalBuffer("p", 0, 8, "u8[8]{0}"), LogicalBuffer("new", 0, 8, "u8[8]{0}")),
+            values=(logical_buffer("p", 0, 8, "u8[8]{0}"), logical_buffer("new", 0, 8, "u8[8]{0}")),
         ),
         ARENA,
         BufferAllocation(
             2,
             16,
             (LIVE,),
-            values=(LogicalBuffer("out", 0, 16, "u8[16]{0}"), LogicalBuffer("s", 0, 4, "f32[]")),
+            values=(logical_buffer("out", 0, 16, "u8[16]{0}"), logical_buffer("s", 0, 4, "f32[]")),
         ),
         BufferAllocation(
             3,
             4,
             (AllocationKind.CONSTANT,),
-            values=(LogicalBuffer("const", 0, 4, "f32[]"),),
+            values=(logical_buffer("const", 0, 4, "f32[]"),),
         ),
         BufferAllocation(
             4,
             4,
             (AllocationKind.THREAD_LOCAL,),
-            values=(LogicalBuffer("register", 0, 4, "f32[]"),),
+            values=(logical_buffer("register", 0, 4, "f32[]"),),
         ),
     ),
     live_ranges=LiveRanges(

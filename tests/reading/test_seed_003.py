@@ -64,4 +64,4 @@ def test_the_arena_is_ordered_by_offset() -> None:
         value.offset_bytes for value in arena.values
     )
     assert arena.values[0].name == "custom-call.8.0{}"
-    assert arena.values[0].shape == "(bf16[128,1024]{1,0}, s8[4194304]{0})"
+    assert arena.values[0].shape.text == "(bf16[128,1024]{1,0}, s8[4194304]{0})"

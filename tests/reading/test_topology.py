@@ -3,7 +3,7 @@
 import pytest
 
 from xlapipe.errors import XlapipeError
-from xlapipe.plan.shapes import array_bytes
+from xlapipe.plan.shapes import shape_of
 from xlapipe.targets.topology import Topology
 
 
@@ -51,4 +51,4 @@ def test_devices_that_do_not_fill_hosts_need_a_topology() -> None:
     ],
 )
 def test_bytes_of_arrays(shape: str, sizes: tuple[int, ...]) -> None:
-    assert array_bytes(shape) == sizes
+    assert tuple(array.size_bytes for array in shape_of(shape).arrays) == sizes

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.reading import tpu_texts
+from tests.reading.hlo_objects import instruction
 from xlapipe.cli import main
 from xlapipe.diff.aspects import _form_aspects
 from xlapipe.diff.changes import (
@@ -27,12 +28,11 @@ from xlapipe.expect import Donated, GemmCount, NoCopyAbove, ParameterBytes, Temp
 from xlapipe.plan import Plan
 from xlapipe.plan.copies import find_copies, find_moves
 from xlapipe.plan.donation import DonationOutcome, donations
-from xlapipe.plan.hlo import Instruction
 from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.padded_shapes import padded_bytes, padded_dims, tuple_table_bytes
 from xlapipe.plan.padding import find_padding, parameter_padding_bytes
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
-from xlapipe.plan.shapes import split_elements
+from xlapipe.plan.shapes import shape_of
 from xlapipe.read import read_path
 from xlapipe.read.hlo_text import parse_hlo
 from xlapipe.read.source_text import SourceText
@@ -85,17 +85,17 @@ def program(plan: Plan) -> Program:
     ],
 )
 def test_padded_sizes(shape: str, size: int | None) -> None:
-    assert padded_bytes(shape) == size
+    assert padded_bytes(shape_of(shape)) == size
 
 
 def test_padded_dimensions_are_in_the_order_of_storage() -> None:
-    assert padded_dims("bf16[130,17]{0,1:T(8,128)(2,1)}") == ((17, 130), (24, 256))
-    assert padded_dims("f32[3,5,7]{2,1,0:T(8,128)}") == ((3, 5, 7), (3, 8, 128))
-    assert padded_dims("bf16[64]{0}") == ((), ())
+    assert padded_dims(shape_of("bf16[130,17]{0,1:T(8,128)(2,1)}")) == ((17, 130), (24, 256))
+    assert padded_dims(shape_of("f32[3,5,7]{2,1,0:T(8,128)}")) == ((3, 5, 7), (3, 8, 128))
+    assert padded_dims(shape_of("bf16[64]{0}")) == ((), ())
 
 
 def test_tables_of_tuples() -> None:
-    assert tuple_table_bytes(len(split_elements("()"))) == (0, 0)
+    assert tuple_table_bytes(len(shape_of("()").parts)) == (0, 0)
     assert tuple_table_bytes(3) == (32, 512)
     assert tuple_table_bytes(200) == (800, 1024)
 
@@ -259,7 +259,7 @@ def test_show_has_no_time_for_a_tpu(folder: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_kernel_for_tpus_is_named_in_its_op_name() -> None:
-    call = Instruction("custom-call.1", "custom-call", "f32[8]{0:T(128)}", ("x",))
+    call = instruction("custom-call.1", "custom-call", "f32[8]{0:T(128)}", ("x",))
     named = call._replace(custom_call_target="tpu_custom_call", backend_config="{}")
     op_name = "jit(step)/layer/scale_kernel/pallas_call"
     assert named._replace(op_name=op_name).kernel_name == "scale_kernel"
@@ -328,7 +328,7 @@ def test_a_diff_states_moves_and_the_memory_of_the_chip(program: Program) -> Non
 def test_shapes_of_two_vendors_are_compared_without_dimensions_of_1(
     gpu: str, tpu: str, expected: tuple[tuple[str, str, str], ...]
 ) -> None:
-    one, two = Instruction("a", "fusion", gpu), Instruction("b", "fusion", tpu)
+    one, two = instruction("a", "fusion", gpu), instruction("b", "fusion", tpu)
     assert tuple(_form_aspects(one, two)) == tuple(Aspect(*texts) for texts in expected)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from xlapipe.plan.hlo import HloModule
 from xlapipe.plan.loops import executions, find_loops
+from xlapipe.plan.shapes import shape_of
 from xlapipe.read.hlo_proto import LiteralProto
 from xlapipe.read.hlo_text import parse_hlo
 from xlapipe.read.scalar_integers import integer_of_proto, integer_of_text
@@ -106,8 +107,8 @@ def test_any_other_loop_has_an_unknown_trip_count(module: HloModule) -> None:
 @pytest.mark.parametrize("number", [0, -3, 2**31 - 1])
 def test_both_readers_read_a_scalar_constant(number: int) -> None:
     literal = LiteralProto(s32s=[number]).SerializeToString()
-    assert integer_of_proto("s32[]", literal) == number
-    assert integer_of_text("s32[]", str(number)) == number
+    assert integer_of_proto(shape_of("s32[]"), literal) == number
+    assert integer_of_text(shape_of("s32[]"), str(number)) == number
 
 
 @pytest.mark.parametrize(
@@ -119,9 +120,9 @@ def test_both_readers_read_a_scalar_constant(number: int) -> None:
     ],
 )
 def test_other_constants_have_no_integer(shape: str, literal: LiteralProto, value: str) -> None:
-    assert integer_of_proto(shape, literal.SerializeToString()) is None
-    assert integer_of_text(shape, value) is None
+    assert integer_of_proto(shape_of(shape), literal.SerializeToString()) is None
+    assert integer_of_text(shape_of(shape), value) is None
 
 
 def test_a_damaged_literal_has_no_integer() -> None:
-    assert integer_of_proto("s32[]", b"\x22\xff") is None
+    assert integer_of_proto(shape_of("s32[]"), b"\x22\xff") is None

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.reading.hlo_objects import logical_buffer
 from xlapipe.errors import PlanMismatchError
 from xlapipe.plan import (
     AllocationKind,
@@ -39,9 +40,9 @@ def reject(broken: Plan, message: str) -> None:
     assert "; fix: " in str(caught.value)
 
 
-A = LogicalBuffer("a", 0, 100, "s8[100]{0}")
-B = LogicalBuffer("b", 0, 100, "s8[100]{0}")
-C = LogicalBuffer("c", 50, 100, "s8[100]{0}")
+A = logical_buffer("a", 0, 100, "s8[100]{0}")
+B = logical_buffer("b", 0, 100, "s8[100]{0}")
+C = logical_buffer("c", 50, 100, "s8[100]{0}")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_two_live_values_that_overlap_conflict() -> None:
 
 
 def test_empty_values_and_values_without_a_range_do_not_conflict() -> None:
-    empty = LogicalBuffer("e", 10, 0, "s8[0]{0}")
+    empty = logical_buffer("e", 10, 0, "s8[0]{0}")
     verify(plan(arena(A, empty), ("a", 0, 9), ("e", 0, 9)), where="dump")
     verify(plan(arena(A, B), ("a", 0, 9)), where="dump")
 
@@ -130,7 +131,7 @@ values = st.lists(
 def test_the_sweep_finds_the_same_conflicts_as_comparing_all_pairs(
     drawn: list[tuple[int, int, int, int]],
 ) -> None:
-    buffers = [LogicalBuffer(str(n), o, s, "") for n, (o, s, _, _) in enumerate(drawn)]
+    buffers = [logical_buffer(str(n), o, s, "") for n, (o, s, _, _) in enumerate(drawn)]
     ranges = [(str(n), start, start + length) for n, (_, _, start, length) in enumerate(drawn)]
     conflict = any(
         _conflict(drawn[one], drawn[other]) for one in range(len(drawn)) for other in range(one)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.reading.hlo_objects import instruction
 from tests.reading.sample_records import LOCK
 from xlapipe.dumps.autotune_lock import read_lock
 from xlapipe.dumps.normal_plan import _lowered_digest
@@ -19,7 +20,7 @@ WITH_WORKSPACE = replace(LOCK, workspaces={KEY: 256})
 
 def call(size: int, *, name: str = "attention") -> Instruction:
     shape = f"(bf16[2,8,512,64]{{3,1,2,0}}, f32[2,8,512]{{2,1,0}}, u8[{size}]{{0}})"
-    return Instruction(name, "custom-call", shape, custom_call_target="__cudnn$fmhaSoftmax")
+    return instruction(name, "custom-call", shape, custom_call_target="__cudnn$fmhaSoftmax")
 
 
 def test_a_call_is_known_by_its_target_and_results() -> None:

@@ -20,7 +20,6 @@ from xlapipe.plan import Instruction, Plan
 from xlapipe.plan.gemms import requested_dots
 from xlapipe.plan.missing_memory import sorts_for_cub
 from xlapipe.plan.program import OutputLeaf, RequestedCollective, RequestedDot
-from xlapipe.plan.shapes import array_bytes
 from xlapipe.plan.workspaces import workspaces_of
 from xlapipe.platforms import Platform
 from xlapipe.platforms.dump_files import DumpFile, Part
@@ -131,7 +130,7 @@ def _manifest(
         extra_options=extra,
         arguments=record.arguments,
         outputs=record.outputs,
-        requested_dots=tuple(RequestedDot(dot.op_name, dot.shape, dot.source) for dot in dots),
+        requested_dots=tuple(RequestedDot(dot.op_name, dot.shape.text, dot.source) for dot in dots),
         requested_collectives=collectives,
         expectations=record.expectations,
         memory_analysis=record.memory_analysis,
@@ -142,13 +141,16 @@ def _manifest(
 
 def _on_one_device(outputs: tuple[OutputLeaf, ...], plan: Plan) -> tuple[OutputLeaf, ...]:
     """Outputs with their bytes on one device, which XLA decides where no spec does."""
-    sizes = array_bytes(plan.result_shape or "")
-    if len(sizes) != len(outputs):
+    arrays = plan.result_shape.arrays if plan.result_shape is not None else ()
+    if len(arrays) != len(outputs):
         raise CompileError(
-            f"the module has {len(sizes)} outputs where the program has {len(outputs)}: "
+            f"the module has {len(arrays)} outputs where the program has {len(outputs)}: "
             "tokens or tuples of other form are not supported over several devices"
         )
-    return tuple(replace(leaf, size_bytes=size) for leaf, size in zip(outputs, sizes, strict=True))
+    return tuple(
+        replace(leaf, size_bytes=array.size_bytes or 0)
+        for leaf, array in zip(outputs, arrays, strict=True)
+    )
 
 
 def _read_xla_files(folder: Path, platform: Platform) -> dict[DumpFile, bytes]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from xlapipe.cost import StepCost
 from xlapipe.plan import Plan
-from xlapipe.plan.shapes import shape_bytes
 
 # HloRematerialization names a copy of an instruction after the original, e.g. `fusion.3.remat2`.
 _REMATERIALISED = re.compile(r"\.remat(?![a-z])")
@@ -52,7 +51,7 @@ def _kernels(plan: Plan, cost: StepCost) -> Iterator[RecomputedKernel]:
                 instruction=kernel.name,
                 op_name=kernel.op_name,
                 source=_relative(str(kernel.source)) if kernel.source is not None else None,
-                value_bytes=shape_bytes(plan.instructions[kernel.name].shape),
+                value_bytes=plan.instructions[kernel.name].shape.size_bytes,
                 launches=kernel.launches,
                 floor_seconds=kernel.floor_seconds,
             )

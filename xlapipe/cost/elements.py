@@ -5,14 +5,12 @@ what it updates. Fusion bodies are followed from the root to the parameters.
 """
 
 from collections.abc import Collection, Mapping
-from functools import lru_cache
-from math import prod
 from typing import NamedTuple
 
 from xlapipe.plan import opcodes
 from xlapipe.plan.dataflow import operand_index
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
-from xlapipe.plan.shapes import arrays_of, shape_bytes
+from xlapipe.plan.shapes import Shape
 
 # The first operand is addressed by the others, which are read in full.
 _ADDRESSED = frozenset({"dynamic-slice", "gather"})
@@ -33,14 +31,9 @@ class Array(NamedTuple):
     size_bytes: int
 
 
-@lru_cache(maxsize=8192)
-def array_of(shape: str) -> Array:
+def array_of(shape: Shape) -> Array:
     """Elements and bytes of all arrays of a shape; (0, 0) if they have no static size."""
-    size_bytes = shape_bytes(shape)
-    if size_bytes is None:
-        return Array(0, 0)
-    dims = (text.partition("[")[2].partition("]")[0] for text in arrays_of(shape))
-    return Array(sum(prod(map(int, text.split(","))) if text else 1 for text in dims), size_bytes)
+    return Array(shape.elements, shape.size_bytes or 0)
 
 
 class ElementCounts:
@@ -175,40 +168,7 @@ def _operand_array(
     operand = by_name.get(instruction.operands[position])
     if operand is None:
         return Array(0, 0)
-    return array_of(element_shape(operand.shape, operand_index(instruction, position)))
-
-
-@lru_cache(maxsize=8192)
-def element_shape(shape: str, path: tuple[int, ...]) -> str:
-    """The shape of an element of a tuple.
-
-    >>> element_shape("(f32[2]{0}, (s8[3]{0}, pred[]))", (1, 0))
-    's8[3]{0}'
-    """
-    for index in path:
-        parts = _elements(shape)
-        if index >= len(parts):
-            return shape
-        shape = parts[index]
-    return shape
-
-
-def _elements(shape: str) -> list[str]:
-    """The elements of a tuple shape."""
-    if not shape.startswith("("):
-        return []
-    parts: list[str] = []
-    depth, start = 0, 1
-    for position, character in enumerate(shape):
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        if (character == "," and depth == 1) or depth == 0:
-            if text := shape[start:position].strip():
-                parts.append(text)
-            start = position + 1
-    return parts
+    return array_of(operand.shape.at(operand_index(instruction, position)))
 
 
 def _bytes_of(elements: int, array: Array) -> int:

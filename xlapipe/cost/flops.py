@@ -12,16 +12,14 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from xlapipe.cost.elements import array_of, element_shape
 from xlapipe.plan.dataflow import operand_index
 from xlapipe.plan.gemms import GemmBackend
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
 from xlapipe.plan.opcodes import CONTRACTS, HAS_BODY
 from xlapipe.plan.plan import Plan
-from xlapipe.plan.shapes import arrays_of
+from xlapipe.plan.shapes import Shape
 
 VECTOR = "vector"
-_ELEMENT_TYPE = re.compile(r"[a-z]\w*")
 _ALGORITHM_TYPE = re.compile(r"dot_(bf16|f16|tf32|f32|f64)_")
 # Products of cuDNN's flash attention: two forward; five backward, one of them computed again.
 _ATTENTION_PRODUCTS = {"forward": 2, "backward": 5}
@@ -35,7 +33,7 @@ class Flops:
         self._reduced: Counter[str] = Counter()
         for gemm in plan.gemms:
             if gemm.backend is GemmBackend.REDUCE:
-                self._reduced[gemm.instruction] += 2 * array_of(gemm.shapes[0]).elements
+                self._reduced[gemm.instruction] += 2 * gemm.shapes[0].elements
 
     def of(self, instruction: Instruction, scope: Computation) -> Mapping[str, int] | None:
         """Operations of one launch by type; None for a kernel whose operations are unknown."""
@@ -75,14 +73,9 @@ class Flops:
         return None
 
 
-def _shape_of(instruction: Instruction, scope: Computation, position: int) -> str:
+def _shape_of(instruction: Instruction, scope: Computation, position: int) -> Shape:
     path = operand_index(instruction, position)
-    return element_shape(scope.by_name[instruction.operands[position]].shape, path)
-
-
-def _dims(shape: str) -> list[int]:
-    text = shape.partition("[")[2].partition("]")[0]
-    return [int(dim) for dim in text.split(",")] if text else []
+    return scope.by_name[instruction.operands[position]].shape.at(path)
 
 
 def _flops_of(instruction: Instruction, scope: Computation) -> int:
@@ -90,14 +83,14 @@ def _flops_of(instruction: Instruction, scope: Computation) -> int:
     if instruction.contraction is None:
         return 0
     position = 1 if instruction.opcode == "convolution" else 0
-    dims = _dims(_shape_of(instruction, scope, position))
+    dims = _shape_of(instruction, scope, position).dims
     terms = prod(dims[dim] for dim in instruction.contraction.dims if dim < len(dims))
-    return _complex_factor(instruction, scope) * array_of(instruction.shape).elements * terms
+    return _complex_factor(instruction, scope) * instruction.shape.elements * terms
 
 
 def _complex_factor(instruction: Instruction, scope: Computation) -> int:
     """Operations per multiply-add; that of complex numbers is four of real ones."""
-    return 8 if _shape_of(instruction, scope, 0).startswith("c") else 2
+    return 8 if _shape_of(instruction, scope, 0).element.startswith("c") else 2
 
 
 def _type_of(instruction: Instruction, scope: Computation) -> str:
@@ -110,9 +103,8 @@ def _type_of(instruction: Instruction, scope: Computation) -> str:
     return _element_type(_shape_of(instruction, scope, 0))
 
 
-def _element_type(shape: str) -> str:
-    match = _ELEMENT_TYPE.match(shape.lstrip("("))
-    return match[0] if match is not None else ""
+def _element_type(shape: Shape) -> str:
+    return shape.arrays[0].element if shape.arrays else ""
 
 
 def _gemm_call(instruction: Instruction, scope: Computation) -> Mapping[str, int] | None:
@@ -124,9 +116,9 @@ def _gemm_call(instruction: Instruction, scope: Computation) -> Mapping[str, int
     except (ValueError, KeyError, TypeError):
         return None
     first = _shape_of(instruction, scope, 0)
-    dims = _dims(first)
+    dims = first.dims
     terms = prod(dims[dim] for dim in contracting if dim < len(dims))
-    result = array_of(arrays_of(instruction.shape)[0]).elements
+    result = instruction.shape.arrays[0].elements
     return {_element_type(first): _complex_factor(instruction, scope) * result * terms}
 
 
@@ -135,7 +127,7 @@ def _convolution_call(instruction: Instruction, scope: Computation) -> int:
     assert instruction.contraction is not None
     first = _shape_of(instruction, scope, 0)
     second = _shape_of(instruction, scope, 1)
-    result = arrays_of(instruction.shape)[0]
+    result = instruction.shape.arrays[0]
     target = instruction.custom_call_target or ""
     if "BackwardInput" in target:
         kernel, output = second, first
@@ -143,9 +135,9 @@ def _convolution_call(instruction: Instruction, scope: Computation) -> int:
         kernel, output = result, second
     else:
         kernel, output = second, result
-    dims = _dims(kernel)
+    dims = kernel.dims
     terms = prod(dims[dim] for dim in instruction.contraction.dims if dim < len(dims))
-    return 2 * array_of(output).elements * terms
+    return 2 * output.elements * terms
 
 
 def _attention_call(instruction: Instruction, scope: Computation) -> Mapping[str, int] | None:
@@ -161,6 +153,6 @@ def _attention_call(instruction: Instruction, scope: Computation) -> Mapping[str
         return None
     backward = "Backward" in (instruction.custom_call_target or "")
     products = _ATTENTION_PRODUCTS["backward" if backward else "forward"]
-    flops = 2 * products * prod(scores) * (array_of(query).elements // rows)
+    flops = 2 * products * prod(scores) * (query.elements // rows)
     causal = "CAUSAL" in str(config.get("mask_type", ""))
     return {_element_type(query): flops // 2 if causal else flops}

@@ -8,13 +8,13 @@ operand that it updates in place is unknown.
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
-from xlapipe.cost.elements import ElementCounts, array_of, element_shape
+from xlapipe.cost.elements import ElementCounts
 from xlapipe.cost.memory_of import MemoryOf
 from xlapipe.plan import opcodes
 from xlapipe.plan.dataflow import operand_index
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
 from xlapipe.plan.plan import Plan
-from xlapipe.plan.shapes import array_bytes, arrays_of
+from xlapipe.plan.shapes import Shape
 
 # Values of an update that have the same elements as the updated operand.
 _SAME_ELEMENTS = opcodes.RENAMES | opcodes.RESHAPES | {"copy"}
@@ -81,7 +81,7 @@ class TouchedBytes:
         reads = self._reads(instruction, scope, sizes)
         writes = []
         for path, shape in _results(instruction):
-            whole_bytes = array_of(shape).size_bytes
+            whole_bytes = shape.size_bytes or 0
             written = updates[path][1] if path in updates else whole_bytes
             memory = self._memory.result(instruction, path)
             writes.append(Access(memory, min(written, whole_bytes), whole_bytes))
@@ -96,9 +96,9 @@ class TouchedBytes:
             operand = scope.by_name.get(instruction.operands[position])
             if operand is None or not read_bytes:
                 continue
-            shape = element_shape(operand.shape, operand_index(instruction, position))
+            shape = operand.shape.at(operand_index(instruction, position))
             memory = self._memory.operand(scope, instruction, position)
-            whole_bytes = array_of(shape).size_bytes
+            whole_bytes = shape.size_bytes or 0
             earlier = reads.get(memory, Access(memory, 0, 0))
             whole_bytes = max(whole_bytes, earlier.whole_bytes)
             together = min(read_bytes + earlier.size_bytes, whole_bytes)
@@ -115,7 +115,7 @@ class TouchedBytes:
         writes = [
             Access(self._memory.result(instruction, path), size_bytes, size_bytes)
             for path, shape in results
-            if (size_bytes := array_of(shape).size_bytes)
+            if (size_bytes := shape.size_bytes or 0)
         ]
         if library:
             return Touched(reads, tuple(writes))
@@ -171,21 +171,23 @@ def _update_bytes(update: Instruction, scope: Computation, position: int) -> int
     """Bytes that an update writes."""
     operands = update.operands
     if update.opcode == "dynamic-update-slice":
-        return array_of(scope.by_name[operands[1]].shape).size_bytes
-    return array_of(scope.by_name[operands[len(operands) // 2 + 1 + position]].shape).size_bytes
+        return scope.by_name[operands[1]].shape.size_bytes or 0
+    return scope.by_name[operands[len(operands) // 2 + 1 + position]].shape.size_bytes or 0
 
 
-def _results(instruction: Instruction) -> Iterator[tuple[tuple[int, ...], str]]:
+def _results(instruction: Instruction) -> Iterator[tuple[tuple[int, ...], Shape]]:
     """Path and shape of each array of the result."""
     shape = instruction.shape
-    if not shape.startswith("("):
+    if not shape.is_tuple:
         yield (), shape
         return
-    flat = arrays_of(shape)
+    arrays = shape.arrays
     if instruction.opcode == "copy-start":
-        flat = flat[:1]  # the others are its operand and a handle
-    if shape.count("(") == 1:
-        yield from (((index,), element) for index, element in enumerate(flat))
-        return
+        arrays = arrays[:1]  # the others are its operand and a handle
+    nested = any(part.is_tuple for part in shape.parts)
     # Nested tuples are results of async starts only, whose kernels are those that they wrap.
-    yield from (((index,), element) for index, element in enumerate(flat) if array_bytes(element))
+    yield from (
+        ((index,), array)
+        for index, array in enumerate(arrays)
+        if not nested or array.size_bytes is not None
+    )

@@ -102,7 +102,7 @@ def _counted(matching: Matching) -> Iterator[BytesChange]:
             sizes.append(Counter())
             for allocation in side.program.plan.allocations:
                 if place_of(allocation) is place:
-                    shapes = " ".join(sorted(value.shape for value in allocation.values))
+                    shapes = " ".join(sorted(value.shape.text for value in allocation.values))
                     label = shapes if place is Place.CONSTANT else "scalars inside fusions"
                     sizes[-1][label] += allocation.size_bytes
         for label in sorted(sizes[0].keys() | sizes[1].keys()):

@@ -9,11 +9,10 @@ from math import prod
 from xlapipe.diff.changes import Aspect
 from xlapipe.diff.describe import InstructionDescriber
 from xlapipe.diff.identity import Node
-from xlapipe.diff.leaves import dims_of
 from xlapipe.diff.matching import Matching
 from xlapipe.plan import Instruction
 from xlapipe.plan.gemms import Gemm
-from xlapipe.plan.padded_shapes import is_tiled
+from xlapipe.plan.shapes import Shape
 
 # Fields of a backend config that follow from the shapes.
 _FROM_SHAPES = frozenset(
@@ -21,7 +20,6 @@ _FROM_SHAPES = frozenset(
     | {"rhs_batch_dimensions", "rhs_contracting_dimensions", "rhs_stride"}
 )
 _BRACES_TO_PARENTHESES = str.maketrans("{}", "()")
-_LAYOUT = re.compile(r"\{[^{}]*\}")
 _UNIT_DIMENSION = re.compile(r"(?<=\[)(?:1,)+|,1(?=[,\]])|(?<=\[)1(?=\])")
 # Clearer names for fields of a backend config.
 _NAMES = {"sizes": "tiles", "selected_algorithm": "algorithm"}
@@ -65,7 +63,7 @@ def _gemm_aspects(one: Gemm, two: Gemm) -> Iterator[Aspect]:
         yield Aspect("split-K", *split)
 
 
-def split_k(one: Sequence[str], two: Sequence[str]) -> tuple[str, str] | None:
+def split_k(one: Sequence[Shape], two: Sequence[Shape]) -> tuple[str, str] | None:
     """The split-K of two products of one dot, or None if it is the same.
 
     XLA splits the contracted dimension of both operands, so that they keep their number of
@@ -75,12 +73,13 @@ def split_k(one: Sequence[str], two: Sequence[str]) -> tuple[str, str] | None:
     Args:
       one, two: shapes of the left operand, the right operand, any further operands, and the result.
 
-    >>> whole = ("bf16[8,64]", "bf16[64,32]", "bf16[8,32]")
-    >>> split_k(whole, ("bf16[8,4,16]", "bf16[4,16,32]", "f32[4,8,32]"))
+    >>> whole = map(shape_of, ("bf16[8,64]", "bf16[64,32]", "bf16[8,32]"))
+    >>> parts = map(shape_of, ("bf16[8,4,16]", "bf16[4,16,32]", "f32[4,8,32]"))
+    >>> split_k(tuple(whole), tuple(parts))
     ('1', '4')
     """
-    operands = [sorted(prod(_dims(shape)) for shape in shapes[:2]) for shapes in (one, two)]
-    first, second = _dims(_first(one[-1])), _dims(_first(two[-1]))
+    operands = [sorted(prod(shape.dims) for shape in shapes[:2]) for shapes in (one, two)]
+    first, second = _dims(one[-1]), _dims(two[-1])
     if min(len(one), len(two)) < 3 or operands[0] != operands[1]:
         return None
     sizes = prod(first), prod(second)
@@ -88,9 +87,9 @@ def split_k(one: Sequence[str], two: Sequence[str]) -> tuple[str, str] | None:
         return None
     if first[1:] == second[1:] and len(first) > 2:
         return (str(first[0]), str(second[0]))
-    if second[:1] == [sizes[1] // sizes[0]] and second[0] * sizes[0] == sizes[1]:
+    if second[:1] == (sizes[1] // sizes[0],) and second[0] * sizes[0] == sizes[1]:
         return ("1", str(second[0]))
-    if first[:1] == [sizes[0] // sizes[1]] and first[0] * sizes[1] == sizes[0]:
+    if first[:1] == (sizes[0] // sizes[1],) and first[0] * sizes[1] == sizes[0]:
         return (str(first[0]), "1")
     return None
 
@@ -137,19 +136,19 @@ def _collective_aspects(matching: Matching, node: Node, other: Node) -> Iterator
 def _form_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
     forms = _form(one, two), _form(two, one)
     if forms[0] != forms[1]:
-        same = _without_layouts(one.shape) == _without_layouts(two.shape)
+        same = one.shape.without_layout == two.shape.without_layout
         yield Aspect("layout" if same else "shape", *forms)
 
 
 def _of_two_vendors(one: Instruction, two: Instruction) -> bool:
-    return is_tiled(one.shape) != is_tiled(two.shape)
+    return one.shape.is_tiled != two.shape.is_tiled
 
 
 def _form(instruction: Instruction, other: Instruction) -> str:
     """The shape of an instruction; without layouts and dimensions of 1 if only one is a TPU's."""
     if not _of_two_vendors(instruction, other):
-        return instruction.shape
-    return _UNIT_DIMENSION.sub("", _LAYOUT.sub("", instruction.shape))
+        return instruction.shape.text
+    return _UNIT_DIMENSION.sub("", instruction.shape.without_layout)
 
 
 def _config_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:
@@ -230,15 +229,6 @@ def _reads_the_same(matching: Matching, node: Node, other: Node) -> bool:
     return tuple(pairs[name] for name in node.operands) == other.operands
 
 
-def _without_layouts(shape: str) -> str:
-    return ",".join(part.partition("{")[0] for part in shape.split("},"))
-
-
-def _first(shape: str) -> str:
-    """The first element of a tuple of result and workspace; another shape as it is."""
-    return shape.removeprefix("(").partition("}")[0]
-
-
-def _dims(shape: str) -> list[int]:
-    digits = dims_of(shape).partition("[")[2].rstrip("]")
-    return [int(dim) for dim in digits.split(",") if dim.isdecimal()]
+def _dims(shape: Shape) -> tuple[int, ...]:
+    """Dimensions of the first array: of the result, if a workspace is returned with it."""
+    return shape.arrays[0].dims if shape.arrays else ()

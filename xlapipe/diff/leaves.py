@@ -2,11 +2,11 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from xlapipe.diff.identity import FREE
 from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer, Plan
 from xlapipe.plan.program import Program
+from xlapipe.plan.shapes import Shape, shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,10 @@ def output_leaves(program: Program) -> tuple[ComparedLeaf, ...]:
     root = entry.by_name[entry.root]
     is_tuple = root.opcode == "tuple"
     shapes = (
-        [entry.by_name[name].shape if name in entry.by_name else "" for name in root.operands]
+        [
+            entry.by_name[name].shape if name in entry.by_name else shape_of("")
+            for name in root.operands
+        ]
         if is_tuple
         else [root.shape]
     )
@@ -94,7 +97,7 @@ def output_leaves(program: Program) -> tuple[ComparedLeaf, ...]:
     )
 
 
-def _output_allocations(program: Program, shapes: Sequence[str]) -> dict[int, BufferAllocation]:
+def _output_allocations(program: Program, shapes: Sequence[Shape]) -> dict[int, BufferAllocation]:
     """The allocation of each output, without outputs for which the HLO does not determine it.
 
     A plan does not record which result of an instruction is which output: results of one type and
@@ -126,17 +129,16 @@ def _output_allocations(program: Program, shapes: Sequence[str]) -> dict[int, Bu
 def _part(value: LogicalBuffer) -> tuple[int, ...]:
     """The tuple index in the value's name.
 
-    >>> _part(LogicalBuffer("fusion.1{10}", 0, 4, "f32[]"))
+    >>> _part(LogicalBuffer("fusion.1{10}", 0, 4, shape_of("f32[]")))
     (10,)
     """
     index = value.name.partition("{")[2].rstrip("}")
     return tuple(int(number) for number in index.split(",") if number.isdecimal())
 
 
-def _extent(shape: str) -> tuple[str, int]:
+def _extent(shape: Shape) -> tuple[str, int]:
     """Type and number of elements, which a bitcast between a value and the output keeps."""
-    dtype, _, dims = dims_of(shape).partition("[")
-    return dtype, prod(int(dim) for dim in dims.rstrip("]").split(",") if dim.isdecimal())
+    return shape.element, shape.elements
 
 
 def makers(program: Program) -> dict[int, str]:
@@ -159,13 +161,9 @@ def makers(program: Program) -> dict[int, str]:
     return by_output
 
 
-def dims_of(shape: str) -> str:
-    """The shape without its layout.
-
-    >>> dims_of("bf16[128,1024]{1,0}")
-    'bf16[128,1024]'
-    """
-    return shape.partition("{")[0] if not shape.startswith("(") else shape
+def dims_of(shape: Shape) -> str:
+    """The shape without its layout; a tuple as it is."""
+    return shape.text if shape.is_tuple else shape.without_layout
 
 
 def pair_leaves(a: Sequence[ComparedLeaf], b: Sequence[ComparedLeaf]) -> dict[int, int]:

@@ -22,7 +22,7 @@ def place_of(allocation: BufferAllocation) -> Place:
 
 def unnamed(allocation: BufferAllocation) -> str:
     """A label for a live-out allocation without a known output."""
-    if allocation.values and all(value.shape.startswith("(") for value in allocation.values):
+    if allocation.values and all(value.shape.is_tuple for value in allocation.values):
         return "the pointer table of the outputs"
     return "outputs without a name in the HLO"
 

@@ -94,7 +94,7 @@ class TempAccount:
             room=SlackReason.ELSEWHERE,
             moment=self._operation_at(larger, positions[larger]),
             fullest=self._operation_at(smaller, peak),
-            fullest_value=largest.value.shape if largest is not None else "",
+            fullest_value=largest.value.shape.text if largest is not None else "",
             color=color,
         )
         yield BytesChange(
@@ -211,7 +211,7 @@ class TempAccount:
         value: LogicalBuffer = self._values[side][name]
         return ComparedValue(
             name=name,
-            shape=value.shape,
+            shape=value.shape.text,
             size_bytes=value.size_bytes,
             held_bytes=live.held_bytes if live is not None else 0,
             place=self._places[side](name),

@@ -217,7 +217,7 @@ def _allocations(program: Program) -> Iterator[str]:
     thread_locals: Counter[tuple[int, tuple[str, ...]]] = Counter()
     for allocation in program.plan.allocations:
         if allocation.is_a(AllocationKind.THREAD_LOCAL):
-            shapes = tuple(sorted(value.shape for value in allocation.values))
+            shapes = tuple(sorted(value.shape.text for value in allocation.values))
             thread_locals[allocation.size_bytes, shapes] += 1
         else:
             yield from _allocation(allocation, names)
@@ -256,7 +256,7 @@ def _inner_names(program: Program) -> dict[str, str]:
 def _gemms(program: Program) -> Iterator[str]:
     names = _inner_names(program)
     for gemm in program.plan.gemms:
-        shapes = " × ".join(gemm.shapes[:-1]) + f" -> {gemm.shapes[-1]}"
+        shapes = " × ".join(map(str, gemm.shapes[:-1])) + f" -> {gemm.shapes[-1]}"
         fast = ", fast accumulation" if gemm.fast_accumulation else ""
         name = names.get(gemm.instruction, gemm.instruction)
         yield f"{name}: {gemm.backend}{fast}, {shapes}, {gemm.op_name}"
@@ -275,9 +275,10 @@ def _collectives(program: Program) -> Iterator[str]:
         overlap = f"asynchronous beside {instructions} instructions, {gemms} gemms"
         mode = overlap if collective.asynchronous else "synchronous"
         executions = collective.executions
+        results = ", ".join(map(str, collective.results))
         times = "an unknown number of" if executions is None else executions
         yield (
-            f"{name}: {collective.kind}, {' -> '.join(sizes)} as {', '.join(collective.results)}, "
+            f"{name}: {collective.kind}, {' -> '.join(sizes)} as {results}, "
             f"devices {collective.devices}, {mode}, {times} × a step"
             + (f", {collective.op_name}" if collective.op_name else "")
         )

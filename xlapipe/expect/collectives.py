@@ -10,7 +10,6 @@ from xlapipe.expect.wording import counted
 from xlapipe.plan.collectives import Collective
 from xlapipe.plan.opcodes import COLLECTIVES
 from xlapipe.plan.program import Program
-from xlapipe.plan.shapes import shape_bytes
 
 Kinds = str | tuple[str, ...] | None
 """XLA's kind of a collective, several of them, or None for all."""
@@ -129,14 +128,14 @@ class CollectiveEach(_CollectiveExpectation):
         violations = [
             Violation(
                 f"{self.size_bytes:,} B from each {self.kind}",
-                f"{_bytes_text(shape_bytes(shape))} ({shape})",
+                f"{_bytes_text(shape.size_bytes)} ({shape})",
                 describe(collective),
                 collective.source,
                 "compare the shape, its dtype and the number of devices with the formula",
             )
             for collective in matching
             for shape in collective.results
-            if shape_bytes(shape) != self.size_bytes
+            if shape.size_bytes != self.size_bytes
         ]
         if not matching:
             violations.append(_none_of(self.kind, collectives))
@@ -222,7 +221,7 @@ def describe(collective: Collective) -> str:
     """`all-gather.2 of bf16[16,16]{1,0}, bf16[16,16]{1,0} over 2 devices`."""
     size = collective.group_size
     over = "" if size is None else f" over {counted(size, 'device')}"
-    return f"{collective.instruction} of {', '.join(collective.results)}{over}"
+    return f"{collective.instruction} of {', '.join(map(str, collective.results))}{over}"
 
 
 def _bytes_text(size_bytes: int | None) -> str:

@@ -197,4 +197,4 @@ def backend_counts(gemms: tuple[Gemm, ...]) -> str:
 
 
 def _describe(gemm: Gemm) -> str:
-    return f"{gemm.instruction} on {gemm.backend}: {' × '.join(gemm.shapes)}"
+    return f"{gemm.instruction} on {gemm.backend}: {' × '.join(map(str, gemm.shapes))}"

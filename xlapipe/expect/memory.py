@@ -223,7 +223,7 @@ def describe(allocation: BufferAllocation) -> str:
 
 def _largest_value(allocation: BufferAllocation) -> tuple[str, str] | None:
     value = max(allocation.values, key=lambda value: value.size_bytes, default=None)
-    return None if value is None else (value.name, value.shape)
+    return None if value is None else (value.name, value.shape.text)
 
 
 def _largest_temp_value(plan: Plan) -> tuple[str, SourceLine | None]:

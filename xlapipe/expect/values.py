@@ -1,14 +1,12 @@
 """Expectations of the shapes of values."""
 
-import re
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import describe
 from xlapipe.expect.wording import counted
 from xlapipe.plan.program import Program
-
-_ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\]")
+from xlapipe.plan.shapes import Shape
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class ValuesOfShapeAtMost(Expectation):
             for value in allocation.values
             if dims in dims_of(value.shape, self.dtype)
             # The shape of a tuple's table of pointers lists the shapes of all its elements.
-            and not value.shape.startswith("(")
+            and not value.shape.is_tuple
         ]
         measured = f"{len(matching)}: {', '.join(value.name for _, value in matching) or 'none'}"
         if len(matching) <= self.count:
@@ -93,7 +91,7 @@ class NoValueAbove(Expectation):
             (allocation, value)
             for allocation in program.plan.allocations
             for value in allocation.values
-            if self.dtype is None or value.shape.startswith(f"{self.dtype}[")
+            if self.dtype is None or value.shape.element == self.dtype
         ]
         largest_bytes = max((value.size_bytes for _, value in values), default=0)
         violations = [
@@ -111,15 +109,10 @@ class NoValueAbove(Expectation):
         return self.finding(f"largest {largest_bytes:,} B", *violations)
 
 
-def dims_of(shape: str, dtype: str | None = None) -> list[tuple[int, ...]]:
-    """Sorted dimensions, without ones, of every array in a shape, or of those of one dtype.
-
-    >>> dims_of("(f32[1,128,4]{2,1,0}, s8[16]{0})"), dims_of("(f32[2], s8[16])", "s8")
-    ([(4, 128), (16,)], [(16,)])
-    """
-    dims_of_arrays = []
-    for element, numbers in _ARRAY.findall(shape):
-        dims = [int(dim.lstrip("<=")) for dim in numbers.split(",") if dim]
-        if dtype in (None, element):
-            dims_of_arrays.append(tuple(sorted(dim for dim in dims if dim != 1)))
-    return dims_of_arrays
+def dims_of(shape: Shape, dtype: str | None = None) -> list[tuple[int, ...]]:
+    """Sorted dimensions, without ones, of every array in a shape, or of those of one dtype."""
+    return [
+        tuple(sorted(array.dims_without_ones))
+        for array in shape.arrays
+        if dtype in (None, array.element)
+    ]

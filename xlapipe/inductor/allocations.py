@@ -12,6 +12,7 @@ from xlapipe.inductor.inductor_plan import Kernel, Lifetime
 from xlapipe.inductor.layouts import Layout
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plan.live_ranges import LiveRange
+from xlapipe.plan.shapes import shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +257,7 @@ class Replay:
                 name,
                 tensor.offset_bytes or 0,
                 _size_of(tensor, storage),
-                str(tensor.layout) if tensor.layout is not None else "?",
+                shape_of(str(tensor.layout) if tensor.layout is not None else "?"),
             )
             for name, tensor, _ in storage.values
         )

@@ -16,6 +16,7 @@ from xlapipe.inductor.operators import (
 from xlapipe.inductor.wrapper_launches import Launch, Operand
 from xlapipe.plan.gemms import Gemm, GemmBackend
 from xlapipe.plan.hlo import SourceLine
+from xlapipe.plan.shapes import shape_of
 
 # Nodes that pass a collective's bytes on without computing with them.
 _PLUMBING = re.compile(r"wait_tensor|set_|resize_|split_with_sizes_copy|copy_in|as_strided|view")
@@ -38,7 +39,7 @@ def wrapper_gemms(
         yield Gemm(
             instruction=next((operand.name for operand in launch.written), launch.operator),
             backend=backend,
-            shapes=tuple(_shapes(launch)),
+            shapes=tuple(map(shape_of, _shapes(launch))),
             op_name=next(
                 (name for name in kernel.origins if base_name(name) in launch.operator), None
             )
@@ -76,7 +77,7 @@ def ir_gemms(graph: IrGraph) -> Iterator[Gemm]:
             yield Gemm(
                 instruction=result,
                 backend=backend,
-                shapes=tuple(_shape_of(graph, name) for name in (*names, result)),
+                shapes=tuple(shape_of(_shape_of(graph, name)) for name in (*names, result)),
                 op_name=leaf.kernel or leaf.inner,
                 source=None,
             )

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from xlapipe.plan.shapes import Shape
+
 
 class AllocationKind(StrEnum):
     """XLA's flags of an allocation, with XLA's names; an allocation may have several."""
@@ -28,7 +30,7 @@ class LogicalBuffer:
     name: str
     offset_bytes: int
     size_bytes: int
-    shape: str
+    shape: Shape
 
     @property
     def instruction(self) -> str:

@@ -6,7 +6,7 @@ an all-gather, the operand of an all-reduce or a reduce-scatter).
 
 from collections.abc import Sequence
 
-from xlapipe.plan.shapes import shape_bytes
+from xlapipe.plan.shapes import Shape
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -18,7 +18,7 @@ def common_size(groups: Groups) -> int | None:
 
 
 def operand_bytes_of(
-    kind: str, shapes: Sequence[str], output_bytes: int | None, group_size: int | None
+    kind: str, shapes: Sequence[Shape], output_bytes: int | None, group_size: int | None
 ) -> int | None:
     """Bytes of the operands, from their shapes or, for elements of a tuple, from the result.
 
@@ -29,8 +29,8 @@ def operand_bytes_of(
     Returns:
       The bytes on one device; None if the shapes do not determine them.
     """
-    if not any(shape.startswith("(") for shape in shapes):
-        sizes = [shape_bytes(shape) for shape in shapes]
+    if not any(shape.is_tuple for shape in shapes):
+        sizes = [shape.size_bytes for shape in shapes]
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None
     if output_bytes is None or kind == "ragged-all-to-all":

@@ -32,10 +32,8 @@ from xlapipe.plan.gemms import Gemm
 from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.live_ranges import LiveRanges
 from xlapipe.plan.loops import executions
-from xlapipe.plan.memory_spaces import color_in_shape
 from xlapipe.plan.opcodes import DEVICE_NUMBERS, HAS_BODY, NO_KERNEL, WITH_GROUPS
-from xlapipe.plan.padded_shapes import is_tiled
-from xlapipe.plan.shapes import arrays_of, shape_bytes
+from xlapipe.plan.shapes import Shape
 
 # Longest list of pairs, or of the devices of a group, that is shown in full.
 _MAX_SHOWN = 8
@@ -77,7 +75,7 @@ class Collective:
     defined_by: tuple[str, ...]
     kind: str
     operands: tuple[str, ...]
-    results: tuple[str, ...]
+    results: tuple[Shape, ...]
     operand_bytes: int | None
     output_bytes: int | None
     replica_groups: Groups
@@ -215,7 +213,7 @@ class _CollectiveFinder:
             done = _done_of(computation, 0, received or outer)
         elif outer.opcode.endswith("-start"):
             done = _done_of(computation, position, outer)
-        elif outer.opcode == "fusion" and is_tiled(outer.shape):
+        elif outer.opcode == "fusion" and outer.shape.is_tiled:
             done = self._last_continuation(computation, position)
         # The shape of a start contains the operands too; the shape of its done is the result.
         result = done.shape if done is not None and instruction is outer else instruction.shape
@@ -223,13 +221,13 @@ class _CollectiveFinder:
         if outer.opcode == "send":
             # The other operand is a token, and the others of the result are four bytes and a token.
             operands = operands[:1]
-            result = arrays_of((received or outer).shape)[0]
+            result = (received or outer).shape.arrays[0]
         if _keeps_a_slice(outer, inner):
             kind, result = "reduce-scatter", outer.shape
             operand_scope, operands = computation, outer.operands
         groups = instruction.collective.replica_groups if instruction.collective else ()
         pairs = instruction.collective.source_target_pairs if instruction.collective else ()
-        output_bytes = shape_bytes(result)
+        output_bytes = result.size_bytes
         operand_shapes = [
             operand_scope.by_name[name].shape for name in operands if name in operand_scope.by_name
         ]
@@ -240,7 +238,7 @@ class _CollectiveFinder:
             defined_by=tuple(dict.fromkeys((outer.name, (received or instruction).name))),
             kind=kind,
             operands=outer.operands or begin.operands[1:],
-            results=arrays_of(result),
+            results=result.arrays,
             operand_bytes=operand_bytes_of(kind, operand_shapes, output_bytes, common_size(groups)),
             output_bytes=output_bytes,
             replica_groups=groups,
@@ -263,8 +261,8 @@ class _CollectiveFinder:
         """
         return fusion.opcode == "fusion" and any(
             site.instruction.opcode == "parameter"
-            and site.instruction.shape.startswith("s32[2]{")
-            and color_in_shape(site.instruction.shape) == _COLLECTIVE_COLOR
+            and site.instruction.shape.without_layout == "s32[2]"
+            and site.instruction.shape.memory_space == _COLLECTIVE_COLOR
             for site in self._dataflow.body(fusion)
         )
 
@@ -300,7 +298,7 @@ def _keeps_a_slice(outer: Instruction, inner: Site) -> bool:
     root = body.by_name[body.root]
     return (
         outer.opcode == "fusion"
-        and is_tiled(outer.shape)
+        and outer.shape.is_tiled
         and inner.instruction.opcode == "all-reduce"
         and root.opcode == "dynamic-slice"
         and root.operands[0] == inner.instruction.name

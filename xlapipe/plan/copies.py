@@ -12,10 +12,9 @@ from xlapipe.plan import opcodes
 from xlapipe.plan.buffers import BufferAllocation, LogicalBuffer
 from xlapipe.plan.dataflow import Dataflow, operand_index
 from xlapipe.plan.hlo import Computation, Instruction, SourceLine
-from xlapipe.plan.memory_spaces import MemorySpace, color_in_shape, is_on_chip, space_of
-from xlapipe.plan.padded_shapes import is_tiled
+from xlapipe.plan.memory_spaces import MemorySpace, is_on_chip, space_of
 from xlapipe.plan.plan import Plan
-from xlapipe.plan.shapes import arrays_of, dims_without_ones, split_elements
+from xlapipe.plan.shapes import Shape
 from xlapipe.platforms import platform_named
 
 # Opcodes in a fusion that only moves data: these address elements, or choose among them.
@@ -26,6 +25,7 @@ _NO_ARITHMETIC = (
     | {"broadcast", "clamp", "compare", "constant", "iota", "parameter", "select"}
 )
 # Integer arithmetic computes indices; it does not change the data that is moved.
+_INTEGERS = frozenset({"s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "pred"})
 _INDEX_ARITHMETIC = frozenset({"add", "and", "convert", "multiply", "or", "subtract"})
 
 
@@ -124,11 +124,11 @@ def _written_by_moving(plan: Plan) -> tuple[Copy, ...]:
                 plan.nearest_source(instruction.name) or _source(plan, origins),
                 tuple(sorted({index for index, _ in origins})),
                 _read_color(computation, instruction, value.shape),
-                color_in_shape(value.shape),
+                value.shape.memory_space,
             )
             for allocation, value in values.get(instruction.name, ())
             if (moves_all or value.name in moved)
-            and not value.shape.startswith("(")
+            and not value.shape.is_tuple
             and not _in_place((allocation, value), read, updates=updates)
         )
     return tuple(sorted(copies, key=lambda copy: (-copy.copied_bytes, copy.value)))
@@ -141,7 +141,7 @@ def _read_from(
     values: Mapping[str, list["_Slice"]],
 ) -> Iterator[tuple[int, str]]:
     """(allocation, instruction) of each operand's value, matched by name and shape."""
-    shapes: dict[int, str] = {}
+    shapes: dict[int, _Array] = {}
     if instruction.opcode == "copy":
         shapes[0] = _array(instruction.shape)
     for called in instruction.called_computations:
@@ -170,7 +170,11 @@ def _read_from(
             producer = scope.by_name.get(name)
             if origins or producer is None:
                 continue
-            if shape is not None and producer.shape[0] != "(" and _array(producer.shape) != shape:
+            if (
+                shape is not None
+                and not producer.shape.is_tuple
+                and _array(producer.shape) != shape
+            ):
                 continue  # another element of the tuple
             if producer.opcode == "async-start":
                 bodies = map(dataflow.module.computations.get, producer.called_computations)
@@ -180,16 +184,16 @@ def _read_from(
                 pending += [(scope, name, inner_shape) for name in producer.operands]
 
 
-def _read_color(computation: Computation, instruction: Instruction, written: str) -> int:
+def _read_color(computation: Computation, instruction: Instruction, written: Shape) -> int:
     """The memory space of the operand with the dimensions of the written value, or of the first."""
     arrays = [
         array
         for number, name in enumerate(instruction.operands)
         if (operand := computation.by_name.get(name)) is not None
-        for array in arrays_of(_read_element(instruction, number, operand.shape))
+        for array in operand.shape.at(operand_index(instruction, number)).arrays
     ]
     same = [array for array in arrays if _array(array) == _array(written)]
-    return color_in_shape((same or arrays or [written])[0])
+    return (same or arrays or [written])[0].memory_space
 
 
 def _element_name(instruction: Instruction, number: int) -> str | None:
@@ -198,28 +202,17 @@ def _element_name(instruction: Instruction, number: int) -> str | None:
     return f"{instruction.operands[number]}{{{','.join(map(str, index))}}}" if index else None
 
 
-def _read_element(instruction: Instruction, number: int, shape: str) -> str:
-    """The shape of what is read of an operand with `shape`, which may be a tuple."""
-    for position in operand_index(instruction, number):
-        elements = split_elements(shape) if shape.startswith("(") else []
-        if position >= len(elements):
-            return shape
-        shape = elements[position]
-    return shape
-
-
 def _source(plan: Plan, origins: list[tuple[int, str]]) -> SourceLine | None:
     sources = (plan.nearest_source(instruction) for _, instruction in origins)
     return next((source for source in sources if source is not None), None)
 
 
-def _array(shape: str) -> str:
-    """Element type and dimensions, without dimensions of size 1.
+_Array = tuple[str, tuple[int, ...]]
 
-    >>> _array("bf16[1,8,128]{2,1,0}")
-    'bf16[8,128]'
-    """
-    return f"{shape.partition('[')[0]}[{','.join(dims_without_ones(shape))}]"
+
+def _array(shape: Shape) -> _Array:
+    """Element type and dimensions, without dimensions of size 1."""
+    return shape.element, shape.dims_without_ones
 
 
 def only_moves(dataflow: Dataflow, instruction: Instruction) -> bool:
@@ -235,7 +228,7 @@ def _slices_into_chip(dataflow: Dataflow, instruction: Instruction) -> bool:
     """Whether an instruction starts to bring a slice into a TPU's own memory."""
     return (
         instruction.opcode == "async-start"
-        and is_tiled(instruction.shape)
+        and instruction.shape.is_tiled
         and _moves_alone(site.instruction for site in dataflow.body(instruction))
     )
 
@@ -315,8 +308,8 @@ def _address(slice_: "_Slice") -> tuple[int, int]:
     return allocation.index, value.offset_bytes
 
 
-def _is_integer(shape: str) -> bool:
-    return shape.startswith(("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "pred"))
+def _is_integer(shape: Shape) -> bool:
+    return shape.element in _INTEGERS
 
 
 _Slice = tuple[BufferAllocation, LogicalBuffer]

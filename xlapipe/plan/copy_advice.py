@@ -1,15 +1,14 @@
 """What to try against a copy of a donated leaf, by the kind of copy."""
 
-import re
 from collections.abc import Sequence
 
 from xlapipe.plan.copies import Copy
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.program import ArgumentLeaf
+from xlapipe.plan.shapes import Shape
 
 # A copy of a counter or a scale takes less time than the launch of its kernel.
 _SMALL_BYTES = 1024
-_ARRAY = re.compile(r"(?P<dtype>\w+)\[(?P<dims>[\d,]*)\]\{(?P<layout>[\d,]*)")
 
 
 def copy_advice(plan: Plan, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> str:
@@ -37,28 +36,17 @@ def copy_advice(plan: Plan, leaf: ArgumentLeaf, copies: Sequence[Copy]) -> str:
 
 def _layouts(plan: Plan, leaf: ArgumentLeaf, copy: Copy) -> tuple[str, str] | None:
     """Shapes with layout of the parameter and of its copy if only the order of elements differs."""
-    parameter = _ARRAY.fullmatch(_array(_parameter_shape(plan, leaf)))
+    parameter = plan.parameter(leaf.parameter_number)
     instruction = plan.instructions.get(copy.instruction)
-    copied = _ARRAY.fullmatch(_array(instruction.shape)) if instruction is not None else None
-    if parameter is None or copied is None or parameter["layout"] == copied["layout"]:
+    if parameter is None or instruction is None or not instruction.shape.arrays:
         return None
-    same_array = parameter.group("dtype", "dims") == copied.group("dtype", "dims")
-    return (_text(parameter), _text(copied)) if same_array else None
+    shapes = parameter.shape, instruction.shape.arrays[0]
+    if any(shape.order is None for shape in shapes) or shapes[0].order == shapes[1].order:
+        return None
+    same_array = shapes[0].without_layout == shapes[1].without_layout
+    return (_text(shapes[0]), _text(shapes[1])) if same_array else None
 
 
-def _parameter_shape(plan: Plan, leaf: ArgumentLeaf) -> str:
-    entry = plan.module.entry_computation if plan.module is not None else None
-    number = leaf.parameter_number
-    if entry is None or number not in entry.parameters:
-        return ""
-    return entry.parameters[number].shape
-
-
-def _array(shape: str) -> str:
-    """`f32[8,4]{1,0` of an array's shape, without tiles and memory space; else as it is."""
-    match = _ARRAY.match(shape)
-    return match[0] if match is not None else shape
-
-
-def _text(match: re.Match[str]) -> str:
-    return f"{match['dtype']}[{match['dims']}]{{{match['layout']}}}"
+def _text(shape: Shape) -> str:
+    """Without tiles and memory space."""
+    return f"{shape.without_layout}{{{','.join(map(str, shape.order or ()))}}}"

@@ -22,6 +22,7 @@ from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.likely_output import LikelyOutputs
 from xlapipe.plan.once import once_per_object
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plan.shapes import Shape
 
 
 class DonationOutcome(StrEnum):
@@ -298,14 +299,14 @@ def _layouts(program: Program, leaf: ArgumentLeaf, output: OutputLeaf) -> tuple[
     root = entry.by_name[entry.root]
     if root.opcode == "tuple" and output.index < len(root.operands):
         root = entry.by_name[root.operands[output.index]]
-    if leaf.parameter_number not in entry.parameters:
-        return None
-    return _layout(entry.parameters[leaf.parameter_number].shape), _layout(root.shape)
+    parameter = program.plan.parameter(leaf.parameter_number)
+    return (_layout(parameter.shape), _layout(root.shape)) if parameter is not None else None
 
 
-def _layout(shape: str) -> str:
+def _layout(shape: Shape) -> str:
     """`1,0` for `bf16[8,128]{1,0}`."""
-    return shape.partition("{")[2].partition("}")[0].partition(":")[0]
+    arrays = shape.arrays
+    return ",".join(map(str, arrays[0].order or ())) if arrays else ""
 
 
 def _source(program: Program, leaf: ArgumentLeaf, partner: OutputLeaf | None) -> SourceLine | None:

@@ -16,9 +16,8 @@ from xlapipe.plan.copies import only_moves
 from xlapipe.plan.dataflow import Dataflow, operand_index
 from xlapipe.plan.hlo import Instruction
 from xlapipe.plan.opcodes import FORWARDS
-from xlapipe.plan.padded_shapes import is_tiled
 from xlapipe.plan.plan import Plan
-from xlapipe.plan.shapes import dims_without_ones
+from xlapipe.plan.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +97,11 @@ class _GatheredValueFinder:
         self._alive = {live.name: live for live in plan.live_ranges.ranges}
         self._placed: dict[str, tuple[BufferAllocation, LogicalBuffer]] = {}
         self._of_instruction: dict[str, list[str]] = {}
-        self._by_address: dict[tuple[int, int, str], list[str]] = {}
+        self._by_address: dict[tuple[int, int, Shape], list[str]] = {}
         for allocation in plan.allocations:
             for value in allocation.values:
                 # A value of tuple shape is a table of pointers, not data.
-                if value.name in self._alive and not value.shape.startswith("("):
+                if value.name in self._alive and not value.shape.is_tuple:
                     self._placed[value.name] = (allocation, value)
                     self._of_instruction.setdefault(value.instruction, []).append(value.name)
                     address = (allocation.index, value.offset_bytes, value.shape)
@@ -111,8 +110,8 @@ class _GatheredValueFinder:
     def _may_be_result(self, value: str, collective: Collective) -> bool:
         """Whether a value is a result, rather than an operand or a flag in a TPU's start fusion."""
         shape = self._placed[value][1].shape
-        results = {str(dims_without_ones(result)) for result in collective.results}
-        return not is_tiled(collective.results[0]) or str(dims_without_ones(shape)) in results
+        results = {result.dims_without_ones for result in collective.results}
+        return not collective.results[0].is_tiled or shape.dims_without_ones in results
 
     def values_of(self, collective: Collective) -> Iterator[GatheredValue]:
         """The results of an all-gather, and the values moved from them."""

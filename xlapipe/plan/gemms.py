@@ -13,6 +13,7 @@ from enum import StrEnum
 from xlapipe.plan.dataflow import PASS_THROUGH, Dataflow, Site
 from xlapipe.plan.hlo import HloModule, Instruction, SourceLine
 from xlapipe.plan.opcodes import CONTRACTS, DOTS
+from xlapipe.plan.shapes import Shape
 from xlapipe.platforms import PLATFORMS
 
 
@@ -42,14 +43,14 @@ class Gemm:
 
     Attributes:
       instruction: the scheduled instruction that computes it.
-      shapes: shapes of the operands and, last, of the result, as XLA prints them.
+      shapes: shapes of the operands and, last, of the result.
       op_name: op_name of the original dot, e.g. `jit(step)/layers_0/mlp/down_proj/dot_general`.
       fast_accumulation: whether a float8 gemm on cuBLASLt uses it; None for other gemms.
     """
 
     instruction: str
     backend: GemmBackend
-    shapes: tuple[str, ...]
+    shapes: tuple[Shape, ...]
     op_name: str | None
     source: SourceLine | None
     fast_accumulation: bool | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from xlapipe.plan.shapes import Shape
 from xlapipe.platforms import PLATFORMS
 
 _KERNEL_NAMES = {
@@ -74,7 +75,7 @@ class Instruction(NamedTuple):
     Attributes:
       name: without the leading `%`.
       opcode: XLA's, e.g. `fusion`, `custom-call`, `dot`.
-      shape: as XLA prints it with layout and without `/*index=N*/`, e.g. `bf16[128,1024]{1,0}`.
+      shape: of the result, with its layout.
       operands: names of instructions in the same computation.
       parameter_number: for a `parameter` instruction.
       called_computations: names of fused, called, reduction and loop computations, in XLA's
@@ -94,7 +95,7 @@ class Instruction(NamedTuple):
 
     name: str
     opcode: str
-    shape: str
+    shape: Shape
     operands: tuple[str, ...] = ()
     parameter_number: int | None = None
     called_computations: tuple[str, ...] = ()

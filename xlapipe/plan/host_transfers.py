@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
-from xlapipe.plan.memory_spaces import HOST_COLOR, MemorySpace, color_in_shape
+from xlapipe.plan.memory_spaces import HOST_COLOR, MemorySpace
 from xlapipe.plan.plan import Plan
-from xlapipe.plan.shapes import array_bytes, split_elements
+from xlapipe.plan.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ def _transfers(
         shapes = _shapes_moved(scope, inner)
         if shapes is None:
             continue
-        from_host, to_host = (color_in_shape(shape) == HOST_COLOR for shape in shapes)
+        from_host, to_host = (shape.memory_space == HOST_COLOR for shape in shapes)
         if from_host != to_host:
             yield HostTransfer(
                 instruction.name,
                 "to_host" if to_host else "to_device",
                 # A slice moves only its own bytes, not those of the whole buffer.
-                min(sum(array_bytes(shape)) for shape in shapes),
+                min(shape.size_bytes or 0 for shape in shapes),
                 instruction.opcode.endswith("-start"),
                 instruction.op_name,
                 plan.nearest_source(instruction.name),
@@ -79,11 +79,11 @@ def _moves_in(
             yield from _moves_in(module, body, inner)  # type: ignore[arg-type]  # not None here
 
 
-def _shapes_moved(computation: Computation, instruction: Instruction) -> tuple[str, str] | None:
+def _shapes_moved(computation: Computation, instruction: Instruction) -> tuple[Shape, Shape] | None:
     """The shapes that an instruction reads and writes; None if it does not move data."""
     if instruction.opcode == "copy-start":
         # Its shape is (destination, source, context).
-        elements = split_elements(instruction.shape)
+        elements = instruction.shape.parts
         return (elements[1], elements[0]) if len(elements) >= 2 else None
     if instruction.opcode in ("copy", "dynamic-slice", "slice"):
         operand = computation.by_name.get(instruction.operands[0])

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
-from xlapipe.plan.padded_shapes import is_tiled
 from xlapipe.plan.trip_counts import TripCounts
 
 
@@ -90,7 +89,7 @@ def _runs_per_call(
 
 
 def _trips(counters: TripCounts, computation: Computation, instruction: Instruction) -> int | None:
-    if is_tiled(instruction.shape):
+    if instruction.shape.is_tiled:
         return counters.of(computation, instruction)
     config = json.loads(instruction.backend_config) if instruction.backend_config else {}
     trip_count = config.get("known_trip_count") if isinstance(config, Mapping) else None

@@ -4,14 +4,12 @@ XLA numbers memory spaces per platform and prints the number as `color N` of an 
 `S(N)` in a layout. 5 is pinned host memory on every platform so far.
 """
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from xlapipe.platforms import Platform
 
 HOST_COLOR = 5
-_SPACE = re.compile(r"S\((\d+)\)")
 
 
 class MemorySpace(StrEnum):
@@ -47,9 +45,3 @@ def space_of(color: int, platform: Platform) -> MemorySpace:
 def is_on_chip(space: MemorySpace) -> bool:
     """Whether a memory is part of the chip itself, rather than HBM or the host's memory."""
     return space not in (MemorySpace.HBM, MemorySpace.HOST)
-
-
-def color_in_shape(shape: str) -> int:
-    """The memory space number in a shape with layout, e.g. 5 in `f32[8]{0:S(5)}`; 0 if none."""
-    match = _SPACE.search(shape)
-    return int(match[1]) if match else 0

@@ -1,17 +1,15 @@
 """Memory that a step needs on its device, and that a plan compiled without the device lacks."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import prod
 
 from xlapipe.plan.hlo import HloModule, Instruction, SourceLine
-from xlapipe.plan.shapes import array_bytes
 
 # XLA's rule for a device of which it knows no other: CUB sorts more elements than this.
 _ELEMENTS_FOR_CUB = 16_384
 _MOST_OPERANDS = 2
-_DIMS = re.compile(r"\[([\d,]*)\]")
 
 
 class MissingKind(StrEnum):
@@ -42,15 +40,14 @@ def sorts_for_cub(module: HloModule | None) -> Iterator[Instruction]:
             if (
                 instruction.opcode == "sort"
                 and len(instruction.operands) <= _MOST_OPERANDS
-                and _elements(instruction.shape) > _ELEMENTS_FOR_CUB
+                and prod(instruction.shape.arrays[0].dims) > _ELEMENTS_FOR_CUB
             ):
                 yield instruction
 
 
 def scratch_estimate_bytes(sort: Instruction) -> int:
     """CUB's second buffers: the operands once more; a sort of one operand has keys beside it."""
-    operands = array_bytes(sort.shape)
-    return sum(operands) * (2 if len(operands) == 1 else 1)
+    return (sort.shape.size_bytes or 0) * (2 if len(sort.shape.arrays) == 1 else 1)
 
 
 def missing_lines(missing: Sequence[MissingMemory]) -> Iterator[str]:
@@ -74,11 +71,3 @@ _TEXTS = {
         "that XLA may give to CUB on the device: the plan lacks CUB's scratch in temp"
     ),
 }
-
-
-def _elements(shape: str) -> int:
-    match = _DIMS.search(shape)
-    size = 1
-    for dim in match[1].split(",") if match is not None and match[1] else ():
-        size *= int(dim)
-    return size

@@ -1,8 +1,6 @@
 """The bytes of TPU arrays, whose last dimensions are padded to whole tiles.
 
-A layout lists the dimensions from minor to major, and after the colon its parts in this order:
-`T(8,128)(2,1)` tiles, `E(4)` bits of an element, `S(1)` memory space, `SC(0:512)` where the array
-is split over two cores. The rule below gives the size of every value of libtpu's plans so far.
+The rule below gives the size of every value of libtpu's plans so far.
 """
 
 import re
@@ -10,14 +8,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil, prod
 
-_ARRAY = re.compile(
-    r"(?P<element>[a-z]\w*)\[(?P<dims>[0-9,]*)\](?:\{(?P<order>[0-9,]*)(?::(?P<parts>[^{}]*))?\})?"
-)
+from xlapipe.plan.shapes import Shape, element_bits
+
 _TILES = re.compile(r"T((?:\([0-9,]+\))+)")
 _ELEMENT_BITS = re.compile(r"E\((\d+)\)")
-_SPACE = re.compile(r"(?<![A-Z])S\((\d+)\)")
 _SPLIT = re.compile(r"SC\((\d+):(\d+)\)")
-_BITS = re.compile(r"[a-z]+(\d+)")
 # Elements to which an array without tiles is padded, outside the memory of semaphores.
 _UNTILED_ELEMENTS = 1024
 _SEMAPHORES = 2
@@ -27,38 +22,28 @@ _POINTER_BYTES = 4
 _TABLE_BYTES = (32, 512)
 
 
-def is_tiled(shape: str) -> bool:
-    """Whether a shape's layout has tiles, as on TPUs only."""
-    return "T(" in shape
-
-
 @lru_cache(maxsize=8192)
-def padded_bytes(shape: str) -> int | None:
+def padded_bytes(shape: Shape) -> int | None:
     """The bytes of an array with a TPU layout; None for tuples and for dynamic dimensions.
 
-    >>> padded_bytes("bf16[17,130]{1,0:T(8,128)(2,1)}"), padded_bytes("f32[7]{0:T(128)}")
-    (12288, 512)
+    >>> padded_bytes(shape_of("bf16[17,130]{1,0:T(8,128)(2,1)}"))
+    12288
+    >>> padded_bytes(shape_of("f32[7]{0:T(128)}"))
+    512
     """
-    match = _ARRAY.fullmatch(shape)
-    if match is None:
-        return None
-    if match["element"] == "token":
+    if shape.element == "token":
         return 0
-    parts = match["parts"] or ""
-    bits = _element_bits(match["element"], parts)
-    if bits is None:
+    bits = _stored_bits(shape)
+    if not shape.element or shape.is_dynamic or bits is None:
         return None
-    dims = _numbers(match["dims"])
-    if prod(dims) == 0:
+    if prod(shape.dims) == 0:
         return 0
-    tiles = _tiles(parts)
+    tiles = _tiles(shape)
     if not tiles:
-        space = _SPACE.search(parts)
-        exact = space is not None and int(space[1]) == _SEMAPHORES
-        multiple = 1 if exact else _UNTILED_ELEMENTS
-        return ceil(prod(dims) / multiple) * multiple * bits // 8
-    physical = _physical(match)
-    split = _SPLIT.search(parts)
+        multiple = 1 if shape.memory_space == _SEMAPHORES else _UNTILED_ELEMENTS
+        return ceil(prod(shape.dims) / multiple) * multiple * bits // 8
+    physical = _physical(shape)
+    split = _SPLIT.search(shape.attributes)
     if split is not None:
         dimension, at = int(split[1]), int(split[2])
         physical[dimension] = max(at, physical[dimension] - at)
@@ -67,32 +52,36 @@ def padded_bytes(shape: str) -> int | None:
     return prod(physical) * bits // 8
 
 
-def padded_dims(shape: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def padded_dims(shape: Shape) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The dimensions of an array with tiles, and what its first tile pads them to.
 
     The minor dimension is last, which is the order in which the array is stored.
 
-    >>> padded_dims("bf16[130,17]{0,1:T(8,128)(2,1)}")
+    >>> padded_dims(shape_of("bf16[130,17]{0,1:T(8,128)(2,1)}"))
     ((17, 130), (24, 256))
     """
-    match = _ARRAY.fullmatch(shape)
-    if match is None or not (tiles := _tiles(match["parts"] or "")):
+    tiles = _tiles(shape)
+    if not tiles:
         return (), ()
-    dims, tile = _physical(match), tiles[0]
+    dims, tile = _physical(shape), tiles[0]
     sizes = [1] * (len(dims) - len(tile)) + tile[max(0, len(tile) - len(dims)) :]
     stored = [ceil(dim / size) * size for dim, size in zip(dims, sizes, strict=True)]
     return tuple(dims), tuple(stored)
 
 
-def _tiles(parts: str) -> list[list[int]]:
-    match = _TILES.search(parts)
-    return [_numbers(tile) for tile in re.findall(r"\(([0-9,]+)\)", match[1])] if match else []
+def _tiles(shape: Shape) -> list[list[int]]:
+    match = _TILES.search(shape.attributes)
+    if match is None:
+        return []
+    return [
+        [int(size) for size in tile.split(",") if size]
+        for tile in re.findall(r"\(([0-9,]+)\)", match[1])
+    ]
 
 
-def _physical(match: re.Match[str]) -> list[int]:
+def _physical(shape: Shape) -> list[int]:
     """Dimensions in the order in which they are stored, major first."""
-    dims = _numbers(match["dims"])
-    return [dims[number] for number in reversed(_numbers(match["order"]))]
+    return [shape.dims[number] for number in reversed(shape.order or ())]
 
 
 def tuple_table_bytes(element_count: int) -> tuple[int, ...]:
@@ -109,16 +98,10 @@ def _tiled(dims: Sequence[int], tile: Sequence[int]) -> list[int]:
     return [*outer, *(ceil(size / n) for size, n in zip(inner, tile, strict=True)), *tile]
 
 
-def _element_bits(element: str, parts: str) -> int | None:
-    explicit = _ELEMENT_BITS.search(parts)
+def _stored_bits(shape: Shape) -> int | None:
+    """Bits of an element: at least a byte unless the layout has E(n)."""
+    explicit = _ELEMENT_BITS.search(shape.attributes)
     if explicit is not None:
         return int(explicit[1])
-    if element == "pred":
-        return 8
-    match = _BITS.match(element)
-    # Elements of less than a byte take a byte unless the layout has E(n).
-    return max(8, int(match[1])) if match is not None else None
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")] if text else []
+    bits = element_bits(shape.element)
+    return max(8, bits) if bits is not None else None

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plan.memory_spaces import MemorySpace
-from xlapipe.plan.padded_shapes import is_tiled, padded_dims
+from xlapipe.plan.padded_shapes import padded_dims
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.program import Program
-from xlapipe.plan.shapes import shape_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +77,11 @@ def _leaves(program: Program) -> Iterator[tuple[str, BufferAllocation]]:
 def _leaf_value(allocation: BufferAllocation) -> LogicalBuffer | None:
     """The value of the leaf: one that is as large as its allocation."""
     for value in allocation.values:
-        if value.size_bytes == allocation.size_bytes and is_tiled(value.shape):
+        if value.size_bytes == allocation.size_bytes and value.shape.is_tiled:
             return value
     return None
 
 
 def _padding_of(value: LogicalBuffer, allocation: BufferAllocation) -> int:
-    unpadded = shape_bytes(value.shape)
+    unpadded = value.shape.size_bytes
     return 0 if unpadded is None else allocation.size_bytes - unpadded

@@ -1,7 +1,7 @@
 """A Plan: everything that the dump of one module contains about memory and execution."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,7 +25,7 @@ from xlapipe.plan.missing_memory import (
     sorts_for_cub,
 )
 from xlapipe.plan.nearest_source import nearest_sources
-from xlapipe.plan.shapes import dims_without_ones, split_elements
+from xlapipe.plan.shapes import Shape
 from xlapipe.plan.thunks import Thunk
 from xlapipe.platforms import platform_named
 
@@ -119,7 +119,11 @@ class Plan:
         Such a call ends in a workspace of no bytes.
         """
         calls = self.calls_finished_on_device
-        return tuple(call for call in calls if call.shape.endswith("u8[0]{0})"))
+        return tuple(
+            call
+            for call in calls
+            if call.shape.is_tuple and call.shape.arrays[-1].text == "u8[0]{0}"
+        )
 
     @cached_property
     def untuned_calls(self) -> tuple[Instruction, ...]:
@@ -249,6 +253,10 @@ class Plan:
                 users.setdefault(operand, []).append(name)
         return {name: tuple(names) for name, names in users.items()}
 
+    def parameter(self, number: int | None) -> Instruction | None:
+        """The entry's parameter `number`; None without HLO."""
+        return self._entry.parameters.get(number) if self._entry and number is not None else None
+
     def parameter_allocation(self, number: int | None) -> BufferAllocation | None:
         """The allocation of entry parameter `number`, or None."""
         return self._parameter_allocations.get(number) if number is not None else None
@@ -282,14 +290,14 @@ class Plan:
         return self.module.entry_computation if self.module is not None else None
 
     @property
-    def result_shape(self) -> str | None:
+    def result_shape(self) -> Shape | None:
         """Shape of the entry computation's root, on one device."""
         entry = self._entry
         return entry.by_name[entry.root].shape if entry is not None else None
 
     @property
     def _root_is_tuple(self) -> bool:
-        return (self.result_shape or "").startswith("(")
+        return self.result_shape is not None and self.result_shape.is_tuple
 
     def _live_out_of(self, index: int) -> BufferAllocation | None:
         """Follow output `index` of the root to the value that it is.
@@ -301,12 +309,12 @@ class Plan:
         if entry is None or self.module is None:
             return None
         output = Value(entry, entry.by_name[entry.root], (index,) if root_is_tuple else ())
-        elements = self._result_elements if root_is_tuple else ()
-        dims = tuple(dims_without_ones(elements[index])) if index < len(elements) else None
+        shape = output.instruction.shape.at(output.path)
         for value in self._dataflow.steps_to_definition(output):
             allocation = self.allocation_of_value.get(value.name)
-            if allocation is None and dims is not None:
-                allocation = self._live_out_arrays.get((value.instruction.name, dims))
+            if allocation is None and not shape.is_tuple:
+                key = value.instruction.name, shape.dims_without_ones
+                allocation = self._live_out_arrays.get(key)
             if allocation is not None:
                 return allocation
         return None
@@ -317,18 +325,14 @@ class Plan:
         return Dataflow(self.module)
 
     @cached_property
-    def _result_elements(self) -> Sequence[str]:
-        return split_elements(self.result_shape or "()")
-
-    @cached_property
-    def _live_out_arrays(self) -> Mapping[tuple[str, tuple[str, ...]], BufferAllocation]:
+    def _live_out_arrays(self) -> Mapping[tuple[str, tuple[int, ...]], BufferAllocation]:
         """Live-out allocations by the instruction and the dimensions of an array in them."""
-        arrays: dict[tuple[str, tuple[str, ...]], BufferAllocation] = {}
+        arrays: dict[tuple[str, tuple[int, ...]], BufferAllocation] = {}
         for allocation in self.allocations:
             if allocation.is_a(AllocationKind.MAYBE_LIVE_OUT):
                 for value in allocation.values:
-                    if not value.shape.startswith("("):
-                        key = value.instruction, tuple(dims_without_ones(value.shape))
+                    if not value.shape.is_tuple:
+                        key = value.instruction, value.shape.dims_without_ones
                         arrays.setdefault(key, allocation)
         return arrays
 

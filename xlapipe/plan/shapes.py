@@ -1,83 +1,198 @@
-"""Parse HLO shape texts into arrays and byte counts: `bf16[8,128]{1,0}`, `(f32[], (s8[16]{0}))`."""
+"""HLO shapes: `bf16[8,128]{1,0:T(8,128)S(1)}`, `(f32[], (s8[16]{0}))`.
+
+A layout lists the dimensions from minor to major, and after the colon its parts in this order:
+`T(8,128)(2,1)` tiles, `E(4)` bits of an element, `S(1)` memory space, `SC(0:512)` where the array
+is split over two cores.
+"""
 
 import re
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from math import prod
 
-_ARRAY = re.compile(r"([a-z]\w*)\[([0-9,]*)\]")
-_WITH_LAYOUT = re.compile(r"[a-z]\w*\[[^\]]*\](?:\{[^{}]*\})?")
+_ARRAY = re.compile(
+    r"(?P<element>[a-z]\w*)\[(?P<dims>[^\[\]]*)\]"
+    r"(?:\{(?P<order>(?:\d{1,3},?)*)(?::(?P<attributes>[^{}]*))?\})?"
+)
+# At most what 64 bits hold, so that damaged text costs no time.
+_DIM = re.compile(r"(?:<=)?\d{1,19}|\?")
 _BITS = re.compile(r"[a-z]+(\d+)")
-_BYTE_WIDE = {"pred": 1, "token": 0}
+_BITS_OF = {"pred": 8, "token": 0}
+_SPACE = re.compile(r"(?<![A-Z])S\((\d+)\)")
+_DEEPEST = 100
 
 
-def array_bytes(shape: str) -> tuple[int, ...]:
-    """Bytes of each array of a shape, in order, with tuples flattened; a token has 0 bytes.
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """A shape of XLA, parsed by `shape_of`, which returns one object for equal texts.
 
-    >>> array_bytes("(bf16[8,128]{1,0}, (pred[3]{0}, f8e4m3fn[]))")
-    (2048, 3, 1)
+    Attributes:
+      text: as XLA prints it, with layout and without `/*index=N*/`.
+      element: XLA's name of the element type, e.g. `bf16`; empty for a tuple, and for text that
+        is not a shape.
+      dims: dimensions; of a dynamic one its bound, and 0 if it has none.
+      order: the dimensions from minor to major; None without a layout.
+      attributes: what follows the order in the layout, e.g. `T(8,128)S(1)`.
+      parts: shapes of a tuple's elements; of `b(…)`, a reference to a buffer, of what it refers to.
+      is_dynamic: whether a dimension has a bound instead of a size.
     """
-    return tuple(
-        _bytes(element, prod(map(int, dims.split(",") if dims else ())))
-        for element, dims in _ARRAY.findall(shape)
+
+    text: str
+    element: str = ""
+    dims: tuple[int, ...] = ()
+    order: tuple[int, ...] | None = None
+    attributes: str = ""
+    parts: tuple["Shape", ...] = ()
+    is_dynamic: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Shape) and self.text == other.text)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether it is a tuple; the bytes of its values are a table of pointers."""
+        return self.text.startswith("(")
+
+    @cached_property
+    def arrays(self) -> tuple["Shape", ...]:
+        """Its arrays, tuples flattened."""
+        return tuple(self._arrays())
+
+    def _arrays(self) -> Iterator["Shape"]:
+        if self.element:
+            yield self
+        for part in self.parts:
+            yield from part.arrays
+
+    @cached_property
+    def size_bytes(self) -> int | None:
+        """Bytes of all arrays without padding, and without a tuple's table of pointers.
+
+        None for dynamic dimensions, for types without a size and for text that is not a shape.
+        """
+        if not self.element:
+            sizes = [array.size_bytes for array in self.arrays]
+            known = [size for size in sizes if size is not None]
+            return sum(known) if len(known) == len(sizes) and self._is_shape else None
+        bits = element_bits(self.element)
+        # XLA:GPU packs elements smaller than a byte, two or more to a byte.
+        return None if bits is None or self.is_dynamic else (bits * prod(self.dims) + 7) // 8
+
+    @property
+    def _is_shape(self) -> bool:
+        return bool(self.element or self.parts) or self.text == "()"
+
+    @cached_property
+    def elements(self) -> int:
+        """Number of elements of all arrays; 0 if `size_bytes` is unknown."""
+        if self.size_bytes is None:
+            return 0
+        return sum(prod(array.dims) for array in self.arrays)
+
+    @cached_property
+    def dims_without_ones(self) -> tuple[int, ...]:
+        """Dimensions without those of size 1, which a bitcast may add or drop."""
+        return tuple(dim for dim in self.dims if dim != 1)
+
+    @cached_property
+    def without_layout(self) -> str:
+        """Element type and dimensions: `bf16[8,128]`, `(f32[], (s8[16]))`."""
+        if self.element:
+            return self.text.partition("{")[0]
+        opening = self.text.partition("(")[0]
+        parts = ", ".join(part.without_layout for part in self.parts)
+        return f"{opening}({parts})" if self._is_shape else self.text
+
+    @cached_property
+    def memory_space(self) -> int:
+        """XLA's number of the memory space, e.g. 5 of `f32[8]{0:S(5)}`; of a tuple, the first."""
+        spaces = (_SPACE.search(array.attributes) for array in self.arrays)
+        return next((int(match[1]) for match in spaces if match is not None), 0)
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether a layout has tiles, as on TPUs only."""
+        return "T(" in self.text
+
+    def at(self, path: tuple[int, ...]) -> "Shape":
+        """The shape of an element of a tuple; the innermost tuple that exists on the way to it."""
+        shape = self
+        for index in path:
+            if not shape.is_tuple or index >= len(shape.parts):
+                return shape
+            shape = shape.parts[index]
+        return shape
+
+
+@lru_cache(maxsize=1 << 16)
+def shape_of(text: str) -> Shape:
+    """The shape that XLA prints as `text`; other text gives a shape of no arrays.
+
+    >>> shape_of("(bf16[8,128]{1,0}, (pred[3]{0}, f8e4m3fn[]))").size_bytes
+    2052
+    >>> shape_of("f32[<=8]{0}").size_bytes, shape_of("f32[2,1]{1,0:S(5)}").memory_space
+    (None, 5)
+    >>> shape_of("(f32[2]{0}, (s8[3]{0}, pred[]))").at((1, 0)).text
+    's8[3]{0}'
+    """
+    return _parse(text, 0)
+
+
+def element_bits(element: str) -> int | None:
+    """Bits of an element type: 16 for `bf16`, 8 for `pred`, 0 for `token`; None if unknown."""
+    if element in _BITS_OF:
+        return _BITS_OF[element]
+    match = _BITS.match(element)
+    return int(match[1]) if match is not None else None
+
+
+def _parse(text: str, depth: int) -> Shape:
+    opening = 2 if text.startswith("b(") else 1
+    if text.endswith(")") and text[opening - 1 : opening] == "(":
+        parts = _split(text[opening:-1])
+        if depth > _DEEPEST or None in parts:
+            return Shape(text)
+        return Shape(text, parts=tuple(_parse(part, depth + 1) for part in parts if part))
+    match = _ARRAY.fullmatch(text)
+    if match is None:
+        return Shape(text)
+    dims = [dim.strip() for dim in match["dims"].split(",")] if match["dims"] else []
+    if not all(map(_DIM.fullmatch, dims)):
+        return Shape(text)
+    return Shape(
+        text,
+        match["element"],
+        tuple(int(dim.lstrip("<=").replace("?", "0")) for dim in dims),
+        None if match["order"] is None else _numbers(match["order"]),
+        match["attributes"] or "",
+        is_dynamic="<" in match["dims"] or "?" in match["dims"],
     )
 
 
-def arrays_of(shape: str) -> tuple[str, ...]:
-    """The arrays of a shape with their layouts, tuples flattened.
-
-    >>> arrays_of("((bf16[8]{0}, f32[]), u32[])")
-    ('bf16[8]{0}', 'f32[]', 'u32[]')
-    """
-    return tuple(match[0] for match in _WITH_LAYOUT.finditer(shape))
-
-
-@lru_cache(maxsize=4096)
-def shape_bytes(shape: str) -> int | None:
-    """Bytes of all arrays of a shape, not counting a tuple's table of pointers.
-
-    None for shapes with dynamic dimensions and for types without a size.
-
-    >>> shape_bytes("bf16[8,128]{1,0}"), shape_bytes("(f32[<=8]{0}, f32[])")
-    (2048, None)
-    """
-    if "<=" in shape or "?" in shape:
-        return None
-    try:
-        return sum(array_bytes(shape))
-    except ValueError:
-        return None
-
-
-def dims_without_ones(shape: str) -> list[str]:
-    """Dimensions of an array shape without those of size 1, which a bitcast may add or drop.
-
-    >>> dims_without_ones("f32[1,8,128]{2,1,0}")
-    ['8', '128']
-    """
-    return [dim for dim in shape.partition("[")[2].partition("]")[0].split(",") if dim != "1"]
-
-
-def split_elements(shape: str) -> list[str]:
-    """The element shapes of a tuple shape: `(f32[2]{0}, u32[])` gives two, and `()` none."""
-    if shape == "()":
-        return []
-    elements, depth, start = [], 0, 1
-    for position, character in enumerate(shape):
+def _split(text: str) -> list[str | None]:
+    """The elements of a tuple, without its parentheses; None for text that is not balanced."""
+    parts: list[str | None] = []
+    depth, start = 0, 0
+    for position, character in enumerate(text):
         if character in "([{":
             depth += 1
         elif character in ")]}":
             depth -= 1
-        if (character == "," and depth == 1) or (character == ")" and depth == 0):
-            elements.append(shape[start:position].strip())
+        elif character == "," and depth == 0:
+            parts.append(text[start:position].strip())
             start = position + 1
-    return elements
+        if depth < 0:
+            return [None]
+    last = text[start:].strip()
+    return [None] if depth else [*parts, last] if last else parts
 
 
-def _bytes(element: str, count: int) -> int:
-    if element in _BYTE_WIDE:
-        return _BYTE_WIDE[element] * count
-    bits = _BITS.match(element)
-    if bits is None:
-        raise ValueError(f"{element} is not an HLO element type with a known size")
-    # XLA:GPU packs elements smaller than a byte, two or more to a byte.
-    return (int(bits[1]) * count + 7) // 8
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number)

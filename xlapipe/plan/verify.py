@@ -31,7 +31,6 @@ from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plan.live_ranges import LiveRange
 from xlapipe.plan.padded_shapes import padded_bytes, tuple_table_bytes
 from xlapipe.plan.plan import Plan
-from xlapipe.plan.shapes import split_elements
 from xlapipe.plan.verify_collectives import collective_mismatch
 
 _DUMP_AGAIN = (
@@ -114,8 +113,8 @@ def _verify_places(plan: Plan, where: str) -> None:
 def _verify_padding(plan: Plan, where: str) -> None:
     for allocation in plan.allocations:
         for value in allocation.values:
-            if value.shape.startswith("("):
-                sizes = tuple_table_bytes(len(split_elements(value.shape)))
+            if value.shape.is_tuple:
+                sizes = tuple_table_bytes(len(value.shape.parts))
             else:
                 size = padded_bytes(value.shape)
                 sizes = (size,) if size is not None else (value.size_bytes,)

@@ -7,7 +7,6 @@ from xlapipe.plan.collectives import Collective
 from xlapipe.plan.hlo import HloModule
 from xlapipe.plan.loops import call_sites
 from xlapipe.plan.opcodes import COLLECTIVES
-from xlapipe.plan.padded_shapes import is_tiled
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.thunks import Thunk
 
@@ -59,7 +58,7 @@ def _bytes_mismatch(collective: Collective) -> tuple[str, str] | None:
         output_bytes *= size or 1
     if operand_bytes == output_bytes:
         return None
-    if any(map(is_tiled, collective.results)):
+    if any(result.is_tiled for result in collective.results):
         # XLA for TPUs pads what it scatters to whole tiles on each device, and may sum bfloat16 to
         # float32.
         padded = collective.kind == "reduce-scatter" and operand_bytes < output_bytes

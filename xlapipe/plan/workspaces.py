@@ -4,12 +4,10 @@ A call is identified by its target and its results, which a module before and af
 share: `__cudnn$fmhaSoftmax bf16[2,8,512,64] f32[2,8,512]`.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 
 from xlapipe.plan.hlo import Instruction
 
-_ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,]*)\]")
 _WORKSPACE_TYPE = "u8"
 
 
@@ -27,9 +25,9 @@ def workspaces_of(calls: Iterable[Instruction]) -> Mapping[str, int]:
     """Bytes of the workspaces by the call's key; calls that differ under one key are left out."""
     sizes: dict[str, set[int]] = {}
     for call in calls:
-        *results, (dtype, size) = _ARRAY.findall(call.shape)
-        if dtype == _WORKSPACE_TYPE and size.isdigit():
-            arrays = [(kind, map(int, dims.split(","))) for kind, dims in results if dims]
+        *results, workspace = call.shape.arrays
+        if workspace.element == _WORKSPACE_TYPE and len(workspace.dims) == 1:
+            arrays = [(result.element, result.dims) for result in results if result.dims]
             key = call_key(call.custom_call_target or "", arrays)
-            sizes.setdefault(key, set()).add(int(size))
-    return {key: found.pop() for key, found in sorted(sizes.items()) if len(found) == 1}
+            sizes.setdefault(key, set()).add(workspace.dims[0])
+    return {key: known.pop() for key, known in sorted(sizes.items()) if len(known) == 1}

@@ -9,6 +9,7 @@ with lines that repeat values listed above.
 import re
 
 from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer
+from xlapipe.plan.shapes import shape_of
 from xlapipe.read.fixes import DUMP_AGAIN, DUMP_AGAIN_OR_REPORT, GIVE_DUMP
 from xlapipe.read.source_text import (
     SourceText,
@@ -152,5 +153,5 @@ def _parse_value(source: SourceText, position: int) -> LogicalBuffer:
         name=name,
         offset_bytes=int64(offset, source, position + 1, "an offset"),
         size_bytes=int64(size, source, position + 1, "a size"),
-        shape=without_index_comments(shape),
+        shape=shape_of(without_index_comments(shape)),
     )

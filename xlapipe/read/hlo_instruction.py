@@ -12,6 +12,7 @@ from typing import TypedDict
 from xlapipe.plan import Instruction, SourceLine
 from xlapipe.plan.hlo import CollectiveGroups
 from xlapipe.plan.opcodes import WITH_GROUPS
+from xlapipe.plan.shapes import shape_of
 from xlapipe.read import backend_config
 from xlapipe.read.canonical_hlo import opcode_of
 from xlapipe.read.contraction import MAY_CONTRACT, contraction_of_text
@@ -91,10 +92,11 @@ class InstructionParser:
             if not index.isdecimal() or indices:
                 self._source.fail_at(number, "`index=N` of a get-tuple-element")
             indices = ((int64(index, self._source, number, "an index"),),)
+        shape = shape_of(text[shape_start:shape_end])
         instruction = Instruction(
             name=head[2],
             opcode=opcode,
-            shape=text[shape_start:shape_end],
+            shape=shape,
             operands=operands,
             parameter_number=self._parameter(operands_text, number)
             if opcode == "parameter"
@@ -110,11 +112,7 @@ class InstructionParser:
             collective=self._collective(opcode, attributes, number),
             operand_indices=indices,
             contraction=contraction_of_text(attributes) if opcode in MAY_CONTRACT else None,
-            integer=(
-                integer_of_text(text[shape_start:shape_end], operands_text)
-                if opcode == "constant"
-                else None
-            ),
+            integer=(integer_of_text(shape, operands_text) if opcode == "constant" else None),
             comparison=attributes.get("direction") if opcode == "compare" else None,
             **self._metadata(attributes.get("metadata"), number),
         )

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 
 from xlapipe.plan import BufferAllocation
-from xlapipe.plan.padded_shapes import is_tiled
 
 
 def platform_of(allocations: Iterable[BufferAllocation]) -> str:
     """`tpu` if the layout of any value has tiles, as only XLA for TPUs writes them."""
-    tiled = any(is_tiled(value.shape) for item in allocations for value in item.values)
+    tiled = any(value.shape.is_tiled for item in allocations for value in item.values)
     return "tpu" if tiled else "cuda"

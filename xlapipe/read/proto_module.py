@@ -154,7 +154,7 @@ class ModuleReader:
                 f"computations for instruction {proto.name!r}, found unknown id {error}; "
                 f"fix: {DUMP_AGAIN}"
             ) from None
-        metadata, shape = proto.metadata, self._shapes.text(proto.shape)
+        metadata, shape = proto.metadata, self._shapes.shape(proto.shape)
         return Instruction(
             proto.name,
             opcode,

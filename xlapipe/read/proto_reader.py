@@ -4,6 +4,7 @@ from google.protobuf.message import DecodeError
 
 from xlapipe.errors import DumpError
 from xlapipe.plan import AllocationKind, BufferAllocation, HloModule, LogicalBuffer, Plan
+from xlapipe.plan.shapes import Shape
 from xlapipe.plan.verify import verify
 from xlapipe.read.allocations_text import in_plan_order
 from xlapipe.read.fixes import DUMP_AGAIN, GIVE_PROTO
@@ -17,7 +18,7 @@ from xlapipe.read.platform_of import platform_of
 from xlapipe.read.proto_module import ModuleReader, ProtoModule
 from xlapipe.read.proto_shapes import Shapes
 
-_NamedValue = tuple[str, str, int]
+_NamedValue = tuple[str, Shape, int]
 """Name, shape and size in bytes of a logical buffer."""
 
 
@@ -123,8 +124,8 @@ def _named_value(
         )
     name, wire = definition
     index = tuple(location.shape_index)
-    shape = shapes.part(wire, index, name) if index else shapes.text(wire)
-    if shapes.is_tuple(wire):
+    shape = shapes.part(wire, index, name) if index else shapes.shape(wire)
+    if shapes.shape(wire).is_tuple:
         name = f"{name}{{{','.join(map(str, index))}}}"
     return name, shape, buffer.size
 

@@ -1,8 +1,9 @@
-"""Convert shapes of the proto to XLA's text form: `bf16[8,128]{1,0:S(1)}`, `(f32[], s8[16]{0})`."""
+"""Read shapes of the proto, through XLA's text form: `bf16[8,128]{1,0:S(1)}`."""
 
 from google.protobuf.message import DecodeError
 
 from xlapipe.errors import DumpError
+from xlapipe.plan.shapes import Shape, shape_of
 from xlapipe.read.fixes import DUMP_AGAIN, DUMP_AGAIN_OR_REPORT
 from xlapipe.read.hlo_proto import ShapeProto
 
@@ -22,7 +23,7 @@ _COMBINED_TILE = -1
 
 
 class Shapes:
-    """Texts of shapes, cached by wire form: a module repeats few shapes many times.
+    """Shapes, cached by wire form: a module repeats few shapes many times.
 
     Args:
       where: the file, for error messages.
@@ -30,57 +31,43 @@ class Shapes:
 
     def __init__(self, where: str) -> None:
         self._where = where
-        self._parsed: dict[bytes, ShapeProto] = {}
-        self._texts: dict[bytes, str] = {}
-        self._parts: dict[tuple[bytes, tuple[int, ...]], str] = {}
+        self._shapes: dict[bytes, Shape] = {}
 
-    def text(self, wire: bytes) -> str:
-        """The shape as text.
+    def shape(self, wire: bytes) -> Shape:
+        """The shape.
 
         Raises:
           DumpError: the bytes are not a shape, or xlapipe does not know the element type.
         """
-        text = self._texts.get(wire)
-        if text is None:
-            text = self._texts[wire] = _text(self._parse(wire), self._where)
-        return text
+        shape = self._shapes.get(wire)
+        if shape is None:
+            shape = self._shapes[wire] = shape_of(_text(self._parse(wire), self._where))
+        return shape
 
-    def is_tuple(self, wire: bytes) -> bool:
-        return self._parse(wire).element_type == _TUPLE
-
-    def part(self, wire: bytes, index: tuple[int, ...], name: str) -> str:
-        """Text of the element at `index` of the shape of instruction `name`.
+    def part(self, wire: bytes, index: tuple[int, ...], name: str) -> Shape:
+        """The element at `index` of the shape of instruction `name`.
 
         Raises:
           DumpError: the shape has no such element.
         """
-        key = (wire, index)
-        text = self._parts.get(key)
-        if text is None:
-            shape = self._parse(wire)
-            for step in index:
-                if not 0 <= step < len(shape.tuple_shapes):
-                    raise DumpError(
-                        f"{self._where}: expected a shape index within {name}, whose shape is "
-                        f"{self.text(wire)}, found {list(index)}; "
-                        f"fix: {DUMP_AGAIN}"
-                    )
-                shape = shape.tuple_shapes[step]
-            text = self._parts[key] = _text(shape, self._where)
-        return text
+        part = self.shape(wire)
+        for step in index:
+            if not 0 <= step < len(part.parts):
+                raise DumpError(
+                    f"{self._where}: expected a shape index within {name}, whose shape is "
+                    f"{self.shape(wire)}, found {list(index)}; "
+                    f"fix: {DUMP_AGAIN}"
+                )
+            part = part.parts[step]
+        return part
 
     def _parse(self, wire: bytes) -> ShapeProto:
-        shape = self._parsed.get(wire)
-        if shape is None:
-            try:
-                shape = ShapeProto.FromString(wire)
-            except DecodeError as error:
-                raise DumpError(
-                    f"{self._where}: expected a shape, found other bytes ({error}); "
-                    f"fix: {DUMP_AGAIN}"
-                ) from None
-            self._parsed[wire] = shape
-        return shape
+        try:
+            return ShapeProto.FromString(wire)
+        except DecodeError as error:
+            raise DumpError(
+                f"{self._where}: expected a shape, found other bytes ({error}); fix: {DUMP_AGAIN}"
+            ) from None
 
 
 def _text(shape: ShapeProto, where: str) -> str:

@@ -4,27 +4,31 @@ import re
 
 from google.protobuf.message import DecodeError
 
+from xlapipe.plan.shapes import Shape
 from xlapipe.read.hlo_proto import LiteralProto
 
-_SCALAR = re.compile(r"([su](?:32|64))\[\](?:\{[^{}]*\})?")
+_ELEMENTS = frozenset({"s32", "s64", "u32", "u64"})
 # The longest decimal form of a 64-bit integer, with its sign.
 _INTEGER = re.compile(r"-?\d{1,20}")
 
 
-def integer_of_text(shape: str, value: str) -> int | None:
+def _is_scalar_integer(shape: Shape) -> bool:
+    return shape.element in _ELEMENTS and not shape.dims
+
+
+def integer_of_text(shape: Shape, value: str) -> int | None:
     """The value of `constant(value)`; None if it is not a scalar of 32 or 64 bits."""
-    if _SCALAR.fullmatch(shape) is None or _INTEGER.fullmatch(value) is None:
+    if not _is_scalar_integer(shape) or _INTEGER.fullmatch(value) is None:
         return None
     return int(value)
 
 
-def integer_of_proto(shape: str, literal: bytes) -> int | None:
+def integer_of_proto(shape: Shape, literal: bytes) -> int | None:
     """The same from the wire form of a constant's LiteralProto."""
-    match = _SCALAR.fullmatch(shape)
-    if match is None:
+    if not _is_scalar_integer(shape):
         return None
     try:
-        values = getattr(LiteralProto.FromString(literal), f"{match[1]}s")
+        values = getattr(LiteralProto.FromString(literal), f"{shape.element}s")
     except DecodeError:
         return None
     return int(values[0]) if len(values) == 1 else None

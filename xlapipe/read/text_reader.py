@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from xlapipe.errors import DumpError
 from xlapipe.plan import BufferAllocation, LiveRanges, LogicalBuffer, Plan
-from xlapipe.plan.shapes import shape_bytes, split_elements
 from xlapipe.plan.verify import verify
 from xlapipe.read.allocations_text import find_total, parse_allocations
 from xlapipe.read.hlo_text import parse_hlo
@@ -143,6 +142,6 @@ def live_ranges_of(
 
 def _unpadded_bytes(value: LogicalBuffer) -> int | None:
     """The size that a TPU's live ranges print; None if the shape does not determine it."""
-    if value.shape.startswith("("):
-        return _POINTER_BYTES * len(split_elements(value.shape))
-    return shape_bytes(value.shape) if "E(" not in value.shape else None
+    if value.shape.is_tuple:
+        return _POINTER_BYTES * len(value.shape.parts)
+    return value.shape.size_bytes if "E(" not in value.shape.attributes else None

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from xlapipe.plan.collectives import Collective
@@ -28,7 +28,8 @@ def collective_figures(
         return None
     return [
         {
-            **asdict(collective),
+            **asdict(replace(collective, results=())),
+            "results": [result.text for result in collective.results],
             "source": _text(collective.source),
             "group_size": collective.group_size,
             "devices": collective.devices,

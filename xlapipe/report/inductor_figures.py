@@ -120,7 +120,7 @@ def graph_figures(plan: InductorPlan) -> dict[str, Any]:
             {
                 "instruction": gemm.instruction,
                 "backend": str(gemm.backend),
-                "shapes": list(gemm.shapes),
+                "shapes": [shape.text for shape in gemm.shapes],
                 "op_name": gemm.op_name,
                 "source": _text(gemm.source),
                 "fast_accumulation": gemm.fast_accumulation,
@@ -177,7 +177,7 @@ def _allocations(plan: InductorPlan) -> list[dict[str, Any]]:
                     "name": value.name,
                     "offset_bytes": value.offset_bytes,
                     "size_bytes": value.size_bytes,
-                    "shape": value.shape,
+                    "shape": value.shape.text,
                     "start": alive[value.name].start if value.name in alive else None,
                     "end": alive[value.name].end if value.name in alive else None,
                 }

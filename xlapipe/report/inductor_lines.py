@@ -126,7 +126,7 @@ def gemm_table(plan: InductorPlan) -> Table:
     """Matrix products and convolutions; those of one shape in one row."""
     groups: dict[tuple[str, str, str], int] = {}
     for gemm in plan.gemms:
-        shapes = " × ".join(gemm.shapes[:-1]) + f" -> {gemm.shapes[-1]}"
+        shapes = " × ".join(map(str, gemm.shapes[:-1])) + f" -> {gemm.shapes[-1]}"
         fast = ", fast accumulation" if gemm.fast_accumulation else ""
         key = (f"{gemm.backend}{fast}", shapes, str(gemm.source or ""))
         groups[key] = groups.get(key, 0) + 1

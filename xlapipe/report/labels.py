@@ -41,7 +41,7 @@ class Labels:
         """The label of a value."""
         if role in (Role.PARAMETER, Role.ALIAS) and allocation.parameter_number is not None:
             return self.parameter(allocation)
-        if value.shape.startswith("("):
+        if value.shape.is_tuple:
             return f"pointer table {value.name}"
         if role is Role.OUTPUT and allocation.index in self._outputs:
             return self._outputs[allocation.index]
@@ -52,7 +52,7 @@ class Labels:
         """Whether `value` is the workspace of a cuBLAS call; it can be tens of MiB."""
         instruction = self.plan.instructions.get(value.instruction)
         target = (instruction.custom_call_target or "") if instruction is not None else ""
-        return target.startswith("__cu") and value.shape.startswith("s8[") and "{" in value.name
+        return target.startswith("__cu") and value.shape.element == "s8" and "{" in value.name
 
     def operation(self, instruction: str) -> str:
         """The op_name without the jitted function, or `instruction` if it has no op_name."""

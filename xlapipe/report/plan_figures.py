@@ -42,7 +42,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
                         "name": value.name,
                         "offset_bytes": value.offset_bytes,
                         "size_bytes": value.size_bytes,
-                        "shape": value.shape,
+                        "shape": value.shape.text,
                     }
                     for value in allocation.values
                 ],
@@ -64,7 +64,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
             {
                 "instruction": gemm.instruction,
                 "backend": str(gemm.backend),
-                "shapes": list(gemm.shapes),
+                "shapes": [shape.text for shape in gemm.shapes],
                 "op_name": gemm.op_name,
                 "source": str(gemm.source) if gemm.source is not None else None,
             }

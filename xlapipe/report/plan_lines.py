@@ -108,7 +108,7 @@ def _allocation_lines(figures: Mapping[str, Any], plan: Plan) -> Iterator[Render
 
 def _contents(allocation: BufferAllocation) -> str:
     if allocation.is_a(AllocationKind.PARAMETER) and len(allocation.values) == 1:
-        return allocation.values[0].shape
+        return allocation.values[0].shape.text
     ordered = sorted(allocation.values, key=lambda value: -value.size_bytes)
     text = "; ".join(f"{value.name} {value.shape}" for value in ordered[:_MAX_VALUES])
     return text + (f"; … {len(ordered)} values" if len(ordered) > _MAX_VALUES else "")

@@ -110,6 +110,4 @@ def _is_output(allocation: BufferAllocation) -> bool:
 
 def _is_tuple_table(allocation: BufferAllocation) -> bool:
     """Whether it is the table of pointers to the outputs, which is freed when the call returns."""
-    return bool(allocation.values) and all(
-        value.shape.startswith("(") for value in allocation.values
-    )
+    return bool(allocation.values) and all(value.shape.is_tuple for value in allocation.values)

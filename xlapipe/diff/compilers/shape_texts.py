@@ -29,7 +29,7 @@ def read_array(text: str) -> tuple[str, Shape] | None:
 
 def read_product(gemm: Gemm) -> Product:
     """A gemm in terms that do not depend on which operand is transposed, or comes first."""
-    arrays = [array for text in gemm.shapes if (array := read_array(text)) is not None]
+    arrays = [array for shape in gemm.shapes if (array := read_array(shape.text)) is not None]
     shapes = [shape for _, shape in arrays]
     result = shapes[-1] if shapes else ()
     backend = f"{gemm.backend}"

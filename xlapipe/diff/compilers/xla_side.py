@@ -12,7 +12,6 @@ from xlapipe.plan.copies import find_copies
 from xlapipe.plan.donation import donations
 from xlapipe.plan.occupancy import Occupancy
 from xlapipe.plan.plan import Plan
-from xlapipe.plan.shapes import arrays_of, shape_bytes
 from xlapipe.plan.undefined_copies import undefined_copies
 
 _CONTAINERS = frozenset({"kCommandBuffer", "kConditional", "kSequential", "kWhile"})
@@ -93,24 +92,24 @@ def _shape_in(allocation: BufferAllocation) -> tuple[str, tuple[int | str, ...]]
     """The shape of the value that fills an allocation from its start."""
     for value in allocation.values:
         if value.offset_bytes == 0 and value.size_bytes == allocation.size_bytes:
-            return read_array(value.shape)
+            return read_array(value.shape.text)
     return None
 
 
 def _outputs(opened: Opened) -> Iterator[TensorLeaf]:
     plan = opened.plan
-    arrays = arrays_of(plan.result_shape) if plan.result_shape is not None else ()
+    arrays = plan.result_shape.arrays if plan.result_shape is not None else ()
     aliased = {alias.output_index for alias in plan.aliases}
     names = {leaf.index: leaf.path for leaf in opened.program.outputs}
     if not arrays:
         for leaf in opened.program.outputs:
             yield TensorLeaf(leaf.path, leaf.dtype, leaf.shape, leaf.size_bytes)
-    for index, text in enumerate(arrays):
-        found = read_array(text)
+    for index, array in enumerate(arrays):
+        found = read_array(array.text)
         if found is not None:
             reused = ((index,) if len(arrays) > 1 else ()) in aliased
             name = names.get(index, f"output {index}")
-            yield TensorLeaf(name, *found, shape_bytes(text), reused)
+            yield TensorLeaf(name, *found, array.size_bytes, reused)
 
 
 def _held(occupancy: Occupancy) -> Iterator[HeldBytes]:

@@ -11,14 +11,14 @@ def fusions(plan: Plan) -> list[dict[str, Any]]:
     written_bytes: Counter[str] = Counter()
     for allocation in plan.allocations:
         for value in allocation.values:
-            if not value.shape.startswith("("):
+            if not value.shape.is_tuple:
                 written_bytes[value.instruction] += value.size_bytes
     return [
         {
             "instruction": fusion.name,
             "kind": fusion.fusion_kind,
             "backend_kind": fusion.fusion_backend_kind,
-            "shape": fusion.shape,
+            "shape": fusion.shape.text,
             "written_bytes": written_bytes[fusion.name],
             "op_name": fusion.op_name,
             "source": str(fusion.source) if fusion.source is not None else None,

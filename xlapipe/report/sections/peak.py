@@ -175,7 +175,7 @@ class Peak:
             allocation=held.allocation.index,
             counted_bytes=held.counted_bytes,
             size_bytes=held.value.size_bytes,
-            shape=held.value.shape,
+            shape=held.value.shape.text,
             source=str(source) if source is not None else None,
         )
 
