@@ -199,7 +199,11 @@ def _lowered(
     from xlapipe.lowering.load_workload import load_workload
     from xlapipe.lowering.lower import lower
     from xlapipe.lowering.meshes import axes_of
+    from xlapipe.lowering.target_devices import let_cpu_meshes_stand_for
 
+    platform = platform_named(request.platform)
+    if request.target_config is not None:
+        let_cpu_meshes_stand_for(platform.device_figures(request.target_config))
     stages.enter("import")
     requested = _requested_topology(request)
     devices_wanted = requested.device_count if requested is not None else None
@@ -209,7 +213,6 @@ def _lowered(
     stages.enter("target")
     devices, config_text = _devices(request, workload.name, topology)
     stages.enter("lower")
-    platform = platform_named(request.platform)
     program = lower(workload, config_text, platform=platform, topology=topology)
     return program, topology, devices, config_text
 

@@ -95,21 +95,26 @@ def _executable(
     from jax._src.lib import xla_client
     from jax._src.lib.mlir import ir
 
+    from xlapipe.lowering.xla_input import apply_settings, refuse_other_options
+
     plugin = platform_named(request.platform).plugin or ""
     replaced = nullcontext() if module is None else compiling(module, plugin)
     with mlir.make_ir_context(), replaced:
         stablehlo = ir.Module.parse(program.stablehlo)
         _set_workspaces(stablehlo, request.workspaces)
         client = devices[0].client
+        apply_settings(program.settings)
+        fields = program.compile_options
         compile_options = pxla.create_compile_options(
             stablehlo,
-            False,
-            program.propagate_to_parameters,
-            program.propagate_to_outputs,
+            fields["parameter_is_tupled_arguments"],
+            fields["build.allow_spmd_sharding_propagation_to_parameters"],
+            fields["build.allow_spmd_sharding_propagation_to_output"],
             client,
             np.array(devices),
             dict(options),
         )
+        refuse_other_options(program.workload, fields, compile_options)
         additions = layout_options(module) if module is not None else b""
         compile_options = _with_fields(
             compile_options, additions + _memory_limit(request.memory_limit_bytes)

@@ -8,18 +8,18 @@ the compiling child, or, for functions that only a test knows, in the test's own
 3. Meanwhile `target_devices` gives the target's devices to code that asks jax where it runs.
 """
 
-import functools
 import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import jax
 from jax._src import source_info_util
-from jax._src.interpreters import mlir, pxla
+from jax._src.interpreters import mlir
 from jax.sharding import AbstractMesh, NamedSharding
 
 from xlapipe.errors import WorkloadError
@@ -27,6 +27,7 @@ from xlapipe.expect import Expectation, expectation_to_json
 from xlapipe.lowering.arguments import AbstractArray, CallArguments, call_arguments, shard_bytes
 from xlapipe.lowering.inner_donation import refuse_lost_donation
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
+from xlapipe.lowering.jit_parameters import jit_device
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.meshes import axes_of, context_mesh, is_spec
 from xlapipe.lowering.specs import memory_kind_of, spec_of
@@ -40,6 +41,7 @@ from xlapipe.lowering.wrapped_steps import (
     record_lowering,
     wrapped_step,
 )
+from xlapipe.lowering.xla_input import XlaInput, xla_input
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
 from xlapipe.platforms import NVIDIA, PLATFORMS, Platform
 from xlapipe.targets.device_topology import DeviceTopology
@@ -79,7 +81,7 @@ def lower(
     """
     figures = platform.device_figures(config_text)
     axes = axes_of(workload)
-    device_count = functools.reduce(lambda count, size: count * size, (axes or {}).values(), 1)
+    device_count = prod((axes or {}).values())
     hosts, per_host = (topology.hosts, topology.gpus) if topology is not None else (1, device_count)
     client = TargetClient(figures, hosts, per_host)
     mesh = context_mesh(workload, figures)
@@ -87,7 +89,7 @@ def lower(
     arguments = call_arguments(
         workload,
         mesh,
-        client.devices()[0],
+        jit_device(workload.fn) or client.devices()[0],
         array_type=AbstractArray if step.is_equinox else jax.ShapeDtypeStruct,
         wrapped=wrapped_step(workload) is not None,
     )
@@ -102,7 +104,9 @@ def lower(
         step.lower(arguments.args, arguments.kwargs)
     lowering = _only(workload, recorded)
     refuse_lost_donation(workload, lowering.traced)
-    return _lowered_program(workload, step, arguments, lowering, axes, device_count, platform)
+    return _lowered_program(
+        workload, step, arguments, lowering, axes, tuple(client.devices()), platform
+    )
 
 
 def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
@@ -149,36 +153,38 @@ def _lowered_program(
     arguments: CallArguments,
     lowering: RecordedLowering,
     axes: Mapping[str, int] | None,
-    device_count: int,
+    devices: tuple[Any, ...],
     platform: Platform,
 ) -> LoweredProgram:
-    lowered = lowering.lowered
-    module = lowered._lowering.stablehlo()
-    # Private, but the only place that has what jit decided about shardings and unused leaves.
-    details = lowered._lowering.compile_args
-    if details["shape_poly_state"] is not None and details["shape_poly_state"].uses_dim_vars:
-        # A call of an exported function with symbolic sizes; jax refines them when it compiles.
-        module = mlir.refine_polymorphic_shapes(module)
-    strip_locations(module)
-    token_count = len(details["ordered_effects"])
-    to_parameters, to_outputs = pxla.get_prop_to_input_output(
-        details["in_shardings"], details["out_shardings"], token_count
-    )
+    given = xla_input(lowering.lowered._lowering, devices)
+    strip_locations(given.module)
     return LoweredProgram(
         workload=workload.name,
-        stablehlo=mlir.module_to_bytecode(module),
-        arguments=_arguments(step, arguments, lowering, several=device_count > 1),
+        stablehlo=mlir.module_to_bytecode(given.module),
+        arguments=_arguments(step, arguments, lowering, several=len(devices) > 1),
         outputs=_outputs(step, arguments, lowering),
         requested_collectives=requested_collectives(lowering.traced.jaxpr),
-        device_count=device_count,
-        propagate_to_parameters=tuple(to_parameters),
-        propagate_to_outputs=tuple(to_outputs),
-        options=dict(workload.options),
+        device_count=len(devices),
+        settings=given.settings,
+        compile_options=given.compile_options,
+        options={**_compiler_options(workload, given), **workload.options},
         mesh=dict(axes) if axes is not None else None,
         expectations=tuple(
             expectation_to_json(item) for item in _for_platform(workload.expectations, platform)
         ),
     )
+
+
+def _compiler_options(workload: Workload, given: XlaInput) -> dict[str, Any]:
+    """The `compiler_options` of the function's own `jax.jit`."""
+    for name, value in given.compiler_options.items():
+        if not isinstance(value, (bool, int, float, str)):
+            raise WorkloadError(
+                f"workload {workload.name}: fn has {name!r} in its compiler_options, a "
+                f"{type(value).__name__}, expected a number, a boolean or a string; fix: leave it "
+                "out, since xlapipe cannot record it in a dump"
+            )
+    return dict(given.compiler_options)
 
 
 @contextmanager

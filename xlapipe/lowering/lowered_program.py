@@ -18,9 +18,10 @@ class LoweredProgram:
     Attributes:
       workload: its name.
       stablehlo: MLIR bytecode of the module.
-      propagate_to_parameters, propagate_to_outputs: for each, whether XLA may choose the sharding.
+      settings: the parts of jax's configuration that decide about compile options.
+      compile_options: the fields of jax's own compile options, which the compile must have too.
       requested_collectives: of the traced program.
-      options: XLA options of the workload.
+      options: XLA options of the function's `jax.jit` and of the workload, which override them.
       expectations: as `expectation_to_json` writes them; None stands for one of a user's class.
     """
 
@@ -30,8 +31,8 @@ class LoweredProgram:
     outputs: tuple[OutputLeaf, ...]
     requested_collectives: tuple[RequestedCollective, ...] = ()
     device_count: int = 1
-    propagate_to_parameters: tuple[bool, ...] = ()
-    propagate_to_outputs: tuple[bool, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    compile_options: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     mesh: Mapping[str, int] | None = None
     expectations: tuple[Mapping[str, Any] | None, ...] = ()
@@ -48,13 +49,12 @@ class LoweredProgram:
             for name, leaf_class in (("arguments", ArgumentLeaf), ("outputs", OutputLeaf))
         }
         collectives = map(RequestedCollective.from_json, data["requested_collectives"])
-        lists = ("propagate_to_parameters", "propagate_to_outputs", "expectations")
         return cls(
             **{
                 **data,
                 **leaves,
                 "requested_collectives": tuple(collectives),
-                **{name: tuple(data[name]) for name in lists},
+                "expectations": tuple(data["expectations"]),
                 "stablehlo": base64.b64decode(data["stablehlo"]),
             }
         )

@@ -1,13 +1,17 @@
-"""The mesh of a workload: given with it, or carried by its arguments."""
+"""The mesh of a workload: given with it, by its arguments, by its `jax.jit`, or set as current.
+
+The last is `jax.set_mesh(mesh)` in the user's module, or around xlapipe's fixture.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jax._src.mesh import AbstractDevice
+from jax._src.mesh import AbstractDevice, get_abstract_mesh, get_concrete_mesh
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from xlapipe.errors import WorkloadError
+from xlapipe.lowering.jit_parameters import named_jit_shardings
 from xlapipe.platforms.platform import DeviceFigures
 from xlapipe.workload import Workload
 
@@ -18,32 +22,89 @@ def is_spec(value: Any) -> bool:
 
 
 def axes_of(workload: Workload) -> Mapping[str, int] | None:
-    """Axis names to sizes, of the workload's mesh or of its arguments' shardings; None for neither.
+    """Axis names to sizes of the workload's mesh; None without a mesh.
 
     Raises:
       WorkloadError: shardings over different meshes, or devices out of order.
     """
+    current = get_abstract_mesh()
     if workload.mesh_axes is not None:
+        _refuse_two_meshes(workload, current)
         return workload.mesh_axes
     first: tuple[str, Mapping[str, int]] | None = None
-    for path, sharding in _named_shardings(workload):
-        axes = dict(sharding.mesh.shape)
-        _refuse_reordered(workload, path, sharding.mesh)
+    for place, mesh in _carried_meshes(workload, current):
+        axes = dict(mesh.shape)
+        _refuse_reordered(workload, place, mesh)
         if first is None:
-            first = path, axes
+            first = place, axes
         elif first[1] != axes:
             raise WorkloadError(
-                f"workload {workload.name}: argument {path} is over the mesh {axes}, {first[0]} "
-                f"over {dict(first[1])}; fix: shard all arguments over one mesh"
+                f"workload {workload.name}: {place} is over the mesh {axes}, {first[0]} over "
+                f"{dict(first[1])}; fix: shard all of them over one mesh"
             )
     return first[1] if first is not None else None
+
+
+def _refuse_two_meshes(workload: Workload, current: AbstractMesh) -> None:
+    """Refuses `mesh=` beside a mesh that the function or jax has already."""
+    axes = dict(workload.mesh_axes or {})
+    leave_out = "fix: leave mesh= out of the workload"
+    for given in named_jit_shardings(workload.fn):
+        if given.place == "in_shardings":
+            raise WorkloadError(
+                f"workload {workload.name}: fn is jitted with in_shardings over the mesh "
+                f"{dict(given.sharding.mesh.shape)}, and mesh={axes} would replicate its arguments "
+                f"and be the current mesh; {leave_out}, or, if the step runs under "
+                "jax.set_mesh(mesh), call that in the module instead"
+            )
+    if not current.empty and _comparable(current) != _comparable_to(workload):
+        raise WorkloadError(
+            f"workload {workload.name}: jax.set_mesh has set {current.update(abstract_device=None)}"
+            f", and the workload has mesh={workload.mesh}; {leave_out}"
+        )
+
+
+def _comparable(mesh: Mesh | AbstractMesh) -> Any:
+    return mesh.axis_sizes, mesh.axis_names, mesh.axis_types
+
+
+def _comparable_to(workload: Workload) -> Any:
+    if isinstance(workload.mesh, Mapping):
+        return tuple(workload.mesh.values()), tuple(workload.mesh), _axis_types(workload)
+    return _comparable(workload.mesh)
+
+
+def _axis_types(workload: Workload) -> tuple[AxisType, ...]:
+    return tuple(
+        AxisType.Explicit if name in workload.explicit_axes else AxisType.Auto
+        for name in workload.mesh_axes or {}
+    )
+
+
+def _carried_meshes(
+    workload: Workload, current: AbstractMesh
+) -> Iterator[tuple[str, Mesh | AbstractMesh]]:
+    """The meshes of arguments, of the function's `jax.jit`, and the current one, with the place."""
+    for path, sharding in _named_shardings(workload):
+        yield f"argument {path}", sharding.mesh
+    for given in named_jit_shardings(workload.fn):
+        yield f"{given.place} of fn's jax.jit", given.sharding.mesh
+    if not current.empty:
+        concrete = get_concrete_mesh()
+        yield "jax.set_mesh", current if concrete.empty else concrete
 
 
 def context_mesh(workload: Workload, device: DeviceFigures) -> AbstractMesh:
     """The mesh that is current while the step is traced; it tells Pallas what the device is.
 
-    For one device, and for arguments that bring their own mesh, it has no axes.
+    For one device, and for arguments or a function that bring their own mesh, it has no axes.
     """
+    abstract_device = AbstractDevice(
+        device_kind=device.device_kind, num_cores=device.core_count, platform=device.platform
+    )
+    current = get_abstract_mesh()
+    if workload.mesh is None and not current.empty:
+        return current
     if workload.mesh is not None and not isinstance(workload.mesh, Mapping):
         mesh: AbstractMesh = workload.mesh.abstract_mesh
         return mesh
@@ -51,14 +112,8 @@ def context_mesh(workload: Workload, device: DeviceFigures) -> AbstractMesh:
     return AbstractMesh(
         tuple(axes.values()),
         tuple(axes),
-        axis_types=tuple(
-            AxisType.Explicit if name in workload.explicit_axes else AxisType.Auto for name in axes
-        ),
-        abstract_device=AbstractDevice(
-            device_kind=device.device_kind,
-            num_cores=device.core_count,
-            platform=device.platform,
-        ),
+        axis_types=_axis_types(workload),
+        abstract_device=abstract_device,
     )
 
 
@@ -70,14 +125,14 @@ def _named_shardings(workload: Workload) -> Iterator[tuple[str, NamedSharding]]:
             yield keystr(path), sharding
 
 
-def _refuse_reordered(workload: Workload, path: str, mesh: Mesh | AbstractMesh) -> None:
+def _refuse_reordered(workload: Workload, place: str, mesh: Mesh | AbstractMesh) -> None:
     """XLA compiles for the target's devices in their order, row by row over the mesh."""
     if not isinstance(mesh, Mesh):
         return
     ids = [device.id for device in mesh.devices.flat]
     if ids != list(range(len(ids))):
         raise WorkloadError(
-            f"workload {workload.name}: argument {path} is over a mesh of devices {ids[:8]}…, "
+            f"workload {workload.name}: {place} is over a mesh of devices {ids[:8]}…, "
             "expected the devices in their order; fix: make the mesh with jax.make_mesh, or give "
             "an AbstractMesh"
         )

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import jax
-from jax._src import xla_bridge
+from jax._src import mesh, xla_bridge
 from jax._src.cudnn import fused_attention_stablehlo
 from jax._src.interpreters import mlir
 from jax._src.lax import linalg
+from jax._src.mesh import AbstractDevice
 
 from xlapipe.errors import WorkloadError
 from xlapipe.platforms.platform import DeviceFigures
@@ -148,6 +149,25 @@ def _refuse_if_real(real: Any, kind: str, name: str) -> NoReturn:
         f"the step uses {kind}.{name} of the target while it is traced, and the device is not "
         "attached; fix: create arrays and read device statistics outside the step"
     )
+
+
+def let_cpu_meshes_stand_for(figures: DeviceFigures) -> None:
+    """From now on, meshes of this machine's CPU devices are those of the target's devices to jax.
+
+    jax compares the kind of device of a mesh that a module makes with that of the current mesh,
+    and Pallas asks it for the device.
+    """
+    real = getattr(mesh, "abstract_device_from", None)
+    if real is None:
+        return  # jax 0.10 has no such function, and meshes of the module keep the CPU's kind
+    target = AbstractDevice(
+        device_kind=figures.device_kind, num_cores=figures.core_count, platform=figures.platform
+    )
+
+    def abstract_device_from(device: Any) -> Any:
+        return target if getattr(device, "platform", None) == "cpu" else real(device)
+
+    mesh.abstract_device_from = abstract_device_from  # type: ignore[assignment]
 
 
 @contextmanager

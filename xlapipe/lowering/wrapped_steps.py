@@ -8,10 +8,8 @@ To support another wrapper: add a class here with `argument_names` and `output_n
 in `_WRAPPERS`.
 """
 
-import functools
 import inspect
 import os
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from jax.tree_util import DictKey, GetAttrKey, SequenceKey, keystr, tree_flatten
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.arguments import positional_names
 from xlapipe.lowering.gpu_kernels import refuse_gpu_kernels
+from xlapipe.lowering.jit_parameters import unbound
 from xlapipe.workload import Workload
 
 
@@ -240,7 +239,7 @@ def wrapped_step(workload: Workload) -> WrappedStep | None:
     Raises:
       WorkloadError: a wrapper that cannot be lowered as it would run.
     """
-    fn, args, kwargs = _unbound(workload.fn)
+    fn, args, kwargs = unbound(workload.fn)
     if _is_pmap(fn):
         raise WorkloadError(
             f"workload {workload.name}: fn is under jax.pmap, which xlapipe does not lower; fix: "
@@ -257,23 +256,6 @@ def wrapped_step(workload: Workload) -> WrappedStep | None:
             "with its donation and static arguments on the workload"
         )
     return None
-
-
-def _unbound(fn: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """A function without `functools.partial` and method binding, and what these bound."""
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = {}
-    while True:
-        if isinstance(fn, functools.partial) and _can_be_wrapped(fn.func):
-            fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
-        elif isinstance(fn, types.MethodType) and _can_be_wrapped(fn.__func__):
-            fn, args = fn.__func__, (fn.__self__, *args)
-        else:
-            return fn, args, kwargs
-
-
-def _can_be_wrapped(fn: Any) -> bool:
-    return hasattr(fn, "lower") or isinstance(fn, (functools.partial, types.MethodType))
 
 
 def _is_pmap(fn: Any) -> bool:

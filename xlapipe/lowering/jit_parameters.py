@@ -1,0 +1,77 @@
+"""What the `jax.jit` of a step says, read from the jitted object before it is lowered."""
+
+import functools
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, SingleDeviceSharding
+
+
+@dataclass(frozen=True)
+class JitSharding:
+    """A sharding that was given to `jax.jit`.
+
+    Attributes:
+      place: `in_shardings` or `out_shardings`.
+    """
+
+    place: str
+    sharding: Any
+
+
+def unbound(fn: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A function without `functools.partial` and method binding, and what these bound."""
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    while True:
+        if isinstance(fn, functools.partial) and _can_be_wrapped(fn.func):
+            fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
+        elif isinstance(fn, types.MethodType) and _can_be_wrapped(fn.__func__):
+            fn, args = fn.__func__, (fn.__self__, *args)
+        else:
+            return fn, args, kwargs
+
+
+def _can_be_wrapped(fn: Any) -> bool:
+    return hasattr(fn, "lower") or isinstance(fn, (functools.partial, types.MethodType))
+
+
+def jit_parameters(fn: Any) -> Any:
+    """jax's own record of the arguments of `jax.jit`; None for a function that is not jitted.
+
+    Args:
+      fn: a step, also with `functools.partial`, bound to an object, or under Flax's `nnx.jit`.
+    """
+    jitted = unbound(fn)[0]
+    return getattr(getattr(jitted, "jitted_fn", jitted), "_jit_info", None)
+
+
+def jit_shardings(fn: Any) -> Iterator[JitSharding]:
+    """The shardings that a step's `jax.jit` was given; PartitionSpecs alone are not among them."""
+    parameters = jit_parameters(fn)
+    if parameters is None:
+        return
+    for place in ("in_shardings", "out_shardings"):
+        for leaf in jax.tree.leaves(getattr(parameters, f"{place}_leaves")):
+            if isinstance(leaf, jax.sharding.Sharding):
+                yield JitSharding(place, leaf)
+
+
+def named_jit_shardings(fn: Any) -> Iterator[JitSharding]:
+    """Those of `jit_shardings` that are over a mesh."""
+    for given in jit_shardings(fn):
+        if isinstance(given.sharding, NamedSharding) and not given.sharding.mesh.empty:
+            yield given
+
+
+def jit_device(fn: Any) -> Any:
+    """The device of a step's `jax.jit` if its shardings name one, which arguments must share."""
+    devices = (
+        next(iter(given.sharding.device_set))
+        for given in jit_shardings(fn)
+        if isinstance(given.sharding, SingleDeviceSharding)
+    )
+    return next(devices, None)

@@ -1,0 +1,129 @@
+"""What jax itself gives XLA for a lowered step.
+
+jax's own `compile` of the lowered step runs up to its call of XLA, which records its arguments
+instead. So what jax derives from the function, the arguments and its configuration is taken from
+jax, and `refuse_other_options` compares it with what the compiling child gives XLA.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from jax._src import compiler, config
+
+from xlapipe.errors import WorkloadError
+
+# The parts of jax's configuration that `jax._src.compiler.get_compile_options` reads.
+_SETTINGS = (
+    "jax_use_shardy_partitioner",
+    "jax_optimization_level",
+    "jax_memory_fitting_level",
+    "jax_disable_most_optimizations",
+    "jax_compiler_enable_remat_pass",
+    "jax_xla_profile_version",
+)
+# What differs from jax's own by intent: xlapipe names the devices, and adds its options.
+_CHANGED = ("device_assignment", "env_option_overrides", "debug_options")
+
+
+@dataclass(frozen=True)
+class XlaInput:
+    """The arguments of jax's call of XLA.
+
+    Attributes:
+      module: the StableHLO module.
+      compiler_options: of the function's own `jax.jit`.
+      settings: the parts of jax's configuration that decide about compile options.
+      compile_options: the fields of jax's compile options, as `option_fields` returns them.
+    """
+
+    module: Any
+    compiler_options: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    compile_options: Mapping[str, Any]
+
+
+class _ReachedXla(Exception):  # noqa: N818 - control flow, not an error
+    pass
+
+
+def xla_input(lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
+    """What jax's compile of a lowered step gives XLA.
+
+    Args:
+      lowering: `jax.stages.Lowered._lowering`.
+      devices: of the target, for a step whose shardings do not name devices.
+    """
+    recorded: list[tuple[Any, ...]] = []
+
+    def compile_or_get_cached(*args: Any) -> Any:
+        recorded.append(args)
+        raise _ReachedXla
+
+    assignment = devices if lowering._device_list is None else None
+    with _replaced_compiler(compile_or_get_cached), suppress(_ReachedXla):
+        lowering.compile(device_assignment=assignment)
+    ((_, module, _, options, *_),) = recorded
+    return XlaInput(
+        module=module,
+        compiler_options=dict(lowering._compiler_options_kvs),
+        settings=settings(),
+        compile_options=option_fields(options),
+    )
+
+
+@contextmanager
+def _replaced_compiler(function: Any) -> Iterator[None]:
+    original = compiler.compile_or_get_cached
+    compiler.compile_or_get_cached = function
+    try:
+        yield
+    finally:
+        compiler.compile_or_get_cached = original
+
+
+def settings() -> dict[str, Any]:
+    """The current values of the settings that decide about compile options, by jax's names."""
+    holders = config.config._value_holders
+    values = {name: holders[name].value for name in _SETTINGS if name in holders}
+    return {name: getattr(value, "value", value) for name, value in values.items()}
+
+
+def apply_settings(values: Mapping[str, Any]) -> None:
+    """Gives this process the settings of the process that lowered the step."""
+    for name, value in values.items():
+        if settings()[name] != value:
+            config.update(name, value)
+
+
+def option_fields(options: Any) -> dict[str, Any]:
+    """The fields of jax's CompileOptions that are plain data, those of the build options included.
+
+    Fields that a later jax adds are included.
+    """
+    fields = {}
+    for prefix, owner in (("", options), ("build.", options.executable_build_options)):
+        for name in dir(owner):
+            if name.startswith("_") or name in _CHANGED:
+                continue
+            value = getattr(owner, name)
+            if isinstance(value, (bool, int, float, str, list)):
+                fields[prefix + name] = value
+    return fields
+
+
+def refuse_other_options(workload: str, jax_fields: Mapping[str, Any], options: Any) -> None:
+    """Compares the compile options that XLA is given with jax's own.
+
+    Raises:
+      WorkloadError: they differ, so the plan would be of another program.
+    """
+    given = option_fields(options)
+    for name in sorted({*given, *jax_fields}):
+        if given.get(name) != jax_fields.get(name):
+            raise WorkloadError(
+                f"workload {workload}: XLA's compile option {name} is {given.get(name)!r}, "
+                f"expected {jax_fields.get(name)!r} as jax gives it; this is a bug of xlapipe, "
+                "which refuses to plan another program than jax compiles"
+            )
