@@ -25,4 +25,8 @@ def __getattr__(name: str) -> Any:
         from xlapipe.compiling import sizes
 
         return getattr(sizes, name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("xlapipe")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xlapipe.testing.answer import Answer
+    from xlapipe.front.answer import Answer
     from xlapipe.testing.plan import PlanUnderTest
     from xlapipe.testing.session import PlansOfTest
 

@@ -8,11 +8,11 @@ from typing import Any
 from xlapipe.compiling.dump_cache import DumpCache
 from xlapipe.compiling.job import Job
 from xlapipe.errors import XlapipeError
-from xlapipe.lowering.lowered_program import LoweredProgram
-from xlapipe.testing.answer import Answer
+from xlapipe.front.answer import Answer
+from xlapipe.front.compile_step import lowered_here
+from xlapipe.front.plan_arguments import Donate, job_of, name_of_test, workload_of
 from xlapipe.testing.goldens import Goldens
 from xlapipe.testing.plan import PlanUnderTest
-from xlapipe.testing.plan_arguments import Donate, job_of, name_of_test, workload_of
 from xlapipe.workload import Workload
 
 
@@ -99,28 +99,21 @@ class PlansOfTest:
             raise error.with_traceback(None) from None
 
     def _plan(self, workload: Workload, job: Job) -> PlanUnderTest:
-        assert job.target is not None  # `attached` is refused
-        program, same = _lowered(workload, job.target.config_text)
+        program, same = lowered_here(workload, job)
         kept = self.cache.dump_of(job, program, folder=self.root)
         self.on_plan(kept.compiled)
         return PlanUnderTest(
             kept.dump,
             replace(kept.dump.program, same_buffer=same),
             tuple(workload.expectations),
-            kept.key,
-            self.goldens,
-            self._record,
+            key=kept.key,
+            goldens=self.goldens,
+            record=self._record,
         )
 
     def _record(self, answer: Answer) -> Answer:
         self.answers.append(answer)
         return answer
-
-
-def _lowered(workload: Workload, config_text: str) -> tuple[LoweredProgram, Mapping[str, str]]:
-    from xlapipe.lowering.in_process import lower_in_test, same_buffers  # imports jax
-
-    return lower_in_test(workload, config_text), same_buffers(workload)
 
 
 def explanations(answers: Sequence[Answer], message: str) -> list[str]:

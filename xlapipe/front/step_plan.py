@@ -1,0 +1,195 @@
+"""A plan with the questions that people ask about it."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from xlapipe.dumps.opened import Opened
+from xlapipe.errors import XlapipeError
+from xlapipe.expect import Aliased, Donated, Expectation, check_all
+from xlapipe.front.answer import Answer, answer_of
+from xlapipe.plan import Plan, Totals
+from xlapipe.plan.collectives import Collective
+from xlapipe.plan.copies import Copy, find_copies
+from xlapipe.plan.donation import Donation, donations
+from xlapipe.plan.gemms import Gemm, GemmBackend
+from xlapipe.plan.opcodes import COLLECTIVES
+from xlapipe.plan.program import Program
+
+if TYPE_CHECKING:
+    from xlapipe.report.sections.peak import Peak
+
+# The same set as the GEMM policy `cublas`: one library with several entry points.
+_CUBLAS = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
+# Pixels of the report in a notebook.
+_FRAME_HEIGHT = 620
+
+
+class StepPlan:
+    """What `xlapipe.plan` and `xlapipe.read` return. Bytes are ints, on one device.
+
+    In a notebook it shows itself: totals, the peak by source line and the map of the memory.
+
+    Attributes:
+      opened: the files that the plan was read from.
+    """
+
+    def __init__(self, opened: Opened, expectations: Sequence[Expectation] = ()) -> None:
+        self.opened = opened
+        self._expectations = tuple(expectations)
+
+    def __repr__(self) -> str:
+        return f"<plan of {self.opened.title}: {self.total_allocation_bytes:,} B>"
+
+    @property
+    def program(self) -> Program:
+        """The plan with the pytree paths of arguments and outputs."""
+        return self.opened.program
+
+    @property
+    def plan(self) -> Plan:
+        """Allocations, aliases, thunks and optimised HLO."""
+        return self.program.plan
+
+    @property
+    def totals(self) -> Totals:
+        """Sums of the allocations' sizes, by kind."""
+        return self.plan.totals
+
+    @property
+    def total_allocation_bytes(self) -> int:
+        """All allocations: what XLA allocates for one call."""
+        return self.totals.total_allocation_bytes
+
+    @property
+    def temp_bytes(self) -> int:
+        """The temporary memory, in which values share bytes over time."""
+        return self.totals.temp_bytes
+
+    @property
+    def tuned(self) -> bool:
+        """Whether a device's autotune results were used; if not, GEMM tiles are XLA's defaults."""
+        return self.opened.dump is not None and self.opened.dump.manifest.tuned
+
+    @cached_property
+    def peak(self) -> "Peak":
+        """The values at the peak: `peak.groups`, and by source line `peak.by_source`."""
+        from xlapipe.report.reported_dump import ReportedDump
+
+        return ReportedDump(self.opened.title, self.opened).peak
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        """What `xlapipe show --json` prints."""
+        from xlapipe.report.plan_figures import opened_figures
+
+        return opened_figures(self.opened)
+
+    def table(self, name: str) -> Any:
+        """The rows of one list of `figures`, e.g. `allocations`, `gemms`, `donations`, `arguments`.
+
+        Returns:
+          A pandas DataFrame where pandas is installed, otherwise a list of dictionaries.
+
+        Raises:
+          XlapipeError: there is no such list.
+        """
+        rows = self.figures.get(name)
+        if not isinstance(rows, list):
+            known = ", ".join(key for key, value in self.figures.items() if isinstance(value, list))
+            raise XlapipeError(f"no table {name!r}; fix: choose one of {known}")
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            return rows
+        return DataFrame(rows)
+
+    @property
+    def donations(self) -> tuple[Donation, ...]:
+        """The outcome of the donation of each donated leaf."""
+        return donations(self.program)
+
+    def aliases(self, name: str) -> Answer:
+        """Whether every argument leaf named `name` is donated and aliased; see `Aliased`."""
+        return self._answer(Aliased(name))
+
+    def donated(self, name: str, *, copies_up_to_bytes: int = 0) -> Answer:
+        """As `aliases`; also checks that no copy of half a leaf or more remains; see `Donated`.
+
+        Args:
+          copies_up_to_bytes: ignore copies of at most this size.
+        """
+        return self._answer(Donated(name, copies_up_to_bytes))
+
+    def check(self, *expectations: Expectation) -> Answer:
+        """Whether all of `expectations` hold; default: the expectations of the workload.
+
+        Raises:
+          XlapipeError: there are no expectations.
+        """
+        expectations = expectations or self._expectations
+        if not expectations:
+            raise XlapipeError(
+                f"{self!r}: no expectations to check; fix: pass expectations of xlapipe.expect, or "
+                "use a Workload that has some"
+            )
+        return self._answer(*expectations)
+
+    def _answer(self, *expectations: Expectation) -> Answer:
+        return answer_of(check_all(expectations, self.program))
+
+    def gemms(self, backend: str | None = None) -> tuple[Gemm, ...]:
+        """Matrix products, of one backend if given; `cublas` includes cuBLASLt.
+
+        Args:
+          backend: a value of `GemmBackend`.
+
+        Raises:
+          XlapipeError: unknown backend.
+        """
+        if backend is None:
+            return self.plan.gemms
+        known = {member.value: (member,) for member in GemmBackend} | {"cublas": _CUBLAS}
+        if backend not in known:
+            raise XlapipeError(f"unknown gemm backend {backend!r}; known: {', '.join(known)}")
+        return tuple(gemm for gemm in self.plan.gemms if gemm.backend in known[backend])
+
+    def collectives(self, kind: str | None = None) -> tuple[Collective, ...]:
+        """Collectives, of one kind if given.
+
+        Args:
+          kind: XLA's name, e.g. `all-gather`.
+
+        Raises:
+          XlapipeError: unknown kind, or a plan without an HLO module.
+        """
+        if kind is not None and kind not in COLLECTIVES:
+            raise XlapipeError(
+                f"unknown kind of collective {kind!r}; known: {', '.join(sorted(COLLECTIVES))}"
+            )
+        if self.plan.collectives is None:
+            raise XlapipeError(f"{self!r}: without an HLO module its collectives are unknown")
+        return tuple(
+            collective for collective in self.plan.collectives if kind in (None, collective.kind)
+        )
+
+    def copies(self, above_bytes: int = 0) -> tuple[Copy, ...]:
+        """Copies of more than `above_bytes`: values written by instructions that only move data."""
+        return tuple(copy for copy in find_copies(self.plan) if copy.copied_bytes > above_bytes)
+
+    def to_html(self) -> str:
+        """The page of `xlapipe report`: one HTML document that needs no network."""
+        from xlapipe.report.html_page import render_page
+        from xlapipe.report.reported_dump import ReportedDump
+
+        return render_page([ReportedDump(self.opened.title, self.opened)])
+
+    def _repr_html_(self) -> str:
+        title = f"{self.opened.title}, {self.opened.autotuning}"
+        page = escape(self.to_html(), quote=True)
+        return (
+            f"<p>{escape(title)}</p>"
+            f'<iframe srcdoc="{page}" sandbox="allow-scripts" '
+            f'style="width:100%;height:{_FRAME_HEIGHT}px;border:0"></iframe>'
+        )
