@@ -5,26 +5,29 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from xlapipe import Workload
 
-_X = jax.ShapeDtypeStruct((64, 64), jnp.float32)
-_MESH, _OTHER_MESH = AbstractMesh((4,), ("x",)), AbstractMesh((2, 2), ("a", "b"))
+X = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+MESH, _OTHER_MESH = AbstractMesh((4,), ("x",)), AbstractMesh((2, 2), ("a", "b"))
 
 
-def _sharded(mesh: AbstractMesh | jax.sharding.Mesh, spec: P) -> jax.ShapeDtypeStruct:
+def sharded(mesh: AbstractMesh | jax.sharding.Mesh, spec: P) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=NamedSharding(mesh, spec))
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def _update(state: Any, x: Any) -> Any:
+def update(state: Any, x: Any) -> Any:
     return state + x
 
 
 def _update_undonated(state: Any, x: Any) -> Any:
-    return _update(state, x)
+    return update(state, x)
 
 
 def _bytes_in_use(x: Any) -> Any:
@@ -56,24 +59,24 @@ def _attends_with_cudnn(q: Any) -> Any:
     return jax.nn.dot_product_attention(q, q, q, implementation="cudnn")
 
 
-pmapped = Workload(name="pmapped", fn=jax.pmap(lambda x: x), args=(_X,))
-lost_donation = Workload(name="lost_donation", fn=_update_undonated, args=(_X, _X))
-static_string = Workload(name="static_string", fn=lambda x, mode: x, args=(_X, "hello"))
+pmapped = Workload(name="pmapped", fn=jax.pmap(lambda x: x), args=(X,))
+lost_donation = Workload(name="lost_donation", fn=_update_undonated, args=(X, X))
+static_string = Workload(name="static_string", fn=lambda x, mode: x, args=(X, "hello"))
 two_meshes = Workload(
     name="two_meshes",
     fn=lambda x, y: x + y,
-    args=(_sharded(_MESH, P("x")), _sharded(_OTHER_MESH, P("a"))),
+    args=(sharded(MESH, P("x")), sharded(_OTHER_MESH, P("a"))),
 )
 specs_and_shardings = Workload(
     name="specs_and_shardings",
     fn=lambda x: x,
-    args=(_sharded(_MESH, P("x")),),
+    args=(sharded(MESH, P("x")),),
     mesh={"x": 4},
     in_specs=P(None, "x"),
 )
-asks_for_memory = Workload(name="asks_for_memory", fn=_bytes_in_use, args=(_X,))
-prints = Workload(name="prints", fn=_prints, args=(_X,))
-asks_cudnn_itself = Workload(name="asks_cudnn_itself", fn=_asks_cudnn_itself, args=(_X,))
+asks_for_memory = Workload(name="asks_for_memory", fn=_bytes_in_use, args=(X,))
+prints = Workload(name="prints", fn=_prints, args=(X,))
+asks_cudnn_itself = Workload(name="asks_cudnn_itself", fn=_asks_cudnn_itself, args=(X,))
 convolves = Workload(
     name="convolves",
     fn=_convolves,
@@ -87,8 +90,45 @@ attends_with_cudnn = Workload(
 
 
 own_mesh_in_shard_map = Workload(
-    name="own_mesh_in_shard_map", fn=_own_mesh_in_shard_map, args=(_X,), mesh={"a": 2, "b": 2}
+    name="own_mesh_in_shard_map", fn=_own_mesh_in_shard_map, args=(X,), mesh={"a": 2, "b": 2}
 )
+
+
+_MESH_OF_4 = jax.sharding.AbstractMesh((4,), ("x",))
+_OVER_4 = NamedSharding(_MESH_OF_4, P("x"))
+jitted_shardings_and_mesh = Workload(
+    name="jitted_shardings_and_mesh",
+    fn=jax.jit(jnp.sin, in_shardings=_OVER_4),
+    args=(X,),
+    mesh={"x": 4},
+)
+
+
+def trained() -> tuple[nnx.Linear, nnx.Optimizer[nnx.Linear]]:
+    model = nnx.Linear(64, 64, rngs=nnx.Rngs(0))
+    return model, nnx.Optimizer(model, optax.sgd(1e-3), wrt=nnx.Param)
+
+
+def train(model: nnx.Linear, optimizer: nnx.Optimizer[nnx.Linear], x: Any) -> Any:
+    loss, gradient = nnx.value_and_grad(lambda model: jnp.mean(model(x) ** 2))(model)
+    optimizer.update(model, gradient)
+    return loss
+
+
+class _Trainer:
+    def __init__(self) -> None:
+        self.weight = np.ones((64, 64), np.float32)
+
+    def step(self) -> None:
+        self.weight = jnp.tanh(self.weight)
+
+
+def updates_in_place() -> Workload:
+    return Workload(name="updates_in_place", fn=train, args=(*trained(), X))
+
+
+def empty_program() -> Workload:
+    return Workload(name="empty_program", fn=_Trainer().step, args=())
 
 
 def reordered_devices() -> Workload:
@@ -96,4 +136,4 @@ def reordered_devices() -> Workload:
     jax.config.update("jax_num_cpu_devices", 4)
     first, second, *others = jax.devices()
     mesh = jax.sharding.Mesh([second, first, *others], ("x",))
-    return Workload(name="reordered_devices", fn=jnp.sin, args=(_sharded(mesh, P("x")),))
+    return Workload(name="reordered_devices", fn=jnp.sin, args=(sharded(mesh, P("x")),))

@@ -8,21 +8,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.zoo.fixed import FIXED
 from xlapipe.cli import main
+from xlapipe.lowering.lower import lower
+from xlapipe.targets.catalogue import target_named
 
 # Parts of each message: the leaf, the function or the source line, and what to write instead.
 REFUSED = {
     "pmapped": ["jax.pmap", "mesh= and in_specs="],
-    "lost_donation": ["'_update'", "donates", "donate_argnums="],
+    "lost_donation": ["'update'", "donates", "donate_argnums="],
     "static_string": ["mode", "str", "static_argnames="],
     "two_meshes": ["[0][0]", "[0][1]", "{'a': 2, 'b': 2}", "{'x': 4}", "over one mesh"],
     "specs_and_shardings": ["x", "in_specs", "fix: "],
-    "asks_for_memory": ["memory_stats", "refused.py:31"],
-    "asks_cudnn_itself": ["cuDNN not found", "refused.py:43", "pip install 'xlapipe[cudnn]'"],
+    "asks_for_memory": ["memory_stats", "refused.py:34"],
+    "asks_cudnn_itself": ["cuDNN not found", "refused.py:46", "pip install 'xlapipe[cudnn]'"],
     "own_mesh_in_shard_map": [
-        *("shard_map", "{'a': 2, 'b': 2}", "refused.py:48"),
+        *("shard_map", "{'a': 2, 'b': 2}", "refused.py:51"),
         *("mesh=that mesh", "leave mesh= out"),
     ],
+    "jitted_shardings_and_mesh": ["in_shardings", "{'x': 4}", "leave mesh= out"],
+    "updates_in_place": ["model.bias", "in place", "nnx.jit(fn)"],
+    "empty_program": ["returns nothing", "as an argument and return it"],
     "reordered_devices": ["[0][0]", "[1, 0, 2, 3]", "jax.make_mesh"],
 }
 
@@ -57,14 +63,21 @@ def test_refusal_names_workload_place_and_fix(name: str, errors: Mapping[str, st
     assert "Traceback" not in errors[name]
 
 
+@pytest.mark.parametrize("name", FIXED)
+def test_the_fix_of_the_message_works(name: str) -> None:
+    assert name in REFUSED
+    program = lower(FIXED[name], target_named("h200").config_text)
+    assert program.outputs
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("prints", "the step calls back into Python on the host (refused.py:36)"),
-        ("attends_with_cudnn", "the step calls cuDNN attention (refused.py:56)"),
+        ("prints", "the step calls back into Python on the host (refused.py:39)"),
+        ("attends_with_cudnn", "the step calls cuDNN attention (refused.py:59)"),
         (
             "convolves",
-            "1 convolution of cuDNN without an algorithm (first at refused.py:52)",
+            "1 convolution of cuDNN without an algorithm (first at refused.py:55)",
         ),
     ],
 )

@@ -169,14 +169,14 @@ def _check_plan(name: str, opened: "Opened") -> CheckedPlan:
 
     if opened.dump is None:
         note = "not a dump of xlapipe, so without expectations; the plan's invariants hold"
-        return CheckedPlan(name, opened, (), [note, *opened.plan.notes])
+        return CheckedPlan(name, opened, (), [note, *opened.notes])
     expectations = opened.dump.expectations
     notes = []
     if unrecorded := sum(item is None for item in opened.dump.manifest.expectations):
         notes.append(f"not checked: {unrecorded} expectations defined outside xlapipe.expect")
     if not expectations:
         notes.append("the dump contains no expectations; the plan's invariants hold")
-    notes += [*opened.plan.notes, *host_lines(opened.plan)]
+    notes += [*opened.notes, *host_lines(opened.plan)]
     findings = check_all(expectations, opened.program)
     if (refused := opened.dump.manifest.refused) is not None:
         findings = (refused_finding(refused, opened.plan), *findings)

@@ -1,7 +1,7 @@
 """The manifest of a Dump: what was compiled, for what, with what, and the digest of each file."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from xlapipe.platforms import platform_named
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+# Paths that a note names.
+_LISTED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +71,16 @@ class Manifest:
     def device(self) -> str:
         """The target, with the topology if there are several devices: `h200`, `h200 8x8`."""
         return self.target if self.topology is None else f"{self.target} {self.topology}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of the program to judge its plan."""
+        unused = [leaf.path for leaf in self.arguments if leaf.parameter_number is None]
+        constant = [leaf.path for leaf in self.outputs if leaf.constant]
+        return (
+            *_paths_note("argument", unused, "not used by the program"),
+            *_paths_note("output", constant, "independent of all arguments"),
+        )
 
     @property
     def tuned_or_none(self) -> bool | None:
@@ -162,6 +174,14 @@ class Manifest:
             raise DumpError(
                 f"{where}: a byte count is not a non-negative integer; fix: make the dump again"
             )
+
+
+def _paths_note(noun: str, paths: Sequence[str], what: str) -> Iterator[str]:
+    """A sentence with the first paths, if there are any."""
+    if paths:
+        more = f" and {len(paths) - _LISTED} more" if len(paths) > _LISTED else ""
+        nouns = noun if len(paths) == 1 else f"{noun}s"
+        yield f"{len(paths)} {nouns} {what}: {', '.join(paths[:_LISTED])}{more}"
 
 
 def _requested_dot(data: Mapping[str, Any]) -> RequestedDot:

@@ -62,6 +62,11 @@ class Opened:
         return self.program.plan
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader could not read, and what is particular to the program."""
+        return (*self.plan.notes, *(self.dump.manifest.notes if self.dump is not None else ()))
+
+    @property
     def title(self) -> str:
         """Workload and target if known, else the file's name."""
         if self.dump is None:

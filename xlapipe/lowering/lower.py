@@ -25,9 +25,11 @@ from jax.sharding import AbstractMesh, NamedSharding
 from xlapipe.errors import WorkloadError
 from xlapipe.expect import Expectation, expectation_to_json
 from xlapipe.lowering.arguments import AbstractArray, CallArguments, call_arguments, shard_bytes
+from xlapipe.lowering.dependence import dependent_outputs
 from xlapipe.lowering.inner_donation import refuse_lost_donation
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
 from xlapipe.lowering.jit_parameters import jit_device
+from xlapipe.lowering.lost_updates import refuse_empty_program, refusing_lost_updates
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.meshes import axes_of, context_mesh, is_spec
 from xlapipe.lowering.specs import memory_kind_of, spec_of
@@ -104,6 +106,7 @@ def lower(
         step.lower(arguments.args, arguments.kwargs)
     lowering = _only(workload, recorded)
     refuse_lost_donation(workload, lowering.traced)
+    refuse_empty_program(workload, lowering.traced, lowering.lowered)
     return _lowered_program(
         workload, step, arguments, lowering, axes, tuple(client.devices()), platform
     )
@@ -126,8 +129,9 @@ def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
         shardings["out_shardings"] = jax.tree.map(
             lambda spec: NamedSharding(mesh, spec), workload.out_specs, is_leaf=is_spec
         )
+    fn = with_static_leaves(workload.fn) if holds_static_leaves(workload) else workload.fn
     jitted = jax.jit(
-        with_static_leaves(workload.fn) if holds_static_leaves(workload) else workload.fn,
+        refusing_lost_updates(workload, fn),
         # jax infers numbers from names, and names from numbers, only where the others are None.
         donate_argnums=workload.donated or None,
         donate_argnames=workload.donated_names or None,
@@ -288,6 +292,7 @@ def _outputs(
     token_count = len(lowering.lowered._lowering.compile_args["ordered_effects"])
     names = step.output_names(arguments.args, lowering)
     leaves = jax.tree.leaves(lowering.lowered.out_info)
+    dependent = dependent_outputs(lowering.traced.jaxpr)
     return tuple(
         OutputLeaf(
             path=name,
@@ -295,6 +300,7 @@ def _outputs(
             dtype=str(leaf.dtype),
             size_bytes=shard_bytes(leaf, getattr(leaf, "sharding", None)),
             index=index + token_count,
+            constant=not depends,
         )
-        for index, (name, leaf) in enumerate(zip(names, leaves, strict=True))
+        for index, (name, leaf, depends) in enumerate(zip(names, leaves, dependent, strict=True))
     )

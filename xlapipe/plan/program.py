@@ -24,10 +24,10 @@ class _LeafJson:
     __slots__ = ()
 
     def to_json(self: Any) -> dict[str, Any]:
-        """All fields; `spec` and `memory_kind` are left out if they are None."""
+        """All fields; `spec`, `memory_kind` and `constant` are left out if None or False."""
         data = asdict(self)
-        for name in ("spec", "memory_kind"):
-            if data[name] is None:
+        for name in ("spec", "memory_kind", "constant"):
+            if not data.get(name, True) and data[name] != ():
                 del data[name]
         return data
 
@@ -86,6 +86,7 @@ class OutputLeaf(_LeafJson):
       index: position in XLA's flat output tuple.
       spec: as in `ArgumentLeaf`; if the author gave none, the one that XLA chose.
       memory_kind: as in `ArgumentLeaf`.
+      constant: whether it depends on no argument.
     """
 
     path: str
@@ -95,6 +96,7 @@ class OutputLeaf(_LeafJson):
     index: int
     spec: Spec | None = None
     memory_kind: str | None = None
+    constant: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,7 @@ def dump_figures(dump: Dump) -> dict[str, Any]:
     compiled, requested = _collectives_of_dump(dump)
     return {
         **plan_figures(dump.plan),
+        "notes": [*dump.plan.notes, *manifest.notes],
         "target": manifest.target,
         "topology": manifest.topology,
         "mesh": dict(manifest.mesh) if manifest.mesh is not None else None,

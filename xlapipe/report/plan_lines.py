@@ -44,7 +44,7 @@ def plan_lines(
         )
     if figures["refused"] is not None:
         yield Text(f"  REFUSED by XLA: {figures['refused']:.400}", style="red")
-    for note in plan.notes:
+    for note in figures["notes"]:
         yield Text(f"  note: {note}")
     yield from _total_lines(figures)
     yield from _allocation_lines(figures, plan)
