@@ -123,13 +123,6 @@ def test_a_buffer_with_another_use_is_not_written_over(tmp_path: Path) -> None:
     ("old", "new", "expected"),
     [
         ("op1.writes = [StarDep(name='buf1', mode=None)]", "op1.writes = [Star]", "dependency"),
-        ("size=[4, 8], stride=[8, 1])", "size=[4, -8], stride=[8, 1])", "not below 0"),
-        ("size=[4, 8], stride=[8, 1])", "size=[4, 8], stride=[8])", "one stride"),
-        (
-            "size=[4, 8], stride=[8, 1])",
-            "size=[4, 8999999999999999999], stride=[8, 1])",
-            "2\\*\\*63",
-        ),
         ("op2: SchedulerNode(ComputedBuffer)", "op2 SchedulerNode", "first line of a node"),
         ("can_inplace=True", "can_inplace=Maybe", "a user"),
         ("op2.group.device", "op1.group.device", "a line of node op2"),

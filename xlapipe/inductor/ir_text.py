@@ -21,6 +21,7 @@ from xlapipe.inductor.ir_nodes import Dependency, IrBuffer, IrNode, User
 from xlapipe.inductor.ir_values import IrValues, names
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.text_lines import TextLines
+from xlapipe.read.source_text import shown
 
 _HEADER = re.compile(r"(?P<name>[A-Za-z_]\w*): (?P<kind>[A-Z]\w*)\((?P<inner>[\w., ]*)\)")
 _ATTRIBUTE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<key>(?:\.\w+)+)(?:\[\d+\])? ?=(?P<value>.*)")
@@ -185,8 +186,11 @@ class _Reader:
             draft.triton = self._indented()
         elif _HEADER.fullmatch(line) is not None:
             return False
-        else:
+        elif self._at == len(self._lines) - 1:
             self._text.fail_at(self._at, f"a line of node {draft.name}")
+        else:
+            self._text.leave_out(self._at, f"a line of node {draft.name}", shown(line))
+            self._at += 1
         return True
 
     def _attribute(self, draft: _Draft, match: re.Match[str]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from xlapipe.inductor.expressions import dimensions
 from xlapipe.inductor.ir_nodes import OUTPUT, Dependency, User
-from xlapipe.inductor.layouts import Layout, dtype_name
+from xlapipe.inductor.layouts import Layout, contiguous_strides, dtype_name
 from xlapipe.inductor.text_lines import TextLines
 from xlapipe.read.source_text import shown
 
@@ -29,6 +29,8 @@ _TENSOR_LAYOUT = re.compile(
 _ABSTRACT_LAYOUT = re.compile(r"<?(?:[\w.]+\.)?(?P<kind>\w*Layout\w*)\b.*")
 # `NoneLayout(device=…, size=[0], stride=[0])` is a layout without a tensor.
 _NO_TENSOR = "NoneLayout"
+_MUTATION = "MutationLayout"
+_UNKNOWN_LAYOUT = "unknown layout"
 _NO_SYMBOLS: Mapping[str, int] = {}
 _MOST_DIMENSIONS = 64
 
@@ -67,12 +69,18 @@ class IrValues:
                 expected = (
                     "a layout, e.g. FixedLayout('cuda:0', torch.float32, size=[8], stride=[1])"
                 )
-                self._text.fail(at, expected, shown(text))
-            return abstract["kind"], None
+                self._text.leave_out(at, expected, shown(text))
+            return (abstract["kind"] if abstract is not None else _UNKNOWN_LAYOUT), None
         shape = dimensions(split_list(match["size"]), _NO_SYMBOLS)
         strides = dimensions(split_list(match["stride"]), _NO_SYMBOLS)
+        if match["kind"].startswith(_MUTATION) and len(shape) != len(strides):
+            # It is in the memory of the buffer that is mutated, whose strides torch does not print.
+            strides = contiguous_strides(shape)
         layout = Layout(dtype_name(match["dtype"]), shape, strides, match["device"])
-        check_layout(self._text, at, layout)
+        problem = problem_of(layout)
+        if problem is not None:
+            self._text.leave_out(at, *problem)
+            return match["kind"], None
         return match["kind"], layout
 
     def _items(
@@ -98,21 +106,33 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(_NAME.findall(text))
 
 
+def problem_of(layout: Layout) -> tuple[str, str] | None:
+    """What is expected and found if no tensor has the layout: sizes below 0, too many or too large.
+
+    Returns:
+      None for the layout of a tensor.
+    """
+    if len(layout.shape) != len(layout.strides):
+        return "one stride for each size", str(layout)
+    if len(layout.shape) > _MOST_DIMENSIONS:
+        return f"at most {_MOST_DIMENSIONS} dimensions", str(len(layout.shape))
+    numbers = [size for size in (*layout.shape, *layout.strides) if isinstance(size, int)]
+    if any(number < 0 for number in numbers):
+        return "sizes and strides not below 0", str(layout)
+    if max(layout.storage_bytes or 0, layout.element_bytes or 0) >= 2**63:
+        return "a tensor of less than 2**63 bytes", str(layout)
+    return None
+
+
 def check_layout(text: TextLines, at: int, layout: Layout) -> None:
-    """Refuses sizes that no tensor has: negative ones, too many, or beyond int64.
+    """Refuses a layout that no tensor has.
 
     Raises:
       DumpError: of the line at index `at`.
     """
-    if len(layout.shape) != len(layout.strides):
-        text.fail(at, "one stride for each size", str(layout))
-    if len(layout.shape) > _MOST_DIMENSIONS:
-        text.fail(at, f"at most {_MOST_DIMENSIONS} dimensions", str(len(layout.shape)))
-    numbers = [size for size in (*layout.shape, *layout.strides) if isinstance(size, int)]
-    if any(number < 0 for number in numbers):
-        text.fail(at, "sizes and strides not below 0", str(layout))
-    if max(layout.storage_bytes or 0, layout.element_bytes or 0) >= 2**63:
-        text.fail(at, "a tensor of less than 2**63 bytes", str(layout))
+    problem = problem_of(layout)
+    if problem is not None:
+        text.fail(at, *problem)
 
 
 def split_list(text: str) -> list[str]:

@@ -48,7 +48,9 @@ def read_inductor(path: Path) -> InductorDump:
             "ir_post_fusion.txt, found none; fix: give the folder that TORCH_COMPILE_DEBUG=1 wrote"
         )
     try:
-        plans = _read(path, graphs)
+        readable, left_out = _readable(graphs)
+        first, *others = _read(path, readable)
+        plans = (replace(first, notes=(*left_out, *first.notes)), *others)
     except RecursionError:
         raise DumpError(
             f"{path}: expected expressions of a moderate depth, found deeper ones; fix: the file "
@@ -69,6 +71,25 @@ def _read(path: Path, graphs: Sequence["_Graph"]) -> tuple[InductorPlan, ...]:
     if len(graphs) == 1 and graphs[0].kind == GraphKind.BACKWARD and graphs[0].code is not None:
         links = _links_beside(graphs[0], path)
     return tuple(_plan(graph, links) for graph in graphs)
+
+
+def _readable(graphs: Sequence["_Graph"]) -> tuple[list["_Graph"], list[str]]:
+    """The graphs whose documents can be read, and the errors of the others.
+
+    Raises:
+      DumpError: no graph can be read.
+    """
+    readable: list[_Graph] = []
+    errors: list[DumpError] = []
+    for graph in graphs:
+        try:
+            graph.read()
+            readable.append(graph)
+        except DumpError as error:
+            errors.append(error)
+    if not readable:
+        raise errors[0]
+    return readable, [f"a graph was left out: {error}" for error in errors]
 
 
 def _links_beside(backward: "_Graph", path: Path) -> dict[int, tuple["_Graph", Link]]:
@@ -109,6 +130,21 @@ class _Graph:
                 raise
             self.notes.append(f"IR beside the wrapper code was not read: {error}")
             return None
+
+    def read(self) -> None:
+        """Reads the documents.
+
+        Raises:
+          DumpError: a document is damaged.
+        """
+        if self.code is not None and self.kind != GraphKind.BACKWARD:
+            _ = self.replayed
+        _ = self.ir, self.fx
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What was not understood in its IR."""
+        return tuple(self.files.ir.left_out) if self.files.ir is not None else ()
 
     @cached_property
     def fx(self) -> FxGraph | None:
@@ -176,8 +212,9 @@ def _belong(forward: GraphFiles, backward: GraphFiles) -> bool:
 def _plan(graph: _Graph, links: Mapping[int, tuple[_Graph, Link]]) -> InductorPlan:
     if graph.code is None:
         assert graph.ir is not None
-        return plan_of_ir(graph.name, graph.ir, graph.layouts)
-    notes = graph.notes
+        plan = plan_of_ir(graph.name, graph.ir, graph.layouts)
+        return replace(plan, notes=(*graph.left_out, *plan.notes))
+    notes = [*graph.left_out, *graph.notes]
     saved: int | None = None
     if graph.kind != GraphKind.BACKWARD:
         replayed = graph.replayed

@@ -1,7 +1,7 @@
 """A part of a file: its lines, and the number that each has in the file."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from xlapipe.errors import DumpError
@@ -21,11 +21,14 @@ class TextLines:
     Attributes:
       where: the file, for messages.
       numbers: number of each line in the file, from 1.
+      left_out: what was not understood in it, and is missing in what was read; shared with its
+        parts.
     """
 
     where: str
     lines: Sequence[str]
     numbers: Sequence[int]
+    left_out: list[str] = field(default_factory=list, compare=False)
 
     @classmethod
     def of(cls, source: SourceText) -> "TextLines":
@@ -35,7 +38,7 @@ class TextLines:
 
     def part(self, start: int, end: int) -> "TextLines":
         """Lines from index `start` up to, not including, `end`."""
-        return TextLines(self.where, self.lines[start:end], self.numbers[start:end])
+        return TextLines(self.where, self.lines[start:end], self.numbers[start:end], self.left_out)
 
     def number(self, index: int) -> int:
         """Number in the file of the line at `index`; of the last one if there is none."""
@@ -45,9 +48,14 @@ class TextLines:
 
     def fail(self, index: int, expected: str, found: str, fix: str = UNKNOWN) -> NoReturn:
         """Raises the DumpError of the line at `index`."""
-        raise DumpError(
-            f"{self.where}:{self.number(index)}: expected {expected}, found {found}; {fix}"
-        )
+        raise DumpError(f"{self._difference(index, expected, found)}; {fix}")
+
+    def leave_out(self, index: int, expected: str, found: str) -> None:
+        """Records that a part of the line at `index` is not understood, and goes on without it."""
+        self.left_out.append(f"left out: {self._difference(index, expected, found)}")
+
+    def _difference(self, index: int, expected: str, found: str) -> str:
+        return f"{self.where}:{self.number(index)}: expected {expected}, found {found}"
 
     def fail_at(self, index: int, expected: str) -> NoReturn:
         """As `fail`, showing the line."""
