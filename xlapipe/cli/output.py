@@ -27,6 +27,7 @@ def print_json(data: Any) -> None:
 def print_lines(lines: "Iterable[RenderableType]") -> None:
     """Prints lines with their styles; long ones are not folded."""
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(soft_wrap=True, highlight=False)
     if console.is_terminal:
@@ -35,10 +36,14 @@ def print_lines(lines: "Iterable[RenderableType]") -> None:
         return
     console.width = _WIDTH_OF_FILES
     for line in lines:
-        with console.capture() as capture:
-            console.print(line)
+        if isinstance(line, Text) and "\t" not in line.plain:
+            printed = line.plain  # what the console prints without styles, in a tenth of the time
+        else:
+            with console.capture() as capture:
+                console.print(line)
+            printed = capture.get()
         # Tables are padded to the width of the console.
-        print("\n".join(text.rstrip() for text in capture.get().splitlines()))
+        print("\n".join(text.rstrip() for text in printed.splitlines()))
 
 
 def print_error(message: object, *, program: str = "xlapipe") -> None:

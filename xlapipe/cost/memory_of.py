@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Mapping
 from functools import cached_property
 
-from xlapipe.plan.dataflow import Dataflow, Value, operand_index
+from xlapipe.plan.dataflow import Value, dataflow_of, operand_index
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
 from xlapipe.plan.plan import Plan
 
@@ -16,7 +16,7 @@ class MemoryOf:
 
     def __init__(self, plan: Plan, module: HloModule) -> None:
         self._plan = plan
-        self._dataflow = Dataflow(module)
+        self._dataflow = dataflow_of(module)
 
     @cached_property
     def _address_of_value(self) -> Mapping[str, tuple[int, int]]:

@@ -21,6 +21,7 @@ class ValueStructure:
             for value in allocation.values:
                 self._own.setdefault(value.instruction, {})[_path(value.name)] = value.name
         self._cache: dict[str, Mapping[Path, str]] = {}
+        self._elements_of: dict[str, dict[int, dict[Path, str]]] = {}
 
     def own(self, name: str) -> Mapping[Path, str]:
         """Values that the instruction itself defines."""
@@ -40,8 +41,19 @@ class ValueStructure:
     def _operand(self, instruction: Instruction, position: int) -> Mapping[Path, str]:
         if position >= len(instruction.operands):
             return _NO_VALUES
-        prefix = operand_index(instruction, position)
-        return _below(self.of(instruction.operands[position]), prefix)
+        name, prefix = instruction.operands[position], operand_index(instruction, position)
+        if not prefix:
+            return self.of(name)
+        return _below(self._elements(name).get(prefix[0], _NO_VALUES), prefix[1:])
+
+    def _elements(self, name: str) -> Mapping[int, Mapping[Path, str]]:
+        """The values of each element of an instruction's tuple."""
+        if name not in self._elements_of:
+            elements = self._elements_of[name] = {}
+            for path, value in self.of(name).items():
+                if path:
+                    elements.setdefault(path[0], {})[path[1:]] = value
+        return self._elements_of[name]
 
     def _inherited(self, name: str) -> Mapping[Path, str]:
         instruction = self._instructions.get(name)

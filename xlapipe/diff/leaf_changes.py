@@ -42,17 +42,19 @@ def alias_changes(matching: Matching) -> Iterator[AliasChange]:
     """Arguments of both plans that are aliased to different outputs, or only in one plan."""
     outputs_a = {argument: output for output, argument in aliased_to(matching.a).items()}
     outputs_b = {argument: output for output, argument in aliased_to(matching.b).items()}
+    aliases_a, aliases_b = _aliases(matching.a), _aliases(matching.b)
+    donors_a, donors_b = _donors(matching.a), _donors(matching.b)
     output_pairs = {
         matching.a.outputs[index].label: matching.b.outputs[other].label
         for index, other in matching.outputs.items()
     }
     for index_a, index_b in matching.arguments.items():
         one, other = matching.a.arguments[index_a], matching.b.arguments[index_b]
-        aliases = _alias_of(matching.a, one), _alias_of(matching.b, other)
+        aliases = aliases_a.get(one.number), aliases_b.get(other.number)
         # Without the module's header, the output of an alias is unknown.
         a = outputs_a.get(one.label) or ("an output" if aliases[0] else None)
         b = outputs_b.get(other.label) or ("an output" if aliases[1] else None)
-        donors = _is_donor(matching.a, one), _is_donor(matching.b, other)
+        donors = one.number in donors_a, other.number in donors_b
         same = a == b or "an output" in (a, b) or output_pairs.get(a or "") == b
         if not (same and (a is None) == (b is None)) or donors[0] != donors[1]:
             yield AliasChange(other.label, a, b, *donors)
@@ -65,16 +67,15 @@ def alias_changes(matching: Matching) -> Iterator[AliasChange]:
             yield AliasChange(other.label, f"{a}{forms[0]}", f"{b}{forms[1]}")
 
 
-def _alias_of(side: Side, leaf: ComparedLeaf) -> InputOutputAlias | None:
-    for alias in side.program.plan.aliases:
-        if (alias.parameter_number, *alias.parameter_index) == leaf.number:
-            return alias
-    return None
+def _aliases(side: Side) -> dict[tuple[int, ...], InputOutputAlias]:
+    """The first alias of each parameter, by its number and shape index."""
+    aliases = reversed(side.program.plan.aliases)
+    return {(alias.parameter_number, *alias.parameter_index): alias for alias in aliases}
 
 
-def _is_donor(side: Side, leaf: ComparedLeaf) -> bool:
-    donors = side.program.plan.buffer_donors or ()
-    return any((number, *index) == leaf.number for number, index in donors)
+def _donors(side: Side) -> set[tuple[int, ...]]:
+    """Numbers and shape indices of the donated parameters without an alias."""
+    return {(number, *index) for number, index in side.program.plan.buffer_donors or ()}
 
 
 def output_changes(

@@ -1,5 +1,6 @@
 """Arguments and outputs with their pytree paths, and the pairing of those of two programs."""
 
+from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -109,20 +110,28 @@ def _output_allocations(program: Program, shapes: Sequence[Shape]) -> dict[int, 
         parameter = plan.parameter_allocation(alias.parameter_number)
         if alias.output_index is not None and parameter is not None:
             allocations[(alias.output_index or (0,))[0]] = parameter
-    results: dict[str, list[tuple[LogicalBuffer, BufferAllocation]]] = {}
-    for allocation in plan.allocations:
-        if is_live_out(allocation) and not allocation.is_a(AllocationKind.PARAMETER):
-            for value in allocation.values:
-                results.setdefault(value.instruction, []).append((value, allocation))
+    results = sorted(
+        (
+            (value, allocation)
+            for allocation in plan.allocations
+            if is_live_out(allocation) and not allocation.is_a(AllocationKind.PARAMETER)
+            for value in allocation.values
+        ),
+        key=lambda pair: _part(pair[0]),
+    )
+    untaken: dict[Hashable, deque[BufferAllocation]] = defaultdict(deque)
+    for value, allocation in results:
+        untaken[value.instruction, _extent(value.shape)].append(allocation)
     taken: set[int] = set()
     for index, maker in makers(program).items():
         if index in allocations or index >= len(shapes):
             continue
-        for value, allocation in sorted(results.get(maker, ()), key=lambda pair: _part(pair[0])):
-            if allocation.index not in taken and _extent(value.shape) == _extent(shapes[index]):
-                allocations[index] = allocation
-                taken.add(allocation.index)
-                break
+        candidates = untaken[maker, _extent(shapes[index])]
+        while candidates and candidates[0].index in taken:
+            candidates.popleft()
+        if candidates:
+            allocations[index] = candidates.popleft()
+            taken.add(allocations[index].index)
     return allocations
 
 
@@ -175,14 +184,14 @@ def pair_leaves(a: Sequence[ComparedLeaf], b: Sequence[ComparedLeaf]) -> dict[in
         lambda leaf: leaf.shape or None,
     )
     for key in keys:
-        unpaired: dict[Hashable, list[int]] = {}
+        unpaired: dict[Hashable, deque[int]] = defaultdict(deque)
         paired = set(pairs.values())
         for index, leaf in enumerate(b):
             if index not in paired and key(leaf) is not None:
-                unpaired.setdefault(key(leaf), []).append(index)
+                unpaired[key(leaf)].append(index)
         for index, leaf in enumerate(a):
             if index not in pairs and unpaired.get(key(leaf)):
-                pairs[index] = unpaired[key(leaf)].pop(0)
+                pairs[index] = unpaired[key(leaf)].popleft()
     return pairs
 
 

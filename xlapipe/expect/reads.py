@@ -1,13 +1,16 @@
 """Expectations of how often arguments are read."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import no_leaf_named
 from xlapipe.expect.wording import counted
-from xlapipe.plan.dataflow import Dataflow, Value
+from xlapipe.plan.dataflow import Value, dataflow_of
 from xlapipe.plan.hlo import Instruction
+from xlapipe.plan.once import once_per_object
 from xlapipe.plan.opcodes import RESHAPES
+from xlapipe.plan.plan import Plan
 from xlapipe.plan.program import Program
 
 
@@ -45,11 +48,16 @@ def _readers(program: Program, number: int | None) -> list[Instruction]:
     entry = module.entry_computation if module is not None else None
     if module is None or entry is None or number is None:
         return []
-    dataflow = Dataflow(module)
-    readers = {
-        reader.instruction.name: reader.instruction
-        for parameter in entry.instructions
-        if parameter.parameter_number == number
-        for reader in dataflow.readers(Value(entry, parameter), also=RESHAPES)
-    }
-    return [readers[name] for name in program.plan.instructions if name in readers]
+    parameter = entry.parameters.get(number)
+    if parameter is None:
+        return []
+    readers = dataflow_of(module).readers(Value(entry, parameter), also=RESHAPES)
+    in_order = _positions(program.plan)
+    names = {reader.instruction.name for reader in readers} & in_order.keys()
+    return [program.plan.instructions[name] for name in sorted(names, key=in_order.__getitem__)]
+
+
+@once_per_object
+def _positions(plan: Plan) -> Mapping[str, int]:
+    """Positions of the instructions in XLA's order, by name."""
+    return {name: position for position, name in enumerate(plan.instructions)}

@@ -27,7 +27,7 @@ from functools import cached_property
 
 from xlapipe.plan.collective_bytes import Groups, common_size, operand_bytes_of, wire_bytes
 from xlapipe.plan.combined_scopes import split_scopes
-from xlapipe.plan.dataflow import Dataflow, Site
+from xlapipe.plan.dataflow import Site, dataflow_of
 from xlapipe.plan.gemms import Gemm
 from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.live_ranges import LiveRanges
@@ -161,7 +161,7 @@ class _CollectiveFinder:
         self, module: HloModule, gemms: tuple[Gemm, ...], live_ranges: LiveRanges | None
     ) -> None:
         self._module = module
-        self._dataflow = Dataflow(module)
+        self._dataflow = dataflow_of(module)
         self._gemms = frozenset(gemm.instruction for gemm in gemms)
         self._executions = executions(module)
         schedule = live_ranges.schedule if live_ranges is not None else ()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from xlapipe.plan import opcodes
 from xlapipe.plan.buffers import BufferAllocation, LogicalBuffer
-from xlapipe.plan.dataflow import Dataflow, operand_index
+from xlapipe.plan.dataflow import Dataflow, dataflow_of, operand_index
 from xlapipe.plan.hlo import Computation, Instruction, SourceLine
 from xlapipe.plan.memory_spaces import MemorySpace, is_on_chip, space_of
 from xlapipe.plan.plan import Plan
@@ -104,7 +104,7 @@ def _written_by_moving(plan: Plan) -> tuple[Copy, ...]:
     if plan.module is None:
         return ()
     values = plan.values_of_instruction
-    dataflow = Dataflow(plan.module)
+    dataflow = dataflow_of(plan.module)
     copies: list[Copy] = []
     for computation, instruction in plan.module.scheduled():
         moves_all = only_moves(dataflow, instruction) or _slices_into_chip(dataflow, instruction)

@@ -6,13 +6,14 @@ product in one, its sum in the next); to see what a reduction reduces, operands 
 fused parameter to the fusion's operand, and from a fusion to the root of its body.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from xlapipe.plan import opcodes
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
+from xlapipe.plan.once import once_per_object
 
 Path = tuple[int, ...]
 """The shape index of an element of a tuple; `()` for the whole result."""
@@ -72,6 +73,18 @@ def forwarded_operand(instruction: Instruction, path: Path) -> tuple[int, Path] 
     if instruction.opcode in opcodes.FORWARDS and instruction.operands:
         return 0, (*result_in_start(instruction.opcode), *path)
     return None
+
+
+class Use(NamedTuple):
+    """An operand of an instruction.
+
+    Attributes:
+      path: the element of the operand's tuple that is read; `()` for all of it, or if unknown.
+    """
+
+    instruction: Instruction
+    position: int
+    path: Path
 
 
 @dataclass(frozen=True)
@@ -197,9 +210,7 @@ class Dataflow:
             seen.add(current.key)
             if current.instruction.name == current.computation.root:
                 pending.extend(self._results_of_callers(current))
-            users = self._users_in(current.computation)
-            for user, position in users.get(current.instruction.name, ()):
-                read = operand_index(user, position)
+            for user, position, read in self._users_of(current):
                 shorter = min(len(read), len(current.path))
                 if read[:shorter] != current.path[:shorter]:
                     continue
@@ -241,17 +252,37 @@ class Dataflow:
             prefix = (1,) if caller.opcode == "async-start" else ()
             yield Value(computation, caller, (*prefix, *root.path))
 
-    def _users_in(self, computation: Computation) -> dict[str, list[tuple[Instruction, int]]]:
-        users = self._users.get(computation.name)
-        if users is None:
-            users = self._users[computation.name] = {}
+    def users(self, computation: Computation, name: str) -> Sequence[Use]:
+        """The instructions of a computation that have `name` as an operand, in their order."""
+        uses = self._uses.get(computation.name)
+        if uses is None:
+            uses = self._uses[computation.name] = {}
             for instruction in computation.instructions:
                 for position, operand in enumerate(instruction.operands):
-                    users.setdefault(operand, []).append((instruction, position))
-        return users
+                    use = Use(instruction, position, operand_index(instruction, position))
+                    uses.setdefault(operand, []).append(use)
+        return uses.get(name, ())
+
+    def _users_of(self, value: Value) -> Sequence[Use]:
+        """The uses of the whole result that `value` is in, and of its element of a tuple."""
+        uses = self.users(value.computation, value.instruction.name)
+        if not value.path:
+            return uses
+        key = value.computation.name, value.instruction.name
+        by_element = self._uses_by_element.get(key)
+        if by_element is None:
+            by_element = self._uses_by_element[key] = {}
+            for number, use in enumerate(uses):
+                by_element.setdefault(use.path[:1], []).append(number)
+        numbers = (*by_element.get((), ()), *by_element.get(value.path[:1], ()))
+        return [uses[number] for number in sorted(numbers)]
 
     @cached_property
-    def _users(self) -> dict[str, dict[str, list[tuple[Instruction, int]]]]:
+    def _uses(self) -> dict[str, dict[str, list[Use]]]:
+        return {}
+
+    @cached_property
+    def _uses_by_element(self) -> dict[tuple[str, str], dict[Path, list[int]]]:
         return {}
 
     def operands(self, site: Site) -> Iterator[Site]:
@@ -313,3 +344,9 @@ class Dataflow:
             for inner in computation.instructions:
                 yield Site(computation, inner)
                 pending.extend(inner.called_computations)
+
+
+@once_per_object
+def dataflow_of(module: HloModule) -> Dataflow:
+    """The one `Dataflow` of a module, so that each of its tables is made once."""
+    return Dataflow(module)

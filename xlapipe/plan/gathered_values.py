@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from xlapipe.plan.buffers import BufferAllocation, LogicalBuffer
 from xlapipe.plan.collectives import Collective
 from xlapipe.plan.copies import only_moves
-from xlapipe.plan.dataflow import Dataflow, operand_index
+from xlapipe.plan.dataflow import Dataflow, dataflow_of, operand_index
 from xlapipe.plan.hlo import Instruction
 from xlapipe.plan.opcodes import FORWARDS
 from xlapipe.plan.plan import Plan
@@ -48,7 +48,7 @@ def gathered_values(plan: Plan) -> tuple[GatheredValue, ...] | None:
     """Every gathered value, by start; None without live ranges or a complete HLO module."""
     if plan.live_ranges is None or plan.collectives is None or plan.module is None:
         return None
-    finder = _GatheredValueFinder(plan, Dataflow(plan.module))
+    finder = _GatheredValueFinder(plan, dataflow_of(plan.module))
     values: dict[str, GatheredValue] = {}
     for collective in plan.collectives:
         if collective.kind == "all-gather":

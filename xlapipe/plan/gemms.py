@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from xlapipe.plan.dataflow import PASS_THROUGH, Dataflow, Site
+from xlapipe.plan.dataflow import PASS_THROUGH, Dataflow, Site, dataflow_of
 from xlapipe.plan.hlo import HloModule, Instruction, SourceLine
 from xlapipe.plan.opcodes import CONTRACTS, DOTS
 from xlapipe.plan.shapes import Shape
@@ -58,19 +58,19 @@ class Gemm:
 
 def find_gemms(module: HloModule) -> tuple[Gemm, ...]:
     """Every matrix product of `module`, in the order of its computations' instructions."""
-    dataflow = Dataflow(module)
+    dataflow = dataflow_of(module)
     gemms: list[Gemm] = []
     for computation, instruction in module.scheduled():
         site = Site(computation, instruction)
-        gemms.extend(_custom_call(site))
+        gemms.extend(_custom_call(dataflow, site))
         if instruction.opcode == "fusion":
             gemms.extend(_fusion(dataflow, site))
         elif instruction.opcode in DOTS:
-            gemms.append(_gemm(site, site, GemmBackend.OTHER))
+            gemms.append(_gemm(dataflow, site, site, GemmBackend.OTHER))
         elif instruction.opcode == "reduce" and _reduces_a_dot(dataflow, site):
-            gemms.append(_gemm(site, site, GemmBackend.REDUCE))
+            gemms.append(_gemm(dataflow, site, site, GemmBackend.REDUCE))
         elif _is_product_on_mxu(site, site):
-            gemms.append(_gemm(site, site, GemmBackend.MXU))
+            gemms.append(_gemm(dataflow, site, site, GemmBackend.MXU))
     return tuple(gemms)
 
 
@@ -89,11 +89,11 @@ def _backend(name: str, table: Iterable[tuple[str, str]]) -> GemmBackend | None:
     )
 
 
-def _custom_call(site: Site, scheduled: Site | None = None) -> Iterator[Gemm]:
+def _custom_call(dataflow: Dataflow, site: Site, scheduled: Site | None = None) -> Iterator[Gemm]:
     target = site.instruction.custom_call_target
     backend = _backend(target, _CALLS) if target else None
     if backend is not None:
-        yield _gemm(scheduled or site, site, backend)
+        yield _gemm(dataflow, scheduled or site, site, backend)
 
 
 def _fusion(dataflow: Dataflow, site: Site) -> Iterator[Gemm]:
@@ -105,16 +105,16 @@ def _fusion(dataflow: Dataflow, site: Site) -> Iterator[Gemm]:
     if not body:
         # A dump with only the buffer assignment has no fusion bodies; the kind is all there is.
         if "gemm" in kind:
-            yield _gemm(site, site, GemmBackend.TRITON)
+            yield _gemm(dataflow, site, site, GemmBackend.TRITON)
         return
     for inner in body:
-        yield from _custom_call(inner, site)
+        yield from _custom_call(dataflow, inner, site)
         if inner.instruction.opcode == "reduce" and _reduces_a_dot(dataflow, inner):
-            yield _gemm(site, inner, GemmBackend.REDUCE)
+            yield _gemm(dataflow, site, inner, GemmBackend.REDUCE)
         if _is_product_on_mxu(inner, site):
-            yield _gemm(site, inner, GemmBackend.MXU)
+            yield _gemm(dataflow, site, inner, GemmBackend.MXU)
     for dot in dots:
-        yield _gemm(site, dot, _backend(kind, _FUSION_KINDS) or GemmBackend.OTHER)
+        yield _gemm(dataflow, site, dot, _backend(kind, _FUSION_KINDS) or GemmBackend.OTHER)
 
 
 def _is_product_on_mxu(site: Site, scheduled: Site) -> bool:
@@ -145,10 +145,14 @@ def _reduces_a_dot(dataflow: Dataflow, site: Site) -> bool:
     )
 
 
-def _gemm(scheduled: Site, dot: Site, backend: GemmBackend) -> Gemm:
+def _gemm(dataflow: Dataflow, scheduled: Site, dot: Site, backend: GemmBackend) -> Gemm:
     by_name = dot.computation.by_name
     operands = [by_name[name].shape for name in dot.instruction.operands if name in by_name]
-    candidates = (dot.instruction, scheduled.instruction, _reader_with_dot_name(scheduled))
+    candidates = (
+        dot.instruction,
+        scheduled.instruction,
+        _reader_with_dot_name(dataflow, scheduled),
+    )
     named = next(
         (
             instruction
@@ -188,16 +192,11 @@ def _accumulates_fast(backend_config: str) -> bool | None:
     return all(precision == "DEFAULT" for precision in config.get("operand_precision", ()))
 
 
-def _reader_with_dot_name(site: Site) -> Instruction | None:
+def _reader_with_dot_name(dataflow: Dataflow, site: Site) -> Instruction | None:
     """The reader of `site` that has a dot's op_name; XLA drops it from a matrix-vector product."""
-    for instruction in site.computation.instructions:
-        if (
-            site.instruction.name in instruction.operands
-            and instruction.opcode in PASS_THROUGH
-            and is_dot(instruction.op_name)
-        ):
-            return instruction
-    return None
+    users = (user for user, *_ in dataflow.users(site.computation, site.instruction.name))
+    named = (user for user in users if user.opcode in PASS_THROUGH and is_dot(user.op_name))
+    return next(named, None)
 
 
 def requested_dots(module: HloModule) -> tuple[Instruction, ...]:

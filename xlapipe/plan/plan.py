@@ -13,7 +13,7 @@ from xlapipe.plan.buffers import (
     Totals,
 )
 from xlapipe.plan.collectives import Collective, find_collectives, has_collectives
-from xlapipe.plan.dataflow import Dataflow, Value
+from xlapipe.plan.dataflow import Dataflow, Value, dataflow_of
 from xlapipe.plan.gemms import Gemm, find_gemms
 from xlapipe.plan.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plan.live_ranges import LiveRanges
@@ -322,7 +322,7 @@ class Plan:
     @cached_property
     def _dataflow(self) -> Dataflow:
         assert self.module is not None
-        return Dataflow(self.module)
+        return dataflow_of(self.module)
 
     @cached_property
     def _live_out_arrays(self) -> Mapping[tuple[str, tuple[int, ...]], BufferAllocation]:

@@ -8,7 +8,7 @@ a constant to it.
 from dataclasses import dataclass
 from functools import cached_property
 
-from xlapipe.plan.dataflow import Dataflow, Path, Value
+from xlapipe.plan.dataflow import Dataflow, Path, Value, dataflow_of
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
 from xlapipe.plan.opcodes import COPIES, RESHAPES
 
@@ -119,7 +119,7 @@ class TripCounts:
 
     @cached_property
     def _dataflow(self) -> Dataflow:
-        return Dataflow(self.module)
+        return dataflow_of(self.module)
 
     def _loop_of(self, computation: Computation) -> tuple[Computation, Instruction] | None:
         """The loop that runs a computation as its body or condition, if only one does."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from xlapipe.plan import opcodes
 from xlapipe.plan.copies import find_copies, only_moves
-from xlapipe.plan.dataflow import Dataflow, Site, Value
+from xlapipe.plan.dataflow import Dataflow, Site, Value, dataflow_of
 from xlapipe.plan.hlo import Instruction, SourceLine
 from xlapipe.plan.plan import Plan
 
@@ -38,7 +38,7 @@ def undefined_copies(plan: Plan) -> tuple[UndefinedCopy, ...] | None:
     """Every copy of undefined data, in schedule order; None without a complete HLO module."""
     if plan.module is None or not plan.module.complete:
         return None
-    return tuple(_find(plan, Dataflow(plan.module)))
+    return tuple(_find(plan, dataflow_of(plan.module)))
 
 
 def _find(plan: Plan, dataflow: Dataflow) -> Iterator[UndefinedCopy]:
