@@ -11,12 +11,14 @@ failed compile.
 
 import argparse
 import gc
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.output import run_command
+from xlapipe.environment.process_end import signals_interrupt
 
 if TYPE_CHECKING:
     from xlapipe.cli.options import Command
@@ -44,12 +46,15 @@ _COMMANDS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    options = _parser().parse_args(arguments)
-    command: Command = options.command
-    with no_garbage_collection():
-        return run_command(
-            lambda: command(options), program="xlapipe", json_output=getattr(options, "json", False)
-        )
+    arguments = sys.argv[1:] if arguments is None else arguments
+
+    def run() -> int:
+        options = _parser().parse_args(arguments)
+        command: Command = options.command
+        return command(options)
+
+    with no_garbage_collection(), signals_interrupt():
+        return run_command(run, program="xlapipe", json_output="--json" in arguments)
 
 
 @contextmanager

@@ -45,16 +45,15 @@ def add(commands: Commands) -> None:
 
 
 def _bisect(options: argparse.Namespace) -> int:
-    import tempfile
     from contextlib import ExitStack
 
     from xlapipe.cli.progress import Steps
     from xlapipe.compiling.bisect import bisect
+    from xlapipe.environment.scratch import scratch_folder
 
     with Steps().shown() as steps, ExitStack() as stack:
         candidates = _candidates(options, steps.show)
-        scratch = tempfile.TemporaryDirectory(prefix="xlapipe-bisect-")
-        out = options.out or Path(stack.enter_context(scratch))
+        out = options.out or stack.enter_context(scratch_folder("bisect-"))
         steps.show(f"compiling {options.workload}: {len(candidates)} candidates")
         result = bisect(
             candidates,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xlapipe.cli.options import Commands, add_compile_options, read_compile_options
 from xlapipe.cli.output import named_errors, print_json, print_lines
+from xlapipe.environment.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -132,7 +133,6 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _checked(options: argparse.Namespace) -> Iterator[CheckedPlan | CheckedInductor]:
-    import tempfile
 
     from xlapipe.dumps.opened import Opened, open_any
 
@@ -155,7 +155,7 @@ def _checked(options: argparse.Namespace) -> Iterator[CheckedPlan | CheckedInduc
         for job in jobs.get(subject, ()):
             from xlapipe.compiling.pipeline import make_dump
 
-            with tempfile.TemporaryDirectory(prefix="xlapipe-check-") as scratch:
+            with scratch_folder("check-") as scratch:
                 with named_errors(job):
                     dump = make_dump(job, Path(scratch)).dump
                 name = f"{subject} ({dump.manifest.device}, {job.policy})"

@@ -108,11 +108,11 @@ def _compare_jobs(options: argparse.Namespace) -> "Difference":
     if options.paths:
         raise XlapipeError("diff takes two paths or --workload, not both")
 
-    import tempfile
     from contextlib import ExitStack
 
     from xlapipe.cli.progress import Steps
     from xlapipe.compiling.two_compiles import compare_jobs
+    from xlapipe.environment.scratch import scratch_folder
 
     with Steps().shown() as steps:
         jobs = _two_jobs(options, steps.show)
@@ -120,8 +120,7 @@ def _compare_jobs(options: argparse.Namespace) -> "Difference":
         with ExitStack() as stack:
             out = options.out
             if out is None:
-                scratch = tempfile.TemporaryDirectory(prefix="xlapipe-diff-")
-                out = stack.enter_context(scratch)
+                out = stack.enter_context(scratch_folder("diff-"))
             return compare_jobs(
                 jobs, Path(out), on_done=lambda name: steps.show(f"compiled with {name}")
             )

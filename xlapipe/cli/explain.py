@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-import tempfile
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from xlapipe.cli.options import (
     read_compile_options,
 )
 from xlapipe.cli.output import print_json
+from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _compiled(
     from xlapipe.report.reported_dump import ReportedDump
 
     (job,) = jobs_of([options.workload], read_compile_options(options, None))
-    with tempfile.TemporaryDirectory(prefix="xlapipe-explain-") as folder:
+    with scratch_folder("explain-") as folder:
         dump = make_dump(job, Path(folder)).dump
         planned = planned_failure(failure, ReportedDump(str(dump.path), Opened.of_dump(dump)))
     tried = try_changes(

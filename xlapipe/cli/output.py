@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -88,7 +89,8 @@ def run_command(run: Callable[[], int], *, program: str, json_output: bool) -> i
         # The reader of stdout has ended (`| head`); redirect stdout, so that flushing works.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         print(f"{program}: interrupted", file=sys.stderr)
-        return 130
+        # As a shell reports a command that the signal ended: 130 for SIGINT, 143 for SIGTERM.
+        return 128 + getattr(interrupt, "number", signal.SIGINT)
     return code

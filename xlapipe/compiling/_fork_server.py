@@ -3,7 +3,8 @@
 Each child starts with jax imported, and with no XLA client: that starts in the child, with the
 environment of its request. One connection serves one child: the client sends a line of JSON, and
 receives the child's process id when it has started and its exit code when it has ended, each on a
-line. The server ends when its standard input is closed, and so with the client.
+line. The server ends when its standard input is closed, and so with the client; a child is killed
+when its connection is closed, which the kernel does when the client is killed.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ from typing import IO, Any, NoReturn
 # What every child imports, and what most workloads do, if it is installed.
 IMPORTED_BY_CHILDREN = (
     "jax.experimental.topologies",
+    "xlapipe.environment.process_end",
     "xlapipe.compiling.child",
     "xlapipe.lowering.load_workload",
     "xlapipe.lowering.lower",
@@ -103,9 +105,22 @@ def _serve_one(connection: socket.socket, variables: Mapping[str, str]) -> NoRet
         _become(request, variables)
     with contextlib.suppress(BrokenPipeError):  # the client has ended
         print(child, file=stream, flush=True)
-        _, status = os.waitpid(child, 0)
+        status = _wait(child, connection)
         print(os.waitstatus_to_exitcode(status), file=stream, flush=True)
     os._exit(0)
+
+
+def _wait(child: int, connection: socket.socket) -> int:
+    """The child's status when it has ended; it is killed if the client ends first."""
+    with selectors.DefaultSelector() as selector:
+        ended = os.pidfd_open(child)
+        selector.register(ended, selectors.EVENT_READ)
+        selector.register(connection, selectors.EVENT_READ)
+        if ended not in [key.fileobj for key, _ in selector.select()]:
+            for kill in (os.killpg, os.kill):  # it may not lead its own group yet
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
 
 
 def _become(request: dict[str, Any], variables: Mapping[str, str]) -> NoReturn:
@@ -113,6 +128,7 @@ def _become(request: dict[str, Any], variables: Mapping[str, str]) -> NoReturn:
     code = 1
     try:
         os.setsid()
+        sys.modules["xlapipe.environment.process_end"].die_with_parent()
         with Path(os.devnull).open("rb") as null, Path(request["log"]).open("ab") as log:
             _redirect({0: null, 1: log, 2: log})
         os.chdir(request["folder"])

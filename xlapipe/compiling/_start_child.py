@@ -1,4 +1,6 @@
-"""Starts the compiling child: `python -P _start_child.py REQUEST.json`. Never imported.
+"""Starts the compiling child: `python -P _start_child.py REQUEST.json PARENT`. Never imported.
+
+PARENT is the process id of the parent, with which the child ends.
 
 The interpreter may be of another environment, in which xlapipe is not installed: this checkout is
 put at the end of the path, after everything that is installed.
@@ -14,6 +16,9 @@ if __name__ == "__main__":
         # XLA sizes its thread pools by the cores that the process may use.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(threads)])
     sys.path.append(str(Path(__file__).resolve().parents[2]))
+    from xlapipe.environment.process_end import die_with_parent
+
+    die_with_parent(int(sys.argv[2]))
     from xlapipe.compiling.child import main
 
     sys.exit(main(Path(sys.argv[1])))

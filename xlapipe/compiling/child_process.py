@@ -6,13 +6,12 @@ failed check. In a child process, each of these is one error that names a log.
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
 from xlapipe.dumps.dump import EXECUTABLE
 from xlapipe.environment.doctor import missing_to_compile
+from xlapipe.environment.scratch import Scratch
 from xlapipe.errors import (
     CompileError,
     DumpError,
@@ -38,6 +38,7 @@ from xlapipe.targets.target import Target
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
 _START_CHILD = Path(__file__).with_name("_start_child.py")
 _SERVERS = ForkServers()
+_Child = subprocess.Popen[bytes] | ForkedChild
 _INSTALL_CUDNN = "; fix: install the wheel nvidia-cudnn-cu13: pip install 'xlapipe[cudnn]'"
 
 
@@ -77,24 +78,24 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
     for check in checks:
         raise CompileError(f"cannot compile: {check.problem}")
     sources = folder or job.reference.folder or Path.cwd()
-    scratch = Path(tempfile.mkdtemp(prefix="xlapipe-"))
-    keep = False
+    scratch = Scratch()
+    path = scratch.path
     try:
-        record = _run_child(job, folder or Path.cwd(), scratch)
-        results = scratch / _TUNED
+        record = _run_child(job, folder or Path.cwd(), path)
+        results = path / _TUNED
         tuned = results.read_text(encoding="utf-8") if results.exists() else None
-        executable = scratch / EXECUTABLE
+        executable = path / EXECUTABLE
         content = executable.read_bytes() if executable.exists() else None
-        yield Compiled(scratch / "dump", record, sources, tuned, content)
+        yield Compiled(path / "dump", record, sources, tuned, content)
     except CompileError:
-        keep = True  # the message names the log
+        if not _CHILDREN.is_stopping():
+            scratch.keep()  # the message names the log
         raise
     except DumpError as error:
-        keep = True
-        raise type(error)(f"{error}; the dump that cannot be read is kept in {scratch}") from None
+        scratch.keep()
+        raise type(error)(f"{error}; the dump that cannot be read is kept in {path}") from None
     finally:
-        if not keep:
-            shutil.rmtree(scratch, ignore_errors=True)
+        scratch.close()
 
 
 def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
@@ -149,7 +150,9 @@ def _wait_for_child(
       CompileError: it took too long.
     """
     with log_path.open("wb") as log:
-        child = _start(job, folder, _environment(job, scratch), request_path, log)
+        child = _CHILDREN.started(
+            lambda: _start(job, folder, _environment(job, scratch), request_path, log)
+        )
         try:
             return child.wait(job.timeout_seconds)
         except subprocess.TimeoutExpired:
@@ -158,12 +161,62 @@ def _wait_for_child(
                 f"stopped; the child's log is {log_path}; fix: allow more with --timeout"
             ) from None
         finally:
-            _kill_group(child)
+            _CHILDREN.ended(child)
+
+
+class Children:
+    """The children of this process, which are ended together when it is interrupted."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[_Child] = set()
+        self._stopping = 0
+
+    def is_stopping(self) -> bool:
+        """Whether the children are being stopped."""
+        return self._stopping > 0
+
+    def started(self, start: "Callable[[], _Child]") -> "_Child":
+        """Starts a child.
+
+        Raises:
+          CompileError: the children are being stopped.
+        """
+        if self.is_stopping():
+            raise CompileError("interrupted")
+        child = start()
+        with self._lock:
+            self._running.add(child)
+            if not self.is_stopping():
+                return child
+        self.ended(child)
+        raise CompileError("interrupted")
+
+    def ended(self, child: "_Child") -> None:
+        """Kills what is left of a child, and forgets it."""
+        _kill_group(child)
+        child.wait()
+        with self._lock:
+            self._running.discard(child)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Kills all children; none is started until the end of the block."""
+        with self._lock:
+            self._stopping += 1
+            for child in self._running:
+                _kill_group(child)
+        _SERVERS.discard()  # ends what waits for it to start
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._stopping -= 1
 
 
 def _start(
     job: Job, folder: Path, environment: Mapping[str, str], request_path: Path, log: IO[bytes]
-) -> "subprocess.Popen[bytes] | ForkedChild":
+) -> _Child:
     """Starts the child: forked if this process compiles repeatedly, else as a new interpreter."""
     if job.python is None and job.target is not None and job.process is None:
         server = _SERVERS.for_environment(environment)
@@ -174,7 +227,13 @@ def _start(
                 _SERVERS.discard()
     return subprocess.Popen(
         # -P: a folder `models` or `jax.py` of the user's must not shadow an installed one.
-        [str(job.python or sys.executable), "-P", str(_START_CHILD), str(request_path)],
+        [
+            str(job.python or sys.executable),
+            "-P",
+            str(_START_CHILD),
+            str(request_path),
+            str(os.getpid()),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -214,11 +273,14 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
     return kept
 
 
-def _kill_group(child: "subprocess.Popen[bytes] | ForkedChild") -> None:
+def _kill_group(child: _Child) -> None:
     """Kills the child and the processes it started (ptxas)."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+
+
+_CHILDREN = Children()
+children_stopped = _CHILDREN.stopped
 
 
 def _ending(code: int) -> str:

@@ -11,15 +11,18 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import IO
 
+from xlapipe.environment.scratch import Scratch
+
 _SERVER = Path(__file__).with_name("_fork_server.py")
 _START_SECONDS = 60.0
+# While it imports, it does not notice that its standard input is closed.
+_STOP_SECONDS = 0.5
 
 
 class ForkServer:
@@ -32,8 +35,8 @@ class ForkServer:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._folder = tempfile.TemporaryDirectory(prefix="xlapipe-server-")
-        self._socket = f"{self._folder.name}/socket"
+        self._folder = Scratch("server-")
+        self._socket = f"{self._folder.path}/socket"
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(_SERVER), self._socket],
             stdin=subprocess.PIPE,
@@ -80,13 +83,13 @@ class ForkServer:
                 return connection
 
     def stop(self) -> None:
-        """Ends the server; children that run are not affected."""
+        """Ends the server; children that run end with this process."""
         try:
-            self._process.communicate(timeout=5)  # closes its standard input
+            self._process.communicate(timeout=_STOP_SECONDS)  # closes its standard input
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
-        self._folder.cleanup()
+        self._folder.close()
 
 
 class ForkedChild:
@@ -113,7 +116,7 @@ class ForkedChild:
                 self._code = int(self._line(timeout))
             except TimeoutError:
                 raise subprocess.TimeoutExpired(f"child {self.pid}", timeout or 0.0) from None
-            except ConnectionError:  # the process that waits for the child was killed, and so it
+            except OSError:  # the process that waits for the child was killed, and so was the child
                 self._code = -signal.SIGKILL
             self._connection.close()
         return self._code

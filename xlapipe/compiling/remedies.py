@@ -1,7 +1,6 @@
 """Changes that can lower a program's memory: compiles each, and keeps those that do."""
 
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from xlapipe.compiling.fit import Row, fit
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.sweep import Combination
+from xlapipe.environment.scratch import scratch_folder
 from xlapipe.failures import MemoryFailure
 from xlapipe.plan.program import ArgumentLeaf, Program
 from xlapipe.registry import WorkloadReference
@@ -77,7 +77,7 @@ def try_changes(
       device_count: number of devices of the program.
       at_once: number of compiles that run at the same time.
     """
-    with tempfile.TemporaryDirectory(prefix="xlapipe-explain-") as folder:
+    with scratch_folder("explain-") as folder:
         note = Path(folder, _NOTE)
         changes = [
             Change("unchanged"),

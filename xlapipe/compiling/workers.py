@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
+from xlapipe.compiling.child_process import children_stopped
 from xlapipe.compiling.job import Job
 from xlapipe.errors import XlapipeError
 
@@ -35,8 +36,15 @@ def workers(at_once: int, scheduler: str | None) -> Iterator[Executor]:
       XlapipeError: the scheduler does not answer, or Dask is not installed.
     """
     if scheduler is None:
-        with ThreadPoolExecutor(max_workers=at_once) as pool:
+        pool = ThreadPoolExecutor(max_workers=at_once)
+        try:
             yield pool
+        except BaseException:
+            # Threads wait for their children: without them they end at once.
+            with children_stopped():
+                pool.shutdown(cancel_futures=True)
+            raise
+        pool.shutdown()
         return
     client = _client(scheduler)
     try:

@@ -5,21 +5,20 @@ process fails, the launcher ends the others of its host, and jax's heartbeat end
 hosts.
 """
 
-import ctypes
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import IO
 
+from xlapipe.environment.process_end import die_with_parent, signals_interrupt
+from xlapipe.environment.scratch import Scratch
 from xlapipe.errors import TargetError
 from xlapipe.running.rendezvous import DEFAULT_WAIT_SECONDS, SEVERAL_GPUS, Member
 
@@ -28,7 +27,6 @@ _POLL_SECONDS = 0.02
 _TERMINATION_SECONDS = 3.0
 # After a process was aborted, how long to wait for one that exits and prints the reason.
 _REASON_SECONDS = 0.5
-_PR_SET_PDEATHSIG = 1
 # With these exit codes xlapipe and Python have printed the reason.
 _EXPLAINED_EXIT_CODES = (1, 2)
 # Defaults for the processes. jax's C++ code logs warnings of connections that a normal end cancels.
@@ -113,18 +111,18 @@ def launch(settings: LaunchSettings) -> int:
             f"{settings.command[0]}: no such command; fix: name a program after `--`, as in "
             "`xlapipe launch --processes 2 -- xlapipe run DIR`"
         )
-    logs = Path(tempfile.mkdtemp(prefix="xlapipe-launch-"))
+    scratch = Scratch("launch-")
+    logs = scratch.path
     members = settings.members()
     running: dict[Member, subprocess.Popen[bytes]] = {}
-    keep_logs = False
     try:
-        with _sigterm_as_interrupt():
+        with signals_interrupt():
             for member in members:
                 running[member] = _start(settings, program, member, members[0], logs)
             failing = _wait(running)
             if failing is None:
                 return 0
-            keep_logs = True
+            scratch.keep()
             # Several may have failed by now. The first process prints to the user's terminal.
             first_code = running[members[0]].returncode
             if first_code in _EXPLAINED_EXIT_CODES:
@@ -132,8 +130,7 @@ def launch(settings: LaunchSettings) -> int:
             raise TargetError(_failure(failing, running[failing].returncode, settings, logs))
     finally:
         _terminate(running.values())
-        if not keep_logs:
-            shutil.rmtree(logs, ignore_errors=True)
+        scratch.close()
 
 
 def _free_port() -> int:
@@ -154,18 +151,13 @@ def _start(
             stderr=log,
             env={**_ENVIRONMENT, **os.environ, **member.environment()},
             start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - the launcher has one thread
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - the launcher has one thread
         )
     except OSError as error:
         raise TargetError(f"{program}: cannot be started: {error.strerror}") from None
     finally:
         if log is not None:
             log.close()
-
-
-def _die_with_parent() -> None:
-    """Lets the kernel kill this process when the launcher ends, even by SIGKILL."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _wait(running: "dict[Member, subprocess.Popen[bytes]]") -> Member | None:
@@ -201,20 +193,6 @@ def _terminate(children: "Collection[subprocess.Popen[bytes]]") -> None:
         for child in children:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(max(0.0, deadline - time.monotonic()))
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Turns SIGTERM into KeyboardInterrupt, so that `finally` ends the processes."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    former = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
 
 
 def _log(logs: Path, member: Member) -> Path:

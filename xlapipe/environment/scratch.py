@@ -1,0 +1,83 @@
+"""Folders for temporary files, which are removed even if their process was killed.
+
+The process that made a folder holds a lock on a file in it. The kernel releases the lock when the
+process ends, however it ends, so that a later process knows which folders nobody uses. A folder
+whose lock file was removed is kept for the user, such as one with the log of a failed compile.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+_PREFIX = "xlapipe-"
+_LOCK = ".lock"
+
+
+class Scratch:
+    """A folder for temporary files.
+
+    Attributes:
+      path: the folder.
+    """
+
+    def __init__(self, purpose: str = "") -> None:
+        """Makes the folder, and removes those of processes that were killed.
+
+        Args:
+          purpose: part of its name, e.g. `server-`.
+        """
+        _remove_stale()
+        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}"))
+        # Not inherited by child processes, which may end later than this one. The lock has its name
+        # only when it is held, so that no other process takes the folder for a stale one.
+        unlocked = self.path / f"{_LOCK}.new"
+        self._lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        unlocked.rename(self.path / _LOCK)
+
+    def keep(self) -> None:
+        """Leaves the folder to the user, whom a message names it to."""
+        (self.path / _LOCK).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Removes the folder unless it is kept."""
+        if (self.path / _LOCK).exists():
+            shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            os.close(self._lock)
+
+
+@contextmanager
+def scratch_folder(purpose: str = "") -> Iterator[Path]:
+    """A folder that is removed at the end of the block."""
+    scratch = Scratch(purpose)
+    try:
+        yield scratch.path
+    finally:
+        scratch.close()
+
+
+@cache
+def _remove_stale() -> None:
+    """Removes this user's folders whose processes have ended; once in a process."""
+    with suppress(OSError):
+        for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+            with suppress(OSError):
+                _remove_if_stale(folder)
+
+
+def _remove_if_stale(folder: Path) -> None:
+    state = folder.lstat()
+    if folder.is_symlink() or not folder.is_dir() or state.st_uid != os.getuid():
+        return
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
