@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax._src import core
 from jax.experimental.layout import Format, Layout
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 from jax.tree_util import keystr
@@ -138,9 +139,9 @@ class _Place:
         )
 
     def _leaf(self, path: str, leaf: Any, spec: Any) -> Any:
-        if isinstance(leaf, _SCALARS):
-            return leaf  # jit gives it a weak type
-        if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        if isinstance(leaf, (*_SCALARS, core.Ref)):
+            return leaf  # jit gives a scalar a weak type, and lowers a reference as it is
+        if isinstance(leaf, type) or not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
             if self.wrapped:
                 return leaf  # static, or the wrapper refuses it
             raise WorkloadError(
@@ -161,7 +162,8 @@ class _Place:
             return self._own_named(path, leaf, own, spec)
         kind = _memory_kind(self.workload, path, own)
         if self.device is not None:
-            return SingleDeviceSharding(self.device, memory_kind=kind)
+            # Without a sharding it is where other arguments or the function's own arrays are.
+            return SingleDeviceSharding(self.device, memory_kind=kind) if kind is not None else None
         if kind is not None:
             raise WorkloadError(
                 f"workload {self.workload.name}: argument {path} is on one device, in memory "

@@ -32,6 +32,11 @@ from xlapipe.lowering.jit_parameters import jit_device
 from xlapipe.lowering.lost_updates import refuse_empty_program, refusing_lost_updates
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.meshes import axes_of, context_mesh, is_spec
+from xlapipe.lowering.references import (
+    closed_over_references,
+    is_reference,
+    updated_references,
+)
 from xlapipe.lowering.specs import memory_kind_of, spec_of
 from xlapipe.lowering.static_leaves import holds_static_leaves, with_static_leaves
 from xlapipe.lowering.strip_kernel_locations import strip_locations
@@ -162,11 +167,12 @@ def _lowered_program(
 ) -> LoweredProgram:
     given = xla_input(lowering.lowered._lowering, devices)
     strip_locations(given.module)
+    leaves = _arguments(step, arguments, lowering, several=len(devices) > 1)
     return LoweredProgram(
         workload=workload.name,
         stablehlo=mlir.module_to_bytecode(given.module),
-        arguments=_arguments(step, arguments, lowering, several=len(devices) > 1),
-        outputs=_outputs(step, arguments, lowering),
+        arguments=leaves,
+        outputs=_outputs(step, arguments, lowering, leaves),
         requested_collectives=requested_collectives(lowering.traced.jaxpr),
         device_count=len(devices),
         settings=given.settings,
@@ -238,26 +244,40 @@ def _arguments(
     details = lowering.lowered._lowering.compile_args
     # An ordered effect, such as an ordered callback, adds a token before the arguments.
     token_count = len(details["ordered_effects"])
-    # jit drops the leaves that the program does not use.
-    kept = sorted(details["kept_var_idx"])
-    number_of = {leaf: number + token_count for number, leaf in enumerate(kept)}
     names = step.argument_names(arguments.args, arguments.kwargs, lowering)
     leaves = jax.tree.leaves(lowering.lowered.args_info)
-    shardings = _leaf_shardings(arguments, details, kept, len(leaves))
+    # jax passes closed-over constants before the arguments if it is configured to hoist them.
+    constants = list(lowering.lowered._lowering.const_args)
+    closed_over = closed_over_references(lowering.lowered._lowering)
+    # jit drops the leaves that the program does not use, and adds closed-over references last.
+    kept = sorted(details["kept_var_idx"])
+    kept += range(len(constants) + len(leaves), len(constants) + len(leaves) + len(closed_over))
+    number_of = {leaf: number + token_count for number, leaf in enumerate(kept)}
+    names = [
+        *(f"constant[{number}]" for number in range(len(constants))),
+        *names,
+        *(f"ref[{number}]" for number in range(len(closed_over))),
+    ]
+    infos = [*constants, *leaves, *closed_over]
+    given = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments.dynamic)]
+    given = given if len(given) == len(leaves) else [None] * len(leaves)
+    shardings = [*([None] * len(constants)), *given, *([None] * len(closed_over))]
+    for position, sharding in zip(kept, details["in_shardings"], strict=True):
+        # jax keeps those of the leaves that the program uses; the others are on the arguments,
+        # unless a wrapper passes them in another order.
+        shardings[position] = _sharding(sharding)
     return tuple(
         ArgumentLeaf(
             path=name,
             shape=tuple(info.shape),
             dtype=str(info.dtype),
             size_bytes=shard_bytes(info, sharding),
-            donated=info.donated,
+            donated=getattr(info, "donated", False) or is_reference(info),
             parameter_number=number_of.get(position),
             spec=spec_of(sharding) if several else None,
             memory_kind=memory_kind_of(sharding),
         )
-        for position, (name, info, sharding) in enumerate(
-            zip(names, leaves, shardings, strict=True)
-        )
+        for position, (name, info, sharding) in enumerate(zip(names, infos, shardings, strict=True))
     )
 
 
@@ -271,36 +291,33 @@ def _for_platform(expectations: Sequence[Expectation], platform: Platform) -> It
             yield replace(expectation, under=None)
 
 
-def _leaf_shardings(
-    arguments: CallArguments, details: Mapping[str, Any], kept: Sequence[int], count: int
-) -> list[Any]:
-    """The sharding of each leaf; None if it is not known or not specified.
-
-    jax keeps those of the leaves that the program uses; the others are on the arguments, unless a
-    wrapper passes them in another order.
-    """
-    given = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments.dynamic)]
-    shardings: list[Any] = given if len(given) == count else [None] * count
-    for position, sharding in zip(kept, details["in_shardings"], strict=True):
-        shardings[position] = sharding if isinstance(sharding, jax.sharding.Sharding) else None
-    return shardings
-
-
 def _outputs(
-    step: WrappedStep, arguments: CallArguments, lowering: RecordedLowering
+    step: WrappedStep,
+    arguments: CallArguments,
+    lowering: RecordedLowering,
+    leaves: Sequence[ArgumentLeaf],
 ) -> tuple[OutputLeaf, ...]:
-    token_count = len(lowering.lowered._lowering.compile_args["ordered_effects"])
+    details = lowering.lowered._lowering.compile_args
+    token_count = len(details["ordered_effects"])
     names = step.output_names(arguments.args, lowering)
-    leaves = jax.tree.leaves(lowering.lowered.out_info)
     dependent = dependent_outputs(lowering.traced.jaxpr)
+    references = updated_references(lowering.lowered._lowering, leaves, token_count)
+    kinds = zip([*names, *references], [*dependent, *(True for _ in references)], strict=True)
+    avals = details["global_out_avals"]
     return tuple(
         OutputLeaf(
             path=name,
-            shape=tuple(leaf.shape),
-            dtype=str(leaf.dtype),
-            size_bytes=shard_bytes(leaf, getattr(leaf, "sharding", None)),
+            shape=tuple(aval.shape),
+            dtype=str(aval.dtype),
+            size_bytes=shard_bytes(aval, _sharding(sharding)),
             index=index + token_count,
             constant=not depends,
         )
-        for index, (name, leaf, depends) in enumerate(zip(names, leaves, dependent, strict=True))
+        for index, ((name, depends), aval, sharding) in enumerate(
+            zip(kinds, avals, details["out_shardings"], strict=True)
+        )
     )
+
+
+def _sharding(value: Any) -> Any:
+    return value if isinstance(value, jax.sharding.Sharding) else None

@@ -33,6 +33,12 @@ class RecordedLowering:
     traced: Any
     lowered: Any
 
+    @property
+    def output_paths(self) -> list[tuple[Any, ...]]:
+        """Paths of the leaves that the function returns, without the new values of references."""
+        tree = self.lowered.out_tree
+        return _paths(tree.unflatten(range(tree.num_leaves)))
+
 
 @contextmanager
 def record_lowering(platform_name: str) -> Iterator[list[RecordedLowering]]:
@@ -90,7 +96,7 @@ class JaxJit:
         return list(jaxpr.debug_info.safe_arg_names(len(jaxpr.invars)))
 
     def output_names(self, fn: Any, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
-        return [f"out{keystr(path)}" for path in _paths(recorded.lowered.out_info)]
+        return [f"out{keystr(path)}" for path in recorded.output_paths]
 
 
 class NnxJit(JaxJit):
@@ -116,7 +122,7 @@ class NnxJit(JaxJit):
     def output_names(self, fn: Any, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
         parameters = positional_names(fn, len(args))
         names = []
-        for path in _paths(recorded.lowered.out_info):
+        for path in recorded.output_paths:
             updated = _variable_name(path, (args, {}), parameters)
             if updated is not None:
                 names.append(f"updated.{updated}")
@@ -189,7 +195,7 @@ class EquinoxFilterJit(JaxJit):
     def output_names(self, fn: Any, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
         return [
             "out.marker" if path[0] == SequenceKey(0) else f"out{keystr(path[1:])}"
-            for path in _paths(recorded.lowered.out_info)
+            for path in recorded.output_paths
         ]
 
 
