@@ -1,6 +1,8 @@
 """The steps of `refused.py` after the fix that each message names, if it is a change of code."""
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
@@ -25,6 +27,30 @@ FIXED: dict[str, Workload] = {
     ),
     "updates_in_place": Workload(
         name="fixed", fn=nnx.jit(refused.train), args=(*refused.trained(), refused.X)
+    ),
+    "pmapped": Workload(
+        name="fixed",
+        fn=jax.shard_map(jax.vmap(refused.mean_over_devices), in_specs=P("i"), out_specs=P("i")),
+        args=(refused.X,),
+        mesh={"i": 4},
+        in_specs=P("i"),
+    ),
+    "metadata_of_a_checkpoint": Workload(
+        name="fixed",
+        fn=refused.apply,
+        args=jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype),
+            (refused.METADATA, refused.X),
+        ),
+    ),
+    "dtype_as_argument": Workload(
+        name="fixed", fn=refused.cast, args=(refused.X, np.float16), static_argnames="dtype"
+    ),
+    "donation_in_a_library": Workload(
+        name="fixed",
+        fn=refused.donation_in_a_library.fn,
+        args=(refused.X, refused.X),
+        donate_argnums=0,
     ),
     "empty_program": Workload(name="fixed", fn=jnp.tanh, args=(refused.X,)),
 }

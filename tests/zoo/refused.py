@@ -59,7 +59,11 @@ def _attends_with_cudnn(q: Any) -> Any:
     return jax.nn.dot_product_attention(q, q, q, implementation="cudnn")
 
 
-pmapped = Workload(name="pmapped", fn=jax.pmap(lambda x: x), args=(X,))
+def mean_over_devices(x: Any) -> Any:
+    return x - jax.lax.pmean(x, "i")
+
+
+pmapped = Workload(name="pmapped", fn=jax.pmap(mean_over_devices, axis_name="i"), args=(X,))
 lost_donation = Workload(name="lost_donation", fn=_update_undonated, args=(X, X))
 static_string = Workload(name="static_string", fn=lambda x, mode: x, args=(X, "hello"))
 two_meshes = Workload(
@@ -121,6 +125,57 @@ class _Trainer:
 
     def step(self) -> None:
         self.weight = jnp.tanh(self.weight)
+
+
+class ShardingMetadata:
+    """As of orbax: says how an array was sharded, without being a sharding of jax."""
+
+
+class ArrayMetadata:
+    """As of orbax: describes an array of a checkpoint."""
+
+    def __init__(self) -> None:
+        self.shape, self.dtype, self.sharding = (64, 64), jnp.float32, ShardingMetadata()
+
+
+def apply(state: Any, x: Any) -> Any:
+    return state["w"] @ x
+
+
+METADATA = {"w": ArrayMetadata()}
+metadata_of_a_checkpoint = Workload(name="metadata_of_a_checkpoint", fn=apply, args=(METADATA, X))
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    return x.astype(dtype)
+
+
+dtype_as_argument = Workload(name="dtype_as_argument", fn=cast, args=(X, np.float16))
+
+
+def iterator_step(state: Any, iterator: Any) -> Any:
+    return state + next(iterator)
+
+
+iterator_step.__module__ = "keras.src.backend.jax.trainer"
+keras_train_function = Workload(name="keras_train_function", fn=iterator_step, args=(X, iter(())))
+
+
+def _library_update() -> Any:
+    source = "import jax\n_step = jax.jit(lambda state, x: state + x, donate_argnums=0)"
+    names: dict[str, Any] = {}
+    exec(compile(source, "/venv/lib/python3.12/site-packages/library/steps.py", "exec"), names)
+    return names["_step"]
+
+
+_LIBRARY_STEP = _library_update()
+
+
+def _call_library(state: Any, x: Any) -> Any:
+    return _LIBRARY_STEP(state, x)
+
+
+donation_in_a_library = Workload(name="donation_in_a_library", fn=_call_library, args=(X, X))
 
 
 def updates_in_place() -> Workload:

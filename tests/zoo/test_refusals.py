@@ -15,7 +15,7 @@ from xlapipe.targets.catalogue import target_named
 
 # Parts of each message: the leaf, the function or the source line, and what to write instead.
 REFUSED = {
-    "pmapped": ["jax.pmap", "mesh= and in_specs="],
+    "pmapped": ["jax.pmap", "jax.shard_map(jax.vmap(f)", "mesh={'i': devices}"],
     "lost_donation": ["'update'", "donates", "donate_argnums="],
     "static_string": ["mode", "str", "static_argnames="],
     "two_meshes": ["[0][0]", "[0][1]", "{'a': 2, 'b': 2}", "{'x': 4}", "over one mesh"],
@@ -27,6 +27,10 @@ REFUSED = {
         *("mesh=that mesh", "leave mesh= out"),
     ],
     "jitted_shardings_and_mesh": ["in_shardings", "{'x': 4}", "leave mesh= out"],
+    "metadata_of_a_checkpoint": ["state['w']", "ShardingMetadata", "jax.tree.map(lambda leaf"],
+    "keras_train_function": ["takes an iterator", "jax.jit(model.train_step, donate_argnums=0)"],
+    "dtype_as_argument": ["dtype", "numpy.float16", "static_argnames="],
+    "donation_in_a_library": ["of a library", "fix: name the arguments in donate_argnums="],
     "updates_in_place": ["model.bias", "in place", "nnx.jit(fn)"],
     "empty_program": ["returns nothing", "as an argument and return it"],
     "reordered_devices": ["[0][0]", "[1, 0, 2, 3]", "jax.make_mesh"],

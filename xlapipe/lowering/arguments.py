@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax._src import core
 from jax.experimental.layout import Format, Layout
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jax.tree_util import keystr
 
 from xlapipe.errors import WorkloadError
@@ -158,6 +158,13 @@ class _Place:
 
     def _sharding(self, path: str, leaf: Any, spec: Any) -> Any:
         own = getattr(leaf, "sharding", None)
+        if own is not None and not isinstance(own, (Sharding, PartitionSpec)):
+            raise WorkloadError(
+                f"workload {self.workload.name}: argument {path} is a {type(leaf).__name__} with a "
+                f"{type(own).__name__} as its sharding, expected one of jax; fix: jax.tree.map("
+                "lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree), with sharding= "
+                "for an array over several devices"
+            )
         if isinstance(own, NamedSharding) and not own.mesh.empty:
             return self._own_named(path, leaf, own, spec)
         kind = _memory_kind(self.workload, path, own)

@@ -249,8 +249,16 @@ def wrapped_step(workload: Workload) -> WrappedStep | None:
     if _is_pmap(fn):
         raise WorkloadError(
             f"workload {workload.name}: fn is under jax.pmap, which xlapipe does not lower; fix: "
-            "use jax.jit with a mesh (jax.shard_map for per-device code), or give the function "
-            "before pmap with mesh= and in_specs="
+            "the equivalent is fn=jax.shard_map(jax.vmap(f), in_specs=P('i'), out_specs=P('i')), "
+            "where f is the function before pmap and 'i' its axis_name, with mesh={'i': devices} "
+            "and in_specs=P('i') on the workload"
+        )
+    if getattr(fn, "__module__", "").startswith("keras.") and fn.__name__ == "iterator_step":
+        raise WorkloadError(
+            f"workload {workload.name}: fn is keras's own train_function, test_function or "
+            "predict_function, which takes an iterator of batches; fix: give "
+            "jax.jit(model.train_step, donate_argnums=0), with args=(state, batch) as in keras's "
+            "guide to custom training in JAX"
         )
     for wrapper in _WRAPPERS:
         if wrapper.accepts(fn):
