@@ -17,7 +17,8 @@ import pytest
 from xlapipe.cli import main
 from xlapipe.errors import TargetError
 from xlapipe.running.launch import LaunchSettings, launch
-from xlapipe.running.rendezvous import SEVERAL_GPUS, Member, meet, member_from
+from xlapipe.running.meet import meet
+from xlapipe.running.rendezvous import SEVERAL_GPUS, Member, member_from
 
 PYTHON = sys.executable
 # `xlapipe launch` has no jax in its process; the tests' own may have, from a test before.

@@ -11,7 +11,8 @@ import jax
 from jax._src import distributed
 
 from xlapipe.errors import TargetError
-from xlapipe.running.rendezvous import Member, meet
+from xlapipe.running.meet import meet
+from xlapipe.running.rendezvous import Member
 
 # jax ends every process if one has sent no heartbeat for this long.
 _HEARTBEAT_SECONDS = 20

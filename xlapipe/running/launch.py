@@ -6,6 +6,7 @@ hosts.
 """
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -20,7 +21,7 @@ from typing import IO
 from xlapipe.environment.process_end import die_with_parent, signals_interrupt
 from xlapipe.environment.scratch import Scratch
 from xlapipe.errors import TargetError
-from xlapipe.running.rendezvous import DEFAULT_WAIT_SECONDS, SEVERAL_GPUS, Member
+from xlapipe.running.rendezvous import DEFAULT_WAIT_SECONDS, SEVERAL_GPUS, TOKEN, Member
 
 _ERROR = "xlapipe: error: "
 _POLL_SECONDS = 0.02
@@ -73,12 +74,14 @@ class LaunchSettings:
                     f"--coordinator {self.coordinator}: expected HOST:PORT, with a port from 1 to "
                     "65535"
                 )
-        if self.wait_seconds <= 0:
+        if not 0 < self.wait_seconds < float("inf"):
             raise TargetError(f"--wait {self.wait_seconds:g}: expected seconds above 0")
 
     def members(self) -> list[Member]:
         """The processes of this host."""
         coordinator = self.coordinator or f"127.0.0.1:{_free_port()}"
+        # On several hosts it must be the same, which only the user can bring about.
+        token = os.environ.get(TOKEN) or ("" if self.hosts > 1 else secrets.token_hex(16))
         return [
             Member(
                 process=self.host_index * self.processes + local,
@@ -86,6 +89,7 @@ class LaunchSettings:
                 coordinator=coordinator,
                 local_devices=(local,),
                 wait_seconds=self.wait_seconds,
+                token=token,
             )
             for local in range(self.processes)
         ]
