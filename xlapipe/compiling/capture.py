@@ -4,6 +4,7 @@ XLA writes absolute source paths into HLO. A golden must hold none, so they are 
 to the user's folder, to `<site-packages>`, or to `<python>`.
 """
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -11,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from xlapipe.compiling.child_process import Compiled
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.messages import CompileRecord
+from xlapipe.compiling.user_environment import left_out
 from xlapipe.compiling.wire_format import in_number_order
 from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, target_name
 from xlapipe.dumps.dump import EXECUTABLE, Dump, check_memory_analysis
@@ -136,6 +138,7 @@ def _manifest(
         memory_analysis=record.memory_analysis,
         mesh=record.mesh,
         topology=record.topology,
+        left_out=left_out(os.environ, lowered_here=job.program is not None),
     )
 
 

@@ -20,6 +20,7 @@ from typing import IO
 from xlapipe.compiling.fork_server import ForkedChild, ForkServers
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
+from xlapipe.compiling.user_environment import CPU_DEVICES, kept_variables
 from xlapipe.dumps.dump import EXECUTABLE
 from xlapipe.environment.doctor import missing_to_compile
 from xlapipe.environment.scratch import Scratch
@@ -245,11 +246,7 @@ def _start(
 
 def _environment(job: Job, scratch: Path) -> dict[str, str]:
     """The parent's environment without variables that would change a plan unnoticed."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("XLA_FLAGS", "LIBTPU_INIT_ARGS") and not name.startswith("JAX_")
-    }
+    kept = kept_variables(os.environ)
     if job.python is not None:
         # Variables that lead this interpreter to its packages must not affect the other one.
         kept = {name: value for name, value in kept.items() if not name.startswith("PYTHON")}
@@ -264,6 +261,9 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
     if job.target is None:
         # Preallocating a share of the memory would hide how much a step needs.
         kept["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    if job.topology is not None:
+        # For `jax.make_mesh` in the user's module.
+        kept.setdefault(CPU_DEVICES, str(job.topology.device_count))
     # XLA reads these files once per process, so the flags have no effect as compiler options.
     if job.lock is not None:
         (scratch / _LOADED).write_text(job.lock.results, encoding="utf-8")

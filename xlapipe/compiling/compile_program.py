@@ -95,7 +95,8 @@ def _executable(
     from jax._src.lib import xla_client
     from jax._src.lib.mlir import ir
 
-    from xlapipe.lowering.xla_input import apply_settings, refuse_other_options
+    from xlapipe.lowering.settings import apply_settings
+    from xlapipe.lowering.xla_input import refuse_other_options
 
     plugin = platform_named(request.platform).plugin or ""
     replaced = nullcontext() if module is None else compiling(module, plugin)

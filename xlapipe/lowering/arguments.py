@@ -214,6 +214,31 @@ class _Place:
         return Format(layout, sharding)
 
 
+def refuse_changed_leaves(workload: Workload, arguments: CallArguments) -> None:
+    """Compares each leaf as it is passed with the user's, as jax sees both.
+
+    Raises:
+      WorkloadError: one has another shape, dtype or weak type.
+    """
+    given = jax.tree.leaves((tuple(workload.args), dict(workload.kwargs)))
+    passed = jax.tree.leaves((arguments.args, dict(arguments.kwargs)))
+    if len(given) != len(passed):
+        return  # a module's static leaves are not passed
+    for leaf, abstract in zip(given, passed, strict=True):
+        if leaf is not abstract and _facts(leaf) != _facts(abstract):
+            raise WorkloadError(
+                f"workload {workload.name}: an argument is passed as {_facts(abstract)}, expected "
+                f"{_facts(leaf)} as the user gave it; this is a bug of xlapipe, which refuses to "
+                "plan another program than jax compiles"
+            )
+
+
+def _facts(leaf: Any) -> tuple[Any, ...]:
+    """What of a leaf decides about the program, except a sharding that the workload gives."""
+    aval = core.shaped_abstractify(leaf)
+    return aval.shape, aval.dtype, aval.weak_type
+
+
 def _memory_kind(workload: Workload, path: str, sharding: Any) -> str | None:
     """The memory that a leaf asks for; None for the default one.
 

@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
-from jax._src import config, source_info_util
+from jax._src import source_info_util
 
 from xlapipe.lowering.arguments import argument_names
 from xlapipe.lowering.lower import lower
 from xlapipe.lowering.lowered_program import LoweredProgram
+from xlapipe.lowering.settings import current_settings
 from xlapipe.workload import Workload
 
 source_info_util.register_exclusion(__file__)
@@ -27,11 +28,11 @@ def lower_in_test(workload: Workload, config_text: str) -> LoweredProgram:
     Raises:
       WorkloadError: as `lower`; what the user's function raises passes through.
     """
-    settings = config.trace_context()
+    settings = current_settings()
 
     def lower_alike() -> LoweredProgram | None:
         # `with jax.default_matmul_precision(…)` and its like hold for one thread alone.
-        return lower(workload, config_text) if config.trace_context() == settings else None
+        return lower(workload, config_text) if current_settings() == settings else None
 
     with ThreadPoolExecutor(1, thread_name_prefix="xlapipe-lower") as pool:
         lowered = pool.submit(contextvars.copy_context().run, lower_alike).result()

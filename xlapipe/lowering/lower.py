@@ -24,7 +24,13 @@ from jax.sharding import AbstractMesh, NamedSharding
 
 from xlapipe.errors import WorkloadError
 from xlapipe.expect import Expectation, expectation_to_json
-from xlapipe.lowering.arguments import AbstractArray, CallArguments, call_arguments, shard_bytes
+from xlapipe.lowering.arguments import (
+    AbstractArray,
+    CallArguments,
+    call_arguments,
+    refuse_changed_leaves,
+    shard_bytes,
+)
 from xlapipe.lowering.dependence import dependent_outputs
 from xlapipe.lowering.inner_donation import refuse_lost_donation
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
@@ -37,9 +43,10 @@ from xlapipe.lowering.references import (
     is_reference,
     updated_references,
 )
+from xlapipe.lowering.settings import current_settings, refuse_changed_settings
 from xlapipe.lowering.specs import memory_kind_of, spec_of
 from xlapipe.lowering.static_leaves import holds_static_leaves, with_static_leaves
-from xlapipe.lowering.strip_kernel_locations import strip_locations
+from xlapipe.lowering.strip_kernel_locations import may_hold_kernels, strip_locations
 from xlapipe.lowering.target_devices import TargetClient, target_in_place_of_cpu
 from xlapipe.lowering.wrapped_steps import (
     JaxJit,
@@ -86,6 +93,7 @@ def lower(
       WorkloadError: arguments that are not arrays, specs that do not fit, or a wrapper that cannot
         be lowered as it would run. What the user's function raises passes through.
     """
+    settings = current_settings()
     figures = platform.device_figures(config_text)
     axes = axes_of(workload)
     device_count = prod((axes or {}).values())
@@ -100,6 +108,7 @@ def lower(
         array_type=AbstractArray if step.is_equinox else jax.ShapeDtypeStruct,
         wrapped=wrapped_step(workload) is not None,
     )
+    refuse_changed_leaves(workload, arguments)
     with (
         target_in_place_of_cpu(client),
         jax.sharding.use_abstract_mesh(mesh),
@@ -108,6 +117,7 @@ def lower(
         _without_obscure_mesh_errors(workload),
         record_lowering(platform.name) as recorded,
     ):
+        refuse_changed_settings(workload.name, settings)
         step.lower(arguments.args, arguments.kwargs)
     lowering = _only(workload, recorded)
     refuse_lost_donation(workload, lowering.traced)
@@ -166,11 +176,10 @@ def _lowered_program(
     platform: Platform,
 ) -> LoweredProgram:
     given = xla_input(lowering.lowered._lowering, devices)
-    strip_locations(given.module)
     leaves = _arguments(step, arguments, lowering, several=len(devices) > 1)
     return LoweredProgram(
         workload=workload.name,
-        stablehlo=mlir.module_to_bytecode(given.module),
+        stablehlo=_bytecode(given.module),
         arguments=leaves,
         outputs=_outputs(step, arguments, lowering, leaves),
         requested_collectives=requested_collectives(lowering.traced.jaxpr),
@@ -183,6 +192,15 @@ def _lowered_program(
             expectation_to_json(item) for item in _for_platform(workload.expectations, platform)
         ),
     )
+
+
+def _bytecode(module: Any) -> bytes:
+    """jax's own module; only the locations inside of Pallas kernels are taken out."""
+    content = mlir.module_to_bytecode(module)
+    if not may_hold_kernels(content):
+        return content
+    strip_locations(module)
+    return mlir.module_to_bytecode(module)
 
 
 def _compiler_options(workload: Workload, given: XlaInput) -> dict[str, Any]:

@@ -32,6 +32,11 @@ _CONFIG = "mhlo.backend_config"
 _TPU_CONFIG = "backend_config"
 
 
+def may_hold_kernels(bytecode: bytes) -> bool:
+    """Whether a module in MLIR bytecode names the custom call of a kernel."""
+    return any(target.encode() in bytecode for target in _VERSION)
+
+
 def strip_locations(module: Any) -> None:
     """Changes the StableHLO module in place; what the kernels compute stays the same."""
     with module.context:

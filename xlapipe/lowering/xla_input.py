@@ -10,19 +10,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from jax._src import compiler, config
+from jax._src import compiler
 
 from xlapipe.errors import WorkloadError
+from xlapipe.lowering.settings import compile_settings
 
-# The parts of jax's configuration that `jax._src.compiler.get_compile_options` reads.
-_SETTINGS = (
-    "jax_use_shardy_partitioner",
-    "jax_optimization_level",
-    "jax_memory_fitting_level",
-    "jax_disable_most_optimizations",
-    "jax_compiler_enable_remat_pass",
-    "jax_xla_profile_version",
-)
 # What differs from jax's own by intent: xlapipe names the devices, and adds its options.
 _CHANGED = ("device_assignment", "env_option_overrides", "debug_options")
 
@@ -68,7 +60,7 @@ def xla_input(lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
     return XlaInput(
         module=module,
         compiler_options=dict(lowering._compiler_options_kvs),
-        settings=settings(),
+        settings=compile_settings(),
         compile_options=option_fields(options),
     )
 
@@ -81,20 +73,6 @@ def _replaced_compiler(function: Any) -> Iterator[None]:
         yield
     finally:
         compiler.compile_or_get_cached = original
-
-
-def settings() -> dict[str, Any]:
-    """The current values of the settings that decide about compile options, by jax's names."""
-    holders = config.config._value_holders
-    values = {name: holders[name].value for name in _SETTINGS if name in holders}
-    return {name: getattr(value, "value", value) for name, value in values.items()}
-
-
-def apply_settings(values: Mapping[str, Any]) -> None:
-    """Gives this process the settings of the process that lowered the step."""
-    for name, value in values.items():
-        if settings()[name] != value:
-            config.update(name, value)
 
 
 def option_fields(options: Any) -> dict[str, Any]:

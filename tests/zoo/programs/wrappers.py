@@ -219,7 +219,9 @@ def identity_donated() -> Workload:
 
 
 def no_outputs() -> Workload:
-    return step("no_outputs", lambda x: None, [f32(1000)])
+    # Without keep_unused it would be an empty program, which is refused.
+    fn = jax.jit(lambda x: None, keep_unused=True)
+    return step("no_outputs", fn, [f32(1000)])
 
 
 def constant_output() -> Workload:
