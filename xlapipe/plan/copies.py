@@ -13,6 +13,7 @@ from xlapipe.plan.buffers import BufferAllocation, LogicalBuffer
 from xlapipe.plan.dataflow import Dataflow, dataflow_of, operand_index
 from xlapipe.plan.hlo import Computation, Instruction, SourceLine
 from xlapipe.plan.memory_spaces import MemorySpace, is_on_chip, space_of
+from xlapipe.plan.once import once_per_object
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.shapes import Shape
 from xlapipe.platforms import platform_named
@@ -67,6 +68,7 @@ class Move:
     target_space: MemorySpace
 
 
+@once_per_object
 def find_copies(plan: Plan) -> tuple[Copy, ...]:
     """Every copy of `plan`, largest first; empty if the dump has no HLO.
 
@@ -79,6 +81,7 @@ def find_copies(plan: Plan) -> tuple[Copy, ...]:
     )
 
 
+@once_per_object
 def find_moves(plan: Plan) -> tuple[Move, ...]:
     """Every move between a TPU's own memory and HBM or host memory, largest first."""
     if plan.platform != "tpu":

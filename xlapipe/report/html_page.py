@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from xlapipe.dumps.opened import StageText
 from xlapipe.report import units
 from xlapipe.report.host_memory import host_lines
+from xlapipe.report.html_cells import bytes_cell, dense_code, seconds_cell
 from xlapipe.report.json_data import dump_data, headline_bytes
 from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.memory_map import map_data
@@ -76,6 +77,9 @@ def render_page(dumps: Sequence[ReportedDump], comparison: Comparison | None = N
     )
     environment.filters.update(json_script=json_script, breakable=breakable)
     environment.globals.update(
+        bytes=bytes_cell,
+        seconds=seconds_cell,
+        dense=dense_code,
         microseconds=microseconds,
         exact=units.exact,
         rounded=units.rounded,
