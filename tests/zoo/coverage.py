@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.zoo.batch import compile_batch, programs
+from tests.zoo.carried import table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,7 +79,22 @@ def coverage_page(rules: Set[str], compiled: Set[str], program_count: int, jax: 
     ]
     for reason, names in _by_reason(rules - compiled).items():
         lines += [f"- **{len(names)}**: {reason}. {_names(names)}"]
+    lines += ["", *_carried_lines()]
     return "\n".join([*lines, ""])
+
+
+def _carried_lines() -> list[str]:
+    return [
+        "## What a user can say of a step",
+        "",
+        "Arguments of `jax.jit`, meshes, contexts, settings and variables say more of a step than "
+        "its operations. `tests/zoo/carried.py` has a step for each row; those that are "
+        "carried are compiled by jax alone and by xlapipe, and argument, output, alias and temp "
+        "bytes must be equal. A test sets every setting of jax that is on or off for one thread, "
+        "and asks inside the step whether it is in force.",
+        "",
+        *table(),
+    ]
 
 
 def _device_lines() -> list[str]:

@@ -25,6 +25,7 @@ FIXED: dict[str, Workload] = {
     "jitted_shardings_and_mesh": Workload(
         name="fixed", fn=refused.jitted_shardings_and_mesh.fn, args=(refused.X,)
     ),
+    "jitted_for_a_backend": Workload(name="fixed", fn=jax.jit(jnp.sin), args=(refused.X,)),
     "updates_in_place": Workload(
         name="fixed", fn=nnx.jit(refused.train), args=(*refused.trained(), refused.X)
     ),

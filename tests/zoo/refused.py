@@ -1,6 +1,7 @@
 """Steps that xlapipe refuses, because their plan would be of another program or of no machine."""
 
 import functools
+import warnings
 from typing import Any
 
 import jax
@@ -125,6 +126,24 @@ class _Trainer:
 
     def step(self) -> None:
         self.weight = jnp.tanh(self.weight)
+
+
+def jitted_for_a_backend() -> Workload:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        fn = jax.jit(jnp.sin, backend="cpu")
+    return Workload(name="jitted_for_a_backend", fn=fn, args=(X,))
+
+
+def without_jit() -> Workload:
+    jax.config.update("jax_disable_jit", True)
+    return Workload(name="without_jit", fn=jnp.sin, args=(X,))
+
+
+def set_mesh_and_mesh() -> Workload:
+    jax.config.update("jax_num_cpu_devices", 4)
+    jax.set_mesh(jax.make_mesh((4,), ("x",)))
+    return Workload(name="set_mesh_and_mesh", fn=jnp.sin, args=(X,), mesh={"x": 4})
 
 
 class ShardingMetadata:

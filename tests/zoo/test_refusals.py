@@ -20,10 +20,10 @@ REFUSED = {
     "static_string": ["mode", "str", "static_argnames="],
     "two_meshes": ["[0][0]", "[0][1]", "{'a': 2, 'b': 2}", "{'x': 4}", "over one mesh"],
     "specs_and_shardings": ["x", "in_specs", "fix: "],
-    "asks_for_memory": ["memory_stats", "refused.py:34"],
-    "asks_cudnn_itself": ["cuDNN not found", "refused.py:46", "pip install 'xlapipe[cudnn]'"],
+    "asks_for_memory": ["memory_stats", "refused.py:35"],
+    "asks_cudnn_itself": ["cuDNN not found", "refused.py:47", "pip install 'xlapipe[cudnn]'"],
     "own_mesh_in_shard_map": [
-        *("shard_map", "{'a': 2, 'b': 2}", "refused.py:51"),
+        *("shard_map", "{'a': 2, 'b': 2}", "refused.py:52"),
         *("mesh=that mesh", "leave mesh= out"),
     ],
     "jitted_shardings_and_mesh": ["in_shardings", "{'x': 4}", "leave mesh= out"],
@@ -31,6 +31,9 @@ REFUSED = {
     "keras_train_function": ["takes an iterator", "jax.jit(model.train_step, donate_argnums=0)"],
     "dtype_as_argument": ["dtype", "numpy.float16", "static_argnames="],
     "donation_in_a_library": ["of a library", "fix: name the arguments in donate_argnums="],
+    "jitted_for_a_backend": ["backend='cpu'", "leave backend= out", "--target"],
+    "without_jit": ["operation by operation", "jax_disable_jit"],
+    "set_mesh_and_mesh": ["jax.set_mesh has set", "Explicit", "leave mesh= out"],
     "updates_in_place": ["model.bias", "in place", "nnx.jit(fn)"],
     "empty_program": ["returns nothing", "as an argument and return it"],
     "reordered_devices": ["[0][0]", "[1, 0, 2, 3]", "jax.make_mesh"],
@@ -77,11 +80,11 @@ def test_the_fix_of_the_message_works(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("prints", "the step calls back into Python on the host (refused.py:39)"),
-        ("attends_with_cudnn", "the step calls cuDNN attention (refused.py:59)"),
+        ("prints", "the step calls back into Python on the host (refused.py:40)"),
+        ("attends_with_cudnn", "the step calls cuDNN attention (refused.py:60)"),
         (
             "convolves",
-            "1 convolution of cuDNN without an algorithm (first at refused.py:55)",
+            "1 convolution of cuDNN without an algorithm (first at refused.py:56)",
         ),
     ],
 )

@@ -10,6 +10,9 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
+from xlapipe.errors import WorkloadError
+from xlapipe.workload import Workload
+
 
 @dataclass(frozen=True)
 class JitSharding:
@@ -90,3 +93,26 @@ def jit_device(fn: Any) -> Any:
         if isinstance(given.sharding, SingleDeviceSharding)
     )
     return next(devices, None)
+
+
+def refuse_other_device(workload: Workload) -> None:
+    """Refuses a step that is jitted for a device or platform by name, or that runs without jit.
+
+    Raises:
+      WorkloadError: it would not run as one program on the target.
+    """
+    parameters = jit_parameters(workload.fn)
+    for name in ("device", "backend"):
+        value = getattr(parameters, name, None)
+        if value is not None:
+            raise WorkloadError(
+                f"workload {workload.name}: fn is jitted with {name}={value!r}, so it would not "
+                f"run on the target; fix: leave {name}= out of jax.jit, where jax deprecates it, "
+                "and name the GPU with --target"
+            )
+    if jax.config.jax_disable_jit:
+        raise WorkloadError(
+            f"workload {workload.name}: jax_disable_jit is on, so the step would run operation by "
+            'operation; fix: jax.config.update("jax_disable_jit", False), or leave out '
+            "jax.disable_jit() and JAX_DISABLE_JIT"
+        )

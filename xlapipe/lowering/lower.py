@@ -34,7 +34,7 @@ from xlapipe.lowering.arguments import (
 from xlapipe.lowering.dependence import dependent_outputs
 from xlapipe.lowering.inner_donation import refuse_lost_donation
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
-from xlapipe.lowering.jit_parameters import jit_device
+from xlapipe.lowering.jit_parameters import jit_device, refuse_other_device
 from xlapipe.lowering.lost_updates import refuse_empty_program, refusing_lost_updates
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.meshes import axes_of, context_mesh, is_spec
@@ -93,6 +93,7 @@ def lower(
       WorkloadError: arguments that are not arrays, specs that do not fit, or a wrapper that cannot
         be lowered as it would run. What the user's function raises passes through.
     """
+    refuse_other_device(workload)
     settings = current_settings()
     figures = platform.device_figures(config_text)
     axes = axes_of(workload)

@@ -47,16 +47,25 @@ def xla_input(lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
       lowering: `jax.stages.Lowered._lowering`.
       devices: of the target, for a step whose shardings do not name devices.
     """
-    recorded: list[tuple[Any, ...]] = []
+    recorded: list[tuple[Any, Any]] = []
 
-    def compile_or_get_cached(*args: Any) -> Any:
-        recorded.append(args)
+    # Another argument in a later jax is an error here, and not a part of the program that is lost.
+    def compile_or_get_cached(
+        backend: Any,
+        computation: Any,
+        devices: Any,
+        compile_options: Any,
+        host_callbacks: Any,
+        executable_devices: Any,
+        pgle_profiler: Any = None,
+    ) -> Any:
+        recorded.append((computation, compile_options))
         raise _ReachedXla
 
     assignment = devices if lowering._device_list is None else None
     with _replaced_compiler(compile_or_get_cached), suppress(_ReachedXla):
         lowering.compile(device_assignment=assignment)
-    ((_, module, _, options, *_),) = recorded
+    ((module, options),) = recorded
     return XlaInput(
         module=module,
         compiler_options=dict(lowering._compiler_options_kvs),

@@ -1,0 +1,100 @@
+"""Compiles the cases of `carried.py`: `python carried_child.py {jax|xlapipe} CONFIG FOLDER`.
+
+Writes FOLDER/totals.json: for each case the totals in bytes, or the error. With `jax`, nothing of
+xlapipe is imported.
+"""
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import jax
+from carried import CARRIED, Case, Step, in_force
+from jax.experimental import topologies
+from jax.sharding import SingleDeviceSharding
+
+# Optimisation of the kernels comes after buffer assignment and changes no plan.
+_OPTIONS = {"xla_backend_optimization_level": 0}
+_SIZES = ("argument", "output", "alias", "temp")
+_KINDS = (*_SIZES, *(f"host_{size}" for size in _SIZES))
+
+
+def by_jax(case: Case, config: str) -> dict[str, int]:
+    """Totals of a compile by jax alone."""
+    topology = topologies.get_topology_desc(
+        platform="cuda", target_config=config, topology=f"1x1x{case.device_count}"
+    )
+    devices = list(topology.devices)
+    with in_force(case.context(devices), case.alone(devices)):
+        step = case.step(devices)
+        fn, args = step.alone or (step.fn, step.args)
+        if case.device_count == 1:
+            place = SingleDeviceSharding(devices[0])
+            args = jax.tree.map(lambda leaf: _placed(leaf, place), args)
+        memory = fn.lower(*args).compile(_OPTIONS).memory_analysis()
+    return {kind: getattr(memory, f"{kind}_size_in_bytes") for kind in _KINDS}
+
+
+def _placed(leaf: Any, place: SingleDeviceSharding) -> Any:
+    if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is not None:
+        return leaf
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
+
+
+def by_xlapipe(case: Case, config: str, folder: Path) -> dict[str, int]:
+    """Totals of a compile by xlapipe."""
+    from xlapipe import Workload
+    from xlapipe.compiling.child import main
+    from xlapipe.compiling.messages import CompileRequest
+    from xlapipe.lowering.lower import lower
+    from xlapipe.registry import WorkloadReference
+
+    devices = jax.devices()[: case.device_count]
+    with in_force(case.context(devices)):
+        step: Step = case.step(devices)
+        workload = Workload(name="step", fn=step.fn, args=step.args, **step.fields)
+        program = lower(workload, config)
+    folder.mkdir()
+    (folder / "program.json").write_text(json.dumps(program.to_json()))
+    request = CompileRequest(
+        reference=WorkloadReference("step", "step:step"),
+        program_path=str(folder / "program.json"),
+        platform="cuda",
+        target_config=config,
+        topology=f"1x{case.device_count}" if case.device_count > 1 else None,
+        options=_OPTIONS,
+        locked=False,
+        executable_path=None,
+        result_path=str(folder / "result.json"),
+        started_seconds=0.0,
+    )
+    (folder / "request.json").write_text(json.dumps(request.to_json()))
+    main(folder / "request.json")
+    result = json.loads((folder / "result.json").read_text())
+    if "error" in result:
+        raise RuntimeError(result["error"]["message"])
+    return {kind: result["memory_analysis"].get(f"{kind}_bytes", 0) for kind in _KINDS}
+
+
+def compile_all(who: str, config_path: Path, folder: Path) -> None:
+    jax.config.update("jax_enable_compilation_cache", False)
+    config = config_path.read_text()
+    totals: dict[str, Any] = {}
+    for case in CARRIED:
+        try:
+            compiled = (
+                by_jax(case, config)
+                if who == "jax"
+                else by_xlapipe(case, config, folder / case.name)
+            )
+            totals[case.name] = compiled
+        except Exception as error:  # noqa: BLE001 - the test reports it
+            traceback.print_exc()
+            totals[case.name] = f"{type(error).__name__}: {error}"[:500]
+    (folder / "totals.json").write_text(json.dumps(totals))
+
+
+if __name__ == "__main__":
+    compile_all(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
