@@ -16,6 +16,7 @@ path. Either may be followed by keyword arguments for the function that makes th
 """
 
 import ast
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -26,10 +27,13 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import WorkloadError
+from xlapipe.files.contents import Refusal, read_plain
 
 GROUP = "xlapipe.workloads"
 _PROJECT_FILE = "pyproject.toml"
 _TABLE = ("tool", "xlapipe", "workloads")
+_LARGEST_PROJECT_BYTES = 16 * 1024 * 1024
+_REFUSAL = Refusal(WorkloadError, "give a readable pyproject.toml")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -156,13 +160,11 @@ def _project_workloads(start: Path) -> dict[str, WorkloadReference]:
 def _workload_table(file: Path) -> Mapping[str, Any] | None:
     """The table in a project file; None if the file or the table does not exist."""
     try:
-        content = file.read_bytes()
+        if not os.path.lexists(file):
+            return None
+        content = read_plain(file, limit_bytes=_LARGEST_PROJECT_BYTES, refusal=_REFUSAL)
         # A project that does not use xlapipe is not parsed: its mistakes are not ours to report.
         value = tomllib.loads(content.decode()) if b"xlapipe" in content else {}
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise WorkloadError(f"{file}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise WorkloadError(f"{file}: not valid TOML: {error}") from None
     for depth, key in enumerate(_TABLE, start=1):

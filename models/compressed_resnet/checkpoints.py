@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xlapipe.dumps.atomic_write import write_files
+from xlapipe.files.writing import write_files
 from xlapipe.errors import XlapipeError
 
 RUN = "run.json"

@@ -235,7 +235,7 @@ def test_a_log_without_a_failure_is_one_error(
     assert error.count("\n") == 1
     assert "run.log: expected the output of a run that ran out of memory" in error
     assert main(["explain", str(tmp_path / "missing.log")]) == 2
-    assert "missing.log: cannot be read" in capsys.readouterr().err
+    assert "missing.log: expected a file or directory, found none" in capsys.readouterr().err
 
 
 def test_the_command_starts_without_jax() -> None:

@@ -11,9 +11,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.reading.dumps import texts_of
 from xlapipe.cli import main
-from xlapipe.dumps.atomic_write import write_files
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
+from xlapipe.files.writing import write_files
 from xlapipe.plan import Plan
 from xlapipe.plan.program import Program
 from xlapipe.report.html_page import render_page

@@ -17,6 +17,7 @@ from xlapipe.cli.options import (
 from xlapipe.cli.output import print_json
 from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
+from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed
 
 if TYPE_CHECKING:
     from xlapipe.compiling.remedies import TriedChanges
@@ -78,13 +79,9 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _read(log: str) -> str:
     if log == _STDIN:
-        return sys.stdin.buffer.read().decode(errors="replace")
-    try:
-        return Path(log).read_bytes().decode(errors="replace")
-    except OSError as error:
-        raise XlapipeError(
-            f"{log}: cannot be read: {error.strerror}; fix: give a file with the output of the run"
-        ) from None
+        return sys.stdin.buffer.read(LIMIT_BYTES).decode(errors="replace")
+    refusal = Refusal(XlapipeError, "give a file with the output of the run")
+    return read_packed(Path(log), refusal=refusal).decode(errors="replace")
 
 
 def _planned_of_dump(failure: "MemoryFailure", path: Path) -> "PlannedFailure":

@@ -137,7 +137,7 @@ def _render_xla(opened: "Sequence[Opened]", options: argparse.Namespace) -> Rend
 
 def _write(report: RenderedReport, options: argparse.Namespace) -> None:
     """Writes the files of a report, and prints what is not written."""
-    from xlapipe.dumps.atomic_write import write_files
+    from xlapipe.files.writing import write_files
 
     files = dict(report.files)
     if report.page is not None:

@@ -17,8 +17,8 @@ from typing import Any
 
 from xlapipe.compiling.compile_program import compile_program
 from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
-from xlapipe.dumps.atomic_write import write_files
 from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
+from xlapipe.files.writing import write_files
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.plan.program import OutputLeaf
 from xlapipe.platforms import platform_named

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import TargetError, XlapipeError
+from xlapipe.files.contents import Refusal, read_plain
 from xlapipe.platforms.textproto import TextProtoError, parse
 from xlapipe.targets.catalogue import catalogue
 from xlapipe.targets.target import Target
@@ -111,14 +112,10 @@ def read_lock(path: Path) -> AutotuneLock:
     Raises:
       TargetError: the file cannot be read, or is not a lock.
     """
+    refusal = Refusal(TargetError, _FIX.removeprefix("fix: "))
+    content = read_plain(path, limit_bytes=_MAX_BYTES, refusal=refusal)
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise TargetError(f"autotune lock {path}: larger than {_MAX_BYTES:,} B; {_FIX}")
-        data: Any = json.loads(path.read_bytes())
-    except OSError as error:
-        raise TargetError(
-            f"autotune lock {path}: cannot be read: {error.strerror}; {_FIX}"
-        ) from None
+        data: Any = json.loads(content)
     except (ValueError, RecursionError):
         raise TargetError(
             f"autotune lock {path}: not JSON; fix: if it is XLA's own file of autotune "
@@ -155,9 +152,10 @@ def raw_lock(path: Path, target: Target, policy: str, jaxlib: str) -> AutotuneLo
     Raises:
       TargetError: the file cannot be read, or does not hold autotune results.
     """
+    refusal = Refusal(TargetError, "give XLA's file of autotune results in text form")
     try:
-        results = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        results = read_plain(path, limit_bytes=_MAX_BYTES, refusal=refusal).decode()
+    except UnicodeDecodeError as error:
         raise TargetError(f"autotune results {path}: cannot be read as text: {error}") from None
     check_results(results, where=str(path))
     return AutotuneLock(

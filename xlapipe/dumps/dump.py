@@ -8,6 +8,7 @@ SHA-256 of each file's content, so that a damaged or edited dump is refused.
 import gzip
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,9 +16,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.dumps.atomic_write import write_folder
 from xlapipe.dumps.manifest import MANIFEST, Manifest, with_digests
 from xlapipe.errors import DumpError, PlanMismatchError
+from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
+from xlapipe.files.writing import recover_folder, write_folder
 from xlapipe.plan import Plan
 from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.program import Program
@@ -40,6 +42,8 @@ _XZ_ABOVE_BYTES = 4 * 1024 * 1024
 # Faster than gzip for kernels' code, and 20 times smaller; level 6 takes 7 times as long.
 _XZ_PRESET = 3
 _LARGEST_MANIFEST_BYTES = 64 * 1024 * 1024
+# Executables have the machine code of all kernels.
+_LARGEST_FILE_BYTES = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Dump:
 
 def is_dump(path: Path) -> bool:
     """Whether `path` is a directory that xlapipe wrote."""
-    return (path / MANIFEST).is_file()
+    return os.path.lexists(path / MANIFEST)
 
 
 def open_dump(path: Path) -> Dump:
@@ -105,23 +109,17 @@ def read_manifest(path: Path, *, check_files: bool = True) -> Manifest:
       DumpError: a missing or damaged file.
     """
     where = path / MANIFEST
-    try:
-        if where.stat().st_size > _LARGEST_MANIFEST_BYTES:
-            raise DumpError(
-                f"{where}: larger than {_LARGEST_MANIFEST_BYTES:,} B, so it is not a manifest"
-            )
-        data = json.loads(where.read_bytes())
-    except FileNotFoundError:
+    if not os.path.lexists(where):
+        recover_folder(path)
+    if not os.path.lexists(where):
         raise DumpError(
             f"{where}: expected a file, found none; fix: name a directory that `xlapipe dump` or "
             "`xlapipe build` wrote, or make it again"
-        ) from None
-    except OSError as error:
-        raise DumpError(
-            f"{where}: cannot be read: {error.strerror}; fix: make the dump again"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise DumpError(f"{where}: not JSON: {error}; fix: make the dump again") from None
+        )
+    refusal = Refusal(DumpError, "make the dump again")
+    data = read_json(
+        where, limit_bytes=_LARGEST_MANIFEST_BYTES, refusal=refusal, follow_links=False
+    )
     manifest = Manifest.from_json(data, where=str(where))
     if check_files:
         for name in manifest.files.keys() - _NOT_READ:
@@ -191,25 +189,22 @@ def read_file(folder: Path, name: str) -> bytes:
     """
     if Path(name).name != name:
         raise DumpError(f"{folder / MANIFEST}: file name {name!r} is outside the dump's folder")
-    plain, xz = folder / name, folder / f"{name}.xz"
-    try:
-        if plain.exists():
-            return plain.read_bytes()
-        if xz.exists():
-            from xlapipe.read.file_contents import read_bytes  # not needed to load an executable
-
-            return read_bytes(xz)
-        with gzip.open(folder / f"{name}.gz") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        raise DumpError(
-            f"{plain}: is in {MANIFEST}, but missing, compressed or not; "
-            "fix: copy the whole folder, or make the dump again"
-        ) from None
-    except (OSError, EOFError, ValueError) as error:
-        raise DumpError(
-            f"{plain}: is in {MANIFEST}, but cannot be read: {error}; fix: make the dump again"
-        ) from None
+    refusal = Refusal(DumpError, "copy the whole folder, or make the dump again")
+    plain = folder / name
+    if os.path.lexists(plain):
+        return read_plain(
+            plain, limit_bytes=_LARGEST_FILE_BYTES, refusal=refusal, follow_links=False
+        )
+    for suffix in (".xz", ".gz"):
+        packed = folder / f"{name}{suffix}"
+        if os.path.lexists(packed):
+            return read_packed(
+                packed, limit_bytes=_LARGEST_FILE_BYTES, refusal=refusal, follow_links=False
+            )
+    raise DumpError(
+        f"{plain}: is in {MANIFEST}, but missing, compressed or not; "
+        "fix: copy the whole folder, or make the dump again"
+    )
 
 
 def write_dump(

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from xlapipe.dumps.atomic_write import write_files
+from xlapipe.files.contents import read_plain
+from xlapipe.files.writing import write_files
 
 RUN_RECORD = "run_record.json"
 # An option's whole value, a string literal of a workload's argument, or a path among other text.
@@ -46,7 +47,7 @@ def run_record(
 def write_run_record(folder: Path, record: Mapping[str, Any]) -> None:
     """Writes the record into a golden's folder, with the digest of every other file there."""
     digests = {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        path.name: hashlib.sha256(read_plain(path, follow_links=False)).hexdigest()
         for path in sorted(folder.iterdir())
         if path.name != RUN_RECORD
     }

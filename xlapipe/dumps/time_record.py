@@ -1,15 +1,18 @@
 """The record of measured times of a plan's kernels: `time_record.json` in a dump's folder."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from xlapipe.cost.measured import Measured, MeasuredKernel
-from xlapipe.dumps.atomic_write import write_files
 from xlapipe.errors import DumpError
+from xlapipe.files.contents import Refusal, read_json
+from xlapipe.files.writing import write_files
 
+_MAX_BYTES = 64 * 1024 * 1024
 TIME_RECORD = "time_record.json"
 _SCHEMA_VERSION = 1
 _FIX = "measure it again with `xlapipe run DIR --profile`"
@@ -124,10 +127,9 @@ def read_time_record(folder: Path) -> TimeRecord | None:
       DumpError: it is damaged.
     """
     path = folder / TIME_RECORD
-    if not path.is_file():
+    if not os.path.lexists(path):
         return None
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DumpError(f"{path}: cannot be read as JSON: {error}; fix: {_FIX}") from None
+    data = read_json(
+        path, limit_bytes=_MAX_BYTES, refusal=Refusal(DumpError, _FIX), follow_links=False
+    )
     return TimeRecord.from_json(data, where=str(path))

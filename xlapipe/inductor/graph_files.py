@@ -6,12 +6,12 @@ and the like, and may be nested: `torch_compile_debug/run_…/torchinductor/mode
 """
 
 import re
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from xlapipe.errors import DumpError
+from xlapipe.files.contents import read_head
 from xlapipe.inductor.inductor_plan import GraphKind
 from xlapipe.inductor.ir_text import is_ir_header
 from xlapipe.inductor.logs import Section, log_sections
@@ -75,17 +75,13 @@ def is_inductor(path: Path) -> bool:
         if _plain(path.name) in _GRAPH_FILES:
             return True
         return not _begins_as_xla(path) and is_inductor_text(read_source(path).text)
-    except (OSError, DumpError, zlib.error):
+    except DumpError:
         return False
 
 
 def _begins_as_xla(path: Path) -> bool:
     """Whether a file begins as XLA's dumps do, some of which are large."""
-    with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
-    if head.startswith(b"\x1f\x8b"):
-        head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
-    return _XLA.match(head) is not None
+    return _XLA.match(read_head(path, _HEAD_BYTES)) is not None
 
 
 def is_inductor_text(text: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.diff import Difference, compare_opened
-from xlapipe.dumps.dump import PLAN, open_dump
+from xlapipe.dumps.dump import PLAN, open_dump, read_checked_file, read_manifest
 from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
@@ -47,11 +47,21 @@ def changed_dumps(old: Path, new: Path) -> tuple[ChangedDump, ...]:
     changed = []
     for name in sorted(names[old] | names[new]):
         sides = [folder / name if name in names[folder] else None for folder in (old, new)]
-        texts = [(side / PLAN).read_bytes() if side is not None else None for side in sides]
+        texts = [_plan_text(side) if side is not None else None for side in sides]
         if texts[0] != texts[1]:
             before, after = (_open(side) if side is not None else None for side in sides)
             changed.append(_changed(name, before, after))
     return tuple(changed)
+
+
+def _plan_text(folder: Path) -> bytes:
+    """plan.txt after comparing it with its digest: an old one may be beside files of another plan.
+
+    Raises:
+      DumpError: a file is missing or damaged.
+    """
+    manifest = read_manifest(folder, check_files=True)
+    return read_checked_file(folder, manifest, PLAN)
 
 
 def _dump_names(folder: Path) -> set[str]:

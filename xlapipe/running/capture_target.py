@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from xlapipe.dumps.atomic_write import write_files
 from xlapipe.environment.machine import Machine
 from xlapipe.errors import TargetError
+from xlapipe.files.writing import write_files
 from xlapipe.targets.target_config import target_attached
 
 _CHILD_PROGRAM = """

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import TargetError
+from xlapipe.files.contents import Refusal, read_plain
 from xlapipe.platforms.textproto import Message, TextProtoError, parse
 from xlapipe.targets.catalogue import catalogue
 from xlapipe.targets.target import OLDEST_COMPUTE_CAPABILITY, Source, Target
@@ -34,21 +35,8 @@ def target_from_file(path: str | Path) -> Target:
         or has a name that is not a valid folder name or is in the catalogue.
     """
     path = Path(path)
-    try:
-        # Read one byte more than allowed, since a special file has no size.
-        with path.open("rb") as stream:
-            content = stream.read(_MAX_CONFIG_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise TargetError(
-            f"target config {path}: expected a readable file, found: {reason}; "
-            "fix: give a GpuTargetConfigProto in text form"
-        ) from None
-    if len(content) > _MAX_CONFIG_BYTES:
-        raise TargetError(
-            f"target config {path}: expected at most {_MAX_CONFIG_BYTES} B, found more; "
-            "fix: give a GpuTargetConfigProto in text form"
-        )
+    refusal = Refusal(TargetError, "give a GpuTargetConfigProto in text form")
+    content = read_plain(path, limit_bytes=_MAX_CONFIG_BYTES, refusal=refusal)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -24,7 +24,7 @@ from models.qwen3.checkpoint.json_file import CheckpointError
 from models.qwen3.checkpoint.leaf_tensors import leaves
 from models.qwen3.checkpoint.safetensors_files import INDEX, SINGLE
 from models.qwen3.config import Qwen3Config
-from xlapipe.dumps.atomic_write import replace_folder
+from xlapipe.files.writing import replace_folder
 
 SMALL = Qwen3Config(
     vocab_size=512,

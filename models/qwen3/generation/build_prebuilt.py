@@ -20,7 +20,7 @@ from models.qwen3.kernels.tiling import hopper_fits
 from models.qwen3.steps import implementation_for
 from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import WrittenDump, build
-from xlapipe.dumps.atomic_write import replace_folder
+from xlapipe.files.writing import replace_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Finding, check_all
 from xlapipe.registry import WorkloadReference

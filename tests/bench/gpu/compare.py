@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from timing import PAUSE_SECONDS, TURN
 
-from xlapipe.dumps.atomic_write import write_files
+from xlapipe.files.writing import write_files
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]

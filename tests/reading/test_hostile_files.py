@@ -1,0 +1,236 @@
+"""Files that anybody may have made: pipes, devices, links, bombs; and faults while writing."""
+
+import gzip
+import lzma
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.reading.dumps import ROOT
+from xlapipe.cli import main
+from xlapipe.dumps.dump import open_dump, read_manifest
+from xlapipe.errors import DumpError, XlapipeError
+from xlapipe.files.contents import read_head, read_json, read_packed, read_plain
+from xlapipe.files.writing import replace_folder, write_files, write_folder
+
+DUMP = ROOT / "hlo_dumps/qwen3-step-donated/h200-triton-jax0.11.2"
+_PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(DUMP, tmp_path / "dump"))
+
+
+def small_file(dump: Path) -> Path:
+    """A file of the dump that a plan is read from, not compressed."""
+    return next(
+        path for path in sorted(dump.glob("*.txt")) if path.name.startswith("buffer-assignment")
+    )
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "buffer-assignment.txt", "time_record.json"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "device", "folder"])
+def test_what_is_no_file_of_a_dump(
+    dump: Path, tmp_path: Path, name: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pipe used to hang, and a link to /dev/zero to take all memory."""
+    path = dump / name
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        shutil.copy(DUMP / name if (DUMP / name).exists() else __file__, tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    assert main(["show", "--time", str(dump)]) == 2
+    error = capsys.readouterr().err
+    assert str(path) in error
+    assert "found a " in error
+    assert "fix: " in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_a_file_that_unpacks_to_too_much(
+    dump: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xlapipe.dumps.dump._LARGEST_FILE_BYTES", 1 << 20)
+    zeros = bytes(1 << 24)
+    path = small_file(dump)
+    packed = gzip.compress(zeros) if suffix == ".gz" else lzma.compress(zeros)
+    path.with_name(path.name + suffix).write_bytes(packed)
+    path.unlink()
+    with pytest.raises(DumpError, match="at most 1048576 bytes unpacked, found more"):
+        open_dump(dump)
+
+
+def test_a_ratio_that_no_dump_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xlapipe.files.contents._ALWAYS_UNPACKED_BYTES", 1 << 16)
+    bomb = tmp_path / "bomb.txt.xz"
+    bomb.write_bytes(lzma.compress(bytes(1 << 24)))
+    assert bomb.stat().st_size * 1000 < 1 << 24
+    with pytest.raises(DumpError, match="found more"):
+        read_packed(bomb)
+
+
+@pytest.mark.parametrize("read", [read_plain, read_packed, read_json, read_head])
+def test_no_reader_waits_for_a_pipe(tmp_path: Path, read: object) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    arguments = (pipe, 10) if read is read_head else (pipe,)
+    with pytest.raises(DumpError, match="expected a file, found a special file"):
+        read(*arguments)  # type: ignore[operator]
+
+
+def test_json_has_no_nan(tmp_path: Path) -> None:
+    for text in ('{"a": NaN}', '{"a": -Infinity}', "[" * 100_000, b"\xff".decode("latin-1")):
+        (tmp_path / "a.json").write_text(text, encoding="latin-1")
+        with pytest.raises(DumpError, match=r"a\.json: not JSON"):
+            read_json(tmp_path / "a.json")
+
+
+def test_a_report_into_a_device_leaves_the_device(tmp_path: Path) -> None:
+    """As root, `--out /dev/full` removed the device."""
+    assert main(["report", str(DUMP), "--out", "/dev/null"]) == 0
+    assert Path("/dev/null").is_char_device()
+    with pytest.raises(XlapipeError, match="/dev/full: cannot be written: No space left"):
+        write_files({Path("/dev/full"): b"report"})
+    assert Path("/dev/full").is_char_device()
+
+
+def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "new").symlink_to("made")
+    write_files({tmp_path / "link": b"one", tmp_path / "new": b"two"})
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"one"
+    assert (tmp_path / "made").read_bytes() == b"two"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "made", "new", "real"]
+
+
+def test_a_pipe_is_written_into(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        content = pool.submit(pipe.read_bytes)
+        write_files({pipe: b"report"})
+        assert content.result(_PATIENCE_SECONDS) == b"report"
+    assert pipe.is_fifo()
+
+
+def test_a_planted_link_is_not_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the hidden name were known, a link of that name is not opened."""
+    monkeypatch.setattr("xlapipe.files.writing.secrets.token_hex", lambda count: "known")
+    (tmp_path / "victim").write_text("kept")
+    (tmp_path / ".report.partial-known").symlink_to("victim")
+    with pytest.raises(XlapipeError, match="cannot be written"):
+        write_files({tmp_path / "report": b"other"})
+    assert (tmp_path / "victim").read_text() == "kept"
+
+
+def test_an_older_plan_beside_another_dump_is_damage(dump: Path, tmp_path: Path) -> None:
+    """`comment` said that no plan changed when plan.txt alone was kept."""
+    new = tmp_path / "new"
+    shutil.copytree(dump, new / "dump")
+    old = tmp_path / "old"
+    shutil.copytree(ROOT / "hlo_dumps/qwen3-step/h200-triton-jax0.11.2", old / "dump")
+    shutil.copy(dump / "plan.txt", old / "dump" / "plan.txt")
+    from xlapipe.report.changed_dumps import changed_dumps
+
+    with pytest.raises(DumpError, match=r"old/dump/plan\.txt: content differs from the SHA-256"):
+        changed_dumps(old, new)
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from xlapipe.files.writing import replace_folder
+with replace_folder(Path(sys.argv[1]), fix="…") as folder:
+    (folder / "file").write_text("partial")
+    print("writing", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_folder_is_old_or_new_after_a_kill(tmp_path: Path) -> None:
+    write_folder(tmp_path / "dump", {"file": b"old"}, fix="…")
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path / "dump")],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "writing\n"
+    write_folder(tmp_path / "dump", {"file": b"other"}, fix="…")  # beside a writer that lives
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait()
+    writer.stdout.close()
+    assert (tmp_path / "dump/file").read_bytes() == b"other"
+    assert len(list(tmp_path.iterdir())) == 2  # what the killed one left
+    write_folder(tmp_path / "dump", {"file": b"new"}, fix="…")
+    assert [path.name for path in tmp_path.iterdir()] == ["dump"]
+
+
+def test_a_dump_that_was_moved_aside_is_put_back(dump: Path) -> None:
+    """Where folders cannot be exchanged, a kill between two renames leaves only the former one."""
+    dump.rename(dump.with_name(".dump.former-0123"))
+    assert read_manifest(dump).workload == "qwen3-step-donated"
+    assert dump.is_dir()
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_many_writers_of_one_folder(
+    tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """106 of 3,000 concurrent writes failed."""
+    if not exchange:
+        monkeypatch.setattr("xlapipe.files.writing._renameat2", lambda: None)
+    folder = tmp_path / "dump"
+    write_folder(folder, {"file": b"0"}, fix="…")
+    done = threading.Event()
+
+    def watch() -> int:
+        count = 0
+        while not done.is_set():
+            count += not folder.exists()
+        return count
+
+    with ThreadPoolExecutor(9) as pool:
+        watched = pool.submit(watch)
+        writes = [
+            pool.submit(write_folder, folder, {"file": str(number).encode()}, fix="…")
+            for number in range(600)
+        ]
+        try:
+            for write in writes:
+                write.result(_PATIENCE_SECONDS)
+        finally:
+            done.set()
+        missing = watched.result(_PATIENCE_SECONDS)
+    assert [path.name for path in tmp_path.iterdir()] == ["dump"]
+    assert int((folder / "file").read_bytes()) in range(600)
+    if exchange:
+        assert missing == 0
+
+
+def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
+    write_folder(tmp_path / "dump", {"file": b"old"}, fix="…")
+    with pytest.raises(ZeroDivisionError), replace_folder(tmp_path / "dump", fix="…") as folder:
+        (folder / "file").write_text(str(1 // 0))
+    assert (tmp_path / "dump/file").read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["dump"]

@@ -1,0 +1,209 @@
+"""Read files that anybody may have made: regular ones only, within limits, never waiting.
+
+Whatever reads a file of a user's or of a dump opens it here. A device or a pipe is refused before a
+byte is read, and so is a link where only files of a dump are expected.
+"""
+
+import errno
+import json
+import os
+import stat
+import zlib
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from xlapipe.errors import DumpError, XlapipeError
+
+LIMIT_BYTES = 1 << 29
+"""Largest file that is read, before and after unpacking."""
+
+_GZIP = b"\x1f\x8b"
+_XZ = b"\xfd7zXZ\x00"
+_CHUNK_BYTES = 1 << 20
+# Real dumps are at most some hundred times smaller when they are packed.
+_MOST_TIMES_LARGER = 1000
+_ALWAYS_UNPACKED_BYTES = 1 << 26
+_GIVE_DUMP = "give the path of a dump"
+
+
+class Refusal:
+    """How errors of one reader are worded.
+
+    Attributes:
+      error: their class.
+      fix: what to do about a file that cannot be read.
+    """
+
+    def __init__(self, error: type[XlapipeError] = DumpError, fix: str = _GIVE_DUMP) -> None:
+        self.error = error
+        self.fix = fix
+
+    def fail(self, message: str, fix: str | None = None) -> NoReturn:
+        raise self.error(f"{message}; fix: {fix or self.fix}") from None
+
+
+def read_packed(
+    path: Path,
+    *,
+    limit_bytes: int = LIMIT_BYTES,
+    refusal: Refusal = Refusal(),  # noqa: B008 - immutable
+    follow_links: bool = True,
+) -> bytes:
+    """The file's bytes, unpacked if they are gzip or xz data, independent of the file's name.
+
+    Args:
+      follow_links: whether `path` itself may be a link.
+
+    Raises:
+      XlapipeError: the file is missing, not a regular file, unreadable, too large, or damaged.
+    """
+    data = read_plain(path, limit_bytes=limit_bytes, refusal=refusal, follow_links=follow_links)
+    if data.startswith((_GZIP, _XZ)):
+        unpacked = min(limit_bytes, max(_ALWAYS_UNPACKED_BYTES, len(data) * _MOST_TIMES_LARGER))
+        unpack = _unpack_gzip if data.startswith(_GZIP) else _unpack_xz
+        return unpack(data, path, unpacked, refusal)
+    return data
+
+
+def read_plain(
+    path: Path,
+    *,
+    limit_bytes: int = LIMIT_BYTES,
+    refusal: Refusal = Refusal(),  # noqa: B008 - immutable
+    follow_links: bool = True,
+) -> bytes:
+    """The file's bytes as they are.
+
+    Raises:
+      XlapipeError: as `read_packed`, but for damage.
+    """
+    with _opened(path, refusal, follow_links=follow_links) as stream:
+        try:
+            data = stream.read(limit_bytes + 1)
+        except OSError as error:
+            refusal.fail(f"{str(path)!r}: expected a readable file, found: {error}")
+    if len(data) > limit_bytes:
+        _fail_too_large(path, limit_bytes, refusal)
+    return data
+
+
+def read_head(path: Path, count: int, refusal: Refusal = Refusal()) -> bytes:  # noqa: B008
+    """The first `count` bytes of a file at most, unpacked if they are gzip data.
+
+    Raises:
+      XlapipeError: as `read_packed`.
+    """
+    with _opened(path, refusal, follow_links=True) as stream:
+        head = stream.read(count)
+    if head.startswith(_GZIP):
+        try:
+            return zlib.decompressobj(wbits=31).decompress(head, count)
+        except zlib.error as error:
+            refusal.fail(f"{path}: expected gzip data, found damaged data ({error})")
+    return head
+
+
+def read_json(
+    path: Path,
+    *,
+    limit_bytes: int = LIMIT_BYTES,
+    refusal: Refusal = Refusal(),  # noqa: B008 - immutable
+    follow_links: bool = True,
+) -> Any:
+    """The JSON value in a file.
+
+    Raises:
+      XlapipeError: as `read_plain`, and for text that is not JSON; NaN and Infinity are not.
+    """
+    data = read_plain(path, limit_bytes=limit_bytes, refusal=refusal, follow_links=follow_links)
+    try:
+        return json.loads(data, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        refusal.fail(f"{path}: not JSON: {error}")
+
+
+def _opened(path: Path, refusal: Refusal, *, follow_links: bool) -> BinaryIO:
+    """A regular file, opened without waiting for the other end of a pipe."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        descriptor = os.open(path, flags if follow_links else flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow_links:
+            refusal.fail(f"{path}: expected a file, found a link")
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            refusal.fail(f"{path}: expected a file or directory, found none")
+        if error.errno == errno.ENXIO:  # a socket
+            refusal.fail(f"{path}: expected a file, found a special file")
+        refusal.fail(f"{str(path)!r}: expected a readable file, found: {error}")
+    except ValueError as error:  # a NUL in the name
+        refusal.fail(f"{str(path)!r}: expected a readable file, found: {error}")
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = "a directory" if stat.S_ISDIR(mode) else "a special file"
+        refusal.fail(f"{path}: expected a file, found {kind}")
+    return open(descriptor, "rb")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _unpack_gzip(data: bytes, path: Path, limit_bytes: int, refusal: Refusal) -> bytes:
+    """Unpack all members of gzip data, up to the limit."""
+    unpacked: list[bytes] = []
+    size = 0
+    while data:
+        unpacker = zlib.decompressobj(wbits=31)
+        while not unpacker.eof:
+            try:
+                chunk = unpacker.decompress(data, _CHUNK_BYTES)
+            except zlib.error as error:
+                refusal.fail(
+                    f"{path}: expected gzip data, found damaged data ({error})",
+                    "copy or dump the file again",
+                )
+            data = unpacker.unconsumed_tail
+            size += len(chunk)
+            if size > limit_bytes:
+                _fail_too_large(path, limit_bytes, refusal)
+            unpacked.append(chunk)
+            if not chunk and not data and not unpacker.eof:
+                refusal.fail(
+                    f"{path}: expected complete gzip data, found an early end",
+                    "copy the file again",
+                )
+        data = unpacker.unused_data.lstrip(b"\0")
+    return b"".join(unpacked)
+
+
+def _unpack_xz(data: bytes, path: Path, limit_bytes: int, refusal: Refusal) -> bytes:
+    """Unpack one stream of xz data, up to the limit."""
+    try:
+        import lzma  # absent in a Python that was built without liblzma
+    except ModuleNotFoundError:
+        refusal.fail(
+            f"{path}: is packed with xz, and this Python was built without lzma",
+            "use another Python, or unpack the file with `xz -d`",
+        )
+    unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+    try:
+        content = unpacker.decompress(data, limit_bytes + 1)
+    except lzma.LZMAError as error:
+        refusal.fail(
+            f"{path}: expected xz data, found damaged data ({error})", "copy or dump the file again"
+        )
+    if len(content) > limit_bytes:
+        _fail_too_large(path, limit_bytes, refusal)
+    if not unpacker.eof:
+        refusal.fail(
+            f"{path}: expected complete xz data, found an early end", "copy the file again"
+        )
+    return content
+
+
+def _fail_too_large(path: Path, limit_bytes: int, refusal: Refusal) -> NoReturn:
+    refusal.fail(
+        f"{path}: expected at most {limit_bytes} bytes unpacked, found more",
+        "give another file; no dump of a module is this large",
+    )
