@@ -179,7 +179,7 @@ def test_a_missing_lock_is_reported(tmp_path: Path, capsys: pytest.CaptureFixtur
     [
         (["--tune"], "--target attached"),
         (["--tune", "--target", "attached", "--autotune-lock", "x"], "fix: leave one out"),
-        (["--autotune-lock", "nowhere.json"], "cannot be read"),
+        (["--autotune-lock", "nowhere.json"], "expected a file or directory, found none"),
         (
             ["--autotune-lock", "{golden}", "--target", "b200"],
             "expected target 'b200', found 'h200'",
