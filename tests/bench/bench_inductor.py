@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.inductor import read_inductor
+from xlapipe.inductor.reader import read_inductor
 
 DUMP = "001_f2a980d458b1ffe8.txt"
 LIMIT_SECONDS = 3.0

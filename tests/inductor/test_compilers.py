@@ -12,7 +12,7 @@ from xlapipe.diff.compilers import CompilerComparison, compare_compilers
 from xlapipe.diff.compilers.shape_texts import read_array, read_product
 from xlapipe.diff.compilers.tensor_leaves import Match, TensorLeaf, match_leaves
 from xlapipe.dumps.opened import open_path
-from xlapipe.inductor import read_inductor
+from xlapipe.inductor.reader import read_inductor
 from xlapipe.plan.gemms import Gemm, GemmBackend
 from xlapipe.plan.shapes import shape_of
 

@@ -8,7 +8,7 @@ import pytest
 from tests.inductor.test_wrapper import plan_of
 from tests.inductor.written import HEAD, IR_2_6, IR_FUSED
 from xlapipe.errors import DumpError
-from xlapipe.inductor import read_inductor
+from xlapipe.inductor.reader import read_inductor
 
 ROWS = 32 * 64 * 4
 

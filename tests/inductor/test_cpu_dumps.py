@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.inductor import read_inductor
+from xlapipe.inductor.reader import read_inductor
 
 DUMPS = sorted((Path(__file__).parent / "data").glob("torch-*"))
 

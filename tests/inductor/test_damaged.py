@@ -9,7 +9,7 @@ import pytest
 from tests.inductor import test_control_flow, written
 from tests.reading import mutate
 from xlapipe.errors import DumpError
-from xlapipe.inductor import read_inductor
+from xlapipe.inductor.reader import read_inductor
 from xlapipe.inductor.verify import verify
 
 TEXTS = {

@@ -6,8 +6,8 @@ import pytest
 
 from tests.inductor import written
 from xlapipe.errors import DumpError
-from xlapipe.inductor import InductorPlan, read_inductor
-from xlapipe.inductor.inductor_plan import FindingKind, KernelKind
+from xlapipe.inductor.inductor_plan import FindingKind, InductorPlan, KernelKind
+from xlapipe.inductor.reader import read_inductor
 from xlapipe.plan.gemms import GemmBackend
 
 

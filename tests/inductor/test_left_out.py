@@ -8,8 +8,8 @@ import pytest
 
 from tests.inductor import written
 from xlapipe.errors import DumpError
-from xlapipe.inductor import read_inductor
 from xlapipe.inductor.inductor_plan import InductorPlan
+from xlapipe.inductor.reader import read_inductor
 
 LAYOUT = "buf1.layout = FixedLayout('cuda:0', torch.float32, size=[4, 16], stride=[16, 1])"
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.inductor import InductorPlan, read_inductor
-from xlapipe.inductor.inductor_plan import GraphKind
+from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan
+from xlapipe.inductor.reader import read_inductor
 
 # own_peak_bytes by folder and graph, and the bytes that calls hide.
 PEAKS = {

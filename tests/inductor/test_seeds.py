@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.inductor import InductorDump, read_inductor
 from xlapipe.inductor.inductor_plan import FindingKind
+from xlapipe.inductor.reader import InductorDump, read_inductor
 from xlapipe.plan.gemms import GemmBackend
 
 

@@ -11,7 +11,7 @@ from xlapipe.diff.compilers import CompilerComparison, compare_compilers
 from xlapipe.diff.compilers.inductor_side import inductor_sides
 from xlapipe.diff.compilers.tensor_leaves import Match
 from xlapipe.dumps.opened import open_path
-from xlapipe.inductor import read_inductor
+from xlapipe.inductor.reader import read_inductor
 
 Compare = Callable[[str], CompilerComparison]
 

@@ -8,8 +8,9 @@ import pytest
 
 from tests.inductor import written
 from xlapipe.errors import DumpError
-from xlapipe.inductor import InductorPlan, is_inductor, read_inductor
-from xlapipe.inductor.inductor_plan import GraphKind, KernelKind
+from xlapipe.inductor.graph_files import is_inductor
+from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan, KernelKind
+from xlapipe.inductor.reader import read_inductor
 from xlapipe.plan.buffers import InputOutputAlias
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from xlapipe.dumps.opened import Opened
     from xlapipe.expect import Finding
-    from xlapipe.inductor import InductorDump
+    from xlapipe.inductor.reader import InductorDump
     from xlapipe.plan.donation import Donation
 
 

@@ -64,7 +64,7 @@ def _compare_compilers(options: argparse.Namespace) -> "CompilerComparison | Non
     if options.workload is not None or len(options.paths) != 2:
         return None
 
-    from xlapipe.inductor import is_inductor
+    from xlapipe.inductor.graph_files import is_inductor
 
     of_inductor = [is_inductor(path) for path in options.paths]
     if of_inductor.count(True) != 1:
@@ -72,7 +72,7 @@ def _compare_compilers(options: argparse.Namespace) -> "CompilerComparison | Non
 
     from xlapipe.diff.compilers import compare_compilers
     from xlapipe.dumps.opened import open_path
-    from xlapipe.inductor import read_inductor
+    from xlapipe.inductor.reader import read_inductor
 
     inductor, xla = options.paths if of_inductor[0] else reversed(options.paths)
     return compare_compilers(read_inductor(inductor), open_path(xla))

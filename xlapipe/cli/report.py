@@ -12,7 +12,7 @@ from xlapipe.errors import DumpError
 
 if TYPE_CHECKING:
     from xlapipe.dumps.opened import Opened
-    from xlapipe.inductor import InductorDump
+    from xlapipe.inductor.reader import InductorDump
 
 _DEFAULT_PAGE = Path("report.html")
 

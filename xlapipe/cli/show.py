@@ -9,7 +9,7 @@ from xlapipe.cli.options import PATH_HELP, Commands
 from xlapipe.cli.output import print_json, print_lines
 
 if TYPE_CHECKING:
-    from xlapipe.inductor import InductorDump
+    from xlapipe.inductor.reader import InductorDump
 
 
 def add(commands: Commands) -> None:

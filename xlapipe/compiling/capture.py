@@ -9,11 +9,13 @@ import re
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from google.protobuf.message import Message
+
 from xlapipe.compiling.child_process import Compiled
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.messages import CompileRecord
 from xlapipe.compiling.user_environment import left_out
-from xlapipe.compiling.wire_format import in_number_order
+from xlapipe.compiling.wire_format import in_number_order, with_fields
 from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, target_name
 from xlapipe.dumps.dump import EXECUTABLE, Dump, check_memory_analysis
 from xlapipe.dumps.manifest import Manifest
@@ -26,11 +28,25 @@ from xlapipe.plan.workspaces import workspaces_of
 from xlapipe.platforms import Platform
 from xlapipe.platforms.dump_files import DumpFile, Part
 from xlapipe.read import read_path
-from xlapipe.read.hlo_proto import HloProto
+from xlapipe.read.hlo_proto import (
+    HloComputationProto,
+    HloModuleProto,
+    HloProto,
+    HloScheduleProto,
+    StackFrameIndexProto,
+)
 from xlapipe.read.proto_reader import read_module
 from xlapipe.targets.target_config import target_attached
 
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
+_MODULE = HloProto.DESCRIPTOR.fields_by_name["hlo_module"].number
+_COMPUTATIONS, _SCHEDULE, _STACK_FRAMES = (
+    HloModuleProto.DESCRIPTOR.fields_by_name[name].number
+    for name in ("computations", "schedule", "stack_frame_index")
+)
+# The tag and the length of `source_file` in an OpMetadata, and the start of an absolute path. Other
+# bytes may look the same.
+_PERHAPS_A_PATH = re.compile(rb"\x1a(?:[\x01-\x7f]|[\x80-\xff][\x01-\x7f])/")
 
 
 def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str, bytes]]:
@@ -222,13 +238,33 @@ class _Relative:
         )
 
     def in_proto(self, content: bytes) -> bytes:
-        module = HloProto.FromString(content)
-        names = module.hlo_module.stack_frame_index.file_names
-        for index, name in enumerate(names):
-            names[index] = self.path(name)
-        for computation in module.hlo_module.computations:
-            for instruction in computation.instructions:
-                if instruction.metadata.source_file:
-                    instruction.metadata.source_file = self.path(instruction.metadata.source_file)
-        content = module.SerializeToString(deterministic=True)
-        return in_number_order(content, HloProto)
+        """A serialised HloProto with relative source paths, and its maps in the order of keys."""
+        return with_fields(content, {_MODULE: self._in_module})
+
+    def _in_module(self, content: bytes) -> bytes:
+        changed = {
+            _COMPUTATIONS: self._in_computation,
+            _SCHEDULE: lambda schedule: _written_again(HloScheduleProto.FromString(schedule)),
+            _STACK_FRAMES: self._in_stack_frames,
+        }
+        return with_fields(content, changed)
+
+    def _in_stack_frames(self, content: bytes) -> bytes:
+        index = StackFrameIndexProto.FromString(content)
+        index.file_names[:] = map(self.path, index.file_names)
+        return _written_again(index)
+
+    def _in_computation(self, content: bytes) -> bytes:
+        """Older versions of XLA write a path for each instruction."""
+        if _PERHAPS_A_PATH.search(content) is None:
+            return content
+        computation = HloComputationProto.FromString(content)
+        for instruction in computation.instructions:
+            if instruction.metadata.source_file:
+                instruction.metadata.source_file = self.path(instruction.metadata.source_file)
+        return _written_again(computation)
+
+
+def _written_again(message: Message) -> bytes:
+    """The bytes of a message, the same from every version of protobuf and of the schema."""
+    return in_number_order(message.SerializeToString(deterministic=True), type(message))

@@ -3,7 +3,7 @@
 Format: https://protobuf.dev/programming-guides/encoding
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
@@ -41,6 +41,21 @@ def in_number_order(content: bytes, message: type[Message]) -> bytes:
         them in its schema.
     """
     return _in_number_order(content, message.DESCRIPTOR)
+
+
+def with_fields(content: bytes, changed: Mapping[int, Callable[[bytes], bytes]]) -> bytes:
+    """A message with changed contents of some fields; the others keep their bytes.
+
+    Args:
+      content: a message as C++ writes it, with its fields in the order of their numbers.
+      changed: by the number of a field of messages, a function of each one's bytes.
+    """
+    return b"".join(
+        content[start:end]
+        if (change := changed.get(number)) is None
+        else field(number, change(content[body:end]))
+        for number, start, body, end in _fields(content)
+    )
 
 
 def _in_number_order(content: bytes, message: Any) -> bytes:

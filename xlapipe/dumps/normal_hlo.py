@@ -16,8 +16,10 @@ Rules, by name; for each, a test proves that a real change still shows:
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _HEADER = re.compile(r"(?P<entry>ENTRY )?%(?P<name>\S+) (?P<signature>\(.*)\{$")
@@ -29,6 +31,8 @@ _CALLED = re.compile(
     r"(%[\w.\-]+|\{[^{}]*\})"
 )
 _NAME = re.compile(r"%([\w.\-]+)")
+# Without inner braces, as nearly all are.
+_METADATA = re.compile(r', metadata=\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*\}')
 _FINGERPRINT = re.compile(r',? ?(?:frontend_attributes=\{)?fingerprint_before_lhs="[^"]*"\}?')
 _PARAMETER_NAME = re.compile(r"(?<=[(\s])[\w.\-]+: ")
 
@@ -39,6 +43,10 @@ class _ComputationText:
     is_entry: bool
     signature: str
     lines: list[str]
+
+    @cached_property
+    def lines_in_order(self) -> list[str]:
+        return in_order(self.lines)
 
 
 def normal_hlo(text: str, *, entry_names: bool = True) -> str:
@@ -86,13 +94,13 @@ def _parse(lines: Iterator[str]) -> tuple[str, dict[str, _ComputationText]]:
 def _new_names(computations: dict[str, _ComputationText]) -> dict[str, str]:
     """New names of the computations: the entry first, the others in the order of the calls."""
     names: dict[str, str] = {}
-    pending = [computation.name for computation in computations.values() if computation.is_entry]
+    pending = deque(item.name for item in computations.values() if item.is_entry)
     while pending:
-        name = pending.pop(0)
+        name = pending.popleft()
         if name in names or name not in computations:
             continue
         names[name] = "entry" if computations[name].is_entry else f"computation_{len(names)}"
-        for line in in_order(computations[name].lines):
+        for line in computations[name].lines_in_order:
             for _, called in _CALLED.findall(line):
                 pending += _NAME.findall(called)
     return names
@@ -101,7 +109,7 @@ def _new_names(computations: dict[str, _ComputationText]) -> dict[str, str]:
 def _normal_lines(
     computation: _ComputationText, computation_names: dict[str, str], entry_names: bool
 ) -> Iterator[str]:
-    lines = in_order(computation.lines)
+    lines = computation.lines_in_order
     name = "ENTRY" if computation.is_entry else computation_names[computation.name]
     yield f"{name} {_PARAMETER_NAME.sub('', computation.signature)}{{"
     instruction_names: dict[str, str] = {}
@@ -169,6 +177,8 @@ def _without_metadata(line: str) -> str:
     start = line.find(", metadata={")
     if start < 0:
         return line
+    if (match := _METADATA.match(line, start)) is not None:
+        return line[:start] + line[match.end() :]
     depth, quoted, position = 0, False, start + len(", metadata=")
     while position < len(line):
         character = line[position]

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xlapipe.cost import StepCost, step_cost
 from xlapipe.dumps.dump import PLAN, Dump, is_dump, open_dump, read_file
 from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.dumps.time_record import TimeRecord, read_time_record
 from xlapipe.errors import DumpError
-from xlapipe.inductor import InductorDump, is_inductor, read_inductor
+from xlapipe.inductor.graph_files import is_inductor
 from xlapipe.plan import Plan
 from xlapipe.plan.program import Program
 from xlapipe.platforms.dump_files import STAGE_TITLES
@@ -19,6 +20,9 @@ from xlapipe.read import read_path
 from xlapipe.read.file_contents import read_bytes, read_source
 from xlapipe.read.files import files_at
 from xlapipe.targets.speeds import Speeds, speeds_of_config, speeds_of_target
+
+if TYPE_CHECKING:
+    from xlapipe.inductor.reader import InductorDump
 
 # In front of its first section, plan.txt names what the plan was made with.
 _FIRST_SECTION = "\n["
@@ -192,7 +196,7 @@ def _text_of_dump(dump: Dump, name: str) -> str | None:
     return content.decode(errors="replace")
 
 
-def open_any(path: Path) -> Opened | InductorDump:
+def open_any(path: Path) -> "Opened | InductorDump":
     """Reads what `open_path` reads, or a dump of torch Inductor.
 
     Raises:
@@ -202,6 +206,9 @@ def open_any(path: Path) -> Opened | InductorDump:
     if is_dump(path):
         return Opened.of_dump(open_dump(path))
     if is_inductor(path):
+        # 30 modules, which no other dump needs.
+        from xlapipe.inductor.reader import read_inductor
+
         return read_inductor(path)
     return Opened(path, Program(read_path(path)))
 
@@ -214,7 +221,7 @@ def open_path(path: Path) -> Opened:
       PlanMismatchError: as `open_any`.
     """
     opened = open_any(path)
-    if isinstance(opened, InductorDump):
+    if not isinstance(opened, Opened):
         raise DumpError(
             f"{path}: expected a dump of XLA, found one of torch Inductor; fix: use `xlapipe "
             "show`, `report` or `check`, which read both; `diff` takes one of each"

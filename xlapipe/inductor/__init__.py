@@ -22,9 +22,3 @@ whole run at a fixed offset: Inductor takes and frees memory while it runs. It s
 BufferAllocation, LogicalBuffer, LiveRange, InputOutputAlias, Gemm and SourceLine, and the keys of
 its JSON. What only Inductor has is in `InductorPlan.only`.
 """
-
-from xlapipe.inductor.graph_files import is_inductor
-from xlapipe.inductor.inductor_plan import InductorPlan
-from xlapipe.inductor.reader import InductorDump, read_inductor
-
-__all__ = ["InductorDump", "InductorPlan", "is_inductor", "read_inductor"]
