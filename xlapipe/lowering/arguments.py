@@ -225,12 +225,19 @@ def refuse_changed_leaves(workload: Workload, arguments: CallArguments) -> None:
     if len(given) != len(passed):
         return  # a module's static leaves are not passed
     for leaf, abstract in zip(given, passed, strict=True):
-        if leaf is not abstract and _facts(leaf) != _facts(abstract):
+        if leaf is not abstract and not _alike(leaf, abstract):
             raise WorkloadError(
                 f"workload {workload.name}: an argument is passed as {_facts(abstract)}, expected "
                 f"{_facts(leaf)} as the user gave it; this is a bug of xlapipe, which refuses to "
                 "plan another program than jax compiles"
             )
+
+
+def _alike(leaf: Any, abstract: Any) -> bool:
+    # Asking jax is slow, and needed where it makes another dtype of a leaf's.
+    same = leaf.shape == abstract.shape and leaf.dtype == abstract.dtype
+    weak = getattr(leaf, "weak_type", False) == abstract.weak_type
+    return (same and weak) or _facts(leaf) == _facts(abstract)
 
 
 def _facts(leaf: Any) -> tuple[Any, ...]:

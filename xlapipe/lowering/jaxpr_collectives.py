@@ -43,10 +43,14 @@ def _of(
     jaxpr: Any, scope: str, times: int | None, caller: SourceLine | None
 ) -> Iterator[RequestedCollective]:
     for equation in jaxpr.eqns:
-        source = _source(equation) or caller
-        stack = str(equation.source_info.name_stack)
-        inner = f"{scope}/{stack}".strip("/")
         kind = _kind(equation)
+        called = () if kind is not None else tuple(core.jaxprs_in_params(equation.params))
+        # A kernel's own jaxpr runs within one device. Of the other equations, which are most,
+        # neither source nor scope is asked, which takes long.
+        if kind is None and (not called or equation.primitive.name == "pallas_call"):
+            continue
+        source = _source(equation) or caller
+        inner = f"{scope}/{equation.source_info.name_stack}".strip("/")
         if kind is not None:
             yield RequestedCollective(
                 kind=kind,
@@ -55,12 +59,8 @@ def _of(
                 executions=times,
                 source=source,
             )
-            continue
-        if equation.primitive.name == "pallas_call":
-            continue  # a kernel's own jaxpr runs within one device
-        each = _times(equation, times)
-        for called in core.jaxprs_in_params(equation.params):
-            yield from _of(called, inner, each, source)
+        for inner_jaxpr in called:
+            yield from _of(inner_jaxpr, inner, _times(equation, times), source)
 
 
 def _kind(equation: Any) -> str | None:
