@@ -128,6 +128,31 @@ def _constrained(devices: Devices) -> Step:
     return Step(jax.jit(fn), (f32(N, N, sharding=sharding), f32(N, N, sharding=sharding)))
 
 
+def _constrained_inside(devices: Devices) -> Step:
+    sharding = NamedSharding(mesh_of(devices, AxisType.Auto), P("d"))
+
+    def fn(x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(x * 2, sharding) @ x
+
+    return Step(jax.jit(fn), (X,))
+
+
+def _legacy_mesh(devices: Devices) -> Step:
+    mesh = mesh_of(devices, AxisType.Auto)
+
+    def fn(x: Any) -> Any:
+        with mesh:
+            return jax.lax.with_sharding_constraint(x * 2, P("d")) @ x
+
+    return Step(jax.jit(fn), (X,))
+
+
+def _shard_map_inside(devices: Devices) -> Step:
+    mesh = mesh_of(devices, AxisType.Auto)
+    mapped = jax.shard_map(_mapped, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
+    return Step(mapped, (X,), alone=(jax.jit(mapped), (X,)))
+
+
 def _mapped(x: Any) -> Any:
     total = jax.lax.psum(x @ x.T, "d")
     return total.sum() + x
@@ -364,6 +389,19 @@ CARRIED: tuple[Case, ...] = (
         device_count=4,
     ),
     Case(
+        "constraint_inside",
+        "`with_sharding_constraint` over a mesh that only the step names",
+        _constrained_inside,
+        device_count=4,
+    ),
+    Case("legacy_mesh", "`with mesh:` inside the step", _legacy_mesh, device_count=4),
+    Case(
+        "shard_map_inside",
+        "`jax.shard_map(mesh=)` over a mesh that only the step names",
+        _shard_map_inside,
+        device_count=4,
+    ),
+    Case(
         "make_mesh_inside",
         "`jax.make_mesh` inside the step",
         _make_mesh_inside,
@@ -524,6 +562,8 @@ LEFT_OUT: Mapping[str, str] = {
     "arguments that the program does not use": "listed by `show` and `check`",
     "outputs that depend on no argument": "listed by `show` and `check`",
     "`jax_compilation_cache_dir`": "the cache is off while a plan is made",
+    "more than 2,000 parameters on a TPU": "jax passes them as one tuple, the plan is of separate "
+    "parameters",
     "`jax_enable_pgle`": "no effect: jax collects the profile in runs of the step",
 }
 

@@ -209,11 +209,19 @@ def _lowered(
     devices_wanted = requested.device_count if requested is not None else None
     workload = load_workload(request.reference, devices=devices_wanted)
     stages.enter("topology")
-    topology = _topology(request, workload.name, axes_of(workload))
+    axes = axes_of(workload)
+    # A step may name its mesh inside alone, which is known once it is lowered.
+    known = axes is not None or requested is None or requested.device_count == 1
+    topology = _topology(request, workload.name, axes) if known else requested
     stages.enter("target")
     devices, config_text = _devices(request, workload.name, topology)
     stages.enter("lower")
     program = lower(workload, config_text, platform=platform, topology=topology)
+    if program.mesh != axes or not known:
+        stages.enter("topology")
+        topology = _topology(request, workload.name, program.mesh)
+        stages.enter("target")
+        devices, config_text = _devices(request, workload.name, topology)
     return program, topology, devices, config_text
 
 

@@ -17,7 +17,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding, S
 from jax.tree_util import keystr
 
 from xlapipe.errors import WorkloadError
-from xlapipe.lowering.meshes import axes_of, is_spec
+from xlapipe.lowering.meshes import is_spec
 from xlapipe.lowering.static_leaves import (
     is_module_with_static_leaves,
     without_static_leaves,
@@ -68,7 +68,7 @@ def call_arguments(
     Args:
       mesh: the mesh of the workload; its axes are empty if the arguments bring their own or there
         is only one device.
-      device: of the target; single-device leaves are on it.
+      device: of the target, where leaves in another memory are; None for several devices.
       array_type: of the abstract leaves.
       wrapped: the step has a wrapper of its own, which decides what is static.
 
@@ -76,8 +76,7 @@ def call_arguments(
       WorkloadError: a leaf that is not an array, or carries what cannot be kept.
     """
     specs = _specs(workload)
-    several = axes_of(workload) is not None
-    place = _Place(workload, mesh, None if several else device, array_type, wrapped)
+    place = _Place(workload, mesh, device, array_type, wrapped)
     static = _static_positions(workload)
     args = tuple(
         arg if number in static else place.tree(name, arg, spec)

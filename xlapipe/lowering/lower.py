@@ -37,7 +37,7 @@ from xlapipe.lowering.jaxpr_collectives import requested_collectives
 from xlapipe.lowering.jit_parameters import jit_device, refuse_other_device
 from xlapipe.lowering.lost_updates import refuse_empty_program, refusing_lost_updates
 from xlapipe.lowering.lowered_program import LoweredProgram
-from xlapipe.lowering.meshes import axes_of, context_mesh, is_spec
+from xlapipe.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
 from xlapipe.lowering.references import (
     closed_over_references,
     is_reference,
@@ -83,11 +83,16 @@ def lower(
     *,
     platform: Platform = NVIDIA,
     topology: DeviceTopology | None = None,
+    axes_inside: Mapping[str, int] | None = None,
 ) -> LoweredProgram:
     """Traces and lowers `workload` for the device that the target config describes.
 
+    A step that names a mesh inside of it alone is lowered twice: its devices are known after the
+    first time.
+
     Args:
       topology: of the devices; None for one host with the number of devices of the mesh.
+      axes_inside: the mesh that the step names inside, for the second time.
 
     Raises:
       WorkloadError: arguments that are not arrays, specs that do not fit, or a wrapper that cannot
@@ -96,16 +101,17 @@ def lower(
     refuse_other_device(workload)
     settings = current_settings()
     figures = platform.device_figures(config_text)
-    axes = axes_of(workload)
+    axes = axes_inside or axes_of(workload)
     device_count = prod((axes or {}).values())
-    hosts, per_host = (topology.hosts, topology.gpus) if topology is not None else (1, device_count)
+    fits = topology is not None and topology.device_count == device_count
+    hosts, per_host = (topology.hosts, topology.gpus) if topology and fits else (1, device_count)
     client = TargetClient(figures, hosts, per_host)
     mesh = context_mesh(workload, figures)
     step = _step(workload, mesh)
     arguments = call_arguments(
         workload,
         mesh,
-        jit_device(workload.fn) or client.devices()[0],
+        None if axes is not None else jit_device(workload.fn) or client.devices()[0],
         array_type=AbstractArray if step.is_equinox else jax.ShapeDtypeStruct,
         wrapped=wrapped_step(workload) is not None,
     )
@@ -121,6 +127,11 @@ def lower(
         refuse_changed_settings(workload.name, settings)
         step.lower(arguments.args, arguments.kwargs)
     lowering = _only(workload, recorded)
+    named_inside = mesh_inside(workload, lowering.lowered._lowering, device_count)
+    if named_inside is not None:
+        return lower(
+            workload, config_text, platform=platform, topology=topology, axes_inside=named_inside
+        )
     refuse_lost_donation(workload, lowering.traced)
     refuse_empty_program(workload, lowering.traced, lowering.lowered)
     return _lowered_program(

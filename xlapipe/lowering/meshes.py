@@ -117,6 +117,32 @@ def context_mesh(workload: Workload, device: DeviceFigures) -> AbstractMesh:
     )
 
 
+def mesh_inside(workload: Workload, lowering: Any, device_count: int) -> Mapping[str, int] | None:
+    """The mesh that the step names inside of it, if the program is over more devices than known.
+
+    Args:
+      lowering: `jax.stages.Lowered._lowering`.
+      device_count: the known number of devices.
+
+    Raises:
+      WorkloadError: devices out of order, or a number of devices that no mesh has.
+    """
+    details = lowering.compile_args
+    if details["num_devices"] == device_count:
+        return None
+    for sharding in details["intermediate_shardings"]:
+        mesh = getattr(sharding, "mesh", None)
+        if mesh is not None and mesh.size == details["num_devices"]:
+            _refuse_reordered(workload, "a sharding inside of fn", mesh)
+            if device_count == 1:
+                return dict(mesh.shape)
+    raise WorkloadError(
+        f"workload {workload.name}: the program of fn is over {details['num_devices']} devices, and"
+        f" its arguments and mesh= are over {device_count}; fix: shard the arguments with "
+        "jax.sharding.NamedSharding over the mesh that the step uses"
+    )
+
+
 def _named_shardings(workload: Workload) -> Iterator[tuple[str, NamedSharding]]:
     flat = tree_flatten_with_path((tuple(workload.args), dict(workload.kwargs)))[0]
     for path, leaf in flat:
