@@ -1,8 +1,9 @@
 """A bare compile without xlapipe: lowers and compiles for a GPU that is not attached; XLA dumps.
 
-python bare.py TARGET_CONFIG DUMP_FOLDER
+python bare.py TARGET_CONFIG DUMP_FOLDER [MODULE:WORKLOAD]
 """
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
-from programs import decode_28
 
 
-def main(config: str, folder: str) -> None:
-    workload = decode_28()
+def main(config: str, folder: str, name: str = "programs:decode_28") -> None:
+    module, _, function = name.partition(":")
+    workload = getattr(importlib.import_module(module), function)()
     topology = topologies.get_topology_desc(
         platform="cuda", target_config=Path(config).read_text(), topology="1x1x1"
     )

@@ -6,7 +6,7 @@ the other; the mapping is recorded when the program is lowered.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -25,7 +25,7 @@ class _LeafJson:
 
     def to_json(self: Any) -> dict[str, Any]:
         """All fields; `spec`, `memory_kind` and `constant` are left out if None or False."""
-        data = asdict(self)
+        data = {name: getattr(self, name) for name in self.__slots__}
         for name in ("spec", "memory_kind", "constant"):
             if not data.get(name, True) and data[name] != ():
                 del data[name]
