@@ -9,6 +9,7 @@ from xlapipe.cost.step_cost import Range
 from xlapipe.diff.time_changes import time_changes
 from xlapipe.plan import SourceLine
 from xlapipe.report.sections.roofline import HEIGHT, MARGIN, WIDTH, roofline
+from xlapipe.report.time_figures import ComputedSpeeds, StepTime, TimeRow
 
 NORM = KernelCost(
     name="norm",
@@ -57,26 +58,45 @@ def test_equal_costs_and_unknown_ones_have_no_changes() -> None:
     assert time_changes(step(NORM), None) == ()
 
 
-def figures(*kernels: dict[str, object]) -> dict[str, object]:
-    speeds = {"bandwidth_bytes_per_second": 10**12, "peak_flops": {"bf16": 1e14, "f16": 1e14}}
-    return {"speeds": speeds, "kernels": kernels}
+ROW = TimeRow(
+    name="gemm",
+    source=None,
+    launches=1,
+    read_bytes=10**6,
+    cached_bytes=0,
+    written_bytes=0,
+    flops=10**9,
+    bound=None,
+    floor_seconds=1e-5,
+    estimate_seconds=None,
+    measured_seconds=None,
+)
+SPEEDS = ComputedSpeeds(
+    bandwidth_bytes_per_second=10**12,
+    l2_bytes=0,
+    peak_flops={"bf16": 1e14, "f16": 1e14},
+    peak_source=None,
+    link_bandwidth_bytes_per_second=None,
+)
 
 
-def row(**values: object) -> dict[str, object]:
-    return {
-        "name": "gemm",
-        "read_bytes": 10**6,
-        "cached_bytes": 0,
-        "written_bytes": 0,
-        "flops": 10**9,
-        "floor_seconds": 1e-5,
-        "measured_seconds": None,
-        **values,
-    }
+def time_of(*kernels: TimeRow, speeds: ComputedSpeeds | None = SPEEDS) -> StepTime:
+    return StepTime(
+        traffic_bytes=0,
+        traffic_at_most_bytes=0,
+        floor_seconds=None,
+        bound_seconds={},
+        estimate_seconds=None,
+        estimated_share=0.0,
+        launches=0,
+        speeds=speeds,
+        measured=None,
+        kernels=kernels,
+    )
 
 
 def test_kernel_at_its_floor_is_on_the_roof_and_a_slow_one_below() -> None:
-    plot = roofline(figures(row(), row(name="slow", measured_seconds=1e-4)))
+    plot = roofline(time_of(ROW, replace(ROW, name="slow", measured_seconds=1e-4)))
     assert plot is not None
     (roof,) = plot.roofs
     assert roof.label == "bf16, f16 100 TFLOP/s"
@@ -93,7 +113,7 @@ def test_kernel_at_its_floor_is_on_the_roof_and_a_slow_one_below() -> None:
 
 
 @pytest.mark.parametrize(
-    "time", [None, figures(), figures(row(flops=0)), {"speeds": None, "kernels": [row()]}]
+    "time", [None, time_of(), time_of(replace(ROW, flops=0)), time_of(ROW, speeds=None)]
 )
-def test_no_plot_without_operations_or_speeds(time: dict[str, object] | None) -> None:
+def test_no_plot_without_operations_or_speeds(time: StepTime | None) -> None:
     assert roofline(time) is None

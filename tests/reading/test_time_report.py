@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from xlapipe.cli import main
 from xlapipe.cost.measured import Measured, MeasuredKernel
 from xlapipe.dumps.opened import open_path
 from xlapipe.dumps.time_record import TimeRecord, write_time_record
-from xlapipe.report.time_figures import time_figures
+from xlapipe.report.time_figures import TimeRow, step_time
 from xlapipe.report.time_lines import group_by_source, microseconds, time_lines
 
 GOLDEN = (
@@ -76,9 +77,9 @@ def test_measured_times_are_shown_beside_the_floor(
 
 def test_record_of_another_plan_is_not_shown(dump: Path) -> None:
     write_time_record(dump, record("another_fusion"))
-    time = time_figures(open_path(dump))
+    time = step_time(open_path(dump))
     assert time is not None
-    assert time["measured"] is None
+    assert time.measured is None
 
 
 def test_show_without_time_prints_none(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,25 +123,25 @@ def test_lines_of_a_dump_without_a_module() -> None:
 
 
 def test_kernels_of_one_source_line_are_added_up() -> None:
-    row = {
-        "name": "a",
-        "kind": "kLoop",
-        "source": "layer.py:3",
-        "launches": 2,
-        "read_bytes": 10,
-        "written_bytes": 1,
-        "cached_bytes": 0,
-        "flops": None,
-        "bound": "memory",
-        "floor_seconds": 1e-6,
-        "estimate_seconds": None,
-        "measured_seconds": 2e-6,
-    }
-    other = {**row, "name": "b", "flops": 5, "estimate_seconds": 3e-6, "bound": "compute"}
-    longest = {**other, "name": "c", "floor_seconds": 4e-6}
+    row = TimeRow(
+        name="a",
+        kind="kLoop",
+        source="layer.py:3",
+        launches=2,
+        read_bytes=10,
+        written_bytes=1,
+        cached_bytes=0,
+        flops=None,
+        bound="memory",
+        floor_seconds=1e-6,
+        estimate_seconds=None,
+        measured_seconds=2e-6,
+    )
+    other = replace(row, name="b", flops=5, estimate_seconds=3e-6, bound="compute")
+    longest = replace(other, name="c", floor_seconds=4e-6)
     (line,) = group_by_source([row, other, longest])
-    assert (line["launches"], line["read_bytes"], line["flops"]) == (6, 30, None)
-    assert line["floor_seconds"] == pytest.approx(6e-6)
-    assert line["estimate_seconds"] == pytest.approx(6e-6)
-    assert line["bound"] == "compute"
-    assert microseconds(line["measured_seconds"]) == "6.0 µs"
+    assert (line.launches, line.read_bytes, line.flops) == (6, 30, None)
+    assert line.floor_seconds == pytest.approx(6e-6)
+    assert line.estimate_seconds == pytest.approx(6e-6)
+    assert line.bound == "compute"
+    assert microseconds(line.measured_seconds) == "6.0 µs"

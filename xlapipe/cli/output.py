@@ -22,7 +22,9 @@ _WIDTH_OF_FILES = 160
 def print_json(data: Any) -> None:
     """Prints one line of JSON."""
     # Without indentation json is six times faster; `| jq` indents it.
-    print(json.dumps(data, ensure_ascii=False))
+    from xlapipe.report.records import fields_of
+
+    print(json.dumps(data, ensure_ascii=False, default=fields_of))
 
 
 def print_lines(lines: "Iterable[RenderableType]") -> None:

@@ -83,8 +83,10 @@ class StepPlan:
     def figures(self) -> dict[str, Any]:
         """What `xlapipe show --json` prints."""
         from xlapipe.report.plan_figures import opened_figures
+        from xlapipe.report.records import plain_data
 
-        return opened_figures(self.opened)
+        figures: dict[str, Any] = plain_data(opened_figures(self.opened))
+        return figures
 
     def table(self, name: str) -> Any:
         """The rows of one list of `figures`, e.g. `allocations`, `gemms`, `donations`, `arguments`.

@@ -21,6 +21,7 @@ from xlapipe.report import units
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.html_cells import bytes_cell, dense_code, seconds_cell
 from xlapipe.report.json_data import dump_data, headline_bytes
+from xlapipe.report.records import fields_of
 from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.memory_map import map_data
 from xlapipe.report.sections.roofline import roofline
@@ -112,7 +113,7 @@ def _template_data(dump: ReportedDump) -> dict[str, Any]:
     time = data["figures"]["time"]
     return {
         "time_summary": list(summary_lines(time)) if time is not None else [],
-        "time_by_source": group_by_source(time["kernels"]) if time is not None else [],
+        "time_by_source": group_by_source(time.kernels) if time is not None else [],
         "roofline": roofline(time),
         "dump": dump,
         "data": data,
@@ -124,7 +125,7 @@ def _template_data(dump: ReportedDump) -> dict[str, Any]:
 
 def json_script(data: Any) -> Markup:
     """JSON for a script element, with `<` escaped, so that no text in it can end the element."""
-    text = json.dumps(data, separators=(",", ":"))
+    text = json.dumps(data, separators=(",", ":"), default=fields_of)
     return Markup(text.replace("<", "\\u003c"))
 
 

@@ -15,7 +15,7 @@ from xlapipe.report.collectives import collective_figures, requested_figures
 from xlapipe.report.donation import donation_figures
 from xlapipe.report.host_memory import host_transfer_figures
 from xlapipe.report.memory_spaces import move_figures, padding_figures, space_figures
-from xlapipe.report.time_figures import time_figures
+from xlapipe.report.time_figures import step_time
 from xlapipe.targets.topology import Topology
 
 
@@ -144,7 +144,7 @@ def opened_figures(opened: Opened, *, with_time: bool = True) -> dict[str, Any]:
       with_time: whether to compute `time`, which is None otherwise.
     """
     figures = plan_figures(opened.plan) if opened.dump is None else dump_figures(opened.dump)
-    return {**figures, "time": time_figures(opened) if with_time else None}
+    return {**figures, "time": step_time(opened) if with_time else None}
 
 
 Rows = list[dict[str, Any]] | None

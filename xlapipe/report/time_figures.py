@@ -1,84 +1,156 @@
-"""The JSON of a step's time: floor, XLA's estimate and measured times, per kernel and in total."""
+"""A step's time: floor, XLA's estimate and measured times, per kernel and in total."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
-from xlapipe.cost.step_cost import KernelCost
 from xlapipe.dumps.opened import Opened
 from xlapipe.dumps.time_record import TimeRecord
 from xlapipe.targets.speeds import Speeds
 
 
-def time_figures(opened: Opened) -> dict[str, Any] | None:
-    """Bytes are ints, times are seconds per step; None if the dump has no complete HLO module.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRow:
+    """A kernel, or the kernels of a source line; figures are of all launches in a step.
 
-    The figures of a kernel are of all its launches in a step. `traffic_bytes` and `floor_seconds`
-    are the least that a step needs, `traffic_at_most_bytes` the most that its kernels may touch.
+    Attributes:
+      kind: None for a source line.
+      read_bytes, written_bytes, cached_bytes, unknown_bytes: as in `KernelCost`.
+      flops: of all types; None if unknown.
+      measured_seconds: None if nothing was measured.
     """
+
+    name: str
+    kind: str | None = None
+    source: str | None
+    op_name: str | None = None
+    launches: int
+    read_bytes: int
+    written_bytes: int
+    cached_bytes: int
+    unknown_bytes: int = 0
+    flops: int | None
+    bound: str | None
+    floor_seconds: float | None
+    estimate_seconds: float | None
+    measured_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputedSpeeds:
+    """The speeds that floors are computed with."""
+
+    bandwidth_bytes_per_second: float
+    l2_bytes: int
+    peak_flops: Mapping[str, float]
+    peak_source: str | None
+    link_bandwidth_bytes_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTime:
+    """Totals of a time record, on `device`."""
+
+    device: str | None
+    wall_seconds: float | None
+    profiled_wall_seconds: float | None
+    span_seconds: float
+    busy_seconds: float
+    before_seconds: float | None
+    after_seconds: float | None
+    kernel_seconds: float
+    by_name_seconds: float
+    by_order_seconds: float
+    matched_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """The time of a step, as `show --json` has it under `time`; times are seconds per step.
+
+    Attributes:
+      traffic_bytes, floor_seconds: the least that a step needs.
+      traffic_at_most_bytes: the most that its kernels may touch; None if a trip count is unknown.
+      speeds: None if the dump does not name its GPU.
+      measured: None if nothing was measured.
+    """
+
+    traffic_bytes: int
+    traffic_at_most_bytes: int | None
+    floor_seconds: float | None
+    bound_seconds: Mapping[str, float]
+    estimate_seconds: float | None
+    estimated_share: float
+    launches: int
+    speeds: ComputedSpeeds | None
+    measured: MeasuredTime | None
+    kernels: tuple[TimeRow, ...]
+
+
+def step_time(opened: Opened) -> StepTime | None:
+    """The time of a step; None if the dump has no complete HLO module."""
     cost = opened.step_cost
     if cost is None:
         return None
     record = opened.time_record
     seconds_of = record.seconds_of if record is not None else {}
-    return {
-        "traffic_bytes": cost.traffic_bytes,
-        "traffic_at_most_bytes": cost.traffic_at_most_bytes,
-        "floor_seconds": cost.floor_seconds,
-        "bound_seconds": dict(cost.bound_seconds()),
-        "estimate_seconds": cost.estimate_seconds,
-        "estimated_share": cost.estimated_share,
-        "launches": cost.launches,
-        "speeds": _speeds(opened.speeds),
-        "measured": _measured(record),
-        "kernels": [_kernel(kernel, seconds_of) for kernel in cost.kernels],
-    }
+    return StepTime(
+        traffic_bytes=cost.traffic_bytes,
+        traffic_at_most_bytes=cost.traffic_at_most_bytes,
+        floor_seconds=cost.floor_seconds,
+        bound_seconds=dict(cost.bound_seconds()),
+        estimate_seconds=cost.estimate_seconds,
+        estimated_share=cost.estimated_share,
+        launches=cost.launches,
+        speeds=_speeds(opened.speeds),
+        measured=_measured(record),
+        kernels=tuple(
+            TimeRow(
+                name=kernel.name,
+                kind=kernel.kind,
+                source=str(kernel.source) if kernel.source is not None else None,
+                op_name=kernel.op_name,
+                launches=kernel.launches,
+                read_bytes=kernel.read_bytes,
+                written_bytes=kernel.written_bytes,
+                cached_bytes=kernel.cached_bytes,
+                unknown_bytes=kernel.unknown_bytes,
+                flops=kernel.total_flops,
+                bound=kernel.bound,
+                floor_seconds=kernel.floor_seconds,
+                estimate_seconds=kernel.estimate_seconds,
+                measured_seconds=seconds_of.get(kernel.name),
+            )
+            for kernel in cost.kernels
+        ),
+    )
 
 
-def _kernel(kernel: KernelCost, seconds_of: Mapping[str, float]) -> dict[str, Any]:
-    return {
-        "name": kernel.name,
-        "kind": kernel.kind,
-        "source": str(kernel.source) if kernel.source is not None else None,
-        "op_name": kernel.op_name,
-        "launches": kernel.launches,
-        "read_bytes": kernel.read_bytes,
-        "written_bytes": kernel.written_bytes,
-        "cached_bytes": kernel.cached_bytes,
-        "unknown_bytes": kernel.unknown_bytes,
-        "flops": kernel.total_flops,
-        "bound": kernel.bound,
-        "floor_seconds": kernel.floor_seconds,
-        "estimate_seconds": kernel.estimate_seconds,
-        "measured_seconds": seconds_of.get(kernel.name),
-    }
-
-
-def _speeds(speeds: Speeds | None) -> dict[str, Any] | None:
+def _speeds(speeds: Speeds | None) -> ComputedSpeeds | None:
     if speeds is None:
         return None
-    return {
-        "bandwidth_bytes_per_second": speeds.bandwidth,
-        "l2_bytes": speeds.l2_bytes,
-        "peak_flops": dict(speeds.peak_flops),
-        "peak_source": speeds.peak_source or None,
-        "link_bandwidth_bytes_per_second": speeds.link_bandwidth,
-    }
+    return ComputedSpeeds(
+        bandwidth_bytes_per_second=speeds.bandwidth,
+        l2_bytes=speeds.l2_bytes,
+        peak_flops=dict(speeds.peak_flops),
+        peak_source=speeds.peak_source or None,
+        link_bandwidth_bytes_per_second=speeds.link_bandwidth,
+    )
 
 
-def _measured(record: TimeRecord | None) -> dict[str, Any] | None:
+def _measured(record: TimeRecord | None) -> MeasuredTime | None:
     if record is None:
         return None
     measured = record.measured
-    return {
-        "device": record.provenance.get("device"),
-        "wall_seconds": record.wall_seconds,
-        "profiled_wall_seconds": record.profiled_wall_seconds,
-        "span_seconds": measured.span_seconds,
-        "busy_seconds": measured.busy_seconds,
-        "before_seconds": measured.before_seconds,
-        "after_seconds": measured.after_seconds,
-        "kernel_seconds": measured.kernel_seconds,
-        "by_name_seconds": measured.by_name_seconds,
-        "by_order_seconds": measured.by_order_seconds,
-        "matched_share": measured.matched_share,
-    }
+    return MeasuredTime(
+        device=record.provenance.get("device"),
+        wall_seconds=record.wall_seconds,
+        profiled_wall_seconds=record.profiled_wall_seconds,
+        span_seconds=measured.span_seconds,
+        busy_seconds=measured.busy_seconds,
+        before_seconds=measured.before_seconds,
+        after_seconds=measured.after_seconds,
+        kernel_seconds=measured.kernel_seconds,
+        by_name_seconds=measured.by_name_seconds,
+        by_order_seconds=measured.by_order_seconds,
+        matched_share=measured.matched_share,
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 from xlapipe.plan.occupancy import Role
 from xlapipe.report.reported_dump import ReportedDump
+from xlapipe.report.time_figures import StepTime
 
 ROLES = tuple(str(role) for role in Role)
 
@@ -57,11 +58,11 @@ def map_data(dump: ReportedDump) -> dict[str, Any]:
     }
 
 
-def _kernel_seconds(time: Mapping[str, Any] | None) -> tuple[str | None, Mapping[str, float]]:
+def _kernel_seconds(time: StepTime | None) -> tuple[str | None, Mapping[str, float]]:
     """Which time is known, `measured` or `floor`, and seconds by the kernel's instruction."""
-    kernels = time["kernels"] if time is not None else ()
+    kernels = time.kernels if time is not None else ()
     for source in ("measured", "floor"):
-        seconds_of = {row["name"]: row[f"{source}_seconds"] for row in kernels}
+        seconds_of = {row.name: getattr(row, f"{source}_seconds") for row in kernels}
         known = {name: seconds for name, seconds in seconds_of.items() if seconds}
         if known:
             return source, known

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, log10
-from typing import Any
+
+from xlapipe.report.time_figures import StepTime, TimeRow
 
 # Size of the plot in SVG units, and the margin for the labels of the axes.
 WIDTH, HEIGHT, MARGIN = 640.0, 300.0, 44.0
@@ -50,21 +51,21 @@ class Roofline:
     y_ticks: tuple[Tick, ...]
 
 
-def roofline(time: Mapping[str, Any] | None) -> Roofline | None:
+def roofline(time: StepTime | None) -> Roofline | None:
     """The plot of a step; None if no kernel has known operations, or the GPU is unknown.
 
     Args:
-      time: from `time_figures`.
+      time: from `step_time`.
     """
-    if time is None or time["speeds"] is None:
+    if time is None or time.speeds is None:
         return None
-    kernels = [row for row in time["kernels"] if row["flops"] and _seconds(row)]
-    peaks = time["speeds"]["peak_flops"]
+    kernels = [row for row in time.kernels if row.flops and _seconds(row)]
+    peaks = time.speeds.peak_flops
     if not kernels or not peaks:
         return None
-    bandwidth = time["speeds"]["bandwidth_bytes_per_second"]
+    bandwidth = time.speeds.bandwidth_bytes_per_second
     intensities = [_intensity(row) for row in kernels]
-    rates = [row["flops"] / _seconds(row) for row in kernels]
+    rates = [(row.flops or 0) / _seconds(row) for row in kernels]
     ridge = max(peaks.values()) / bandwidth
     x_axis = _Axis.over([*intensities, ridge, ridge * 4], MARGIN, WIDTH - 8)
     y_axis = _Axis.over([*rates, *peaks.values()], HEIGHT - MARGIN, 12)
@@ -74,7 +75,7 @@ def roofline(time: Mapping[str, Any] | None) -> Roofline | None:
             round(x_axis.at(intensity), 1),
             round(y_axis.at(rate), 1),
             round(max(_SMALLEST_RADIUS, _LARGEST_RADIUS * (_seconds(row) / longest) ** 0.5), 1),
-            f"{row['name']}: {intensity:,.1f} operations per byte, {rate / 1e12:,.2f} TFLOP/s",
+            f"{row.name}: {intensity:,.1f} operations per byte, {rate / 1e12:,.2f} TFLOP/s",
         )
         for row, intensity, rate in zip(kernels, intensities, rates, strict=True)
     )
@@ -94,14 +95,14 @@ def _distinct(peaks: Mapping[str, float]) -> list[tuple[str, float]]:
     return [(", ".join(group), peak) for peak, group in names.items()]
 
 
-def _seconds(row: Mapping[str, Any]) -> float:
-    return float(row["measured_seconds"] or row["floor_seconds"] or 0.0)
+def _seconds(row: TimeRow) -> float:
+    return float(row.measured_seconds or row.floor_seconds or 0.0)
 
 
-def _intensity(row: Mapping[str, Any]) -> float:
+def _intensity(row: TimeRow) -> float:
     """Operations per byte in device memory."""
-    size_bytes = row["read_bytes"] - row["cached_bytes"] + row["written_bytes"]
-    return float(row["flops"] / max(size_bytes, 1))
+    size_bytes = row.read_bytes - row.cached_bytes + row.written_bytes
+    return (row.flops or 0) / max(size_bytes, 1)
 
 
 @dataclass(frozen=True, slots=True)
