@@ -59,45 +59,54 @@ class Workload:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise WorkloadError(
                 f"workload name {self.name!r}: expected letters, digits, '.', '_' and '-', since "
-                "it names a folder under hlo_dumps/"
+                "it names a folder under hlo_dumps/; fix: "
+                f"name={re.sub('[^A-Za-z0-9._-]+', '-', str(self.name)).strip('-._') or 'step'!r}"
             )
         if not callable(self.fn):
-            raise WorkloadError(f"workload {self.name}: fn is {self.fn!r}, expected a function")
+            raise WorkloadError(
+                f"workload {self.name}: fn is {self.fn!r:.60}, expected a function; fix: give the "
+                "function itself, not its result"
+            )
         if not isinstance(self.args, (tuple, list)):
             raise WorkloadError(
                 f"workload {self.name}: args is a {type(self.args).__name__}, expected a tuple "
-                "with one pytree per positional argument"
+                "with one pytree per positional argument; fix: args=(value,) for one argument"
             )
         for number in self.donated:
             if not 0 <= number < len(self.args):
                 raise WorkloadError(
                     f"workload {self.name}: donate_argnums names argument {number}, but there "
-                    f"are {len(self.args)} arguments, numbered from 0"
+                    f"are {len(self.args)} arguments, numbered from 0; fix: donate_argnames=, or a "
+                    f"number below {len(self.args)}"
                 )
         for option in self.options:
             if not option.startswith("xla_"):
                 raise WorkloadError(
-                    f"workload {self.name}: option {option!r}: expected XLA options, `xla_*`"
+                    f"workload {self.name}: option {option!r}: expected XLA options, `xla_*`; fix: "
+                    "jax's settings go into jax.config.update in the module"
                 )
         for expectation in self.expectations:
             if not isinstance(expectation, Expectation):
                 raise WorkloadError(
                     f"workload {self.name}: expectations: expected objects of xlapipe.expect, "
-                    f"found {expectation!r}"
+                    f"found {expectation!r:.60}; fix: import them from xlapipe.expect"
                 )
         if self.mesh is None and (self.in_specs is not None or self.out_specs is not None):
-            raise WorkloadError(f"workload {self.name}: in_specs or out_specs without a mesh")
+            raise WorkloadError(
+                f"workload {self.name}: in_specs or out_specs without a mesh; fix: "
+                "mesh={'axis': size}"
+            )
         for axis, size in (self.mesh_axes or {}).items():
             if not isinstance(size, int) or size < 1:
                 raise WorkloadError(
                     f"workload {self.name}: mesh axis {axis!r} has size {size!r}, expected a "
-                    "positive integer"
+                    "positive integer; fix: the number of devices along the axis"
                 )
         for axis in self.explicit_axes:
             if axis not in (self.mesh_axes or {}):
                 raise WorkloadError(
                     f"workload {self.name}: explicit_axes: {axis!r} is not an axis of the mesh "
-                    f"{dict(self.mesh_axes or {})}"
+                    f"{dict(self.mesh_axes or {})}; fix: name an axis of mesh="
                 )
 
     @property

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xlapipe.files.writing import write_files
 from xlapipe.errors import XlapipeError
+from xlapipe.files.writing import write_files
 
 RUN = "run.json"
 KEPT = 3

@@ -15,7 +15,10 @@ _NEUTRAL_VARIABLE = re.compile(
     r"JAX_(PLATFORMS|PLATFORM_NAME|NUM_CPU_DEVICES|(ENABLE_)?COMPILATION_CACHE.*|PERSISTENT_CACHE.*"
     r"|LOG.*|DEBUG_LOG_MODULES|TRACEBACK_.*|EXPLAIN_.*|DUMP_IR.*|.*TRANSFER_GUARD.*)"
 )
-_NEUTRAL_FLAG = re.compile(r"--xla_(dump_.*|force_host_platform_device_count.*|cpu_.*)")
+# Optimisation of the kernels' code comes after buffer assignment.
+_NEUTRAL_FLAG = re.compile(
+    r"--xla_(dump_.*|force_host_platform_device_count.*|cpu_.*|backend_optimization_level.*)"
+)
 _HOST_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 

@@ -62,21 +62,23 @@ def call_arguments(
     *,
     array_type: type[jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct,
     wrapped: bool,
+    committed: bool = True,
 ) -> CallArguments:
     """The workload's arguments, abstract.
 
     Args:
       mesh: the mesh of the workload; its axes are empty if the arguments bring their own or there
         is only one device.
-      device: of the target, where leaves in another memory are; None for several devices.
+      device: of the target, where single-device leaves are; None for several devices.
       array_type: of the abstract leaves.
       wrapped: the step has a wrapper of its own, which decides what is static.
+      committed: whether leaves in the device's own memory are on `device`, or anywhere.
 
     Raises:
       WorkloadError: a leaf that is not an array, or carries what cannot be kept.
     """
     specs = _specs(workload)
-    place = _Place(workload, mesh, device, array_type, wrapped)
+    place = _Place(workload, mesh, device, array_type, wrapped, committed)
     static = _static_positions(workload)
     args = tuple(
         arg if number in static else place.tree(name, arg, spec)
@@ -124,6 +126,7 @@ class _Place:
     device: Any
     array_type: type[jax.ShapeDtypeStruct]
     wrapped: bool
+    committed: bool
 
     def tree(self, name: str, tree: Any, specs: Any) -> Any:
         """A tree of one argument, with abstract leaves."""
@@ -168,8 +171,9 @@ class _Place:
             return self._own_named(path, leaf, own, spec)
         kind = _memory_kind(self.workload, path, own)
         if self.device is not None:
-            # Without a sharding it is where other arguments or the function's own arrays are.
-            return SingleDeviceSharding(self.device, memory_kind=kind) if kind is not None else None
+            if kind is None and not self.committed:
+                return None
+            return SingleDeviceSharding(self.device, memory_kind=kind)
         if kind is not None:
             raise WorkloadError(
                 f"workload {self.workload.name}: argument {path} is on one device, in memory "
@@ -228,7 +232,7 @@ def refuse_changed_leaves(workload: Workload, arguments: CallArguments) -> None:
             raise WorkloadError(
                 f"workload {workload.name}: an argument is passed as {_facts(abstract)}, expected "
                 f"{_facts(leaf)} as the user gave it; this is a bug of xlapipe, which refuses to "
-                "plan another program than jax compiles"
+                "plan another program than jax compiles; fix: report it"
             )
 
 
@@ -283,7 +287,8 @@ def _refuse_misfit(
         for axis in axes:
             if axis not in mesh:
                 raise WorkloadError(
-                    f"{where}: the mesh has no axis {axis!r}; it has {', '.join(mesh) or 'none'}"
+                    f"{where}: the mesh has no axis {axis!r}; it has {', '.join(mesh) or 'none'}; "
+                    "fix: name one of these in the spec"
                 )
         parts = prod(mesh[axis] for axis in axes)
         if size % parts:

@@ -34,7 +34,10 @@ def load_workload(reference: WorkloadReference, *, devices: int | None = None) -
             names = [name for name in dir(value) if not name.startswith("_")]
             near = get_close_matches(part, names, n=3)
             meant = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(names)}"
-            raise WorkloadError(f"{reference}: {module_name} has no attribute {part!r}; {meant}")
+            raise WorkloadError(
+                f"{reference}: {module_name} has no attribute {part!r}; {meant}; fix: name one of "
+                "these"
+            )
         value = getattr(value, part)
     if callable(value) and not isinstance(value, Workload):
         arguments = dict(reference.arguments or {})
@@ -43,11 +46,14 @@ def load_workload(reference: WorkloadReference, *, devices: int | None = None) -
         _check_parameters(reference, value, arguments)
         value = value(**arguments)
     elif reference.arguments is not None:
-        raise WorkloadError(f"{reference}: {attribute} is not a function, so it takes no arguments")
+        raise WorkloadError(
+            f"{reference}: {attribute} is not a function, so it takes no arguments; fix: leave "
+            "them out"
+        )
     if not isinstance(value, Workload):
         raise WorkloadError(
             f"{reference}: expected an xlapipe.Workload or a function that returns one, "
-            f"found {type(value).__name__}"
+            f"found {type(value).__name__}; fix: xlapipe.Workload(name=…, fn=step, args=…)"
         )
     return value
 
@@ -77,5 +83,5 @@ def _check_parameters(
     if unknown:
         raise ParameterError(
             f"{reference}: no parameter {' or '.join(map(repr, unknown))}; "
-            f"it has {', '.join(names) or 'none'}"
+            f"it has {', '.join(names) or 'none'}; fix: name one of these, or add the parameter"
         )

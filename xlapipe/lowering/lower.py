@@ -64,6 +64,8 @@ from xlapipe.workload import Workload
 _NOT_AN_ARRAY = re.compile(
     r"value is of type (?P<type>.+?) and was passed .* at path (?P<path>\S+)\."
 )
+# Part of jax's message about arguments on other devices than what the step names itself.
+_OTHER_DEVICES = "Received incompatible devices for jitted computation"
 _OTHER_MESH = re.compile(r"context mesh .* should match the mesh passed to shard_map (?P<mesh>.+)")
 # Fields of a Workload that say how to jit, which a function that is jitted already has itself.
 _JIT_FIELDS = (
@@ -83,20 +85,40 @@ def lower(
     *,
     platform: Platform = NVIDIA,
     topology: DeviceTopology | None = None,
-    axes_inside: Mapping[str, int] | None = None,
 ) -> LoweredProgram:
     """Traces and lowers `workload` for the device that the target config describes.
 
-    A step that names a mesh inside of it alone is lowered twice: its devices are known after the
-    first time.
-
     Args:
       topology: of the devices; None for one host with the number of devices of the mesh.
-      axes_inside: the mesh that the step names inside, for the second time.
 
     Raises:
       WorkloadError: arguments that are not arrays, specs that do not fit, or a wrapper that cannot
         be lowered as it would run. What the user's function raises passes through.
+    """
+    try:
+        return _lower(workload, config_text, platform, topology)
+    except ValueError as error:
+        if _OTHER_DEVICES not in str(error):
+            raise
+    # The step has arrays or a mesh of its own, elsewhere than the arguments.
+    return _lower(workload, config_text, platform, topology, committed=False)
+
+
+def _lower(
+    workload: Workload,
+    config_text: str,
+    platform: Platform,
+    topology: DeviceTopology | None,
+    *,
+    committed: bool = True,
+    axes_inside: Mapping[str, int] | None = None,
+) -> LoweredProgram:
+    """As `lower`.
+
+    Args:
+      committed: whether arguments of one device are on the target's, as arrays that jax calls
+        committed; otherwise they are where the step's own arrays are.
+      axes_inside: the mesh that the step names inside, once it is known.
     """
     refuse_other_device(workload)
     settings = current_settings()
@@ -114,6 +136,7 @@ def lower(
         None if axes is not None else jit_device(workload.fn) or client.devices()[0],
         array_type=AbstractArray if step.is_equinox else jax.ShapeDtypeStruct,
         wrapped=wrapped_step(workload) is not None,
+        committed=committed,
     )
     refuse_changed_leaves(workload, arguments)
     with (
@@ -129,9 +152,8 @@ def lower(
     lowering = _only(workload, recorded)
     named_inside = mesh_inside(workload, lowering.lowered._lowering, device_count)
     if named_inside is not None:
-        return lower(
-            workload, config_text, platform=platform, topology=topology, axes_inside=named_inside
-        )
+        # The number of devices is known after the first time.
+        return _lower(workload, config_text, platform, topology, axes_inside=named_inside)
     refuse_lost_donation(workload, lowering.traced)
     refuse_empty_program(workload, lowering.traced, lowering.lowered)
     return _lowered_program(

@@ -51,7 +51,7 @@ def refuse_changed_settings(name: str, before: Mapping[str, Any]) -> None:
             raise WorkloadError(
                 f"workload {name}: jax's {setting} is {value!r} while the step is lowered, expected"
                 f" {other!r} as the user has set it; this is a bug of xlapipe, which refuses to "
-                "plan another program than jax compiles"
+                "plan another program than jax compiles; fix: report it"
             )
 
 

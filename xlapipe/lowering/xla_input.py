@@ -112,5 +112,5 @@ def refuse_other_options(workload: str, jax_fields: Mapping[str, Any], options: 
             raise WorkloadError(
                 f"workload {workload}: XLA's compile option {name} is {given.get(name)!r}, "
                 f"expected {jax_fields.get(name)!r} as jax gives it; this is a bug of xlapipe, "
-                "which refuses to plan another program than jax compiles"
+                "which refuses to plan another program than jax compiles; fix: report it"
             )

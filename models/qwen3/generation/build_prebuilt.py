@@ -20,9 +20,9 @@ from models.qwen3.kernels.tiling import hopper_fits
 from models.qwen3.steps import implementation_for
 from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import WrittenDump, build
-from xlapipe.files.writing import replace_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Finding, check_all
+from xlapipe.files.writing import replace_folder
 from xlapipe.registry import WorkloadReference
 from xlapipe.running.capture_target import captured_target
 from xlapipe.targets.catalogue import target_named
