@@ -12,6 +12,7 @@ from xlapipe.cli import main
 from xlapipe.report import units
 from xlapipe.report.json_data import dump_data, headline_bytes
 from xlapipe.report.labels import pattern_of
+from xlapipe.report.records import plain_data
 from xlapipe.report.reported_dump import read_reported_dump
 
 GOLDENS = Path(__file__).parents[2] / "hlo_dumps"
@@ -20,7 +21,13 @@ DUMPS = sorted(path.parent for path in GOLDENS.glob("*/h200-*/manifest.json"))
 
 
 def data_of(path: Path) -> dict[str, Any]:
-    return dump_data(read_reported_dump(path))
+    """The JSON of a report on one dump."""
+    data: dict[str, Any] = plain_data(dump_data(read_reported_dump(path)))
+    return data
+
+
+def headline_of(path: Path) -> dict[str, int | None]:
+    return headline_bytes(dump_data(read_reported_dump(path)))
 
 
 @pytest.mark.parametrize("path", [*DUMPS, *DIRECTORIES], ids=name_of)
@@ -50,7 +57,7 @@ def test_names_are_those_of_the_users_code() -> None:
     assert cache["role"] == "alias"
     assert cache["counted_bytes"] == 2 * 8 * 2048 * 128 * 2
     assert [value["label"] for value in cache["values"]] == ["cache[0]['k']", "cache[1]['k']"]
-    assert cache["sources"] == ("models/qwen3/modules/cache.py:48",)
+    assert cache["sources"] == ["models/qwen3/modules/cache.py:48"]
     assert groups["params['embed']['weight']"]["counted_bytes"] == 151_936 * 1024 * 2
     assert groups["out['logits']"]["role"] == "output"
 
@@ -65,7 +72,7 @@ def test_a_workspace_is_labelled() -> None:
 def test_aliases() -> None:
     groups = {group["argument"]: group for group in data_of(DECODE)["aliasing"]}
     assert groups["cache[*]['k']"]["answer"] == "aliased"
-    assert groups["cache[*]['k']"]["outputs"] == ("out['cache'][0]['k']", "out['cache'][1]['k']")
+    assert groups["cache[*]['k']"]["outputs"] == ["out['cache'][0]['k']", "out['cache'][1]['k']"]
     assert groups["token_ids"]["answer"] == "not donated"
     step = data_of(GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")
     assert {group["answer"] for group in step["aliasing"]} == {"not donated"}
@@ -80,7 +87,7 @@ def test_a_donation_without_an_alias_is_listed_first(tmp_path: Path) -> None:
     first = data_of(tmp_path / "dump")["aliasing"][0]
     assert first["argument"] == "params['embed']['weight']"
     assert first["answer"] == "donated, not aliased"
-    assert headline_bytes(data_of(tmp_path / "dump"))["not_aliased_bytes"] == first["size_bytes"]
+    assert headline_of(tmp_path / "dump")["not_aliased_bytes"] == first["size_bytes"]
 
 
 def test_names_of_a_dump_without_manifest() -> None:
@@ -106,7 +113,7 @@ def test_copies_are_ranked() -> None:
 
 
 def test_sums_of_the_headline() -> None:
-    step = headline_bytes(data_of(GOLDENS / "qwen3-step/h200-cublas-jax0.11.2"))
+    step = headline_of(GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")
     assert step["copied_bytes"] is not None
     assert step["copied_bytes"] >= 2 * 138_706_944
     assert step["not_aliased_bytes"] == 0

@@ -1,7 +1,6 @@
-"""A report as plain data: the JSON of `xlapipe report`, which HTML and Markdown render."""
+"""A report as records: the JSON of `xlapipe report`, which HTML and Markdown render."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from xlapipe.report.reported_dump import ReportedDump
@@ -18,7 +17,7 @@ def report_data(
     """The JSON of `xlapipe report`; bytes are ints."""
     return {
         "subjects": [dump_data(dump) for dump in dumps],
-        "difference": asdict(comparison) if comparison is not None else None,
+        "difference": comparison,
     }
 
 
@@ -28,9 +27,9 @@ def dump_data(dump: ReportedDump) -> dict[str, Any]:
         "name": dump.name,
         "figures": dump.figures,
         "peak": _peak_data(dump.peak),
-        "arenas": [asdict(arena) for arena in dump.peak.arenas],
-        "aliasing": [asdict(group) for group in alias_groups(dump)],
-        "outputs_of_their_own": [asdict(output) for output in own_outputs(dump)],
+        "arenas": dump.peak.arenas,
+        "aliasing": alias_groups(dump),
+        "outputs_of_their_own": own_outputs(dump),
         "copies": copies(dump.plan),
         "fusions": fusions(dump.plan),
     }
@@ -42,8 +41,8 @@ def _peak_data(peak: Peak) -> dict[str, Any]:
         "instruction": peak.instruction,
         "occupied_bytes": peak.occupied_bytes,
         "idle_bytes": peak.idle_bytes,
-        "groups": [asdict(group) for group in peak.groups],
-        "by_source": [{**asdict(row), "total_bytes": row.total_bytes} for row in peak.by_source],
+        "groups": peak.groups,
+        "by_source": peak.by_source,
     }
 
 
@@ -57,6 +56,6 @@ def headline_bytes(data: Mapping[str, Any]) -> dict[str, int | None]:
     return {
         "copied_bytes": None if copied is None else sum(copy["copied_bytes"] for copy in copied),
         "not_aliased_bytes": sum(
-            group["size_bytes"] for group in data["aliasing"] if group["answer"] == NOT_ALIASED
+            group.size_bytes for group in data["aliasing"] if group.answer == NOT_ALIASED
         ),
     }

@@ -12,6 +12,7 @@ from xlapipe.report.json_data import dump_data
 from xlapipe.report.markdown_syntax import Row, code, plain, table
 from xlapipe.report.memory_spaces import space_lines
 from xlapipe.report.reported_dump import ReportedDump
+from xlapipe.report.sections.peak import Arena, PeakGroup
 from xlapipe.report.sections.two_dumps import Comparison
 from xlapipe.report.time_lines import time_lines
 from xlapipe.report.units import exact, rounded, share, signed
@@ -84,10 +85,10 @@ def _peak(data: dict[str, Any]) -> Iterator[str]:
         ("source line", "bytes", "", "share"),
         [
             (
-                code(row["source"]),
-                exact(row["total_bytes"]),
-                rounded(row["total_bytes"]),
-                share(row["total_bytes"], total),
+                code(row.source),
+                exact(row.total_bytes),
+                rounded(row.total_bytes),
+                share(row.total_bytes, total),
             )
             for row in peak["by_source"]
         ],
@@ -95,17 +96,17 @@ def _peak(data: dict[str, Any]) -> Iterator[str]:
     )
 
 
-def _groups(groups: Sequence[dict[str, Any]], whole: int) -> Iterator[str]:
+def _groups(groups: Sequence[PeakGroup], whole: int) -> Iterator[str]:
     yield from _shortened(
         ("value", "role", "bytes", "", "share", "read or computed at"),
         [
             (
-                code(group["label"]) + (f" × {n}" if (n := len(group["values"])) > 1 else ""),
-                str(group["role"]),
-                exact(group["counted_bytes"]),
-                rounded(group["counted_bytes"]),
-                share(group["counted_bytes"], whole),
-                ", ".join(map(code, group["sources"][:2])) or "–",
+                code(group.label) + (f" × {n}" if (n := len(group.values)) > 1 else ""),
+                str(group.role),
+                exact(group.counted_bytes),
+                rounded(group.counted_bytes),
+                share(group.counted_bytes, whole),
+                ", ".join(map(code, group.sources[:2])) or "–",
             )
             for group in groups
         ],
@@ -113,7 +114,7 @@ def _groups(groups: Sequence[dict[str, Any]], whole: int) -> Iterator[str]:
     )
 
 
-def _arenas(arenas: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _arenas(arenas: Sequence[Arena]) -> Iterator[str]:
     yield "## Arenas and gaps"
     yield ""
     if not arenas:
@@ -133,13 +134,13 @@ def _arenas(arenas: Sequence[dict[str, Any]]) -> Iterator[str]:
         ),
         [
             (
-                str(arena["allocation"]),
-                ", ".join(arena["kinds"]),
-                exact(arena["size_bytes"]),
-                str(arena["values"]),
-                _known(arena["occupied_at_peak_bytes"]),
-                _known(arena["fullest_bytes"]),
-                exact(arena["never_used_bytes"]),
+                str(arena.allocation),
+                ", ".join(arena.kinds),
+                exact(arena.size_bytes),
+                str(arena.values),
+                _known(arena.occupied_at_peak_bytes),
+                _known(arena.fullest_bytes),
+                exact(arena.never_used_bytes),
                 _gaps(arena),
             )
             for arena in arenas
@@ -147,20 +148,20 @@ def _arenas(arenas: Sequence[dict[str, Any]]) -> Iterator[str]:
         frozenset({0, 2, 3, 4, 5, 6}),
     )
     for arena in arenas:
-        if "preallocated-temp" in arena["kinds"] and arena["fullest_position"] is not None:
+        if "preallocated-temp" in arena.kinds and arena.fullest_position is not None:
             yield (
-                f"Contents of allocation {arena['allocation']} at position "
-                f"{arena['fullest_position']}, where most of it is in use:"
+                f"Contents of allocation {arena.allocation} at position "
+                f"{arena.fullest_position}, where most of it is in use:"
             )
             yield ""
-            yield from _groups(arena["groups_at_fullest"], arena["size_bytes"])
+            yield from _groups(arena.groups_at_fullest, arena.size_bytes)
 
 
-def _gaps(arena: dict[str, Any]) -> str:
-    if arena["occupied_at_peak_bytes"] is None:
+def _gaps(arena: Arena) -> str:
+    if arena.occupied_at_peak_bytes is None:
         return "unknown"
-    gaps = arena["gaps_at_peak"]
-    shown = [f"{exact(gap['size_bytes'])} at {gap['offset_bytes']:,}" for gap in gaps]
+    gaps = arena.gaps_at_peak
+    shown = [f"{exact(gap.size_bytes)} at {gap.offset_bytes:,}" for gap in gaps]
     more = len(gaps) - _MAX_GAPS
     return "; ".join(shown[:_MAX_GAPS]) + (f"; … {more} more" if more > 0 else "") or "none"
 
@@ -172,19 +173,19 @@ def _aliasing(data: dict[str, Any]) -> Iterator[str]:
         ("argument", "answer", "output", "bytes", ""),
         [
             (
-                code(group["argument"]) + (f" × {n}" if (n := len(group["arguments"])) > 1 else ""),
-                group["answer"],
-                code(group["output"]) if group["output"] else "–",
-                exact(group["size_bytes"]),
-                rounded(group["size_bytes"]),
+                code(group.argument) + (f" × {n}" if (n := len(group.arguments)) > 1 else ""),
+                group.answer,
+                code(group.output) if group.output else "–",
+                exact(group.size_bytes),
+                rounded(group.size_bytes),
             )
             for group in data["aliasing"]
         ],
         frozenset({3, 4}),
     )
     for output in data["outputs_of_their_own"]:
-        size = exact(output["size_bytes"])
-        yield f"- {code(output['output'])} is in a separate allocation: {size}"
+        size = exact(output.size_bytes)
+        yield f"- {code(output.output)} is in a separate allocation: {size}"
     if data["outputs_of_their_own"]:
         yield ""
 

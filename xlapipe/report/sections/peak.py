@@ -43,17 +43,18 @@ class PeakGroup:
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """Bytes at the peak by the source line that reads an argument or computes another value."""
+    """Bytes at the peak by the source line that reads an argument or computes another value.
+
+    Attributes:
+      values: the number of values.
+      total_bytes: of arguments and of values that it computes.
+    """
 
     source: str
     argument_bytes: int
     made_bytes: int
     values: int
-
-    @property
-    def total_bytes(self) -> int:
-        """Of arguments and of values that it computes."""
-        return self.argument_bytes + self.made_bytes
+    total_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +144,9 @@ class Peak:
                 by_source[source] += value.counted_bytes
                 count[source] += 1
         rows = [
-            SourceRow(source, read_bytes[source], made_bytes[source], values)
+            SourceRow(source, read, made, values, read + made)
             for source, values in count.items()
+            for read, made in [(read_bytes[source], made_bytes[source])]
         ]
         return tuple(sorted(rows, key=lambda row: (-row.total_bytes, row.source)))
 
