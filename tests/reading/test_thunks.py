@@ -14,6 +14,26 @@ SEQUENTIAL = """\
   003: kTriangularSolve [prev=002 (1) | sink        ] (no description)
 """
 
+# Printed by jaxlib 0.11.2 for two conditionals: one branch of each computes nothing.
+EMPTY_BRANCHES = """\
+003: kConditional  [source       | next=007 (1)]
+  false_branch:
+    No thunks.  true_branch:
+    001: kCopy [source | sink] kCopy
+    002: kCopy [source | sink] kCopy
+007: kConditional  [prev=003 (1) | next=008 (1)]
+  false_branch:
+    004: kConditional  [source       | next=006 (1)]
+      false_branch:
+        005: kCustomKernel [source | sink] loop_multiply_fusion grid: [1, 1, 1]
+      true_branch:
+        No thunks.
+    006: kCopy [prev=004 (1) | sink] kCopy
+  true_branch:
+    No thunks.
+008: kCopy [prev=007 (1) | sink] kCopy
+"""
+
 
 def parse(text: str) -> tuple[Thunk, ...]:
     return parse_thunks(SourceText("thunks", text))
@@ -31,6 +51,19 @@ def test_a_child_on_the_line_of_its_parent() -> None:
 @pytest.mark.parametrize("text", ["No thunks.", "No thunks.\n"])
 def test_a_program_without_thunks(text: str) -> None:
     assert parse(text) == ()
+
+
+def test_branches_without_thunks() -> None:
+    assert [(thunk.kind, thunk.depth) for thunk in parse(EMPTY_BRANCHES)] == [
+        ("kConditional", 0),
+        ("kCopy", 1),
+        ("kCopy", 1),
+        ("kConditional", 0),
+        ("kConditional", 1),
+        ("kCustomKernel", 2),
+        ("kCopy", 1),
+        ("kCopy", 0),
+    ]
 
 
 def test_a_missing_child_is_found() -> None:

@@ -111,12 +111,14 @@ def compile_batch(
     *,
     python: Path | None = None,
     packages: Path | None = None,
+    more_paths: Iterable[Path] = (),
 ) -> Batch:
     """Compiles the programs for the H200 in one child process.
 
     Args:
       python: the interpreter of an environment with another jax; None for this one.
       packages: a folder of further packages; None for none.
+      more_paths: folders that follow on the path of modules.
     """
     jobs = {
         reference.name: Job(
@@ -128,6 +130,7 @@ def compile_batch(
         for reference in references
     }
     paths = [str(packages)] if packages is not None else []
+    paths += map(str, more_paths)
     paths += filter(None, [os.environ.get("PYTHONPATH")])
     requests = {name: request_of(job, folder / name) for name, job in jobs.items()}
     variables = {"PYTHONPATH": os.pathsep.join(paths)}

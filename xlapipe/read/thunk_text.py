@@ -7,6 +7,11 @@
     009: kSequential   [prev=006 (1) | next=012 (1)]   007: kCopy            [source | next=008 (1)]
       008: kTriangularSolve [prev=007 (1) | sink]
 
+    018: kConditional  [prev=003 (1) | sink        ]
+      false_branch:
+        No thunks.  true_branch:
+        016: kCopy [source | sink] kCopy
+
 A thunk is nested in the nearest thunk above it with less indentation. Labels (`condition:`,
 `body:`, `branch_0:`) are indented irregularly; a Thunk does not need them.
 """
@@ -25,6 +30,7 @@ _THUNK = re.compile(
     r"(?:[ \t]+(?P<detail>\S.*)|[ \t]*)"
 )
 _NUMBERED = re.compile(r"\d+: k[A-Z]")
+_EMPTY = re.compile(r" *No thunks\.")
 _LABEL = re.compile(r" *[a-z_]+(?:_\d+)?:")
 # Thunks of these kinds are followed by the thunks nested in them, so none of them can be the last.
 _HOLDERS = frozenset().union(*(platform.thunk_holders for platform in PLATFORMS))
@@ -73,8 +79,14 @@ def parse_thunks(source: SourceText) -> tuple[Thunk, ...]:
 
 
 def _one_thunk_per_line(source: SourceText) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers; the first child of a kSequential is on the line of its parent."""
-    for number, line in enumerate(source.lines, start=1):
+    """Lines with their numbers.
+
+    The first child of a kSequential is on the line of its parent, and the label after a branch
+    without thunks is on the line that states that there are none.
+    """
+    for number, printed in enumerate(source.lines, start=1):
+        empty = _EMPTY.match(printed)
+        line = printed[empty.end() :] if empty is not None else printed
         match = _THUNK.fullmatch(line)
         detail = match["detail"] if match is not None else None
         if match is not None and detail and _NUMBERED.match(detail):

@@ -1,0 +1,110 @@
+"""Steps of public projects: their plans agree with a compile by jax alone.
+
+The projects are installed into a folder of their own below build/, which later runs use again.
+"""
+
+import pytest
+
+from tests.public.compiled_steps import (
+    KINDS,
+    CompiledSteps,
+    PackagesMissingError,
+    compile_steps,
+    steps,
+)
+from xlapipe.plan.memory_spaces import MemorySpace
+
+# diffrax checks its own errors through callbacks.
+CALLBACKS = {"diffrax_checked": 2}
+
+# An array that flowjax closes over becomes a parameter that args_info does not list.
+NOT_LOWERED = {"flowjax_coupling": "IndexError", "flowjax_masked_autoregressive": "IndexError"}
+
+PROJECTS = (
+    *("blackjax", "brax", "diffrax", "e3nn", "equinox", "flowjax", "haiku", "jax", "jaxopt"),
+    *(
+        "jraph",
+        "keras",
+        "linen",
+        "lineax",
+        "mctx",
+        "nnx",
+        "numpyro",
+        "optax",
+        "optimistix",
+        "penzai",
+    ),
+    *("qwix", "tunix"),
+)
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def compiled(
+    jaxlib_version: str, golden_jaxlib: str, tmp_path_factory: pytest.TempPathFactory
+) -> CompiledSteps:
+    if jaxlib_version != golden_jaxlib:
+        pytest.skip(f"the projects are pinned to versions for jax {golden_jaxlib}")
+    try:
+        return compile_steps(tmp_path_factory.mktemp("public"))
+    except PackagesMissingError as error:
+        pytest.skip(f"the package index does not give the projects: {error}")
+
+
+def test_each_project_has_steps() -> None:
+    assert len(steps()) >= 70
+    for project in PROJECTS:
+        assert any(step.startswith(f"{project}_") for step in steps()), project
+
+
+@pytest.mark.parametrize("step", NOT_LOWERED)
+def test_steps_that_are_not_lowered_yet(step: str, compiled: CompiledSteps) -> None:
+    """Fails as soon as the step compiles: move it out of NOT_LOWERED then."""
+    assert "error" not in compiled.alone[step]
+    with pytest.raises(AssertionError, match=NOT_LOWERED[step]):
+        compiled.dump(step)
+
+
+@pytest.mark.parametrize("step", [step for step in steps() if step not in NOT_LOWERED])
+def test_plan_agrees_with_jax_alone(step: str, compiled: CompiledSteps) -> None:
+    dump, totals = compiled.dump(step), compiled.totals(step)
+    assert totals == compiled.alone[step]
+    analysis = dump.manifest.memory_analysis
+    assert totals == {kind: analysis[f"{kind}_bytes"] for kind in KINDS}
+    assert dump.plan.notes == ()  # every section was read
+    assert len(dump.plan.host_callbacks) == CALLBACKS.get(step, 0)
+    for leaf in dump.manifest.arguments:
+        if leaf.parameter_number is not None:
+            allocation = dump.plan.parameter_allocation(leaf.parameter_number)
+            assert allocation is not None, leaf.path
+            assert leaf.size_bytes == allocation.size_bytes, leaf.path
+
+
+def test_donated_leaves_are_updated_in_place(compiled: CompiledSteps) -> None:
+    """Steps that donate all of a model and of its optimizer's state keep nothing twice."""
+    for step in ("optax_adamw", "equinox_mlp", "haiku_train", "numpyro_svi", "tunix_train"):
+        plan = compiled.dump(step).plan
+        assert plan.aliases, step
+        assert plan.spaces[MemorySpace.HBM].aliased_bytes == compiled.alone[step]["alias"]
+
+
+def test_names_are_the_users(compiled: CompiledSteps) -> None:
+    paths = {leaf.path for leaf in compiled.dump("equinox_mlp").manifest.arguments}
+    assert "model.layers[0].weight" in paths
+    paths = {leaf.path for leaf in compiled.dump("tunix_train").manifest.arguments}
+    assert any("layers.0.mlp.gate_proj.kernel" in path for path in paths), sorted(paths)[:8]
+
+
+@pytest.mark.parametrize("step", ["equinox_mlp", "nnx_linear", "haiku_train"])
+def test_source_lines_are_the_users(step: str, compiled: CompiledSteps) -> None:
+    module = compiled.dump(step).plan.module
+    assert module is not None
+    files = {
+        instruction.source.file
+        for computation in module.computations.values()
+        for instruction in computation.instructions
+        if instruction.source is not None
+    }
+    assert files
+    assert all(file.startswith("steps/") for file in files), files
