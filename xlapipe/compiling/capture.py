@@ -154,6 +154,7 @@ def _manifest(
         memory_analysis=record.memory_analysis,
         mesh=record.mesh,
         topology=record.topology,
+        dropped_updates=record.dropped_updates,
         left_out=left_out(os.environ, lowered_here=job.program is not None),
     )
 

@@ -120,6 +120,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         seconds=stages.seconds(),
         versions={name: version(name) for name in packages},
         standard_library=os.path.dirname(os.__file__),
+        dropped_updates=program.dropped_updates,
         sorts_undecided=sorts_undecided,
     )
 

@@ -62,6 +62,7 @@ class CompileRecord:
       options: XLA options of the workload.
       memory_analysis: XLA's own totals in bytes: argument, output, alias, temp.
       fusion_without_result: the first fusion that the loaded autotune results do not cover.
+      dropped_updates: values that the step stored in Python objects, which jax drops.
       sorts_undecided: whether XLA takes another decision about sorts on the device.
       seconds: wall time by stage: `load` (Python, jax, the module), `lower`, `compile`.
       refused: XLA's message if it planned the program and then refused it for want of memory; there
@@ -83,6 +84,7 @@ class CompileRecord:
     seconds: Mapping[str, float]
     versions: Mapping[str, str]
     standard_library: str
+    dropped_updates: tuple[str, ...] = ()
     sorts_undecided: bool = False
     refused: str | None = None
 
@@ -103,6 +105,7 @@ class CompileRecord:
                 "outputs": tuple(map(OutputLeaf.from_json, data["outputs"])),
                 "requested_collectives": tuple(collectives),
                 "expectations": tuple(data["expectations"]),
+                "dropped_updates": tuple(data.get("dropped_updates", ())),
             }
         )
 

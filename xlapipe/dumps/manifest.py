@@ -41,6 +41,7 @@ class Manifest:
       platform: jax's name of the vendor's platform, e.g. `cuda`.
       refused: XLA's message if it refused the plan because the device has too little memory.
       sorts_undecided: as of `xlapipe.plan.Plan`.
+      dropped_updates: values that the step stored in Python objects, which jax drops.
       left_out: variables of the user's environment that the compile did not get, `NAME=value`.
       files: SHA-256 of each file's content before compression, by name without `.gz` or `.xz`.
     """
@@ -66,6 +67,7 @@ class Manifest:
     platform: str = "cuda"
     refused: str | None = None
     sorts_undecided: bool = False
+    dropped_updates: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 
@@ -82,6 +84,12 @@ class Manifest:
         return (
             *_paths_note("argument", unused, "not used by the program"),
             *_paths_note("output", constant, "independent of all arguments"),
+            *_paths_note(
+                "value",
+                self.dropped_updates,
+                "stored in Python objects, which jax.jit drops (nnx.jit carries modules' updates "
+                "out; others must be returned)",
+            ),
             *(
                 f"{variable} of the environment is left out, since a plan must not depend on it; "
                 "fix: jax.config.update in the module, or the workload's options for XLA's flags"
@@ -117,8 +125,9 @@ class Manifest:
             del data["topology"]
         if not self.sorts_undecided:
             del data["sorts_undecided"]
-        if not self.left_out:
-            del data["left_out"]
+        for name in ("dropped_updates", "left_out"):
+            if not data[name]:
+                del data[name]
         if self.platform == "cuda":
             del data["platform"]  # absent in older dumps
         if not self.requested_collectives and self.mesh is None:
@@ -152,7 +161,8 @@ class Manifest:
                 None if requested is None else tuple(map(RequestedCollective.from_json, requested))
             )
             given["expectations"] = tuple(given["expectations"])
-            given["left_out"] = tuple(map(str, given.get("left_out", ())))
+            for name in ("dropped_updates", "left_out"):
+                given[name] = tuple(map(str, given.get(name, ())))
             manifest = cls(**given)
         except (KeyError, TypeError, ValueError) as error:
             raise DumpError(

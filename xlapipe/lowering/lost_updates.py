@@ -5,7 +5,10 @@ of Flax's nnx that it updates in place keeps its old values; under `nnx.jit` it 
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -16,6 +19,8 @@ from xlapipe.lowering.arguments import positional_names
 from xlapipe.workload import Workload
 
 _LISTED = 3
+# How far the objects that a function closes over are searched for values of the step.
+_SEARCHED_DEPTH, _SEARCHED_ITEMS = 4, 1000
 
 
 def refusing_lost_updates(workload: Workload, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -24,8 +29,43 @@ def refusing_lost_updates(workload: Workload, fn: Callable[..., Any]) -> Callabl
     Raises:
       WorkloadError: when the function is called, with the leaves that it updated.
     """
-    if not any(map(_is_mutable, _nodes((tuple(workload.args), dict(workload.kwargs))))):
-        return fn
+
+    def refuse(lost: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        raise _error(workload, lost, args, kwargs)
+
+    arguments = tuple(workload.args), dict(workload.kwargs)
+    return _watched(fn, refuse) if _holds_mutable(arguments) else fn
+
+
+@contextmanager
+def listing_dropped_updates(fn: Any, arguments: Any) -> Iterator[list[str]]:
+    """While a jitted function is lowered, adds the leaves that it updates in place to a list.
+
+    After the block, the list has the values of the step that were stored in objects which the
+    function closes over or is bound to as well.
+
+    Args:
+      fn: the step without partial; only the user's own `jax.jit` is watched.
+      arguments: of the step, as a tree.
+    """
+    dropped: list[str] = []
+    original = getattr(fn, "_fun", None)
+    if original is None or not _holds_mutable(arguments):
+        yield dropped
+    else:
+        fn._fun = _watched(original, lambda lost, args, kwargs: dropped.extend(lost))
+        try:
+            yield dropped
+        finally:
+            fn._fun = original
+    dropped += _stored_values(inspect.unwrap(original or fn))
+
+
+def _watched(
+    fn: Callable[..., Any],
+    report: Callable[[Sequence[str], Sequence[Any], Mapping[str, Any]], None],
+) -> Callable[..., Any]:
+    """`fn`, which reports the leaves that a call updates in place and does not return."""
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -39,10 +79,43 @@ def refusing_lost_updates(workload: Workload, fn: Callable[..., Any]) -> Callabl
             if leaf is not before.get(path) and id(leaf) not in returned
         ]
         if lost:
-            raise _error(workload, lost, args, kwargs)
+            report(lost, args, kwargs)
         return result
 
     return call
+
+
+def _holds_mutable(tree: Any) -> bool:
+    return any(map(_is_mutable, _nodes(tree)))
+
+
+def _stored_values(fn: Any) -> list[str]:
+    """Paths of the tracers in the objects that a function closes over or is bound to."""
+    found: list[str] = []
+    seen: set[int] = set()
+
+    def visit(path: str, value: Any, depth: int) -> None:
+        if isinstance(value, jax.core.Tracer):
+            found.append(path)
+        elif depth and id(value) not in seen and not isinstance(value, (type, ModuleType)):
+            seen.add(id(value))
+            if isinstance(value, Mapping):
+                items = [(f"{path}[{key!r}]", item) for key, item in value.items()]
+            elif isinstance(value, (list, tuple)):
+                items = [(f"{path}[{number}]", item) for number, item in enumerate(value)]
+            else:
+                attributes = getattr(value, "__dict__", {})
+                items = [(f"{path}.{name}", item) for name, item in attributes.items()]
+            for inner, item in items[:_SEARCHED_ITEMS]:
+                visit(inner, item, depth - 1)
+
+    visit("self", getattr(fn, "__self__", None), _SEARCHED_DEPTH)
+    function = getattr(fn, "__func__", fn)
+    if inspect.isfunction(function) and function.__closure__:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
+            with suppress(ValueError):  # a cell without content
+                visit(name, cell.cell_contents, _SEARCHED_DEPTH)
+    return found
 
 
 def _error(

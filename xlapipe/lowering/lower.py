@@ -35,7 +35,11 @@ from xlapipe.lowering.dependence import dependent_outputs
 from xlapipe.lowering.inner_donation import refuse_lost_donation
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
 from xlapipe.lowering.jit_parameters import jit_device, refuse_other_device
-from xlapipe.lowering.lost_updates import refuse_empty_program, refusing_lost_updates
+from xlapipe.lowering.lost_updates import (
+    listing_dropped_updates,
+    refuse_empty_program,
+    refusing_lost_updates,
+)
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
 from xlapipe.lowering.references import (
@@ -146,6 +150,7 @@ def _lower(
         _without_obscure_type_errors(workload),
         _without_obscure_mesh_errors(workload),
         record_lowering(platform.name) as recorded,
+        listing_dropped_updates(step.fn, (workload.args, workload.kwargs)) as dropped,
     ):
         refuse_changed_settings(workload.name, settings)
         step.lower(arguments.args, arguments.kwargs)
@@ -156,9 +161,10 @@ def _lower(
         return _lower(workload, config_text, platform, topology, axes_inside=named_inside)
     refuse_lost_donation(workload, lowering.traced)
     refuse_empty_program(workload, lowering.traced, lowering.lowered)
-    return _lowered_program(
+    program = _lowered_program(
         workload, step, arguments, lowering, axes, tuple(client.devices()), platform
     )
+    return replace(program, dropped_updates=tuple(dropped))
 
 
 def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:

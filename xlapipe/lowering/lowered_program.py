@@ -20,6 +20,7 @@ class LoweredProgram:
       stablehlo: MLIR bytecode of the module.
       settings: the parts of jax's configuration that decide about compile options.
       compile_options: the fields of jax's own compile options, which the compile must have too.
+      dropped_updates: values that the step stored in Python objects, which jax drops.
       requested_collectives: of the traced program.
       options: XLA options of the function's `jax.jit` and of the workload, which override them.
       expectations: as `expectation_to_json` writes them; None stands for one of a user's class.
@@ -35,6 +36,7 @@ class LoweredProgram:
     compile_options: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     mesh: Mapping[str, int] | None = None
+    dropped_updates: tuple[str, ...] = ()
     expectations: tuple[Mapping[str, Any] | None, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -55,6 +57,7 @@ class LoweredProgram:
                 **leaves,
                 "requested_collectives": tuple(collectives),
                 "expectations": tuple(data["expectations"]),
+                "dropped_updates": tuple(data["dropped_updates"]),
                 "stablehlo": base64.b64decode(data["stablehlo"]),
             }
         )
