@@ -24,6 +24,7 @@ from xlapipe.plan.copies import find_copies
 from xlapipe.plan.donation import Donation, DonationOutcome, donations
 from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.report.donation import donation_figures, donation_lines
+from xlapipe.report.records import plain_data
 
 PARAMETER, LIVE = AllocationKind.PARAMETER, AllocationKind.MAYBE_LIVE_OUT
 TEMP = AllocationKind.PREALLOCATED_TEMP
@@ -290,7 +291,7 @@ def test_text_lists_at_most_40_leaves() -> None:
 
 
 def test_figures() -> None:
-    figures = donation_figures(only(copied()))
+    figures = plain_data(donation_figures(only(copied())))
     assert figures["outcome"] == "aliased, but copied"
     assert figures["holds"] is False
     assert figures["copies"][0]["source"] == "step.py:7"

@@ -22,9 +22,9 @@ _WIDTH_OF_FILES = 160
 def print_json(data: Any) -> None:
     """Prints one line of JSON."""
     # Without indentation json is six times faster; `| jq` indents it.
-    from xlapipe.report.records import fields_of
+    from xlapipe.report.records import json_form
 
-    print(json.dumps(data, ensure_ascii=False, default=fields_of))
+    print(json.dumps(data, ensure_ascii=False, default=json_form))
 
 
 def print_lines(lines: "Iterable[RenderableType]") -> None:

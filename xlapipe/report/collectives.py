@@ -1,12 +1,11 @@
 """Collectives, as JSON and as lines of text."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from xlapipe.plan.collectives import Collective
-from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.program import RequestedCollective
 from xlapipe.report.text_table import aligned_rows
 
@@ -28,9 +27,7 @@ def collective_figures(
         return None
     return [
         {
-            **asdict(replace(collective, results=())),
-            "results": [result.text for result in collective.results],
-            "source": _text(collective.source),
+            **{field.name: getattr(collective, field.name) for field in fields(collective)},
             "group_size": collective.group_size,
             "devices": collective.devices,
             "crosses_hosts": _crosses_hosts(collective, gpus_per_host),
@@ -48,34 +45,22 @@ def _crosses_hosts(collective: Collective, gpus_per_host: int | None) -> bool | 
     return None if gpus_per_host is None else collective.crosses_hosts(gpus_per_host)
 
 
-def requested_figures(
-    requested: Sequence[RequestedCollective] | None,
-) -> list[dict[str, Any]] | None:
-    """The JSON of each collective in the traced program; None if the dump does not contain them."""
-    if requested is None:
-        return None
-    return [{**asdict(collective), "source": _text(collective.source)} for collective in requested]
-
-
-def _text(source: SourceLine | None) -> str | None:
-    return None if source is None else str(source)
-
-
 def collective_lines(
-    collectives: Sequence[_Row] | None, requested: Sequence[_Row] | None
+    collectives: Sequence[_Row] | None, requested: Sequence[RequestedCollective] | None
 ) -> Iterator[str]:
     """Sums by kind and a table with one row for equal collectives; no line without collectives.
 
     Args:
       collectives: from `collective_figures`.
-      requested: from `requested_figures`.
+      requested: those of the traced program.
     """
+    wanted = _counts(collective.kind for collective in requested or ())
     if not collectives:
-        if requested:
-            yield f"collectives: none after compiling; requested: {_counts(requested)}"
+        if wanted:
+            yield f"collectives: none after compiling; requested: {wanted}"
         return
-    suffix = f"; requested: {_counts(requested)}" if requested else ""
-    yield f"collectives: {_counts(collectives)}{suffix}"
+    suffix = f"; requested: {wanted}" if wanted else ""
+    yield f"collectives: {_counts(row['kind'] for row in collectives)}{suffix}"
     for kind in sorted({row["kind"] for row in collectives}):
         yield f"  {kind}: {_sums([row for row in collectives if row['kind'] == kind])}"
     rows = _table_rows(collectives)
@@ -110,7 +95,7 @@ def _table_rows(collectives: Sequence[_Row]) -> list[tuple[str, ...]]:
             _bytes(row["output_bytes"]),
             row["devices"] + _crossing(row),
             _execution(row),
-            row["source"] or "",
+            str(row["source"] or ""),
         )
         groups.setdefault(key, []).append(row)
     return [
@@ -148,6 +133,5 @@ def _bytes(size_bytes: int | None) -> str:
     return "?" if size_bytes is None else f"{size_bytes:,} B"
 
 
-def _counts(collectives: Sequence[_Row]) -> str:
-    counts = Counter(row["kind"] for row in collectives)
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+def _counts(kinds: Iterable[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(kinds).items()))

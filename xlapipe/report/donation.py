@@ -15,10 +15,10 @@ def donation_figures(donation: Donation) -> dict[str, Any]:
     """The JSON of one donated leaf; without an alias `output` is None and `reason` set."""
     return {
         "path": donation.path,
-        "shape": list(donation.shape),
+        "shape": donation.shape,
         "dtype": donation.dtype,
         "size_bytes": donation.size_bytes,
-        "outcome": str(donation.outcome),
+        "outcome": donation.outcome,
         "holds": donation.holds,
         "output": donation.output,
         "reason": donation.reason,
@@ -28,12 +28,12 @@ def donation_figures(donation: Donation) -> dict[str, Any]:
                 "instruction": copy.instruction,
                 "copied_bytes": copy.copied_bytes,
                 "op_name": copy.op_name,
-                "source": str(copy.source) if copy.source is not None else None,
+                "source": copy.source,
             }
             for copy in donation.copies
         ],
         "moves": [move_figures(move) for move in donation.moves],
-        "source": str(donation.source) if donation.source is not None else None,
+        "source": donation.source,
     }
 
 

@@ -15,16 +15,7 @@ def finding_figures(finding: Finding) -> dict[str, Any]:
         "because": finding.because,
         "holds": finding.holds,
         "measured": finding.measured,
-        "violations": [
-            {
-                "expected": violation.expected,
-                "found": violation.found,
-                "where": violation.where,
-                "source": str(violation.source) if violation.source is not None else None,
-                "advice": violation.advice,
-            }
-            for violation in finding.violations
-        ],
+        "violations": finding.violations,
     }
 
 

@@ -4,8 +4,6 @@ Also the calls of which a plan that was compiled without a GPU lacks the workspa
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
 
 from xlapipe.plan import Plan
 from xlapipe.plan.host_transfers import find_host_transfers
@@ -13,14 +11,6 @@ from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.missing_memory import missing_lines
 
 _MAX_TRANSFERS = 20
-
-
-def host_transfer_figures(plan: Plan) -> list[dict[str, Any]]:
-    """The copies between device and host memory, in the order of the schedule."""
-    return [
-        {**asdict(transfer), "source": str(transfer.source) if transfer.source else None}
-        for transfer in find_host_transfers(plan)
-    ]
 
 
 def host_lines(plan: Plan) -> Iterator[str]:

@@ -21,7 +21,7 @@ from xlapipe.report import units
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.html_cells import bytes_cell, dense_code, seconds_cell
 from xlapipe.report.json_data import dump_data, headline_bytes
-from xlapipe.report.records import fields_of
+from xlapipe.report.records import json_form
 from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.memory_map import map_data
 from xlapipe.report.sections.roofline import roofline
@@ -125,13 +125,13 @@ def _template_data(dump: ReportedDump) -> dict[str, Any]:
 
 def json_script(data: Any) -> Markup:
     """JSON for a script element, with `<` escaped, so that no text in it can end the element."""
-    text = json.dumps(data, separators=(",", ":"), default=fields_of)
+    text = json.dumps(data, separators=(",", ":"), default=json_form)
     return Markup(text.replace("<", "\\u003c"))
 
 
-def breakable(text: str) -> Markup:
+def breakable(text: object) -> Markup:
     """The text with optional line breaks for narrow columns."""
-    return Markup("<wbr>").join(escape(part) for part in _MAY_BREAK.split(text))
+    return Markup("<wbr>").join(escape(part) for part in _MAY_BREAK.split(str(text)))
 
 
 def content_security_policy(style: str, script: str) -> str:

@@ -209,7 +209,7 @@ def _copies(copies: Sequence[dict[str, Any]] | None) -> Iterator[str]:
                 exact(copy["copied_bytes"]),
                 rounded(copy["copied_bytes"]),
                 code(copy["op_name"]) if copy["op_name"] else "–",
-                code(copy["source"]) if copy["source"] else "–",
+                code(str(copy["source"])) if copy["source"] else "–",
             )
             for copy in copies
         ],
@@ -226,8 +226,8 @@ def _gemms(gemms: Sequence[dict[str, Any]] | None) -> Iterator[str]:
         return
     counts: dict[tuple[str, str, str], int] = {}
     for gemm in gemms:
-        shapes = " × ".join(gemm["shapes"][:-1]) + " → " + gemm["shapes"][-1]
-        key = (gemm["backend"], shapes, gemm["source"] or "")
+        shapes = " × ".join(map(str, gemm["shapes"][:-1])) + f" → {gemm['shapes'][-1]}"
+        key = (gemm["backend"], shapes, str(gemm["source"] or ""))
         counts[key] = counts.get(key, 0) + 1
     yield from table(
         ("count", "backend", "operands → result", "source line"),

@@ -28,15 +28,10 @@ def move_figures(move: Move) -> dict[str, Any]:
     return {
         "instruction": move.copy.instruction,
         "moved_bytes": move.copy.copied_bytes,
-        "from": str(move.source_space),
-        "to": str(move.target_space),
-        "source": str(move.copy.source) if move.copy.source is not None else None,
+        "from": move.source_space,
+        "to": move.target_space,
+        "source": move.copy.source,
     }
-
-
-def padding_figures(program: Program) -> list[dict[str, Any]]:
-    """The leaves with padding, most padding first."""
-    return [asdict(row) for row in find_padding(program)]
 
 
 def space_lines(program: Program) -> Iterator[str]:

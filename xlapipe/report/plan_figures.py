@@ -1,6 +1,7 @@
 """The JSON of `xlapipe show`. What a file does not contain is None."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -9,12 +10,14 @@ from xlapipe.dumps.opened import Opened
 from xlapipe.plan import Plan
 from xlapipe.plan.copies import find_moves
 from xlapipe.plan.donation import donations
+from xlapipe.plan.host_transfers import find_host_transfers
 from xlapipe.plan.memory_spaces import space_of
+from xlapipe.plan.padding import find_padding
+from xlapipe.plan.program import RequestedCollective
 from xlapipe.platforms import platform_named
-from xlapipe.report.collectives import collective_figures, requested_figures
+from xlapipe.report.collectives import collective_figures
 from xlapipe.report.donation import donation_figures
-from xlapipe.report.host_memory import host_transfer_figures
-from xlapipe.report.memory_spaces import move_figures, padding_figures, space_figures
+from xlapipe.report.memory_spaces import move_figures, space_figures
 from xlapipe.report.time_figures import step_time
 from xlapipe.targets.topology import Topology
 
@@ -33,29 +36,16 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
             {
                 "index": allocation.index,
                 "size_bytes": allocation.size_bytes,
-                "kinds": [str(kind) for kind in allocation.kinds],
+                "kinds": allocation.kinds,
                 "parameter_number": allocation.parameter_number,
                 "color": allocation.color,
-                "space": str(space_of(allocation.color, platform)),
-                "values": [
-                    {
-                        "name": value.name,
-                        "offset_bytes": value.offset_bytes,
-                        "size_bytes": value.size_bytes,
-                        "shape": value.shape.text,
-                    }
-                    for value in allocation.values
-                ],
+                "space": space_of(allocation.color, platform),
+                "values": allocation.values,
             }
             for allocation in plan.allocations
         ],
         "aliases": [
-            {
-                "parameter_number": alias.parameter_number,
-                "output_index": list(alias.output_index)
-                if alias.output_index is not None
-                else None,
-            }
+            {"parameter_number": alias.parameter_number, "output_index": alias.output_index}
             for alias in plan.aliases
         ],
         "gemms": None
@@ -63,43 +53,35 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
         else [
             {
                 "instruction": gemm.instruction,
-                "backend": str(gemm.backend),
-                "shapes": [shape.text for shape in gemm.shapes],
+                "backend": gemm.backend,
+                "shapes": gemm.shapes,
                 "op_name": gemm.op_name,
-                "source": str(gemm.source) if gemm.source is not None else None,
+                "source": gemm.source,
             }
             for gemm in plan.gemms
         ],
         "collectives": collective_figures(plan.collectives),
-        "host_transfers": host_transfer_figures(plan),
+        "host_transfers": find_host_transfers(plan),
         "moves": [move_figures(move) for move in find_moves(plan)],
         "host_callbacks": [
-            {
-                "instruction": call.name,
-                "source": str(call.source) if call.source is not None else None,
-                "op_name": call.op_name,
-            }
+            {"instruction": call.name, "source": call.source, "op_name": call.op_name}
             for call in plan.host_callbacks
         ],
         "calls_without_workspace": [
-            {
-                "instruction": call.name,
-                "source": str(call.source) if call.source is not None else None,
-            }
-            for call in plan.unfinished_calls
+            {"instruction": call.name, "source": call.source} for call in plan.unfinished_calls
         ],
         "untuned_calls": [call.name for call in plan.untuned_calls],
         "missing_memory": [
             {
-                "kind": str(item.kind),
+                "kind": item.kind,
                 "instruction": item.instruction,
                 "about_bytes": item.about_bytes,
-                "source": str(item.source) if item.source is not None else None,
+                "source": item.source,
             }
             for item in plan.missing_memory
         ],
         "thunks": plan.thunk_counts,
-        "notes": list(plan.notes),
+        "notes": plan.notes,
         "target": None,
         "topology": None,
         "mesh": None,
@@ -126,14 +108,14 @@ def dump_figures(dump: Dump) -> dict[str, Any]:
         "autotuning": manifest.autotuning,
         "workload": manifest.workload,
         "gemm_policy": manifest.gemm_policy,
-        "versions": dict(manifest.versions),
-        "options": dict(manifest.options),
-        "arguments": [asdict(leaf) for leaf in manifest.arguments],
-        "outputs": [asdict(leaf) for leaf in manifest.outputs],
+        "versions": manifest.versions,
+        "options": manifest.options,
+        "arguments": manifest.arguments,
+        "outputs": manifest.outputs,
         "donations": [donation_figures(row) for row in donations(dump.program)],
         "collectives": compiled,
         "requested_collectives": requested,
-        "padding": padding_figures(dump.program),
+        "padding": find_padding(dump.program),
     }
 
 
@@ -148,16 +130,17 @@ def opened_figures(opened: Opened, *, with_time: bool = True) -> dict[str, Any]:
 
 
 Rows = list[dict[str, Any]] | None
+Requested = Sequence[RequestedCollective] | None
 
 
-def collectives_of(opened: Opened) -> tuple[Rows, Rows]:
+def collectives_of(opened: Opened) -> tuple[Rows, Requested]:
     """The collectives of the compiled module and of the traced program; None if unknown."""
     if opened.dump is None:
         return collective_figures(opened.plan.collectives), None
     return _collectives_of_dump(opened.dump)
 
 
-def _collectives_of_dump(dump: Dump) -> tuple[Rows, Rows]:
+def _collectives_of_dump(dump: Dump) -> tuple[Rows, Requested]:
     manifest = dump.manifest
     # Chips of a TPU slice are connected directly, whichever host they belong to.
     gpus = (
@@ -166,7 +149,7 @@ def _collectives_of_dump(dump: Dump) -> tuple[Rows, Rows]:
         else None
     )
     compiled = collective_figures(dump.plan.collectives, gpus)
-    return compiled, requested_figures(manifest.requested_collectives)
+    return compiled, manifest.requested_collectives
 
 
 def gemm_counts(plan: Plan) -> dict[str, int]:

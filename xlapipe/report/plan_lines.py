@@ -73,7 +73,7 @@ def _total_lines(figures: Mapping[str, Any]) -> Iterator[Text]:
 
 
 def _argument_paths(figures: Mapping[str, Any]) -> dict[int, str]:
-    return {leaf["parameter_number"]: leaf["path"] for leaf in figures.get("arguments", ())}
+    return {leaf.parameter_number: leaf.path for leaf in figures.get("arguments", ())}
 
 
 def _allocation_lines(figures: Mapping[str, Any], plan: Plan) -> Iterator[RenderableType]:
@@ -120,7 +120,7 @@ def _alias_lines(figures: Mapping[str, Any], plan: Plan, *, listed_below: bool) 
     if listed_below:
         return
     paths = _argument_paths(figures)
-    outputs = {leaf["index"]: leaf["path"] for leaf in figures.get("outputs", ())}
+    outputs = {leaf.index: leaf.path for leaf in figures.get("outputs", ())}
     for alias in plan.aliases:
         index, number = alias.output_index, alias.parameter_number
         output = outputs.get(index[0]) if index else None
@@ -132,6 +132,6 @@ def _alias_lines(figures: Mapping[str, Any], plan: Plan, *, listed_below: bool) 
 def _gemm_lines(gemms: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
     yield Text(f"gemms: {len(gemms) or 'none'}", style="bold")
     for gemm in gemms:
-        shapes = " × ".join(gemm["shapes"][:-1]) + f" -> {gemm['shapes'][-1]}"
+        shapes = " × ".join(map(str, gemm["shapes"][:-1])) + f" -> {gemm['shapes'][-1]}"
         source = gemm["source"] or ""
         yield Text(f"  {gemm['backend']:<12} {gemm['instruction']}: {shapes}  {source}")

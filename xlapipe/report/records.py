@@ -1,16 +1,23 @@
-"""Figures are dataclasses until they are rendered; this is how JSON renders them."""
+"""Figures stay dataclasses until they are rendered; this is how JSON renders them."""
 
 import json
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from xlapipe.plan import SourceLine
+from xlapipe.plan.shapes import Shape
 
-def fields_of(record: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name, as `json.dumps(…, default=fields_of)` takes them.
+
+def json_form(record: Any) -> dict[str, Any] | str:
+    """The fields of a dataclass by name, and the text of a source line or a shape.
+
+    For `json.dumps(…, default=json_form)`.
 
     Raises:
-      TypeError: `record` is not an object of a dataclass.
+      TypeError: `record` has no such form.
     """
+    if isinstance(record, (SourceLine, Shape)):
+        return str(record)
     if not is_dataclass(record) or isinstance(record, type):
         raise TypeError(f"{type(record).__name__} has no form in JSON")
     return {field.name: getattr(record, field.name) for field in fields(record)}
@@ -18,4 +25,4 @@ def fields_of(record: Any) -> dict[str, Any]:
 
 def plain_data(data: Any) -> Any:
     """What JSON holds of `data`: dictionaries, lists, texts, numbers and None."""
-    return json.loads(json.dumps(data, default=fields_of))
+    return json.loads(json.dumps(data, default=json_form))

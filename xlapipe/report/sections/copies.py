@@ -17,7 +17,7 @@ def copies(plan: Plan) -> list[dict[str, Any]] | None:
             "copied_bytes": copy.copied_bytes,
             "allocation": copy.allocation,
             "op_name": copy.op_name,
-            "source": str(copy.source) if copy.source is not None else None,
+            "source": copy.source,
         }
         for copy in find_copies(plan)
     ]

@@ -18,10 +18,10 @@ def fusions(plan: Plan) -> list[dict[str, Any]]:
             "instruction": fusion.name,
             "kind": fusion.fusion_kind,
             "backend_kind": fusion.fusion_backend_kind,
-            "shape": fusion.shape.text,
+            "shape": fusion.shape,
             "written_bytes": written_bytes[fusion.name],
             "op_name": fusion.op_name,
-            "source": str(fusion.source) if fusion.source is not None else None,
+            "source": fusion.source,
         }
         for fusion in plan.instructions.values()
         if fusion.opcode == "fusion"
