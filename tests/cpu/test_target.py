@@ -177,9 +177,9 @@ def test_a_bad_file_is_rejected(tmp_path: Path, content: bytes, message: str) ->
 
 
 def test_an_unreadable_file_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match="expected a readable file, found: No such file"):
+    with pytest.raises(TargetError, match="expected a file or directory, found none"):
         target_from_file(tmp_path / "absent.txtpb")
-    with pytest.raises(TargetError, match="expected a readable file, found: Is a directory"):
+    with pytest.raises(TargetError, match="expected a file, found a directory"):
         target_from_file(tmp_path)
     with pytest.raises(TargetError, match="expected a readable file"):
         target_from_file("a\0b")
@@ -188,7 +188,7 @@ def test_an_unreadable_file_is_rejected(tmp_path: Path) -> None:
 def test_an_endless_file_is_rejected(tmp_path: Path) -> None:
     link = tmp_path / "mine.txtpb"
     link.symlink_to("/dev/zero")
-    with pytest.raises(TargetError, match="expected at most 16777216 B"):
+    with pytest.raises(TargetError, match="expected a file, found a special file"):
         target_from_file(link)
 
 

@@ -4,6 +4,7 @@ What a leaf carries (sharding, memory kind, layout, weak type) is kept, or refus
 """
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -245,7 +246,9 @@ def _alike(leaf: Any, abstract: Any) -> bool:
 
 def _facts(leaf: Any) -> tuple[Any, ...]:
     """What of a leaf decides about the program, except a sharding that the workload gives."""
-    aval = core.shaped_abstractify(leaf)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # jax warns of a dtype that it narrows, when it is traced
+        aval = core.shaped_abstractify(leaf)
     return aval.shape, aval.dtype, aval.weak_type
 
 
