@@ -7,8 +7,9 @@ import pytest
 
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.cli import main
+from xlapipe.cost import temp_graph
 from xlapipe.cost.instruction_order import _Run, order_share
-from xlapipe.cost.temp_graph import TempGraphs, order_is_valid
+from xlapipe.cost.temp_graph import TempGraph, TempGraphs, order_is_valid
 from xlapipe.dumps.dump import open_dump
 from xlapipe.plan.occupancy import Occupancy
 
@@ -59,6 +60,39 @@ def test_every_order_is_one_that_the_program_can_run_in(name: str, goldens: Path
     for order in _Run(graph, {}).orders():
         assert order_is_valid(graph, order)
     assert not order_is_valid(graph, range(len(graph.names) - 1, -1, -1))
+
+
+@pytest.mark.parametrize(
+    "name",
+    (
+        "qwen3-train/h200-1x8-cublas-jax0.11.2",
+        "resnet50-train/h200-cublas-jax0.11.2",
+        "torch-resnet18/h200-cublas-jax0.11.2",
+    ),
+)
+def test_edges_to_the_next_writer_allow_the_same_orders_as_edges_to_all(
+    name: str, goldens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = open_dump(goldens / name).plan
+    assert plan.module is not None
+    entry = plan.module.entry_computation
+    assert entry is not None
+
+    def graph(all_pairs: int) -> TempGraph:
+        monkeypatch.setattr(temp_graph, "_ALL_PAIRS", all_pairs)
+        return TempGraphs(plan, plan.module).graph(entry, frozenset())  # type: ignore[arg-type]
+
+    def before(graph: TempGraph) -> list[frozenset[int]]:
+        """All instructions that must come before each one, over others too."""
+        closures: list[frozenset[int]] = []
+        for direct in graph.after:
+            closures.append(direct.union(*(closures[number] for number in direct)))
+        return closures
+
+    pairs, sequence = graph(10**9), graph(0)
+    assert sum(map(len, sequence.after)) < sum(map(len, pairs.after))
+    assert before(sequence) == before(pairs)
+    assert sequence.buffers == pairs.buffers
 
 
 def test_values_that_wait_for_each_other_are_held_by_the_order() -> None:

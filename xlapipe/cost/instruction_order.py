@@ -168,31 +168,39 @@ class _Run:
         """Simulates an order."""
         buffers = self._graph.buffers
         left = [len(buffer.nodes) for buffer in buffers]
-        held: set[int] = set()
+        first, last = [len(order)] * len(buffers), [-1] * len(buffers)
         in_use: Counter[int] = Counter()
-        fullest: dict[int, tuple[int, set[int], _Peak]] = {}
-        for number in order:
+        fullest: dict[int, tuple[int, int, _Peak]] = {}
+        for place, number in enumerate(order):
             for index in self._buffers_of[number]:
-                if index not in held:
-                    held.add(index)
+                if place < first[index]:
+                    first[index] = place
                     in_use[buffers[index].color] += buffers[index].size_bytes
             inner = self._inner.get(number, _Peaks()).by_color
             for color in {**in_use, **inner}:
                 below = inner.get(color, _NOTHING)
                 size_bytes = in_use[color] + below.peak_bytes
                 if color not in fullest or size_bytes > fullest[color][0]:
-                    fullest[color] = size_bytes, set(held), below
+                    fullest[color] = size_bytes, place, below
             for index in self._buffers_of[number]:
                 left[index] -= 1
                 if not left[index]:
-                    held.remove(index)
+                    last[index] = place
                     in_use[buffers[index].color] -= buffers[index].size_bytes
-        return _Peaks({color: self._peak(color, *full) for color, full in fullest.items()})
 
-    def _peak(self, color: int, size_bytes: int, held: set[int], below: _Peak) -> _Peak:
-        buffers = (self._graph.buffers[index] for index in held)
-        contents = {buffer.name: buffer.size_bytes for buffer in buffers if buffer.color == color}
-        return _Peak(size_bytes, {**contents, **below.buffers})
+        def held(color: int, place: int) -> dict[str, int]:
+            return {
+                buffer.name: buffer.size_bytes
+                for buffer, begin, end in zip(buffers, first, last, strict=True)
+                if buffer.color == color and begin <= place <= end
+            }
+
+        return _Peaks(
+            {
+                color: _Peak(size_bytes, {**held(color, place), **below.buffers})
+                for color, (size_bytes, place, below) in fullest.items()
+            }
+        )
 
     def xlas_order(self) -> Sequence[int]:
         """The order in the dump."""
@@ -270,12 +278,14 @@ class _Run:
             pending = [last]
             while pending:
                 number = pending[-1]
-                before = [node for node in self._graph.after[number] if not done[node]]
-                if done[number] or not before:
+                if done[number]:
                     pending.pop()
-                    if not done[number]:
-                        done[number] = True
-                        order.append(number)
+                    continue
+                before = [node for node in self._graph.after[number] if not done[node]]
+                if not before:
+                    pending.pop()
+                    done[number] = True
+                    order.append(number)
                 else:
                     pending.extend(sorted(before, key=lambda node: (weight[node], -node)))
         return order

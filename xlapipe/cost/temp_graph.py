@@ -5,9 +5,10 @@ writes over has no later reader, and if memory outside temp that two values shar
 XLA's sequence. XLA's order is one of the valid orders.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from heapq import heappop, heappush
 from itertools import combinations
 
 from xlapipe.cost.value_structure import ValueStructure
@@ -15,6 +16,10 @@ from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
 from xlapipe.plan.opcodes import RUNS_COMPUTATIONS
 from xlapipe.plan.plan import Plan
+
+# Up to this number of values in an allocation, each is ordered with all others: the depth-first
+# order can then choose among more instructions, and may need less.
+_ALL_PAIRS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +85,6 @@ class TempGraphs:
           callers_values: values of the caller that the computation reads or writes in place.
         """
         return _Builder(self, computation, callers_values).graph()
-
-    @cached_property
-    def shared_outside_temp(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of values that share memory of arguments or outputs."""
-        pairs = []
-        for allocation in self._plan.device_allocations:
-            if _is_temp(allocation) or allocation.is_a(AllocationKind.CONSTANT):
-                continue
-            values = [value for value in allocation.values if value.size_bytes]
-            pairs += [
-                (first.name, second.name)
-                for first, second in combinations(values, 2)
-                if _overlap(first, second)
-            ]
-        return tuple(pairs)
 
     def callers_ranges(self, names: frozenset[str]) -> Mapping[int, list[tuple[int, int]]]:
         """The (begin, end) ranges of values, by allocation."""
@@ -222,14 +212,51 @@ class _Builder:
         return self._readers.get(name, set()) | ({writer} if writer is not None else set())
 
     def _keep_reuse_outside_temp(self) -> None:
-        """The later of two values is written after the last reader of the earlier one."""
-        for pair in self._graphs.shared_outside_temp:
-            writers = [self._writers.get(name) for name in pair]
-            if None in writers or self._first(pair[0]) == self._first(pair[1]):
-                continue
-            earlier, later = sorted(pair, key=lambda name: self._writers[name])
-            for node in self._nodes(earlier):
-                self._add_edge(node, self._writers[later])
+        """The later of two values in memory outside temp is written after the earlier is read."""
+        values: dict[int, list[LogicalBuffer]] = {}
+        for name in self._writers:
+            value, allocation = self._graphs.value(name), self._graphs.allocation(name)
+            outside = not _is_temp(allocation) and not allocation.is_a(AllocationKind.CONSTANT)
+            if value is not None and value.size_bytes and outside:
+                values.setdefault(allocation.index, []).append(value)
+        for sharing in values.values():
+            sharing.sort(key=lambda value: self._writers[value.name])
+            if len(sharing) <= _ALL_PAIRS:
+                self._keep_each_pair(sharing)
+            else:
+                self._keep_sequence(sharing)
+
+    def _keep_each_pair(self, values: list[LogicalBuffer]) -> None:
+        """Adds edges from the nodes of each value to all later writers of its bytes."""
+        for earlier, later in combinations(values, 2):
+            if _overlap(earlier, later) and self._first(earlier.name) != self._first(later.name):
+                for node in self._nodes(earlier.name):
+                    self._add_edge(node, self._writers[later.name])
+
+    def _keep_sequence(self, values: list[LogicalBuffer]) -> None:
+        """Adds edges from the nodes of each value only to the next writer of its bytes.
+
+        The writers after that one follow from it: the same orders are valid, and edges grow with
+        the values, not with their pairs. A node that comes after the next writer waits for a later
+        one.
+        """
+        ends = {(v.offset_bytes, v.offset_bytes + v.size_bytes) for v in values}
+        borders = sorted({border for range_ in ends for border in range_})
+        waiting: list[list[tuple[int, str]]] = [[] for _ in borders]
+        for value in values:
+            writer, first = self._writers[value.name], self._first(value.name)
+            begin = bisect_left(borders, value.offset_bytes)
+            end = bisect_left(borders, value.offset_bytes + value.size_bytes)
+            for nodes in waiting[begin:end]:
+                kept = []
+                while nodes and nodes[0][0] < writer:
+                    node, name = heappop(nodes)
+                    if self._first(name) != first:
+                        self._after[writer].add(node)
+                    elif node not in self._after[writer] and node != self._writers[name]:
+                        kept.append((node, name))
+                for item in (*kept, *((node, value.name) for node in self._nodes(value.name))):
+                    heappush(nodes, item)
 
     def _buffers(self) -> Iterator[TempBuffer]:
         sizes: dict[str, int] = {}
@@ -254,6 +281,13 @@ class _Builder:
         )
 
 
+def _overlap(a: LogicalBuffer, b: LogicalBuffer) -> bool:
+    return (
+        a.offset_bytes < b.offset_bytes + b.size_bytes
+        and b.offset_bytes < a.offset_bytes + a.size_bytes
+    )
+
+
 def _is_temp(allocation: BufferAllocation) -> bool:
     """As `Totals` counts temp."""
     kinds = (
@@ -263,13 +297,6 @@ def _is_temp(allocation: BufferAllocation) -> bool:
         AllocationKind.MAYBE_LIVE_OUT,
     )
     return not any(allocation.is_a(kind) for kind in kinds)
-
-
-def _overlap(a: LogicalBuffer, b: LogicalBuffer) -> bool:
-    return (
-        a.offset_bytes < b.offset_bytes + b.size_bytes
-        and b.offset_bytes < a.offset_bytes + a.size_bytes
-    )
 
 
 def order_is_valid(graph: TempGraph, order: Sequence[int]) -> bool:
