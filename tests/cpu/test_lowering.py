@@ -59,3 +59,17 @@ def test_packed_bytes_of_elements_below_a_byte() -> None:
     nibbles = jax.ShapeDtypeStruct((2048,), jnp.int4)
     (leaf,) = lowered(lambda x: x, nibbles).arguments
     assert leaf.size_bytes == 1024
+
+
+def test_a_value_of_another_trace_is_refused() -> None:
+    scales = []
+
+    def make() -> jax.Array:
+        scales.append(jnp.ones(8) * 2)
+        return scales[0]
+
+    jax.eval_shape(make)
+    with pytest.raises(XlapipeError, match=r"float32\[8\] that another trace computed.*fix: "):
+        lowered(lambda x: x * scales[0])
+    scales[0] = jnp.ones(8) * 2  # the fix
+    assert [leaf.path for leaf in lowered(lambda x: x * scales[0]).arguments] == ["x"]

@@ -12,13 +12,11 @@ from tests.public.compiled_steps import (
     compile_steps,
     steps,
 )
+from tests.public.record import PAGE, page
 from xlapipe.plan.memory_spaces import MemorySpace
 
 # diffrax checks its own errors through callbacks.
 CALLBACKS = {"diffrax_checked": 2}
-
-# An array that flowjax closes over becomes a parameter that args_info does not list.
-NOT_LOWERED = {"flowjax_coupling": "IndexError", "flowjax_masked_autoregressive": "IndexError"}
 
 PROJECTS = (
     *("blackjax", "brax", "diffrax", "e3nn", "equinox", "flowjax", "haiku", "jax", "jaxopt"),
@@ -58,15 +56,7 @@ def test_each_project_has_steps() -> None:
         assert any(step.startswith(f"{project}_") for step in steps()), project
 
 
-@pytest.mark.parametrize("step", NOT_LOWERED)
-def test_steps_that_are_not_lowered_yet(step: str, compiled: CompiledSteps) -> None:
-    """Fails as soon as the step compiles: move it out of NOT_LOWERED then."""
-    assert "error" not in compiled.alone[step]
-    with pytest.raises(AssertionError, match=NOT_LOWERED[step]):
-        compiled.dump(step)
-
-
-@pytest.mark.parametrize("step", [step for step in steps() if step not in NOT_LOWERED])
+@pytest.mark.parametrize("step", steps())
 def test_plan_agrees_with_jax_alone(step: str, compiled: CompiledSteps) -> None:
     dump, totals = compiled.dump(step), compiled.totals(step)
     assert totals == compiled.alone[step]
@@ -108,3 +98,8 @@ def test_source_lines_are_the_users(step: str, compiled: CompiledSteps) -> None:
     }
     assert files
     assert all(file.startswith("steps/") for file in files), files
+
+
+def test_the_page_holds_these_totals(compiled: CompiledSteps) -> None:
+    """If it does not: `python -m tests.public.record`."""
+    assert PAGE.read_text(encoding="utf-8") == page(compiled)

@@ -159,6 +159,7 @@ def _lower(
     if named_inside is not None:
         # The number of devices is known after the first time.
         return _lower(workload, config_text, platform, topology, axes_inside=named_inside)
+    _refuse_leaked_tracers(workload, lowering.traced)
     refuse_lost_donation(workload, lowering.traced)
     refuse_empty_program(workload, lowering.traced, lowering.lowered)
     program = _lowered_program(
@@ -204,6 +205,18 @@ def _only(workload: Workload, recorded: Sequence[RecordedLowering]) -> RecordedL
             "fix: give the function that is jitted"
         )
     return recorded[0]
+
+
+def _refuse_leaked_tracers(workload: Workload, traced: Any) -> None:
+    """Refuses values of another trace, which jax would lower as parameters without arguments."""
+    for value in traced._consts:
+        if isinstance(value, jax.core.Tracer):
+            raise WorkloadError(
+                f"workload {workload.name}: fn uses a {value.aval.str_short()} that another trace "
+                "computed, such as jax.eval_shape of a model whose functions close over arrays; "
+                "expected arrays and abstract arguments; fix: create what fn closes over, and "
+                "models that hold functions, without eval_shape"
+            )
 
 
 def _lowered_program(

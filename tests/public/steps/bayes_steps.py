@@ -93,7 +93,8 @@ def _flow(make: Any) -> Step:
     """A training step of maximum likelihood."""
     import equinox as eqx
 
-    flow = eqx.filter_eval_shape(make)
+    # Not abstract: functions inside a flow close over arrays, which would be tracers.
+    flow = make()
     optimizer = optax.adam(1e-3)
     state = eqx.filter_eval_shape(
         lambda it: optimizer.init(eqx.filter(it, eqx.is_inexact_array)), flow
