@@ -1,0 +1,38 @@
+"""Times programs on the attached GPU, and keeps XLA's files of each.
+
+    python tests/gpu/time_zoo/time_zoo.py zoo|calibration OUT COMPILE_SECONDS TOTAL_SECONDS [REGEX]
+
+Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
+`calls.json`, the kernels of five profiled calls.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import jax
+from programs import zoo_programs
+
+from xlapipe.running.calibration.programs import calibration_programs
+from xlapipe.running.calibration.time_programs import time_programs, write_calls
+
+
+def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern: str = "") -> None:
+    programs = zoo_programs() if which == "zoo" else calibration_programs()
+    chosen = {name: item for name, item in programs.items() if re.search(pattern, name)}
+    print(jax.devices(), len(chosen), "programs", flush=True)
+    timed = 0
+    for name, calls in time_programs(
+        chosen,
+        Path(out),
+        compile_seconds=float(compile_seconds),
+        total_seconds=float(total_seconds),
+        report=lambda line: print(line, flush=True),
+    ):
+        write_calls(Path(out) / name, calls)
+        timed += 1
+    print(timed, "timed", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

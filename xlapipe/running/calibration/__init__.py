@@ -1,0 +1,1 @@
+"""Times small programs on the attached GPU: what a calibration is made from."""

@@ -1,0 +1,179 @@
+"""Compiles programs on the attached GPU, several at once, and then profiles them alone."""
+
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from xlapipe.plan.kernel_event import CallInterval, KernelEvent
+from xlapipe.read.profile_trace import call_intervals, kernel_events
+from xlapipe.running.calibration.timed_program import TimedProgram
+
+_ANNOTATIONS = 1  # host_tracer_level: none of the events of XLA's runtime
+_KEPT = re.compile(r"(gpu_after_optimizations\.hlo\.pb|thunk_sequence\.txt)$")
+_BATCH = 24
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TimedCalls:
+    """What the profiler saw of some calls of one program.
+
+    Attributes:
+      wall_seconds: of calls without the profiler.
+    """
+
+    events: tuple[KernelEvent, ...]
+    calls: tuple[CallInterval, ...]
+    wall_seconds: tuple[float, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; times in nanoseconds after the first call's start."""
+        first = self.calls[0].start_ns
+        return {
+            "wall_seconds": [round(seconds, 7) for seconds in self.wall_seconds],
+            "calls": [[round(c.start_ns - first), round(c.end_ns - first)] for c in self.calls],
+            "events": [
+                [event.name, event.hlo_op, round(event.start_ns - first), round(event.duration_ns)]
+                for event in self.events
+            ],
+        }
+
+
+def time_programs(
+    programs: Mapping[str, TimedProgram],
+    folder: Path,
+    *,
+    compile_seconds: float,
+    total_seconds: float,
+    threads: int = 16,
+    calls: int = 5,
+    report: Report = print,
+) -> Iterator[tuple[str, TimedCalls]]:
+    """Times programs; each has XLA's files in `folder`/NAME.
+
+    Programs that fail, or are not compiled in time, are reported and left out.
+
+    Args:
+      compile_seconds, total_seconds: limits on the time for compiling, and for everything.
+    """
+    started = time.perf_counter()
+    executables: dict[str, Any] = {}
+    pool = ThreadPoolExecutor(threads)
+    futures = {
+        pool.submit(_compiled, program, folder / name): name for name, program in programs.items()
+    }
+    try:
+        for future in as_completed(futures, timeout=compile_seconds):
+            name = futures[future]
+            try:
+                executables[name], seconds = future.result()
+                if seconds > 10:
+                    report(f"{name}: compiled in {seconds:.1f} s")
+            except Exception as error:  # noqa: BLE001  # the other programs are timed nevertheless
+                report(f"{name}: not compiled: {error!s:.300}")
+    except TimeoutError:
+        missing = [name for name in programs if name not in executables]
+        report(f"not compiled in time: {', '.join(missing)}")
+    pool.shutdown(wait=True, cancel_futures=True)
+    report(f"{len(executables)} compiled after {time.perf_counter() - started:.0f} s")
+    names = [name for name in programs if name in executables]
+    for start in range(0, len(names), _BATCH):
+        if time.perf_counter() - started > total_seconds:
+            report(f"not timed for lack of time: {', '.join(names[start:])}")
+            return
+        yield from _profiled(
+            {name: (programs[name], executables[name]) for name in names[start : start + _BATCH]},
+            calls,
+            report,
+        )
+    report(f"timed after {time.perf_counter() - started:.0f} s")
+
+
+def _compiled(program: TimedProgram, folder: Path) -> tuple[Any, float]:
+    """The executable, and the seconds that it took. Keeps XLA's files of the plan."""
+    started = time.perf_counter()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        options = {
+            "xla_dump_to": scratch,
+            "xla_dump_hlo_as_proto": True,
+            "xla_dump_hlo_as_text": False,
+            "xla_gpu_dump_autotune_logs_to": str(folder / "tuning_logs.textproto"),
+            **program.options,
+        }
+        donated = (0,) if program.carried else ()
+        lowered = jax.jit(program.fn, donate_argnums=donated).lower(*program.structs())
+        executable = lowered.compile(compiler_options=options)
+        for path in Path(scratch).iterdir():
+            if _KEPT.search(path.name):
+                (folder / path.name).write_bytes(path.read_bytes())
+    return executable, time.perf_counter() - started
+
+
+def _profiled(
+    batch: Mapping[str, tuple[TimedProgram, Any]], calls: int, report: Report
+) -> Iterator[tuple[str, TimedCalls]]:
+    """Profiles some programs in one session of the profiler."""
+    options = jax.profiler.ProfileOptions()
+    options.host_tracer_level = _ANNOTATIONS
+    options.python_tracer_level = 0
+    walls: dict[str, tuple[float, ...]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        args_of: dict[str, list[Any]] = {}
+        for name, (program, executable) in batch.items():
+            try:
+                args = args_of[name] = program.make_args()
+                seconds = [_call(program, executable, args) for _ in range(3 + calls)]
+            except Exception as error:  # noqa: BLE001  # the others are timed nevertheless
+                report(f"{name}: failed: {error!s:.300}")
+                args_of.pop(name, None)
+                continue
+            walls[name] = tuple(seconds[3:])
+        jax.profiler.start_trace(folder, profiler_options=options)
+        try:
+            for name, args in args_of.items():
+                program, executable = batch[name]
+                for _ in range(2):
+                    _call(program, executable, args)
+                for _ in range(calls):
+                    with jax.profiler.TraceAnnotation(f"call of {name}"):
+                        _call(program, executable, args)
+        finally:
+            jax.profiler.stop_trace()
+        content = next(Path(folder).rglob("*.xplane.pb")).read_bytes()
+    events = kernel_events(content)
+    for name in args_of:
+        intervals = call_intervals(content, f"call of {name}")
+        if not intervals:
+            report(f"{name}: the profile has no calls")
+            continue
+        within = _within(events, intervals[0].start_ns, intervals[-1].end_ns)
+        yield name, TimedCalls(tuple(within), tuple(intervals), walls[name])
+
+
+def _within(events: Sequence[KernelEvent], start_ns: float, end_ns: float) -> list[KernelEvent]:
+    return [event for event in events if start_ns <= event.start_ns and event.end_ns <= end_ns]
+
+
+def _call(program: TimedProgram, executable: Any, args: list[Any]) -> float:
+    """Seconds of one call, until its outputs are ready."""
+    started = time.perf_counter()
+    results = jax.block_until_ready(executable(*args))
+    seconds = time.perf_counter() - started
+    if program.carried:
+        args[0] = results[0]
+    return seconds
+
+
+def write_calls(folder: Path, timed: TimedCalls) -> None:
+    """Writes `calls.json` beside XLA's files."""
+    text = json.dumps(timed.to_json(), separators=(",", ":"))
+    (folder / "calls.json").write_text(text, encoding="utf-8")

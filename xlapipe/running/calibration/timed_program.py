@@ -1,0 +1,80 @@
+"""A program to be timed: a function and random arguments, which are made when it runs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# Values of larger arrays repeat after this number of elements.
+_RANDOM_ELEMENTS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Arg:
+    """A random array.
+
+    Attributes:
+      dtype: floats are normal with deviation `scale`, integers are uniform below `below`.
+      identity: adds `identity` times the unit matrix, which makes a factorisation succeed.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any = jnp.float32
+    scale: float = 1.0
+    below: int = 2
+    identity: float = 0.0
+
+    def struct(self) -> jax.ShapeDtypeStruct:
+        """Shape and dtype."""
+        return jax.ShapeDtypeStruct(self.shape, self.dtype)
+
+    def make(self) -> Any:
+        """The array on the device."""
+        dtype = jnp.dtype(self.dtype)
+        if dtype == jnp.bool_ or jnp.issubdtype(dtype, jnp.integer):
+            values = _uniform(min(self.below, 1 << 31)).astype(dtype)
+        else:
+            values = (_normal() * self.scale).astype(dtype)
+        array = np.resize(values, self.shape)
+        if self.identity:
+            array = array + (self.identity * np.eye(self.shape[-1])).astype(dtype)
+        return jax.device_put(array)
+
+
+@cache
+def _normal() -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).standard_normal(_RANDOM_ELEMENTS, dtype=np.float32)
+
+
+@cache
+def _uniform(below: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(1).integers(0, below, _RANDOM_ELEMENTS)
+
+
+@dataclass(frozen=True)
+class TimedProgram:
+    """A program.
+
+    Attributes:
+      args: pytrees of `Arg`.
+      carried: whether the first argument is donated, and the first result takes its place in the
+        next call.
+      options: of XLA.
+    """
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    carried: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def structs(self) -> tuple[Any, ...]:
+        """Shapes and dtypes of the arguments."""
+        return tuple(jax.tree.map(Arg.struct, arg) for arg in self.args)
+
+    def make_args(self) -> list[Any]:
+        """The arguments on the device."""
+        return [jax.tree.map(Arg.make, arg) for arg in self.args]
