@@ -119,12 +119,15 @@ class StepCost:
         dearest ones and everything that kernels may touch in addition.
       floors: seconds that kernels need one after another, and asynchronous ones beside them.
       read_bytes_of: bytes that kernels read of each memory; see `MemoryOf`.
+      one_launch: by name of the kernel: the cost of one launch, without bounds and cached bytes,
+        and what it touches.
     """
 
     kernels: tuple[KernelCost, ...]
     traffic: Range
     floors: tuple[Range, Range] | None
     read_bytes_of: Mapping[Hashable, int] = field(default_factory=dict)
+    one_launch: Mapping[str, tuple[KernelCost, Touched]] = field(default_factory=dict)
 
     @property
     def traffic_bytes(self) -> int:
@@ -231,7 +234,11 @@ class _Walk:
         totals = self._run(self._nodes, 1, Residency(self._speeds.l2_bytes if self._speeds else 0))
         floors = (totals.floor, totals.asynchronous) if self._speeds is not None else None
         return StepCost(
-            tuple(self._kernels.values()), totals.traffic, floors, dict(self._read_bytes_of)
+            tuple(self._kernels.values()),
+            totals.traffic,
+            floors,
+            dict(self._read_bytes_of),
+            self._one_launch,
         )
 
     def _run(self, nodes: tuple[Node, ...], times: int, cache: Residency) -> _Totals:

@@ -37,6 +37,10 @@ def calibration_programs() -> dict[str, TimedProgram]:
         _attention,
         _copies,
         _loops,
+        _mixtures,
+        _masked,
+        _wide_rows,
+        _gradients,
     )
     return dict(itertools.chain.from_iterable(part() for part in parts))
 
@@ -687,3 +691,212 @@ def _loops() -> Programs:
             Arg((256, 1024)),
         ),
     )
+
+
+def _different_kernels(x: Any, index: Any, weight: Any) -> Any:
+    """Kernels of many kinds, each of which runs once, so that its code is not in a cache."""
+    rows, columns = x.shape
+    steps: list[Callable[[Any], Any]] = [
+        jnp.exp,
+        lambda x: x * x[:1],
+        lambda x: x + x[:, :1],
+        jax.nn.softmax,
+        lambda x: x - x.mean(1, keepdims=True),
+        lambda x: x * lax.rsqrt((x * x).mean(1, keepdims=True) + 1),
+        lambda x: (x.T * 1.5).reshape(rows, columns),
+        lambda x: x + x.sum(1, keepdims=True),
+        lambda x: x + x.sum(0),
+        lambda x: jnp.concatenate([x[rows // 2 :], x[: rows // 2]]),
+        lambda x: jnp.pad(x[:, 1:], ((0, 0), (1, 0))),
+        lambda x: x[index],
+        lambda x: x.at[index].add(x * 0.5),
+        lambda x: jnp.where(x > 0, x, x * 0.1),
+        lambda x: lax.dynamic_update_slice(x, x[:1] * 2, (index[0], 0)),
+        lambda x: jnp.sqrt(jnp.abs(x)),
+        lambda x: x + x.max(1, keepdims=True),
+        lambda x: x + jnp.argmax(x, 1)[:, None].astype(x.dtype),
+        lambda x: x @ weight,
+        lambda x: jnp.tanh(x @ weight),
+        lambda x: x.reshape(-1, 2)[:, ::-1].reshape(rows, columns) * 2,
+        lambda x: jnp.roll(x, 1, 0) + x,
+        lambda x: x * jnp.sin(jnp.arange(columns, dtype=x.dtype)),
+        lambda x: jax.nn.gelu(x) + x,
+        lambda x: (x.astype(_F32) * 3).astype(_BF16).astype(x.dtype),
+        lambda x: x / (1 + jnp.abs(x)),
+        lambda x: x + (x * x).sum(),
+        lambda x: jnp.minimum(x, x[0, 0]),
+        lambda x: x + x.var(0),
+        lambda x: x.reshape(rows, -1, 4).sum(2).repeat(4, 1),
+    ]
+    results = []
+    for step in steps:
+        x = lax.optimization_barrier(step(x))
+        results.append(lax.optimization_barrier(x[0, 0] + 1))
+    return x, results
+
+
+def _mixtures() -> Programs:
+    for rows, columns in (
+        (32, 128),
+        (256, 64),
+        (128, 512),
+        (1024, 256),
+        (512, 2048),
+        (4096, 1024),
+        (16384, 512),
+    ):
+        for dtype, tag in ((_F32, "f32"), (_BF16, "bf16")):
+            index = Arg((rows,), jnp.int32, below=rows)
+            weight = Arg((columns, columns), dtype, scale=0.05)
+            yield (
+                f"different_{tag}_{rows}x{columns}",
+                _program(_different_kernels, Arg((rows, columns), dtype), index, weight),
+            )
+
+    def stacked(xs: Any, w: Any) -> Any:
+        def step(state: Any, x: Any) -> Any:
+            gates = x @ w + state
+            state = lax.optimization_barrier(jnp.tanh(gates) * state)
+            return state, (state, state.sum(-1))
+
+        return lax.scan(step, xs[0], xs)
+
+    for trips, rows, columns in ((32, 16, 128), (64, 32, 512), (32, 512, 256), (16, 2048, 1024)):
+        for dtype, tag in ((_F32, "f32"), (_BF16, "bf16")):
+            xs, w = Arg((trips, rows, columns), dtype), Arg((columns, columns), dtype, scale=0.05)
+            name = f"scan_stacked_{tag}_{trips}x{rows}x{columns}"
+            yield name, _program(stacked, xs, w)
+            yield (
+                f"{name}_gradient",
+                _program(jax.grad(lambda x, w: stacked(x, w)[1][0].sum().astype(_F32)), xs, w),
+            )
+
+
+def _masked() -> Programs:
+    def masked(x: Any) -> Any:
+        mask = jnp.tril(jnp.ones(x.shape[-2:], bool))
+        wide = jnp.where(mask, x.astype(_F32) * 0.1, -1e30)
+        return jax.nn.softmax(wide).astype(x.dtype)
+
+    def plain(x: Any) -> Any:
+        return jax.nn.softmax(x.astype(_F32) * 0.1).astype(x.dtype)
+
+    for shape in (
+        (16, 4, 128, 128),
+        (8, 8, 256, 256),
+        (2, 12, 512, 512),
+        (16, 8, 512, 512),
+        (2, 8, 1024, 1024),
+        (8, 4, 1024, 1024),
+        (1, 4, 2048, 2048),
+        (4, 4, 2048, 2048),
+        (4, 4, 256, 1024),
+        (64, 8, 1, 1024),
+    ):
+        for dtype, tag in ((_F32, "f32"), (_BF16, "bf16")):
+            x = Arg(shape, dtype)
+            if shape[2] == shape[3]:
+                yield f"masked_softmax_{tag}_{_name(shape)}", _program(masked, x)
+                gradient = jax.grad(lambda x, y: (masked(x) * y).astype(_F32).sum())
+                yield f"masked_softmax_gradient_{tag}_{_name(shape)}", _program(gradient, x, x)
+            yield f"scores_softmax_{tag}_{_name(shape)}", _program(plain, x)
+            gradient = jax.grad(lambda x, y: (plain(x) * y).astype(_F32).sum())
+            yield f"scores_softmax_gradient_{tag}_{_name(shape)}", _program(gradient, x, x)
+
+
+def _wide_rows() -> Programs:
+    def loss(x: Any, index: Any) -> Any:
+        wide = x.astype(_F32)
+        chosen = jnp.take_along_axis(wide, index[:, None], 1)[:, 0]
+        return (jax.nn.logsumexp(wide, 1) - chosen).mean()
+
+    for rows, columns in ((512, 8192), (1024, 32000), (3072, 50304), (64, 128256)):
+        for dtype, tag in ((_F32, "f32"), (_BF16, "bf16")):
+            x, index = Arg((rows, columns), dtype), Arg((rows,), jnp.int32, below=columns)
+            yield f"row_loss_{tag}_{rows}x{columns}", _program(jax.value_and_grad(loss), x, index)
+        yield (
+            f"sort_wide_{rows}x{columns}",
+            _program(lambda x: jnp.sort(x, 1), Arg((rows, columns))),
+        )
+    for rows, columns in ((5, 1 << 18), (16, 1 << 16), (4096, 128), (1024, 4096)):
+        x = Arg((rows, columns))
+        yield f"sort_columns_{rows}x{columns}", _program(lambda x: jnp.sort(x, 0), x)
+    for bins, values in ((64, 1 << 18), (1024, 1 << 18), (1024, 1 << 22), (1 << 18, 1 << 20)):
+        index = Arg((values,), jnp.int32, below=bins)
+        yield f"count_{values}_in_{bins}", _program(partial(jnp.bincount, length=bins), index)
+        yield (
+            f"segment_max_{values}_in_{bins}",
+            _program(lambda x, i, n=bins: jax.ops.segment_max(x, i, n), Arg((values,)), index),
+        )
+    for count, width in ((1024, 3), (3000, 3), (2048, 16), (8192, 2)):
+        x = Arg((count, width))
+
+        def forces(x: Any) -> Any:
+            difference = x[:, None] - x[None]
+            return (difference * ((difference**2).sum(-1, keepdims=True) + 1) ** -1.5).sum(1)
+
+        yield f"pairs_{count}x{width}", _program(forces, x)
+        yield (
+            f"nearest_{count}x{width}",
+            _program(lambda x: (((x[:, None] - x[None]) ** 2).sum(-1) + 1).min(1), x),
+        )
+
+
+def _gradients() -> Programs:
+    def normalised(x: Any, scale: Any) -> Any:
+        return (_rms_norm(x, scale).astype(_F32) ** 2).sum()
+
+    def centred(x: Any, scale: Any) -> Any:
+        return ((_layer_norm(x.astype(_F32)) * scale).astype(x.dtype).astype(_F32) ** 2).sum()
+
+    for rows, columns in ((1024, 512), (2048, 1024), (8192, 768), (4096, 2048)):
+        for dtype, tag in ((_F32, "f32"), (_BF16, "bf16")):
+            args = Arg((rows, columns), dtype), Arg((columns,), dtype)
+            for name, fn in (("rms_norm", normalised), ("layer_norm", centred)):
+                gradient = jax.grad(fn, (0, 1))
+                yield f"{name}_gradient_{tag}_{rows}x{columns}", _program(gradient, *args)
+
+    def activated(x: Any, b: Any) -> Any:
+        return (jax.nn.gelu(x + b).astype(_F32) ** 2).sum()
+
+    for rows, columns in ((1024, 1024), (4096, 3072)):
+        for dtype, tag in ((_F32, "f32"), (_BF16, "bf16")):
+            args = Arg((rows, columns), dtype), Arg((columns,), dtype)
+            yield (
+                f"gelu_gradient_{tag}_{rows}x{columns}",
+                _program(jax.grad(activated, (0, 1)), *args),
+            )
+    for batch, size, inputs, outputs, stride in (
+        (64, 32, 24, 24, 1),
+        (64, 16, 48, 48, 1),
+        (64, 8, 96, 192, 2),
+        (4, 96, 48, 96, 1),
+        (128, 32, 3, 16, 1),
+    ):
+        name = f"{batch}x{size}_{inputs}to{outputs}_3by{stride}"
+        for dtype, tag in ((_F32, "f32"), (_BF16, "bf16")):
+            x, w = Arg((batch, size, size, inputs), dtype), Arg((3, 3, inputs, outputs), dtype)
+            gradient = jax.grad(
+                lambda x, w, s=stride: (_convolve(x, w, s).astype(_F32) ** 2).sum(), (0, 1)
+            )
+            yield f"convolution_gradient_again_{tag}_{name}", _program(gradient, x, w)
+    for m, k, n in (
+        (32, 32, 32),
+        (64, 512, 2048),
+        (64, 256, 1024),
+        (128, 128, 512),
+        (2048, 64, 64),
+        (2048, 2048, 8192),
+        (3072, 1024, 1024),
+        (1024, 16384, 2048),
+        (512, 1024, 50304),
+        (32768, 128, 64),
+    ):
+        for dtype, tag in ((_F32, "f32"), (_BF16, "bf16")):
+            x, w = Arg((m, k), dtype), Arg((k, n), dtype)
+            yield f"product_again_{tag}_{m}x{k}x{n}", _program(jnp.matmul, x, w)
+            if m * n * k >= 1 << 27:
+                gradient = jax.grad(lambda x, w: (x @ w).astype(_F32).sum() ** 2, (0, 1))
+                yield f"product_gradient_{tag}_{m}x{k}x{n}", _program(gradient, x, w)
+    complex_pair = Arg((256, 16, 32), jnp.complex64), Arg((256, 32, 32), jnp.complex64)
+    yield "product_c64", _program(jnp.matmul, *complex_pair)

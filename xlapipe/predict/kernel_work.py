@@ -1,0 +1,407 @@
+"""What one launch of a kernel does, as far as its time depends on it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import log2, prod
+
+from xlapipe.cost.flops import VECTOR
+from xlapipe.cost.schedule import Site
+from xlapipe.cost.step_cost import KernelCost
+from xlapipe.plan.hlo import COLLECTIVES, Computation, HloModule, Instruction
+from xlapipe.plan.shapes import array_bytes, arrays_of
+from xlapipe.plan.thunks import Thunk
+
+# Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
+_OPERATIONS = {
+    "exponential": 9,
+    "exponential-minus-one": 14,
+    "log": 27,
+    "log-plus-one": 30,
+    "tanh": 21,
+    "erf": 22,
+    "logistic": 16,
+    "sine": 25,
+    "cosine": 25,
+    "tan": 40,
+    "power": 55,
+    "atan2": 40,
+    "cbrt": 20,
+    "sqrt": 8,
+    "rsqrt": 6,
+    "divide": 9,
+    "remainder": 14,
+}
+# Instructions of a fusion's body that compute nothing for each element.
+_FREE = frozenset(
+    {"bitcast", "constant", "get-tuple-element", "parameter", "tuple", "broadcast", "iota"}
+    | {"reshape", "opt-barrier"}
+)
+# Instructions whose element needs others than those at its own index of the operands.
+_OTHER_INDEX = frozenset(
+    {"broadcast", "concatenate", "dot", "dynamic-slice", "dynamic-update-slice", "gather", "pad"}
+    | {"reduce", "reduce-window", "reverse", "scatter", "slice", "sort", "transpose"}
+)
+# The instruction that decides how a fusion runs, the first that its body has.
+_HEROES = (
+    "scatter",
+    "sort",
+    "reduce",
+    "reduce-window",
+    "gather",
+    "transpose",
+    "dynamic-update-slice",
+    "dynamic-slice",
+    "concatenate",
+    "pad",
+    "reverse",
+)
+_GRID = re.compile(r"grid: \[(\d+), (\d+), (\d+)\] threads: \[(\d+), (\d+), (\d+)\]")
+_DIMS = re.compile(r"([a-z]\w*)\[([0-9,]*)\](?:\{([0-9,]*))?")
+_TILE = re.compile(r'"sizes":\[([^\]]*)\]')
+
+
+@dataclass(frozen=True, slots=True)
+class KernelWork:
+    """One launch of a kernel.
+
+    Attributes:
+      kind: what kernels are compared with; a calibration has timed kernels of each kind.
+      point: coordinates of the kernel among those of its kind, base-2 logarithms mostly.
+      read_bytes, written_bytes: as touched.
+      operations: arithmetic on elements, in simple float32 operations.
+      flops: of products and convolutions by type; empty if there are none.
+      threads: number of threads; 0 if unknown.
+      link_bytes: that a device sends to others.
+      what: the same in words, for people.
+    """
+
+    kind: str
+    point: tuple[float, ...]
+    read_bytes: int
+    written_bytes: int
+    operations: float
+    flops: Mapping[str, int]
+    threads: int
+    what: str
+    link_bytes: int = 0
+
+    @property
+    def touched_bytes(self) -> int:
+        """Bytes read and written."""
+        return self.read_bytes + self.written_bytes
+
+
+@lru_cache(maxsize=8192)
+def _array(shape: str) -> tuple[str, tuple[int, ...], int]:
+    """Type, dimensions from major to minor, and elements of the first array of a shape."""
+    match = _DIMS.search(shape)
+    if match is None:
+        return "", (), 0
+    dims = tuple(int(text) for text in match[2].split(",") if text)
+    order = [int(text) for text in (match[3] or "").split(",") if text]
+    if len(order) == len(dims):
+        dims = tuple(dims[number] for number in reversed(order))
+    return match[1], dims, prod(dims)
+
+
+def work_of(
+    site: Site, cost: KernelCost, module: HloModule, thunk: Thunk | None, link_bytes: int = 0
+) -> KernelWork:
+    """The work of one launch.
+
+    Args:
+      cost: of one launch.
+      thunk: that launches it; None if unknown.
+      link_bytes: that a device sends to others.
+    """
+    inner = site.inner
+    threads, per_block = _grid(thunk)
+    opcode = inner.opcode.removesuffix("-start")
+    if opcode in COLLECTIVES:
+        return _collective(opcode, inner, cost, link_bytes)
+    flops = {name: count for name, count in (cost.flops or {}).items() if count}
+    if inner.opcode == "fusion":
+        body = module.computations.get(next(iter(inner.called_computations), ""))
+        if flops and "gemm" in (inner.fusion_backend_kind or ""):
+            return _product(f"triton {_peak_type(flops)}", inner, cost, flops, threads)
+        if body is not None:
+            return _fusion(inner, body, module, cost, flops, threads, per_block)
+    if flops:
+        return _library_product(inner, site.scope, cost, flops)
+    return _other(inner, site.scope, cost, threads, thunk)
+
+
+def _grid(thunk: Thunk | None) -> tuple[int, int]:
+    """Threads of a launch, and threads of a block; 0 if unknown."""
+    match = _GRID.search(thunk.detail) if thunk is not None else None
+    if match is None:
+        return 0, 0
+    numbers = [int(text) for text in match.groups()]
+    return prod(numbers), prod(numbers[3:])
+
+
+def _log(value: float) -> float:
+    return log2(max(value, 1.0))
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _fusion(
+    inner: Instruction,
+    body: Computation,
+    module: HloModule,
+    cost: KernelCost,
+    flops: Mapping[str, int],
+    threads: int,
+    per_block: int,
+) -> KernelWork:
+    operations, heroes = _body_work(body, module)
+    largest = max((_array(item.shape)[2] for item in body.instructions), default=0)
+    operations += flops.get(VECTOR, 0)
+    hero = next((name for name in _HEROES if name in heroes), "")
+    emitter = {"kLoop": "loop", "kInput": "input"}.get(inner.fusion_kind or "", "")
+    if not emitter:
+        emitter = "triton" if "triton" in (inner.fusion_backend_kind or "") else "custom"
+    if not threads:
+        threads = sum(_array(shape)[2] for shape in arrays_of(inner.shape)[:1])
+        if hero == "dynamic-update-slice":
+            threads = cost.written_bytes // 4
+    touched = cost.read_bytes + cost.written_bytes
+    point = [
+        _log(touched),
+        _log(threads),
+        3 * _share(cost.written_bytes, touched),
+        _log(operations / max(touched, 1) * 8),
+        _log(largest / max(threads, 1)),
+    ]
+    what = ""
+    if hero == "reduce":
+        along, length, kept = _reduced(heroes["reduce"], body)
+        hero = f"{along} reduction"
+        point += [0.7 * _log(length), 0.5 * _log(kept), 0.5 * _log(per_block)]
+        what = f"{along} reduction of {length:,} elements each"
+    elif hero in ("gather", "scatter"):
+        row, table = _rows(heroes[hero], body)
+        point += [_log(row), 0.5 * _log(table)]
+        what = f"rows of {row:,} elements in an array of {table:,} B"
+    elif hero == "sort":
+        operands = len(arrays_of(inner.shape))
+        _, dims, elements = _array(inner.shape)
+        length = _sorted_length(heroes["sort"])
+        point = [_log(elements), _log(length), float(operands), float(len(dims))]
+        what = f"{operands} arrays of {elements:,} elements"
+    elif hero in ("concatenate", "pad"):
+        hero = "joining"
+    elif hero == "dynamic-update-slice":
+        hero = "update"
+    elif hero in ("dynamic-slice", "reverse"):
+        hero = ""
+    kind = f"{emitter} {hero}".strip()
+    return KernelWork(
+        kind, tuple(point), cost.read_bytes, cost.written_bytes, operations, flops, threads, what
+    )
+
+
+def _body_work(
+    body: Computation, module: HloModule, needed: float | None = None
+) -> tuple[float, Mapping[str, Instruction]]:
+    """Operations of a fusion's body, and an instruction of each kind in `_HEROES`, the largest.
+
+    An element that several others need at other indices is computed for each of them, as XLA's
+    emitters do.
+
+    Args:
+      needed: elements of the result; None for all.
+    """
+    operations = 0.0
+    heroes: dict[str, Instruction] = {}
+    at_same: dict[str, float] = {body.root: -1.0 if needed is None else needed}
+    at_other: dict[str, float] = {}
+    for instruction in reversed(body.instructions):
+        name, opcode = instruction.name, instruction.opcode
+        own = _array(instruction.shape)[2]
+        count = at_same.get(name, 0.0)
+        count = (own if count < 0 else count) + at_other.get(name, 0.0)
+        if not count or opcode in ("parameter", "constant"):
+            continue
+        if opcode == "tuple":
+            for operand in instruction.operands:
+                at_same[operand] = -1.0
+            continue
+        # An update is made in place.
+        if opcode == "dynamic-update-slice" and name == body.root and instruction.operands[1:]:
+            count = _array(body.by_name[instruction.operands[1]].shape)[2]
+        inner = None
+        if opcode in ("fusion", "call") and instruction.called_computations:
+            inner = module.computations.get(instruction.called_computations[0])
+        if inner is not None:
+            more, others = _body_work(inner, module, count)
+            operations += more
+            heroes = {**others, **heroes}
+        elif opcode not in _FREE:
+            size = count
+            if opcode in ("reduce", "reduce-window", "scatter") and instruction.operands:
+                operand = body.by_name[instruction.operands[-1 if opcode == "scatter" else 0]]
+                size *= max(1.0, _array(operand.shape)[2] / max(own, 1))
+            operations += size * _OPERATIONS.get(opcode, 1)
+        largest = heroes.get(opcode)
+        if opcode in _HEROES and (largest is None or _array(largest.shape)[2] < own):
+            heroes[opcode] = instruction
+        for position, operand_name in enumerate(instruction.operands):
+            elements = _array(body.by_name[operand_name].shape)[2]
+            if opcode not in _OTHER_INDEX:
+                at_same[operand_name] = max(at_same.get(operand_name, 0.0), count)
+                continue
+            needs = count
+            if opcode in ("reduce", "reduce-window", "dot", "scatter", "sort"):
+                needs = count * max(1.0, elements / max(own, 1))
+            elif opcode in ("concatenate", "pad"):
+                needs = count * elements / max(own, 1)
+            elif opcode == "dynamic-update-slice":
+                needs = float(elements) if position == 1 else 0.0
+            elif opcode == "gather" and position == 1:
+                needs = float(elements)
+            at_other[operand_name] = at_other.get(operand_name, 0.0) + min(needs, 64 * elements)
+    return operations, heroes
+
+
+def _reduced(reduce: Instruction, body: Computation) -> tuple[str, int, int]:
+    """Whether rows or columns are summed, the elements of each sum, and those of a row that stay.
+
+    The dump does not state the dimensions; they are those that the result lacks.
+    """
+    operand = body.by_name.get(reduce.operands[0]) if reduce.operands else None
+    _, dims, elements = _array(operand.shape if operand is not None else "")
+    _, kept, results = _array(reduce.shape)
+    length = max(1, elements // max(results, 1))
+    minor = next((size for size in reversed(dims) if size > 1), 1)
+    if results > 1 and kept and minor == next((s for s in reversed(kept) if s > 1), 1) != length:
+        return "column", length, minor
+    return "row", length, 1
+
+
+def _rows(instruction: Instruction, body: Computation) -> tuple[int, int]:
+    """Elements of each row that is gathered or scattered, and bytes of the array addressed."""
+    count = len(instruction.operands) // 2 if instruction.opcode == "scatter" else 1
+    operands = [body.by_name.get(name) for name in instruction.operands]
+    if len(operands) <= count or operands[0] is None or operands[count] is None:
+        return 1, 0
+    index, table = operands[count], operands[0]
+    assert index is not None
+    assert table is not None
+    _, dims, elements = _array(index.shape)
+    if len(dims) > 1 and dims[-1] <= 4:
+        elements //= dims[-1]
+    moved = operands[-1] if instruction.opcode == "scatter" else instruction
+    rows = _array(moved.shape if moved is not None else "")[2] // max(elements, 1)
+    return max(1, rows), sum(array_bytes(table.shape))
+
+
+def _sorted_length(sort: Instruction) -> int:
+    """Elements of the last dimension, which most programs sort along."""
+    dims = _array(sort.shape)[1]
+    return dims[-1] if dims else 1
+
+
+def _peak_type(flops: Mapping[str, int]) -> str:
+    return max(flops, key=lambda name: flops[name])
+
+
+def _product(
+    kind: str,
+    inner: Instruction,
+    cost: KernelCost,
+    flops: Mapping[str, int],
+    threads: int = 0,
+) -> KernelWork:
+    total = sum(flops.values())
+    result = _array(inner.shape)[2]
+    terms = total / 2 / max(result, 1)
+    tile = _TILE.search(inner.backend_config) if threads else None
+    sizes = [int(text) for text in re.findall(r"\d+", tile[1])] if tile is not None else []
+    point = (
+        _log(total) * 0.7,
+        _log(cost.read_bytes),
+        _log(cost.written_bytes),
+        _log(terms),
+        0.7 * _log(threads),
+        0.5 * _log(prod(sizes)),
+    )
+    what = f"product of {result:,} sums of {terms:,.0f}"
+    return KernelWork(kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, threads, what)
+
+
+def _library_product(
+    inner: Instruction, scope: Computation, cost: KernelCost, flops: Mapping[str, int]
+) -> KernelWork:
+    target = inner.custom_call_target or inner.fusion_backend_kind or inner.opcode
+    element = _peak_type(flops)
+    if target.startswith("__cublas$"):
+        exact = " exact" if '"HIGHEST"' in inner.backend_config else ""
+        return _product(f"cublas {element}{exact}", inner, cost, flops)
+    work = _product(f"{target} {element}", inner, cost, flops)
+    operand = scope.by_name.get(inner.operands[0]) if inner.operands else None
+    dims = _array(operand.shape)[1] if operand is not None else ()
+    point = (*work.point[:4], 0.5 * _log(dims[-1] if dims else 1))
+    what = f"{sum(flops.values()):,} operations"
+    return KernelWork(work.kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, 0, what)
+
+
+def _other(
+    inner: Instruction, scope: Computation, cost: KernelCost, threads: int, thunk: Thunk | None
+) -> KernelWork:
+    """A library call or an instruction that is not a fusion."""
+    name = inner.custom_call_target or inner.opcode
+    if inner.kernel_name is not None:
+        name = "pallas"
+    element, dims, elements = _array(inner.shape)
+    operands = [_array(scope.by_name[n].shape)[1] for n in inner.operands if n in scope.by_name]
+    first = operands[0] if operands else dims
+    touched = cost.read_bytes + cost.written_bytes
+    point: tuple[float, ...]
+    what = f"{element}[{','.join(map(str, dims))}]"
+    kind = f"{name} {element}"
+    if inner.opcode in ("copy", "copy-start"):
+        to_host = "S(5)" in inner.shape
+        kind = "host copy" if to_host else "copy"
+        if thunk is not None and thunk.kind == "kCustomKernel":
+            kind = "copy kernel"
+        point = (_log(touched),)
+        what = f"{cost.written_bytes:,} B"
+    elif name == "__cublas$triangularSolve" and len(operands) > 1:
+        other = operands[1]
+        size = first[-1] if first else 1
+        columns = prod(other) // max(1, size * prod(first[:-2]))
+        point = (_log(size), _log(columns), _log(prod(first[:-2])))
+    elif name.startswith("cusolver"):
+        rows, columns = (first[-2], first[-1]) if len(first) > 1 else (1, 1)
+        point = (_log(rows), _log(columns), _log(prod(first[:-2])))
+    elif name == "fft":
+        before = scope.by_name[inner.operands[0]].shape if inner.operands else ""
+        kind = f"fft {_array(before)[0]} to {element}"
+        longest = max(first[-1] if first else 1, dims[-1] if dims else 1)
+        point = (_log(max(prod(first), elements)), _log(longest))
+    elif "TopK" in name:
+        point = (_log(first[-1] if first else 1), _log(prod(first[:-1])), _log(dims[-1]))
+    elif "sort" in name:
+        point = (_log(prod(first)), _log(first[-1] if first else 1), _log(touched))
+    else:
+        point = (_log(touched), _log(elements))
+        if inner.opcode != "custom-call":
+            kind = "loop"
+            point = (_log(touched), _log(threads or elements), 1.5, 0.0)
+    return KernelWork(
+        kind, point, cost.read_bytes, cost.written_bytes, float(elements), {}, threads, what
+    )
+
+
+def _collective(opcode: str, inner: Instruction, cost: KernelCost, link_bytes: int) -> KernelWork:
+    point = (_log(cost.read_bytes + cost.written_bytes),)
+    what = f"{opcode} of {cost.written_bytes:,} B"
+    return KernelWork(
+        opcode, point, cost.read_bytes, cost.written_bytes, 0.0, {}, 0, what, link_bytes
+    )

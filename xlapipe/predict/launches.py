@@ -1,0 +1,194 @@
+"""The launches of a step in order: what each finds in the L2 cache, and how the host starts it."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from xlapipe.cost.residency import Residency
+from xlapipe.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of
+from xlapipe.cost.step_cost import StepCost
+from xlapipe.plan.plan import Plan
+from xlapipe.plan.thunks import Thunk
+
+# Thunks that hold others, or launch nothing on the device.
+_NO_LAUNCH = frozenset(
+    {"kAsyncDone", "kAsyncStart", "kCommandBuffer", "kConditional", "kDynamicSliceFusion"}
+    | {"kGemmWorkspace", "kHostRecvDone", "kHostSendDone", "kSequential", "kWaitForStreams"}
+    | {"kWhile"}
+)
+# XLA's default for xla_gpu_graph_min_graph_size.
+_SMALLEST_GRAPH = 5
+# Thunks that XLA puts into command buffers; of custom calls only those that it knows.
+_IN_GRAPHS = frozenset(
+    {"kCopy", "kCublasLtMatmul", "kCuDnn", "kCustomKernel", "kKernel", "kMemset32BitValue"}
+    | {"kMemzero", "kGemm"}
+)
+# Kernels of one sort: `sort_6_1`, `sort_6_1__1` and so on.
+_SORT = re.compile(r"(sort\w*?)(?:__\d+)? grid:")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a kernel.
+
+    Attributes:
+      cached_bytes: of its reads, those that the L2 cache may hold.
+      graph: number of the command buffer that has it; None outside of one.
+    """
+
+    site: Site
+    cached_bytes: int
+    graph: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop: the first trip, and another one that stands for the rest.
+
+    Attributes:
+      trips: None if unknown, of which one is listed.
+    """
+
+    trips: int | None
+    first: "tuple[Step, ...]"
+    other: "tuple[Step, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """A conditional."""
+
+    branches: "tuple[tuple[Step, ...], ...]"
+
+
+Step = Launch | Loop | Branches
+
+
+def launches_of(plan: Plan, cost: StepCost, l2_bytes: int) -> tuple[Step, ...]:
+    """The launches of one step that follows an equal one, whose last values are still in the cache.
+
+    Args:
+      l2_bytes: size of the cache.
+    """
+    assert plan.module is not None
+    nodes = schedule_of(plan.module)
+    walk = _Walk(cost, graphs_of(plan, nodes), Residency(l2_bytes))
+    walk.run(nodes)
+    return walk.run(nodes)
+
+
+class _Walk:
+    def __init__(self, cost: StepCost, graphs: Mapping[str, int], cache: Residency) -> None:
+        self._cost = cost
+        self._graphs = graphs
+        self._cache = cache
+
+    def run(self, nodes: Sequence[Node]) -> tuple[Step, ...]:
+        return tuple(self._step(node) for node in nodes)
+
+    def _step(self, node: Node) -> Step:
+        if isinstance(node, Site):
+            name = node.instruction.name
+            touched = self._cost.one_launch[name][1]
+            return Launch(node, self._cache.launch(touched), self._graphs.get(name))
+        if isinstance(node, LoopNode):
+            around = () if node.trips is not None else node.condition
+            if node.trips == 0:
+                return Loop(0, (), ())
+            first = self.run((*around, *node.body))
+            return Loop(node.trips, first, self.run((*node.body, *around)))
+        before = self._cache
+        branches = []
+        for branch in node.branches:
+            self._cache = before.copy()
+            branches.append(self.run(branch))
+        self._cache = before
+        return Branches(tuple(branches))
+
+
+def thunks_of(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, Thunk]:
+    """The thunk that launches each kernel, by name; empty if the two do not correspond.
+
+    A sort has a thunk for each of its kernels, of which the first counts.
+    """
+    names = [site.instruction.name for site in sites_of(nodes)]
+    thunks: list[Thunk] = []
+    for thunk in plan.thunks or ():
+        if thunk.kind in _NO_LAUNCH:
+            continue
+        sort = _SORT.match(thunk.detail)
+        before = _SORT.match(thunks[-1].detail) if thunks else None
+        if sort and before and sort[1] == before[1]:
+            continue
+        if thunks and thunks[-1].kind == "kCopy" and (sort or thunk.kind == "kTriangularSolve"):
+            thunks.pop()  # of the operand, which the kernels overwrite
+        thunks.append(thunk)
+    return dict(zip(names, thunks, strict=True)) if len(names) == len(thunks) else {}
+
+
+def sites_of(nodes: Sequence[Node]) -> Iterator[Site]:
+    """Every kernel once, in order."""
+    for node in nodes:
+        if isinstance(node, Site):
+            yield node
+        elif isinstance(node, LoopNode):
+            yield from sites_of(node.condition)
+            yield from sites_of(node.body)
+        else:
+            for branch in node.branches:
+                yield from sites_of(branch)
+
+
+def graphs_of(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, int]:
+    """The number of the command buffer of each kernel that is in one, by name.
+
+    As the thunk sequence has them, or, in one that XLA wrote before it made them, runs of at least
+    five kernels that XLA can put into one.
+    """
+    thunks = thunks_of(plan, nodes)
+    graphs: dict[str, int] = {}
+    if any(thunk.kind == "kCommandBuffer" for thunk in plan.thunks or ()):
+        names = iter(thunks)
+        number, depth = 0, -1
+        for thunk in plan.thunks or ():
+            if thunk.depth <= depth:
+                depth = -1
+            if thunk.kind == "kCommandBuffer":
+                number, depth = number + 1, thunk.depth
+            elif thunk.kind not in _NO_LAUNCH:
+                name = next(names, None)
+                if name is not None and depth >= 0:
+                    graphs[name] = number
+        return graphs
+    number = 0
+
+    def visit(nodes: Sequence[Node]) -> None:
+        nonlocal number
+        run: list[str] = []
+        for node in (*nodes, None):
+            if isinstance(node, Site) and _capturable(node, thunks):
+                run.append(node.instruction.name)
+                continue
+            if len(run) >= _SMALLEST_GRAPH:
+                number += 1
+                graphs.update(dict.fromkeys(run, number))
+            run = []
+            if isinstance(node, LoopNode):
+                visit(node.condition)
+                visit(node.body)
+            elif isinstance(node, BranchNode):
+                for branch in node.branches:
+                    visit(branch)
+
+    visit(nodes)
+    return graphs
+
+
+def _capturable(site: Site, thunks: Mapping[str, Thunk]) -> bool:
+    thunk = thunks.get(site.instruction.name)
+    if thunk is not None:
+        return thunk.kind in _IN_GRAPHS
+    target = site.inner.custom_call_target or ""
+    return site.inner.opcode in ("fusion", "copy") or target.startswith(
+        ("__cublas$lt", "__cudnn$fmha")
+    )
