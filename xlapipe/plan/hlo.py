@@ -57,11 +57,11 @@ class CollectiveGroups(NamedTuple):
 
 
 class Contraction(NamedTuple):
-    """What a dot or a convolution sums over.
+    """What a dot or a convolution sums over, or the dimensions along which an instruction works.
 
     Attributes:
       dims: contracted dimensions of a dot's first operand; of a convolution's kernel, all except
-        the output features.
+        the output features; the dimensions of a reduce and of a sort; the lengths of an FFT.
       algorithm: as XLA prints it, e.g. `dot_bf16_bf16_f32`; None if the operands' type decides.
     """
 
@@ -88,7 +88,8 @@ class Instruction(NamedTuple):
       collective: devices of a collective, also of one between slices; None for others.
       operand_indices: for each operand, the tuple element that is read, `()` for the whole value;
         empty if all operands are whole values or the dump does not show the elements.
-      contraction: of a dot, a convolution and a convolution of cuDNN; None for others.
+      contraction: of a dot, a convolution and a convolution of cuDNN, a reduce, a sort and an FFT;
+        None for others.
       integer: the value of a constant that is a scalar integer; None for others.
       comparison: direction of a `compare`: EQ, NE, GE, GT, LE or LT; None for others.
     """

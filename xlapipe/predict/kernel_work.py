@@ -9,8 +9,9 @@ from math import log2, prod
 from xlapipe.cost.flops import VECTOR
 from xlapipe.cost.schedule import Site
 from xlapipe.cost.step_cost import KernelCost
-from xlapipe.plan.hlo import COLLECTIVES, Computation, HloModule, Instruction
-from xlapipe.plan.shapes import array_bytes, arrays_of
+from xlapipe.plan.hlo import Computation, HloModule, Instruction
+from xlapipe.plan.opcodes import COLLECTIVES
+from xlapipe.plan.shapes import Shape
 from xlapipe.plan.thunks import Thunk
 
 # Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
@@ -58,7 +59,6 @@ _HEROES = (
     "reverse",
 )
 _GRID = re.compile(r"grid: \[(\d+), (\d+), (\d+)\] threads: \[(\d+), (\d+), (\d+)\]")
-_DIMS = re.compile(r"([a-z]\w*)\[([0-9,]*)\](?:\{([0-9,]*))?")
 _TILE = re.compile(r'"sizes":\[([^\]]*)\]')
 
 
@@ -93,17 +93,22 @@ class KernelWork:
         return self.read_bytes + self.written_bytes
 
 
-@lru_cache(maxsize=8192)
-def _array(shape: str) -> tuple[str, tuple[int, ...], int]:
+@lru_cache(maxsize=1 << 14)
+def _array(shape: Shape) -> tuple[str, tuple[int, ...], int]:
     """Type, dimensions from major to minor, and elements of the first array of a shape."""
-    match = _DIMS.search(shape)
-    if match is None:
+    if not shape.arrays:
         return "", (), 0
-    dims = tuple(int(text) for text in match[2].split(",") if text)
-    order = [int(text) for text in (match[3] or "").split(",") if text]
-    if len(order) == len(dims):
-        dims = tuple(dims[number] for number in reversed(order))
-    return match[1], dims, prod(dims)
+    first = shape.arrays[0]
+    dims = first.dims
+    if first.order is not None and len(first.order) == len(dims):
+        dims = tuple(dims[number] for number in reversed(first.order))
+    return first.element, dims, first.elements
+
+
+def _dims_of(name: str, scope: Computation) -> tuple[int, ...]:
+    """Dimensions of an operand from major to minor; none if it is unknown."""
+    operand = scope.by_name.get(name)
+    return _array(operand.shape)[1] if operand is not None else ()
 
 
 def work_of(
@@ -167,7 +172,7 @@ def _fusion(
     if not emitter:
         emitter = "triton" if "triton" in (inner.fusion_backend_kind or "") else "custom"
     if not threads:
-        threads = sum(_array(shape)[2] for shape in arrays_of(inner.shape)[:1])
+        threads = _array(inner.shape)[2]
         if hero == "dynamic-update-slice":
             threads = cost.written_bytes // 4
     touched = cost.read_bytes + cost.written_bytes
@@ -185,14 +190,15 @@ def _fusion(
         point += [0.7 * _log(length), 0.5 * _log(kept), 0.5 * _log(per_block)]
         what = f"{along} reduction of {length:,} elements each"
     elif hero in ("gather", "scatter"):
-        row, table = _rows(heroes[hero], body)
-        point += [_log(row), 0.5 * _log(table)]
+        row, table, moved = _rows(heroes[hero], body)
+        point += [_log(row), 0.5 * _log(table), 0.7 * log2(max(1.0, moved / max(table, 1)))]
         what = f"rows of {row:,} elements in an array of {table:,} B"
     elif hero == "sort":
-        operands = len(arrays_of(inner.shape))
-        _, dims, elements = _array(inner.shape)
-        length = _sorted_length(heroes["sort"])
-        point = [_log(elements), _log(length), float(operands), float(len(dims))]
+        operands = len(inner.shape.arrays)
+        elements = _array(inner.shape)[2]
+        length, distance = _sorted(heroes["sort"])
+        operations = 7 * elements * _log(length) ** 2 * operands
+        point = [_log(elements), _log(length), float(operands), _log(min(distance, 32))]
         what = f"{operands} arrays of {elements:,} elements"
     elif hero in ("concatenate", "pad"):
         hero = "joining"
@@ -229,8 +235,7 @@ def _body_work(
         if not count or opcode in ("parameter", "constant"):
             continue
         if opcode == "tuple":
-            for operand in instruction.operands:
-                at_same[operand] = -1.0
+            at_same.update(dict.fromkeys(instruction.operands, -1.0))
             continue
         # An update is made in place.
         if opcode == "dynamic-update-slice" and name == body.root and instruction.operands[1:]:
@@ -272,24 +277,31 @@ def _body_work(
 def _reduced(reduce: Instruction, body: Computation) -> tuple[str, int, int]:
     """Whether rows or columns are summed, the elements of each sum, and those of a row that stay.
 
-    The dump does not state the dimensions; they are those that the result lacks.
+    Rows are what is contiguous in memory.
     """
     operand = body.by_name.get(reduce.operands[0]) if reduce.operands else None
-    _, dims, elements = _array(operand.shape if operand is not None else "")
-    _, kept, results = _array(reduce.shape)
-    length = max(1, elements // max(results, 1))
-    minor = next((size for size in reversed(dims) if size > 1), 1)
-    if results > 1 and kept and minor == next((s for s in reversed(kept) if s > 1), 1) != length:
-        return "column", length, minor
-    return "row", length, 1
+    if operand is None or not operand.shape.arrays:
+        return "row", 1, 1
+    shape = operand.shape.arrays[0]
+    along = set(reduce.contraction.dims if reduce.contraction is not None else ())
+    length = prod(shape.dims[dim] for dim in along if dim < len(shape.dims))
+    order = shape.order or tuple(reversed(range(len(shape.dims))))
+    kept = 1
+    for dim in order:
+        if dim in along:
+            if shape.dims[dim] > 1:
+                break
+        else:
+            kept *= shape.dims[dim]
+    return ("column", length, kept) if kept > 1 else ("row", length, 1)
 
 
-def _rows(instruction: Instruction, body: Computation) -> tuple[int, int]:
-    """Elements of each row that is gathered or scattered, and bytes of the array addressed."""
+def _rows(instruction: Instruction, body: Computation) -> tuple[int, int, int]:
+    """Elements of each row, bytes of the array addressed, and bytes gathered or scattered."""
     count = len(instruction.operands) // 2 if instruction.opcode == "scatter" else 1
     operands = [body.by_name.get(name) for name in instruction.operands]
     if len(operands) <= count or operands[0] is None or operands[count] is None:
-        return 1, 0
+        return 1, 0, 0
     index, table = operands[count], operands[0]
     assert index is not None
     assert table is not None
@@ -297,14 +309,20 @@ def _rows(instruction: Instruction, body: Computation) -> tuple[int, int]:
     if len(dims) > 1 and dims[-1] <= 4:
         elements //= dims[-1]
     moved = operands[-1] if instruction.opcode == "scatter" else instruction
-    rows = _array(moved.shape if moved is not None else "")[2] // max(elements, 1)
-    return max(1, rows), sum(array_bytes(table.shape))
+    if moved is None:
+        return 1, 0, 0
+    rows = _array(moved.shape)[2] // max(elements, 1)
+    return max(1, rows), table.shape.size_bytes or 0, moved.shape.size_bytes or 0
 
 
-def _sorted_length(sort: Instruction) -> int:
-    """Elements of the last dimension, which most programs sort along."""
-    dims = _array(sort.shape)[1]
-    return dims[-1] if dims else 1
+def _sorted(sort: Instruction) -> tuple[int, int]:
+    """Elements that are sorted together, and the distance between two of them in memory."""
+    shape = sort.shape.arrays[0]
+    dim = sort.contraction.dims[0] if sort.contraction is not None else len(shape.dims) - 1
+    order = shape.order or tuple(reversed(range(len(shape.dims))))
+    inside = order[: order.index(dim)] if dim in order else ()
+    length = shape.dims[dim] if dim < len(shape.dims) else 1
+    return length, prod(shape.dims[number] for number in inside)
 
 
 def _peak_type(flops: Mapping[str, int]) -> str:
@@ -344,8 +362,7 @@ def _library_product(
         exact = " exact" if '"HIGHEST"' in inner.backend_config else ""
         return _product(f"cublas {element}{exact}", inner, cost, flops)
     work = _product(f"{target} {element}", inner, cost, flops)
-    operand = scope.by_name.get(inner.operands[0]) if inner.operands else None
-    dims = _array(operand.shape)[1] if operand is not None else ()
+    dims = _dims_of(inner.operands[0], scope) if inner.operands else ()
     point = (*work.point[:4], 0.5 * _log(dims[-1] if dims else 1))
     what = f"{sum(flops.values()):,} operations"
     return KernelWork(work.kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, 0, what)
@@ -359,14 +376,14 @@ def _other(
     if inner.kernel_name is not None:
         name = "pallas"
     element, dims, elements = _array(inner.shape)
-    operands = [_array(scope.by_name[n].shape)[1] for n in inner.operands if n in scope.by_name]
+    operands = [_dims_of(name, scope) for name in inner.operands]
     first = operands[0] if operands else dims
     touched = cost.read_bytes + cost.written_bytes
     point: tuple[float, ...]
     what = f"{element}[{','.join(map(str, dims))}]"
     kind = f"{name} {element}"
     if inner.opcode in ("copy", "copy-start"):
-        to_host = "S(5)" in inner.shape
+        to_host = "S(5)" in inner.shape.text
         kind = "host copy" if to_host else "copy"
         if thunk is not None and thunk.kind == "kCustomKernel":
             kind = "copy kernel"
@@ -381,10 +398,11 @@ def _other(
         rows, columns = (first[-2], first[-1]) if len(first) > 1 else (1, 1)
         point = (_log(rows), _log(columns), _log(prod(first[:-2])))
     elif name == "fft":
-        before = scope.by_name[inner.operands[0]].shape if inner.operands else ""
-        kind = f"fft {_array(before)[0]} to {element}"
-        longest = max(first[-1] if first else 1, dims[-1] if dims else 1)
-        point = (_log(max(prod(first), elements)), _log(longest))
+        before = scope.by_name[inner.operands[0]].shape.arrays[0].element
+        kind = f"fft {before} to {element}"
+        lengths = inner.contraction.dims if inner.contraction is not None else (1,)
+        kind += f" of rank {len(lengths)}"
+        point = (_log(max(prod(first), elements)), _log(lengths[-1]))
     elif "TopK" in name:
         point = (_log(first[-1] if first else 1), _log(prod(first[:-1])), _log(dims[-1]))
     elif "sort" in name:

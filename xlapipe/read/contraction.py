@@ -8,7 +8,8 @@ from xlapipe.plan.opcodes import CONTRACTS
 from xlapipe.read.hlo_proto import HloInstructionProto
 
 # cuDNN's convolutions are custom calls.
-MAY_CONTRACT = CONTRACTS | {"custom-call"}
+_ALONG_DIMENSIONS = frozenset({"fft", "reduce", "sort"})
+MAY_CONTRACT = CONTRACTS | _ALONG_DIMENSIONS | {"custom-call"}
 
 # PrecisionConfig.Algorithm in xla_data.proto, spelled as in HLO text.
 _ALGORITHMS = (
@@ -39,6 +40,9 @@ def contraction_of_text(attributes: Mapping[str, str]) -> Contraction | None:
         dims = sorted(map(int, _DIGITS.findall(attributes["lhs_contracting_dims"])))
     elif "rhs_batch_dims" in attributes or "lhs_batch_dims" in attributes:
         dims = []  # an outer product of batches
+    elif "fft_length" in attributes or "dimensions" in attributes:
+        numbers = attributes.get("fft_length") or attributes["dimensions"]
+        return Contraction(tuple(int(digits) for digits in _DIGITS.findall(numbers)))
     else:
         return None
     return Contraction(tuple(dims), attributes.get("algorithm"))
@@ -51,6 +55,8 @@ def contraction_of_proto(proto: HloInstructionProto) -> Contraction | None:
         dims = [*numbers.kernel_spatial_dimensions, numbers.kernel_input_feature_dimension]
     elif proto.HasField("dot_dimension_numbers"):
         dims = list(proto.dot_dimension_numbers.lhs_contracting_dimensions)
+    elif proto.opcode in _ALONG_DIMENSIONS:
+        return Contraction(tuple(proto.fft_length or proto.dimensions))
     else:
         return None
     number = proto.precision_config.algorithm

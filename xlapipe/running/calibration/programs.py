@@ -224,6 +224,7 @@ def _stencil(x: Any) -> Any:
 
 
 def _reductions() -> Programs:
+    shape: tuple[int, ...]
     rows_of = (1, 8, 64, 512, 4096, 32768, 262144)
     columns_of = (16, 64, 256, 1024, 4096, 32768, 1 << 20)
     for rows, columns in itertools.product(rows_of, columns_of):
