@@ -103,7 +103,7 @@ def command_help(*command: str) -> str:
 @cache
 def command_names(*group: str) -> frozenset[str]:
     text = command_help(*group)
-    return frozenset(re.findall(r"^    (\w[\w-]*) ", text, re.MULTILINE))
+    return frozenset(re.findall(r"^    (\w[\w-]*)(?: |$)", text, re.MULTILINE))
 
 
 def xlapipe_calls(words: list[str]) -> Iterator[list[str]]:

@@ -34,6 +34,7 @@ _COMMANDS = (
     "run",
     "launch",
     "target",
+    "calibrate",
     "show",
     "explain",
     "report",

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.options import PATH_HELP, Commands
+from xlapipe.cli.options import PATH_HELP, Commands, at_least_one
 from xlapipe.cli.output import print_json, print_lines
 
 if TYPE_CHECKING:
@@ -28,6 +28,23 @@ def add(commands: Commands) -> None:
         help="also how much of temp is held only by the order of instructions, by source line",
     )
     show.add_argument(
+        "--why",
+        metavar="KERNEL",
+        help="what the predicted time of a kernel is made of",
+    )
+    show.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="predict times by a file of `xlapipe calibrate`; default: that of the GPU in xlapipe",
+    )
+    show.add_argument(
+        "--trips",
+        type=at_least_one,
+        metavar="N",
+        help="predict times with N trips of each loop whose number is unknown; default: 1",
+    )
+    show.add_argument(
         "--target",
         metavar="NAME",
         help="with --time: a GPU of `xlapipe targets`; default: the dump's",
@@ -45,6 +62,19 @@ def _show(options: argparse.Namespace) -> int:
         return 0
     if options.target is not None:
         opened = replace(opened, target=_gpu_named(options.target))
+    if options.calibration is not None:
+        from xlapipe.predict.calibration import read_calibration
+
+        opened = replace(opened, calibration=read_calibration(options.calibration))
+    if options.trips is not None:
+        opened = replace(opened, unknown_trips=options.trips)
+    if options.why is not None:
+        from rich.text import Text
+
+        from xlapipe.report.why_lines import why_lines
+
+        print_lines(map(Text, why_lines(opened.prediction, options.why)))
+        return 0
     figures = opened_figures(opened, with_time=options.time or options.json)
     share = None
     if options.order:

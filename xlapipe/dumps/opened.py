@@ -16,6 +16,9 @@ from xlapipe.inductor.graph_files import is_inductor
 from xlapipe.plan import Plan
 from xlapipe.plan.program import Program
 from xlapipe.platforms.dump_files import STAGE_TITLES
+from xlapipe.predict import Prediction, predict
+from xlapipe.predict.calibration import Calibration
+from xlapipe.predict.choose import calibration_for
 from xlapipe.read import read_path
 from xlapipe.read.file_contents import read_bytes, read_source
 from xlapipe.read.files import files_at
@@ -49,12 +52,16 @@ class Opened:
       dump: None for files that xlapipe did not write. Names of arguments are then HLO's, and
         target, options and expectations are unknown.
       target: a name of the catalogue, for the speeds of the GPU instead of the dump's own target.
+      calibration: for predicted times; by default that of the target in `xlapipe.predict`.
+      unknown_trips: trips of each loop whose number the plan does not state.
     """
 
     path: Path
     program: Program
     dump: Dump | None = None
     target: str | None = None
+    calibration: Calibration | None = None
+    unknown_trips: int | None = None
 
     @classmethod
     def of_dump(cls, dump: Dump) -> "Opened":
@@ -103,6 +110,18 @@ class Opened:
     def step_cost(self) -> StepCost | None:
         """What a step must cost; None if the dump has no complete HLO module."""
         return step_cost(self.plan, self.speeds)
+
+    @cached_property
+    def prediction(self) -> Prediction | None:
+        """The predicted time of a step; None without a complete HLO module, or for no known GPU."""
+        speeds, cost = self.speeds, self.step_cost
+        if speeds is None or cost is None:
+            return None
+        target = self.target or (self.dump.manifest.target if self.dump is not None else "")
+        calibration = calibration_for(target, speeds, self.calibration)
+        if calibration is None:
+            return None
+        return predict(self.plan, cost, calibration, unknown_trips=self.unknown_trips)
 
     @cached_property
     def time_record(self) -> TimeRecord | None:

@@ -192,3 +192,12 @@ def _capturable(site: Site, thunks: Mapping[str, Thunk]) -> bool:
     return site.inner.opcode in ("fusion", "copy") or target.startswith(
         ("__cublas$lt", "__cudnn$fmha")
     )
+
+
+def leaves_of(plan: Plan) -> int:
+    """Arguments and results of a plan's entry computation."""
+    entry = plan.module.entry_computation if plan.module is not None else None
+    if entry is None:
+        return 0
+    parameters = sum(item.opcode == "parameter" for item in entry.instructions)
+    return parameters + len(entry.by_name[entry.root].shape.arrays)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from xlapipe.dumps.opened import Opened
 from xlapipe.dumps.time_record import TimeRecord
+from xlapipe.predict import Prediction, basis_of
 from xlapipe.targets.speeds import Speeds
 
 
@@ -17,6 +18,8 @@ class TimeRow:
       read_bytes, written_bytes, cached_bytes, unknown_bytes: as in `KernelCost`.
       flops: of all types; None if unknown.
       measured_seconds: None if nothing was measured.
+      predicted_seconds: None without a prediction.
+      basis: of the prediction: `timed`, `calibrated`, `scaled` or `assumed`.
     """
 
     name: str
@@ -33,6 +36,24 @@ class TimeRow:
     floor_seconds: float | None
     estimate_seconds: float | None
     measured_seconds: float | None
+    predicted_seconds: float | None = None
+    basis: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboutPrediction:
+    """What a predicted time is for, and what it rests on.
+
+    Attributes:
+      scaled_from: the GPU that was timed, if another than `device`.
+      assumptions: what is not known, in words.
+      basis_seconds: predicted seconds of kernels by basis.
+    """
+
+    device: str
+    scaled_from: str | None
+    assumptions: tuple[str, ...]
+    basis_seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +93,9 @@ class StepTime:
       traffic_at_most_bytes: the most that its kernels may touch; None if a trip count is unknown.
       speeds: None if the dump does not name its GPU.
       measured: None if nothing was measured.
+      predicted_seconds: from the first kernel to the last one on the device; None if no GPU is
+        known. `predicted_low_seconds` and `predicted_high_seconds` hold the truth in 9 of 10
+        programs, `predicted_call_seconds` has the host's part.
     """
 
     traffic_bytes: int
@@ -83,6 +107,12 @@ class StepTime:
     launches: int
     speeds: ComputedSpeeds | None
     measured: MeasuredTime | None
+    predicted_seconds: float | None
+    predicted_kernel_seconds: float | None
+    predicted_low_seconds: float | None
+    predicted_high_seconds: float | None
+    predicted_call_seconds: float | None
+    prediction: AboutPrediction | None
     kernels: tuple[TimeRow, ...]
 
 
@@ -93,6 +123,8 @@ def step_time(opened: Opened) -> StepTime | None:
         return None
     record = opened.time_record
     seconds_of = record.seconds_of if record is not None else {}
+    prediction = opened.prediction
+    predicted = {item.name: item for item in prediction.kernels} if prediction is not None else {}
     return StepTime(
         traffic_bytes=cost.traffic_bytes,
         traffic_at_most_bytes=cost.traffic_at_most_bytes,
@@ -103,6 +135,12 @@ def step_time(opened: Opened) -> StepTime | None:
         launches=cost.launches,
         speeds=_speeds(opened.speeds),
         measured=_measured(record),
+        predicted_seconds=prediction.seconds if prediction else None,
+        predicted_kernel_seconds=prediction.kernel_seconds if prediction else None,
+        predicted_low_seconds=prediction.low_seconds if prediction else None,
+        predicted_high_seconds=prediction.high_seconds if prediction else None,
+        predicted_call_seconds=prediction.call_seconds if prediction else None,
+        prediction=_about(prediction) if prediction else None,
         kernels=tuple(
             TimeRow(
                 name=kernel.name,
@@ -119,9 +157,21 @@ def step_time(opened: Opened) -> StepTime | None:
                 floor_seconds=kernel.floor_seconds,
                 estimate_seconds=kernel.estimate_seconds,
                 measured_seconds=seconds_of.get(kernel.name),
+                predicted_seconds=item.seconds if item is not None else None,
+                basis=item.launch.basis if item is not None else None,
             )
             for kernel in cost.kernels
+            for item in [predicted.get(kernel.name)]
         ),
+    )
+
+
+def _about(prediction: Prediction) -> AboutPrediction:
+    return AboutPrediction(
+        device=prediction.device,
+        scaled_from=prediction.scaled_from,
+        assumptions=prediction.assumptions,
+        basis_seconds=basis_of(prediction),
     )
 
 

@@ -7,8 +7,11 @@ from xlapipe.report.text_table import aligned_rows
 from xlapipe.report.time_figures import StepTime, TimeRow
 
 _MAX_ROWS = 20
-_HEADINGS = ("floor", "share", "estimate", "measured", "launches", "bytes", "bound by")
-_RIGHT = set(range(6))
+_HEADINGS = (
+    *("floor", "share", "estimate", "predicted", "measured"),
+    *("launches", "bytes", "bound by"),
+)
+_RIGHT = set(range(7))
 
 
 def time_lines(time: StepTime | None, *, on_tpu: bool = False) -> Iterator[str]:
@@ -41,6 +44,7 @@ def time_lines(time: StepTime | None, *, on_tpu: bool = False) -> Iterator[str]:
 def summary_lines(time: StepTime) -> Iterator[str]:
     """Totals of the step, and the speeds that they are computed with."""
     yield _headline(time)
+    yield from _prediction(time)
     yield _traffic(time)
     yield from _sources_of_figures(time)
     yield from _assumption(time)
@@ -77,6 +81,7 @@ def group_by_source(kernels: Sequence[TimeRow]) -> list[TimeRow]:
             floor_seconds=_sum_of_known(row.floor_seconds for row in group),
             estimate_seconds=_sum_of_known(row.estimate_seconds for row in group),
             measured_seconds=_sum_of_known(row.measured_seconds for row in group),
+            predicted_seconds=_sum_of_known(row.predicted_seconds for row in group),
         )
         for source, group in groups.items()
     ]
@@ -129,6 +134,29 @@ def _headline(time: StepTime) -> str:
             f"{microseconds(measured.wall_seconds)} per call on {measured.device}"
         )
     return "; ".join(parts)
+
+
+def _prediction(time: StepTime) -> Iterator[str]:
+    """The predicted time, what it is for, and what it assumes."""
+    about = time.prediction
+    if about is None:
+        yield "predicted: none, because the dump does not name a GPU whose speeds are known"
+        return
+    low, high = map(microseconds, (time.predicted_low_seconds, time.predicted_high_seconds))
+    text = (
+        f"predicted {microseconds(time.predicted_seconds)} on {about.device} ({low} to "
+        f"{high} in 9 of 10 programs), {microseconds(time.predicted_kernel_seconds)} in "
+        f"kernels, {microseconds(time.predicted_call_seconds)} per call"
+    )
+    total = sum(about.basis_seconds.values())
+    shares = [f"{name} {part / total:.0%}" for name, part in about.basis_seconds.items() if part]
+    if shares:
+        text += f"; basis: {', '.join(shares)}"
+    if about.scaled_from is not None:
+        text += f", from {about.scaled_from} by datasheet: this GPU was not measured"
+    yield text
+    for assumption in about.assumptions:
+        yield f"  assumed: {assumption}"
 
 
 def _traffic(time: StepTime) -> str:
@@ -188,6 +216,7 @@ def _cells(row: TimeRow, seconds: float, total: float) -> tuple[str, ...]:
         microseconds(row.floor_seconds),
         f"{seconds / total:.1%}" if total else "-",
         microseconds(row.estimate_seconds),
+        microseconds(row.predicted_seconds),
         microseconds(row.measured_seconds),
         f"{row.launches:,}",
         f"{row.read_bytes + row.written_bytes:,}",

@@ -190,13 +190,13 @@ def inference() -> Zoo:
         for p, (keys, values) in zip(params["layers"], cache, strict=True):
             y = norm(x, p["n1"])
             q, k, v = ((y @ p[name]).reshape(x.shape[0], 1, heads, -1) for name in "qkv")
-            keys = lax.dynamic_update_slice(keys, k, (0, position, 0, 0))
-            values = lax.dynamic_update_slice(values, v, (0, position, 0, 0))
-            mixed = attend(q, keys, values).reshape(x.shape)
+            all_keys = lax.dynamic_update_slice(keys, k, (0, position, 0, 0))
+            all_values = lax.dynamic_update_slice(values, v, (0, position, 0, 0))
+            mixed = attend(q, all_keys, all_values).reshape(x.shape)
             x = x + mixed @ p["o"]
             y = norm(x, p["n2"])
             x = x + (jax.nn.silu(y @ p["gate"]) * (y @ p["up"])) @ p["down"]
-            new_cache.append((keys, values))
+            new_cache.append((all_keys, all_values))
         return new_cache, jnp.argmax(x[:, 0] @ params["embedding"].T, -1)
 
     for batch in (1, 16, 128):

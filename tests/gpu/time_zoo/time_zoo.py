@@ -1,6 +1,7 @@
-"""Times programs on the attached GPU, and keeps XLA's files of each.
+r"""Times programs on the attached GPU, and keeps XLA's files of each.
 
-    python tests/gpu/time_zoo/time_zoo.py zoo|calibration OUT COMPILE_SECONDS TOTAL_SECONDS [REGEX]
+    python tests/gpu/time_zoo/time_zoo.py zoo|two|calibration|collectives OUT \
+        COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
 `calls.json`, the kernels of five profiled calls.
@@ -12,13 +13,21 @@ from pathlib import Path
 
 import jax
 from programs import zoo_programs
+from programs_of_two import programs_of_two
 
+from xlapipe.running.calibration.collectives import collective_programs
 from xlapipe.running.calibration.programs import calibration_programs
 from xlapipe.running.calibration.time_programs import time_programs, write_calls
 
 
 def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern: str = "") -> None:
-    programs = zoo_programs() if which == "zoo" else calibration_programs()
+    sets = {
+        "zoo": zoo_programs,
+        "two": programs_of_two,
+        "calibration": calibration_programs,
+        "collectives": lambda: collective_programs(jax.devices()),
+    }
+    programs = sets[which]()
     chosen = {name: item for name, item in programs.items() if re.search(pattern, name)}
     print(jax.devices(), len(chosen), "programs", flush=True)
     timed = 0

@@ -20,6 +20,11 @@ _ANNOTATIONS = 1  # host_tracer_level: none of the events of XLA's runtime
 _KEPT = re.compile(r"(gpu_after_optimizations\.hlo\.pb|thunk_sequence\.txt)$")
 _BATCH = 24
 Report = Callable[[str], None]
+Advance = Callable[[], None]
+
+
+def _do_nothing() -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ def time_programs(
     total_seconds: float,
     threads: int = 16,
     calls: int = 5,
-    report: Report = print,
+    report: Report,
+    advance: Advance = _do_nothing,
 ) -> Iterator[tuple[str, TimedCalls]]:
     """Times programs; each has XLA's files in `folder`/NAME.
 
@@ -63,6 +69,8 @@ def time_programs(
 
     Args:
       compile_seconds, total_seconds: limits on the time for compiling, and for everything.
+      report: is told of programs that are left out.
+      advance: is called when a program is compiled, and again when it is timed.
     """
     started = time.perf_counter()
     executables: dict[str, Any] = {}
@@ -74,32 +82,27 @@ def time_programs(
         for future in as_completed(futures, timeout=compile_seconds):
             name = futures[future]
             try:
-                executables[name], seconds = future.result()
-                if seconds > 10:
-                    report(f"{name}: compiled in {seconds:.1f} s")
+                executables[name] = future.result()
+                advance()
             except Exception as error:  # noqa: BLE001  # the other programs are timed nevertheless
                 report(f"{name}: not compiled: {error!s:.300}")
     except TimeoutError:
         missing = [name for name in programs if name not in executables]
         report(f"not compiled in time: {', '.join(missing)}")
     pool.shutdown(wait=True, cancel_futures=True)
-    report(f"{len(executables)} compiled after {time.perf_counter() - started:.0f} s")
     names = [name for name in programs if name in executables]
     for start in range(0, len(names), _BATCH):
         if time.perf_counter() - started > total_seconds:
             report(f"not timed for lack of time: {', '.join(names[start:])}")
             return
-        yield from _profiled(
-            {name: (programs[name], executables[name]) for name in names[start : start + _BATCH]},
-            calls,
-            report,
-        )
-    report(f"timed after {time.perf_counter() - started:.0f} s")
+        batch = {n: (programs[n], executables[n]) for n in names[start : start + _BATCH]}
+        for timed in _profiled(batch, calls, report):
+            advance()
+            yield timed
 
 
-def _compiled(program: TimedProgram, folder: Path) -> tuple[Any, float]:
-    """The executable, and the seconds that it took. Keeps XLA's files of the plan."""
-    started = time.perf_counter()
+def _compiled(program: TimedProgram, folder: Path) -> Any:
+    """The executable. Keeps XLA's files of the plan."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         options = {
@@ -115,7 +118,7 @@ def _compiled(program: TimedProgram, folder: Path) -> tuple[Any, float]:
         for path in Path(scratch).iterdir():
             if _KEPT.search(path.name):
                 (folder / path.name).write_bytes(path.read_bytes())
-    return executable, time.perf_counter() - started
+    return executable
 
 
 def _profiled(

@@ -20,6 +20,7 @@ class Arg:
     Attributes:
       dtype: floats are normal with deviation `scale`, integers are uniform below `below`.
       identity: adds `identity` times the unit matrix, which makes a factorisation succeed.
+      sharding: over several GPUs; None for the first one.
     """
 
     shape: tuple[int, ...]
@@ -27,10 +28,11 @@ class Arg:
     scale: float = 1.0
     below: int = 2
     identity: float = 0.0
+    sharding: Any = None
 
     def struct(self) -> jax.ShapeDtypeStruct:
         """Shape and dtype."""
-        return jax.ShapeDtypeStruct(self.shape, self.dtype)
+        return jax.ShapeDtypeStruct(self.shape, self.dtype, sharding=self.sharding)
 
     def make(self) -> Any:
         """The array on the device."""
@@ -42,7 +44,7 @@ class Arg:
         array = np.resize(values, self.shape)
         if self.identity:
             array = array + (self.identity * np.eye(self.shape[-1])).astype(dtype)
-        return jax.device_put(array)
+        return jax.device_put(array, self.sharding)
 
 
 @cache

@@ -1,0 +1,91 @@
+"""`xlapipe calibrate`: times the kinds of kernels that predicted times are made of."""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from xlapipe.cli.options import Commands
+from xlapipe.cli.output import print_json
+from xlapipe.errors import TargetError
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    calibrate = commands.add(
+        "calibrate",
+        _calibrate,
+        "Time small programs on the attached GPU, for predicted times; takes up to ten minutes.",
+    )
+    calibrate.add_argument("--target", required=True, help="`attached`")
+    calibrate.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="for `show --time --calibration FILE`",
+    )
+    calibrate.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="keep XLA's files and the profile of each program there",
+    )
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    if options.target != "attached":
+        raise TargetError(
+            f"--target {options.target}: expected `attached`, because kernels are timed on a GPU; "
+            "fix: run it where the GPU is, with --target attached"
+        )
+    from rich.console import Console
+
+    from xlapipe.cli.progress import Bar
+    from xlapipe.files.writing import write_files
+    from xlapipe.running.calibration.calibrate import calibrate, programs_for_attached
+
+    console = Console(stderr=True)
+    started = time.perf_counter()
+    count = len(programs_for_attached())
+    left_out: list[str] = []
+    command = ["xlapipe", *sys.argv[1:]]
+    with (
+        _folder(options.keep) as folder,
+        Bar("calibrating", 2 * count, console=console, silent=options.json) as bar,
+    ):
+        calibration = calibrate(folder, command, left_out.append, bar.advance)
+    write_files({options.out: calibration.to_text().encode()})
+    seconds = time.perf_counter() - started
+    if options.json:
+        print_json(
+            {
+                "out": str(options.out),
+                "device": calibration.device,
+                "programs": count,
+                "kernels": len(calibration.kernels),
+                "left_out": left_out,
+                "seconds": seconds,
+            }
+        )
+        return 0
+    for line in left_out:
+        print(line)
+    print(
+        f"{options.out}: {len(calibration.kernels):,} kernels of {count:,} programs on "
+        f"{calibration.device}, in {seconds:.0f} s"
+    )
+    return 0
+
+
+@contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)

@@ -1,0 +1,299 @@
+"""Calibrations: how long kernels take on one GPU. Text files, one JSON value per line.
+
+The first line states the device and where the figures are from, the second the constants of the
+formulas, and each further line one kernel that was timed.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from xlapipe.errors import XlapipeError
+
+SCHEMA_VERSION = 1
+_FIX = "fix: calibrate again with `xlapipe calibrate --target attached --out FILE`"
+_MAX_BYTES = 16 * 1024 * 1024
+_PROVENANCE = ("device", "driver", "date", "versions", "command")
+# The catalogue's names of the GPUs whose calibrations are in this package.
+_SHIPPED = {"h200": "h200.jsonl", "h100_sxm": "h100_sxm.jsonl"}
+
+
+class CalibrationError(XlapipeError):
+    """A calibration file is damaged, or is not one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """Constants of the formulas; seconds, bytes per second and operations per second.
+
+    Attributes:
+      launch_seconds: of a kernel that does nothing.
+      cold_seconds: more, if it reads what is not in the L2 cache.
+      bandwidth, l2_bandwidth: of device memory and of the L2 cache, as kernels reach them.
+      l2_bytes: that the L2 cache holds from one kernel to the next.
+      operation_rate: of simple float32 operations on elements.
+      thread_rate: threads per second that start and end.
+      peak_flops: of matrix products by type, as the datasheet states them.
+      link_bandwidth: in each direction to other GPUs.
+      kernel_interval_seconds, loop_interval_seconds, graph_interval_seconds: between two launches
+        by the host, while the profiler runs: of a kernel, of one in a loop, of a command buffer.
+      sync_seconds: of a copy to the host that decides whether a loop goes on.
+      gap_seconds, graph_gap_seconds: between two kernels outside and inside a command buffer.
+      call_seconds: of a call on the host that runs nothing, and for each leaf of its arguments
+        and results `leaf_seconds` more, for each kernel in a command buffer
+        `graph_kernel_seconds`.
+    """
+
+    launch_seconds: float
+    cold_seconds: float
+    bandwidth: float
+    l2_bandwidth: float
+    l2_bytes: float
+    operation_rate: float
+    thread_rate: float
+    peak_flops: Mapping[str, float]
+    link_bandwidth: float
+    kernel_interval_seconds: float
+    loop_interval_seconds: float
+    graph_interval_seconds: float
+    sync_seconds: float
+    gap_seconds: float
+    graph_gap_seconds: float
+    call_seconds: float
+    leaf_seconds: float
+    graph_kernel_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimedKernel:
+    """A kernel that was timed.
+
+    Attributes:
+      kind, point: see `KernelWork`.
+      in_graph: whether a command buffer launched it.
+      ratio: its time as a multiple of the formula's.
+      microseconds: its time.
+      launches: kernels that the library ran for it.
+      program: that ran it.
+    """
+
+    kind: str
+    point: tuple[float, ...]
+    in_graph: bool
+    ratio: float
+    microseconds: float
+    launches: float
+    program: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A calibration of one GPU.
+
+    Attributes:
+      provenance: device, driver, date, versions and command.
+      scaled_from: name of the device that was timed, if this one was not.
+    """
+
+    provenance: Mapping[str, Any]
+    constants: Constants
+    kernels: tuple[TimedKernel, ...]
+    scaled_from: str | None = None
+
+    @property
+    def device(self) -> str:
+        """The device's name, e.g. `NVIDIA H200`."""
+        return str(self.provenance["device"])
+
+    @cached_property
+    def by_kind(self) -> Mapping[str, tuple[TimedKernel, ...]]:
+        """The timed kernels of each kind."""
+        groups: dict[str, list[TimedKernel]] = {}
+        for kernel in self.kernels:
+            groups.setdefault(kernel.kind, []).append(kernel)
+        return {kind: tuple(group) for kind, group in groups.items()}
+
+    def scaled(
+        self, device: str, *, bandwidth: float, peak_flops: float, vector: float, l2_bytes: float
+    ) -> "Calibration":
+        """The calibration of another GPU, from the ratios of the two datasheets.
+
+        Args:
+          device: its name.
+          bandwidth, peak_flops, vector, l2_bytes: its figures as multiples of this GPU's.
+        """
+        own = self.constants
+        constants = replace(
+            own,
+            bandwidth=own.bandwidth * bandwidth,
+            l2_bandwidth=own.l2_bandwidth * vector,
+            l2_bytes=own.l2_bytes * l2_bytes,
+            operation_rate=own.operation_rate * vector,
+            thread_rate=own.thread_rate * vector,
+            peak_flops={name: rate * peak_flops for name, rate in own.peak_flops.items()},
+        )
+        provenance = {**self.provenance, "device": device}
+        return replace(self, provenance=provenance, constants=constants, scaled_from=self.device)
+
+    def to_text(self) -> str:
+        """The content of the file."""
+        header = {"xlapipe_calibration": SCHEMA_VERSION, **self.provenance}
+        constants = {
+            name: _rounded(value) if isinstance(value, float) else value
+            for name, value in asdict(self.constants).items()
+        }
+        lines: list[Mapping[str, Any]] = [header, {"constants": constants}]
+        lines += [
+            {
+                "kind": kernel.kind,
+                "at": [round(number, 2) for number in kernel.point],
+                "graph": kernel.in_graph,
+                "us": round(kernel.microseconds, 2),
+                "ratio": round(kernel.ratio, 3),
+                "launches": round(kernel.launches, 2),
+                "program": kernel.program,
+            }
+            for kernel in self.kernels
+        ]
+        return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Reads a calibration file.
+
+    Raises:
+      CalibrationError: it cannot be read, or a line is not what it must be.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise CalibrationError(f"calibration {path}: larger than {_MAX_BYTES:,} B; {_FIX}")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CalibrationError(f"calibration {path}: cannot be read as text: {error}") from None
+    return parse_calibration(text, where=str(path))
+
+
+def parse_calibration(text: str, *, where: str) -> Calibration:
+    """The calibration in the content of a file.
+
+    Raises:
+      CalibrationError: a line is not what it must be.
+    """
+    lines = text.splitlines()
+    if len(lines) < 3:
+        raise _error(where, len(lines), "a header, constants and timed kernels", "fewer lines")
+    header = _json(where, 1, lines[0])
+    if header.get("xlapipe_calibration") != SCHEMA_VERSION:
+        raise _error(where, 1, f'"xlapipe_calibration": {SCHEMA_VERSION}', lines[0][:60])
+    missing = [name for name in _PROVENANCE if not header.get(name)]
+    if missing:
+        raise _error(where, 1, f"the header's {', '.join(missing)}", lines[0][:60])
+    constants = _constants(where, _json(where, 2, lines[1]).get("constants"))
+    kernels = tuple(_kernel(where, number, line) for number, line in enumerate(lines[2:], 3))
+    lengths: dict[str, int] = {}
+    for number, kernel in enumerate(kernels, 3):
+        expected = lengths.setdefault(kernel.kind, len(kernel.point))
+        if len(kernel.point) != expected:
+            raise _error(
+                where,
+                number,
+                f'{expected} numbers in "at" of {kernel.kind!r}',
+                str(len(kernel.point)),
+            )
+    provenance = {name: header[name] for name in header if name != "xlapipe_calibration"}
+    return Calibration(provenance, constants, kernels)
+
+
+def _error(where: str, line: int, expected: str, actual: str) -> CalibrationError:
+    return CalibrationError(
+        f"calibration {where}, line {line}: expected {expected}, found {actual}; {_FIX}"
+    )
+
+
+def _json(where: str, number: int, line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise _error(where, number, "a JSON object", repr(line[:60]))
+    return value
+
+
+def _constants(where: str, data: Any) -> Constants:
+    names = {item.name for item in fields(Constants)}
+    if not isinstance(data, dict) or data.keys() != names:
+        unlike = sorted(names ^ set(data if isinstance(data, dict) else ()))
+        raise _error(where, 2, "the constants", f"missing or unknown: {', '.join(unlike)}")
+    for name, value in data.items():
+        numbers = value.values() if name == "peak_flops" and isinstance(value, dict) else (value,)
+        if not numbers or not all(_is_positive(number) for number in numbers):
+            raise _error(where, 2, f"a positive number for {name}", repr(value)[:60])
+    return Constants(**data)
+
+
+def _is_positive(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value > 0
+
+
+def _kernel(where: str, number: int, line: str) -> TimedKernel:
+    data = _json(where, number, line)
+    point, kind = data.get("at"), data.get("kind")
+    if not isinstance(kind, str) or not kind:
+        raise _error(where, number, '"kind", a text', repr(kind))
+    if not isinstance(point, list) or not all(
+        isinstance(value, int | float) and math.isfinite(value) for value in point
+    ):
+        raise _error(where, number, '"at", a list of numbers', repr(point)[:60])
+    for name in ("ratio", "us", "launches"):
+        if not _is_positive(data.get(name)):
+            raise _error(where, number, f"a positive number for {name!r}", repr(data.get(name)))
+    if not isinstance(data.get("graph"), bool):
+        raise _error(where, number, '"graph", true or false', repr(data.get("graph")))
+    return TimedKernel(
+        kind,
+        tuple(float(value) for value in point),
+        data["graph"],
+        float(data["ratio"]),
+        float(data["us"]),
+        float(data["launches"]),
+        str(data.get("program", "")),
+    )
+
+
+@cache
+def shipped_calibration(target: str) -> Calibration | None:
+    """The calibration of a GPU of the catalogue that is in this package; None if there is none."""
+    name = _SHIPPED.get(target)
+    file = resources.files("xlapipe.predict").joinpath("calibrations").joinpath(name or "none")
+    if name is None or not file.is_file():
+        return None
+    return parse_calibration(file.read_text(encoding="utf-8"), where=f"{target} of this package")
+
+
+def merged(kernels: Iterable[TimedKernel]) -> tuple[TimedKernel, ...]:
+    """One for kernels of the same kind and point: the geometric mean of their times."""
+    groups: dict[tuple[Any, ...], list[TimedKernel]] = {}
+    for kernel in kernels:
+        point = tuple(round(number, 1) for number in kernel.point)
+        groups.setdefault((kernel.kind, point, kernel.in_graph), []).append(kernel)
+    return tuple(
+        replace(
+            group[0],
+            ratio=math.exp(sum(math.log(kernel.ratio) for kernel in group) / len(group)),
+            microseconds=math.exp(
+                sum(math.log(kernel.microseconds) for kernel in group) / len(group)
+            ),
+        )
+        for group in groups.values()
+    )

@@ -1,0 +1,229 @@
+"""Makes a calibration from the profiles of its programs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from xlapipe.cost.measured import Measured
+from xlapipe.cost.schedule import schedule_of
+from xlapipe.cost.step_cost import step_cost
+from xlapipe.plan.plan import Plan
+from xlapipe.predict.calibration import (
+    Calibration,
+    CalibrationError,
+    Constants,
+    TimedKernel,
+    merged,
+)
+from xlapipe.predict.kernel_time import formula_seconds
+from xlapipe.predict.kernel_work import KernelWork, work_of
+from xlapipe.predict.launches import (
+    Launch,
+    Loop,
+    Step,
+    graphs_of,
+    launches_of,
+    leaves_of,
+    thunks_of,
+)
+from xlapipe.targets.speeds import Speeds
+
+# Of the L2 cache, what kernels find again: it is set-associative, and in two halves.
+_L2_SHARE = 0.6
+# The latency of device memory, for a kernel that starts with an empty cache.
+_COLD_SECONDS = 0.45e-6
+_NEEDED = (
+    *("chain_1", "chain_16", "chain_256", "chain_256_no_graph", "scan_100_of_3"),
+    *("scan_100_of_10", "while_100_of_1", "add_f32_65536", "add5_f32_65536"),
+)
+
+
+@dataclass(frozen=True)
+class ProgramProfile:
+    """A program of the calibration, as it ran.
+
+    Attributes:
+      wall_seconds: of calls without the profiler.
+    """
+
+    name: str
+    plan: Plan
+    measured: Measured
+    wall_seconds: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    program: str
+    work: KernelWork
+    cached_bytes: float
+    in_graph: bool
+    seconds: float
+    launches: float
+
+
+def calibration_of(
+    profiles: Sequence[ProgramProfile], speeds: Speeds, provenance: Mapping[str, Any]
+) -> Calibration:
+    """The calibration that follows from the profiles of `calibration_programs`.
+
+    Args:
+      speeds: of the GPU, from its datasheet.
+    """
+    samples = [sample for profile in profiles for sample in _samples(profile, speeds)]
+    constants = _constants({profile.name: profile for profile in profiles}, samples, speeds)
+    kernels = [
+        TimedKernel(
+            kind=sample.work.kind,
+            point=sample.work.point,
+            in_graph=sample.in_graph,
+            ratio=sample.seconds / formula_seconds(sample.work, sample.cached_bytes, constants),
+            microseconds=sample.seconds * 1e6,
+            launches=sample.launches,
+            program=sample.program,
+        )
+        for sample in samples
+        if sample.seconds > 0
+    ]
+    return Calibration(provenance, constants, merged(kernels))
+
+
+def _samples(profile: ProgramProfile, speeds: Speeds) -> Iterator[_Sample]:
+    """Each kernel of a program, with the mean of what its launches find in the cache."""
+    plan = profile.plan
+    cost = step_cost(plan, speeds)
+    if cost is None or plan.module is None:
+        return
+    nodes = schedule_of(plan.module)
+    thunks, graphs = thunks_of(plan, nodes), graphs_of(plan, nodes)
+    link_bytes = {item.instruction: item.wire_bytes or 0 for item in plan.collectives or ()}
+    seconds_of = {kernel.name: kernel for kernel in profile.measured.kernels}
+    launches: dict[str, list[float]] = {}
+    sites = {}
+    for launch, times in _flat(launches_of(plan, cost, int(_L2_SHARE * speeds.l2_bytes)), 1):
+        name = launch.site.instruction.name
+        sites[name] = launch.site
+        count = launches.setdefault(name, [0.0, 0.0])
+        count[0] += times
+        count[1] += times * launch.cached_bytes
+    unknown = any(getattr(node, "trips", 0) is None for node in nodes)
+    for name, (runs_seen, cached) in launches.items():
+        kernel = seconds_of.get(name)
+        if kernel is None or not kernel.launches:
+            continue
+        runs = kernel.launches if unknown else runs_seen
+        work = work_of(
+            sites[name],
+            cost.one_launch[name][0],
+            plan.module,
+            thunks.get(name),
+            link_bytes.get(name, 0),
+        )
+        yield _Sample(
+            profile.name,
+            work,
+            cached / runs_seen,
+            name in graphs,
+            kernel.seconds / runs,
+            max(1.0, kernel.launches / runs),
+        )
+
+
+def _flat(steps: Sequence[Step], times: int) -> Iterator[tuple[Launch, int]]:
+    for step in steps:
+        if isinstance(step, Launch):
+            yield step, times
+        elif isinstance(step, Loop):
+            trips = 1 if step.trips is None else step.trips
+            yield from _flat(step.first, times)
+            if trips > 1:
+                yield from _flat(step.other, times * (trips - 1))
+        elif step.branches:
+            yield from _flat(step.branches[0], times)
+
+
+def _constants(
+    profiles: Mapping[str, ProgramProfile], samples: Sequence[_Sample], speeds: Speeds
+) -> Constants:
+    """Each constant from the programs that isolate it."""
+
+    def one(name: str) -> _Sample:
+        for sample in samples:
+            if sample.program == name:
+                return sample
+        raise CalibrationError(f"{name}, from which a constant follows, was not timed")
+
+    missing = [name for name in _NEEDED if name not in profiles]
+    if missing:
+        raise CalibrationError(
+            f"not timed, and needed for the constants: {', '.join(missing)}; fix: run it on a GPU "
+            "that nothing else uses"
+        )
+
+    launch = one("add_f32_256").seconds
+    largest = one("add_f32_134217728")
+    hot, hotter = one("add_f32_4194304"), one("add_f32_1048576")
+    l2_bandwidth = (hot.work.touched_bytes - hotter.work.touched_bytes) / max(
+        hot.seconds - hotter.seconds, 1e-9
+    )
+    arithmetic = one("fma512_f32")
+    threads = one("iota_f32_67108864")
+    chain, loop = profiles["chain_256_no_graph"].measured, profiles["scan_100_of_10"].measured
+    host_loop = profiles["scan_100_of_3"].measured
+    until = profiles["while_100_of_1"].measured
+    return Constants(
+        launch_seconds=launch * 0.9,
+        cold_seconds=_COLD_SECONDS,
+        bandwidth=largest.work.touched_bytes / (largest.seconds - launch),
+        l2_bandwidth=max(l2_bandwidth, speeds.bandwidth),
+        l2_bytes=_L2_SHARE * speeds.l2_bytes,
+        operation_rate=arithmetic.work.operations / arithmetic.seconds,
+        thread_rate=threads.work.threads / threads.seconds,
+        peak_flops={name: rate for name, rate in speeds.peak_flops.items() if rate},
+        link_bandwidth=speeds.link_bandwidth or 1.0,
+        kernel_interval_seconds=chain.span_seconds / 256,
+        loop_interval_seconds=host_loop.span_seconds / 402,
+        graph_interval_seconds=loop.span_seconds / 100,
+        sync_seconds=until.span_seconds / 100 - 3 * host_loop.span_seconds / 402,
+        **_gaps(profiles),
+        **_call(profiles),
+    )
+
+
+def _gaps(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
+    """Between kernels that are long enough for the host to be ahead of the device."""
+    outside, inside = [], []
+    for profile in profiles.values():
+        measured, plan = profile.measured, profile.plan
+        count = sum(kernel.launches for kernel in measured.kernels)
+        if plan.module is None or count < 2:
+            continue
+        gap = (measured.span_seconds - measured.kernel_seconds) / (count - 1)
+        graphs = graphs_of(plan, schedule_of(plan.module))
+        if len(graphs) == len(measured.kernels):
+            inside.append(gap)
+        elif not graphs and all(k.seconds / max(k.launches, 1) > 12e-6 for k in measured.kernels):
+            outside.append(gap)
+    return {
+        "gap_seconds": max(1e-8, min([gap for gap in outside if gap > 0.5e-6] or [0.9e-6])),
+        "graph_gap_seconds": max(1e-8, median(inside or [0.2e-6])),
+    }
+
+
+def _call(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
+    """The host's part of a call."""
+
+    def rest(name: str) -> float:
+        profile = profiles[name]
+        return median(profile.wall_seconds) - profile.measured.span_seconds
+
+    fixed = rest("chain_1")
+    few, many = rest("chain_16"), rest("chain_256")
+    leaves = leaves_of(profiles["add5_f32_65536"].plan) - leaves_of(profiles["add_f32_65536"].plan)
+    more = rest("add5_f32_65536") - rest("add_f32_65536")
+    return {
+        "call_seconds": max(1e-6, fixed),
+        "leaf_seconds": max(1e-7, more / max(leaves, 1)),
+        "graph_kernel_seconds": max(1e-8, (many - few) / 240),
+    }

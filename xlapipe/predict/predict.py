@@ -1,0 +1,308 @@
+"""The predicted time of a step: a pure function of a plan and a calibration."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xlapipe.cost.schedule import schedule_of
+from xlapipe.cost.step_cost import KernelCost, StepCost
+from xlapipe.plan.plan import Plan
+from xlapipe.predict.calibration import Calibration
+from xlapipe.predict.kernel_time import ASSUMED, SCALED, KernelTime, time_of
+from xlapipe.predict.kernel_work import KernelWork, work_of
+from xlapipe.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
+
+# The host needs as long for a convolution of cuDNN as for this number of kernels.
+_CONVOLUTION_INTERVALS = 4
+# Of the time of a program that no part of the calibration was fitted to: nine of ten are within
+# e ** ±(this + the kernels' own spread); see docs/time.md.
+_PROGRAM_SPREAD = 0.2
+
+
+@dataclass(frozen=True)
+class PredictedKernel:
+    """All launches of one kernel in a step.
+
+    Attributes:
+      seconds: of all launches; at least the floor.
+      launch: of one launch, for an explanation.
+      at_floor: whether the prediction was below the floor, and is the floor.
+    """
+
+    name: str
+    launches: int
+    seconds: float
+    launch: KernelTime
+    work: KernelWork
+    at_floor: bool
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted time of a step.
+
+    Attributes:
+      seconds: from the first kernel's start to the last one's end on the device.
+      low_seconds, high_seconds: an interval that holds the truth in nine of ten programs.
+      call_seconds: of a call, with the host's part.
+      device: that the prediction is for; `scaled_from` the one that was timed, if another.
+      assumptions: in words, what is not known.
+    """
+
+    kernels: tuple[PredictedKernel, ...]
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+    call_seconds: float
+    device: str
+    scaled_from: str | None
+    assumptions: tuple[str, ...]
+
+    @property
+    def kernel_seconds(self) -> float:
+        """Sum over the kernels."""
+        return sum(kernel.seconds for kernel in self.kernels)
+
+
+def predict(
+    plan: Plan, cost: StepCost, calibration: Calibration, *, unknown_trips: int | None = None
+) -> Prediction:
+    """Predicts the time of a step that follows an equal one.
+
+    Args:
+      cost: of the plan, with the speeds of the calibration's GPU.
+      unknown_trips: trips of each loop whose number the plan does not state.
+    """
+    return _Predictor(plan, cost, calibration, unknown_trips).run()
+
+
+@dataclass
+class _Sum:
+    launches: int = 0
+    seconds: float = 0.0
+    longest: KernelTime | None = None
+
+
+class _Predictor:
+    def __init__(
+        self, plan: Plan, cost: StepCost, calibration: Calibration, unknown_trips: int | None
+    ) -> None:
+        assert plan.module is not None
+        self._plan = plan
+        self._module = plan.module
+        self._cost = cost
+        self._calibration = calibration
+        self._unknown_trips = unknown_trips
+        self._thunks = thunks_of(plan, schedule_of(plan.module))
+        self._floors = {kernel.name: _floor_of_a_launch(kernel) for kernel in cost.kernels}
+        self._link_bytes = {
+            collective.instruction: collective.wire_bytes or 0
+            for collective in plan.collectives or ()
+        }
+        self._work: dict[str, KernelWork] = {}
+        self._times: dict[tuple[object, ...], KernelTime] = {}
+        self._sums: dict[str, _Sum] = {}
+        self._assumptions: dict[str, None] = {}
+        self._graph_kernels = 0
+        self._in_loop = False
+        # The device's and the host's clock, in seconds after the first launch.
+        self._device = self._host = 0.0
+        # What the device needs if it never waits for the host.
+        self._busy = 0.0
+        self._graph: int | None = None
+
+    def run(self) -> Prediction:
+        l2_bytes = int(self._calibration.constants.l2_bytes)
+        self._steps(launches_of(self._plan, self._cost, l2_bytes), 1)
+        kernels = tuple(self._predicted(name, total) for name, total in self._sums.items())
+        total = sum(kernel.seconds for kernel in kernels)
+        floor = self._cost.floor_seconds or 0.0
+        seconds = max(self._device, floor)
+        spread = _PROGRAM_SPREAD
+        if total:
+            spread += (
+                math.sqrt(sum((kernel.seconds * kernel.launch.spread) ** 2 for kernel in kernels))
+                / total
+            )
+        unknown = sum(k.seconds for k in kernels if k.launch.basis == ASSUMED)
+        if unknown:
+            self._assumptions[
+                f"{unknown / total:.0%} of the time is of kernels of a kind that the calibration "
+                "does not have"
+            ] = None
+        constants = self._calibration.constants
+        call = (
+            seconds
+            + constants.call_seconds
+            + leaves_of(self._plan) * constants.leaf_seconds
+            + self._graph_kernels * constants.graph_kernel_seconds
+        )
+        return Prediction(
+            kernels=kernels,
+            seconds=seconds,
+            low_seconds=max(floor, seconds * math.exp(-spread)),
+            high_seconds=seconds * math.exp(spread),
+            call_seconds=call,
+            device=self._calibration.device,
+            scaled_from=self._calibration.scaled_from,
+            assumptions=tuple(self._assumptions),
+        )
+
+    def _predicted(self, name: str, total: _Sum) -> PredictedKernel:
+        assert total.longest is not None
+        floor = self._floors.get(name, 0.0) * total.launches
+        return PredictedKernel(
+            name,
+            total.launches,
+            max(total.seconds, floor),
+            total.longest,
+            self._work[name],
+            total.seconds < floor,
+        )
+
+    def _steps(self, steps: Sequence[Step], times: int, sync: float = 0.0) -> None:
+        """Advances the clocks over some steps, which run this number of times.
+
+        Args:
+          sync: seconds that the host waits after each time.
+        """
+        before, host_before, busy_before = self._device, self._host, self._busy
+        for step in steps:
+            if isinstance(step, Launch):
+                self._launch(step, times)
+            elif isinstance(step, Loop):
+                self._loop(step, times)
+            else:
+                self._branches(step.branches, times)
+        if sync:
+            self._device = self._host = max(self._device, self._host) + sync
+        if times > 1 and sync:
+            passed = (self._device - before) * (times - 1)
+            self._device = self._host = self._device + passed
+        elif times > 1:
+            # The slower of the device and the host decides in the long run.
+            self._host += (self._host - host_before) * (times - 1)
+            self._device += (self._busy - busy_before) * (times - 1)
+            self._device = max(self._device, self._host)
+            self._busy += (self._busy - busy_before) * (times - 1)
+
+    def _loop(self, loop: Loop, times: int) -> None:
+        outer, self._in_loop = self._in_loop, True
+        trips = loop.trips
+        if trips is None:
+            trips = self._unknown_trips
+            self._assumptions[
+                "a loop whose number of trips is unknown: "
+                + ("one is counted" if trips is None else f"{trips:,} are counted, as stated")
+            ] = None
+            trips = 1 if trips is None else trips
+        sync = self._calibration.constants.sync_seconds if loop.trips is None else 0.0
+        for steps, count in ((loop.first, min(trips, 1)), (loop.other, trips - 1)):
+            if count > 0:
+                self._graph = None
+                self._steps(steps, count * times, sync)
+        self._in_loop, self._graph = outer, None
+
+    def _branches(self, branches: Sequence[Sequence[Step]], times: int) -> None:
+        """The dearest branch counts."""
+        self._graph = None
+        start = (self._device, self._host)
+        best: tuple[float, int] | None = None
+        for number, branch in enumerate(branches):
+            self._device, self._host = start
+            sums = {name: _Sum(s.launches, s.seconds, s.longest) for name, s in self._sums.items()}
+            self._steps(branch, times)
+            if best is None or self._device > best[0]:
+                best = (self._device, number)
+            self._sums = sums
+        self._device, self._host = start
+        if best is not None:
+            if len(branches) > 1:
+                self._assumptions["of each conditional, the dearest branch is counted"] = None
+            self._steps(branches[best[1]], times)
+
+    def _launch(self, launch: Launch, times: int) -> None:
+        name = launch.site.instruction.name
+        constants = self._calibration.constants
+        time = self._time(launch)
+        total = self._sums.setdefault(name, _Sum())
+        total.launches += times
+        total.seconds += time.seconds * times
+        if total.longest is None or time.seconds > total.longest.seconds:
+            total.longest = time
+        duration = max(time.seconds, self._floors.get(name, 0.0))
+        if launch.site.instruction.opcode.endswith("-start"):
+            return  # it runs beside others
+        first = self._device == 0.0
+        if launch.graph is not None and launch.graph == self._graph:
+            self._device += constants.graph_gap_seconds + duration
+            self._busy += constants.graph_gap_seconds + duration
+            self._graph_kernels += 1
+            return
+        if launch.graph is not None:
+            self._graph_kernels += 1
+        self._graph = launch.graph
+        if not first:
+            interval = constants.kernel_interval_seconds
+            if self._in_loop:
+                interval = constants.loop_interval_seconds
+            if launch.graph is not None:
+                interval = constants.graph_interval_seconds
+            elif self._work[name].kind.startswith("__cudnn$conv"):
+                interval *= _CONVOLUTION_INTERVALS
+            self._host += interval
+        launches = max(0.0, time.launches - 1)
+        start = max(self._device + (0.0 if first else constants.gap_seconds), self._host)
+        # Further kernels of a library's call wait for their own launches.
+        waiting = 0.0
+        if launch.graph is None and launches:
+            self._host += launches * constants.kernel_interval_seconds
+            waiting = max(
+                0.0,
+                launches * constants.kernel_interval_seconds - duration * launches / (launches + 1),
+            )
+        self._device = start + duration + waiting
+        self._busy += constants.gap_seconds + duration
+
+    def _time(self, launch: Launch) -> KernelTime:
+        site = launch.site
+        name = site.instruction.name
+        if name not in self._work:
+            self._work[name] = work_of(
+                site,
+                self._cost.one_launch[name][0],
+                self._module,
+                self._thunks.get(name),
+                self._link_bytes.get(name, 0),
+            )
+        work = self._work[name]
+        key = (
+            work.kind,
+            work.point,
+            work.touched_bytes,
+            work.operations,
+            work.link_bytes,
+            launch.cached_bytes,
+            launch.graph is not None,
+        )
+        if key not in self._times:
+            self._times[key] = time_of(
+                work, launch.cached_bytes, launch.graph is not None, self._calibration
+            )
+        return self._times[key]
+
+
+def _floor_of_a_launch(kernel: KernelCost) -> float:
+    return (kernel.floor_seconds or 0.0) / max(kernel.launches, 1)
+
+
+def basis_of(prediction: Prediction) -> dict[str, float]:
+    """Seconds by basis, the largest first."""
+    seconds: dict[str, float] = {}
+    for kernel in prediction.kernels:
+        basis = kernel.launch.basis
+        seconds[basis] = seconds.get(basis, 0.0) + kernel.seconds
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
+
+
+__all__ = ["ASSUMED", "SCALED", "PredictedKernel", "Prediction", "basis_of", "predict"]

@@ -1,0 +1,45 @@
+"""What the predicted time of one kernel is made of, as lines of text."""
+
+from collections.abc import Iterator
+
+from xlapipe.errors import XlapipeError
+from xlapipe.predict import Prediction
+from xlapipe.predict.kernel_time import TIMED
+from xlapipe.report.time_lines import microseconds
+
+
+def why_lines(prediction: Prediction | None, name: str) -> Iterator[str]:
+    """The parts of one launch, what timed kernels changed about them, and the basis.
+
+    Raises:
+      XlapipeError: there is no prediction, or no kernel of that name.
+    """
+    if prediction is None:
+        raise XlapipeError(
+            "--why: the dump has no predicted time, because it names no GPU whose speeds are "
+            "known; fix: add --target NAME"
+        )
+    kernel = next((item for item in prediction.kernels if item.name == name), None)
+    if kernel is None:
+        longest = sorted(prediction.kernels, key=lambda item: -item.seconds)[:3]
+        raise XlapipeError(
+            f"--why {name}: the step has no such kernel; fix: name one of `show --time`, such as "
+            f"{', '.join(item.name for item in longest)}"
+        )
+    launch, work = kernel.launch, kernel.work
+    yield (
+        f"{name}: {microseconds(kernel.seconds)} in {kernel.launches:,} launches, "
+        f"{microseconds(launch.seconds)} each ({launch.basis})"
+    )
+    yield f"  kind: {work.kind}" + (f", {work.what}" if work.what else "")
+    for part in launch.parts:
+        yield f"  {microseconds(part.seconds)}  {part.reason}"
+    if launch.nearest:
+        yield (
+            f"  × {launch.ratio:.2f}  as the most similar kernels that were timed: "
+            f"{', '.join(launch.nearest)}"
+        )
+    elif launch.basis != TIMED:
+        yield f"  × {launch.ratio:.2f}  assumed: the calibration has no kernel of this kind"
+    if kernel.at_floor:
+        yield "  raised to the floor"
