@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from xlapipe.inductor.derive import derive
-from xlapipe.inductor.findings_ir import ir_findings
-from xlapipe.inductor.findings_wrapper import wrapper_findings
 from xlapipe.inductor.fx_graphs import FxGraph
 from xlapipe.inductor.gemms_and_collectives import (
     ir_collectives,
@@ -26,10 +24,12 @@ from xlapipe.inductor.inductor_plan import (
     Kernel,
     ResizedStorage,
 )
-from xlapipe.inductor.ir_facts import ir_facts
-from xlapipe.inductor.ir_graph import IrGraph
+from xlapipe.inductor.ir.facts import ir_facts
+from xlapipe.inductor.ir.findings import ir_findings
+from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.layouts import Layout
-from xlapipe.inductor.wrapper_known import Replayed
+from xlapipe.inductor.wrapper.findings import wrapper_findings
+from xlapipe.inductor.wrapper.replayed import Replayed
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, InputOutputAlias
 from xlapipe.plan.hlo import SourceLine
 

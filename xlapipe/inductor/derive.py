@@ -18,14 +18,14 @@ import re
 from collections.abc import Iterator, Mapping
 
 from xlapipe.inductor.allocations import Replay, Tensor
-from xlapipe.inductor.argument_sizes import sizes_from_products
 from xlapipe.inductor.inductor_plan import Kernel, KernelKind, UnknownAllocation
-from xlapipe.inductor.ir_graph import IrGraph, read_names
-from xlapipe.inductor.ir_nodes import IrBuffer, IrNode
+from xlapipe.inductor.ir.argument_sizes import sizes_from_products
+from xlapipe.inductor.ir.graph import IrGraph, read_names
+from xlapipe.inductor.ir.nodes import IrBuffer, IrNode
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.operators import hides_bytes
-from xlapipe.inductor.wrapper_known import Replayed, ReplayedArgument
-from xlapipe.inductor.wrapper_launches import operator_kind
+from xlapipe.inductor.wrapper.launches import operator_kind
+from xlapipe.inductor.wrapper.replayed import Replayed, ReplayedArgument
 
 _NOT_REUSED = ("NoneLayout", "MultiOutputLayout", "MutationLayout", "CommBufferLayout")
 

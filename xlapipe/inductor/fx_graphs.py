@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from xlapipe.inductor.expressions import Dimension, dimensions
-from xlapipe.inductor.ir_values import split_list
+from xlapipe.inductor.ir.values import split_list
 from xlapipe.inductor.layouts import Layout, contiguous_strides, dtype_name
 from xlapipe.inductor.text_lines import TextLines
 from xlapipe.plan.hlo import SourceLine

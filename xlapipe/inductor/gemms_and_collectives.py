@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from xlapipe.inductor.inductor_plan import InductorCollective, Kernel, KernelKind
-from xlapipe.inductor.ir_graph import IrGraph
-from xlapipe.inductor.ir_nodes import OUTPUT, IrNode
+from xlapipe.inductor.ir.graph import IrGraph
+from xlapipe.inductor.ir.nodes import OUTPUT, IrNode
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.operators import (
     base_name,
@@ -13,7 +13,7 @@ from xlapipe.inductor.operators import (
     gemm_backend,
     is_template_gemm,
 )
-from xlapipe.inductor.wrapper_launches import Launch, Operand
+from xlapipe.inductor.wrapper.launches import Launch, Operand
 from xlapipe.plan.gemms import Gemm, GemmBackend
 from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.shapes import shape_of

@@ -13,7 +13,7 @@ from pathlib import Path
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import read_head
 from xlapipe.inductor.inductor_plan import GraphKind
-from xlapipe.inductor.ir_text import is_ir_header
+from xlapipe.inductor.ir.text import is_ir_header
 from xlapipe.inductor.logs import Section, log_sections
 from xlapipe.inductor.text_lines import TextLines
 from xlapipe.read.file_contents import read_source

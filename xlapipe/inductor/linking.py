@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.layouts import Layout
-from xlapipe.inductor.wrapper_code import WrapperCode, literal_sizes
-from xlapipe.inductor.wrapper_dtypes import gather
-from xlapipe.inductor.wrapper_known import GivenArgument, Replayed
+from xlapipe.inductor.wrapper.output_code import WrapperCode, literal_sizes
+from xlapipe.inductor.wrapper.replayed import GivenArgument, Replayed
+from xlapipe.inductor.wrapper.sizes_and_dtypes import gather
 
 _TANGENT = re.compile(r"tangents_\d+")
 

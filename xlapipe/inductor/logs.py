@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xlapipe.inductor.ir_text import is_ir_header
+from xlapipe.inductor.ir.text import is_ir_header
 from xlapipe.inductor.text_lines import TextLines
 
 _TORCH = re.compile(

@@ -10,15 +10,15 @@ from xlapipe.inductor.assemble import GraphName, plan_of_ir, plan_of_wrapper
 from xlapipe.inductor.fx_graphs import FxGraph, read_fx_graph
 from xlapipe.inductor.graph_files import GraphFiles, beside, graphs_of
 from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan
-from xlapipe.inductor.ir_graph import IrGraph
-from xlapipe.inductor.ir_text import read_ir
+from xlapipe.inductor.ir.graph import IrGraph
+from xlapipe.inductor.ir.text import read_ir
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.linking import Link, link
 from xlapipe.inductor.measured import measured_for
 from xlapipe.inductor.verify import verify
-from xlapipe.inductor.wrapper_code import WrapperCode, is_cpp_wrapper, read_wrapper
-from xlapipe.inductor.wrapper_known import Known, Replayed
-from xlapipe.inductor.wrapper_replay import replay_wrapper
+from xlapipe.inductor.wrapper.output_code import WrapperCode, is_cpp_wrapper, read_wrapper
+from xlapipe.inductor.wrapper.replay import replay_wrapper
+from xlapipe.inductor.wrapper.replayed import Known, Replayed
 
 _BY_NAME = (
     "no forward graph was found: arguments that are not named as parameters, inputs or tangents "

@@ -6,13 +6,13 @@ from typing import NoReturn
 
 from xlapipe.inductor.allocations import Replay, Tensor
 from xlapipe.inductor.inductor_plan import UnknownAllocation
-from xlapipe.inductor.ir_values import check_layout
+from xlapipe.inductor.ir.values import check_layout
 from xlapipe.inductor.layouts import Layout
-from xlapipe.inductor.wrapper_code import WrapperCode
-from xlapipe.inductor.wrapper_dtypes import gather
-from xlapipe.inductor.wrapper_known import Known, Replayed
-from xlapipe.inductor.wrapper_launches import Launches
-from xlapipe.inductor.wrapper_values import OPAQUE, Frame, Value, tensors_in
+from xlapipe.inductor.wrapper.bound_values import OPAQUE, Frame, Value, tensors_in
+from xlapipe.inductor.wrapper.launches import Launches
+from xlapipe.inductor.wrapper.output_code import WrapperCode
+from xlapipe.inductor.wrapper.replayed import Known, Replayed
+from xlapipe.inductor.wrapper.sizes_and_dtypes import gather
 
 _DEFINED = (
     "fix: the file is damaged or not whole, dump it again; if torch wrote it so, report the line"

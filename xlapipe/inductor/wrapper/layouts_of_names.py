@@ -3,8 +3,8 @@
 import ast
 
 from xlapipe.inductor.layouts import Layout
-from xlapipe.inductor.wrapper_evaluation import sizes_of
-from xlapipe.inductor.wrapper_state import WrapperState
+from xlapipe.inductor.wrapper.evaluation import sizes_of
+from xlapipe.inductor.wrapper.state import WrapperState
 from xlapipe.read.source_text import shown
 
 

@@ -8,9 +8,9 @@ from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.expressions import Dimension, evaluate_tree
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.operators import VIEWS
-from xlapipe.inductor.wrapper_dtypes import dotted
-from xlapipe.inductor.wrapper_state import WrapperState
-from xlapipe.inductor.wrapper_values import OPAQUE, Box, Value, items_of
+from xlapipe.inductor.wrapper.bound_values import OPAQUE, Box, Value, items_of
+from xlapipe.inductor.wrapper.sizes_and_dtypes import dotted
+from xlapipe.inductor.wrapper.state import WrapperState
 from xlapipe.read.source_text import shown
 
 _BUILTINS = frozenset(dir(builtins)) | {"self", "args", "inf", "nan"}

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from xlapipe.inductor.expressions import evaluate, linear_terms
 from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding
-from xlapipe.inductor.ir_graph import IrGraph
-from xlapipe.inductor.ir_nodes import IrNode
-from xlapipe.inductor.loop_bodies import BodyLoad, LoopBody, ValueTable, read_body
+from xlapipe.inductor.ir.graph import IrGraph
+from xlapipe.inductor.ir.loop_bodies import BodyLoad, LoopBody, ValueTable, read_body
+from xlapipe.inductor.ir.nodes import IrNode
 
 SECTOR_BYTES = 32
 """What a GPU reads at once: elements further apart each cost a whole sector."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 
 from xlapipe.inductor.allocations import Storage
-from xlapipe.inductor.findings_ir import SECTOR_BYTES
 from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding
-from xlapipe.inductor.wrapper_known import Replayed
-from xlapipe.inductor.wrapper_launches import Launch, Operand
+from xlapipe.inductor.ir.findings import SECTOR_BYTES
+from xlapipe.inductor.wrapper.launches import Launch, Operand
+from xlapipe.inductor.wrapper.replayed import Replayed
 from xlapipe.plan.hlo import SourceLine
 
 

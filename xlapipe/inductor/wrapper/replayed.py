@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from xlapipe.inductor.allocations import Replay, Tensor
 from xlapipe.inductor.inductor_plan import UnknownAllocation
 from xlapipe.inductor.layouts import Layout
-from xlapipe.inductor.wrapper_launches import Launch
+from xlapipe.inductor.wrapper.launches import Launch
 
 
 @dataclass(frozen=True, slots=True)

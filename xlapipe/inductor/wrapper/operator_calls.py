@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.operators import base_name, hides_bytes, returns_operand
-from xlapipe.inductor.wrapper_dtypes import name_of
-from xlapipe.inductor.wrapper_evaluation import evaluate
-from xlapipe.inductor.wrapper_layouts import layout_of
-from xlapipe.inductor.wrapper_state import WrapperState
-from xlapipe.inductor.wrapper_values import OPAQUE, Value, items_of, tensors_in
+from xlapipe.inductor.wrapper.bound_values import OPAQUE, Value, items_of, tensors_in
+from xlapipe.inductor.wrapper.evaluation import evaluate
+from xlapipe.inductor.wrapper.layouts_of_names import layout_of
+from xlapipe.inductor.wrapper.sizes_and_dtypes import name_of
+from xlapipe.inductor.wrapper.state import WrapperState
 
 
 def launch(state: WrapperState, node: ast.Call, operator: str, names: Sequence[str]) -> Value:

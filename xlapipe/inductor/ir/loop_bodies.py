@@ -10,8 +10,8 @@ import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
+from xlapipe.inductor.python_text import parse_module
 from xlapipe.inductor.text_lines import TextLines
-from xlapipe.inductor.wrapper_code import parse_module
 
 _INDIRECT = re.compile(r"\bindirect\d+\b")
 _CONVERSIONS = ("to_dtype", "to_dtype_bitcast")

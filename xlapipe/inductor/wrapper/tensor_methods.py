@@ -4,10 +4,10 @@ import ast
 
 from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.layouts import Layout
-from xlapipe.inductor.wrapper_evaluation import evaluate
-from xlapipe.inductor.wrapper_operators import operands_of
-from xlapipe.inductor.wrapper_state import WrapperState
-from xlapipe.inductor.wrapper_values import OPAQUE, Value
+from xlapipe.inductor.wrapper.bound_values import OPAQUE, Value
+from xlapipe.inductor.wrapper.evaluation import evaluate
+from xlapipe.inductor.wrapper.operator_calls import operands_of
+from xlapipe.inductor.wrapper.state import WrapperState
 
 _VIEWS = frozenset(
     {"view", "reshape", "t", "permute", "transpose", "detach", "squeeze", "unsqueeze", "expand"}

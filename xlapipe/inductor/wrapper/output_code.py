@@ -6,14 +6,14 @@ It holds kernels as strings, functions (`call`, and the partitions and subgraphs
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from xlapipe.inductor.kernel_code import TritonKernel
 from xlapipe.inductor.layouts import Layout, dtype_name
+from xlapipe.inductor.python_text import parse_module
 from xlapipe.inductor.text_lines import CUT, TextLines
+from xlapipe.inductor.wrapper.triton_source import TritonKernel
 
 _AOT_ID = re.compile(r"# AOT ID: \['([^']*)'\]")
 _ORIGINS = re.compile(r"# .*Original ATen: \[(.*?)\]")
@@ -29,10 +29,6 @@ _ON_DEVICE = re.compile(
 _ON_HOST = re.compile(r"empty_strided_cpu\(|device='cpu'|cpp_fused")
 # What torch writes with `cpp_wrapper`: a module that compiles the C++ source in a string.
 _CPP_WRAPPER = re.compile(r"CppWrapperCodeCache|cpp_wrapper_src\b")
-_PYTHON = (
-    "fix: the file is damaged or cut short, or a version of torch wrote it whose form xlapipe does "
-    "not know: dump it again, or report the line"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +119,6 @@ def read_wrapper(text: TextLines) -> WrapperCode:
 def is_cpp_wrapper(text: TextLines) -> bool:
     """Whether the module holds a C++ wrapper, which is not read."""
     return any(_CPP_WRAPPER.search(line) for line in text.lines[:60])
-
-
-def parse_module(text: TextLines) -> ast.Module:
-    """The syntax tree.
-
-    Raises:
-      DumpError: the lines are not Python; it names the line.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes in strings
-            return ast.parse("\n".join(text.lines))
-    except SyntaxError as error:
-        text.fail((error.lineno or 1) - 1, "Python", f"{error.msg}", _PYTHON)
-    except (ValueError, RecursionError, MemoryError) as error:
-        text.fail(0, "Python", f"{str(error) or type(error).__name__}", _PYTHON)
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:

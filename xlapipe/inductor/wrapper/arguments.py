@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.layouts import Layout
-from xlapipe.inductor.wrapper_known import ReplayedArgument
-from xlapipe.inductor.wrapper_layouts import layout_of
-from xlapipe.inductor.wrapper_state import WrapperState
-from xlapipe.inductor.wrapper_values import OPAQUE, Value
+from xlapipe.inductor.wrapper.bound_values import OPAQUE, Value
+from xlapipe.inductor.wrapper.layouts_of_names import layout_of
+from xlapipe.inductor.wrapper.replayed import ReplayedArgument
+from xlapipe.inductor.wrapper.state import WrapperState
 
 _KEPT_BY_CALLER = re.compile(r"(primals|tangents|arg)_?\d+")
 

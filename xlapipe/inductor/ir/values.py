@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from xlapipe.inductor.expressions import dimensions
-from xlapipe.inductor.ir_nodes import OUTPUT, Dependency, User
+from xlapipe.inductor.ir.nodes import OUTPUT, Dependency, User
 from xlapipe.inductor.layouts import Layout, contiguous_strides, dtype_name
 from xlapipe.inductor.text_lines import TextLines
 from xlapipe.read.source_text import shown

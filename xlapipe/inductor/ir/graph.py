@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from xlapipe.inductor.ir_nodes import OUTPUT, Dependency, IrBuffer, IrNode
+from xlapipe.inductor.ir.nodes import OUTPUT, Dependency, IrBuffer, IrNode
 from xlapipe.inductor.layouts import Layout
 
 # Arguments of a graph without a backward pass of its own are numbered.

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from xlapipe.inductor.allocations import Replay, Tensor
 from xlapipe.inductor.inductor_plan import Kernel, KernelKind
-from xlapipe.inductor.kernel_code import TritonKernel
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.operators import (
     base_name,
@@ -14,7 +13,8 @@ from xlapipe.inductor.operators import (
     is_extern,
     writes_operand,
 )
-from xlapipe.inductor.wrapper_code import WrapperCode
+from xlapipe.inductor.wrapper.output_code import WrapperCode
+from xlapipe.inductor.wrapper.triton_source import TritonKernel
 
 _USER_HEURISTICS = ("user_autotune",)
 _SCALE = {"all-gather": 1, "reduce-scatter": -1}

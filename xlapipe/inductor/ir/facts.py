@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from xlapipe.inductor.inductor_plan import InductorOnly, ResizedStorage
-from xlapipe.inductor.ir_graph import IrGraph
-from xlapipe.inductor.ir_nodes import IrNode
+from xlapipe.inductor.ir.graph import IrGraph
+from xlapipe.inductor.ir.nodes import IrNode
 
 
 def ir_facts(graph: IrGraph) -> InductorOnly:

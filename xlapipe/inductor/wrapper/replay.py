@@ -11,17 +11,17 @@ from itertools import zip_longest
 
 from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.operators import ALLOCATORS, RETURN_OPERAND, VIEWS, allocates_no_tensor
-from xlapipe.inductor.wrapper_allocations import allocate, part_of_pool
-from xlapipe.inductor.wrapper_arguments import take_arguments
-from xlapipe.inductor.wrapper_code import WrapperCode
-from xlapipe.inductor.wrapper_dtypes import dotted, name_of
-from xlapipe.inductor.wrapper_evaluation import evaluate
-from xlapipe.inductor.wrapper_known import Known, Replayed
-from xlapipe.inductor.wrapper_methods import call_method
-from xlapipe.inductor.wrapper_operators import launch, operands_of
-from xlapipe.inductor.wrapper_state import WrapperState
-from xlapipe.inductor.wrapper_syntax import is_loop_without_pass, plain_names, target_texts
-from xlapipe.inductor.wrapper_values import OPAQUE, Box, Frame, Value, items_of
+from xlapipe.inductor.wrapper.allocation_calls import allocate, part_of_pool
+from xlapipe.inductor.wrapper.arguments import take_arguments
+from xlapipe.inductor.wrapper.bound_values import OPAQUE, Box, Frame, Value, items_of
+from xlapipe.inductor.wrapper.evaluation import evaluate
+from xlapipe.inductor.wrapper.operator_calls import launch, operands_of
+from xlapipe.inductor.wrapper.output_code import WrapperCode
+from xlapipe.inductor.wrapper.replayed import Known, Replayed
+from xlapipe.inductor.wrapper.sizes_and_dtypes import dotted, name_of
+from xlapipe.inductor.wrapper.state import WrapperState
+from xlapipe.inductor.wrapper.syntax import is_loop_without_pass, plain_names, target_texts
+from xlapipe.inductor.wrapper.tensor_methods import call_method
 from xlapipe.read.source_text import shown
 
 # Functions inside functions; wrapper code has one level.

@@ -17,8 +17,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from xlapipe.inductor.ir_nodes import Dependency, IrBuffer, IrNode, User
-from xlapipe.inductor.ir_values import IrValues, names
+from xlapipe.inductor.ir.nodes import Dependency, IrBuffer, IrNode, User
+from xlapipe.inductor.ir.values import IrValues, names
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.text_lines import TextLines
 from xlapipe.read.source_text import shown

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from xlapipe.inductor.allocations import Tensor
 from xlapipe.inductor.layouts import ITEM_BYTES, Layout, contiguous_strides
 from xlapipe.inductor.operators import ALLOCATORS
-from xlapipe.inductor.wrapper_dtypes import allocated_dtype
-from xlapipe.inductor.wrapper_evaluation import checked_view, evaluate, sizes_of
-from xlapipe.inductor.wrapper_state import WrapperState
-from xlapipe.inductor.wrapper_values import Value
+from xlapipe.inductor.wrapper.bound_values import Value
+from xlapipe.inductor.wrapper.evaluation import checked_view, evaluate, sizes_of
+from xlapipe.inductor.wrapper.sizes_and_dtypes import allocated_dtype
+from xlapipe.inductor.wrapper.state import WrapperState
 from xlapipe.read.source_text import shown
 
 

@@ -7,8 +7,8 @@ it does not, nothing is concluded.
 
 from collections.abc import Iterator, Mapping
 
-from xlapipe.inductor.ir_graph import IrGraph
-from xlapipe.inductor.ir_nodes import IrNode
+from xlapipe.inductor.ir.graph import IrGraph
+from xlapipe.inductor.ir.nodes import IrNode
 from xlapipe.inductor.layouts import Layout
 
 _PRODUCT = "extern_kernels.mm"

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from xlapipe.inductor.layouts import Layout, dtype_name
 from xlapipe.inductor.operators import ALLOCATORS, VIEWS, base_name, is_extern
-from xlapipe.inductor.wrapper_code import WrapperCode
+from xlapipe.inductor.wrapper.output_code import WrapperCode
 
 # Of fallback operators with several results: the operand (a number) or dtype of each result.
 _RESULTS: Mapping[str, Mapping[int, int | str]] = {
