@@ -8,7 +8,7 @@ import pytest
 from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import make_dump
-from xlapipe.dumps.normal_plan import differences
+from xlapipe.dumps.normal_form.plan import differences
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.catalogue import target_named
 

@@ -11,7 +11,7 @@ from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import make_dump
 from xlapipe.dumps.autotune_lock import LOCK
 from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.normal_plan import differences, read_normal_form
+from xlapipe.dumps.normal_form.plan import differences, read_normal_form
 
 RECORDS = Path(__file__).parent.parent / "gpu"
 RECORD: Any = json.loads((RECORDS / "h200_many_runs.json").read_text(encoding="utf-8"))

@@ -27,7 +27,7 @@ from xlapipe.compiling.dump_cache import DumpCache, cache_key
 from xlapipe.compiling.pipeline import CompiledDump, make_dump
 from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.manifest import MANIFEST
-from xlapipe.dumps.normal_plan import read_normal_form
+from xlapipe.dumps.normal_form.plan import read_normal_form
 from xlapipe.errors import DumpError, TargetError, WorkloadError, XlapipeError
 from xlapipe.expect import NoCopyAbove, ParameterBytes, TempAtMost
 from xlapipe.front.plan_arguments import job_of

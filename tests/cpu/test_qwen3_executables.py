@@ -27,7 +27,7 @@ from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.kernels import tiling
 from xlapipe.compiling.pipeline import WrittenDump
 from xlapipe.dumps.dump import Dump, open_dump
-from xlapipe.dumps.normal_plan import read_normal_form
+from xlapipe.dumps.normal_form.plan import read_normal_form
 from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.expect import Expectation, TempAtMost, check_all, expectation_to_json
 from xlapipe.lowering.load_workload import load_workload

@@ -10,7 +10,7 @@ from xlapipe.cli import main
 from xlapipe.compiling.pipeline import CompiledDump
 from xlapipe.compiling.repeat import first_parting, processes
 from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.normal_plan import read_normal_form
+from xlapipe.dumps.normal_form.plan import read_normal_form
 
 FOLDER = Path(__file__).parent
 

@@ -9,7 +9,7 @@ from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import make_dump
 from xlapipe.dumps.autotune_lock import LOCK, read_lock
 from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.normal_plan import differences, read_normal_form
+from xlapipe.dumps.normal_form.plan import differences, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.registry import find_workload
 

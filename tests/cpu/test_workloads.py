@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED, RESNETS, TORCH_TWINS
 from xlapipe.compiling.pipeline import dump_folder
 from xlapipe.dumps.dump import open_dump, read_file
-from xlapipe.dumps.normal_plan import differences, read_normal_form
+from xlapipe.dumps.normal_form.plan import differences, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.expect import check_all
 from xlapipe.read import read_path

@@ -40,7 +40,7 @@ from xlapipe.diff.changes import (
 )
 from xlapipe.diff.compare import compare
 from xlapipe.dumps.dump import open_dump
-from xlapipe.dumps.normal_plan import read_normal_form
+from xlapipe.dumps.normal_form.plan import read_normal_form
 from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.errors import XlapipeError
 from xlapipe.plan.hlo import SourceLine

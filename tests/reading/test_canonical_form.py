@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from xlapipe.dumps.canonical_form import canonical_hlo
-from xlapipe.dumps.canonical_plan import canonical_plan
-from xlapipe.dumps.normal_plan import NormalForm, differences
+from xlapipe.dumps.normal_form.canonical_hlo import canonical_hlo
+from xlapipe.dumps.normal_form.canonical_plan import canonical_plan
+from xlapipe.dumps.normal_form.plan import NormalForm, differences
 
 HLO = """\
 HloModule jit_f, is_scheduled=true

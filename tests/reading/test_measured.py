@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost.measured import (
+from xlapipe.dumps.time_record import TIME_RECORD, TimeRecord, read_time_record, write_time_record
+from xlapipe.errors import DumpError
+from xlapipe.plan import Plan, Thunk
+from xlapipe.plan.kernel_event import CallInterval, KernelEvent
+from xlapipe.profiles.measured import (
     Measured,
     MeasuredKernel,
     expected_launches,
     join_profile,
     split_steps,
 )
-from xlapipe.dumps.time_record import TIME_RECORD, TimeRecord, read_time_record, write_time_record
-from xlapipe.errors import DumpError
-from xlapipe.plan import Plan, Thunk
-from xlapipe.plan.kernel_event import CallInterval, KernelEvent
 
 PROGRAM = """HloModule m, is_scheduled=true
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.cost.measured import Measured, MeasuredKernel
 from xlapipe.dumps.opened import open_path
 from xlapipe.dumps.time_record import TimeRecord, write_time_record
+from xlapipe.profiles.measured import Measured, MeasuredKernel
 from xlapipe.report.time_figures import TimeRow, step_time
 from xlapipe.report.time_lines import group_by_source, microseconds, time_lines
 

@@ -9,7 +9,7 @@ import pytest
 from tests.reading.hlo_objects import instruction
 from tests.reading.sample_records import LOCK
 from xlapipe.dumps.autotune_lock import read_lock
-from xlapipe.dumps.normal_plan import _lowered_digest
+from xlapipe.dumps.normal_form.plan import _lowered_digest
 from xlapipe.errors import TargetError
 from xlapipe.plan import Instruction
 from xlapipe.plan.workspaces import call_key, workspaces_of

@@ -78,8 +78,8 @@ def _show(options: argparse.Namespace) -> int:
     figures = opened_figures(opened, with_time=options.time or options.json)
     share = None
     if options.order:
-        from xlapipe.cost.instruction_order import order_share
         from xlapipe.report.order_lines import order_figures, order_lines
+        from xlapipe.temp_order.instruction_order import order_share
 
         share = order_share(opened.program.plan)
         figures["order"] = order_figures(share)

@@ -21,7 +21,7 @@ from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import compile_dump
 from xlapipe.dumps.dump import Dump, is_dump, open_dump, write_dump
 from xlapipe.dumps.manifest import SCHEMA_VERSION
-from xlapipe.dumps.normal_plan import FORM_VERSION
+from xlapipe.dumps.normal_form.plan import FORM_VERSION
 from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.lowering.lowered_program import LoweredProgram
 

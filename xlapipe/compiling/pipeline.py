@@ -15,7 +15,7 @@ from xlapipe.compiling.job import Job
 from xlapipe.compiling.workers import error_of, submit, workers
 from xlapipe.dumps.dump import Dump, is_dump, write_dump
 from xlapipe.dumps.manifest import Manifest, with_digests
-from xlapipe.dumps.normal_plan import NormalForm, differences, normal_form, read_normal_form
+from xlapipe.dumps.normal_form.plan import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.errors import CompileError, XlapipeError
 from xlapipe.platforms import NVIDIA

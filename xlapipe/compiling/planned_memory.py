@@ -21,7 +21,6 @@ from xlapipe.compiling.recomputed import (
     rematerialised_names,
 )
 from xlapipe.cost import step_cost
-from xlapipe.cost.instruction_order import order_share
 from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.plan import Plan
 from xlapipe.plan.memory_spaces import MemorySpace
@@ -32,6 +31,7 @@ from xlapipe.targets.speeds import speeds_of_config
 from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_attached
 from xlapipe.targets.tpu_catalogue import tpu_catalogue
+from xlapipe.temp_order.instruction_order import order_share
 
 
 @dataclass(frozen=True, kw_only=True)

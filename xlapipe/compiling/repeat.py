@@ -13,7 +13,7 @@ from pathlib import Path
 from xlapipe.compiling.job import Job, Process
 from xlapipe.compiling.pipeline import CompiledDump, compile_dump
 from xlapipe.dumps.manifest import MANIFEST
-from xlapipe.dumps.normal_plan import differences
+from xlapipe.dumps.normal_form.plan import differences
 from xlapipe.platforms.dump_files import STAGE_TITLES
 
 

@@ -3,8 +3,8 @@
 import re
 
 from xlapipe.diff.changes import HiddenChange
-from xlapipe.dumps.normal_hlo import normal_hlo
-from xlapipe.dumps.normal_plan import NormalForm, first_differing_stage
+from xlapipe.dumps.normal_form.hlo import normal_hlo
+from xlapipe.dumps.normal_form.plan import NormalForm, first_differing_stage
 from xlapipe.dumps.opened import Opened
 
 _SHARDING = re.compile(r", (?:sharding|frontend_attributes)=(?=\{)")

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from xlapipe.cost.measured import Measured, MeasuredKernel
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import Refusal, read_json
 from xlapipe.files.writing import write_files
+from xlapipe.profiles.measured import Measured, MeasuredKernel
 
 _MAX_BYTES = 64 * 1024 * 1024
 TIME_RECORD = "time_record.json"

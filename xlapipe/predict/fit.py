@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from xlapipe.cost.measured import Measured
 from xlapipe.cost.schedule import schedule_of
 from xlapipe.cost.step_cost import step_cost
 from xlapipe.plan.plan import Plan
@@ -27,6 +26,7 @@ from xlapipe.predict.launches import (
     leaves_of,
     thunks_of,
 )
+from xlapipe.profiles.measured import Measured
 from xlapipe.targets.speeds import Speeds
 
 # Of the L2 cache, what kernels find again: it is set-associative, and in two halves.

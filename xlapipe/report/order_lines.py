@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from xlapipe.cost.instruction_order import OrderShare
 from xlapipe.report.text_table import aligned_rows
 from xlapipe.report.units import exact
+from xlapipe.temp_order.instruction_order import OrderShare
 
 _MAX_SOURCES = 15
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from xlapipe.cost.measured import Measured
+from xlapipe.profiles.measured import Measured
 from xlapipe.running.memory_account import MemoryAccount
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from xlapipe.compiling.pipeline import dump_folder
 from xlapipe.dumps.dump import Dump, is_dump, open_dump, read_file, write_dump
-from xlapipe.dumps.normal_plan import differences, read_normal_form
+from xlapipe.dumps.normal_form.plan import differences, read_normal_form
 from xlapipe.errors import XlapipeError
 from xlapipe.front.answer import Answer
 from xlapipe.testing.golden_changes import golden_changes

@@ -1,11 +1,11 @@
-"""The plan's part of the canonical form; `xlapipe.dumps.canonical_form` names the rules."""
+"""The plan's part of the canonical form; `canonical_hlo` names the rules."""
 
 import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from xlapipe.dumps.canonical_form import CanonicalHlo, Numbering
-from xlapipe.dumps.output_order import with_ordered_values
+from xlapipe.dumps.normal_form.canonical_hlo import CanonicalHlo, Numbering
+from xlapipe.dumps.normal_form.output_order import with_ordered_values
 
 _TOKEN = re.compile(r"[\w.\-]+")
 _KERNEL_NUMBERS = re.compile(r"(_\d+)+$")

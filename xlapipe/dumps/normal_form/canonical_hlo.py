@@ -7,7 +7,7 @@ the plan is the same. The canonical form is computed when two normal forms are c
 Rules, by name; each leaves a real change visible:
 
 - outputs: those of a fusion with several are ordered by what they compute; see
-  `xlapipe.dumps.output_order`.
+  `xlapipe.dumps.normal_form.output_order`.
 - fused order: instructions of a computation that is not scheduled, such as a fusion's, are ordered
   by the operands of its root. The order of operands is kept.
 - values without a thunk: constants, bitcasts, tuples and their elements come before their first
@@ -27,14 +27,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from xlapipe.dumps.normal_hlo import in_order
-from xlapipe.dumps.output_order import (
+from xlapipe.dumps.normal_form.hlo import in_order
+from xlapipe.dumps.normal_form.output_order import (
     Computation,
     Orders,
     output_orders,
     with_ordered_outputs,
 )
-from xlapipe.dumps.plain_config import with_plain_config
+from xlapipe.dumps.normal_form.plain_config import with_plain_config
 
 _HEADER = re.compile(r"(?P<name>[\w.\-]+) (?P<signature>\(.*)\{$")
 _DEFINED = re.compile(r"  (?:ROOT )?%(?P<name>[\w.\-]+) = (?P<rest>.*)")

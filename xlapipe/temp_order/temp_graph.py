@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import combinations
 
-from xlapipe.cost.value_structure import ValueStructure
 from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
 from xlapipe.plan.opcodes import RUNS_COMPUTATIONS
 from xlapipe.plan.plan import Plan
+from xlapipe.temp_order.value_structure import ValueStructure
 
 # Up to this number of values in an allocation, each is ordered with all others: the depth-first
 # order can then choose among more instructions, and may need less.

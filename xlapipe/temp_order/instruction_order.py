@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from xlapipe.cost.temp_graph import TempGraph, TempGraphs
 from xlapipe.plan.hlo import HloModule
 from xlapipe.plan.opcodes import RUNS_COMPUTATIONS
 from xlapipe.plan.plan import Plan
+from xlapipe.temp_order.temp_graph import TempGraph, TempGraphs
 
 UNKNOWN_SOURCE = "unknown"
 

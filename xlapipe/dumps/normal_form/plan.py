@@ -21,11 +21,11 @@ from difflib import unified_diff
 from functools import cached_property
 from pathlib import Path
 
-from xlapipe.dumps.canonical_form import canonical_hlo
-from xlapipe.dumps.canonical_plan import canonical_plan
 from xlapipe.dumps.dump import HLO, PLAN, Dump, read_file
 from xlapipe.dumps.manifest import Manifest
-from xlapipe.dumps.normal_hlo import normal_hlo
+from xlapipe.dumps.normal_form.canonical_hlo import canonical_hlo
+from xlapipe.dumps.normal_form.canonical_plan import canonical_plan
+from xlapipe.dumps.normal_form.hlo import normal_hlo
 from xlapipe.plan import AllocationKind, BufferAllocation
 from xlapipe.plan.memory_spaces import MemorySpace
 from xlapipe.plan.program import Program
@@ -63,7 +63,7 @@ class NormalForm:
 
     @cached_property
     def canonical(self) -> "NormalForm":
-        """What two machines share; see `xlapipe.dumps.canonical_form`."""
+        """What two machines share; see `xlapipe.dumps.normal_form.canonical_hlo`."""
         module = canonical_hlo(self.hlo)
         plan = canonical_plan(self.plan, module)
         return NormalForm(plan, module.text, self.lowered_sha256)

@@ -1,0 +1,1 @@
+"""GPU profiles joined with the instructions of a plan."""

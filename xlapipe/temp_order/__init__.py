@@ -1,0 +1,1 @@
+"""How much of temp is held only by the order of instructions, from buffers and dependences."""
