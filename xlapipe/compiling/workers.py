@@ -98,16 +98,16 @@ def _on_worker(
     folder: str, versions: Mapping[str, str | None], work: Callable[[Job], Outcome], job: Job
 ) -> Outcome:
     """Runs on a worker, in the folder of the process that submitted the job."""
-    here = socket.gethostname()
+    host = socket.gethostname()
     if not Path(folder).is_dir():
         raise XlapipeError(
-            f"{job.reference.name}: the worker on {here} has no folder {folder}; fix: use a "
+            f"{job.reference.name}: the worker on {host} has no folder {folder}; fix: use a "
             "shared file system, or the same path on every worker"
         )
     installed = _versions()
     if installed != versions:
         raise XlapipeError(
-            f"{job.reference.name}: the worker on {here} has {installed}, expected {versions}; "
+            f"{job.reference.name}: the worker on {host} has {installed}, expected {versions}; "
             "fix: install the same versions there"
         )
     os.chdir(folder)

@@ -231,17 +231,17 @@ def _bytes_text(size_bytes: int | None) -> str:
 def _unknown_bytes(collective: Collective) -> Violation:
     name = f"{collective.kind} {collective.instruction}"
     if collective.executions is None:
-        found = f"{name} runs an unknown number of times"
+        unknown = f"{name} runs an unknown number of times"
         advice = (
             "it is in a branch or in a loop with an unknown trip count: use a scan or a static "
             "trip count"
         )
     else:
-        found = f"{name} has an unknown number of bytes"
+        unknown = f"{name} has an unknown number of bytes"
         advice = "its shapes are dynamic, or an operand is an element of a tuple"
     return Violation(
         "collectives with a known number of bytes per step",
-        found,
+        unknown,
         describe(collective),
         collective.source,
         advice,

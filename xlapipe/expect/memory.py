@@ -201,11 +201,11 @@ def undecided(program: Program) -> tuple[Violation, ...]:
     missing = program.plan.missing_memory
     if not missing:
         return ()
-    found = "; ".join(line for line in missing_lines(missing) if not line.startswith(" "))
+    missing_text = "; ".join(line for line in missing_lines(missing) if not line.startswith(" "))
     return (
         Violation(
             "a plan with all memory that the step needs",
-            f"{found}. The bound is undecided",
+            f"{missing_text}. The bound is undecided",
             missing[0].instruction,
             missing[0].source,
             "compile on the GPU with --target attached",

@@ -170,8 +170,8 @@ class BoundBy(Expectation):
         seconds = cost.bound_seconds()
         total = sum(seconds.values())
         measured = ", ".join(
-            f"{name} {each / total:.0%}" if total else name
-            for name, each in sorted(seconds.items(), key=lambda item: -item[1])
+            f"{name} {bound_seconds / total:.0%}" if total else name
+            for name, bound_seconds in sorted(seconds.items(), key=lambda item: -item[1])
         )
         if total and seconds.get(self.bound, 0.0) > total / 2:
             return self.finding(measured)

@@ -138,27 +138,27 @@ class Replay:
 
     def release(self, storage: int, line: int) -> None:
         """One reference less; the storage is freed with the last one."""
-        found = self.storages[storage]
-        found.references -= 1
-        if found.references > 0 or found.ended is not None:
+        released = self.storages[storage]
+        released.references -= 1
+        if released.references > 0 or released.ended is not None:
             return
-        if found.held:
-            if found.counted and not found.references:
-                self._change_all(-(found.size_bytes or 0))
+        if released.held:
+            if released.counted and not released.references:
+                self._change_all(-(released.size_bytes or 0))
             return
         self._events += 1
-        found.ended = self._events
-        found.end = max(found.start, self.position - 1)
-        found.freed_line = line
-        if found.counted:
-            self._change(-(found.size_bytes or 0), line)
+        released.ended = self._events
+        released.end = max(released.start, self.position - 1)
+        released.freed_line = line
+        if released.counted:
+            self._change(-(released.size_bytes or 0), line)
 
     def resize(self, storage: int, size_bytes: int, line: int) -> None:
         """Gives a storage another size, as FSDP does to free and fill gathered weights."""
-        found = self.storages[storage]
-        before, found.size_bytes = found.size_bytes, size_bytes
-        found.largest_bytes = max(found.largest_bytes, size_bytes)
-        if not found.counted or before is None or found.ended is not None:
+        resized = self.storages[storage]
+        before, resized.size_bytes = resized.size_bytes, size_bytes
+        resized.largest_bytes = max(resized.largest_bytes, size_bytes)
+        if not resized.counted or before is None or resized.ended is not None:
             return
         self._events += 1
         self._change(size_bytes - before, line)

@@ -245,8 +245,10 @@ class _Deriver:
             return
         if node_kind(node) != KernelKind.FALLBACK or not hides_bytes(node.kernel or ""):
             return
-        results = [each for buffer in node.outputs for each in self._results.get(buffer.name, ())]
-        sizes = [each.layout.storage_bytes for each in results if each.layout is not None]
+        results = [
+            tensor for buffer in node.outputs for tensor in self._results.get(buffer.name, ())
+        ]
+        sizes = [tensor.layout.storage_bytes for tensor in results if tensor.layout is not None]
         known = [size for size in sizes if size is not None]
         self._replayed.unknown.append(
             UnknownAllocation(

@@ -116,11 +116,11 @@ def beside(graph: GraphFiles, path: Path) -> tuple[GraphFiles, ...]:
     folder = path if path.is_dir() else path.parent
     if not any(_names(folder).keys() & _GRAPH_FILES):
         return ()
-    siblings = (each for each in _subfolders(folder.parent) if each != folder)
+    siblings = (sibling for sibling in _subfolders(folder.parent) if sibling != folder)
     return tuple(
-        _of_folder(each, folder.parent)
-        for each in sorted(siblings, key=_natural)
-        if WRAPPER in _names(each) and _named(each.name)[0] == GraphKind.FORWARD
+        _of_folder(sibling, folder.parent)
+        for sibling in sorted(siblings, key=_natural)
+        if WRAPPER in _names(sibling) and _named(sibling.name)[0] == GraphKind.FORWARD
     )
 
 
@@ -171,9 +171,9 @@ def _of_text(path: Path, source: SourceText) -> tuple[GraphFiles, ...]:
         kind, number = _named(path.name)
         return (GraphFiles(path.name, str(path), kind, number, str(path), wrapper=text),)
     graphs = sum(section.kind == "graph" for section in sections)
-    found = f"{graphs} AOT graphs without either" if graphs else "neither"
+    logged = f"{graphs} AOT graphs without either" if graphs else "neither"
     raise DumpError(
-        f"{path}:1: expected wrapper code or IR of torch Inductor, found {found}; fix: log with "
+        f"{path}:1: expected wrapper code or IR of torch Inductor, found {logged}; fix: log with "
         "TORCH_LOGS=output_code, or set TORCH_COMPILE_DEBUG=1"
     )
 
@@ -227,12 +227,14 @@ def _graph_folders(root: Path) -> Iterator[Path]:
         if _names(folder).keys() & _GRAPH_FILES:
             yield folder
         if depth < _MOST_DEPTH:
-            pending.extend((each, depth + 1) for each in _subfolders(folder))
+            pending.extend((subfolder, depth + 1) for subfolder in _subfolders(folder))
 
 
 def _subfolders(folder: Path) -> list[Path]:
     try:
-        return sorted(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
+        return sorted(
+            entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink()
+        )
     except OSError:
         return []
 
@@ -240,7 +242,7 @@ def _subfolders(folder: Path) -> list[Path]:
 def _names(folder: Path) -> Mapping[str, Path]:
     """Files by name without `.gz`; a file that is not packed comes first."""
     try:
-        files = sorted(each for each in folder.iterdir() if each.is_file())
+        files = sorted(entry for entry in folder.iterdir() if entry.is_file())
     except OSError as error:
         raise DumpError(f"{folder}: expected a readable folder, found: {error}") from None
     names: dict[str, Path] = {}

@@ -89,11 +89,11 @@ def argument_names(code: WrapperCode) -> tuple[str, ...]:
 
 def argument_layouts(code: WrapperCode) -> Mapping[str, Layout]:
     """Layouts of the arguments as far as they are numbers."""
-    found = {
+    layouts = {
         name: example for name, example in code.examples.items() if isinstance(example, Layout)
     }
     for name, asserted in gather(code, {}).asserted.items():
         shape, strides = literal_sizes(asserted.shape), literal_sizes(asserted.strides)
-        if name not in found and shape is not None and strides is not None:
-            found[name] = Layout(None, shape, strides)
-    return found
+        if name not in layouts and shape is not None and strides is not None:
+            layouts[name] = Layout(None, shape, strides)
+    return layouts

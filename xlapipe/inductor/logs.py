@@ -84,7 +84,9 @@ def _sections(where: str, lines: list[_Line]) -> Iterator[Section]:
         if (match := _OUTPUT_CODE.match(line)) is not None:
             start = at if _CODE_START.match(match["first"]) else at + 1
             end = _end_of_code(lines, start)
-            if end > start and any(_CODE_START.match(each.text) for each in lines[start:end]):
+            if end > start and any(
+                _CODE_START.match(code_line.text) for code_line in lines[start:end]
+            ):
                 yield Section("wrapper", "", _part(where, lines, start, end))
                 at = end
                 continue

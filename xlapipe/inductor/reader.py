@@ -95,7 +95,7 @@ def _readable(graphs: Sequence["_Graph"]) -> tuple[list["_Graph"], list[str]]:
 def _links_beside(backward: "_Graph", path: Path) -> dict[int, tuple["_Graph", Link]]:
     """The forward graph in a folder next to that of a lone backward graph.
 
-    It was not asked for, so that damage to its files is no reason to refuse the backward graph.
+    The user did not name that folder, so damaged files in it do not fail the backward graph.
     """
     try:
         return _links((backward, *(_Graph(files) for files in beside(backward.files, path))))
@@ -166,16 +166,16 @@ class _Graph:
     @cached_property
     def layouts(self) -> Mapping[str, Layout]:
         """What IR and the FX graph say about buffers and arguments."""
-        found: dict[str, Layout] = {}
+        layouts: dict[str, Layout] = {}
         if self.fx is not None:
-            found.update(
+            layouts.update(
                 (name, layout)
                 for name, layout in self.fx.placeholders.items()
                 if layout is not None
             )
         if self.ir is not None:
-            found.update(self.ir.layouts)
-        return found
+            layouts.update(self.ir.layouts)
+        return layouts
 
     def replay(self, known: Known) -> Replayed:
         assert self.code is not None
@@ -197,9 +197,9 @@ def _links(graphs: Sequence[_Graph]) -> dict[int, tuple[_Graph, Link]]:
         for forward in forwards:
             if forward.code is None or not _belong(forward.files, graph.files):
                 continue
-            found = link(forward.replayed, graph.code)
-            if found is not None:
-                links[id(graph)] = forward, found
+            forward_link = link(forward.replayed, graph.code)
+            if forward_link is not None:
+                links[id(graph)] = forward, forward_link
                 break
     return links
 
@@ -218,7 +218,10 @@ def _plan(graph: _Graph, links: Mapping[int, tuple[_Graph, Link]]) -> InductorPl
     saved: int | None = None
     if graph.kind != GraphKind.BACKWARD:
         replayed = graph.replayed
-        saved = next((each.saved for forward, each in links.values() if forward is graph), None)
+        saved = next(
+            (forward_link.saved for forward, forward_link in links.values() if forward is graph),
+            None,
+        )
     elif id(graph) in links:
         replayed = graph.replay(Known(given=links[id(graph)][1].given))
     else:

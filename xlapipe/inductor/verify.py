@@ -55,8 +55,8 @@ def _verify_allocations(plan: InductorPlan) -> None:
                 )
             if value.name in home:
                 other = home[value.name]
-                found = f"it in allocations {other} and {index}"
-                _fail(plan, life.line, f"value {value.name} in one allocation", found)
+                two_places = f"it in allocations {other} and {index}"
+                _fail(plan, life.line, f"value {value.name} in one allocation", two_places)
             home[value.name] = index
 
 

@@ -64,7 +64,7 @@ def _leaves(workload: Workload) -> Iterator[tuple[str, Any]]:
 
 
 def _buffer(leaf: Any) -> Any:
-    """What two leaves have in common if they are one buffer; None where there is no telling.
+    """What two leaves have in common if they are one buffer; None if that is unknown.
 
     A numpy array is copied to the device for each leaf, and can be shared freely.
     """

@@ -91,12 +91,12 @@ def _holds_mutable(tree: Any) -> bool:
 
 def _stored_values(fn: Any) -> list[str]:
     """Paths of the tracers in the objects that a function closes over or is bound to."""
-    found: list[str] = []
+    tracer_paths: list[str] = []
     seen: set[int] = set()
 
     def visit(path: str, value: Any, depth: int) -> None:
         if isinstance(value, jax.core.Tracer):
-            found.append(path)
+            tracer_paths.append(path)
         elif depth and id(value) not in seen and not isinstance(value, (type, ModuleType)):
             seen.add(id(value))
             if isinstance(value, Mapping):
@@ -115,7 +115,7 @@ def _stored_values(fn: Any) -> list[str]:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
             with suppress(ValueError):  # a cell without content
                 visit(name, cell.cell_contents, _SEARCHED_DEPTH)
-    return found
+    return tracer_paths
 
 
 def _error(

@@ -57,8 +57,8 @@ def as_compiled(
       executable: as jax's compiler returns it, compiled for more than one device.
     """
     mesh = AbstractMesh(tuple(axes.values()), tuple(axes))
-    found = executable.get_output_shardings() or ()
-    specs = [parse_flatten_op_sharding(_tiled(sharding), mesh) for sharding in found]
+    shardings = executable.get_output_shardings() or ()
+    specs = [parse_flatten_op_sharding(_tiled(sharding), mesh) for sharding in shardings]
     return tuple(
         replace(leaf, spec=tuple(spec)) for leaf, (spec,) in zip(outputs, specs, strict=True)
     )

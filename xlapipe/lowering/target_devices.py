@@ -180,8 +180,8 @@ def target_in_place_of_cpu(client: TargetClient) -> Iterator[None]:
     with _ONE_AT_A_TIME:
         # What the step computes while it is traced, `ensure_compile_time_eval` for instance, is
         # computed here.
-        here = jax.local_devices(backend="cpu")[0]
-        with jax.default_device(here), _replacements(client):
+        host_cpu = jax.local_devices(backend="cpu")[0]
+        with jax.default_device(host_cpu), _replacements(client):
             yield
 
 

@@ -117,7 +117,7 @@ def _headline(time: StepTime) -> str:
     parts = [f"floor {microseconds(time.floor_seconds)}"]
     if time.bound_seconds:
         bounds = sorted(time.bound_seconds.items(), key=lambda item: -item[1])
-        parts[0] += f" ({', '.join(f'{name} {microseconds(each)}' for name, each in bounds)})"
+        parts[0] += f" ({', '.join(f'{name} {microseconds(value)}' for name, value in bounds)})"
     if time.estimate_seconds is None:
         parts.append("XLA's estimate: none (dump with --estimate)")
     else:
@@ -201,7 +201,7 @@ def _table(rows: Sequence[TimeRow], time: StepTime, title: str) -> Iterator[str]
     seconds = measured if sum(measured) else [row.floor_seconds or 0.0 for row in rows]
     shown = zip(rows[:_MAX_ROWS], seconds, strict=False)
     total = sum(seconds)
-    lines = [(*_HEADINGS, title), *(_cells(row, each, total) for row, each in shown)]
+    lines = [(*_HEADINGS, title), *(_cells(row, row_seconds, total) for row, row_seconds in shown)]
     for line in aligned_rows(lines, _RIGHT):
         yield f"    {line}"
     if len(rows) > _MAX_ROWS:

@@ -95,9 +95,9 @@ def _from_text(text: str, *, name: str, source: Source, where: str) -> Target:
     device = _block(config, "gpu_device_info", where)
     platform = config.get("platform_name", "CUDA")
     if platform != "CUDA" or "rocm_compute_capability" in device:
-        found = repr(platform) if platform != "CUDA" else "rocm_compute_capability"
+        platform_text = repr(platform) if platform != "CUDA" else "rocm_compute_capability"
         raise TargetError(
-            f"{where}: expected a configuration for platform 'CUDA', found {found}; "
+            f"{where}: expected a configuration for platform 'CUDA', found {platform_text}; "
             "fix: give the configuration of an NVIDIA GPU"
         )
     capability = _block(device, "cuda_compute_capability", where)

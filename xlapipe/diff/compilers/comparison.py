@@ -84,14 +84,14 @@ def _product_rows(inductor: Sequence[Product], xla: Sequence[Product]) -> list[P
     keys = dict.fromkeys(_key(product) for product in (*inductor, *xla))
     rows = []
     for key in keys:
-        here = [product for product in inductor if _key(product) == key]
-        there = [product for product in xla if _key(product) == key]
+        of_inductor = [product for product in inductor if _key(product) == key]
+        of_xla = [product for product in xla if _key(product) == key]
         rows.append(
             ProductRow(
-                multiplications=(*here, *there)[0].multiplications,
-                results=tuple(dict.fromkeys(product.result for product in (*here, *there))),
-                inductor=_counted(here),
-                xla=_counted(there),
+                multiplications=(*of_inductor, *of_xla)[0].multiplications,
+                results=tuple(dict.fromkeys(product.result for product in (*of_inductor, *of_xla))),
+                inductor=_counted(of_inductor),
+                xla=_counted(of_xla),
             )
         )
     return sorted(rows, key=lambda row: -(row.multiplications or 0))

@@ -89,7 +89,7 @@ def match_leaves(inductor: Sequence[TensorLeaf], xla: Sequence[TensorLeaf]) -> M
     Equal ones are paired first, then those that are transposed, then those of another dtype. A leaf
     whose shape is not known is paired with one of the same number of bytes.
     """
-    found: dict[int, tuple[Match, int]] = {}
+    match_of: dict[int, tuple[Match, int]] = {}
     taken: set[int] = set()
     rules: tuple[tuple[Match, _Key], ...] = (
         (Match.SAME, lambda leaf: (leaf.dtype, leaf.shape)),
@@ -100,24 +100,24 @@ def match_leaves(inductor: Sequence[TensorLeaf], xla: Sequence[TensorLeaf]) -> M
     for match, key in rules:
         for at, leaf in enumerate(inductor):
             # Bytes alone say something only where there is no shape.
-            if at in found or (leaf.shape is None) != (match == Match.SAME_BYTES):
+            if at in match_of or (leaf.shape is None) != (match == Match.SAME_BYTES):
                 continue
             if leaf.shape is None and leaf.size_bytes is None:
                 continue
             other = _first_like(leaf, xla, taken, key)
             if other is not None:
-                found[at] = match, other
+                match_of[at] = match, other
                 taken.add(other)
     pairs = [
-        LeafPair(found[at][0], leaf, xla[found[at][1]])
-        if at in found
+        LeafPair(match_of[at][0], leaf, xla[match_of[at][1]])
+        if at in match_of
         else LeafPair(Match.ONLY_INDUCTOR, leaf, None)
         for at, leaf in enumerate(inductor)
     ]
     pairs += [
         LeafPair(Match.ONLY_XLA, None, leaf) for at, leaf in enumerate(xla) if at not in taken
     ]
-    order = [found[at][1] for at in sorted(found) if found[at][0] == Match.SAME]
+    order = [match_of[at][1] for at in sorted(match_of) if match_of[at][0] == Match.SAME]
     return MatchedLeaves(tuple(pairs), order == sorted(order))
 
 

@@ -72,12 +72,12 @@ def _arguments(opened: Opened) -> Iterator[TensorLeaf]:
         return
     parameters = [a for a in plan.allocations if a.parameter_number is not None]
     for allocation in sorted(parameters, key=lambda a: a.parameter_number or 0):
-        found = _shape_in(allocation)
+        dtype_and_shape = _shape_in(allocation)
         number = allocation.parameter_number
         yield TensorLeaf(
             f"parameter {number}",
-            found[0] if found is not None else None,
-            found[1] if found is not None else None,
+            dtype_and_shape[0] if dtype_and_shape is not None else None,
+            dtype_and_shape[1] if dtype_and_shape is not None else None,
             allocation.size_bytes,
             number in aliased,
         )
@@ -105,11 +105,11 @@ def _outputs(opened: Opened) -> Iterator[TensorLeaf]:
         for leaf in opened.program.outputs:
             yield TensorLeaf(leaf.path, leaf.dtype, leaf.shape, leaf.size_bytes)
     for index, array in enumerate(arrays):
-        found = read_array(array.text)
-        if found is not None:
+        dtype_and_shape = read_array(array.text)
+        if dtype_and_shape is not None:
             reused = ((index,) if len(arrays) > 1 else ()) in aliased
             name = names.get(index, f"output {index}")
-            yield TensorLeaf(name, *found, array.size_bytes, reused)
+            yield TensorLeaf(name, *dtype_and_shape, array.size_bytes, reused)
 
 
 def _held(occupancy: Occupancy) -> Iterator[HeldBytes]:

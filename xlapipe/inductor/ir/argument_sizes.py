@@ -16,11 +16,11 @@ _PRODUCT = "extern_kernels.mm"
 
 def sizes_from_products(graph: IrGraph) -> Mapping[str, int]:
     """Bytes of arguments by name."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for leaf in graph.leaves:
         if leaf.kernel == _PRODUCT:
-            found.update(_of_product(graph, leaf))
-    return found
+            sizes.update(_of_product(graph, leaf))
+    return sizes
 
 
 def _of_product(graph: IrGraph, leaf: IrNode) -> Iterator[tuple[str, int]]:

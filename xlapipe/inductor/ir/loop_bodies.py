@@ -69,7 +69,7 @@ class ValueTable:
     """Numbers for values: equal ones have one number.
 
     Attributes:
-      states: the number of what a buffer holds now; a name that is not there holds itself.
+      states: the number of what a buffer holds now; a buffer without an entry holds its own value.
     """
 
     def __init__(self) -> None:

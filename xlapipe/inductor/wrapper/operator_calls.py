@@ -44,8 +44,8 @@ def operands_of(
     passed += [(None, value) for name, value in keywords.items() if name != "out"]
     for place, argument in passed:
         name = name_of(argument) or "?"
-        found = tensors_in(evaluate(state, argument))
-        operands.extend((place, name, tensor) for tensor in found)
+        tensors = tensors_in(evaluate(state, argument))
+        operands.extend((place, name, tensor) for tensor in tensors)
     return operands, keywords
 
 
@@ -63,7 +63,7 @@ def _results(
     name = names[0] if names else base_name(operator)
     places = state.gathered.elements.get(name)
     if len(names) > 1:
-        made: Value = tuple(_result(state, each, node, line) for each in names)
+        made: Value = tuple(_result(state, result_name, node, line) for result_name in names)
     elif places:
         count = min(max(places) + 1, 64)
         made = tuple(

@@ -176,25 +176,25 @@ def _triton(text: TextLines, statement: ast.Assign, name: str, source: str) -> T
 
 def _origins(lines: Sequence[str]) -> dict[int, Origin]:
     """Comments inside functions, by line from 1."""
-    found = {}
+    origins = {}
     for index, line in enumerate(lines, 1):
         if "Original ATen: [" in line and line.lstrip().startswith("#"):
             operators, nodes = _ORIGINS.search(line), _SOURCE_NODES.search(line)
-            found[index] = Origin(
+            origins[index] = Origin(
                 _listed(operators[1]) if operators is not None else (),
                 _listed(nodes[1]) if nodes is not None else (),
             )
-    return found
+    return origins
 
 
 def _mapping(lines: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """`#   linear_1 => addmm_1, view_5`, in the comments above kernels."""
-    found: dict[str, tuple[str, ...]] = {}
+    operators_of: dict[str, tuple[str, ...]] = {}
     for line in lines:
         match = _MAPPING.match(line) if line.startswith("#   ") else None
         if match is not None:
-            found[match[1]] = (*found.get(match[1], ()), *_listed(match[2]))
-    return found
+            operators_of[match[1]] = (*operators_of.get(match[1], ()), *_listed(match[2]))
+    return operators_of
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -134,7 +134,7 @@ class _Interpreter:
         return outcome
 
     def _branches(self, statement: ast.If) -> "_Outcome | None":
-        """Follows both branches, each from here, and goes on with the one that holds more."""
+        """Replays both branches from this state, and continues with the one that holds more."""
         blocks = (statement.body, statement.orelse)
         if all(isinstance(part, (ast.Raise, ast.Assert)) for block in blocks for part in block):
             return None  # an assertion

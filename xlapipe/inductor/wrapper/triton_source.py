@@ -77,14 +77,14 @@ class TritonKernel:
         match = _SIGNATURE.search(self.source)
         if match is None:
             return {}
-        found = {}
+        dtype_of = {}
         for position, (key, kind) in enumerate(_ARGUMENT.findall(match[1])):
             # Up to torch 2.4 the keys are positions.
             if kind.startswith("*"):
                 at = int(key) if key.isdecimal() else None
                 name = key if at is None else self._parameter(at, position)
-                found[name] = dtype_name(kind[1:])
-        return found
+                dtype_of[name] = dtype_name(kind[1:])
+        return dtype_of
 
     def _parameter(self, at: int, position: int) -> str:
         names = self.parameters
@@ -119,7 +119,7 @@ class TritonKernel:
     def duplicate_stores(self) -> tuple[tuple[str, str], ...]:
         """(pointer, first pointer) that get the same values of one dtype at the same places."""
         first: dict[tuple[str, str, str | None], str] = {}
-        found = []
+        duplicates = []
         for line in self.source.splitlines():
             match = _STORE.search(line)
             if match is None:
@@ -130,10 +130,10 @@ class TritonKernel:
                 continue
             key = (index, value[1], self.dtypes.get(match[1]))
             if key in first and first[key] != match[1]:
-                found.append((match[1], first[key]))
+                duplicates.append((match[1], first[key]))
             else:
                 first[key] = match[1]
-        return tuple(found)
+        return tuple(duplicates)
 
     @cached_property
     def strided_loads(self) -> tuple[KernelLoad, ...]:
@@ -152,14 +152,14 @@ class TritonKernel:
     def _lanes(self) -> frozenset[str]:
         """Index variables whose neighbours are in neighbouring lanes."""
         one_row = _ONE_ROW.search(self.source) is not None
-        found = set()
+        loads = set()
         for line in self.source.splitlines():
             match = _VARIABLE.match(line)
             if match is None or "//" in match[2]:
                 continue
             if not (one_row and match[1].startswith("x")):
-                found.add(match[1])
-        return frozenset(found)
+                loads.add(match[1])
+        return frozenset(loads)
 
     @cached_property
     def float64_elements(self) -> int | None:

@@ -108,9 +108,9 @@ class PjrtApi:
         differing = []
         for name, error in refusals.items():
             message = str(self._taken(error)) if error else "no error"
-            found = _SIZE_REFUSED.search(message)
+            size_refusal = _SIZE_REFUSED.search(message)
             struct = ARGUMENTS.get(name, ExecuteOptions)
-            if found is None or not _is_of(struct, *found.groups()):
+            if size_refusal is None or not _is_of(struct, *size_refusal.groups()):
                 differing.append(f"{struct.__name__} of {struct.size()} B: {message}")
         return differing
 
@@ -134,5 +134,5 @@ class PjrtApi:
 
 def _is_of(struct: type[Struct], name: str, size: str) -> bool:
     """Whether the plugin's name and size are those of `struct`; it misspells some of the names."""
-    names = {each.casefold().removesuffix("_args") for each in (struct.__name__, name)}
+    names = {spelling.casefold().removesuffix("_args") for spelling in (struct.__name__, name)}
     return len(names) == 1 and int(size) == struct.size()

@@ -47,14 +47,14 @@ def check_cuda_versions(environment: Mapping[str, str] | None = None) -> None:
 def _problems(versions: Any) -> Iterator[str]:
     for name, prefix, needed in _OLDEST:
         try:
-            found = _call(versions, f"{prefix}_get_version")
+            version = _call(versions, f"{prefix}_get_version")
         except RuntimeError as error:
             yield f"{name} cannot be loaded: {error}"
             continue
-        if found < needed:
-            yield f"{name} {found}, expected at least {needed}"
-        if name == "cuDNN" and found == _BROKEN_CUDNN != _call(versions, "cudnn_build_version"):
-            yield f"{name} {found}, whose enums differ from those of later versions"
+        if version < needed:
+            yield f"{name} {version}, expected at least {needed}"
+        if name == "cuDNN" and version == _BROKEN_CUDNN != _call(versions, "cudnn_build_version"):
+            yield f"{name} {version}, whose enums differ from those of later versions"
 
 
 def _call(versions: Any, name: str) -> int:
