@@ -18,6 +18,7 @@ from xlapipe.cost.touched import Access, Touched, TouchedBytes
 from xlapipe.plan.collectives import Collective
 from xlapipe.plan.hlo import SourceLine
 from xlapipe.plan.plan import Plan
+from xlapipe.platforms import platform_named
 from xlapipe.targets.speeds import Speeds
 
 
@@ -182,7 +183,11 @@ def step_cost(plan: Plan, speeds: Speeds | None = None) -> StepCost | None:
       None if the dump has no complete HLO module, and for a TPU, where a kernel may read and write
       the chip's own memory instead of HBM.
     """
-    if plan.module is None or not plan.module.complete or plan.platform == "tpu":
+    if (
+        plan.module is None
+        or not plan.module.complete
+        or platform_named(plan.platform).kernels_use_chip_memory
+    ):
         return None
     return _Walk(plan, speeds).cost()
 

@@ -32,6 +32,7 @@ from xlapipe.plan.live_ranges import LiveRange
 from xlapipe.plan.padded_shapes import padded_bytes, tuple_table_bytes
 from xlapipe.plan.plan import Plan
 from xlapipe.plan.verify_collectives import collective_mismatch
+from xlapipe.platforms import platform_named
 
 _DUMP_AGAIN = (
     "dump the module again into an empty directory; the files are damaged or from two compiles"
@@ -56,7 +57,7 @@ def verify(plan: Plan, *, where: str) -> None:
     _verify_total(plan, where)
     _verify_parameters(plan, where)
     _verify_aliases(plan, where)
-    if plan.platform == "tpu":
+    if platform_named(plan.platform).pads_arrays:
         _verify_padding(plan, where)
     if plan.live_ranges is not None:
         alive = {live.name: live for live in plan.live_ranges.ranges}

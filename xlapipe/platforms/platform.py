@@ -74,6 +74,10 @@ class Platform:
       plugin: the Python module in whose folder XLA's plugin is; None if it needs no changes.
       memory_limit: bytes that XLA's allocator takes on a device, from the device's memory and the
         process's share of it; XLA computes values again to stay below. None if it is not known.
+      pads_arrays: whether arrays are padded to tiles, so that a value can need more bytes than its
+        elements.
+      kernels_use_chip_memory: whether a kernel may read and write the chip's own memory instead of
+        device memory, so that its values do not tell the bytes that it moves.
       temp_is_a_sum: whether the temp of memory_analysis() is the sum of temp allocations.
     """
 
@@ -102,6 +106,8 @@ class Platform:
     plan_needs_texts: bool = False
     plugin: str | None = None
     memory_limit: Callable[[int, float], int] | None = None
+    pads_arrays: bool = False
+    kernels_use_chip_memory: bool = False
     temp_is_a_sum: bool = True
 
     @property

@@ -70,6 +70,8 @@ TPU = Platform(
     },
     # libtpu writes buffer assignment, values and live ranges only if texts are asked for.
     plan_needs_texts=True,
+    pads_arrays=True,
+    kernels_use_chip_memory=True,
     # libtpu counts fragmentation of the heap twice, so its temp figure is not a sum of allocations.
     temp_is_a_sum=False,
 )
