@@ -11,6 +11,7 @@ from typing import Any
 from xlapipe.errors import WorkloadError
 from xlapipe.expect import Expectation
 
+_LONGEST_NAME = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -56,11 +57,16 @@ class Workload:
     expectations: Sequence[Expectation] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+        if not (
+            isinstance(self.name, str)
+            and _NAME.fullmatch(self.name)
+            and len(self.name) <= _LONGEST_NAME
+        ):
+            allowed = re.sub("[^A-Za-z0-9._-]+", "-", str(self.name)).strip("-._")[:_LONGEST_NAME]
             raise WorkloadError(
-                f"workload name {self.name!r}: expected letters, digits, '.', '_' and '-', since "
-                "it names a folder under hlo_dumps/; fix: "
-                f"name={re.sub('[^A-Za-z0-9._-]+', '-', str(self.name)).strip('-._') or 'step'!r}"
+                f"workload name {self.name!r:.240}: expected letters, digits, '.', '_' and '-', at "
+                f"most {_LONGEST_NAME}, since it names a folder under hlo_dumps/; fix: "
+                f"name={allowed or 'step'!r}"
             )
         if not callable(self.fn):
             raise WorkloadError(

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.output import run_command
+from xlapipe.cli.output import run_command, usable_streams
 from xlapipe.environment.process_end import signals_interrupt
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command: Command = options.command
         return command(options)
 
-    with no_garbage_collection(), signals_interrupt():
+    with usable_streams(), no_garbage_collection(), signals_interrupt():
         return run_command(run, program="xlapipe", json_output="--json" in arguments)
 
 

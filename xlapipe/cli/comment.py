@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from xlapipe.cli.options import Commands
-from xlapipe.cli.output import print_json
+from xlapipe.cli.output import print_json, print_text
 
 
 def add(commands: Commands) -> None:
@@ -24,5 +24,5 @@ def _comment(options: argparse.Namespace) -> int:
         print_json(changed_figures(changed))
     else:
         for line in changed_markdown(changed, link=options.link):
-            print(line)
+            print_text(line)
     return 0

@@ -3,7 +3,7 @@
 import argparse
 
 from xlapipe.cli.options import Commands
-from xlapipe.cli.output import print_json
+from xlapipe.cli.output import print_json, print_text
 
 
 def add(commands: Commands) -> None:
@@ -24,10 +24,10 @@ def _doctor(options: argparse.Namespace) -> int:
             failed = "MISSING" if check.missing else "WRONG"
             mark = {True: "ok", False: failed, None: "-"}[check.ok]
             prefix = "found " if mark == "WRONG" else ""
-            print(f"{mark:<8} {check.name}: {prefix}{check.found}")
+            print_text(f"{mark:<8} {check.name}: {prefix}{check.found}")
             if check.ok is False:
                 fix = f"; fix: {check.remedy}" if check.remedy is not None else ""
-                print(f"         expected {check.expected}{fix}")
+                print_text(f"         expected {check.expected}{fix}")
             elif check.remedy is not None:
-                print(f"         optional: {check.expected}; to install: {check.remedy}")
+                print_text(f"         optional: {check.expected}; to install: {check.remedy}")
     return 0 if report.can_compile else 2

@@ -16,7 +16,7 @@ from xlapipe.cli.options import (
     at_least_two,
     read_compile_options,
 )
-from xlapipe.cli.output import named_error, print_error, print_json
+from xlapipe.cli.output import named_error, print_error, print_json, print_text
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _dump(options: argparse.Namespace) -> int:
     if options.repeat is not None:
         return _repeat(jobs, options)
     if not jobs and not options.json:
-        print(f"No autotune lock for this jaxlib in {options.out}; nothing to compile.")
+        print_text(f"No autotune lock for this jaxlib in {options.out}; nothing to compile.")
         return 0
     # By job: compiles end in any order, and JSON has the order of the command.
     rows: dict[int, dict[str, Any]] = {}
@@ -147,20 +147,20 @@ def _repeat(jobs: "Sequence[Job]", options: argparse.Namespace) -> int:
 
     def on_done(process: "Process") -> None:
         if not options.json:
-            print(f"compiled with hash seed {process.hash_seed} and {process.threads} threads")
+            print_text(f"compiled with hash seed {process.hash_seed} and {process.threads} threads")
 
     repeated = compile_repeatedly(jobs[0], options.repeat, on_done=on_done)
     parting = repeated.parting
     if options.json:
         print_json(repeat_figures(repeated))
     elif parting is None:
-        print(f"{len(repeated.processes)} compiles are equal to the last byte")
+        print_text(f"{len(repeated.processes)} compiles are equal to the last byte")
     else:
         change = "plans differ" if parting.plan_differs else "plans differ only in names"
-        print(f"compile {parting.number} differs from the first: {change}")
-        print(f"  first in {parting.stage}, line {parting.line}")
-        print(f"  1: {parting.first:.400}")
-        print(f"  {parting.number}: {parting.other:.400}")
+        print_text(f"compile {parting.number} differs from the first: {change}")
+        print_text(f"  first in {parting.stage}, line {parting.line}")
+        print_text(f"  1: {parting.first:.400}")
+        print_text(f"  {parting.number}: {parting.other:.400}")
     return 0 if parting is None else 1
 
 

@@ -14,7 +14,7 @@ from xlapipe.cli.options import (
     add_target_options,
     read_compile_options,
 )
-from xlapipe.cli.output import print_json
+from xlapipe.cli.output import print_json, print_text
 from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed
@@ -68,12 +68,12 @@ def _explain(options: argparse.Namespace) -> int:
     others = [other for other in failures if other is not failure]
     remedies = tried.remedies if tried is not None else None
     for line in failure_lines(failure, others=others, planned=planned, remedies=remedies):
-        print(line)
+        print_text(line)
     if tried is not None:
         for change in tried.useless:
-            print(f"  saves nothing: {change}")
+            print_text(f"  saves nothing: {change}")
         for change, error in tried.failed:
-            print(f"  does not compile: {change}: {error}")
+            print_text(f"  does not compile: {change}: {error}")
     return 0
 
 

@@ -3,7 +3,7 @@
 import argparse
 
 from xlapipe.cli.options import Commands
-from xlapipe.cli.output import print_json
+from xlapipe.cli.output import print_json, print_text
 from xlapipe.report.text_table import aligned_rows
 
 
@@ -20,9 +20,9 @@ def _list(options: argparse.Namespace) -> int:
         print_json([{"name": workload.name, "target": workload.target} for workload in workloads])
         return 0
     for line in aligned_rows([(workload.name, workload.target) for workload in workloads]):
-        print(line)
+        print_text(line)
     if not workloads:
-        print(
+        print_text(
             "no workload is registered; add them to [tool.xlapipe.workloads] in your project's "
             "pyproject.toml, or name one as module:attribute"
         )

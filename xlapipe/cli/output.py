@@ -1,22 +1,27 @@
 """Printing: JSON, lines for a terminal, errors."""
 
+import errno
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from xlapipe.errors import XlapipeError
+from xlapipe.files.visible_text import visible_line, visible_lines
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
     from xlapipe.compiling.job import Job
 
 # Output to a file is not folded at the width of a terminal.
 _WIDTH_OF_FILES = 160
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 
 
 def print_json(data: Any) -> None:
@@ -24,7 +29,24 @@ def print_json(data: Any) -> None:
     # Without indentation json is six times faster; `| jq` indents it.
     from xlapipe.report.records import json_form
 
-    print(json.dumps(data, ensure_ascii=False, default=json_form))
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, default=json_form)
+    if not _can_be_printed(text):
+        text = json.dumps(data, allow_nan=False, default=json_form)
+    print(text)
+
+
+def _can_be_printed(text: str) -> bool:
+    """Whether stdout's encoding has all characters; no encoding has lone surrogates."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def print_text(text: object = "") -> None:
+    """Prints one line, whatever characters a file put into it."""
+    print(visible_line(str(text)))
 
 
 def print_lines(lines: "Iterable[RenderableType]") -> None:
@@ -35,23 +57,53 @@ def print_lines(lines: "Iterable[RenderableType]") -> None:
     console = Console(soft_wrap=True, highlight=False)
     if console.is_terminal:
         for line in lines:
-            console.print(line)
+            console.print(_visible(line))
         return
     console.width = _WIDTH_OF_FILES
     for line in lines:
         if isinstance(line, Text) and "\t" not in line.plain:
-            printed = line.plain  # what the console prints without styles, in a tenth of the time
+            printed = visible_line(
+                line.plain
+            )  # what the console prints without styles, in a tenth of the time
         else:
             with console.capture() as capture:
-                console.print(line)
+                console.print(_visible(line))
             printed = capture.get()
         # Tables are padded to the width of the console.
         print("\n".join(text.rstrip() for text in printed.splitlines()))
 
 
+def _visible(line: "RenderableType") -> "RenderableType":
+    """What is printed of `line`: its own styles, and no control characters of its texts."""
+    from rich.text import Text
+
+    if isinstance(line, str):
+        return Text(visible_line(line))  # not rich's markup, which a name may look like
+    if isinstance(line, Text):
+        visible = line.copy()
+        visible.plain = visible_line(line.plain)
+        return visible
+    return _VisibleParts(line)
+
+
+class _VisibleParts:
+    """A table or another renderable, without control characters in its cells."""
+
+    def __init__(self, renderable: "RenderableType") -> None:
+        self._renderable = renderable
+
+    def __rich_console__(
+        self, console: "Console", options: "ConsoleOptions"
+    ) -> "Iterator[Segment]":
+        from rich.segment import Segment
+
+        for segment in console.render(self._renderable, options):
+            yield Segment(visible_lines(segment.text), segment.style)
+
+
 def print_error(message: object, *, program: str = "xlapipe") -> None:
     """Prints an error on stderr."""
-    print(f"{program}: error: {message}", file=sys.stderr)
+    print(visible_lines(f"{program}: error: {message}"), file=sys.stderr)
 
 
 def named_error(job: "Job", error: XlapipeError) -> str:
@@ -67,6 +119,23 @@ def named_errors(job: "Job") -> Iterator[None]:
         yield
     except XlapipeError as error:
         raise XlapipeError(named_error(job, error)) from None
+
+
+def _discard_output() -> None:
+    """Redirects stdout, so that flushing it at the end works."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def usable_streams() -> Iterator[None]:
+    """Lets every character be printed, and closed standard streams be read and written."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # started with it closed
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    yield
 
 
 def run_command(run: Callable[[], int], *, program: str, json_output: bool) -> int:
@@ -88,9 +157,15 @@ def run_command(run: Callable[[], int], *, program: str, json_output: bool) -> i
         print_error(error, program=program)
         return 2
     except BrokenPipeError:
-        # The reader of stdout has ended (`| head`); redirect stdout, so that flushing works.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of stdout has ended (`| head`).
+        _discard_output()
         return 0
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
+            raise
+        _discard_output()
+        print_error(f"the output cannot be written: {error.strerror}", program=program)
+        return 2
     except KeyboardInterrupt as interrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         # As a shell reports a command that the signal ended: 130 for SIGINT, 143 for SIGTERM.

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xlapipe.cli.options import PATH_HELP, Commands
-from xlapipe.cli.output import print_json
+from xlapipe.cli.output import print_json, print_text
 from xlapipe.errors import DumpError
+from xlapipe.files.visible_text import visible_lines
 
 if TYPE_CHECKING:
     from xlapipe.dumps.opened import Opened
@@ -144,12 +145,12 @@ def _write(report: RenderedReport, options: argparse.Namespace) -> None:
         # A name in a dump may contain a lone surrogate, which UTF-8 cannot encode.
         files[options.out or _DEFAULT_PAGE] = report.page.encode(errors="replace")
     if report.markdown is not None and options.out is not None:
-        files[options.out] = report.markdown.encode()
+        files[options.out] = visible_lines(report.markdown).encode()
     elif report.markdown is not None and not options.json:
-        print(report.markdown, end="")
+        print(visible_lines(report.markdown), end="")
     write_files(files)
     if options.json:
         print_json({**report.data, "written": [str(path) for path in files]})
     else:
         for path, content in files.items():
-            print(f"{path}: {len(content):,} B")
+            print_text(f"{path}: {len(content):,} B")

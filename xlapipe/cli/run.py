@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import Commands, at_least_one
-from xlapipe.cli.output import print_json
+from xlapipe.cli.output import print_json, print_text
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
@@ -87,15 +87,15 @@ def _run(options: argparse.Namespace) -> int:
         print_json(data if finding is None else {**data, "finding": asdict(finding)})
     else:
         for line in _result_lines(options.path, result):
-            print(line)
+            print_text(line)
         if finding is not None:
             from xlapipe.report.findings import finding_lines
 
-            print(
+            print_text(
                 f"  {'ok' if finding.holds else 'FAIL'}  {finding.expectation}: {finding.measured}"
             )
             for line in finding_lines(finding) if not finding.holds else ():
-                print(f"        {line}".rstrip())
+                print_text(f"        {line}".rstrip())
     return 0 if finding is None or finding.holds else 1
 
 

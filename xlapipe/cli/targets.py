@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import Commands
-from xlapipe.cli.output import print_json
+from xlapipe.cli.output import print_json, print_text
 from xlapipe.report.text_table import aligned_rows
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _targets(options: argparse.Namespace) -> int:
         (tpu.name, "TPU", f"{tpu.hbm_bytes:,} B", tpu.description, _figures(tpu)) for tpu in tpus
     ]
     for line in aligned_rows(rows, right={1, 2}):
-        print(line)
+        print_text(line)
     return 0
 
 

@@ -11,7 +11,7 @@ from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plan.donation import donations
-from xlapipe.report.markdown_syntax import code, plain, table
+from xlapipe.report.markdown_syntax import code, html_text, plain, table
 
 # Finds the comment of an earlier run, to replace it.
 MARKER = "<!-- xlapipe plans -->"
@@ -109,7 +109,7 @@ def changed_markdown(changed: Sequence[ChangedDump], *, link: str | None = None)
         sentences = _sentences(dump)
         if sentences:
             yield ""
-            yield f"<details><summary>{dump.name}</summary>"
+            yield f"<details><summary>{html_text(dump.name)}</summary>"
             yield ""
             yield from (f"- {plain(sentence.text)}" for sentence in sentences[:_MAX_SENTENCES])
             if len(sentences) > _MAX_SENTENCES:

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from xlapipe.dumps.opened import StageText
+from xlapipe.files.visible_text import visible_lines
 from xlapipe.report import units
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.html_cells import bytes_cell, dense_code, seconds_cell
@@ -88,7 +89,7 @@ def render_page(dumps: Sequence[ReportedDump], comparison: Comparison | None = N
         share=units.share,
     )
     style, script = read_style(), read_script()
-    return environment.get_template("page.html.j2").render(
+    page = environment.get_template("page.html.j2").render(
         style=Markup(style),
         script=Markup(script),
         policy=content_security_policy(style, script),
@@ -96,6 +97,7 @@ def render_page(dumps: Sequence[ReportedDump], comparison: Comparison | None = N
         entries=[_template_data(dump) for dump in dumps],
         comparison=comparison,
     )
+    return visible_lines(page)
 
 
 def _sections(dumps: Sequence[ReportedDump]) -> dict[str, str]:

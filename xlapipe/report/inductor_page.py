@@ -6,6 +6,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from xlapipe.files.visible_text import visible_lines
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.report.html_page import content_security_policy, read_style
 from xlapipe.report.inductor_lines import (
@@ -53,8 +54,9 @@ def render_tables_page(dumps: Sequence[Mapping[str, Any]]) -> str:
         lstrip_blocks=True,
     )
     style = read_style()
-    return environment.get_template("inductor.html.j2").render(
+    page = environment.get_template("inductor.html.j2").render(
         style=Markup(style),
         policy=content_security_policy(style, ""),
         dumps=dumps,
     )
+    return visible_lines(page)

@@ -9,7 +9,7 @@ from typing import Any
 from xlapipe.report.collectives import collective_lines
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.json_data import dump_data
-from xlapipe.report.markdown_syntax import Row, code, plain, table
+from xlapipe.report.markdown_syntax import Row, code, fenced, plain, table
 from xlapipe.report.memory_spaces import space_lines
 from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.peak import Arena, PeakGroup
@@ -52,15 +52,15 @@ def _dump(dump: ReportedDump) -> Iterator[str]:
     yield from _gemms(figures["gemms"])
     lines = list(collective_lines(figures["collectives"], figures["requested_collectives"]))
     if lines:
-        yield from ("## Collectives", "", "```", *lines, "```", "")
+        yield from ("## Collectives", "", *fenced(lines), "")
     if figures["time"] is not None:
-        yield from ("## Time", "", "```", *time_lines(figures["time"]), "```", "")
+        yield from ("## Time", "", *fenced(time_lines(figures["time"])), "")
     lines = list(space_lines(dump.opened.program))
     if lines:
-        yield from ("## Memories", "", "```", *lines, "```", "")
+        yield from ("## Memories", "", *fenced(lines), "")
     lines = list(host_lines(dump.plan))
     if lines:
-        yield from ("## Host", "", "```", *lines, "```", "")
+        yield from ("## Host", "", *fenced(lines), "")
 
 
 def _peak(data: dict[str, Any]) -> Iterator[str]:

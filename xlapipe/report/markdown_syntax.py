@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterable
+from html import escape
 
+from xlapipe.files.visible_text import visible_line
 from xlapipe.report.text_table import column_widths
 
 # Characters that Markdown would interpret; not an underscore inside a word or a single bracket.
@@ -19,7 +21,7 @@ def code(text: object) -> str:
     >>> print(code("a`b|c"))
     `` a`b\\|c ``
     """
-    content = _printable(str(text)).replace("|", "\\|")
+    content = visible_line(str(text)).replace("|", "\\|")
     fence = "`"
     while fence in content:
         fence += "`"
@@ -29,7 +31,21 @@ def code(text: object) -> str:
 
 def plain(text: str) -> str:
     """Text on one line with Markdown's characters escaped."""
-    return _MARKUP.sub(lambda mark: "\\" + mark[0], _printable(" ".join(text.split())))
+    return _MARKUP.sub(lambda mark: "\\" + mark[0], visible_line(" ".join(text.split())))
+
+
+def html_text(text: str) -> str:
+    """Text inside an HTML tag that Markdown passes on, such as `<summary>`."""
+    return escape(visible_line(text))
+
+
+def fenced(lines: Iterable[str]) -> list[str]:
+    """A block of lines that are shown as they are, whatever they contain."""
+    content = [visible_line(line) for line in lines]
+    fence = "```"
+    while any(line.lstrip().startswith(fence) for line in content):
+        fence += "`"
+    return [fence, *content, fence]
 
 
 def table(headings: Row, rows: Iterable[Row], *, right: frozenset[int] = frozenset()) -> list[str]:
@@ -52,10 +68,3 @@ def table(headings: Row, rows: Iterable[Row], *, right: frozenset[int] = frozens
         "-" * (width - 1) + (":" if index in right else "-") for index, width in enumerate(widths)
     )
     return [line(headings), f"| {' | '.join(ruler)} |", *map(line, body), ""]
-
-
-def _printable(text: str) -> str:
-    """Replaces control characters, which move the cursor, and lone surrogates (not in UTF-8)."""
-    return "".join(
-        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
-    )
