@@ -36,7 +36,7 @@ HOSTILE = (
     "\x1b[2J\x1b]0;title\x07 \x9b31m \u202egnirts\u2066 \ud800 \r\nok    all hold\x85\u2028"
     "<img src=x onerror=alert(1)> [red]markup[/red] |cell| `code` ```"
 )
-_ALLOWED_CATEGORIES = {"Cc": "\n", "Cf": "", "Cs": "", "Zl": "", "Zp": ""}
+_ALLOWED_CATEGORIES = {"Cc": "\n\t", "Cf": "", "Cs": "", "Zl": "", "Zp": ""}
 
 
 def unsafe(text: str) -> list[str]:
@@ -94,6 +94,7 @@ def test_every_text_becomes_visible(text: str) -> None:
     assert len(line) == len(text)
     assert unsafe(line) == []
     assert "\n" not in line
+    assert "\t" not in line
     assert unsafe(visible_lines(text)) == []
     assert visible_line(line) == line
     line.encode()

@@ -118,7 +118,7 @@ def test_names_with_lone_surrogates(goldens: Path, tmp_path: Path) -> None:
     assert "<h1" in (tmp_path / "r.html").read_text()
     assert main(["report", "--text", str(path.parent), "--out", str(tmp_path / "r.md")]) == 0
     text = (tmp_path / "r.md").read_text()
-    assert text.startswith("# a\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}[31mb on h200")
+    assert text.startswith("# a�␛[31mb on h200")
 
 
 def test_an_empty_plan() -> None:

@@ -27,6 +27,12 @@ GEMM = replace(
     NORM, name="gemm", source=SourceLine("block.py", 40), flops={"bf16": 7}, memory_seconds=9e-6
 )
 
+# This test is of floors; what is predicted is in its own.
+PREDICTED = (
+    *("predicted_seconds", "predicted_kernel_seconds", "predicted_low_seconds"),
+    *("predicted_high_seconds", "predicted_call_seconds", "prediction"),
+)
+
 
 def step(*kernels: KernelCost) -> StepCost:
     floor = sum(kernel.floor_seconds or 0.0 for kernel in kernels)
@@ -82,6 +88,7 @@ SPEEDS = ComputedSpeeds(
 
 def time_of(*kernels: TimeRow, speeds: ComputedSpeeds | None = SPEEDS) -> StepTime:
     return StepTime(
+        **dict.fromkeys(PREDICTED),
         traffic_bytes=0,
         traffic_at_most_bytes=0,
         floor_seconds=None,
