@@ -40,6 +40,7 @@ from xlapipe.expect.traffic import (
     FloorAtMost,
     LaunchesAtMost,
     ReadsAtMost,
+    StepTimeAtMost,
     TrafficAtMost,
 )
 from xlapipe.expect.values import NoValueAbove, NoValueOfShape, ValuesOfShapeAtMost
@@ -86,6 +87,7 @@ __all__ = [
     "ReadAtMost",
     "ReadsAtMost",
     "SlowerThanRecord",
+    "StepTimeAtMost",
     "TempAtMost",
     "TotalWithin",
     "TrafficAtMost",

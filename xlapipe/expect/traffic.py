@@ -8,6 +8,8 @@ from xlapipe.expect.memory import no_leaf_named
 from xlapipe.expect.missing_parts import no_module
 from xlapipe.expect.wording import counted
 from xlapipe.plan.program import Program
+from xlapipe.predict import predict
+from xlapipe.predict.choose import calibration_for
 from xlapipe.targets.speeds import speeds_of_target
 
 _BOUNDS = ("memory", "compute", "link")
@@ -181,6 +183,51 @@ class BoundBy(Expectation):
                 f"more than half of the floor is bound by {self.bound}",
                 measured or "no kernels",
                 advice="list the kernels with `xlapipe show --time`",
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class StepTimeAtMost(Expectation):
+    """The predicted time of a step, from its first kernel to its last one, is at most `seconds`.
+
+    Predicted times are off by some percent (docs/time.md): leave room above what you expect.
+
+    Attributes:
+      target: a name of the catalogue; by default the target that the plan was compiled for.
+    """
+
+    seconds: float
+    target: str | None = None
+
+    def check(self, program: Program) -> Finding:
+        target = self.target or program.target
+        cost, violation = _cost_on(program, target)
+        speeds = speeds_of_target(target) if target is not None else None
+        if cost is None or speeds is None or target is None:
+            return self.finding("unknown", violation or no_module("kernels"))
+        calibration = calibration_for(target, speeds)
+        if calibration is None:
+            return self.finding(
+                "unknown",
+                Violation("a GPU whose speeds are known", target, advice="name one with target=…"),
+            )
+        prediction = predict(program.plan, cost, calibration)
+        text = f"{prediction.seconds * 1e6:,.1f} µs predicted on {prediction.device}"
+        if prediction.scaled_from is not None:
+            text += f", scaled from {prediction.scaled_from}"
+        if prediction.seconds <= self.seconds:
+            return self.finding(text)
+        longest = max(prediction.kernels, key=lambda kernel: kernel.seconds)
+        return self.finding(
+            text,
+            Violation(
+                f"at most {self.seconds * 1e6:,.1f} µs",
+                text,
+                f"most in {longest.name}, {longest.seconds * 1e6:,.1f} µs",
+                program.plan.nearest_source(longest.name),
+                "list the kernels with `xlapipe show --time`, and what one is made of with "
+                "`--why KERNEL`",
             ),
         )
 

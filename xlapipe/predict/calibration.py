@@ -69,7 +69,7 @@ class Constants:
     graph_kernel_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TimedKernel:
     """A kernel that was timed.
 
@@ -89,6 +89,11 @@ class TimedKernel:
     microseconds: float
     launches: float
     program: str
+
+    @cached_property
+    def place(self) -> tuple[float, ...]:
+        """Coordinates with that of the command buffer, in which kernels start less abruptly."""
+        return (*self.point, float(self.in_graph))
 
 
 @dataclass(frozen=True)

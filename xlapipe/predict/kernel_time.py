@@ -1,5 +1,6 @@
 """The time of one kernel: a formula, corrected by the most similar kernels that were timed."""
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ _DESCRIBED = ("loop", "input", "triton", "copy")
 _NEIGHBOURS = 24
 _STEEPEST = 0.3
 _RIDGE = 0.35
-_GRAPH_DISTANCE = 1.0
 # Uncorrected formulas are this much too short on average.
 _UNCALIBRATED_RATIO = 1.3
 _COLD_BYTES = 256
@@ -134,16 +134,19 @@ def _interpolated(
 
     A local linear fit (LOESS) over the nearest timed kernels, weighted by their distance.
     """
-    origin = (*work.point, _GRAPH_DISTANCE * in_graph)
-    rows = []
-    for kernel in timed:
-        place = (*kernel.point, _GRAPH_DISTANCE * kernel.in_graph)
-        offset = [a - b for a, b in zip(place, origin, strict=True)]
-        rows.append((sum(number * number for number in offset), offset, kernel))
-    rows.sort(key=lambda row: (row[0], row[2].program))
+    origin = (*work.point, float(in_graph))
+    distances = [math.dist(kernel.place, origin) for kernel in timed]
+    order = heapq.nsmallest(_NEIGHBOURS, range(len(timed)), key=distances.__getitem__)
+    rows = [
+        (
+            distances[number] ** 2,
+            [a - b for a, b in zip(timed[number].place, origin, strict=True)],
+            timed[number],
+        )
+        for number in order
+    ]
     nearest = rows[0][0]
     width = 2 * max(1.0, 0.6 * nearest)
-    rows = rows[:_NEIGHBOURS]
     weights = [math.exp((nearest - row[0]) / width) for row in rows]
     total = sum(weights)
     values = [math.log(row[2].ratio) for row in rows]

@@ -34,6 +34,8 @@ _OPERATIONS = {
     "divide": 9,
     "remainder": 14,
 }
+# As XLA unrolls loops over large arrays.
+_ELEMENTS_OF_A_THREAD = 4
 # Instructions of a fusion's body that compute nothing for each element.
 _FREE = frozenset(
     {"bitcast", "constant", "get-tuple-element", "parameter", "tuple", "broadcast", "iota"}
@@ -129,7 +131,7 @@ def work_of(
     flops = {name: count for name, count in (cost.flops or {}).items() if count}
     if inner.opcode == "fusion":
         body = module.computations.get(next(iter(inner.called_computations), ""))
-        if flops and "gemm" in (inner.fusion_backend_kind or ""):
+        if flops and "gemm" in cost.kind:
             return _product(f"triton {_peak_type(flops)}", inner, cost, flops, threads)
         if body is not None:
             return _fusion(inner, body, module, cost, flops, threads, per_block)
@@ -170,9 +172,9 @@ def _fusion(
     hero = next((name for name in _HEROES if name in heroes), "")
     emitter = {"kLoop": "loop", "kInput": "input"}.get(inner.fusion_kind or "", "")
     if not emitter:
-        emitter = "triton" if "triton" in (inner.fusion_backend_kind or "") else "custom"
+        emitter = "triton" if "triton" in cost.kind else "custom"
     if not threads:
-        threads = _array(inner.shape)[2]
+        threads = _array(inner.shape)[2] // _ELEMENTS_OF_A_THREAD
         if hero == "dynamic-update-slice":
             threads = cost.written_bytes // 4
     touched = cost.read_bytes + cost.written_bytes
@@ -356,7 +358,7 @@ def _product(
 def _library_product(
     inner: Instruction, scope: Computation, cost: KernelCost, flops: Mapping[str, int]
 ) -> KernelWork:
-    target = inner.custom_call_target or inner.fusion_backend_kind or inner.opcode
+    target = inner.custom_call_target or cost.kind
     element = _peak_type(flops)
     if target.startswith("__cublas$"):
         exact = " exact" if '"HIGHEST"' in inner.backend_config else ""

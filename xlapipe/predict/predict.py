@@ -1,14 +1,22 @@
 """The predicted time of a step: a pure function of a plan and a calibration."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xlapipe.cost.schedule import schedule_of
 from xlapipe.cost.step_cost import KernelCost, StepCost
+from xlapipe.plan.hlo import Computation
 from xlapipe.plan.plan import Plan
 from xlapipe.predict.calibration import Calibration
-from xlapipe.predict.kernel_time import ASSUMED, SCALED, KernelTime, time_of
+from xlapipe.predict.kernel_time import (
+    ASSUMED,
+    CALIBRATED,
+    SCALED,
+    TIMED,
+    KernelTime,
+    time_of,
+)
 from xlapipe.predict.kernel_work import KernelWork, work_of
 from xlapipe.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
 
@@ -109,6 +117,11 @@ class _Predictor:
         self._device = self._host = 0.0
         # What the device needs if it never waits for the host.
         self._busy = 0.0
+        # Asynchronous kernels: when the last one ends, and (scope, position of its done
+        # instruction, end) of those that nothing has waited for.
+        self._beside = 0.0
+        self._pending: list[tuple[str, int, float]] = []
+        self._position_of: dict[str, Mapping[str, int]] = {}
         self._graph: int | None = None
 
     def run(self) -> Prediction:
@@ -117,7 +130,8 @@ class _Predictor:
         kernels = tuple(self._predicted(name, total) for name, total in self._sums.items())
         total = sum(kernel.seconds for kernel in kernels)
         floor = self._cost.floor_seconds or 0.0
-        seconds = max(self._device, floor)
+        ends = [end for _, _, end in self._pending]
+        seconds = max(self._device, floor, *ends)
         spread = _PROGRAM_SPREAD
         if total:
             spread += (
@@ -231,8 +245,11 @@ class _Predictor:
         if total.longest is None or time.seconds > total.longest.seconds:
             total.longest = time
         duration = max(time.seconds, self._floors.get(name, 0.0))
-        if launch.site.instruction.opcode.endswith("-start"):
-            return  # it runs beside others
+        self._wait(launch)
+        opcode = launch.site.instruction.opcode
+        if opcode.endswith("-start") and opcode != "async-start":
+            self._start(launch, duration)
+            return
         first = self._device == 0.0
         if launch.graph is not None and launch.graph == self._graph:
             self._device += constants.graph_gap_seconds + duration
@@ -263,6 +280,33 @@ class _Predictor:
             )
         self._device = start + duration + waiting
         self._busy += constants.gap_seconds + duration
+
+    def _start(self, launch: Launch, duration: float) -> None:
+        """Runs an asynchronous kernel beside those up to its done instruction."""
+        scope, name = launch.site.scope, launch.site.instruction.name
+        begin = max(self._device, self._beside)
+        self._beside = begin + duration
+        done = next((item.name for item in scope.instructions if name in item.operands), None)
+        if done is not None:
+            self._pending.append((scope.name, self._positions(scope)[done], self._beside))
+
+    def _wait(self, launch: Launch) -> None:
+        """Waits for the asynchronous kernels that are done before a kernel."""
+        scope = launch.site.scope
+        if not self._pending:
+            return
+        position = self._positions(scope).get(launch.site.instruction.name, 0)
+        for item in list(self._pending):
+            if item[0] == scope.name and item[1] < position:
+                self._pending.remove(item)
+                self._busy += max(0.0, item[2] - self._device)
+                self._device = max(self._device, item[2])
+
+    def _positions(self, scope: Computation) -> Mapping[str, int]:
+        if scope.name not in self._position_of:
+            names = (item.name for item in scope.instructions)
+            self._position_of[scope.name] = {name: number for number, name in enumerate(names)}
+        return self._position_of[scope.name]
 
     def _time(self, launch: Launch) -> KernelTime:
         site = launch.site
@@ -297,12 +341,8 @@ def _floor_of_a_launch(kernel: KernelCost) -> float:
 
 
 def basis_of(prediction: Prediction) -> dict[str, float]:
-    """Seconds by basis, the largest first."""
-    seconds: dict[str, float] = {}
+    """Seconds of the kernels by basis."""
+    seconds = dict.fromkeys((TIMED, CALIBRATED, SCALED, ASSUMED), 0.0)
     for kernel in prediction.kernels:
-        basis = kernel.launch.basis
-        seconds[basis] = seconds.get(basis, 0.0) + kernel.seconds
-    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
-
-
-__all__ = ["ASSUMED", "SCALED", "PredictedKernel", "Prediction", "basis_of", "predict"]
+        seconds[kernel.launch.basis] += kernel.seconds
+    return seconds

@@ -1,0 +1,214 @@
+"""Compares predicted times with the records of the zoo: tables as Markdown, and a plot.
+
+python tests/gpu/time_zoo/compare.py [PLOT.svg]
+"""
+
+import json
+import math
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, median
+
+from xlapipe.cost import step_cost
+from xlapipe.predict import Prediction, predict
+from xlapipe.predict.calibration import shipped_calibration
+from xlapipe.read import read_path
+from xlapipe.targets.speeds import speeds_of_target
+
+HERE = Path(__file__).parent
+RECORDS = HERE / "records"
+# The trips of loops that run until a condition holds: the plan does not state them.
+_TRIPS = {
+    "host_loops/conjugate_gradients": 40,
+    "host_loops/relaxation": 60,
+    "host_loops/newton": 50,
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A program, as predicted and as measured; seconds of all kernels and of the span."""
+
+    name: str
+    prediction: Prediction
+    kernel_seconds: float
+    span_seconds: float
+    seconds_of: dict[str, float]
+
+    @property
+    def kernel_error(self) -> float:
+        """Relative error of the sum over the kernels."""
+        return self.prediction.kernel_seconds / self.kernel_seconds - 1
+
+    @property
+    def span_error(self) -> float:
+        """Relative error of the span."""
+        return self.prediction.seconds / self.span_seconds - 1
+
+
+def compared(records: str) -> Iterator[Compared]:
+    """Every program of a record: `zoo` or `two`."""
+    data = json.loads((RECORDS / f"{records}.json").read_text(encoding="utf-8"))
+    speeds, calibration = speeds_of_target("h200"), shipped_calibration("h200")
+    assert speeds is not None
+    assert calibration is not None
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(RECORDS / f"{records}.plans.tar.xz") as archive:
+            archive.extractall(folder, filter="data")
+        for name, record in data["programs"].items():
+            plan = read_path(Path(folder) / name)
+            cost = step_cost(plan, speeds)
+            assert cost is not None
+            yield Compared(
+                name,
+                predict(plan, cost, calibration, unknown_trips=_TRIPS.get(name)),
+                record["kernel_seconds"],
+                record["span_seconds"],
+                {kernel: seconds for kernel, (_, seconds) in record["kernels"].items()},
+            )
+
+
+def halves() -> dict[str, list[str]]:
+    """Names of the development and of the evaluation half."""
+    text = (HERE / "halves.json").read_text(encoding="utf-8")
+    parsed: dict[str, list[str]] = json.loads(text)
+    return parsed
+
+
+def summary(programs: list[Compared]) -> dict[str, float]:
+    """Errors over programs, and of the kernels weighted by time."""
+    errors = sorted(abs(item.kernel_error) for item in programs)
+    spans = sorted(abs(item.span_error) for item in programs)
+    off = total = 0.0
+    for item in programs:
+        for kernel in item.prediction.kernels:
+            measured = item.seconds_of.get(kernel.name, 0.0)
+            total += measured
+            off += abs(kernel.seconds - measured) if measured else 0.0
+    inside = [
+        item.prediction.low_seconds <= item.span_seconds <= item.prediction.high_seconds
+        for item in programs
+    ]
+    return {
+        "programs": len(programs),
+        "mean": mean(errors),
+        "median": median(errors),
+        "nine_of_ten": errors[math.ceil(0.9 * len(errors)) - 1],
+        "largest": errors[-1],
+        "within_15": sum(error <= 0.15 for error in errors) / len(errors),
+        "kernels": off / total,
+        "span_mean": mean(spans),
+        "span_median": median(spans),
+        "interval": mean(inside),
+    }
+
+
+def tables(programs: list[Compared]) -> Iterator[str]:
+    """Errors by half, by family and by kind of kernel, as Markdown."""
+    names = halves()
+    both = {half: [p for p in programs if p.name in names[half]] for half in names}
+    columns = (
+        *("half", "programs", "mean", "median", "9 of 10", "largest", "within 15 %"),
+        *("kernels by time", "span, mean", "span, median", "in the interval"),
+    )
+    yield f"| {' | '.join(columns)} |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    for half, items in both.items():
+        row = summary(items)
+        numbers = [f"{row[key]:.1%}".replace("%", " %") for key in list(row)[1:]]
+        yield f"| {half} | {len(items)} | {' | '.join(numbers)} |"
+    yield ""
+    yield "| family | development | evaluation |"
+    yield "|---|--:|--:|"
+    for family in dict.fromkeys(item.name.partition("/")[0] for item in programs):
+        cells = [
+            mean(abs(p.kernel_error) for p in items if p.name.startswith(f"{family}/"))
+            if any(p.name.startswith(f"{family}/") for p in items)
+            else math.nan
+            for items in both.values()
+        ]
+        yield f"| {family.replace('_', ' ')} | {cells[0]:.0%} | {cells[1]:.0%} |".replace("%", " %")
+    yield ""
+    yield "| kind of kernel | kernels | measured, µs | predicted / measured | error by time |"
+    yield "|---|--:|--:|--:|--:|"
+    kinds: dict[str, list[float]] = {}
+    for item in both["evaluation"]:
+        for kernel in item.prediction.kernels:
+            seconds = item.seconds_of.get(kernel.name)
+            if seconds:
+                row_of = kinds.setdefault(kernel.work.kind, [0, 0.0, 0.0, 0.0])
+                row_of[0] += 1
+                row_of[1] += seconds
+                row_of[2] += kernel.seconds
+                row_of[3] += abs(kernel.seconds - seconds)
+    for kind, (count, seconds, sum_, off) in sorted(kinds.items(), key=lambda i: -i[1][1]):
+        if seconds > 1e-4:
+            yield (
+                f"| {kind} | {count:,.0f} | {seconds * 1e6:,.0f} | {sum_ / seconds:.2f} | "
+                f"{off / seconds:.0%} |"
+            ).replace("%", " %")
+
+
+def plot(programs: list[Compared]) -> str:
+    """Predicted against measured spans, both on logarithmic axes."""
+    size, margin, low, high = 420, 50, -5.0, -1.9
+    evaluation = set(halves()["evaluation"])
+
+    def place(seconds: float) -> float:
+        return (math.log10(seconds) - low) / (high - low) * (size - 2 * margin)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" '
+        'font-family="sans-serif" font-size="11">',
+        f'<rect width="{size}" height="{size}" fill="white"/>',
+    ]
+    end = size - 2 * margin
+    for exponent, label in ((-5, "10 µs"), (-4, "100 µs"), (-3, "1 ms"), (-2, "10 ms")):
+        at = place(10.0**exponent)
+        x, y = margin + at, size - margin - at
+        parts.append(
+            f'<path d="M{x:.0f} {margin}V{size - margin}M{margin} {y:.0f}h{end}" stroke="#ddd"/>'
+        )
+        parts.append(f'<text x="{x:.0f}" y="{size - 34}" text-anchor="middle">{label}</text>')
+        parts.append(f'<text x="{margin - 4}" y="{y + 4:.0f}" text-anchor="end">{label}</text>')
+    for factor, colour in ((1.0, "#444"), (1.15, "#bbb"), (1 / 1.15, "#bbb")):
+        shift = math.log10(factor) / (high - low) * end
+        parts.append(
+            f'<path d="M{margin} {size - margin - shift:.1f}L{size - margin} {margin - shift:.1f}" '
+            f'stroke="{colour}"/>'
+        )
+    for item in programs:
+        x = margin + place(item.span_seconds)
+        y = size - margin - place(item.prediction.seconds)
+        colour = "#c2410c" if item.name in evaluation else "#1d4ed8"
+        parts.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{item.name}</title>'
+            "</circle>"
+        )
+    middle = size / 2
+    parts += [
+        f'<text x="{middle}" y="{size - 12}" text-anchor="middle">measured span</text>',
+        f'<text x="14" y="{middle}" text-anchor="middle" '
+        f'transform="rotate(-90 14 {middle})">predicted span</text>',
+        f'<text x="{margin}" y="20"><tspan fill="#1d4ed8">● development</tspan>'
+        '<tspan fill="#c2410c"> ● evaluation</tspan> · lines: equal, ±15 %</text>',
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def main(*arguments: str) -> None:
+    programs = list(compared("zoo"))
+    print("\n".join(tables(programs)))
+    for item in compared("two"):
+        print(f"{item.name}: kernels {item.kernel_error:+.1%}, span {item.span_error:+.1%}")
+    if arguments:
+        Path(arguments[0]).write_text(plot(programs), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,134 @@
+"""Predicted times against the records of the zoo, floors and basis; damaged calibrations."""
+
+import dataclasses
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from xlapipe.cost import step_cost
+from xlapipe.dumps.opened import open_any
+from xlapipe.expect import StepTimeAtMost
+from xlapipe.predict import predict
+from xlapipe.predict.calibration import (
+    Calibration,
+    CalibrationError,
+    parse_calibration,
+    shipped_calibration,
+)
+from xlapipe.report.why_lines import why_lines
+from xlapipe.targets.speeds import speeds_of_target
+
+ROOT = Path(__file__).resolve().parents[2]
+DUMPS = ROOT / "hlo_dumps"
+
+
+@pytest.fixture(scope="module")
+def compare() -> ModuleType:
+    path = ROOT / "tests/gpu/time_zoo/compare.py"
+    spec = importlib.util.spec_from_file_location("time_zoo_compare", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def calibration() -> Calibration:
+    shipped = shipped_calibration("h200")
+    assert shipped is not None
+    return shipped
+
+
+def test_errors_are_those_that_the_docs_state(compare: ModuleType) -> None:
+    programs = list(compare.compared("zoo"))
+    names = compare.halves()
+    for half, most in (
+        ("development", {"mean": 0.13, "median": 0.09, "kernels": 0.18}),
+        ("evaluation", {"mean": 0.18, "median": 0.10, "kernels": 0.21}),
+    ):
+        items = [item for item in programs if item.name in names[half]]
+        assert len(items) == len(names[half])
+        row = compare.summary(items)
+        assert {key: row[key] for key in most} == {
+            key: pytest.approx(limit / 2, abs=limit / 2) for key, limit in most.items()
+        }
+        assert row["interval"] >= 0.85
+
+
+def test_no_prediction_is_below_its_floor() -> None:
+    for folder in sorted(DUMPS.glob("*/h200-auto-tuned-jax0.11.2"))[:8]:
+        opened = open_any(folder)
+        prediction = opened.prediction
+        assert prediction is not None
+        floors = {kernel.name: kernel.floor_seconds for kernel in opened.step_cost.kernels}
+        assert prediction.seconds >= opened.step_cost.floor_seconds
+        assert prediction.low_seconds <= prediction.seconds <= prediction.high_seconds
+        for kernel in prediction.kernels:
+            assert kernel.seconds >= floors[kernel.name] * (1 - 1e-9)
+            assert kernel.launch.basis in ("calibrated", "scaled", "assumed")
+
+
+def test_a_prediction_is_the_same_each_time() -> None:
+    opened = open_any(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2")
+    first, second = (predict(opened.plan, opened.step_cost, calibration()) for _ in range(2))
+    assert first == second
+
+
+def test_another_gpu_is_scaled_and_says_so() -> None:
+    opened = open_any(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2")
+    other = dataclasses.replace(opened, target="a100_sxm_80")
+    assert other.prediction.scaled_from == "NVIDIA H200"
+    assert {kernel.launch.basis for kernel in other.prediction.kernels} == {"scaled"}
+    assert other.prediction.seconds > opened.prediction.seconds
+
+
+def test_why_lists_parts_that_add_up() -> None:
+    prediction = open_any(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2").prediction
+    kernel = max(prediction.kernels, key=lambda item: item.seconds)
+    parts = sum(part.seconds for part in kernel.launch.parts)
+    assert parts * kernel.launch.ratio == pytest.approx(kernel.launch.seconds)
+    lines = list(why_lines(prediction, kernel.name))
+    assert "launch" in lines[2]
+    assert any("TB/s" in line for line in lines)
+
+
+def test_step_time_at_most() -> None:
+    program = open_any(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2").program
+    assert not StepTimeAtMost(1.0).check(program).violations
+    (violation,) = StepTimeAtMost(1e-6).check(program).violations
+    assert "at most 1.0 µs" in violation.expected
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "problem"),
+    [
+        (1, "{}", "xlapipe_calibration"),
+        (2, '{"constants": {}}', "missing or unknown"),
+        (3, "not JSON", "a JSON object"),
+        (4, '{"kind": "loop", "at": [1], "graph": false, "us": 1, "ratio": -1}', "'ratio'"),
+        (5, '{"kind": "loop", "at": ["x"], "graph": false}', "a list of numbers"),
+    ],
+)
+def test_damaged_calibrations_are_refused_by_line(line: int, text: str, problem: str) -> None:
+    lines = calibration().to_text().splitlines()[:10]
+    lines[line - 1] = text
+    with pytest.raises(CalibrationError, match=rf"some\.jsonl, line {line}: .*{problem}.*fix:"):
+        parse_calibration("\n".join(lines), where="some.jsonl")
+
+
+def test_calibration_survives_writing_and_reading() -> None:
+    text = calibration().to_text()
+    assert parse_calibration(text, where="text").to_text() == text
+    assert json.loads(text.splitlines()[0])["device"] == "NVIDIA H200"
+
+
+def test_floors_are_unchanged_by_a_calibration() -> None:
+    opened = open_any(DUMPS / "qwen3-prefill/h200-auto-tuned-jax0.11.2")
+    before = step_cost(opened.plan, speeds_of_target("h200")).floor_seconds
+    predict(opened.plan, opened.step_cost, calibration())
+    assert step_cost(opened.plan, speeds_of_target("h200")).floor_seconds == before
