@@ -375,8 +375,8 @@ def _other(
 ) -> KernelWork:
     """A library call or an instruction that is not a fusion."""
     name = inner.custom_call_target or inner.opcode
-    if inner.kernel_name is not None:
-        name = "pallas"
+    if inner.opcode == "custom-call" and cost.kind != name:
+        name = "pallas"  # then the kind is the kernel's own name
     element, dims, elements = _array(inner.shape)
     operands = [_dims_of(name, scope) for name in inner.operands]
     first = operands[0] if operands else dims

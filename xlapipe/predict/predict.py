@@ -24,7 +24,7 @@ from xlapipe.predict.launches import Launch, Loop, Step, launches_of, leaves_of,
 _CONVOLUTION_INTERVALS = 4
 # Of the time of a program that no part of the calibration was fitted to: nine of ten are within
 # e ** ±(this + the kernels' own spread); see docs/time.md.
-_PROGRAM_SPREAD = 0.2
+_PROGRAM_SPREAD = 0.22
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,10 @@ class _Predictor:
             )
         unknown = sum(k.seconds for k in kernels if k.launch.basis == ASSUMED)
         if unknown:
+            kinds = sorted({k.work.kind for k in kernels if k.launch.basis == ASSUMED})
             self._assumptions[
-                f"{unknown / total:.0%} of the time is of kernels of a kind that the calibration "
-                "does not have"
+                f"{unknown / total:.0%} of the time is of kernels that the calibration has no kind "
+                f"for, by bytes and operations alone: {', '.join(kinds[:4])}"
             ] = None
         constants = self._calibration.constants
         call = (
