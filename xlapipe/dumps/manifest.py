@@ -189,6 +189,12 @@ class Manifest:
                 raise DumpError(
                     f"{where}: {name} is {getattr(self, name)!r:.60}; fix: make the dump again"
                 )
+        for axis, size in (self.mesh or {}).items():
+            if type(size) is not int or size < 1:
+                raise DumpError(
+                    f"{where}: mesh axis {axis!r:.60} has size {size!r:.60}, expected an integer "
+                    "from 1 on; fix: make the dump again"
+                )
         numbers = [*self.memory_analysis.values(), *(leaf.size_bytes for leaf in self.arguments)]
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise DumpError(

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from xlapipe.files.contents import Refusal, read_json
 from xlapipe.files.writing import write_files
 from xlapipe.profiles.measured import Measured, MeasuredKernel
 
+_MOST_SECONDS = 86_400
+# Times are medians of several calls, each of its own; the sum of medians is not the median of sums.
+_MEDIANS_DIFFER = 1.25
 _MAX_BYTES = 64 * 1024 * 1024
 TIME_RECORD = "time_record.json"
 _SCHEMA_VERSION = 1
@@ -68,7 +72,7 @@ class TimeRecord:
                 kernels=tuple(_kernel(row) for row in data["kernels"]),
                 unmatched=tuple(_kernel(row) for row in data["unmatched"]),
                 **{
-                    name: float(data[name])
+                    name: _seconds(data, name)
                     for name in (
                         "by_name_seconds",
                         "by_order_seconds",
@@ -76,15 +80,16 @@ class TimeRecord:
                         "busy_seconds",
                     )
                 },
-                steps=int(data["steps"]),
+                steps=_count(data, "steps"),
                 # Older records lack them.
-                before_seconds=_seconds_or_none(data.get("before_seconds")),
-                after_seconds=_seconds_or_none(data.get("after_seconds")),
+                before_seconds=_seconds_or_none(data, "before_seconds"),
+                after_seconds=_seconds_or_none(data, "after_seconds"),
             )
+            _check(measured)
             provenance = ("device", "driver", "versions", "command", "date")
             return cls(
-                wall_seconds=float(data["wall_seconds"]),
-                profiled_wall_seconds=float(data["profiled_wall_seconds"]),
+                wall_seconds=_seconds(data, "wall_seconds"),
+                profiled_wall_seconds=_seconds(data, "profiled_wall_seconds"),
                 measured=measured,
                 provenance={name: data[name] for name in provenance if name in data},
             )
@@ -94,12 +99,41 @@ class TimeRecord:
             ) from None
 
 
-def _seconds_or_none(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _seconds(data: Mapping[str, Any], name: str) -> float:
+    value = data[name]
+    # NaN is not at least 0; a day is longer than any step.
+    if type(value) not in (int, float) or not 0 <= value < _MOST_SECONDS:
+        raise ValueError(f"{name} is {value!r:.40}, expected seconds from 0 to {_MOST_SECONDS:,}")
+    return float(value)
+
+
+def _seconds_or_none(data: Mapping[str, Any], name: str) -> float | None:
+    return None if data.get(name) is None else _seconds(data, name)
+
+
+def _count(data: Mapping[str, Any], name: str) -> int:
+    value = data[name]
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{name} is {value!r:.40}, expected a number from 1 on")
+    return value
 
 
 def _kernel(row: Mapping[str, Any]) -> MeasuredKernel:
-    return MeasuredKernel(str(row["name"]), int(row["launches"]), float(row["seconds"]))
+    if not isinstance(row["name"], str):
+        raise TypeError(f"a kernel's name is {row['name']!r:.40}, expected text")
+    return MeasuredKernel(row["name"], _count(row, "launches"), _seconds(row, "seconds"))
+
+
+def _check(measured: Measured) -> None:
+    """Refuses times that contradict each other: of one kernel twice, or longer than all kernels."""
+    names = [kernel.name for kernel in measured.kernels]
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f"kernel {twice!r:.60} is listed twice")
+    kernels = sum(kernel.seconds for kernel in (*measured.kernels, *measured.unmatched))
+    joined = measured.by_name_seconds + measured.by_order_seconds
+    if sum(kernel.seconds for kernel in measured.kernels) > joined * _MEDIANS_DIFFER + 1e-9:
+        raise ValueError(f"the kernels take {kernels:.9f} s, more than the {joined:.9f} s joined")
 
 
 def _rounded(data: Mapping[str, Any]) -> dict[str, Any]:

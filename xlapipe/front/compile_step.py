@@ -97,7 +97,10 @@ def build(
     Args:
       workload: the step.
       out: a new folder, or one that `build` made.
-      target, gemm, autotune_lock, timeout: as for `plan`.
+      target: as for `plan`.
+      gemm: as for `plan`.
+      autotune_lock: as for `plan`.
+      timeout: as for `plan`.
 
     Returns:
       The plan of the executable.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import XlapipeError
+from xlapipe.files.contents import Refusal, read_plain
 
 SCHEMA_VERSION = 1
 _FIX = "fix: calibrate again with `xlapipe calibrate --target attached --out FILE`"
@@ -178,11 +179,11 @@ def read_calibration(path: Path) -> Calibration:
     Raises:
       CalibrationError: it cannot be read, or a line is not what it must be.
     """
+    refusal = Refusal(CalibrationError, _FIX.removeprefix("fix: "))
+    content = read_plain(path, limit_bytes=_MAX_BYTES, refusal=refusal)
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise CalibrationError(f"calibration {path}: larger than {_MAX_BYTES:,} B; {_FIX}")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = content.decode()
+    except UnicodeDecodeError as error:
         raise CalibrationError(f"calibration {path}: cannot be read as text: {error}") from None
     return parse_calibration(text, where=str(path))
 
