@@ -37,5 +37,5 @@ def test_sort_for_a_gpu(target: str, key: str, value: str, widths: tuple[int, in
     else:
         (shape,) = calls
         scratch = scratch_bytes(target_named(target).compute_capability, *widths, ITEMS, 1)
-        assert f"u8[{scratch}]" in shape
+        assert f"u8[{scratch}]" in shape.text
         assert compiled.dump.plan.missing_memory == ()

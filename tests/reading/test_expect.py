@@ -1,7 +1,8 @@
 """Each expectation holds on a good plan, and fails on a broken one, reporting where."""
 
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -329,6 +330,18 @@ def test_json_round_trip(expectation: Expectation) -> None:
     assert expectation_from_json(data, where="manifest.json") == expectation
 
 
+def sample(annotation: Any) -> Any:
+    """A value of a type that expectations have: text, a number, or a sequence of them."""
+    if annotation in (int, float, str, bool):
+        return annotation(1)
+    arguments = get_args(annotation)
+    if not arguments:
+        return ()
+    if get_origin(annotation) in (Union, UnionType):
+        return sample(arguments[0])
+    return (sample(arguments[0]),) if isinstance(arguments[0], type) else ()
+
+
 EXPECTATIONS = [
     cls
     for cls in vars(expect).values()
@@ -339,8 +352,9 @@ EXPECTATIONS = [
 @pytest.mark.parametrize("cls", EXPECTATIONS, ids=lambda cls: cls.__name__)
 def test_every_expectation_of_xlapipe_can_be_recorded(cls: type[Expectation]) -> None:
     required = [field.name for field in fields(cls) if field.default is MISSING]
-    samples = {"bound": "memory"}
-    values: dict[str, Any] = {name: samples.get(name, 1) for name in required}
+    hints = get_type_hints(cls)
+    samples = {"bound": "memory", "matmuls": (expect.Matmul("dot", 1),)}
+    values: dict[str, Any] = {name: samples.get(name, sample(hints[name])) for name in required}
     expectation = cls(**values)
     data = expectation_to_json(expectation)
     assert data is not None

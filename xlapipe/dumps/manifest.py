@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from xlapipe.errors import DumpError
+from xlapipe.files.field_types import misfit
+from xlapipe.files.visible_text import visible_line
 from xlapipe.plan import SourceLine
 from xlapipe.plan.program import (
     ArgumentLeaf,
@@ -164,30 +166,24 @@ class Manifest:
             for name in ("dropped_updates", "left_out"):
                 given[name] = tuple(map(str, given.get(name, ())))
             manifest = cls(**given)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise DumpError(
-                f"{where}: not a manifest of xlapipe: {error}; fix: make the dump again"
+                f"{where}: not a manifest of xlapipe: {visible_line(str(error))}; "
+                "fix: make the dump again"
             ) from error
         manifest._check_types(where)
         return manifest
 
     def _check_types(self, where: str) -> None:
-        expected: dict[str, type | tuple[type, ...]] = {
-            **dict.fromkeys(("workload", "target", "target_description", "target_source"), str),
-            "gemm_policy": str,
-            "tuned": bool,
-            "sorts_undecided": bool,
-            **dict.fromkeys(("versions", "options", "memory_analysis", "files"), dict),
-            "extra_options": dict,
-            "mesh": (dict, type(None)),
-            "topology": (str, type(None)),
-            "fusion_without_result": (str, type(None)),
-            "refused": (str, type(None)),
-        }
-        for name, types in expected.items():
-            if not isinstance(getattr(self, name), types):
+        problem = misfit(self, Manifest, "manifest")
+        if problem is not None:
+            problem = visible_line(problem.removeprefix("manifest."))
+            raise DumpError(f"{where}: {problem}; fix: make the dump again")
+        for name in self.files:
+            if not name.isprintable() or "/" in name or name in ("", ".", ".."):
                 raise DumpError(
-                    f"{where}: {name} is {getattr(self, name)!r:.60}; fix: make the dump again"
+                    f"{where}: expected names of files in the dump's folder, found {name!r:.60}; "
+                    "fix: make the dump again"
                 )
         for axis, size in (self.mesh or {}).items():
             if type(size) is not int or size < 1:
@@ -195,7 +191,11 @@ class Manifest:
                     f"{where}: mesh axis {axis!r:.60} has size {size!r:.60}, expected an integer "
                     "from 1 on; fix: make the dump again"
                 )
-        numbers = [*self.memory_analysis.values(), *(leaf.size_bytes for leaf in self.arguments)]
+        numbers = [
+            *self.memory_analysis.values(),
+            *(leaf.size_bytes for leaf in self.arguments),
+            *(leaf.size_bytes for leaf in self.outputs),
+        ]
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise DumpError(
                 f"{where}: a byte count is not a non-negative integer; fix: make the dump again"

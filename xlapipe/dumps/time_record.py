@@ -10,6 +10,7 @@ from typing import Any
 
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import Refusal, read_json
+from xlapipe.files.visible_text import visible_line
 from xlapipe.files.writing import write_files
 from xlapipe.profiles.measured import Measured, MeasuredKernel
 
@@ -93,9 +94,10 @@ class TimeRecord:
                 measured=measured,
                 provenance={name: data[name] for name in provenance if name in data},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise DumpError(
-                f"{where}: expected a record of measured times, found: {error}; fix: {_FIX}"
+                f"{where}: expected a record of measured times, found: "
+                f"{visible_line(str(error))}; fix: {_FIX}"
             ) from None
 
 

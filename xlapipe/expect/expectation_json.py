@@ -6,9 +6,11 @@ from functools import cache
 from inspect import isabstract
 from typing import Any
 
-from xlapipe.errors import DumpError
+from xlapipe.errors import DumpError, XlapipeError
 from xlapipe.expect.expectation import Expectation
 from xlapipe.expect.gemms import Matmul
+from xlapipe.files.field_types import misfit
+from xlapipe.files.visible_text import visible_line
 
 
 @cache
@@ -76,9 +78,14 @@ def _decode(data: Any, where: str) -> Any:
             f"{kind!r}; fix: read the dump with the version of xlapipe that wrote it"
         )
     try:
-        return cls(**arguments)
-    except TypeError as error:
+        expectation = cls(**arguments)
+        problem = misfit(expectation, cls, kind)
+        if problem is not None:
+            raise TypeError(problem)
+    except (TypeError, ValueError, XlapipeError) as error:
         raise DumpError(
-            f"{where}: expected the parameters of {kind}, found {sorted(arguments)} ({error}); "
+            f"{where}: expected the parameters of {kind}, found "
+            f"{visible_line(str(arguments)):.200} ({visible_line(str(error)):.200}); "
             "fix: dump the workload again"
         ) from error
+    return expectation
