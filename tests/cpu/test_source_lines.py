@@ -94,7 +94,7 @@ def test_no_screen_states_a_line_of_a_library(step: str, of: DumpOf) -> None:
         assert "<python>" not in text
 
 
-@pytest.mark.parametrize("folder", ["/usr/src/app", "/work/lib/steps"])
+@pytest.mark.parametrize("folder", ["/usr/src/app", "/srv/lib/steps"])
 def test_a_traceback_names_the_users_file(folder: str) -> None:
     """The user's files may be below the folder in which Python is installed, such as /usr."""
     step = compile("import json\njson.loads('{')", f"{folder}/step.py", "exec")

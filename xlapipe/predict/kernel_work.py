@@ -9,6 +9,7 @@ from math import log2, prod
 from xlapipe.cost.flops import VECTOR
 from xlapipe.cost.schedule import Site
 from xlapipe.cost.step_cost import KernelCost
+from xlapipe.plan import opcodes
 from xlapipe.plan.hlo import Computation, HloModule, Instruction
 from xlapipe.plan.opcodes import COLLECTIVES
 from xlapipe.plan.shapes import Shape
@@ -37,10 +38,7 @@ _OPERATIONS = {
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
 # Instructions of a fusion's body that compute nothing for each element.
-_FREE = frozenset(
-    {"bitcast", "constant", "get-tuple-element", "parameter", "tuple", "broadcast", "iota"}
-    | {"reshape", "opt-barrier"}
-)
+_FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | {"broadcast", "iota"}
 # Instructions whose element needs others than those at its own index of the operands.
 _OTHER_INDEX = frozenset(
     {"broadcast", "concatenate", "dot", "dynamic-slice", "dynamic-update-slice", "gather", "pad"}
