@@ -1,30 +1,40 @@
 """Compile a JAX step for an NVIDIA GPU on any machine, and check XLA's plan against expectations.
 
-`Workload` describes a step; `xlapipe.expect` is the vocabulary of expectations; `fit` and `largest`
-choose sizes that fit a device. Importing this package imports no jax.
+`plan` compiles a step and returns XLA's plan, `read` reads one that was dumped; `build` makes an
+executable and `load` loads it onto a GPU. `Workload` describes a step, `xlapipe.expect` is the
+vocabulary of expectations; `fit` and `largest` choose sizes that fit a device. Importing this
+package imports no jax.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
     from xlapipe.compiling.sizes import fit, largest
+    from xlapipe.front.compile_step import build, plan
+    from xlapipe.front.loaded_step import load
+    from xlapipe.front.read_dump import read
     from xlapipe.workload import Workload
 
-__all__ = ["Workload", "XlapipeError", "fit", "largest"]
+__all__ = ["Workload", "XlapipeError", "build", "fit", "largest", "load", "plan", "read"]
+
+# Imported when they are used: commands that read a dump start faster without them.
+_MODULES = {
+    "Workload": "workload",
+    "build": "front.compile_step",
+    "fit": "compiling.sizes",
+    "largest": "compiling.sizes",
+    "load": "front.loaded_step",
+    "plan": "front.compile_step",
+    "read": "front.read_dump",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Commands that read a dump start faster without the vocabulary of expectations.
-    if name == "Workload":
-        from xlapipe.workload import Workload
-
-        return Workload
-    if name in ("fit", "largest"):
-        from xlapipe.compiling import sizes
-
-        return getattr(sizes, name)
+    if name in _MODULES:
+        return getattr(import_module(f"xlapipe.{_MODULES[name]}"), name)
     if name == "__version__":
         from importlib.metadata import version
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from xlapipe.dumps.dump import read_file
-from xlapipe.read.proto_reader import read_module
+from xlapipe.readers.proto_reader import read_module
 from xlapipe.targets.catalogue import target_named
 
 HERE = Path(__file__).resolve().parent

@@ -17,7 +17,7 @@ from xlapipe.cli import main
 from xlapipe.dumps.dump import EXECUTABLE, open_dump
 from xlapipe.dumps.manifest import MANIFEST, with_digests
 from xlapipe.errors import DumpError, TargetError, WorkloadError
-from xlapipe.plan.program import ArgumentLeaf
+from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.platforms.nvidia import MOSAIC_CALL
 from xlapipe.running import inputs as run_inputs
 from xlapipe.running import run as running

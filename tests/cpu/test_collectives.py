@@ -23,8 +23,8 @@ from xlapipe.expect import (
     ParameterBytes,
 )
 from xlapipe.expect.expectation import Violation
-from xlapipe.plan.collectives import Collective
-from xlapipe.read import read_path
+from xlapipe.plans.collectives import Collective
+from xlapipe.readers import read_path
 
 HERE = Path(__file__).resolve().parent
 NAMES = (

@@ -11,7 +11,7 @@ import pytest
 from xlapipe.cli import main
 from xlapipe.dumps.dump import Dump, open_dump
 from xlapipe.expect import TempAtMost, check_all
-from xlapipe.plan.donation import Donation, DonationOutcome, donations
+from xlapipe.plans.donation import Donation, DonationOutcome, donations
 
 HERE = Path(__file__).resolve().parent
 

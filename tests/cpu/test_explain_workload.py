@@ -28,8 +28,8 @@ from xlapipe.failures import FailureKind, MemoryFailure
 from xlapipe.lowering.changed_workload import changed_workload
 from xlapipe.lowering.rematerialised import rematerialising, stop_rematerialising
 from xlapipe.lowering.saved_values import checkpointed_but_largest
-from xlapipe.plan import Plan
-from xlapipe.plan.program import Program
+from xlapipe.plans import Plan
+from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference
 
 FOLDER = Path(__file__).parent

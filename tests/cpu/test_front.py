@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import xlapipe
 from xlapipe import Workload, XlapipeError
 from xlapipe.expect import Donated
-from xlapipe.front.compile_step import build, plan
 from xlapipe.front.loaded_step import LoadedStep
-from xlapipe.front.read_dump import read
 from xlapipe.front.step_plan import StepPlan
 from xlapipe.running.built_executable import read_executable
 
@@ -37,7 +36,7 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def donated(cache_home: Path) -> StepPlan:
-    return plan(step, CACHE, ROW, donate="cache")
+    return xlapipe.plan(step, CACHE, ROW, donate="cache")
 
 
 def test_a_plan_answers_and_shows_itself(donated: StepPlan) -> None:
@@ -63,7 +62,7 @@ def test_an_unchanged_step_comes_from_the_cache(
         raise AssertionError("compiled again")
 
     monkeypatch.setattr("xlapipe.compiling.dump_cache.compile_dump", refuse)
-    assert plan(step, CACHE, ROW, donate="cache").totals == donated.totals
+    assert xlapipe.plan(step, CACHE, ROW, donate="cache").totals == donated.totals
 
 
 def test_tables_are_lists_without_pandas(
@@ -77,11 +76,11 @@ def test_tables_are_lists_without_pandas(
 
 
 def test_read_gives_the_plan_that_was_compiled(donated: StepPlan) -> None:
-    again = read(donated.opened.path)
+    again = xlapipe.read(donated.opened.path)
     assert again.figures["allocations"] == donated.figures["allocations"]
     assert again.donated("cache")
     with pytest.raises(XlapipeError, match="fix: "):
-        read(donated.opened.path / "missing")
+        xlapipe.read(donated.opened.path / "missing")
 
 
 class _Executable:
@@ -104,7 +103,7 @@ class _Device:
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedStep:
     workload = Workload(name="my-step", fn=step, args=(CACHE, ROW), donate_argnums=0)
     out = tmp_path_factory.mktemp("built") / "step"
-    assert build(workload, out=out).donated("cache")
+    assert xlapipe.build(workload, out=out).donated("cache")
     return LoadedStep(read_executable(out), _Device(), _Executable())  # type: ignore[arg-type]
 
 
@@ -133,3 +132,12 @@ def test_other_arguments_are_refused(
 ) -> None:
     with pytest.raises(XlapipeError, match=message):
         loaded(*args)
+
+
+def test_the_package_has_the_front_and_nothing_hides_it() -> None:
+    """A subpackage of the same name would replace a function when it is imported."""
+    import xlapipe.cli
+
+    for name in ("plan", "read", "build", "load", "fit", "largest"):
+        assert callable(getattr(xlapipe, name)), name
+    assert xlapipe.__version__ == "0.1.0"

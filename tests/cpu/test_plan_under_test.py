@@ -34,7 +34,7 @@ from xlapipe.front.plan_arguments import job_of
 from xlapipe.front.step_plan import StepPlan
 from xlapipe.lowering.in_process import lower_in_test, same_buffers
 from xlapipe.lowering.lowered_program import LoweredProgram
-from xlapipe.plan.donation import DonationOutcome
+from xlapipe.plans.donation import DonationOutcome
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.catalogue import target_named
 from xlapipe.testing.goldens import Goldens

@@ -31,7 +31,7 @@ from models.qwen3.generation.step_arrays import (
 )
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import XlapipeError
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.running.built_executable import BuiltExecutable
 
 CONFIG = replace(SMALL, num_hidden_layers=2)

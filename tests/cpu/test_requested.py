@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
-from xlapipe.plan.program import RequestedCollective
+from xlapipe.plans.program import RequestedCollective
 
 MESH = AbstractMesh((4,), ("d",), axis_types=(AxisType.Auto,))
 X = jax.ShapeDtypeStruct((8, 16), jnp.float32)

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import SingleDeviceSharding
 
 from xlapipe.errors import WorkloadError
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.running.executable import LoadedExecutable
 from xlapipe.running.inputs import read_inputs
 from xlapipe.running.stored_arrays import stored_array

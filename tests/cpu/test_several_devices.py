@@ -22,8 +22,8 @@ from xlapipe.dumps.dump import open_dump, read_manifest
 from xlapipe.dumps.manifest import MANIFEST, Manifest
 from xlapipe.environment.doctor import Check
 from xlapipe.errors import DumpError, TargetError
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
-from xlapipe.plan.thunks import Thunk
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plans.thunks import Thunk
 from xlapipe.running import executable
 from xlapipe.running import run as running
 from xlapipe.running import select_devices as selecting

@@ -15,8 +15,8 @@ from xlapipe.dumps.dump import open_dump, read_file
 from xlapipe.dumps.normal_form.plan import differences, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.expect import check_all
-from xlapipe.read import read_path
-from xlapipe.read.file_contents import plain_name
+from xlapipe.readers import read_path
+from xlapipe.readers.file_contents import plain_name
 from xlapipe.registry import registered_workloads
 from xlapipe.report.findings import finding_figures
 

@@ -13,8 +13,8 @@ from xlapipe.diff.compilers.shape_texts import read_array, read_product
 from xlapipe.diff.compilers.tensor_leaves import Match, TensorLeaf, match_leaves
 from xlapipe.dumps.opened import open_path
 from xlapipe.inductor.reader import read_inductor
-from xlapipe.plan.gemms import Gemm, GemmBackend
-from xlapipe.plan.shapes import shape_of
+from xlapipe.plans.gemms import Gemm, GemmBackend
+from xlapipe.plans.shapes import shape_of
 
 
 def leaf(name: str, *shape: int, dtype: str = "bfloat16") -> TensorLeaf:

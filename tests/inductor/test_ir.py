@@ -8,7 +8,7 @@ from tests.inductor import written
 from xlapipe.errors import DumpError
 from xlapipe.inductor.inductor_plan import FindingKind, InductorPlan, KernelKind
 from xlapipe.inductor.reader import read_inductor
-from xlapipe.plan.gemms import GemmBackend
+from xlapipe.plans.gemms import GemmBackend
 
 
 def plan_of(tmp_path: Path, text: str, name: str = "ir_post_fusion.txt") -> InductorPlan:

@@ -6,7 +6,7 @@ import pytest
 
 from xlapipe.inductor.inductor_plan import FindingKind
 from xlapipe.inductor.reader import InductorDump, read_inductor
-from xlapipe.plan.gemms import GemmBackend
+from xlapipe.plans.gemms import GemmBackend
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from xlapipe.errors import DumpError
 from xlapipe.inductor.graph_files import is_inductor
 from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan, KernelKind
 from xlapipe.inductor.reader import read_inductor
-from xlapipe.plan.buffers import InputOutputAlias
+from xlapipe.plans.buffers import InputOutputAlias
 
 
 def plan_of(tmp_path: Path, text: str) -> InductorPlan:

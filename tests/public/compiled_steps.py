@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.zoo.batch import Batch, compile_batch
 from xlapipe.dumps.dump import Dump
-from xlapipe.plan.memory_spaces import MemorySpace
+from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.catalogue import target_named
 

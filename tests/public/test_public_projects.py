@@ -13,7 +13,7 @@ from tests.public.compiled_steps import (
     steps,
 )
 from tests.public.record import PAGE, page
-from xlapipe.plan.memory_spaces import MemorySpace
+from xlapipe.plans.memory_spaces import MemorySpace
 
 # diffrax checks its own errors through callbacks.
 CALLBACKS = {"diffrax_checked": 2}

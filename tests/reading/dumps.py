@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.read import DumpTexts, SourceText
-from xlapipe.read.file_contents import read_bytes, read_source
+from xlapipe.readers import DumpTexts, SourceText
+from xlapipe.readers.file_contents import read_bytes, read_source
 
 DATA = Path(__file__).parent / "data"
 DIRECTORIES = sorted(path.parent for path in DATA.glob("*/*/*.hlo.pb.gz"))

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from xlapipe.plan import Instruction, LogicalBuffer
-from xlapipe.plan.shapes import Shape, shape_of
+from xlapipe.plans import Instruction, LogicalBuffer
+from xlapipe.plans.shapes import Shape, shape_of
 
 
 def instruction(

@@ -43,7 +43,7 @@ from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.normal_form.plan import read_normal_form
 from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.errors import XlapipeError
-from xlapipe.plan.hlo import SourceLine
+from xlapipe.plans.hlo import SourceLine
 from xlapipe.report.difference_figures import difference_figures
 from xlapipe.report.dump_row import dump_row
 from xlapipe.running.capture_target import CapturedTarget

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from tests.reading.hlo_objects import logical_buffer
-from xlapipe.plan import (
+from xlapipe.plans import (
     AllocationKind,
     BufferAllocation,
     Computation,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from tests.reading.hlo_objects import logical_buffer
-from xlapipe.plan import BufferAllocation, LogicalBuffer, Plan
-from xlapipe.read.hlo_text import parse_hlo
-from xlapipe.read.source_text import SourceText
+from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan
+from xlapipe.readers.hlo_text import parse_hlo
+from xlapipe.readers.source_text import SourceText
 
 
 def plan_of_text(text: str, memory: Mapping[str, int] | None = None) -> Plan:

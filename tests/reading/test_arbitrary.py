@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xlapipe.errors import DumpError
-from xlapipe.read import DumpTexts, SourceText, read_proto, read_text
+from xlapipe.readers import DumpTexts, SourceText, read_proto, read_text
 
 _FRAGMENTS = st.sampled_from(
     [

@@ -1,8 +1,8 @@
 """The advice names the output whose type changed, also for leaves that JAX paired differently."""
 
-from xlapipe.plan import InputOutputAlias, Plan
-from xlapipe.plan.changed_outputs import ChangedOutputs
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plans import InputOutputAlias, Plan
+from xlapipe.plans.changed_outputs import ChangedOutputs
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 
 ROWS = (8, 128)
 

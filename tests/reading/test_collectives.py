@@ -26,18 +26,18 @@ from xlapipe.expect import (
     expectation_from_json,
     expectation_to_json,
 )
-from xlapipe.plan import HloModule, Plan, Thunk
-from xlapipe.plan.collective_bytes import operand_bytes_of, wire_bytes
-from xlapipe.plan.combined_scopes import split_scopes
-from xlapipe.plan.gathered_values import gathered_values, most_alive
-from xlapipe.plan.hlo import CollectiveGroups
-from xlapipe.plan.loops import call_sites, executions
-from xlapipe.plan.program import Program, RequestedCollective
-from xlapipe.plan.shapes import shape_of
-from xlapipe.plan.verify import verify
-from xlapipe.read import read_path
-from xlapipe.read.hlo_text import parse_hlo
-from xlapipe.read.source_text import SourceText
+from xlapipe.plans import HloModule, Plan, Thunk
+from xlapipe.plans.collective_bytes import operand_bytes_of, wire_bytes
+from xlapipe.plans.combined_scopes import split_scopes
+from xlapipe.plans.gathered_values import gathered_values, most_alive
+from xlapipe.plans.hlo import CollectiveGroups
+from xlapipe.plans.loops import call_sites, executions
+from xlapipe.plans.program import Program, RequestedCollective
+from xlapipe.plans.shapes import shape_of
+from xlapipe.plans.verify import verify
+from xlapipe.readers import read_path
+from xlapipe.readers.hlo_text import parse_hlo
+from xlapipe.readers.source_text import SourceText
 
 SHARDED = [path for path in DIRECTORIES if path.name == "sharded"]
 

@@ -42,9 +42,9 @@ from xlapipe.diff.changes import (
     SlackReason,
 )
 from xlapipe.dumps.opened import open_path
-from xlapipe.plan import AllocationKind
-from xlapipe.plan.program import Program
-from xlapipe.plan.shapes import Shape, shape_of
+from xlapipe.plans import AllocationKind
+from xlapipe.plans.program import Program
+from xlapipe.plans.shapes import Shape, shape_of
 
 GOLDENS = sorted(path.parent for path in (ROOT / "hlo_dumps").glob("*/h200-*/manifest.json"))
 UPGRADE = Path(__file__).parent / "upgrade"

@@ -27,7 +27,7 @@ _FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTA
 _CODE_SPAN = re.compile(r"`([^`]+)`")
 _FOLDERS = "xlapipe|models|tests|docs|examples|requirements|\\.ci|hlo_dumps"
 _PATH = re.compile(rf"(?<![\w/.<>-])(?:{_FOLDERS})/[\w./*-]*[\w*/]")
-# "`find_gemms` in `xlapipe/plan/gemms.py`", and several names before one file.
+# "`find_gemms` in `xlapipe/plans/gemms.py`", and several names before one file.
 _DEFINED_IN = re.compile(r"((?:`\w+`(?:, | and )?)+) in `([\w./-]+\.py)`")
 # Folders that a user's own commands write.
 _OF_USERS = re.compile(r"hlo_dumps/(my-step|<)|hlo_dumps/$")

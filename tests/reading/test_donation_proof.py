@@ -9,7 +9,7 @@ import pytest
 from tests.reading.hlo_objects import instruction, logical_buffer
 from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import Aliased, Donated, check_all, expectation_from_json, expectation_to_json
-from xlapipe.plan import (
+from xlapipe.plans import (
     AllocationKind,
     BufferAllocation,
     Computation,
@@ -20,9 +20,9 @@ from xlapipe.plan import (
     Plan,
     SourceLine,
 )
-from xlapipe.plan.copies import find_copies
-from xlapipe.plan.donation import Donation, DonationOutcome, donations
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plans.copies import find_copies
+from xlapipe.plans.donation import Donation, DonationOutcome, donations
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 from xlapipe.report.donation import donation_figures, donation_lines
 from xlapipe.report.records import plain_data
 

@@ -35,7 +35,7 @@ from xlapipe.expect import (
     expectation_from_json,
     expectation_to_json,
 )
-from xlapipe.plan import (
+from xlapipe.plans import (
     AllocationKind,
     BufferAllocation,
     Computation,
@@ -45,7 +45,7 @@ from xlapipe.plan import (
     Plan,
     SourceLine,
 )
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program, RequestedDot, matches
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, RequestedDot, matches
 
 CACHE = "bf16[8,128]{1,0}"
 LINE = SourceLine("step.py", 7)

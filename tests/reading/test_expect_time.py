@@ -18,8 +18,8 @@ from xlapipe.expect import (
     expectation_from_json,
     expectation_to_json,
 )
-from xlapipe.plan import AllocationKind, Plan
-from xlapipe.plan.program import ArgumentLeaf, Program
+from xlapipe.plans import AllocationKind, Plan
+from xlapipe.plans.program import ArgumentLeaf, Program
 
 GOLDENS = Path(__file__).resolve().parents[2] / "hlo_dumps"
 # The table is gathered once in full and once by one row; x is read by two kernels.

@@ -17,7 +17,7 @@ from xlapipe.expect import (
     expectation_from_json,
     expectation_to_json,
 )
-from xlapipe.plan import (
+from xlapipe.plans import (
     AllocationKind,
     BufferAllocation,
     Computation,
@@ -26,7 +26,7 @@ from xlapipe.plan import (
     Plan,
     SourceLine,
 )
-from xlapipe.plan.program import ArgumentLeaf, Program
+from xlapipe.plans.program import ArgumentLeaf, Program
 
 LINE = SourceLine("layer.py", 12)
 CODES = "f8e4m3fn[32,16]{1,0}"

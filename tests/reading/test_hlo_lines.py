@@ -6,15 +6,15 @@ import pytest
 
 from tests.reading.hlo_objects import instruction
 from xlapipe.errors import DumpError
-from xlapipe.plan import InputOutputAlias, Instruction, SourceLine
-from xlapipe.plan.hlo import Contraction
-from xlapipe.read import backend_config
-from xlapipe.read.canonical_hlo import opcode_of
-from xlapipe.read.hlo_instruction import InstructionParser
-from xlapipe.read.hlo_syntax import attribute_values, bracket_end, fields, unescape
-from xlapipe.read.hlo_text import parse_hlo
-from xlapipe.read.source_text import SourceText
-from xlapipe.read.stack_frames import StackFrames, is_own_code
+from xlapipe.plans import InputOutputAlias, Instruction, SourceLine
+from xlapipe.plans.hlo import Contraction
+from xlapipe.readers import backend_config
+from xlapipe.readers.canonical_hlo import opcode_of
+from xlapipe.readers.hlo_instruction import InstructionParser
+from xlapipe.readers.hlo_syntax import attribute_values, bracket_end, fields, unescape
+from xlapipe.readers.hlo_text import parse_hlo
+from xlapipe.readers.source_text import SourceText
+from xlapipe.readers.stack_frames import StackFrames, is_own_code
 
 
 def parse(line: str) -> Instruction:

@@ -8,7 +8,7 @@ import pytest
 from tests.reading.reports import Page
 from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
-from xlapipe.plan.memory_spaces import MemorySpace
+from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.report.html_page import render_page
 from xlapipe.report.reported_dump import read_reported_dump
 

@@ -24,7 +24,7 @@ from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.opened import Opened
 from xlapipe.expect import Donated, check_all
 from xlapipe.files.visible_text import visible_line, visible_lines
-from xlapipe.plan.program import Program
+from xlapipe.plans.program import Program
 from xlapipe.report.changed_dumps import ChangedDump, changed_markdown
 from xlapipe.report.html_page import render_page
 from xlapipe.report.markdown import render_markdown

@@ -7,7 +7,7 @@ import pytest
 from tests.reading.hlo_objects import instruction
 from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import KernelCount, expectation_from_json, expectation_to_json
-from xlapipe.plan.hlo import Instruction
+from xlapipe.plans.hlo import Instruction
 from xlapipe.platforms.nvidia import MOSAIC_CALL, TRITON_CALL
 
 

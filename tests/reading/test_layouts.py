@@ -4,8 +4,8 @@ import pytest
 
 from tests.reading.hlo_objects import logical_buffer
 from xlapipe.errors import DumpError, PlanMismatchError
-from xlapipe.plan import AllocationKind, BufferAllocation
-from xlapipe.read import DumpTexts, SourceText, read_text
+from xlapipe.plans import AllocationKind, BufferAllocation
+from xlapipe.readers import DumpTexts, SourceText, read_text
 
 ONE_FILE = """\
 BufferAssignment:

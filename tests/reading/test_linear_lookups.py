@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from xlapipe.plan import InputOutputAlias, Plan
-from xlapipe.plan.changed_outputs import ChangedOutputs
-from xlapipe.plan.hlo import SourceLine
-from xlapipe.plan.likely_output import LikelyOutputs
-from xlapipe.plan.nearest_source import nearest_sources
-from xlapipe.plan.once import once_per_object
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plans import InputOutputAlias, Plan
+from xlapipe.plans.changed_outputs import ChangedOutputs
+from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.likely_output import LikelyOutputs
+from xlapipe.plans.nearest_source import nearest_sources
+from xlapipe.plans.once import once_per_object
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 
 SEEDS = range(25)
 

@@ -13,7 +13,7 @@ from xlapipe.expect import (
     expectation_from_json,
     expectation_to_json,
 )
-from xlapipe.plan import (
+from xlapipe.plans import (
     AllocationKind,
     BufferAllocation,
     Computation,
@@ -23,9 +23,9 @@ from xlapipe.plan import (
     Plan,
     SourceLine,
 )
-from xlapipe.plan.copies import find_copies
-from xlapipe.plan.loops import find_loops
-from xlapipe.plan.program import Program
+from xlapipe.plans.copies import find_copies
+from xlapipe.plans.loops import find_loops
+from xlapipe.plans.program import Program
 
 LEAF = "bf16[8,128]{1,0}"
 LEAF_BYTES = 2048

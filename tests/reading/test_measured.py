@@ -8,8 +8,8 @@ import pytest
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.dumps.time_record import TIME_RECORD, TimeRecord, read_time_record, write_time_record
 from xlapipe.errors import DumpError
-from xlapipe.plan import Plan, Thunk
-from xlapipe.plan.kernel_event import CallInterval, KernelEvent
+from xlapipe.plans import Plan, Thunk
+from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.profiles.measured import (
     Measured,
     MeasuredKernel,

@@ -1,8 +1,8 @@
 """The memory account: every item, and their sum."""
 
 from tests.reading.hlo_objects import logical_buffer
-from xlapipe.plan import AllocationKind, BufferAllocation, Plan
-from xlapipe.plan.memory_spaces import HOST_COLOR
+from xlapipe.plans import AllocationKind, BufferAllocation, Plan
+from xlapipe.plans.memory_spaces import HOST_COLOR
 from xlapipe.running.memory_account import reconcile
 
 LIVE, PARAMETER = AllocationKind.MAYBE_LIVE_OUT, AllocationKind.PARAMETER

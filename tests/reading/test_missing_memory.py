@@ -8,7 +8,7 @@ from tests.reading.hlo_objects import instruction
 from tests.reading.sample_records import MANIFEST
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.expect import BeyondAtMost, Expectation, TempAtMost, TotalWithin
-from xlapipe.plan import (
+from xlapipe.plans import (
     AllocationKind,
     BufferAllocation,
     Computation,
@@ -17,9 +17,9 @@ from xlapipe.plan import (
     Plan,
     SourceLine,
 )
-from xlapipe.plan.missing_memory import MissingKind, missing_lines
-from xlapipe.plan.program import Program
-from xlapipe.plan.shapes import shape_of
+from xlapipe.plans.missing_memory import MissingKind, missing_lines
+from xlapipe.plans.program import Program
+from xlapipe.plans.shapes import shape_of
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.plan_figures import plan_figures
 from xlapipe.report.records import plain_data

@@ -10,7 +10,7 @@ from tests.reading.sample_records import MANIFEST
 from xlapipe.dumps.dump import Dump
 from xlapipe.dumps.normal_form.hlo import normal_hlo
 from xlapipe.dumps.normal_form.plan import NormalForm, differences, normal_form
-from xlapipe.plan import (
+from xlapipe.plans import (
     AllocationKind,
     BufferAllocation,
     Computation,

@@ -4,9 +4,9 @@ import pytest
 from google.protobuf import text_format
 
 from xlapipe.errors import DumpError
-from xlapipe.plan.kernel_event import CallInterval
-from xlapipe.read.hlo_proto import XSpace
-from xlapipe.read.profile_trace import call_intervals, kernel_events
+from xlapipe.plans.kernel_event import CallInterval
+from xlapipe.readers.hlo_proto import XSpace
+from xlapipe.readers.profile_trace import call_intervals, kernel_events
 
 TRACE = """
 planes {

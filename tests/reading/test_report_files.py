@@ -14,8 +14,8 @@ from xlapipe.cli import main
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.files.writing import write_files
-from xlapipe.plan import Plan
-from xlapipe.plan.program import Program
+from xlapipe.plans import Plan
+from xlapipe.plans.program import Program
 from xlapipe.report.html_page import render_page
 from xlapipe.report.markdown import render_markdown
 from xlapipe.report.reported_dump import ReportedDump, read_reported_dump

@@ -3,9 +3,9 @@
 import pytest
 
 from xlapipe.errors import DumpError
-from xlapipe.plan import Thunk
-from xlapipe.read.source_text import SourceText
-from xlapipe.read.thunk_text import parse_thunks
+from xlapipe.plans import Thunk
+from xlapipe.readers.source_text import SourceText
+from xlapipe.readers.thunk_text import parse_thunks
 
 # Printed by jaxlib 0.11.2 for jnp.linalg.solve: a child is on the line of its parent.
 SEQUENTIAL = """\

@@ -7,7 +7,7 @@ import pytest
 from xlapipe.cost import KernelCost, StepCost
 from xlapipe.cost.step_cost import Range
 from xlapipe.diff.time_changes import time_changes
-from xlapipe.plan import SourceLine
+from xlapipe.plans import SourceLine
 from xlapipe.report.sections.roofline import HEIGHT, MARGIN, WIDTH, roofline
 from xlapipe.report.time_figures import ComputedSpeeds, StepTime, TimeRow
 

@@ -8,7 +8,7 @@ from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.opened import open_path
 from xlapipe.dumps.time_record import TIME_RECORD, read_time_record
 from xlapipe.profiles.measured import join_profile
-from xlapipe.read.profile_trace import kernel_events
+from xlapipe.readers.profile_trace import kernel_events
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT / "tests/reading/data/profile"

@@ -3,7 +3,7 @@
 import pytest
 
 from xlapipe.errors import XlapipeError
-from xlapipe.plan.shapes import shape_of
+from xlapipe.plans.shapes import shape_of
 from xlapipe.targets.topology import Topology
 
 

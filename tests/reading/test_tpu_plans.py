@@ -25,17 +25,17 @@ from xlapipe.diff.compare import compare
 from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.errors import PlanMismatchError
 from xlapipe.expect import Donated, GemmCount, NoCopyAbove, ParameterBytes, TempAtMost, check_all
-from xlapipe.plan import Plan
-from xlapipe.plan.copies import find_copies, find_moves
-from xlapipe.plan.donation import DonationOutcome, donations
-from xlapipe.plan.memory_spaces import MemorySpace
-from xlapipe.plan.padded_shapes import padded_bytes, padded_dims, tuple_table_bytes
-from xlapipe.plan.padding import find_padding, parameter_padding_bytes
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
-from xlapipe.plan.shapes import shape_of
-from xlapipe.read import read_path
-from xlapipe.read.hlo_text import parse_hlo
-from xlapipe.read.source_text import SourceText
+from xlapipe.plans import Plan
+from xlapipe.plans.copies import find_copies, find_moves
+from xlapipe.plans.donation import DonationOutcome, donations
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.padded_shapes import padded_bytes, padded_dims, tuple_table_bytes
+from xlapipe.plans.padding import find_padding, parameter_padding_bytes
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plans.shapes import shape_of
+from xlapipe.readers import read_path
+from xlapipe.readers.hlo_text import parse_hlo
+from xlapipe.readers.source_text import SourceText
 from xlapipe.report.findings import refused_finding
 
 ARGUMENTS = (

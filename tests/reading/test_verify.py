@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.reading.hlo_objects import logical_buffer
 from xlapipe.errors import PlanMismatchError
-from xlapipe.plan import (
+from xlapipe.plans import (
     AllocationKind,
     BufferAllocation,
     InputOutputAlias,
@@ -18,7 +18,7 @@ from xlapipe.plan import (
     LogicalBuffer,
     Plan,
 )
-from xlapipe.plan.verify import verify
+from xlapipe.plans.verify import verify
 
 ARENA = (AllocationKind.PREALLOCATED_TEMP,)
 DONATED = (AllocationKind.PARAMETER, AllocationKind.MAYBE_LIVE_OUT)

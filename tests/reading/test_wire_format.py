@@ -7,7 +7,7 @@ import pytest
 from tests.reading.dumps import DATA, proto_of
 from xlapipe.compiling.capture import _Relative
 from xlapipe.compiling.wire_format import field, in_number_order, number
-from xlapipe.read.hlo_proto import HloProto
+from xlapipe.readers.hlo_proto import HloProto
 
 
 @pytest.mark.parametrize("dump", ["jaxlib-0.9.2/step", "jaxlib-0.12.0.1/step"])

@@ -11,8 +11,8 @@ from tests.reading.sample_records import LOCK
 from xlapipe.dumps.autotune_lock import read_lock
 from xlapipe.dumps.normal_form.plan import _lowered_digest
 from xlapipe.errors import TargetError
-from xlapipe.plan import Instruction
-from xlapipe.plan.workspaces import call_key, workspaces_of
+from xlapipe.plans import Instruction
+from xlapipe.plans.workspaces import call_key, workspaces_of
 
 KEY = "__cudnn$fmhaSoftmax bf16[2,8,512,64] f32[2,8,512]"
 WITH_WORKSPACE = replace(LOCK, workspaces={KEY: 256})

@@ -10,7 +10,7 @@ from tests.zoo.batch import PROGRAMS, Batch, compile_batch, dumps_of, programs
 from tests.zoo.coverage import ROOT, coverage_page
 from xlapipe.dumps.dump import Dump
 from xlapipe.expect import check_all, expectation_from_json
-from xlapipe.plan.memory_spaces import MemorySpace
+from xlapipe.plans.memory_spaces import MemorySpace
 
 REFERENCES = {reference.name: reference for reference in programs()}
 

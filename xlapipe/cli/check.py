@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xlapipe.dumps.opened import Opened
     from xlapipe.expect import Finding
     from xlapipe.inductor.reader import InductorDump
-    from xlapipe.plan.donation import Donation
+    from xlapipe.plans.donation import Donation
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CheckedPlan:
     @property
     def donations(self) -> "Sequence[Donation]":
         """Empty for a dump that xlapipe did not write."""
-        from xlapipe.plan.donation import donations
+        from xlapipe.plans.donation import donations
 
         return donations(self.opened.program) if self.opened.dump is not None else ()
 

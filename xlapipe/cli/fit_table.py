@@ -11,7 +11,7 @@ from xlapipe.compiling.outside_plan import OutsidePlan, outside_label
 from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.sweep import Axis
 from xlapipe.errors import XlapipeError
-from xlapipe.plan.missing_memory import missing_lines
+from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.report.text_table import aligned_row, column_widths
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact

@@ -53,7 +53,7 @@ def add(commands: Commands) -> None:
 
 def _show(options: argparse.Namespace) -> int:
     from xlapipe.dumps.opened import Opened, open_any
-    from xlapipe.plan.donation import donations
+    from xlapipe.plans.donation import donations
     from xlapipe.report.plan_figures import opened_figures
 
     opened = open_any(options.path)

@@ -20,22 +20,22 @@ from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, target_name
 from xlapipe.dumps.dump import EXECUTABLE, Dump, check_memory_analysis
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import CompileError
-from xlapipe.plan import Instruction, Plan
-from xlapipe.plan.gemms import requested_dots
-from xlapipe.plan.missing_memory import sorts_for_cub
-from xlapipe.plan.program import OutputLeaf, RequestedCollective, RequestedDot
-from xlapipe.plan.workspaces import workspaces_of
+from xlapipe.plans import Instruction, Plan
+from xlapipe.plans.gemms import requested_dots
+from xlapipe.plans.missing_memory import sorts_for_cub
+from xlapipe.plans.program import OutputLeaf, RequestedCollective, RequestedDot
+from xlapipe.plans.workspaces import workspaces_of
 from xlapipe.platforms import Platform
 from xlapipe.platforms.dump_files import DumpFile, Part
-from xlapipe.read import read_path
-from xlapipe.read.hlo_proto import (
+from xlapipe.readers import read_path
+from xlapipe.readers.hlo_proto import (
     HloComputationProto,
     HloModuleProto,
     HloProto,
     HloScheduleProto,
     StackFrameIndexProto,
 )
-from xlapipe.read.proto_reader import read_module
+from xlapipe.readers.proto_reader import read_module
 from xlapipe.targets.target_config import target_attached
 
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")

@@ -20,7 +20,7 @@ from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
 from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
 from xlapipe.lowering.lowered_program import LoweredProgram
-from xlapipe.plan.program import OutputLeaf
+from xlapipe.plans.program import OutputLeaf
 from xlapipe.platforms import platform_named
 from xlapipe.targets.chip_grid import ChipGrid
 from xlapipe.targets.device_topology import (

@@ -8,7 +8,7 @@ keys of autotune results.
 """
 
 from xlapipe.compiling.wire_format import field
-from xlapipe.read.hlo_proto import HloComputationProto, HloModuleProto, HloProto
+from xlapipe.readers.hlo_proto import HloComputationProto, HloModuleProto, HloProto
 
 # An instruction's id has that of its computation in the upper half.
 _COMPUTATION = -(2**32)

@@ -13,7 +13,7 @@ from xlapipe.compiling.messages import CompileRequest
 from xlapipe.compiling.pjrt_compile import can_compile_modules, compiling
 from xlapipe.compiling.wire_format import field, number
 from xlapipe.lowering.lowered_program import LoweredProgram
-from xlapipe.plan.workspaces import call_key
+from xlapipe.plans.workspaces import call_key
 from xlapipe.platforms import platform_named
 
 _MISSING_RESULT = re.compile(r"No cached config found for HLO instr: %(\S+) =")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from xlapipe.plan import Plan
+from xlapipe.plans import Plan
 from xlapipe.targets.outside_memory import MeasuredOutside
 
 # Prefixes of the custom calls of each library.

@@ -22,10 +22,10 @@ from xlapipe.compiling.recomputed import (
 )
 from xlapipe.cost import step_cost
 from xlapipe.dumps.dump import check_memory_analysis
-from xlapipe.plan import Plan
-from xlapipe.plan.memory_spaces import MemorySpace
-from xlapipe.plan.missing_memory import MissingMemory
-from xlapipe.read import read_path
+from xlapipe.plans import Plan
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.missing_memory import MissingMemory
+from xlapipe.readers import read_path
 from xlapipe.targets.outside_memory import measured_outside
 from xlapipe.targets.speeds import speeds_of_config
 from xlapipe.targets.target import Target

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xlapipe.cost import StepCost
-from xlapipe.plan import Plan
+from xlapipe.plans import Plan
 
 # HloRematerialization names a copy of an instruction after the original, e.g. `fusion.3.remat2`.
 _REMATERIALISED = re.compile(r"\.remat(?![a-z])")

@@ -13,7 +13,7 @@ from xlapipe.compiling.planned_memory import PlannedMemory
 from xlapipe.compiling.sweep import Combination
 from xlapipe.environment.scratch import scratch_folder
 from xlapipe.failures import MemoryFailure
-from xlapipe.plan.program import ArgumentLeaf, Program
+from xlapipe.plans.program import ArgumentLeaf, Program
 from xlapipe.registry import WorkloadReference
 from xlapipe.report.failure_lines import Remedy
 

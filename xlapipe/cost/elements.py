@@ -7,10 +7,10 @@ what it updates. Fusion bodies are followed from the root to the parameters.
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from xlapipe.plan import opcodes
-from xlapipe.plan.dataflow import operand_index
-from xlapipe.plan.hlo import Computation, HloModule, Instruction
-from xlapipe.plan.shapes import Shape
+from xlapipe.plans import opcodes
+from xlapipe.plans.dataflow import operand_index
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.shapes import Shape
 
 # The first operand is addressed by the others, which are read in full.
 _ADDRESSED = frozenset({"dynamic-slice", "gather"})

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from xlapipe.plan.hlo import Instruction
+from xlapipe.plans.hlo import Instruction
 
 # XLA's performance model without a name of its own.
 DEFAULT_MODEL = "default"

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from xlapipe.plan.dataflow import operand_index
-from xlapipe.plan.gemms import GemmBackend
-from xlapipe.plan.hlo import Computation, HloModule, Instruction
-from xlapipe.plan.opcodes import CONTRACTS, HAS_BODY
-from xlapipe.plan.plan import Plan
-from xlapipe.plan.shapes import Shape
+from xlapipe.plans.dataflow import operand_index
+from xlapipe.plans.gemms import GemmBackend
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.opcodes import CONTRACTS, HAS_BODY
+from xlapipe.plans.plan import Plan
+from xlapipe.plans.shapes import Shape
 
 VECTOR = "vector"
 _ALGORITHM_TYPE = re.compile(r"dot_(bf16|f16|tf32|f32|f64)_")

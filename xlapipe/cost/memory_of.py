@@ -3,9 +3,9 @@
 from collections.abc import Hashable, Mapping
 from functools import cached_property
 
-from xlapipe.plan.dataflow import Value, dataflow_of, operand_index
-from xlapipe.plan.hlo import Computation, HloModule, Instruction
-from xlapipe.plan.plan import Plan
+from xlapipe.plans.dataflow import Value, dataflow_of, operand_index
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.plan import Plan
 
 # The carry of a loop stays where it is.
 _IN_PLACE = frozenset({"while"})

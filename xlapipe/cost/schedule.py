@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from xlapipe.plan.hlo import Computation, HloModule, Instruction
-from xlapipe.plan.loops import find_loops
-from xlapipe.plan.opcodes import NO_KERNEL
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.loops import find_loops
+from xlapipe.plans.opcodes import NO_KERNEL
 
 
 @dataclass(frozen=True, slots=True)

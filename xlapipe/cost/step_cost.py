@@ -15,9 +15,9 @@ from xlapipe.cost.flops import VECTOR, Flops
 from xlapipe.cost.residency import Residency
 from xlapipe.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of
 from xlapipe.cost.touched import Access, Touched, TouchedBytes
-from xlapipe.plan.collectives import Collective
-from xlapipe.plan.hlo import SourceLine
-from xlapipe.plan.plan import Plan
+from xlapipe.plans.collectives import Collective
+from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.plan import Plan
 from xlapipe.platforms import platform_named
 from xlapipe.targets.speeds import Speeds
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from xlapipe.cost.elements import ElementCounts
 from xlapipe.cost.memory_of import MemoryOf
-from xlapipe.plan import opcodes
-from xlapipe.plan.dataflow import operand_index
-from xlapipe.plan.hlo import Computation, HloModule, Instruction
-from xlapipe.plan.plan import Plan
-from xlapipe.plan.shapes import Shape
+from xlapipe.plans import opcodes
+from xlapipe.plans.dataflow import operand_index
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.plan import Plan
+from xlapipe.plans.shapes import Shape
 
 # Values of an update that have the same elements as the updated operand.
 _SAME_ELEMENTS = opcodes.RENAMES | opcodes.RESHAPES | {"copy"}

@@ -10,9 +10,9 @@ from xlapipe.diff.changes import Aspect
 from xlapipe.diff.describe import InstructionDescriber
 from xlapipe.diff.identity import Node
 from xlapipe.diff.matching import Matching
-from xlapipe.plan import Instruction
-from xlapipe.plan.gemms import Gemm
-from xlapipe.plan.shapes import Shape
+from xlapipe.plans import Instruction
+from xlapipe.plans.gemms import Gemm
+from xlapipe.plans.shapes import Shape
 
 # Fields of a backend config that follow from the shapes.
 _FROM_SHAPES = frozenset(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from xlapipe.plan import SourceLine
+from xlapipe.plans import SourceLine
 
 
 class Place(StrEnum):

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from xlapipe.diff.changes import ChipMemoryChange, InstructionChange, MovesChange
-from xlapipe.plan.copies import find_moves
-from xlapipe.plan.memory_spaces import MemorySpace
-from xlapipe.plan.plan import Plan
+from xlapipe.plans.copies import find_moves
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.plan import Plan
 
 _SPACES = (MemorySpace.VMEM, MemorySpace.SMEM)
 

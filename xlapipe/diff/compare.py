@@ -12,8 +12,8 @@ from xlapipe.diff.instruction_changes import instruction_changes
 from xlapipe.diff.leaf_changes import alias_changes, leaf_changes, output_changes
 from xlapipe.diff.matching import match
 from xlapipe.diff.schedule_changes import order_change, placement_changes, thunk_changes
-from xlapipe.plan.memory_spaces import MemorySpace
-from xlapipe.plan.program import Program
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.program import Program
 
 
 def compare(

@@ -7,8 +7,8 @@ from functools import cached_property
 from xlapipe.diff.changes import InstructionCategory, OperationName
 from xlapipe.diff.identity import Node, scope_of
 from xlapipe.diff.matching import Side
-from xlapipe.plan.copies import find_copies
-from xlapipe.plan.opcodes import COLLECTIVES
+from xlapipe.plans.copies import find_copies
+from xlapipe.plans.opcodes import COLLECTIVES
 
 _COLLECTIVES = COLLECTIVES | {"recv", "send"}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from xlapipe.diff.changes import BytesChange, Change, LeafChange
 from xlapipe.diff.sentences import Sentences, account_sentences, change_sentences, leaf_sentences
 from xlapipe.diff.time_changes import TimeChange
-from xlapipe.plan import Totals
+from xlapipe.plans import Totals
 
 
 @dataclass(frozen=True)

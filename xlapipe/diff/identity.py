@@ -9,8 +9,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xlapipe.plan import Computation, HloModule, Instruction, Plan, opcodes
-from xlapipe.plan.gemms import Gemm
+from xlapipe.plans import Computation, HloModule, Instruction, Plan, opcodes
+from xlapipe.plans.gemms import Gemm
 
 # Instructions that neither run nor allocate memory; a `-done` is part of its `-start`.
 FREE = opcodes.NO_KERNEL | opcodes.DEVICE_NUMBERS

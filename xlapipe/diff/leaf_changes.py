@@ -7,7 +7,7 @@ from xlapipe.diff.describe import InstructionDescriber
 from xlapipe.diff.leaves import ComparedLeaf, makers
 from xlapipe.diff.matching import Matching, Side
 from xlapipe.diff.places import aliased_to
-from xlapipe.plan import InputOutputAlias
+from xlapipe.plans import InputOutputAlias
 
 
 def leaf_changes(matching: Matching) -> Iterator[LeafChange]:

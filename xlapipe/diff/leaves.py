@@ -5,9 +5,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xlapipe.diff.identity import FREE
-from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer, Plan
-from xlapipe.plan.program import Program
-from xlapipe.plan.shapes import Shape, shape_of
+from xlapipe.plans import AllocationKind, BufferAllocation, LogicalBuffer, Plan
+from xlapipe.plans.program import Program
+from xlapipe.plans.shapes import Shape, shape_of
 
 
 @dataclass(frozen=True, slots=True)

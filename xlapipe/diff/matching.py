@@ -33,7 +33,7 @@ from xlapipe.diff.leaves import (
     output_leaves,
     pair_leaves,
 )
-from xlapipe.plan.program import Program
+from xlapipe.plans.program import Program
 
 # An op_name that more instructions have does not identify any of them.
 _MAX_WITH_SCOPE = 128

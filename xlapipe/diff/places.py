@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from xlapipe.diff.changes import Place
 from xlapipe.diff.matching import Side
-from xlapipe.plan import AllocationKind, BufferAllocation
+from xlapipe.plans import AllocationKind, BufferAllocation
 
 
 def place_of(allocation: BufferAllocation) -> Place:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from xlapipe.diff.changes import LaunchChange, OrderChange, PlacementChange, ThunkChange
 from xlapipe.diff.matching import Matching
 from xlapipe.diff.places import place_labels
-from xlapipe.plan import LogicalBuffer, Thunk
+from xlapipe.plans import LogicalBuffer, Thunk
 
 _LAUNCH = re.compile(r"grid: .*")
 

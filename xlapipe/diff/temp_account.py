@@ -14,7 +14,7 @@ from xlapipe.diff.describe import InstructionDescriber
 from xlapipe.diff.matching import Matching
 from xlapipe.diff.places import place_labels
 from xlapipe.diff.temp_arena import LiveValue, TempArena, arenas
-from xlapipe.plan import LogicalBuffer
+from xlapipe.plans import LogicalBuffer
 
 
 class TempAccount:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
-from xlapipe.plan import AllocationKind, BufferAllocation, LogicalBuffer, Plan
+from xlapipe.plans import AllocationKind, BufferAllocation, LogicalBuffer, Plan
 
 _NOT_TEMP = frozenset(
     {

@@ -45,7 +45,7 @@ class AutotuneLock:
       topology: `HOSTSxGPUS` of a workload for several devices; None for one device. The results
         are those of one device, and valid for any number of devices.
       workspaces: bytes of the workspaces that libraries stated on the device; see
-        `xlapipe.plan.workspaces`.
+        `xlapipe.plans.workspaces`.
     """
 
     workload: str

@@ -20,9 +20,9 @@ from xlapipe.dumps.manifest import MANIFEST, Manifest, with_digests
 from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
 from xlapipe.files.writing import recover_folder, write_folder
-from xlapipe.plan import Plan
-from xlapipe.plan.memory_spaces import MemorySpace
-from xlapipe.plan.program import Program
+from xlapipe.plans import Plan
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.program import Program
 from xlapipe.platforms import PLATFORMS, platform_named
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def open_dump(path: Path) -> Dump:
       DumpError: a missing, damaged or contradictory file.
       PlanMismatchError: the totals differ from XLA's own.
     """
-    from xlapipe.read import read_path  # not needed to load an executable
+    from xlapipe.readers import read_path  # not needed to load an executable
 
     manifest = read_manifest(path)
     plan = replace(read_path(path), sorts_undecided=manifest.sorts_undecided)
@@ -248,7 +248,7 @@ def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
     """Whether `folder` holds these contents; gzip's own bytes differ between zlib builds."""
     if not folder.is_dir():
         return False
-    from xlapipe.read.file_contents import plain_name  # not needed to load an executable
+    from xlapipe.readers.file_contents import plain_name  # not needed to load an executable
 
     names = {plain_name(item.name) for item in folder.iterdir()}
     if names != set(contents):

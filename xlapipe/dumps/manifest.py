@@ -8,8 +8,8 @@ from typing import Any
 from xlapipe.errors import DumpError
 from xlapipe.files.field_types import misfit
 from xlapipe.files.visible_text import visible_line
-from xlapipe.plan import SourceLine
-from xlapipe.plan.program import (
+from xlapipe.plans import SourceLine
+from xlapipe.plans.program import (
     ArgumentLeaf,
     OutputLeaf,
     RequestedCollective,
@@ -42,7 +42,7 @@ class Manifest:
       topology: hosts and GPUs per host, `8x8`, or a grid of TPU chips; None for one device.
       platform: jax's name of the vendor's platform, e.g. `cuda`.
       refused: XLA's message if it refused the plan because the device has too little memory.
-      sorts_undecided: as of `xlapipe.plan.Plan`.
+      sorts_undecided: as of `xlapipe.plans.Plan`.
       dropped_updates: values that the step stored in Python objects, which jax drops.
       left_out: variables of the user's environment that the compile did not get, `NAME=value`.
       files: SHA-256 of each file's content before compression, by name without `.gz` or `.xz`.

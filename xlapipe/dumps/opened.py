@@ -13,15 +13,15 @@ from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.dumps.time_record import TimeRecord, read_time_record
 from xlapipe.errors import DumpError
 from xlapipe.inductor.graph_files import is_inductor
-from xlapipe.plan import Plan
-from xlapipe.plan.program import Program
+from xlapipe.plans import Plan
+from xlapipe.plans.program import Program
 from xlapipe.platforms.dump_files import STAGE_TITLES
 from xlapipe.predict import Prediction, predict
 from xlapipe.predict.calibration import Calibration
 from xlapipe.predict.choose import calibration_for
-from xlapipe.read import read_path
-from xlapipe.read.file_contents import read_bytes, read_source
-from xlapipe.read.files import files_at
+from xlapipe.readers import read_path
+from xlapipe.readers.file_contents import read_bytes, read_source
+from xlapipe.readers.files import files_at
 from xlapipe.targets.speeds import Speeds, speeds_of_config, speeds_of_target
 
 if TYPE_CHECKING:

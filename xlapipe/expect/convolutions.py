@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.gemms import within_differentiated
 from xlapipe.expect.wording import counted
-from xlapipe.plan.program import Program
+from xlapipe.plans.program import Program
 
 _CUDNN_CONVOLUTION = "__cudnn$conv"
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.missing_parts import no_module
 from xlapipe.expect.wording import counted
-from xlapipe.plan.copies import find_copies
-from xlapipe.plan.program import Program
-from xlapipe.plan.undefined_copies import undefined_copies
+from xlapipe.plans.copies import find_copies
+from xlapipe.plans.program import Program
+from xlapipe.plans.undefined_copies import undefined_copies
 
 
 @dataclass(frozen=True)

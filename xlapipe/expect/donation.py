@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import describe, no_leaf_named
 from xlapipe.expect.wording import counted
-from xlapipe.plan.donation import Donation, DonationOutcome, donations, partner_of
-from xlapipe.plan.plan import Plan
-from xlapipe.plan.program import ArgumentLeaf, Program
+from xlapipe.plans.donation import Donation, DonationOutcome, donations, partner_of
+from xlapipe.plans.plan import Plan
+from xlapipe.plans.program import ArgumentLeaf, Program
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 
-from xlapipe.plan.hlo import SourceLine
-from xlapipe.plan.program import Program
+from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.program import Program
 from xlapipe.platforms import platform_named
 
 

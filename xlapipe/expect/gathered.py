@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.missing_parts import no_live_ranges, no_module
 from xlapipe.expect.wording import counted
-from xlapipe.plan.gathered_values import GatheredValue, gathered_values, most_alive
-from xlapipe.plan.program import Program
+from xlapipe.plans.gathered_values import GatheredValue, gathered_values, most_alive
+from xlapipe.plans.program import Program
 
 # Gathered values that a violation lists.
 _MAX_LISTED = 8
@@ -18,7 +18,7 @@ class GatheredLiveAtMost(Expectation):
 
     Gathered values are the results of all-gathers and the values moved from them, e.g. the stack
     in which a scan saves a gathered weight for its backward pass (see
-    `xlapipe.plan.gathered_values`).
+    `xlapipe.plans.gathered_values`).
     """
 
     limit_bytes: int

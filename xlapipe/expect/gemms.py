@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.wording import counted
-from xlapipe.plan.gemms import Gemm, GemmBackend
-from xlapipe.plan.program import Program, RequestedDot
+from xlapipe.plans.gemms import Gemm, GemmBackend
+from xlapipe.plans.program import Program, RequestedDot
 
 _LIBRARIES = frozenset(GemmBackend) - {GemmBackend.REDUCE, GemmBackend.OTHER}
 

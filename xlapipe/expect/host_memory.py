@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import allocations_named, describe, no_leaf_named
-from xlapipe.plan.memory_spaces import MemorySpace
-from xlapipe.plan.program import Program
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.program import Program
 
 
 @dataclass(frozen=True)

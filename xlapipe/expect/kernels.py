@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.wording import counted
-from xlapipe.plan.program import Program
+from xlapipe.plans.program import Program
 
 
 @dataclass(frozen=True)

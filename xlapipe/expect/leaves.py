@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import no_leaf_named
 from xlapipe.expect.wording import counted
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 
 
 @dataclass(frozen=True)

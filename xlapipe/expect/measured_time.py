@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.plan.program import Program
+from xlapipe.plans.program import Program
 
 _MAX_KERNELS = 3
 

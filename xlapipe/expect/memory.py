@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.plan.buffers import AllocationKind, BufferAllocation
-from xlapipe.plan.hlo import SourceLine
-from xlapipe.plan.missing_memory import missing_lines
-from xlapipe.plan.padding import parameter_padding_bytes
-from xlapipe.plan.plan import Plan
-from xlapipe.plan.program import Program
+from xlapipe.plans.buffers import AllocationKind, BufferAllocation
+from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.missing_memory import missing_lines
+from xlapipe.plans.padding import parameter_padding_bytes
+from xlapipe.plans.plan import Plan
+from xlapipe.plans.program import Program
 
 
 @dataclass(frozen=True)

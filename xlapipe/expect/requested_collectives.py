@@ -8,8 +8,8 @@ from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.gemms import within_differentiated
 from xlapipe.expect.missing_parts import no_module
 from xlapipe.expect.wording import counted
-from xlapipe.plan.collectives import Collective
-from xlapipe.plan.program import Program, RequestedCollective
+from xlapipe.plans.collectives import Collective
+from xlapipe.plans.program import Program, RequestedCollective
 
 # Op names that a violation lists.
 _MAX_LISTED = 8

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import describe
 from xlapipe.expect.wording import counted
-from xlapipe.plan.program import Program
-from xlapipe.plan.shapes import Shape
+from xlapipe.plans.program import Program
+from xlapipe.plans.shapes import Shape
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from xlapipe.running.built_executable import BuiltExecutable, read_executable
 from xlapipe.running.pjrt.load import create_client, load_executable, select_device
 
 if TYPE_CHECKING:
-    from xlapipe.plan.program import ArgumentLeaf
+    from xlapipe.plans.program import ArgumentLeaf
     from xlapipe.running.pjrt.client import Buffer, Client, Device, Executable
 
 

@@ -9,13 +9,13 @@ from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Aliased, Donated, Expectation, check_all
 from xlapipe.front.answer import Answer, answer_of
-from xlapipe.plan import Plan, Totals
-from xlapipe.plan.collectives import Collective
-from xlapipe.plan.copies import Copy, find_copies
-from xlapipe.plan.donation import Donation, donations
-from xlapipe.plan.gemms import Gemm, GemmBackend
-from xlapipe.plan.opcodes import COLLECTIVES
-from xlapipe.plan.program import Program
+from xlapipe.plans import Plan, Totals
+from xlapipe.plans.collectives import Collective
+from xlapipe.plans.copies import Copy, find_copies
+from xlapipe.plans.donation import Donation, donations
+from xlapipe.plans.gemms import Gemm, GemmBackend
+from xlapipe.plans.opcodes import COLLECTIVES
+from xlapipe.plans.program import Program
 
 if TYPE_CHECKING:
     from xlapipe.report.sections.peak import Peak
@@ -27,7 +27,7 @@ _FRAME_HEIGHT = 620
 
 
 class StepPlan:
-    """What `xlapipe.plan` and `xlapipe.read` return. Bytes are ints, on one device.
+    """What `xlapipe.plans` and `xlapipe.readers` return. Bytes are ints, on one device.
 
     In a notebook it shows itself: totals, the peak by source line and the map of the memory.
 

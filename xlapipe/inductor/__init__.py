@@ -18,7 +18,7 @@ What flows, in one direction:
 
 `wrapper` may import `ir`; `ir` does not import `wrapper`.
 
-An InductorPlan is not a `xlapipe.plan.Plan`, which says that every allocation is reserved for the
+An InductorPlan is not a `xlapipe.plans.Plan`, which says that every allocation is reserved for the
 whole run at a fixed offset: Inductor takes and frees memory while it runs. It shares Plan's
 BufferAllocation, LogicalBuffer, LiveRange, InputOutputAlias, Gemm and SourceLine, and the keys of
 its JSON. What only Inductor has is in `InductorPlan.only`.

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 from xlapipe.inductor.inductor_plan import Kernel, Lifetime
 from xlapipe.inductor.layouts import Layout
-from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
-from xlapipe.plan.live_ranges import LiveRange
-from xlapipe.plan.shapes import shape_of
+from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
+from xlapipe.plans.live_ranges import LiveRange
+from xlapipe.plans.shapes import shape_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ from xlapipe.inductor.ir.graph import IrGraph
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.wrapper.findings import wrapper_findings
 from xlapipe.inductor.wrapper.replayed import Replayed
-from xlapipe.plan.buffers import AllocationKind, BufferAllocation, InputOutputAlias
-from xlapipe.plan.hlo import SourceLine
+from xlapipe.plans.buffers import AllocationKind, BufferAllocation, InputOutputAlias
+from xlapipe.plans.hlo import SourceLine
 
 
 @dataclass(frozen=True, slots=True)

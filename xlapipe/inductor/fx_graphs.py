@@ -12,7 +12,7 @@ from xlapipe.inductor.expressions import Dimension, dimensions
 from xlapipe.inductor.ir.values import split_list
 from xlapipe.inductor.layouts import Layout, contiguous_strides, dtype_name
 from xlapipe.inductor.text_lines import TextLines
-from xlapipe.plan.hlo import SourceLine
+from xlapipe.plans.hlo import SourceLine
 
 _DEFINITION = re.compile(r"\s*def forward\(self, ?(?P<parameters>.*)\):\s*(?:#.*)?")
 _TYPED = re.compile(r'(?P<name>\w+): ?"(?P<type>[^"]*)"')

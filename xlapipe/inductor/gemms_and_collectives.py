@@ -14,9 +14,9 @@ from xlapipe.inductor.operators import (
     is_template_gemm,
 )
 from xlapipe.inductor.wrapper.launches import Launch, Operand
-from xlapipe.plan.gemms import Gemm, GemmBackend
-from xlapipe.plan.hlo import SourceLine
-from xlapipe.plan.shapes import shape_of
+from xlapipe.plans.gemms import Gemm, GemmBackend
+from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.shapes import shape_of
 
 # Nodes that pass a collective's bytes on without computing with them.
 _PLUMBING = re.compile(r"wait_tensor|set_|resize_|split_with_sizes_copy|copy_in|as_strided|view")

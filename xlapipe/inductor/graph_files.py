@@ -16,8 +16,8 @@ from xlapipe.inductor.inductor_plan import GraphKind
 from xlapipe.inductor.ir.text import is_ir_header
 from xlapipe.inductor.logs import Section, log_sections
 from xlapipe.inductor.text_lines import TextLines
-from xlapipe.read.file_contents import read_source
-from xlapipe.read.source_text import SourceText
+from xlapipe.readers.file_contents import read_source
+from xlapipe.readers.source_text import SourceText
 
 WRAPPER = "output_code.py"
 IR_POST = "ir_post_fusion.txt"

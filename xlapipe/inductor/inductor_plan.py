@@ -1,6 +1,6 @@
 """An InductorPlan: what one graph's dump says about memory and execution.
 
-It has the nouns of `xlapipe.plan.Plan`: BufferAllocation, LogicalBuffer, InputOutputAlias, Gemm,
+It has the nouns of `xlapipe.plans.Plan`: BufferAllocation, LogicalBuffer, InputOutputAlias, Gemm,
 SourceLine, schedule positions. It is a class of its own because XLA reserves its allocations for
 the whole run, at fixed offsets, while Inductor's wrapper takes each from torch's caching allocator
 and gives it back: an allocation has a Lifetime, allocations do not add up to a total, and there
@@ -14,10 +14,10 @@ from enum import StrEnum
 from functools import cached_property
 
 from xlapipe.inductor.layouts import Layout
-from xlapipe.plan.buffers import AllocationKind, BufferAllocation, InputOutputAlias
-from xlapipe.plan.gemms import Gemm
-from xlapipe.plan.hlo import SourceLine
-from xlapipe.plan.live_ranges import LiveRange
+from xlapipe.plans.buffers import AllocationKind, BufferAllocation, InputOutputAlias
+from xlapipe.plans.gemms import Gemm
+from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.live_ranges import LiveRange
 
 
 class GraphKind(StrEnum):
@@ -147,7 +147,7 @@ class UnknownAllocation:
 
 @dataclass(frozen=True, slots=True)
 class InductorCollective:
-    """One collective, as `xlapipe.plan.collectives.Collective` where both know the same.
+    """One collective, as `xlapipe.plans.collectives.Collective` where both know the same.
 
     Attributes:
       kind: in XLA's spelling, e.g. `all-gather`.
@@ -244,7 +244,7 @@ class InductorOnly:
 
 @dataclass(frozen=True, slots=True)
 class InductorTotals:
-    """Bytes of one call; the names that `xlapipe.plan.Totals` has too mean the same.
+    """Bytes of one call; the names that `xlapipe.plans.Totals` has too mean the same.
 
     Attributes:
       own_peak_bytes: what the call holds at its worst beyond its arguments; arguments that the

@@ -9,7 +9,7 @@ from typing import Any
 from xlapipe.errors import DumpError
 from xlapipe.inductor.graph_files import MEASURED
 from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan, Measured
-from xlapipe.read.file_contents import read_source
+from xlapipe.readers.file_contents import read_source
 
 _PARTS = {
     GraphKind.FORWARD: "forward",

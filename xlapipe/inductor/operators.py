@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from xlapipe.plan.gemms import GemmBackend
+from xlapipe.plans.gemms import GemmBackend
 
 ALLOCATORS: Mapping[str, str] = {
     "empty_strided_cuda": "cuda",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from xlapipe.errors import DumpError
-from xlapipe.read.source_text import SourceText, shown
+from xlapipe.readers.source_text import SourceText, shown
 
 CUT = "fix: the file seems cut short, copy or dump it again"
 UNKNOWN = (

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from xlapipe.errors import PlanMismatchError
 from xlapipe.inductor.inductor_plan import InductorPlan
-from xlapipe.plan.buffers import AllocationKind
+from xlapipe.plans.buffers import AllocationKind
 
 _FIX = "fix: the file is damaged, dump it again; if torch wrote it so, report it with the file"
 

@@ -60,7 +60,7 @@ from xlapipe.lowering.wrapped_steps import (
     wrapped_step,
 )
 from xlapipe.lowering.xla_input import XlaInput, xla_input
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.platforms import NVIDIA, PLATFORMS, Platform
 from xlapipe.targets.device_topology import DeviceTopology
 from xlapipe.workload import Workload

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, RequestedCollective
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, RequestedCollective
 
 
 @dataclass(frozen=True, kw_only=True)

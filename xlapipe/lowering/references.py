@@ -9,7 +9,7 @@ from typing import Any
 
 from jax._src import core
 
-from xlapipe.plan.program import ArgumentLeaf
+from xlapipe.plans.program import ArgumentLeaf
 
 
 def is_reference(leaf: Any) -> bool:

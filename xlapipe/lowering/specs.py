@@ -9,7 +9,7 @@ from jax._src.lib import xla_client
 from jax._src.sharding_impls import parse_flatten_op_sharding
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from xlapipe.plan.program import OutputLeaf, Spec
+from xlapipe.plans.program import OutputLeaf, Spec
 
 
 def spec_of(sharding: Any) -> Spec | None:

@@ -3,7 +3,7 @@
 import os
 import traceback
 
-from xlapipe.read.stack_frames import is_own_code
+from xlapipe.readers.stack_frames import is_own_code
 
 _XLAPIPE = os.path.dirname(os.path.dirname(__file__))
 

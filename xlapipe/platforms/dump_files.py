@@ -4,7 +4,7 @@ XLA names a file `module_0001.jit_step.` and then, for what it writes after opti
 `sm_9.0a_gpu_after_optimizations` with one of the suffixes below. This is the only list of the
 names: capture, the reader and reports use it.
 
-To add a file: add a row, and, if the reader needs it, a field of `xlapipe.read.files.DumpFiles`.
+To add a file: add a row, and, if the reader needs it, a field of `xlapipe.readers.files.DumpFiles`.
 """
 
 from dataclasses import dataclass

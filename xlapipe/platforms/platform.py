@@ -52,11 +52,11 @@ class Platform:
       dump_files: every file that XLA dumps for a module, in the order of the stages.
       gemm_policies: XLA options that make each GEMM policy.
       gemm_calls: backend of a matrix product by its custom call target, the first prefix that
-        fits; values are those of `xlapipe.plan.gemms.GemmBackend`.
+        fits; values are those of `xlapipe.plans.gemms.GemmBackend`.
       gemm_fusion_kinds: the same for a fusion that holds a `dot`, by its backend config's kind.
       kernel_names: for the custom call target of a Pallas kernel, the pattern that finds the name
         of the kernel in the backend config, or else in the op_name.
-      memory_spaces: names of XLA's memory spaces by color; see `xlapipe.plan.memory_spaces`.
+      memory_spaces: names of XLA's memory spaces by color; see `xlapipe.plans.memory_spaces`.
       default_memory_space: the name of all other colors.
       callback_calls: prefixes of the custom call targets that call back into the host's Python.
       calls_finished_on_device: prefixes of the custom call targets whose workspace and code XLA

@@ -7,7 +7,7 @@ from typing import Any
 
 from xlapipe.cost.schedule import schedule_of
 from xlapipe.cost.step_cost import step_cost
-from xlapipe.plan.plan import Plan
+from xlapipe.plans.plan import Plan
 from xlapipe.predict.calibration import (
     Calibration,
     CalibrationError,

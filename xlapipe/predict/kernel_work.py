@@ -9,11 +9,11 @@ from math import log2, prod
 from xlapipe.cost.flops import VECTOR
 from xlapipe.cost.schedule import Site
 from xlapipe.cost.step_cost import KernelCost
-from xlapipe.plan import opcodes
-from xlapipe.plan.hlo import Computation, HloModule, Instruction
-from xlapipe.plan.opcodes import COLLECTIVES
-from xlapipe.plan.shapes import Shape
-from xlapipe.plan.thunks import Thunk
+from xlapipe.plans import opcodes
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.opcodes import COLLECTIVES
+from xlapipe.plans.shapes import Shape
+from xlapipe.plans.thunks import Thunk
 
 # Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
 _OPERATIONS = {

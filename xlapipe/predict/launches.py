@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from xlapipe.cost.residency import Residency
 from xlapipe.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of
 from xlapipe.cost.step_cost import StepCost
-from xlapipe.plan.plan import Plan
-from xlapipe.plan.thunks import Thunk
+from xlapipe.plans.plan import Plan
+from xlapipe.plans.thunks import Thunk
 
 # Thunks that hold others, or launch nothing on the device.
 _NO_LAUNCH = frozenset(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from xlapipe.cost.schedule import schedule_of
 from xlapipe.cost.step_cost import KernelCost, StepCost
-from xlapipe.plan.hlo import Computation
-from xlapipe.plan.plan import Plan
+from xlapipe.plans.hlo import Computation
+from xlapipe.plans.plan import Plan
 from xlapipe.predict.calibration import Calibration
 from xlapipe.predict.kernel_time import (
     ASSUMED,

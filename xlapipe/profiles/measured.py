@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from xlapipe.cost.schedule import LoopNode, Node, Site, schedule_of
-from xlapipe.plan.kernel_event import CallInterval, KernelEvent
-from xlapipe.plan.plan import Plan
+from xlapipe.plans.kernel_event import CallInterval, KernelEvent
+from xlapipe.plans.plan import Plan
 
 # Thunks that hold others, or launch nothing on the device.
 _NO_LAUNCH = frozenset(

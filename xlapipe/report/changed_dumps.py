@@ -10,7 +10,7 @@ from xlapipe.dumps.dump import PLAN, open_dump, read_checked_file, read_manifest
 from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
-from xlapipe.plan.donation import donations
+from xlapipe.plans.donation import donations
 from xlapipe.report.markdown_syntax import code, html_text, plain, table
 
 # Finds the comment of an earlier run, to replace it.

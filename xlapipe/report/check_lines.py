@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from xlapipe.expect import Finding
-from xlapipe.plan.donation import Donation
+from xlapipe.plans.donation import Donation
 from xlapipe.report.donation import donation_lines
 from xlapipe.report.findings import failed_count, finding_lines
 

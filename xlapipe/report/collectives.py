@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from xlapipe.plan.collectives import Collective
-from xlapipe.plan.program import RequestedCollective
+from xlapipe.plans.collectives import Collective
+from xlapipe.plans.program import RequestedCollective
 from xlapipe.report.text_table import aligned_rows
 
 _MAX_ROWS = 40

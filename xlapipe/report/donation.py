@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from xlapipe.plan.copies import Move
-from xlapipe.plan.donation import Donation
-from xlapipe.plan.memory_spaces import MemorySpace, is_on_chip
+from xlapipe.plans.copies import Move
+from xlapipe.plans.donation import Donation
+from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip
 from xlapipe.report.memory_spaces import move_figures
 
 _MAX_LEAVES = 40

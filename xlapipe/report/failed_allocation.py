@@ -6,7 +6,7 @@ from typing import Any
 
 from xlapipe.failures import FailureKind, MemoryFailure
 from xlapipe.failures.sizes import LoggedSize
-from xlapipe.plan import AllocationKind, BufferAllocation, Plan
+from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.peak import PeakGroup
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from xlapipe.expect import Finding, Violation
 from xlapipe.expect.memory import describe
-from xlapipe.plan import Plan
+from xlapipe.plans import Plan
 
 
 def finding_figures(finding: Finding) -> dict[str, Any]:

@@ -5,10 +5,10 @@ Also the calls of which a plan that was compiled without a GPU lacks the workspa
 
 from collections.abc import Iterator
 
-from xlapipe.plan import Plan
-from xlapipe.plan.host_transfers import find_host_transfers
-from xlapipe.plan.memory_spaces import MemorySpace
-from xlapipe.plan.missing_memory import missing_lines
+from xlapipe.plans import Plan
+from xlapipe.plans.host_transfers import find_host_transfers
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.missing_memory import missing_lines
 
 _MAX_TRANSFERS = 20
 

@@ -7,7 +7,7 @@ from typing import Any
 from xlapipe.inductor.inductor_plan import InductorPlan
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.reader import InductorDump
-from xlapipe.plan.hlo import SourceLine
+from xlapipe.plans.hlo import SourceLine
 
 COMPILER = "torch inductor"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding, InductorPlan
 from xlapipe.inductor.reader import InductorDump
-from xlapipe.plan.buffers import BufferAllocation
+from xlapipe.plans.buffers import BufferAllocation
 from xlapipe.report.inductor_figures import sequence_totals
 from xlapipe.report.units import exact, signed
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from xlapipe.plan import BufferAllocation, LogicalBuffer, Plan
-from xlapipe.plan.occupancy import Role
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf, output_path, output_paths
+from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan
+from xlapipe.plans.occupancy import Role
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, output_path, output_paths
 
 _NUMBER = re.compile(r"(?<=[\[_.])\d+(?=[\]_./]|$)")
 # The name of the jitted function, with which every op_name starts.

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from xlapipe.plan import Plan
-from xlapipe.plan.copies import Move, find_moves
-from xlapipe.plan.memory_spaces import MemorySpace, is_on_chip
-from xlapipe.plan.occupancy import Occupancy
-from xlapipe.plan.padding import find_padding
-from xlapipe.plan.program import Program
+from xlapipe.plans import Plan
+from xlapipe.plans.copies import Move, find_moves
+from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip
+from xlapipe.plans.occupancy import Occupancy
+from xlapipe.plans.padding import find_padding
+from xlapipe.plans.program import Program
 from xlapipe.report.units import share
 
 _MAX_ROWS = 8

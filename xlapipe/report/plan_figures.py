@@ -7,13 +7,13 @@ from typing import Any
 
 from xlapipe.dumps.dump import Dump
 from xlapipe.dumps.opened import Opened
-from xlapipe.plan import Plan
-from xlapipe.plan.copies import find_moves
-from xlapipe.plan.donation import donations
-from xlapipe.plan.host_transfers import find_host_transfers
-from xlapipe.plan.memory_spaces import space_of
-from xlapipe.plan.padding import find_padding
-from xlapipe.plan.program import RequestedCollective
+from xlapipe.plans import Plan
+from xlapipe.plans.copies import find_moves
+from xlapipe.plans.donation import donations
+from xlapipe.plans.host_transfers import find_host_transfers
+from xlapipe.plans.memory_spaces import space_of
+from xlapipe.plans.padding import find_padding
+from xlapipe.plans.program import RequestedCollective
 from xlapipe.platforms import platform_named
 from xlapipe.report.collectives import collective_figures
 from xlapipe.report.donation import donation_figures

@@ -8,10 +8,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from xlapipe.plan import AllocationKind, BufferAllocation, Plan
-from xlapipe.plan.donation import Donation
-from xlapipe.plan.memory_spaces import MemorySpace
-from xlapipe.plan.program import Program
+from xlapipe.plans import AllocationKind, BufferAllocation, Plan
+from xlapipe.plans.donation import Donation
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.program import Program
 from xlapipe.report.collectives import collective_lines
 from xlapipe.report.donation import donation_lines
 from xlapipe.report.host_memory import host_lines

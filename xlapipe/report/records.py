@@ -4,8 +4,8 @@ import json
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from xlapipe.plan import SourceLine
-from xlapipe.plan.shapes import Shape
+from xlapipe.plans import SourceLine
+from xlapipe.plans.shapes import Shape
 
 
 def json_form(record: Any) -> dict[str, Any] | str:

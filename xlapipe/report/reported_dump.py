@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.dumps.opened import Opened, open_path
-from xlapipe.plan import Plan
-from xlapipe.plan.occupancy import Occupancy
-from xlapipe.plan.program import ArgumentLeaf
+from xlapipe.plans import Plan
+from xlapipe.plans.occupancy import Occupancy
+from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.report.labels import Labels
 from xlapipe.report.plan_figures import opened_figures
 from xlapipe.report.sections.peak import Peak

@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import DumpError
 from xlapipe.lowering.specs import mesh_over, named
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.running.built_executable import (
     BuiltExecutable,
     locate_mosaic_runtime,

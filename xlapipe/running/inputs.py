@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from xlapipe.errors import WorkloadError
-from xlapipe.plan.program import ArgumentLeaf
+from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.running.stored_arrays import stored_array
 
 _RANDOM = "random:"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from xlapipe.plan import AllocationKind, BufferAllocation, Plan
+from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 
 # The granularity of XLA's BFC allocator on GPUs (kMinAllocationSize in its bfc_allocator.h).
 ALLOCATOR_GRANULE_BYTES = 256

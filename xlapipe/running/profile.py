@@ -9,8 +9,8 @@ from pathlib import Path
 import jax
 
 from xlapipe.errors import XlapipeError
-from xlapipe.plan.kernel_event import CallInterval, KernelEvent
-from xlapipe.read.profile_trace import call_intervals, kernel_events
+from xlapipe.plans.kernel_event import CallInterval, KernelEvent
+from xlapipe.readers.profile_trace import call_intervals, kernel_events
 
 _TRACE = "*.xplane.pb"
 _CALL = "xlapipe call"

@@ -18,8 +18,8 @@ from jax.experimental import multihost_utils
 
 from xlapipe.dumps.dump import EXECUTABLE, open_dump
 from xlapipe.errors import TargetError
-from xlapipe.plan import Plan
-from xlapipe.plan.verify_collectives import OWN_KERNEL
+from xlapipe.plans import Plan
+from xlapipe.plans.verify_collectives import OWN_KERNEL
 from xlapipe.profiles.measured import join_profile
 from xlapipe.running.built_executable import built_manifest
 from xlapipe.running.driver_memory import outside_allocator_bytes

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from xlapipe.plan.hlo import HloModule
-from xlapipe.plan.opcodes import RUNS_COMPUTATIONS
-from xlapipe.plan.plan import Plan
+from xlapipe.plans.hlo import HloModule
+from xlapipe.plans.opcodes import RUNS_COMPUTATIONS
+from xlapipe.plans.plan import Plan
 from xlapipe.temp_order.temp_graph import TempGraph, TempGraphs
 
 UNKNOWN_SOURCE = "unknown"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import combinations
 
-from xlapipe.plan.buffers import AllocationKind, BufferAllocation, LogicalBuffer
-from xlapipe.plan.hlo import Computation, HloModule, Instruction
-from xlapipe.plan.opcodes import RUNS_COMPUTATIONS
-from xlapipe.plan.plan import Plan
+from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.opcodes import RUNS_COMPUTATIONS
+from xlapipe.plans.plan import Plan
 from xlapipe.temp_order.value_structure import ValueStructure
 
 # Up to this number of values in an allocation, each is ordered with all others: the depth-first

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from xlapipe.plan.dataflow import Path, operand_index, result_in_start
-from xlapipe.plan.hlo import HloModule, Instruction
-from xlapipe.plan.opcodes import FORWARDS
-from xlapipe.plan.plan import Plan
+from xlapipe.plans.dataflow import Path, operand_index, result_in_start
+from xlapipe.plans.hlo import HloModule, Instruction
+from xlapipe.plans.opcodes import FORWARDS
+from xlapipe.plans.plan import Plan
 
 _NO_VALUES: Mapping[Path, str] = {}
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from xlapipe.diff import compare_opened
 from xlapipe.dumps.dump import Dump
 from xlapipe.dumps.opened import Opened
-from xlapipe.plan.donation import donations
+from xlapipe.plans.donation import donations
 
 
 def golden_changes(golden: Dump, dump: Dump) -> Iterator[str]:

@@ -7,7 +7,7 @@ from xlapipe.dumps.opened import Opened
 from xlapipe.expect import Expectation
 from xlapipe.front.answer import Answer
 from xlapipe.front.step_plan import StepPlan
-from xlapipe.plan.program import Program
+from xlapipe.plans.program import Program
 from xlapipe.testing.goldens import Goldens
 
 

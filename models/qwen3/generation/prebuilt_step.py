@@ -24,7 +24,7 @@ from models.qwen3.generation.step_arrays import (
     position,
 )
 from xlapipe.errors import XlapipeError
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.running.built_executable import BuiltExecutable
 
 

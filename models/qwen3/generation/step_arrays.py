@@ -15,7 +15,7 @@ from models.qwen3.generation.device_protocols import ArrayType
 from models.qwen3.generation.state import empty_state
 from models.qwen3.generation.static_sizes import GenerationSizes
 from xlapipe.errors import XlapipeError
-from xlapipe.plan.program import ArgumentLeaf, OutputLeaf
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 
 # By path.
 ArrayTypes: TypeAlias = dict[str, ArrayType]

@@ -30,7 +30,7 @@ from xlapipe.dumps.autotune_lock import LOCK
 from xlapipe.dumps.dump import open_dump, read_file
 from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.dumps.normal_form.plan import NormalForm, normal_form
-from xlapipe.plan.workspaces import workspaces_of
+from xlapipe.plans.workspaces import workspaces_of
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.targets.target_config import target_attached
 

@@ -16,7 +16,7 @@ from statistics import mean, median
 from xlapipe.cost import step_cost
 from xlapipe.predict import Prediction, predict
 from xlapipe.predict.calibration import shipped_calibration
-from xlapipe.read import read_path
+from xlapipe.readers import read_path
 from xlapipe.targets.speeds import speeds_of_target
 
 HERE = Path(__file__).parent

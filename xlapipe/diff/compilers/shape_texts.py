@@ -6,7 +6,7 @@ from math import isqrt, prod
 from xlapipe.diff.compilers.compiler_side import Product
 from xlapipe.diff.compilers.tensor_leaves import Shape
 from xlapipe.inductor.layouts import dtype_name
-from xlapipe.plan.gemms import Gemm
+from xlapipe.plans.gemms import Gemm
 
 _ARRAY = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<dims>[^\[\]]*)\]")
 # HLO's names where they are not those of FX graphs.

@@ -7,12 +7,12 @@ from xlapipe.diff.compilers.compiler_side import CompilerSide, Exchange, HeldByt
 from xlapipe.diff.compilers.shape_texts import read_array, read_product
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
 from xlapipe.dumps.opened import Opened
-from xlapipe.plan.buffers import AllocationKind, BufferAllocation
-from xlapipe.plan.copies import find_copies
-from xlapipe.plan.donation import donations
-from xlapipe.plan.occupancy import Occupancy
-from xlapipe.plan.plan import Plan
-from xlapipe.plan.undefined_copies import undefined_copies
+from xlapipe.plans.buffers import AllocationKind, BufferAllocation
+from xlapipe.plans.copies import find_copies
+from xlapipe.plans.donation import donations
+from xlapipe.plans.occupancy import Occupancy
+from xlapipe.plans.plan import Plan
+from xlapipe.plans.undefined_copies import undefined_copies
 
 _CONTAINERS = frozenset({"kCommandBuffer", "kConditional", "kSequential", "kWhile"})
 

@@ -26,9 +26,9 @@ from xlapipe.dumps.manifest import Manifest
 from xlapipe.dumps.normal_form.canonical_hlo import canonical_hlo
 from xlapipe.dumps.normal_form.canonical_plan import canonical_plan
 from xlapipe.dumps.normal_form.hlo import normal_hlo
-from xlapipe.plan import AllocationKind, BufferAllocation
-from xlapipe.plan.memory_spaces import MemorySpace
-from xlapipe.plan.program import Program
+from xlapipe.plans import AllocationKind, BufferAllocation
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.program import Program
 
 _SECTIONS = (
     "program",

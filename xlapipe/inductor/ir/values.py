@@ -7,7 +7,7 @@ from xlapipe.inductor.expressions import dimensions
 from xlapipe.inductor.ir.nodes import OUTPUT, Dependency, User
 from xlapipe.inductor.layouts import Layout, contiguous_strides, dtype_name
 from xlapipe.inductor.text_lines import TextLines
-from xlapipe.read.source_text import shown
+from xlapipe.readers.source_text import shown
 
 _DEPENDENCY = re.compile(
     r"MemoryDep\('(?P<memory>[^']*)', (?P<index>[^{}]*), \{(?P<ranges>[^{}]*)\}[^()]*\)"

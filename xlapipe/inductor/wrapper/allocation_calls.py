@@ -10,7 +10,7 @@ from xlapipe.inductor.wrapper.bound_values import Value
 from xlapipe.inductor.wrapper.evaluation import checked_view, evaluate, sizes_of
 from xlapipe.inductor.wrapper.sizes_and_dtypes import allocated_dtype
 from xlapipe.inductor.wrapper.state import WrapperState
-from xlapipe.read.source_text import shown
+from xlapipe.readers.source_text import shown
 
 
 def allocate(state: WrapperState, node: ast.Call, operator: str, names: Sequence[str]) -> Value:

@@ -11,7 +11,7 @@ from xlapipe.inductor.operators import VIEWS
 from xlapipe.inductor.wrapper.bound_values import OPAQUE, Box, Value, items_of
 from xlapipe.inductor.wrapper.sizes_and_dtypes import dotted
 from xlapipe.inductor.wrapper.state import WrapperState
-from xlapipe.read.source_text import shown
+from xlapipe.readers.source_text import shown
 
 _BUILTINS = frozenset(dir(builtins)) | {"self", "args", "inf", "nan"}
 _LONGEST_LIST = 10_000

@@ -7,7 +7,7 @@ from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding
 from xlapipe.inductor.ir.findings import SECTOR_BYTES
 from xlapipe.inductor.wrapper.launches import Launch, Operand
 from xlapipe.inductor.wrapper.replayed import Replayed
-from xlapipe.plan.hlo import SourceLine
+from xlapipe.plans.hlo import SourceLine
 
 
 def wrapper_findings(

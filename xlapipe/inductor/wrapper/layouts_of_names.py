@@ -5,7 +5,7 @@ import ast
 from xlapipe.inductor.layouts import Layout
 from xlapipe.inductor.wrapper.evaluation import sizes_of
 from xlapipe.inductor.wrapper.state import WrapperState
-from xlapipe.read.source_text import shown
+from xlapipe.readers.source_text import shown
 
 
 def layout_of(state: WrapperState, name: str, node: ast.AST) -> Layout | None:

@@ -22,7 +22,7 @@ from xlapipe.inductor.wrapper.sizes_and_dtypes import dotted, name_of
 from xlapipe.inductor.wrapper.state import WrapperState
 from xlapipe.inductor.wrapper.syntax import is_loop_without_pass, plain_names, target_texts
 from xlapipe.inductor.wrapper.tensor_methods import call_method
-from xlapipe.read.source_text import shown
+from xlapipe.readers.source_text import shown
 
 # Functions inside functions; wrapper code has one level.
 _MOST_DEPTH = 16

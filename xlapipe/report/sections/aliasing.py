@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xlapipe.plan import BufferAllocation
+from xlapipe.plans import BufferAllocation
 from xlapipe.report.labels import pattern_of
 from xlapipe.report.reported_dump import ReportedDump
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from xlapipe.plan import Plan
-from xlapipe.plan.copies import find_copies
+from xlapipe.plans import Plan
+from xlapipe.plans.copies import find_copies
 
 
 def copies(plan: Plan) -> list[dict[str, Any]] | None:

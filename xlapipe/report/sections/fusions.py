@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from xlapipe.plan import Plan
+from xlapipe.plans import Plan
 
 
 def fusions(plan: Plan) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ column per property; each text is stored once, since a model of 28 layers has so
 from collections.abc import Mapping
 from typing import Any
 
-from xlapipe.plan.occupancy import Role
+from xlapipe.plans.occupancy import Role
 from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.time_figures import StepTime
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from xlapipe.plan import AllocationKind, BufferAllocation
-from xlapipe.plan.occupancy import CountedValue, Gap, Occupancy, Role
+from xlapipe.plans import AllocationKind, BufferAllocation
+from xlapipe.plans.occupancy import CountedValue, Gap, Occupancy, Role
 from xlapipe.report.labels import Labels, pattern_of
 
 NO_SOURCE = "no source line"

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 
 from xlapipe.diff import Sentence, compare_opened
-from xlapipe.plan import Plan
+from xlapipe.plans import Plan
 from xlapipe.report.reported_dump import ReportedDump
 
 

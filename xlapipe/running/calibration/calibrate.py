@@ -10,11 +10,11 @@ from jax._src.lib import xla_client
 from xlapipe.dumps.run_record import run_record
 from xlapipe.environment.machine import Machine
 from xlapipe.errors import TargetError
-from xlapipe.plan.kernel_event import CallInterval, KernelEvent
+from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.predict.calibration import Calibration
 from xlapipe.predict.fit import ProgramProfile, calibration_of
 from xlapipe.profiles.measured import join_profile
-from xlapipe.read import read_path
+from xlapipe.readers import read_path
 from xlapipe.running.calibration.collectives import collective_programs
 from xlapipe.running.calibration.programs import calibration_programs
 from xlapipe.running.calibration.time_programs import Advance, Report, time_programs, write_calls

@@ -12,8 +12,8 @@ from typing import Any
 
 import jax
 
-from xlapipe.plan.kernel_event import CallInterval, KernelEvent
-from xlapipe.read.profile_trace import call_intervals, kernel_events
+from xlapipe.plans.kernel_event import CallInterval, KernelEvent
+from xlapipe.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.running.calibration.timed_program import TimedProgram
 
 _ANNOTATIONS = 1  # host_tracer_level: none of the events of XLA's runtime

@@ -1,0 +1,352 @@
+"""Where a value comes from and where it goes, across fusions, calls, loops and conditionals.
+
+A value is an instruction's result, or an element of it if it is a tuple. Instructions that only
+forward values (`opcodes.FORWARDS`) are skipped. XLA may split one operation over several fusions (a
+product in one, its sum in the next); to see what a reduction reduces, operands are followed from a
+fused parameter to the fusion's operand, and from a fusion to the root of its body.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from xlapipe.plans import opcodes
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.once import once_per_object
+
+Path = tuple[int, ...]
+"""The shape index of an element of a tuple; `()` for the whole result."""
+
+# Operations that change the type or shape of a value but not the value itself.
+PASS_THROUGH = (
+    opcodes.FORWARDS | opcodes.RESHAPES | opcodes.CONVERTS | {"copy", "pad", "slice", "transpose"}
+)
+# Which element of its start's result the result of a `-done` is, if not all of it.
+_OF_START: Mapping[str, Path] = {
+    "all-gather-done": (1,),
+    "async-done": (1,),
+    "collective-permute-done": (1,),
+    "copy-done": (0,),
+}
+
+
+class Value(NamedTuple):
+    """An instruction's result, or the element at `path` of it."""
+
+    computation: Computation
+    instruction: Instruction
+    path: Path = ()
+
+    @property
+    def name(self) -> str:
+        """XLA's name of the value, e.g. `fusion.1{2}`."""
+        index = f"{{{','.join(map(str, self.path))}}}" if self.path else ""
+        return f"{self.instruction.name}{index}"
+
+    @property
+    def key(self) -> tuple[str, str, Path]:
+        """Names and path: equal for the same value, and fast to compare."""
+        return self.computation.name, self.instruction.name, self.path
+
+
+def result_in_start(opcode: str) -> Path:
+    """The element of its start's result that the result of a `-done` is; `()` for all of it."""
+    return _OF_START.get(opcode, ())
+
+
+def operand_index(instruction: Instruction, position: int) -> Path:
+    """The element of an operand's tuple that is read; `()` for all of it, or if unknown."""
+    indices = instruction.operand_indices
+    return indices[position] if position < len(indices) else ()
+
+
+def forwarded_operand(instruction: Instruction, path: Path) -> tuple[int, Path] | None:
+    """The operand's position and the element of it that an element of the result is.
+
+    Returns:
+      None if the instruction makes the value, or if `path` does not say which operand is meant.
+    """
+    if instruction.opcode == "tuple":
+        known = bool(path) and path[0] < len(instruction.operands)
+        return (path[0], path[1:]) if known else None
+    if instruction.opcode in opcodes.FORWARDS and instruction.operands:
+        return 0, (*result_in_start(instruction.opcode), *path)
+    return None
+
+
+class Use(NamedTuple):
+    """An operand of an instruction.
+
+    Attributes:
+      path: the element of the operand's tuple that is read; `()` for all of it, or if unknown.
+    """
+
+    instruction: Instruction
+    position: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Site:
+    """An instruction and the computation that contains it."""
+
+    computation: Computation
+    instruction: Instruction
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """Operand and body queries over a complete `HloModule`."""
+
+    module: HloModule
+
+    @cached_property
+    def _callers(self) -> dict[str, list[tuple[Computation, Instruction, int]]]:
+        """The callers of each computation: where, and as which of the called computations."""
+        callers: dict[str, list[tuple[Computation, Instruction, int]]] = {}
+        for computation, instruction in self.module.instructions():
+            for role, called in enumerate(instruction.called_computations):
+                callers.setdefault(called, []).append((computation, instruction, role))
+        return callers
+
+    def callers(self, computation: Computation) -> list[tuple[Computation, Instruction, int]]:
+        """The instructions that run a computation, with the position of it in their calls."""
+        return self._callers.get(computation.name, [])
+
+    def steps_to_definition(
+        self, value: Value, also: frozenset[str] = frozenset(), *, into_loops: bool = False
+    ) -> Iterator[Value]:
+        """`value`, then each value that it is another name of, up to the one that makes it.
+
+        A parameter is followed to the caller's operand if its computation has one caller.
+
+        Args:
+          also: opcodes that are skipped too, of operations on one operand.
+          into_loops: whether a parameter of a loop's body is followed to what the loop starts with,
+            which is in the same memory but may be another value.
+        """
+        seen = set[tuple[str, str, Path]]()
+        current: Value | None = value
+        while current is not None and current.key not in seen:
+            yield current
+            seen.add(current.key)
+            if current.instruction.opcode == "parameter":
+                current = self._passed_by_caller(current, into_loops)
+            else:
+                current = self._step(current, also)
+
+    def definition(self, value: Value, also: frozenset[str] = frozenset()) -> Value:
+        """The last of `steps_to_definition`."""
+        *_, last = self.steps_to_definition(value, also)
+        return last
+
+    def operand(self, value: Value, position: int) -> Value | None:
+        """What an instruction reads at `position`, `value.path` of it; None in a damaged module."""
+        return self._operand(value.computation, value.instruction, position, value.path)
+
+    @staticmethod
+    def _operand(
+        computation: Computation, instruction: Instruction, position: int, path: Path
+    ) -> Value | None:
+        if position >= len(instruction.operands):
+            return None
+        operand = computation.by_name.get(instruction.operands[position])
+        if operand is None:
+            return None
+        return Value(computation, operand, (*operand_index(instruction, position), *path))
+
+    def _step(self, value: Value, also: frozenset[str]) -> Value | None:
+        computation, instruction, path = value
+        if instruction.opcode in ("async-start", "call"):
+            return self._result_of_called(value)
+        operand = forwarded_operand(instruction, path)
+        if operand is None and instruction.opcode in also:
+            # The result of a copy-start is (destination, source, context).
+            operand = 0, path[1:] if instruction.opcode == "copy-start" else path
+        return None if operand is None else self._operand(computation, instruction, *operand)
+
+    def _result_of_called(self, value: Value) -> Value | None:
+        """The root of the computation that a call or an async-start runs."""
+        _, instruction, path = value
+        bodies = [self.module.computations.get(name) for name in instruction.called_computations]
+        if instruction.opcode == "async-start":
+            # The result is (operands, results, context).
+            if not path or path[0] != 1:
+                return None
+            path = path[1:]
+        if len(bodies) != 1 or bodies[0] is None:
+            return None
+        return Value(bodies[0], bodies[0].by_name[bodies[0].root], path)
+
+    def _passed_by_caller(self, value: Value, into_loops: bool) -> Value | None:
+        callers = self.callers(value.computation)
+        number = value.instruction.parameter_number
+        if len(callers) != 1 or number is None:
+            return None
+        computation, caller, role = callers[0]
+        if caller.opcode == "while" and not into_loops:
+            return None
+        position = role + 1 if caller.opcode == "conditional" else number
+        return self._operand(computation, caller, position, value.path)
+
+    def readers(self, value: Value, also: frozenset[str] = frozenset()) -> Iterator[Value]:
+        """The instructions that read `value` and compute or move something, each once.
+
+        Calls, loops and conditionals are entered; a fusion is one reader. A loop's carry that the
+        body hands on is followed to what reads it after the loop.
+
+        Args:
+          also: opcodes that are skipped like those that forward their operand.
+
+        Yields:
+          The reader with the path of the element that it reads of its operand.
+        """
+        pending, seen, yielded = [value], set[tuple[str, str, Path]](), set[str]()
+        while pending:
+            current = pending.pop()
+            if current.key in seen:
+                continue
+            seen.add(current.key)
+            if current.instruction.name == current.computation.root:
+                pending.extend(self._results_of_callers(current))
+            for user, position, read in self._users_of(current):
+                shorter = min(len(read), len(current.path))
+                if read[:shorter] != current.path[:shorter]:
+                    continue
+                path = current.path[len(read) :]
+                if user.opcode in also:
+                    pending.append(Value(current.computation, user, path))
+                    continue
+                passed = list(self._passed_on(current.computation, user, position, path))
+                pending.extend(passed)
+                if not passed and user.name not in yielded:
+                    yielded.add(user.name)
+                    yield Value(current.computation, user, path)
+
+    def _passed_on(
+        self, computation: Computation, user: Instruction, position: int, path: Path
+    ) -> Iterator[Value]:
+        """The values that one operand of `user` is under other names; none if `user` reads it."""
+        if user.opcode == "tuple":
+            yield Value(computation, user, (position, *path))
+        elif user.opcode in opcodes.FORWARDS:
+            element = result_in_start(user.opcode)
+            if path[: len(element)] == element[: len(path)]:
+                yield Value(computation, user, path[len(element) :])
+        elif user.opcode in opcodes.RUNS_COMPUTATIONS:
+            for role, name in enumerate(user.called_computations):
+                body = self.module.computations.get(name)
+                if user.opcode == "conditional" and position != role + 1:
+                    continue
+                number = 0 if user.opcode == "conditional" else position
+                if body is not None and number in body.parameters:
+                    yield Value(body, body.parameters[number], path)
+
+    def _results_of_callers(self, root: Value) -> Iterator[Value]:
+        """The values that the root of a called computation is in the computations that call it."""
+        for computation, caller, role in self.callers(root.computation):
+            condition = caller.opcode == "while" and role == 1
+            if caller.opcode not in opcodes.RUNS_COMPUTATIONS or condition:
+                continue
+            prefix = (1,) if caller.opcode == "async-start" else ()
+            yield Value(computation, caller, (*prefix, *root.path))
+
+    def users(self, computation: Computation, name: str) -> Sequence[Use]:
+        """The instructions of a computation that have `name` as an operand, in their order."""
+        uses = self._uses.get(computation.name)
+        if uses is None:
+            uses = self._uses[computation.name] = {}
+            for instruction in computation.instructions:
+                for position, operand in enumerate(instruction.operands):
+                    use = Use(instruction, position, operand_index(instruction, position))
+                    uses.setdefault(operand, []).append(use)
+        return uses.get(name, ())
+
+    def _users_of(self, value: Value) -> Sequence[Use]:
+        """The uses of the whole result that `value` is in, and of its element of a tuple."""
+        uses = self.users(value.computation, value.instruction.name)
+        if not value.path:
+            return uses
+        key = value.computation.name, value.instruction.name
+        by_element = self._uses_by_element.get(key)
+        if by_element is None:
+            by_element = self._uses_by_element[key] = {}
+            for number, use in enumerate(uses):
+                by_element.setdefault(use.path[:1], []).append(number)
+        numbers = (*by_element.get((), ()), *by_element.get(value.path[:1], ()))
+        return [uses[number] for number in sorted(numbers)]
+
+    @cached_property
+    def _uses(self) -> dict[str, dict[str, list[Use]]]:
+        return {}
+
+    @cached_property
+    def _uses_by_element(self) -> dict[tuple[str, str], dict[Path, list[int]]]:
+        return {}
+
+    def operands(self, site: Site) -> Iterator[Site]:
+        """The instructions that `site` reads, across fusion boundaries."""
+        instruction, computation = site.instruction, site.computation
+        if instruction.opcode == "parameter":
+            number = instruction.parameter_number
+            for scope, caller, _ in self.callers(computation)[-1:]:
+                if caller.opcode == "fusion" and number is not None:
+                    for name in caller.operands[number : number + 1]:
+                        yield from self._site(scope, name)
+        elif instruction.opcode == "fusion":
+            for called in instruction.called_computations:
+                body = self.module.computations.get(called)
+                if body is not None:
+                    yield from self._site(body, body.root)
+        else:
+            for name in instruction.operands:
+                yield from self._site(computation, name)
+
+    @staticmethod
+    def _site(computation: Computation, name: str) -> Iterator[Site]:
+        instruction = computation.by_name.get(name)
+        if instruction is not None:
+            yield Site(computation, instruction)
+
+    def origins(self, site: Site) -> Iterator[Site]:
+        """The nearest operations that compute what `site` reads, skipping `PASS_THROUGH` ones."""
+        pending, seen = list(self.operands(site)), set[tuple[str, str]]()
+        while pending:
+            origin = pending.pop()
+            key = (origin.computation.name, origin.instruction.name)
+            if key in seen:
+                continue
+            seen.add(key)
+            opcode = origin.instruction.opcode
+            if opcode in PASS_THROUGH or opcode in ("parameter", "fusion"):
+                pending.extend(self.operands(origin))
+            else:
+                yield origin
+
+    def body_has_any(self, instruction: Instruction, opcodes: frozenset[str]) -> bool:
+        """Whether a computation that `instruction` calls has one of `opcodes` or is unknown."""
+        computations = self.module.computations
+        return any(
+            name not in computations or not computations[name].opcodes.isdisjoint(opcodes)
+            for name in instruction.called_computations
+        )
+
+    def body(self, instruction: Instruction) -> Iterator[Site]:
+        """Every instruction of the computations that `instruction` calls, directly or not."""
+        pending, seen = list(instruction.called_computations), set[str]()
+        while pending:
+            name = pending.pop()
+            computation = self.module.computations.get(name)
+            if computation is None or name in seen:
+                continue
+            seen.add(name)
+            for inner in computation.instructions:
+                yield Site(computation, inner)
+                pending.extend(inner.called_computations)
+
+
+@once_per_object
+def dataflow_of(module: HloModule) -> Dataflow:
+    """The one `Dataflow` of a module, so that each of its tables is made once."""
+    return Dataflow(module)

@@ -1,0 +1,212 @@
+"""Gathered values: values with gathered data, and their live ranges.
+
+A gathered value is the result of an all-gather, or a value that an instruction writes by only
+moving such a result: a transposed weight, or the stack in which a scan saves a weight for its
+backward pass. Such a stack passes through a loop's carry in place, so the loop's own value at the
+same offset is the same memory. A value that is computed from gathered data, e.g. by a type
+conversion, is not a gathered value.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xlapipe.plans.buffers import BufferAllocation, LogicalBuffer
+from xlapipe.plans.collectives import Collective
+from xlapipe.plans.copies import only_moves
+from xlapipe.plans.dataflow import Dataflow, dataflow_of, operand_index
+from xlapipe.plans.hlo import Instruction
+from xlapipe.plans.opcodes import FORWARDS
+from xlapipe.plans.plan import Plan
+from xlapipe.plans.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredValue:
+    """A value with gathered data.
+
+    Attributes:
+      name: XLA's name, as in live ranges.
+      collective: the all-gather that it comes from.
+      allocation, offset_bytes, size_bytes: its memory.
+      start, end: schedule positions, both included.
+      ends_at: the instruction at `end`; None after the last one.
+      is_output: whether it is an output of the program or alive to the end of the schedule.
+    """
+
+    name: str
+    collective: Collective
+    allocation: int
+    offset_bytes: int
+    size_bytes: int
+    start: int
+    end: int
+    ends_at: str | None
+    is_output: bool
+
+
+def gathered_values(plan: Plan) -> tuple[GatheredValue, ...] | None:
+    """Every gathered value, by start; None without live ranges or a complete HLO module."""
+    if plan.live_ranges is None or plan.collectives is None or plan.module is None:
+        return None
+    finder = _GatheredValueFinder(plan, dataflow_of(plan.module))
+    values: dict[str, GatheredValue] = {}
+    for collective in plan.collectives:
+        if collective.kind == "all-gather":
+            for value in finder.values_of(collective):
+                values.setdefault(value.name, value)
+    return tuple(sorted(values.values(), key=lambda value: (value.start, value.name)))
+
+
+def most_alive(values: tuple[GatheredValue, ...]) -> tuple[int, tuple[GatheredValue, ...]]:
+    """The most bytes that gathered values take at one position, and the values alive then.
+
+    Bytes that several values share count once.
+    """
+    most_bytes, most_values = 0, tuple[GatheredValue, ...]()
+    for position in sorted({value.start for value in values}):
+        alive = tuple(value for value in values if value.start <= position <= value.end)
+        size_bytes = sum(_occupied(alive))
+        if size_bytes > most_bytes:
+            most_bytes, most_values = size_bytes, alive
+    return most_bytes, most_values
+
+
+def _occupied(values: tuple[GatheredValue, ...]) -> Iterator[int]:
+    """Sizes of the disjoint memory ranges that the values cover."""
+    counted_to = (-1, 0)  # allocation, and the end of the bytes counted in it
+    for value in sorted(values, key=lambda value: (value.allocation, value.offset_bytes)):
+        end = value.offset_bytes + value.size_bytes
+        start = value.offset_bytes
+        if counted_to[0] == value.allocation:
+            start = max(start, counted_to[1])
+            end = max(end, counted_to[1])
+        yield end - start
+        counted_to = (value.allocation, end)
+
+
+_ResultElement = tuple[str, tuple[int, ...]]
+"""An instruction's name, and the shape index of an element of its result."""
+
+
+class _GatheredValueFinder:
+    def __init__(self, plan: Plan, dataflow: Dataflow) -> None:
+        assert plan.live_ranges is not None  # checked by `gathered_values`
+        self._plan = plan
+        self._dataflow = dataflow
+        self._schedule = plan.live_ranges.schedule
+        self._alive = {live.name: live for live in plan.live_ranges.ranges}
+        self._placed: dict[str, tuple[BufferAllocation, LogicalBuffer]] = {}
+        self._of_instruction: dict[str, list[str]] = {}
+        self._by_address: dict[tuple[int, int, Shape], list[str]] = {}
+        for allocation in plan.allocations:
+            for value in allocation.values:
+                # A value of tuple shape is a table of pointers, not data.
+                if value.name in self._alive and not value.shape.is_tuple:
+                    self._placed[value.name] = (allocation, value)
+                    self._of_instruction.setdefault(value.instruction, []).append(value.name)
+                    address = (allocation.index, value.offset_bytes, value.shape)
+                    self._by_address.setdefault(address, []).append(value.name)
+
+    def _may_be_result(self, value: str, collective: Collective) -> bool:
+        """Whether a value is a result, rather than an operand or a flag in a TPU's start fusion."""
+        shape = self._placed[value][1].shape
+        results = {result.dims_without_ones for result in collective.results}
+        return not collective.results[0].is_tiled or shape.dims_without_ones in results
+
+    def values_of(self, collective: Collective) -> Iterator[GatheredValue]:
+        """The results of an all-gather, and the values moved from them."""
+        pending: list[_ResultElement] = []
+        for name in collective.defined_by:
+            for value in self._of_instruction.get(name, ()):
+                if not self._may_be_result(value, collective):
+                    continue
+                yield self._value(value, collective)
+                element = _index_of(value)
+                if collective.done is not None and name == collective.instruction:
+                    element = element[1:]  # a start's shape is (operands, results)
+                pending.append((collective.done or collective.instruction, element))
+        seen = set(pending)
+        while pending:
+            name, element = pending.pop()
+            for user in self._plan.users_of(name):
+                for moved in self._moved_to(self._plan.instructions[user], name, element):
+                    if moved not in seen:
+                        seen.add(moved)
+                        pending.append(moved)
+                        yield from self._values_at(moved, collective)
+
+    def _moved_to(
+        self, user: Instruction, name: str, element: tuple[int, ...]
+    ) -> Iterator[_ResultElement]:
+        """The elements of `user`'s result that are an element of `name`, renamed or moved."""
+        for position, operand in enumerate(user.operands):
+            read = operand_index(user, position)
+            if operand != name or element[: len(read)] != read[: len(element)]:
+                continue
+            subindex = element[len(read) :]
+            if user.opcode == "tuple":
+                yield user.name, (position, *subindex)
+            elif user.opcode in FORWARDS:
+                yield user.name, subindex
+            elif only_moves(self._dataflow, user):
+                yield user.name, ()
+            elif user.opcode == "async-start":
+                for site in self._dataflow.body(user):
+                    if only_moves(self._dataflow, site.instruction):
+                        yield site.instruction.name, ()
+                        yield user.name, ()
+
+    def _values_at(
+        self, element: _ResultElement, collective: Collective
+    ) -> Iterator[GatheredValue]:
+        producer = self._plan.instructions.get(element[0])
+        if producer is None or producer.opcode == "async-start":
+            return  # inside a fusion, or a start, whose values `values_of` has yielded
+        for value in self._of_instruction.get(element[0], ()):
+            yield self._value(value, collective)
+            for loop in self._in_place_in_loops(value):
+                yield self._value(loop, collective)
+
+    def _in_place_in_loops(self, name: str) -> Iterator[str]:
+        """Values of while loops that reuse a value's memory from the position where it ends."""
+        allocation, value = self._placed[name]
+        end = self._alive[name].end
+        address = (allocation.index, value.offset_bytes, value.shape)
+        for other in sorted(self._by_address[address], key=lambda name: self._alive[name].start):
+            producer = self._plan.instructions.get(other.partition("{")[0])
+            live = self._alive[other]
+            # No other value may have used the memory in between.
+            if producer is not None and producer.opcode == "while" and live.start == end:
+                yield other
+                end = live.end
+
+    def _value(self, name: str, collective: Collective) -> GatheredValue:
+        live = self._alive[name]
+        allocation, value = self._placed[name]
+        ends_at = self._schedule[live.end] if live.end < len(self._schedule) else None
+        return GatheredValue(
+            name=name,
+            collective=collective,
+            allocation=allocation.index,
+            offset_bytes=value.offset_bytes,
+            size_bytes=value.size_bytes,
+            start=live.start,
+            end=live.end,
+            ends_at=ends_at,
+            is_output=ends_at is None or self._is_root(ends_at),
+        )
+
+    def _is_root(self, name: str) -> bool:
+        """Whether `name` is the entry's root and computes nothing."""
+        module = self._plan.module
+        entry = module.entry_computation if module is not None else None
+        return (
+            entry is not None
+            and name == entry.root
+            and entry.by_name[entry.root].opcode in FORWARDS
+        )
+
+
+def _index_of(value: str) -> tuple[int, ...]:
+    """`(1, 0)` for `all-gather-start{1,0}`."""
+    return tuple(map(int, filter(None, value.partition("{")[2].rstrip("}").split(","))))

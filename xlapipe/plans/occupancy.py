@@ -1,0 +1,227 @@
+"""Which bytes contain a live value at each schedule position, and which are unused.
+
+XLA reserves every allocation for the whole run; live ranges show which bytes are in use when.
+Bytes that several values share count once, so these sums, unlike XLA's `live_range_peak_bytes`,
+never exceed the allocations.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from itertools import accumulate
+
+from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
+from xlapipe.plans.live_ranges import LiveRange
+from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.plan import Plan
+
+
+class Role(StrEnum):
+    """The role of a value in the program; each value has one."""
+
+    PARAMETER = "parameter"
+    ALIAS = "alias"
+    OUTPUT = "output"
+    TEMP = "temp"
+    CONSTANT = "constant"
+    THREAD_LOCAL = "thread-local"
+
+
+@dataclass(frozen=True, slots=True)
+class CountedValue:
+    """A value and the bytes that it adds to the bytes in use at a position.
+
+    Attributes:
+      counted_bytes: its bytes, without bytes shared with a value that is counted already.
+    """
+
+    allocation: BufferAllocation
+    value: LogicalBuffer
+    role: Role
+    counted_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A range of an allocation in which no value is alive."""
+
+    offset_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Queries about a plan's memory over its schedule, in one memory space.
+
+    Constants are always in use. Thread-local allocations are in registers, not in device memory,
+    and are never counted. Without live ranges (`plan.live_ranges` is None) there are no positions,
+    and every value counts as alive.
+    """
+
+    plan: Plan
+    space: MemorySpace = MemorySpace.HBM
+
+    @cached_property
+    def alive(self) -> dict[str, LiveRange]:
+        """Live ranges by the value's name."""
+        live_ranges = self.plan.live_ranges
+        return {live.name: live for live in live_ranges.ranges} if live_ranges is not None else {}
+
+    @property
+    def last_position(self) -> int | None:
+        """The position after the last instruction, up to which outputs are alive."""
+        live_ranges = self.plan.live_ranges
+        return len(live_ranges.schedule) if live_ranges is not None else None
+
+    @cached_property
+    def occupied_bytes(self) -> tuple[int, ...]:
+        """Bytes in use at each position, from 0 to `last_position`; empty without live ranges."""
+        last = self.last_position
+        if last is None:
+            return ()
+        changes = [0] * (last + 2)
+        for allocation in self.plan.allocations_in(self.space):
+            if allocation.is_a(AllocationKind.CONSTANT):
+                changes[0] += sum(value.counted_bytes for value in self._counted(allocation, None))
+            elif not allocation.is_a(AllocationKind.THREAD_LOCAL):
+                for position, difference in self._changes(allocation):
+                    changes[position] += difference
+        return tuple(accumulate(changes[:-1]))
+
+    @cached_property
+    def peak_position(self) -> int | None:
+        """The first position at which the most bytes are in use."""
+        occupied = self.occupied_bytes
+        return occupied.index(max(occupied)) if occupied else None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Bytes in use at `peak_position`."""
+        return max(self.occupied_bytes, default=None)
+
+    def contents(self, position: int | None) -> tuple[CountedValue, ...]:
+        """Values alive at `position` (None: at any position), most bytes first."""
+        return _ranked(
+            value
+            for allocation in self.plan.allocations_in(self.space)
+            for value in self._counted(allocation, position)
+        )
+
+    def contents_of(
+        self, allocation: BufferAllocation, position: int | None
+    ) -> tuple[CountedValue, ...]:
+        """Like `contents`, for one allocation."""
+        return _ranked(self._counted(allocation, position))
+
+    def fullest(self, allocation: BufferAllocation) -> tuple[int, int] | None:
+        """The first position at which the most bytes of `allocation` are in use, and these bytes.
+
+        None for an allocation without live ranges.
+        """
+        changes: dict[int, int] = {}
+        for position, difference in self._changes(allocation):
+            changes[position] = changes.get(position, 0) + difference
+        in_use_bytes, fullest = 0, None
+        for position in sorted(changes):
+            in_use_bytes += changes[position]
+            if fullest is None or in_use_bytes > fullest[1]:
+                fullest = position, in_use_bytes
+        return fullest
+
+    def gaps(self, allocation: BufferAllocation, position: int | None) -> tuple[Gap, ...]:
+        """Ranges of `allocation` unused at `position` (None: unused at every position)."""
+        values = (v for v in allocation.values if self._is_alive(allocation, v, position))
+        gaps, end = [], 0
+        for value in sorted(values, key=lambda value: value.offset_bytes):
+            if value.offset_bytes > end and value.size_bytes:
+                gaps.append(Gap(end, value.offset_bytes - end))
+            end = max(end, value.offset_bytes + value.size_bytes) if value.size_bytes else end
+        if end < allocation.size_bytes:
+            gaps.append(Gap(end, allocation.size_bytes - end))
+        return tuple(gaps)
+
+    def role(self, allocation: BufferAllocation, value: LogicalBuffer) -> Role:
+        """The role of a value; one that only reuses an output's or argument's memory is temp."""
+        if allocation.is_a(AllocationKind.THREAD_LOCAL):
+            return Role.THREAD_LOCAL
+        if allocation.is_a(AllocationKind.CONSTANT):
+            return Role.CONSTANT
+        live = self.alive.get(value.name)
+        is_output = live is None or live.end == self.last_position
+        if allocation.is_a(AllocationKind.PARAMETER):
+            if not (is_output or value.size_bytes == allocation.size_bytes):
+                return Role.TEMP
+            is_alias = allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
+            return Role.ALIAS if is_alias else Role.PARAMETER
+        if allocation.is_a(AllocationKind.MAYBE_LIVE_OUT) and is_output:
+            return Role.OUTPUT
+        return Role.TEMP
+
+    def _is_alive(
+        self, allocation: BufferAllocation, value: LogicalBuffer, position: int | None
+    ) -> bool:
+        if position is None or allocation.is_a(AllocationKind.CONSTANT):
+            return True
+        live = self.alive.get(value.name)
+        return live is not None and live.start <= position <= live.end
+
+    def _counted(
+        self, allocation: BufferAllocation, position: int | None
+    ) -> Iterator[CountedValue]:
+        if allocation.is_a(AllocationKind.THREAD_LOCAL):
+            return
+        values = [v for v in allocation.values if self._is_alive(allocation, v, position)]
+        counted: list[tuple[int, int]] = []
+        # The largest first; of equals, the one that began first.
+        values.sort(key=lambda v: (-v.size_bytes, self._start(v), v.offset_bytes, v.name))
+        for value in values:
+            begin, end = value.offset_bytes, value.offset_bytes + value.size_bytes
+            counted_before = _covered(counted)
+            counted.append((begin, end))
+            added_bytes = _covered(counted) - counted_before
+            yield CountedValue(allocation, value, self.role(allocation, value), added_bytes)
+
+    def _start(self, value: LogicalBuffer) -> int:
+        live = self.alive.get(value.name)
+        return live.start if live is not None else 0
+
+    def _changes(self, allocation: BufferAllocation) -> Iterator[tuple[int, int]]:
+        """(position, change of the bytes in use) of one allocation."""
+        placed = [
+            (live.start, live.end, value.offset_bytes, value.offset_bytes + value.size_bytes)
+            for value in allocation.values
+            if value.size_bytes and (live := self.alive.get(value.name)) is not None
+        ]
+        if len(placed) == 1:
+            ((start, end, begin, stop),) = placed
+            yield start, stop - begin
+            yield end + 1, begin - stop
+            return
+        edges = sorted({edge for _, _, begin, stop in placed for edge in (begin, stop)})
+        holders = [0] * len(edges)
+        events = [(start, 1, begin, stop) for start, _, begin, stop in placed]
+        events += [(end + 1, -1, begin, stop) for _, end, begin, stop in placed]
+        for position, step, begin, stop in sorted(events):
+            difference = 0
+            for segment in range(bisect_left(edges, begin), bisect_left(edges, stop)):
+                holders[segment] += step
+                if holders[segment] == (step > 0):
+                    difference += step * (edges[segment + 1] - edges[segment])
+            yield position, difference
+
+
+def _ranked(values: Iterable[CountedValue]) -> tuple[CountedValue, ...]:
+    return tuple(
+        sorted(values, key=lambda counted: (-counted.counted_bytes, -counted.value.size_bytes))
+    )
+
+
+def _covered(intervals: Iterable[tuple[int, int]]) -> int:
+    """Bytes in the union of (begin, end) intervals."""
+    covered_bytes, covered_to = 0, 0
+    for begin, end in sorted(intervals):
+        covered_bytes += max(0, end - max(begin, covered_to))
+        covered_to = max(covered_to, end)
+    return covered_bytes

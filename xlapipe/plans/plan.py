@@ -1,0 +1,348 @@
+"""A Plan: everything that the dump of one module contains about memory and execution."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from xlapipe.plans.buffers import (
+    AllocationKind,
+    BufferAllocation,
+    InputOutputAlias,
+    LogicalBuffer,
+    Totals,
+)
+from xlapipe.plans.collectives import Collective, find_collectives, has_collectives
+from xlapipe.plans.dataflow import Dataflow, Value, dataflow_of
+from xlapipe.plans.gemms import Gemm, find_gemms
+from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
+from xlapipe.plans.live_ranges import LiveRanges
+from xlapipe.plans.memory_spaces import MemorySpace, SpaceTotals, space_of
+from xlapipe.plans.missing_memory import (
+    MissingKind,
+    MissingMemory,
+    scratch_estimate_bytes,
+    sorts_for_cub,
+)
+from xlapipe.plans.nearest_source import nearest_sources
+from xlapipe.plans.shapes import Shape
+from xlapipe.plans.thunks import Thunk
+from xlapipe.platforms import platform_named
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a reader read. A part that the files do not contain is None, never empty or zero.
+
+    Attributes:
+      total_bytes_used: the total that XLA printed; `verify` checks the allocations against it.
+      header_aliases: input_output_alias of the module header; None without a header.
+      notes: parts of the dump that could not be read, each with file and line.
+      platform: jax's name of the platform; it determines the meaning of memory space numbers.
+      sorts_undecided: whether XLA takes another decision about CUB for sorts on the device, which
+        the compile could not take.
+      buffer_donors: (parameter number, shape index) of donated parameters without an alias.
+    """
+
+    allocations: tuple[BufferAllocation, ...]
+    total_bytes_used: int | None = None
+    module: HloModule | None = None
+    header_aliases: tuple[InputOutputAlias, ...] | None = None
+    buffer_donors: tuple[tuple[int, tuple[int, ...]], ...] | None = None
+    live_ranges: LiveRanges | None = None
+    thunks: tuple[Thunk, ...] | None = None
+    notes: tuple[str, ...] = ()
+    sorts_undecided: bool = False
+    platform: str = "cuda"
+
+    @cached_property
+    def totals(self) -> Totals:
+        """Bytes in device memory; those in other memories are in `spaces`."""
+        return Totals.of(self.device_allocations)
+
+    @cached_property
+    def device_allocations(self) -> tuple[BufferAllocation, ...]:
+        """The allocations in the device's own memory."""
+        return self.allocations_in(MemorySpace.HBM)
+
+    def allocations_in(self, space: MemorySpace) -> tuple[BufferAllocation, ...]:
+        """The allocations in one memory space, in the order of their indices."""
+        platform = platform_named(self.platform)
+        return tuple(
+            allocation
+            for allocation in self.allocations
+            if space_of(allocation.color, platform) is space
+        )
+
+    @cached_property
+    def spaces(self) -> Mapping[MemorySpace, SpaceTotals]:
+        """Bytes by memory space: HBM and host always, others if the plan uses them."""
+        always = (MemorySpace.HBM, MemorySpace.HOST)
+        spaces = {}
+        for space in MemorySpace:
+            allocations = self.allocations_in(space)
+            if allocations or space in always:
+                totals = Totals.of(allocations)
+                spaces[space] = SpaceTotals(
+                    parameter_bytes=totals.parameter_bytes,
+                    live_out_bytes=totals.live_out_bytes,
+                    aliased_bytes=totals.aliased_bytes,
+                    temp_bytes=totals.temp_bytes,
+                    total_bytes=totals.total_allocation_bytes,
+                )
+        return spaces
+
+    @cached_property
+    def host_callbacks(self) -> tuple[Instruction, ...]:
+        """Custom calls into the host's Python, such as `jax.debug.print` and `io_callback`."""
+        prefixes = platform_named(self.platform).callback_calls
+        return tuple(
+            instruction
+            for instruction in self.instructions.values()
+            if (instruction.custom_call_target or "").startswith(prefixes)
+        )
+
+    @cached_property
+    def calls_finished_on_device(self) -> tuple[Instruction, ...]:
+        """Custom calls that XLA compiles with a library on the device, such as cuDNN's."""
+        prefixes = platform_named(self.platform).calls_finished_on_device
+        return tuple(
+            instruction
+            for instruction in self.instructions.values()
+            if (instruction.custom_call_target or "").startswith(prefixes)
+        )
+
+    @cached_property
+    def unfinished_calls(self) -> tuple[Instruction, ...]:
+        """Custom calls whose workspace is not in the plan, since no GPU has stated its size.
+
+        Such a call ends in a workspace of no bytes.
+        """
+        calls = self.calls_finished_on_device
+        return tuple(
+            call
+            for call in calls
+            if call.shape.is_tuple and call.shape.arrays[-1].text == "u8[0]{0}"
+        )
+
+    @cached_property
+    def untuned_calls(self) -> tuple[Instruction, ...]:
+        """Custom calls without an algorithm and its workspace: no autotune result names one."""
+        pattern = platform_named(self.platform).untuned_call
+        return tuple(
+            instruction
+            for instruction in self.instructions.values()
+            if pattern is not None
+            and instruction.custom_call_target is not None
+            and pattern.search(instruction.backend_config)
+        )
+
+    @cached_property
+    def missing_memory(self) -> tuple[MissingMemory, ...]:
+        """What the step may need more on the device than in the plan."""
+        calls = (
+            MissingMemory(MissingKind.CUDNN_CALL, call.name, None, call.source)
+            for call in self.unfinished_calls
+        )
+        sorts = (
+            MissingMemory(MissingKind.SORT, sort.name, scratch_estimate_bytes(sort), sort.source)
+            for sort in (sorts_for_cub(self.module) if self.sorts_undecided else ())
+        )
+        return (*calls, *sorts)
+
+    @cached_property
+    def aliases(self) -> tuple[InputOutputAlias, ...]:
+        """Aliases of the header; without a header, the parameters in maybe-live-out allocations."""
+        if self.header_aliases is not None:
+            return self.header_aliases
+        return tuple(
+            InputOutputAlias(allocation.parameter_number, None, allocation.parameter_shape_index)
+            for allocation in self.allocations
+            if allocation.parameter_number is not None
+            and allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
+        )
+
+    @cached_property
+    def gemms(self) -> tuple[Gemm, ...]:
+        """Every matrix product; empty if the dump has no HLO."""
+        return find_gemms(self.module) if self.module is not None else ()
+
+    @cached_property
+    def collectives(self) -> tuple[Collective, ...] | None:
+        """Every collective; None if the dump has no complete HLO module."""
+        if self.module is None or not self.module.complete:
+            return None
+        if not has_collectives(self.module):
+            return ()  # saves the search for gemms in programs of one device
+        collectives = find_collectives(self.module, self.gemms, self.live_ranges)
+        return tuple(
+            collective
+            if collective.source
+            else replace(collective, source=self.nearest_source(collective.instruction))
+            for collective in collectives
+        )
+
+    @cached_property
+    def instructions(self) -> Mapping[str, Instruction]:
+        """Instructions outside fusion bodies, by name."""
+        if self.module is None:
+            return {}
+        return {instruction.name: instruction for _, instruction in self.module.scheduled()}
+
+    @cached_property
+    def allocation_of_value(self) -> Mapping[str, BufferAllocation]:
+        """The allocation of each value, by the value's name (`name` or `name{index}`)."""
+        return {
+            value.name: allocation for allocation in self.allocations for value in allocation.values
+        }
+
+    @cached_property
+    def thunk_counts(self) -> Mapping[str, int] | None:
+        """Number of thunks of each kind, including nested ones; None if the dump has no thunks."""
+        if self.thunks is None:
+            return None
+        return dict(sorted(Counter(thunk.kind for thunk in self.thunks).items()))
+
+    def nearest_source(self, name: str) -> SourceLine | None:
+        """Source line of an instruction, or of the nearest instruction that uses or feeds it.
+
+        Parameters and the copies that XLA inserts have no source line.
+        """
+        own = self._own_sources.get(name)
+        return own or self._sources_of_users.get(name) or self._sources_of_operands.get(name)
+
+    @cached_property
+    def _own_sources(self) -> Mapping[str, SourceLine]:
+        return {
+            name: instruction.source
+            for name, instruction in self.instructions.items()
+            if instruction.source is not None and instruction.opcode != "parameter"
+        }
+
+    @cached_property
+    def _sources_of_users(self) -> Mapping[str, SourceLine]:
+        return nearest_sources(self._own_sources, self._users, self._operands)
+
+    @cached_property
+    def _sources_of_operands(self) -> Mapping[str, SourceLine]:
+        # A tuple's other elements are unrelated.
+        tuples = {name for name, ins in self.instructions.items() if ins.opcode == "tuple"}
+        return nearest_sources(self._own_sources, self._operands, self._users, ends=tuples)
+
+    def users_of(self, name: str) -> tuple[str, ...]:
+        """Instructions outside fusion bodies that have `name` as an operand."""
+        return self._users.get(name, ())
+
+    def source_in(self, allocation: BufferAllocation) -> SourceLine | None:
+        """Source line of the largest value in `allocation` that has one."""
+        for value in sorted(allocation.values, key=lambda value: -value.size_bytes):
+            source = self.nearest_source(value.instruction)
+            if source is not None:
+                return source
+        return None
+
+    @cached_property
+    def _operands(self) -> Mapping[str, tuple[str, ...]]:
+        return {name: instruction.operands for name, instruction in self.instructions.items()}
+
+    @cached_property
+    def _users(self) -> Mapping[str, tuple[str, ...]]:
+        users: dict[str, list[str]] = {}
+        for name, operands in self._operands.items():
+            for operand in operands:
+                users.setdefault(operand, []).append(name)
+        return {name: tuple(names) for name, names in users.items()}
+
+    def parameter(self, number: int | None) -> Instruction | None:
+        """The entry's parameter `number`; None without HLO."""
+        return self._entry.parameters.get(number) if self._entry and number is not None else None
+
+    def parameter_allocation(self, number: int | None) -> BufferAllocation | None:
+        """The allocation of entry parameter `number`, or None."""
+        return self._parameter_allocations.get(number) if number is not None else None
+
+    @cached_property
+    def _parameter_allocations(self) -> Mapping[int, BufferAllocation]:
+        return {
+            allocation.parameter_number: allocation
+            for allocation in reversed(self.allocations)  # the first of several
+            if allocation.parameter_number is not None
+        }
+
+    def output_allocation(self, index: int, *, of: int) -> BufferAllocation | None:
+        """The allocation of output `index` of `of` outputs; None if the HLO does not show it."""
+        alias = self._alias_of_output.get((index,) if of != 1 or self._root_is_tuple else ())
+        if alias is not None:
+            return self.parameter_allocation(alias.parameter_number)
+        return self._live_out_of(index)
+
+    @cached_property
+    def _alias_of_output(self) -> Mapping[tuple[int, ...] | None, InputOutputAlias]:
+        return {alias.output_index: alias for alias in reversed(self.aliases)}
+
+    @cached_property
+    def alias_of_parameter(self) -> Mapping[int, InputOutputAlias]:
+        """The first alias of each parameter number."""
+        return {alias.parameter_number: alias for alias in reversed(self.aliases)}
+
+    @cached_property
+    def _entry(self) -> Computation | None:
+        return self.module.entry_computation if self.module is not None else None
+
+    @property
+    def result_shape(self) -> Shape | None:
+        """Shape of the entry computation's root, on one device."""
+        entry = self._entry
+        return entry.by_name[entry.root].shape if entry is not None else None
+
+    @property
+    def _root_is_tuple(self) -> bool:
+        return self.result_shape is not None and self.result_shape.is_tuple
+
+    def _live_out_of(self, index: int) -> BufferAllocation | None:
+        """Follow output `index` of the root to the value that it is.
+
+        If the dump does not show which element of a tuple is meant, the value is identified by its
+        dimensions and by being in a live-out allocation.
+        """
+        entry, root_is_tuple = self._entry, self._root_is_tuple
+        if entry is None or self.module is None:
+            return None
+        output = Value(entry, entry.by_name[entry.root], (index,) if root_is_tuple else ())
+        shape = output.instruction.shape.at(output.path)
+        for value in self._dataflow.steps_to_definition(output):
+            allocation = self.allocation_of_value.get(value.name)
+            if allocation is None and not shape.is_tuple:
+                key = value.instruction.name, shape.dims_without_ones
+                allocation = self._live_out_arrays.get(key)
+            if allocation is not None:
+                return allocation
+        return None
+
+    @cached_property
+    def _dataflow(self) -> Dataflow:
+        assert self.module is not None
+        return dataflow_of(self.module)
+
+    @cached_property
+    def _live_out_arrays(self) -> Mapping[tuple[str, tuple[int, ...]], BufferAllocation]:
+        """Live-out allocations by the instruction and the dimensions of an array in them."""
+        arrays: dict[tuple[str, tuple[int, ...]], BufferAllocation] = {}
+        for allocation in self.allocations:
+            if allocation.is_a(AllocationKind.MAYBE_LIVE_OUT):
+                for value in allocation.values:
+                    if not value.shape.is_tuple:
+                        key = value.instruction, value.shape.dims_without_ones
+                        arrays.setdefault(key, allocation)
+        return arrays
+
+    @cached_property
+    def values_of_instruction(
+        self,
+    ) -> Mapping[str, list[tuple[BufferAllocation, LogicalBuffer]]]:
+        """The values that each instruction defines, with their allocations, by its name."""
+        values: dict[str, list[tuple[BufferAllocation, LogicalBuffer]]] = {}
+        for allocation in self.allocations:
+            for value in allocation.values:
+                values.setdefault(value.instruction, []).append((allocation, value))
+        return values

@@ -1,0 +1,210 @@
+"""The program as its author wrote it: named leaves of arguments and outputs.
+
+XLA uses parameter numbers and output indices; authors use pytree paths. This module maps one to
+the other; the mapping is recorded when the program is lowered.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.plan import Plan
+
+# Mesh axes that each dimension is split over, as in jax's PartitionSpec; dimensions after the
+# last entry are not split.
+Spec = tuple[str | tuple[str, ...] | None, ...]
+
+
+class _LeafJson:
+    """Conversion of `ArgumentLeaf` and `OutputLeaf` to and from plain data."""
+
+    __slots__ = ()
+
+    def to_json(self: Any) -> dict[str, Any]:
+        """All fields; `spec`, `memory_kind` and `constant` are left out if None or False."""
+        data = {name: getattr(self, name) for name in self.__slots__}
+        for name in ("spec", "memory_kind", "constant"):
+            if not data.get(name, True) and data[name] != ():
+                del data[name]
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The leaf that `to_json` wrote.
+
+        Raises:
+          KeyError, TypeError, ValueError: the data has another form.
+        """
+        spec = data.get("spec")
+        if spec is not None:
+            if not isinstance(spec, (list, tuple)):
+                raise TypeError(f"expected spec to be a list of mesh axes, found {spec!r:.60}")
+            spec = tuple(_spec_entry(entry) for entry in spec)
+        return cls(**{**data, "shape": tuple(data["shape"]), "spec": spec})
+
+
+def _spec_entry(entry: Any) -> str | tuple[str, ...] | None:
+    axes = entry if isinstance(entry, (list, tuple)) else [entry] if entry is not None else []
+    if not all(isinstance(axis, str) for axis in axes):
+        raise TypeError(f"expected a spec entry to name mesh axes, found {entry!r:.60}")
+    return tuple(axes) if isinstance(entry, (list, tuple)) else entry
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentLeaf(_LeafJson):
+    """One leaf of the arguments.
+
+    Attributes:
+      path: parameter name of the function and path in its tree, e.g. `cache[0]['k']`.
+      size_bytes: on one device.
+      donated: whether the author donated it; the plan shows whether XLA used the donation.
+      parameter_number: in the compiled module; None if the program does not use the leaf.
+      spec: how it is sharded over the mesh; None for a program on one device.
+      memory_kind: jax's name of the memory that it is in, e.g. `pinned_host`; None for the
+        device's own.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    size_bytes: int
+    donated: bool
+    parameter_number: int | None
+    spec: Spec | None = None
+    memory_kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLeaf(_LeafJson):
+    """One leaf of the outputs.
+
+    Attributes:
+      size_bytes: on one device.
+      index: position in XLA's flat output tuple.
+      spec: as in `ArgumentLeaf`; if the author gave none, the one that XLA chose.
+      memory_kind: as in `ArgumentLeaf`.
+      constant: whether it depends on no argument.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    size_bytes: int
+    index: int
+    spec: Spec | None = None
+    memory_kind: str | None = None
+    constant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedDot:
+    """A dot of the module before optimisation."""
+
+    op_name: str | None
+    shape: str
+    source: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedCollective:
+    """A collective of the traced program, before jax and XLA remove or merge any.
+
+    Attributes:
+      kind: XLA's name, e.g. `all-gather`.
+      op_name: name scopes and jax's primitive, e.g. `transpose(jvp(layer_0))/reduce_scatter`.
+      shapes: dtype and dimensions of its operands on one device, e.g. `bfloat16[8,16]`.
+      executions: how often it runs per step; None inside a while loop or a branch.
+    """
+
+    kind: str
+    op_name: str
+    shapes: tuple[str, ...]
+    executions: int | None
+    source: SourceLine | None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "RequestedCollective":
+        """The collective that `dataclasses.asdict` converted to `data`.
+
+        Raises:
+          KeyError, TypeError: the data has another form.
+        """
+        source = data["source"]
+        line = SourceLine(**source) if source is not None else None
+        return cls(**{**data, "shapes": tuple(data["shapes"]), "source": line})
+
+
+@dataclass(frozen=True)
+class Program:
+    """A plan together with the author's names for arguments and outputs.
+
+    Attributes:
+      gemm_policy: `auto`, `cublas` or `triton`.
+      requested_dots, requested_collectives: None if the dump does not record them.
+      same_buffer: maps the path of an argument leaf to the path of another leaf that is the same
+        array; known only if the program was lowered from concrete arrays.
+      target: name of the GPU that it was compiled for; None if unknown.
+      measured_seconds, recorded_seconds: time per step by instruction, of this run and of an
+        earlier one; None if nothing was measured.
+    """
+
+    plan: Plan
+    gemm_policy: str = "auto"
+    arguments: tuple[ArgumentLeaf, ...] = ()
+    outputs: tuple[OutputLeaf, ...] = ()
+    requested_dots: tuple[RequestedDot, ...] | None = None
+    requested_collectives: tuple[RequestedCollective, ...] | None = None
+    same_buffer: Mapping[str, str] = field(default_factory=dict)
+    target: str | None = None
+    measured_seconds: Mapping[str, float] | None = None
+    recorded_seconds: Mapping[str, float] | None = None
+
+    def arguments_named(self, pattern: str) -> tuple[ArgumentLeaf, ...]:
+        return tuple(leaf for leaf in self.arguments if matches(pattern, leaf.path))
+
+    def outputs_named(self, pattern: str) -> tuple[OutputLeaf, ...]:
+        return tuple(leaf for leaf in self.outputs if matches(pattern, leaf.path))
+
+    def output_path(self, index: tuple[int, ...] | None) -> str:
+        """The author's name for XLA's output index, or the index as text if it has no name."""
+        return output_path(self._output_paths, index)
+
+    @cached_property
+    def _output_paths(self) -> Mapping[tuple[int, ...], str]:
+        return output_paths(self.outputs)
+
+    @cached_property
+    def owner_of_output(self) -> Mapping[str, ArgumentLeaf]:
+        """The argument leaf that each aliased output is written over, by the output's path."""
+        arguments = {leaf.parameter_number: leaf for leaf in self.arguments}
+        return {
+            self.output_path(alias.output_index): arguments[alias.parameter_number]
+            for alias in self.plan.aliases
+            if alias.parameter_number in arguments
+        }
+
+
+def output_paths(outputs: Sequence[OutputLeaf]) -> dict[tuple[int, ...], str]:
+    """The author's names of outputs by XLA's index, which is `()` for a single output."""
+    paths: dict[tuple[int, ...], str] = {(leaf.index,): leaf.path for leaf in reversed(outputs)}
+    return {**paths, (): outputs[0].path} if len(outputs) == 1 else paths
+
+
+def output_path(paths: Mapping[tuple[int, ...], str], index: tuple[int, ...] | None) -> str:
+    """The name in `paths` for XLA's output index, or the index as text if it has no name."""
+    if index is None:
+        return "an output"
+    return paths[index] if index in paths else f"output {{{','.join(map(str, index))}}}"
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Whether `pattern` names `path` or a parent of it; `*` matches any characters.
+
+    >>> matches("cache", "cache[0]['k']"), matches("cache[*]['v']", "cache[0]['k']")
+    (True, False)
+    """
+    expression = ".*".join(re.escape(part) for part in pattern.split("*"))
+    return re.fullmatch(f"{expression}($|[\\[.].*)", path) is not None

@@ -1,0 +1,290 @@
+"""The executable specification of a plan, checked after every read.
+
+These invariants of XLA's buffer assignment are what the reported figures rely on:
+
+1. allocations are numbered 0, 1, …; sizes and offsets are not negative; a value is inside its
+   allocation and in no other;
+2. the sizes of the allocations add up to XLA's own `Total bytes used`, if the dump has it;
+3. a parameter (or a part of one) has one allocation, which contains the value of the parameter
+   instruction with that number;
+4. each input_output_alias of the module's header has an allocation that is both parameter and
+   maybe-live-out, and vice versa;
+5. a value with a live range has an allocation, and values alive at the same time do not share
+   bytes;
+6. the groups of a collective contain each device once, the bytes of its result match those of its
+   operands, and the thunk sequence has the same number of each kind of collective as the HLO
+   (`xlapipe.plans.verify_collectives`);
+7. on TPUs, the size of a value follows from its shape and layout (`xlapipe.plans.padded_shapes`).
+
+In 5, live ranges include both ends, and two cases are not conflicts: a value that begins at the
+position where another ends may reuse its bytes (it is computed in place, or is the next value of
+a loop variable); and if two aliased values begin at the same position, XLA cuts the live range of
+one of them down to that position. Constants and thread-local values have no live range.
+"""
+
+from bisect import bisect_left
+from heapq import heappop, heappush
+from typing import NamedTuple, NoReturn
+
+from xlapipe.errors import PlanMismatchError
+from xlapipe.plans.buffers import AllocationKind, BufferAllocation, LogicalBuffer
+from xlapipe.plans.live_ranges import LiveRange
+from xlapipe.plans.padded_shapes import padded_bytes, tuple_table_bytes
+from xlapipe.plans.plan import Plan
+from xlapipe.plans.verify_collectives import collective_mismatch
+from xlapipe.platforms import platform_named
+
+_DUMP_AGAIN = (
+    "dump the module again into an empty directory; the files are damaged or from two compiles"
+)
+_DUMP_AGAIN_OR_REPORT = (
+    "dump the module again into an empty directory; if this error stays, report it with the dump, "
+    "because XLA's output may have changed"
+)
+
+
+def verify(plan: Plan, *, where: str) -> None:
+    """Check a plan against the invariants above.
+
+    Args:
+      plan: the plan to check.
+      where: the file it was read from, for messages.
+
+    Raises:
+      PlanMismatchError: an invariant does not hold; the message states the first such.
+    """
+    _verify_places(plan, where)
+    _verify_total(plan, where)
+    _verify_parameters(plan, where)
+    _verify_aliases(plan, where)
+    if platform_named(plan.platform).pads_arrays:
+        _verify_padding(plan, where)
+    if plan.live_ranges is not None:
+        alive = {live.name: live for live in plan.live_ranges.ranges}
+        missing = alive.keys() - plan.allocation_of_value.keys()
+        if missing:
+            _fail(
+                where,
+                f"an allocation for value {min(missing)}, which has a live range",
+                "no allocation",
+            )
+        for allocation in plan.allocations:
+            if not (
+                allocation.is_a(AllocationKind.THREAD_LOCAL)
+                or allocation.is_a(AllocationKind.CONSTANT)
+            ):
+                _verify_disjoint(allocation, alive, where)
+    if (mismatch := collective_mismatch(plan)) is not None:
+        _fail(where, *mismatch, _DUMP_AGAIN_OR_REPORT)
+
+
+def _fail(where: str, expected: str, found: str, fix: str = _DUMP_AGAIN) -> NoReturn:
+    raise PlanMismatchError(f"{where}: expected {expected}, found {found}; fix: {fix}")
+
+
+def _verify_places(plan: Plan, where: str) -> None:
+    allocation_of: dict[str, int] = {}
+    for position, allocation in enumerate(plan.allocations):
+        index, size = allocation.index, allocation.size_bytes
+        if index != position:
+            _fail(where, f"allocation {position}", f"allocation {index} at its position")
+        if size < 0 or allocation.color < 0:
+            _fail(
+                where,
+                f"allocation {index} with a non-negative size and color",
+                f"size {size}, color {allocation.color}",
+            )
+        for value in allocation.values:
+            end = value.offset_bytes + value.size_bytes
+            if value.offset_bytes < 0 or value.size_bytes < 0 or end > size:
+                _fail(
+                    where,
+                    f"value {value.name} within the {size} bytes of allocation {index}",
+                    f"offset {value.offset_bytes}, size {value.size_bytes}",
+                )
+            if value.name in allocation_of:
+                _fail(
+                    where,
+                    f"value {value.name} in one allocation",
+                    f"it in allocations {allocation_of[value.name]} and {index}",
+                )
+            allocation_of[value.name] = index
+
+
+def _verify_padding(plan: Plan, where: str) -> None:
+    for allocation in plan.allocations:
+        for value in allocation.values:
+            if value.shape.is_tuple:
+                sizes = tuple_table_bytes(len(value.shape.parts))
+            else:
+                size = padded_bytes(value.shape)
+                sizes = (size,) if size is not None else (value.size_bytes,)
+            if value.size_bytes not in sizes:
+                _fail(
+                    where,
+                    f"{value.name} {value.shape} in {' or '.join(f'{size:,}' for size in sizes)} "
+                    "bytes, by its tiles",
+                    f"{value.size_bytes:,} bytes in allocation {allocation.index}",
+                    _DUMP_AGAIN_OR_REPORT,
+                )
+
+
+def _verify_total(plan: Plan, where: str) -> None:
+    total = sum(allocation.size_bytes for allocation in plan.allocations)
+    if plan.total_bytes_used is not None and total != plan.total_bytes_used:
+        _fail(
+            where,
+            f"allocations that add up to XLA's total of {plan.total_bytes_used} bytes",
+            f"{len(plan.allocations)} allocations with {total} bytes in total",
+        )
+
+
+def _verify_parameters(plan: Plan, where: str) -> None:
+    seen: dict[tuple[int, tuple[int, ...]], int] = {}
+    for allocation in plan.allocations:
+        number, index = allocation.parameter_number, allocation.index
+        if allocation.is_a(AllocationKind.PARAMETER) != (number is not None):
+            _fail(
+                where,
+                f"a parameter number for allocation {index} exactly if it is a parameter",
+                "no number" if number is None else f"number {number}",
+            )
+        if number is None:
+            continue
+        if number < 0:
+            _fail(where, f"a non-negative parameter number for allocation {index}", str(number))
+        parameter = (number, allocation.parameter_shape_index)
+        if parameter in seen:
+            _fail(
+                where,
+                f"one allocation for parameter {_named(parameter)}",
+                f"allocations {seen[parameter]} and {index}",
+            )
+        seen[parameter] = index
+        if plan.module is not None and all(
+            (defining := plan.instructions.get(value.instruction)) is None
+            or defining.parameter_number != number
+            for value in allocation.values
+        ):
+            _fail(
+                where,
+                f"the instruction parameter({number}) among the values of allocation {index}",
+                "no such value",
+            )
+
+
+def _verify_aliases(plan: Plan, where: str) -> None:
+    if plan.header_aliases is None:
+        return
+    in_header = {(alias.parameter_number, alias.parameter_index) for alias in plan.header_aliases}
+    in_allocations = {
+        (allocation.parameter_number, allocation.parameter_shape_index): allocation.index
+        for allocation in plan.allocations
+        if allocation.parameter_number is not None
+        and allocation.is_a(AllocationKind.MAYBE_LIVE_OUT)
+    }
+    for parameter in sorted(in_header):
+        if parameter not in in_allocations:
+            _fail(
+                where,
+                f"parameter {_named(parameter)}, which the module's input_output_alias names, in "
+                "a maybe-live-out allocation",
+                "no such allocation",
+            )
+    for parameter, index in in_allocations.items():
+        if parameter not in in_header:
+            _fail(
+                where,
+                f"an input_output_alias for allocation {index}, which is both parameter "
+                f"{_named(parameter)} and maybe-live-out",
+                "no such alias in the module's header",
+            )
+
+
+def _named(parameter: tuple[int | None, tuple[int, ...]]) -> str:
+    """`2{0,1}`: a parameter number and shape index."""
+    number, index = parameter
+    return f"{number}{{{','.join(map(str, index))}}}"
+
+
+class _LiveValue(NamedTuple):
+    """A value and its live range, in schedule positions, both ends included."""
+
+    start: int
+    end: int
+    value: LogicalBuffer
+
+
+def _verify_disjoint(allocation: BufferAllocation, alive: dict[str, LiveRange], where: str) -> None:
+    """Sweep over schedule positions, keeping the live values in order of offset.
+
+    Live values share no bytes, so a new one can only conflict with its two neighbours.
+    """
+    pending = [
+        _LiveValue(live.start, live.end, value)
+        for value in allocation.values
+        if value.size_bytes > 0 and (live := alive.get(value.name)) is not None
+    ]
+    if len(pending) < 2:
+        return
+    pending.sort(key=lambda live: live[:2])
+    offsets: list[int] = []
+    live_values: list[_LiveValue] = []
+    ends: list[tuple[int, int]] = []  # (position of the end, offset)
+    now = -1
+    for new in pending:
+        if new.start > now:
+            now = new.start
+            _drop_ended(now, ends, offsets, live_values)
+        slot = bisect_left(offsets, new.value.offset_bytes)
+        heappush(ends, (new.end, new.value.offset_bytes))
+        if slot < len(live_values) and _is_cut_alias(live_values[slot], new):
+            live_values[slot] = new
+            continue
+        for neighbour in live_values[max(slot - 1, 0) : slot + 1]:
+            _fail_if_shared(allocation, neighbour, new, where)
+        offsets.insert(slot, new.value.offset_bytes)
+        live_values.insert(slot, new)
+
+
+def _drop_ended(
+    now: int, ends: list[tuple[int, int]], offsets: list[int], live_values: list[_LiveValue]
+) -> None:
+    """Remove the values that end at or before position `now`."""
+    while ends and ends[0][0] <= now:
+        end, offset = heappop(ends)
+        slot = bisect_left(offsets, offset)
+        # The entry in `ends` is stale if an alias replaced the value.
+        if offsets[slot : slot + 1] == [offset] and live_values[slot].end == end:
+            del offsets[slot], live_values[slot]
+
+
+def _is_cut_alias(one: _LiveValue, other: _LiveValue) -> bool:
+    """Whether both begin together in the same bytes, and `one` is cut to its first position."""
+    return (
+        one.start == one.end == other.start
+        and one.value.offset_bytes == other.value.offset_bytes
+        and one.value.size_bytes == other.value.size_bytes
+    )
+
+
+def _fail_if_shared(
+    allocation: BufferAllocation, one: _LiveValue, other: _LiveValue, where: str
+) -> None:
+    if (
+        one.value.offset_bytes + one.value.size_bytes <= other.value.offset_bytes
+        or other.value.offset_bytes + other.value.size_bytes <= one.value.offset_bytes
+    ):
+        return
+    _fail(
+        where,
+        f"no bytes of allocation {allocation.index} shared by values alive at the same time",
+        f"{_described(one)} and {_described(other)}",
+        _DUMP_AGAIN_OR_REPORT,
+    )
+
+
+def _described(live: _LiveValue) -> str:
+    begin = live.value.offset_bytes
+    end = begin + live.value.size_bytes
+    return f"{live.value.name} at bytes {begin} to {end} alive {live.start}-{live.end}"
