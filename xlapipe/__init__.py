@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from xlapipe.compiling.sizes import fit, largest
     from xlapipe.front.compile_step import build, plan
     from xlapipe.front.loaded_step import load
     from xlapipe.front.read_dump import read
+    from xlapipe.sizing.sizes import fit, largest
     from xlapipe.workload import Workload
 
 __all__ = ["Workload", "XlapipeError", "build", "fit", "largest", "load", "plan", "read"]
@@ -24,8 +24,8 @@ __all__ = ["Workload", "XlapipeError", "build", "fit", "largest", "load", "plan"
 _MODULES = {
     "Workload": "workload",
     "build": "front.compile_step",
-    "fit": "compiling.sizes",
-    "largest": "compiling.sizes",
+    "fit": "sizing.sizes",
+    "largest": "sizing.sizes",
     "load": "front.loaded_step",
     "plan": "front.compile_step",
     "read": "front.read_dump",

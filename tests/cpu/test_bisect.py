@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from xlapipe.cli import main
-from xlapipe.compiling import bisect as bisecting
-from xlapipe.compiling.bisect import bisect, option_jobs, released_versions, versions_between
+from xlapipe.comparing import bisect as bisecting
+from xlapipe.comparing.bisect import bisect, option_jobs, released_versions, versions_between
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.dumps.dump import Dump, open_dump

@@ -15,13 +15,6 @@ from jax.sharding import PartitionSpec
 
 from xlapipe.cli import main
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.remedies import (
-    Change,
-    changes_of,
-    donatable_arguments,
-    largest_argument,
-    try_changes,
-)
 from xlapipe.dumps.opened import open_path
 from xlapipe.errors import WorkloadError
 from xlapipe.failures import FailureKind, MemoryFailure
@@ -31,6 +24,13 @@ from xlapipe.lowering.saved_values import checkpointed_but_largest
 from xlapipe.plans import Plan
 from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference
+from xlapipe.sizing.remedies import (
+    Change,
+    changes_of,
+    donatable_arguments,
+    largest_argument,
+    try_changes,
+)
 
 FOLDER = Path(__file__).parent
 REFERENCE = WorkloadReference("hungry", "hungry_step:hungry", folder=FOLDER)
@@ -221,7 +221,7 @@ def test_sharding_and_one_kind_of_value_save_what_their_compile_says(
         changes = changes_of(*arguments, **options)
         return [change for change in changes if change.text.startswith(wanted)]
 
-    monkeypatch.setattr("xlapipe.compiling.remedies.changes_of", two_changes)
+    monkeypatch.setattr("xlapipe.sizing.remedies.changes_of", two_changes)
     failure = MemoryFailure(kind=FailureKind.EXECUTION, line=1, message="", reason="")
     tried = try_changes(job, program, failure, device_count=1, at_once=2)
     assert not tried.failed

@@ -14,13 +14,14 @@ from jax._src.lib import xla_client
 
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import TargetError, XlapipeError
+from xlapipe.pjrt import c_api
+from xlapipe.pjrt.c_api import PjrtApi, PjrtError
+from xlapipe.pjrt.structs import ARGUMENTS, FUNCTIONS, NamedValue, struct_named
 from xlapipe.running.built_executable import BuiltExecutable
-from xlapipe.running.pjrt import c_api, load
-from xlapipe.running.pjrt.c_api import PjrtApi, PjrtError
+from xlapipe.running.pjrt import load
 from xlapipe.running.pjrt.client import client_options, plugin_path
 from xlapipe.running.pjrt.cuda_versions import check_cuda_versions
 from xlapipe.running.pjrt.custom_calls import register_custom_calls
-from xlapipe.running.pjrt.structs import ARGUMENTS, FUNCTIONS, NamedValue, struct_named
 from xlapipe.targets.catalogue import target_named
 
 pytestmark = pytest.mark.skipif(plugin_path() is None, reason="jax's CUDA plugin is not installed")

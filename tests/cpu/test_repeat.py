@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
+from xlapipe.comparing.repeat import first_parting, processes
 from xlapipe.compiling.pipeline import CompiledDump
-from xlapipe.compiling.repeat import first_parting, processes
 from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.normal_form.plan import read_normal_form
 

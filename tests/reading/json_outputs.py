@@ -16,16 +16,10 @@ from xlapipe.cli.bisect import bisection_figures
 from xlapipe.cli.cliff_table import cliff_figures
 from xlapipe.cli.dump import repeat_figures
 from xlapipe.cli.fit_table import fit_figures
-from xlapipe.compiling.bisect import Bisection, Step
-from xlapipe.compiling.cliff import Cliff
-from xlapipe.compiling.fit import Row, largest
+from xlapipe.comparing.bisect import Bisection, Step
+from xlapipe.comparing.repeat import Parting, Repeated
 from xlapipe.compiling.job import Process
-from xlapipe.compiling.outside_plan import OutsidePlan
 from xlapipe.compiling.pipeline import CompiledDump
-from xlapipe.compiling.planned_memory import PlannedMemory
-from xlapipe.compiling.recomputed import RecomputedKernel
-from xlapipe.compiling.repeat import Parting, Repeated
-from xlapipe.compiling.sweep import Axis, combinations
 from xlapipe.diff import compare_opened
 from xlapipe.diff.changes import (
     ChipMemoryChange,
@@ -49,6 +43,12 @@ from xlapipe.report.dump_row import dump_row
 from xlapipe.running.capture_target import CapturedTarget
 from xlapipe.running.memory_account import MemoryAccount
 from xlapipe.running.run_result import DeviceRun, OutputDigest, RunResult
+from xlapipe.sizing.cliff import Cliff
+from xlapipe.sizing.fit import Row, largest
+from xlapipe.sizing.outside_plan import OutsidePlan
+from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.sizing.recomputed import RecomputedKernel
+from xlapipe.sizing.sweep import Axis, combinations
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "hlo_dumps"

@@ -10,14 +10,14 @@ from tests.reading.small_hlo import plan_of_text
 from tests.reading.test_fit_report import planned
 from xlapipe.cli import main
 from xlapipe.cli.cliff_table import cliff_figures, cliff_lines
-from xlapipe.compiling import cliff as cliffs
-from xlapipe.compiling.cliff import Cliff, find_cliff
-from xlapipe.compiling.fit import Row
 from xlapipe.compiling.make_jobs import CompileOptions
-from xlapipe.compiling.planned_memory import PlannedMemory
-from xlapipe.compiling.recomputed import RecomputedKernel, recomputed_kernels, rematerialised_names
 from xlapipe.cost import step_cost
 from xlapipe.errors import XlapipeError
+from xlapipe.sizing import cliff as cliffs
+from xlapipe.sizing.cliff import Cliff, find_cliff
+from xlapipe.sizing.fit import Row
+from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.sizing.recomputed import RecomputedKernel, recomputed_kernels, rematerialised_names
 from xlapipe.targets.speeds import speeds_of_target
 
 KERNEL = RecomputedKernel(

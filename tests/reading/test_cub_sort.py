@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from xlapipe.compiling import cub_table
+from xlapipe.compiling.xla_patches import cub_table
 from xlapipe.platforms import NVIDIA
 from xlapipe.platforms.cub_sort import (
     TILE_ITEMS,

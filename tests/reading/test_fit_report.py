@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from xlapipe.cli.fit_table import fit_figures, fit_lines
-from xlapipe.compiling.fit import Row, largest
-from xlapipe.compiling.outside_plan import OutsidePlan
-from xlapipe.compiling.planned_memory import PlannedMemory
-from xlapipe.compiling.sweep import Axis, Combination, combinations
 from xlapipe.errors import CompileError
+from xlapipe.sizing.fit import Row, largest
+from xlapipe.sizing.outside_plan import OutsidePlan
+from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.sizing.sweep import Axis, Combination, combinations
 
 MEMORY, USABLE = 1_000_000, 750_000
 AXES = [Axis("batch", (1, 64, 8)), Axis("seq", (2048, 32768))]

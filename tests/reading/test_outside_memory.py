@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.reading.test_fit_report import lines_of, planned
-from xlapipe.compiling.fit import Row
-from xlapipe.compiling.outside_plan import OutsidePlan, outside_plan
-from xlapipe.compiling.sweep import combinations
 from xlapipe.dumps.dump import open_dump
+from xlapipe.sizing.fit import Row
+from xlapipe.sizing.outside_plan import OutsidePlan, outside_plan
+from xlapipe.sizing.sweep import combinations
 from xlapipe.targets.catalogue import catalogue
 from xlapipe.targets.outside_memory import measured_outside
 

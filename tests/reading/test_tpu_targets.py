@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from xlapipe.cli import main
+from xlapipe.comparing.two_compiles import jobs_of_versions
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.two_compiles import jobs_of_versions
 from xlapipe.errors import XlapipeError
 from xlapipe.platforms import TPU
 from xlapipe.registry import WorkloadReference

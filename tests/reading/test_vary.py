@@ -2,8 +2,8 @@
 
 import pytest
 
-from xlapipe.compiling.sweep import MAX_COMBINATIONS, Axis, combinations
 from xlapipe.errors import WorkloadError, XlapipeError
+from xlapipe.sizing.sweep import MAX_COMBINATIONS, Axis, combinations
 
 
 def axes(*texts: str) -> list[Axis]:

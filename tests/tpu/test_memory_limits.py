@@ -6,13 +6,13 @@ import pytest
 
 from tests.tpu.live import LIBTPU, job_of, needs_libtpu, own
 from xlapipe.cli import main
-from xlapipe.compiling.fit import fit
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import compile_dump
-from xlapipe.compiling.planned_memory import PlannedMemory
-from xlapipe.compiling.sweep import Axis, combinations
 from xlapipe.dumps.dump import open_dump
 from xlapipe.errors import CompileError
+from xlapipe.sizing.fit import fit
+from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.sizing.sweep import Axis, combinations
 from xlapipe.targets.tpu_catalogue import tpu_catalogue
 
 pytestmark = needs_libtpu

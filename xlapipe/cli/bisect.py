@@ -18,7 +18,7 @@ from xlapipe.errors import XlapipeError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from xlapipe.compiling.bisect import Bisection, Step
+    from xlapipe.comparing.bisect import Bisection, Step
     from xlapipe.compiling.job import Job
 
 
@@ -48,7 +48,7 @@ def _bisect(options: argparse.Namespace) -> int:
     from contextlib import ExitStack
 
     from xlapipe.cli.progress import Steps
-    from xlapipe.compiling.bisect import bisect
+    from xlapipe.comparing.bisect import bisect
     from xlapipe.environment.scratch import scratch_folder
 
     with Steps().shown() as steps, ExitStack() as stack:
@@ -76,8 +76,8 @@ def _candidates(
     from importlib.metadata import version
 
     from xlapipe.cli.diff import parse_xla_options
-    from xlapipe.compiling.bisect import option_jobs, released_versions, versions_between
-    from xlapipe.compiling.jax_environments import python_with_jax
+    from xlapipe.comparing.bisect import option_jobs, released_versions, versions_between
+    from xlapipe.comparing.jax_environments import python_with_jax
     from xlapipe.compiling.make_jobs import jobs_of
 
     if (options.versions is None) == (options.options is None):

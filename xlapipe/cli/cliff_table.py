@@ -6,12 +6,12 @@ from typing import Any
 
 from rich.text import Text
 
-from xlapipe.compiling.cliff import Cliff
-from xlapipe.compiling.planned_memory import PlannedMemory
-from xlapipe.compiling.recomputed import RecomputedKernel
 from xlapipe.report.text_table import aligned_rows
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact
+from xlapipe.sizing.cliff import Cliff
+from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.sizing.recomputed import RecomputedKernel
 
 _HEADINGS = ("temp, B", "total, B", "headroom, B", "to the limit, B", "recomputed", "floor")
 _MAX_KERNELS = 12

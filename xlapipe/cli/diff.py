@@ -111,7 +111,7 @@ def _compare_jobs(options: argparse.Namespace) -> "Difference":
     from contextlib import ExitStack
 
     from xlapipe.cli.progress import Steps
-    from xlapipe.compiling.two_compiles import compare_jobs
+    from xlapipe.comparing.two_compiles import compare_jobs
     from xlapipe.environment.scratch import scratch_folder
 
     with Steps().shown() as steps:
@@ -130,7 +130,7 @@ def _two_jobs(options: argparse.Namespace, show: "Callable[[str], None]") -> "di
     """The two compiles by the label of what differs between them; A first."""
     from dataclasses import replace
 
-    from xlapipe.compiling.two_compiles import jobs_of_options, jobs_of_policies, jobs_of_versions
+    from xlapipe.comparing.two_compiles import jobs_of_options, jobs_of_policies, jobs_of_versions
 
     policies = parse_policies(options.gemm) if options.gemm is not None else ()
     given = [options.versions is not None, options.options is not None, len(policies) == 2]

@@ -22,9 +22,9 @@ from xlapipe.errors import XlapipeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from xlapipe.comparing.repeat import Repeated
     from xlapipe.compiling.job import Job, Process
     from xlapipe.compiling.pipeline import WrittenDump
-    from xlapipe.compiling.repeat import Repeated
 
 _MAX_PARALLEL = 4
 
@@ -140,7 +140,7 @@ def _record_run(made: "WrittenDump") -> None:
 
 def _repeat(jobs: "Sequence[Job]", options: argparse.Namespace) -> int:
     """Compiles one job several times; exit code 1 if two compiles differ."""
-    from xlapipe.compiling.repeat import compile_repeatedly
+    from xlapipe.comparing.repeat import compile_repeatedly
 
     if len(jobs) != 1 or options.tune:
         raise XlapipeError("--repeat takes one workload and one GEMM policy, without --tune")

@@ -20,9 +20,9 @@ from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed
 
 if TYPE_CHECKING:
-    from xlapipe.compiling.remedies import TriedChanges
     from xlapipe.failures import MemoryFailure
     from xlapipe.report.failed_allocation import PlannedFailure
+    from xlapipe.sizing.remedies import TriedChanges
 
 _STDIN = "-"
 
@@ -97,10 +97,10 @@ def _compiled(
     """The plan of the workload, and the changes that need less memory."""
     from xlapipe.compiling.make_jobs import jobs_of
     from xlapipe.compiling.pipeline import make_dump
-    from xlapipe.compiling.remedies import try_changes
     from xlapipe.dumps.opened import Opened
     from xlapipe.report.failed_allocation import planned_failure
     from xlapipe.report.reported_dump import ReportedDump
+    from xlapipe.sizing.remedies import try_changes
 
     (job,) = jobs_of([options.workload], read_compile_options(options, None))
     with scratch_folder("explain-") as folder:

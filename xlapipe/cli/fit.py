@@ -22,8 +22,8 @@ from xlapipe.errors import XlapipeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xlapipe.compiling.fit import Row
-    from xlapipe.compiling.sweep import Axis
+    from xlapipe.sizing.fit import Row
+    from xlapipe.sizing.sweep import Axis
 
 
 def add(commands: Commands) -> None:
@@ -76,8 +76,8 @@ def add(commands: Commands) -> None:
 
 def _fit(options: argparse.Namespace) -> int:
     from xlapipe.cli.fit_table import fit_figures, fit_lines
-    from xlapipe.compiling.fit import largest
-    from xlapipe.compiling.sweep import Axis
+    from xlapipe.sizing.fit import largest
+    from xlapipe.sizing.sweep import Axis
 
     if options.autotune_lock is not None:
         raise XlapipeError(
@@ -115,7 +115,7 @@ def _cliff(options: argparse.Namespace) -> int:
     from xlapipe.cli.cliff_table import cliff_figures, cliff_lines
     from xlapipe.cli.fit_table import fit_figures
     from xlapipe.cli.progress import Steps
-    from xlapipe.compiling.cliff import find_cliff
+    from xlapipe.sizing.cliff import find_cliff
 
     if options.vary or options.out is not None or options.scheduler or options.reserve:
         raise XlapipeError(
@@ -167,9 +167,9 @@ def _rows(options: argparse.Namespace, axes: "Sequence[Axis]") -> "Sequence[Row]
 
     from xlapipe.cli.fit_table import fits_text
     from xlapipe.cli.progress import Bar
-    from xlapipe.compiling.fit import fit
     from xlapipe.compiling.make_jobs import jobs_of
-    from xlapipe.compiling.sweep import combinations
+    from xlapipe.sizing.fit import fit
+    from xlapipe.sizing.sweep import combinations
 
     points = combinations(options.workload, axes)
     compile_options = read_compile_options(options, [options.gemm])

@@ -6,15 +6,15 @@ from typing import Any
 
 from rich.text import Text
 
-from xlapipe.compiling.fit import Largest, Row
-from xlapipe.compiling.outside_plan import OutsidePlan, outside_label
-from xlapipe.compiling.planned_memory import PlannedMemory
-from xlapipe.compiling.sweep import Axis
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.report.text_table import aligned_row, column_widths
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact
+from xlapipe.sizing.fit import Largest, Row
+from xlapipe.sizing.outside_plan import OutsidePlan, outside_label
+from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.sizing.sweep import Axis
 
 _STAGES = ("load", "lower", "compile", "read", "all")
 _BYTES = ("arguments, B", "outputs, B", "temp, B", "total, B", "headroom, B")

@@ -131,7 +131,7 @@ def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> bool:
     Returns:
       False if XLA uses its own sorts where it may use CUB on the device.
     """
-    from xlapipe.compiling import cub_table
+    from xlapipe.compiling.xla_patches import cub_table
     from xlapipe.platforms.cub_sort import TILE_ITEMS, all_widths_known
 
     platform = platform_named(request.platform)

@@ -8,10 +8,10 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.client_order import in_client_order, layout_options
 from xlapipe.compiling.messages import CompileRequest
-from xlapipe.compiling.pjrt_compile import can_compile_modules, compiling
 from xlapipe.compiling.wire_format import field, number
+from xlapipe.compiling.xla_patches.client_order import in_client_order, layout_options
+from xlapipe.compiling.xla_patches.pjrt_compile import can_compile_modules, compiling
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.plans.workspaces import call_key
 from xlapipe.platforms import platform_named

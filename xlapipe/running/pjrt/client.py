@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from xlapipe.running.pjrt.c_api import PjrtApi
-from xlapipe.running.pjrt.structs import OPTIONAL_STATS, ExecuteOptions, NamedValue
+from xlapipe.pjrt.c_api import PjrtApi
+from xlapipe.pjrt.structs import OPTIONAL_STATS, ExecuteOptions, NamedValue
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from xlapipe.errors import TargetError
-from xlapipe.running.pjrt.c_api import PjrtApi
+from xlapipe.pjrt.c_api import PjrtApi
 
 _PACKAGE = "jax_cuda13_plugin"
 _PLATFORM = "CUDA"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import DumpError, TargetError
+from xlapipe.pjrt.c_api import PjrtApi, PjrtError
 from xlapipe.running.built_executable import BuiltExecutable, locate_mosaic_runtime
 from xlapipe.running.check_devices import (
     check_build,
@@ -14,7 +15,6 @@ from xlapipe.running.check_devices import (
     no_gpu,
 )
 from xlapipe.running.cuda_context import gpus_are_selected, load_libraries
-from xlapipe.running.pjrt.c_api import PjrtApi, PjrtError
 from xlapipe.running.pjrt.client import Client, Device, Executable, client_options, plugin_path
 from xlapipe.running.pjrt.cuda_versions import check_cuda_versions
 from xlapipe.running.pjrt.custom_calls import register_custom_calls

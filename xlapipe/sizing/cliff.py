@@ -8,14 +8,14 @@ written would need.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from xlapipe.compiling.fit import Row
-from xlapipe.compiling.fit import fit as fit_rows
 from xlapipe.compiling.job import XlaOption
-from xlapipe.compiling.largest_value import Probe, largest_size
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.planned_memory import PlannedMemory
-from xlapipe.compiling.sweep import Axis, combinations
 from xlapipe.errors import XlapipeError
+from xlapipe.sizing.fit import Row
+from xlapipe.sizing.fit import fit as fit_rows
+from xlapipe.sizing.largest_value import Probe, largest_size
+from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.sizing.sweep import Axis, combinations
 
 # HloRematerialization's limit, in percent of what the process may use: as if the device had a
 # hundred times its memory.

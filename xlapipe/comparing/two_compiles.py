@@ -5,7 +5,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from xlapipe.compiling.jax_environments import parsed_version, python_with_jax
+from xlapipe.comparing.jax_environments import parsed_version, python_with_jax
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import WrittenDump, make_dumps

@@ -13,19 +13,19 @@ from typing import NamedTuple
 from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION
 from xlapipe.compiling.job import Job
-from xlapipe.compiling.outside_plan import OutsidePlan, outside_plan
 from xlapipe.compiling.pipeline import CompiledDump, compile_dump
-from xlapipe.compiling.recomputed import (
-    RecomputedKernel,
-    recomputed_kernels,
-    rematerialised_names,
-)
 from xlapipe.cost import step_cost
 from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.plans import Plan
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import MissingMemory
 from xlapipe.readers import read_path
+from xlapipe.sizing.outside_plan import OutsidePlan, outside_plan
+from xlapipe.sizing.recomputed import (
+    RecomputedKernel,
+    recomputed_kernels,
+    rematerialised_names,
+)
 from xlapipe.targets.outside_memory import measured_outside
 from xlapipe.targets.speeds import speeds_of_config
 from xlapipe.targets.target import Target

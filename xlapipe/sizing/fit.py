@@ -9,9 +9,9 @@ from typing import Any
 from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import CompiledDump, keep_dump, run_jobs
-from xlapipe.compiling.planned_memory import PlannedMemory, planned_memory
-from xlapipe.compiling.sweep import Axis, Combination
 from xlapipe.errors import ParameterError, XlapipeError
+from xlapipe.sizing.planned_memory import PlannedMemory, planned_memory
+from xlapipe.sizing.sweep import Axis, Combination
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from xlapipe.compiling.jax_environments import parsed_version
+from xlapipe.comparing.jax_environments import parsed_version
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.compiling.pipeline import WrittenDump, make_dump, make_dumps
 from xlapipe.diff import Difference, compare_opened

@@ -18,14 +18,14 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from xlapipe.compiling.loaded_library import (
+from xlapipe.compiling.wire_format import field, number, varint
+from xlapipe.compiling.xla_patches.loaded_library import (
     Symbol,
     base_address,
     find_symbols,
     read_memory,
     write_memory,
 )
-from xlapipe.compiling.wire_format import field, number, varint
 from xlapipe.platforms import cub_sort
 
 _TABLE = b"cub_scratch_size_lookup_table_binarypb_zstdE\0"

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xlapipe.compiling.fit import Row
-from xlapipe.compiling.fit import fit as fit_rows
-from xlapipe.compiling.largest_value import Probe, largest_size
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
-from xlapipe.compiling.planned_memory import PlannedMemory
-from xlapipe.compiling.sweep import Axis, Combination, combinations
 from xlapipe.errors import XlapipeError
+from xlapipe.sizing.fit import Row
+from xlapipe.sizing.fit import fit as fit_rows
+from xlapipe.sizing.largest_value import Probe, largest_size
+from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.sizing.sweep import Axis, Combination, combinations
 
 
 @dataclass(frozen=True)

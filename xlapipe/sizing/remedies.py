@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.fit import Row, fit
 from xlapipe.compiling.job import Job, XlaOption
-from xlapipe.compiling.planned_memory import PlannedMemory
-from xlapipe.compiling.sweep import Combination
 from xlapipe.environment.scratch import scratch_folder
 from xlapipe.failures import MemoryFailure
 from xlapipe.plans.program import ArgumentLeaf, Program
 from xlapipe.registry import WorkloadReference
 from xlapipe.report.failure_lines import Remedy
+from xlapipe.sizing.fit import Row, fit
+from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.sizing.sweep import Combination
 
 _CHANGED = "xlapipe.lowering.changed_workload:changed_workload"
 _POLICIES = {

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import XlapipeError
-from xlapipe.running.pjrt.structs import ARGUMENTS, FUNCTIONS, ExecuteOptions, Struct
+from xlapipe.pjrt.structs import ARGUMENTS, FUNCTIONS, ExecuteOptions, Struct
 
 MAJOR_VERSION = 0
 

@@ -1,0 +1,1 @@
+"""Changes made to XLA in the memory of the compiling child."""
