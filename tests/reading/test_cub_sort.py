@@ -1,6 +1,8 @@
 """Scratch sizes of CUB's sorts and the memory limit, against what two GPUs gave XLA."""
 
+import ctypes
 import json
+import mmap
 import struct
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from xlapipe.compiling.xla_patches import cub_table
+from xlapipe.compiling.xla_patches.loaded_library import Change, Symbol, _permissions, write_all
 from xlapipe.platforms import NVIDIA
 from xlapipe.platforms.cub_sort import (
     TILE_ITEMS,
@@ -120,3 +123,49 @@ def test_nothing_is_changed_without_the_plugin() -> None:
     given = {"device": "GPU", "capability": "9.0", "cub_version": "3.2.0", "devices": 1}
     assert not cub_table.install("no_such_module", '"stablehlo.sort"', **given)
     assert not cub_table.install("json", '"stablehlo.sort"', **given)
+
+
+def test_all_changes_of_memory_are_made_or_none() -> None:
+    memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert not write_all([Change(address, b"one"), Change(0, b"no page is here")])
+    assert memory[:3] == bytes(3)
+    assert write_all([Change(address, b"one"), Change(address + mmap.PAGESIZE - 1, b"two")])
+    assert (memory[:3], memory[mmap.PAGESIZE - 1 : mmap.PAGESIZE + 2]) == (b"one", b"two")
+
+
+def test_memory_without_permission_to_write_gets_its_permissions_back() -> None:
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    assert protect(address, mmap.PAGESIZE, mmap.PROT_READ) == 0
+    assert write_all([Change(address, b"one")])
+    assert memory[:3] == b"one"
+    assert _permissions(address, mmap.PAGESIZE) == mmap.PROT_READ
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_library_with_one_unknown_check_is_unchanged(
+    missing: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The other check is not changed either."""
+    memory = bytearray(b"\x28\xb5\x2f\xfd" + bytes(3_000_000))
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    table, guard = Symbol("table", 0, 2_000_000), Symbol("guard", 2_000_008, 8)
+    checks = [Symbol("keys", 2_100_000, 64), Symbol("pairs", 2_200_000, 64)]
+    monkeypatch.setattr(cub_table, "plugin_library", lambda _: tmp_path)
+    monkeypatch.setattr(cub_table, "base_address", lambda _: base)
+    monkeypatch.setattr(
+        cub_table, "find_symbols", lambda *_: [(it, ()) for it in (table, guard, *checks)]
+    )
+    given = {"device": "GPU", "capability": "9.0", "cub_version": "3.2.0", "devices": 1}
+    known: list[Symbol | None] = [*checks]
+    known[missing] = None
+    monkeypatch.setattr(cub_table, "_caller", lambda check, *_: known[checks.index(check)])
+    before = bytes(memory)
+    assert not cub_table.install("plugin", '"stablehlo.sort"', **given)
+    assert bytes(memory) == before
+    known[:] = checks
+    assert cub_table.install("plugin", '"stablehlo.sort"', **given)
+    assert memory[2_100_000:2_100_003] == memory[2_200_000:2_200_003] == b"\x31\xc0\xc3"

@@ -7,20 +7,16 @@ which must be those of `structs`.
 
 import ctypes
 import re
-from ctypes import c_int, c_size_t, c_void_p
+from ctypes import c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import XlapipeError
-from xlapipe.pjrt.structs import ARGUMENTS, FUNCTIONS, ExecuteOptions, Struct
+from xlapipe.pjrt.structs import ARGUMENTS, FUNCTIONS, ApiHead, ExecuteOptions, Struct
 
 MAJOR_VERSION = 0
 
-# struct_size, extension_start, then the version's struct: struct_size, extension_start, two ints.
-_VERSION_OFFSET = 2 * ctypes.sizeof(c_size_t) + 2 * ctypes.sizeof(c_size_t)
 _POINTER = ctypes.sizeof(c_void_p)
-_FUNCTIONS_OFFSET = _VERSION_OFFSET + 2 * ctypes.sizeof(c_int)
-
 _SIZE_REFUSED = re.compile(r"Unexpected (\w+) size: expected (\d+), got 0\b")
 
 # Error_Destroy and Error_Message return nothing: a wrong size would be ignored or logged. Their
@@ -40,13 +36,42 @@ class PjrtError(RuntimeError):
         self.code = code
 
 
-class PjrtApi:
-    """The functions of a plugin.
+class PjrtTable:
+    """A plugin's table of functions, whose major version only adds functions at its end.
 
     Attributes:
       address: of its PJRT_Api.
       version: major and minor version of the API.
     """
+
+    def __init__(self, library: Path) -> None:
+        """Loads the plugin; calls none of its functions.
+
+        Raises:
+          OSError: it cannot be loaded.
+          XlapipeError: it has another major version, or lacks functions of `structs`.
+        """
+        self._library = ctypes.CDLL(str(library))
+        get_api = self._library.GetPjrtApi
+        get_api.restype = c_void_p
+        self.address = int(get_api())
+        head = ApiHead.from_address(self.address)
+        self.version = head.major_version, head.minor_version
+        needed = ctypes.sizeof(ApiHead) + _POINTER * len(FUNCTIONS)
+        if head.major_version != MAJOR_VERSION or head.struct_size < needed:
+            raise XlapipeError(
+                f"{library}: expected PJRT's C API {MAJOR_VERSION}.x with {len(FUNCTIONS)} "
+                f"functions, found {self.version[0]}.{self.version[1]}, {head.struct_size} B"
+            )
+
+    def slot(self, function: str) -> c_size_t:
+        """The place in the table that holds the address of a function."""
+        offset = ctypes.sizeof(ApiHead) + _POINTER * FUNCTIONS.index(function)
+        return c_size_t.from_address(self.address + offset)
+
+
+class PjrtApi(PjrtTable):
+    """The functions of a plugin."""
 
     def __init__(self, library: Path) -> None:
         """Loads the plugin, and checks its structs.
@@ -55,25 +80,9 @@ class PjrtApi:
           OSError: it cannot be loaded.
           XlapipeError: its structs or functions are not those of this module.
         """
-        self._library = ctypes.CDLL(str(library))
-        get_api = self._library.GetPjrtApi
-        get_api.restype = c_void_p
-        self.address = int(get_api())
-        self.version = tuple((c_int * 2).from_address(self.address + _VERSION_OFFSET))
-        size = c_size_t.from_address(self.address).value
-        if self.version[0] != MAJOR_VERSION or size < _FUNCTIONS_OFFSET + _POINTER * len(FUNCTIONS):
-            raise XlapipeError(
-                f"{library}: expected PJRT's C API {MAJOR_VERSION}.x with {len(FUNCTIONS)} "
-                f"functions, found {self.version[0]}.{self.version[1]}, {size} B"
-            )
+        super().__init__(library)
         prototype = ctypes.CFUNCTYPE(c_void_p, c_void_p)
-        self._functions = {
-            name: prototype(
-                c_size_t.from_address(self.address + _FUNCTIONS_OFFSET + _POINTER * index).value
-            )
-            for index, name in enumerate(FUNCTIONS)
-            if name in ARGUMENTS
-        }
+        self._functions = {name: prototype(self.slot(name).value) for name in ARGUMENTS}
         differing = self.differing_structs()
         if differing:
             raise XlapipeError(

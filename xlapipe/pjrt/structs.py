@@ -1,4 +1,4 @@
-"""Functions and structs of PJRT's C API that load and run executables, as ctypes.
+"""Functions and structs of PJRT's C API that compile, load and run executables, as ctypes.
 
 They follow xla/pjrt/c/pjrt_c_api.h of API version 0.113. The plugin of jaxlib 0.11.2 reports 0.115,
 those of 0.10.2 and 0.12.0.1 report 0.112 and 0.116, and all three have the same structs. `c_api`
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ctypes import POINTER, c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
 from typing import Any, ClassVar, TypeAlias
 
-# The functions of PJRT_Api, in its order, without the prefix `PJRT_`.
+# The functions of PJRT_Api, in its order after `ApiHead`, without the prefix `PJRT_`.
 FUNCTIONS = (
     "Error_Destroy",
     "Error_Message",
@@ -107,6 +107,19 @@ FUNCTIONS = (
 )
 
 Fields: TypeAlias = list[tuple[str, Any]]
+
+
+class ApiHead(ctypes.Structure):
+    """The start of PJRT_Api, with PJRT_Api_Version in it."""
+
+    _fields_: ClassVar[Any] = [
+        ("struct_size", c_size_t),
+        ("extension_start", c_void_p),
+        ("version_struct_size", c_size_t),
+        ("version_extension_start", c_void_p),
+        ("major_version", c_int),
+        ("minor_version", c_int),
+    ]
 
 
 class Struct(ctypes.Structure):
@@ -330,5 +343,17 @@ ExecuteOptions = struct_named(
         ("num_tasks", c_size_t),
         ("task_ids", POINTER(c_int)),
         ("incarnation_ids", POINTER(c_int64)),
+    ],
+)
+
+# Of a compile, up to the field that is read. They are only read, so their size is not compared.
+CompileArguments = struct_named("Compile_Args", [("topology", c_void_p), ("program", c_void_p)])
+CompiledProgram = struct_named(
+    "Program",
+    [
+        ("code", c_void_p),
+        ("code_size", c_size_t),
+        ("format", c_void_p),
+        ("format_size", c_size_t),
     ],
 )

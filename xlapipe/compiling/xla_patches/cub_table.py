@@ -5,26 +5,25 @@ scratch sizes for the device and the version of CUB; jaxlib's table has none for
 building the call would ask CUB for the device. In the memory of the compiling child alone, this
 module replaces the table by the sizes that `xlapipe.platforms.cub_sort` computes, and makes CUB's
 check of the device return at once. The library's file is not changed. An executable is unchanged
-by this, and CUB checks the device where it is loaded. Where the library has another form, nothing
-is done, and XLA keeps its own sorts.
+by this, and CUB checks the device where it is loaded. Everything is checked before anything is
+written: where the library has another form, nothing is done, and XLA keeps its own sorts.
 """
 
-import ctypes
 import math
 import platform
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
-from pathlib import Path
 
 from xlapipe.compiling.wire_format import field, number, varint
 from xlapipe.compiling.xla_patches.loaded_library import (
+    Change,
     Symbol,
     base_address,
     find_symbols,
+    plugin_library,
     read_memory,
-    write_memory,
+    write_all,
 )
 from xlapipe.platforms import cub_sort
 
@@ -65,13 +64,12 @@ def install(
     Returns:
       False if the library has another form; it is then unchanged.
     """
-    spec = find_spec(module)
-    if platform.machine() != "x86_64" or spec is None:
+    library = plugin_library(module) if platform.machine() == "x86_64" else None
+    base = base_address(library) if library is not None else None
+    if library is None or base is None:
         return False
-    library = Path(spec.origin or "").with_name("xla_cuda_plugin.so")
-    base = base_address(library) if library.is_file() else None
-    symbols = find_symbols(library, (_TABLE, _GUARD, *_CHECKS)) if base is not None else None
-    if symbols is None or base is None:
+    symbols = find_symbols(library, (_TABLE, _GUARD, *_CHECKS))
+    if symbols is None:
         return False
     (table, _), (guard, _), *checks = symbols
     callers = [_caller(check, near, base) for check, near in checks]
@@ -80,16 +78,13 @@ def install(
     content = _frame(_table(device, capability, cub_version, sizes), table.size - 1)
     if content is None or read_memory(base + table.address, 4) != _ZSTD_MAGIC:
         return False
+    changes = [Change(base + table.address, content)]
     for caller in callers:
-        if caller is None or not write_memory(
-            base + caller.address, _RETURN_NO_ERROR, executable=True
-        ):
+        if caller is None or caller.size < len(_RETURN_NO_ERROR):
             return False
-    if not write_memory(base + table.address, content, executable=False):
-        return False
+        changes.append(Change(base + caller.address, _RETURN_NO_ERROR))
     # XLA reads the table once per process; with a cleared guard, it reads it again.
-    ctypes.memset(base + guard.address, 0, guard.size)
-    return True
+    return write_all([*changes, Change(base + guard.address, bytes(guard.size))])
 
 
 def _caller(check: Symbol, near: Iterable[Symbol], base: int) -> Symbol | None:

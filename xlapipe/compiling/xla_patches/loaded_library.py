@@ -5,8 +5,11 @@ import mmap
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
+_PLUGIN = "xla_cuda_plugin.so"
+_ELF_OF_64_BITS = b"\x7fELF\x02"
 _SYMBOL_TABLE_SECTION, _FILE_SYMBOL = 2, 4
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL_FIELDS = [
@@ -32,19 +35,36 @@ class Symbol:
     size: int
 
 
+@dataclass(frozen=True)
+class Change:
+    """Bytes to write at an address of this process."""
+
+    address: int
+    content: bytes
+
+
+def plugin_library(module: str) -> Path | None:
+    """XLA's plugin in the folder of a Python module; None if it is not there."""
+    spec = find_spec(module)
+    folders = (spec.submodule_search_locations or ()) if spec is not None else ()
+    return next((path for folder in folders if (path := Path(folder, _PLUGIN)).is_file()), None)
+
+
 def find_symbols(
     library: Path, parts: Sequence[bytes]
 ) -> tuple[tuple[Symbol, tuple[Symbol, ...]], ...] | None:
     """For each of `parts`, the one symbol whose name holds it, and the symbols of its source file.
 
     Returns:
-      None if the library lacks one of them.
+      None if the library lacks one of them, or is not a 64-bit ELF file.
     """
     import numpy as np
 
     with library.open("rb") as stream:
         content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     with content:
+        if content[: len(_ELF_OF_64_BITS)] != _ELF_OF_64_BITS:
+            return None
         (sections_at,) = struct.unpack_from("<Q", content, 40)
         entry_bytes, count = struct.unpack_from("<HH", content, 58)
         sections = [
@@ -94,24 +114,49 @@ def read_memory(address: int, size: int) -> bytes:
     return ctypes.string_at(address, size)
 
 
-def write_memory(address: int, content: bytes, *, executable: bool) -> bool:
-    """Writes into memory of a library that is mapped without permission to write.
+def write_all(changes: Sequence[Change]) -> bool:
+    """Writes into memory of libraries, which may be mapped without permission to write.
 
-    The pages become this process's own; neither the file nor another process sees the change.
-
-    Args:
-      executable: the memory holds code.
+    All pages are made writable before the first byte is written, and get their permissions back.
+    They become this process's own; neither the file nor another process sees the change.
 
     Returns:
-      False if the operating system refuses it; nothing is then written.
+      False if one of the changes cannot be written; nothing is then written.
     """
-    start = address // mmap.PAGESIZE * mmap.PAGESIZE
-    length = -(-(address + len(content) - start) // mmap.PAGESIZE) * mmap.PAGESIZE
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    readable = mmap.PROT_READ | (mmap.PROT_EXEC if executable else 0)
-    if protect(start, length, readable | mmap.PROT_WRITE) != 0:
+    pages = [_pages(change) for change in changes]
+    permissions = [_permissions(*span) for span in pages]
+    known = [it for it in permissions if it is not None]
+    if len(known) != len(changes):
         return False
-    ctypes.memmove(address, content, len(content))
-    protect(start, length, readable)
+    opened: list[tuple[int, int, int]] = []
+    try:
+        for (start, length), permission in zip(pages, known, strict=True):
+            opened.append((start, length, permission))
+            if protect(start, length, permission | mmap.PROT_WRITE) != 0:
+                return False
+        for change in changes:
+            ctypes.memmove(change.address, change.content, len(change.content))
+    finally:
+        for span in opened:
+            protect(*span)
     return True
+
+
+def _pages(change: Change) -> tuple[int, int]:
+    """Address and bytes of the pages that a change is in."""
+    start = change.address // mmap.PAGESIZE * mmap.PAGESIZE
+    end = change.address + len(change.content)
+    return start, -(-(end - start) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _permissions(start: int, length: int) -> int | None:
+    """The permissions of mapped memory, as of mprotect; None if it is not in one mapping."""
+    flags = {"r": mmap.PROT_READ, "w": mmap.PROT_WRITE, "x": mmap.PROT_EXEC, "-": 0}
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, letters, *_ = line.split(maxsplit=2)
+        first, _, end = span.partition("-")
+        if int(first, 16) <= start and start + length <= int(end, 16):
+            return sum(flags[letter] for letter in letters[:3])
+    return None
