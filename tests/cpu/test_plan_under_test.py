@@ -25,6 +25,7 @@ from xlapipe import Workload
 from xlapipe.compiling import dump_cache as cache
 from xlapipe.compiling.dump_cache import DumpCache, cache_key
 from xlapipe.compiling.pipeline import CompiledDump, make_dump
+from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.dumps.normal_form.plan import read_normal_form
@@ -321,6 +322,7 @@ def test_everything_that_affects_the_plan_is_in_the_key(monkeypatch: pytest.Monk
         cache_key(job, replace(program, options={"xla_gpu_autotune_level": 0}), HERE),
         cache_key(job, replace(program, stablehlo=program.stablehlo + b" "), HERE),
         cache_key(job, replace(program, workload="other"), HERE),
+        cache_key(replace(job, without_xla_patches=frozenset(XlaPatch)), program, HERE),
         cache_key(job, program, HERE.parent),
     ]
     monkeypatch.setattr(cache, "version", lambda package: "0")

@@ -119,6 +119,16 @@ def test_a_bound_that_fails_without_it_fails_as_ever() -> None:
     assert "1 B too many" in violation.found
 
 
+def test_manifest_lists_patches_only_where_there_are_any() -> None:
+    assert not {"xla_patches", "without_xla_patches"} & MANIFEST.to_json().keys()
+    patched = replace(MANIFEST, xla_patches=("instruction-order",), without_xla_patches=("x",))
+    assert Manifest.from_json(patched.to_json(), where="manifest.json") == patched
+    assert {
+        "patches made to XLA in memory: instruction-order",
+        "patches of XLA that were switched off: x",
+    } <= set(patched.notes)
+
+
 def test_manifest_states_it_only_where_it_is_so() -> None:
     assert "sorts_undecided" not in MANIFEST.to_json()
     undecided = replace(MANIFEST, sorts_undecided=True)

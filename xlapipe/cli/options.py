@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.gemm_policy import GemmPolicy
+from xlapipe.compiling.xla_patches import XlaPatch
 
 if TYPE_CHECKING:
     from xlapipe.compiling.make_jobs import CompileOptions
@@ -90,6 +91,13 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
         "slices, 4x4-2slices; default: from the workload's mesh",
     )
     parser.add_argument(
+        "--without-xla-patch",
+        action="append",
+        default=[],
+        choices=[patch.value for patch in XlaPatch],
+        help="a change that xlapipe makes to XLA in memory and that is not made; repeatable",
+    )
+    parser.add_argument(
         "--timeout",
         type=float,
         default=DEFAULT_TIMEOUT_SECONDS,
@@ -122,6 +130,7 @@ def read_compile_options(
         autotune_lock=options.autotune_lock,
         timeout_seconds=options.timeout,
         topology=options.topology,
+        without_xla_patches=frozenset(map(XlaPatch, options.without_xla_patch)),
         tune=getattr(options, "tune", False),
         options=ESTIMATE_OPTIONS if getattr(options, "estimate", False) else {},
     )

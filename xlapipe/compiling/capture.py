@@ -155,6 +155,8 @@ def _manifest(
         mesh=record.mesh,
         topology=record.topology,
         dropped_updates=record.dropped_updates,
+        xla_patches=record.xla_patches,
+        without_xla_patches=tuple(sorted(job.without_xla_patches)),
         left_out=left_out(os.environ, lowered_here=job.program is not None),
     )
 

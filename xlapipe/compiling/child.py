@@ -15,8 +15,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.compile_program import compile_program
+from xlapipe.compiling.compile_program import CompiledProgram, compile_program
 from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
+from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
 from xlapipe.lowering.lowered_program import LoweredProgram
@@ -91,15 +92,17 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
 
     program, topology, devices, config_text = _lowered(request, stages)
     stages.enter("compile")
-    sorts_undecided = not _decide_on_sorts(request, program)
-    executable, fusion_without_result, refused = None, None, None
+    cub_installed, sorts_undecided = _decide_on_sorts(request, program)
+    compiled, refused = CompiledProgram(None), None
     try:
-        executable, fusion_without_result = compile_program(request, program, devices)
+        compiled = compile_program(request, program, devices)
     except RuntimeError as error:
         if not _planned(request, error):
             raise
         refused = str(error)
     stages.enter("record")
+    executable = compiled.executable
+    made = {XlaPatch.CUB_TABLE: cub_installed, XlaPatch.INSTRUCTION_ORDER: compiled.renumbered}
     if request.executable_path is not None and executable is not None:
         # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
         Path(request.executable_path).write_bytes(executable.serialize())
@@ -116,29 +119,33 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         target_config=config_text,
         memory_analysis=_memory_analysis(request, executable),
         refused=refused,
-        fusion_without_result=fusion_without_result,
+        fusion_without_result=compiled.fusion_without_result,
         seconds=stages.seconds(),
         versions={name: version(name) for name in packages},
         standard_library=os.path.dirname(os.__file__),
         dropped_updates=program.dropped_updates,
+        xla_patches=tuple(patch for patch, is_made in made.items() if is_made),
         sorts_undecided=sorts_undecided,
     )
 
 
-def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> bool:
+def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> tuple[bool, bool]:
     """Lets XLA use CUB for sorts as on the target, if CUB's scratch sizes are known for it.
 
     Returns:
-      False if XLA uses its own sorts where it may use CUB on the device.
+      Whether XLA's table was changed, and whether XLA uses its own sorts where it may use CUB on
+      the device.
     """
     from xlapipe.compiling.xla_patches import cub_table
     from xlapipe.platforms.cub_sort import TILE_ITEMS, all_widths_known
 
     platform = platform_named(request.platform)
     if request.target_config is None or platform.plugin is None:
-        return True
+        return False, False
     if not cub_table.may_sort(program.stablehlo):
-        return True
+        return False, False
+    if XlaPatch.CUB_TABLE in request.without_xla_patches:
+        return False, True
     figures = platform.device_figures(request.target_config)
     capability = figures.compute_capability or ""
     installed = capability in TILE_ITEMS and cub_table.install(
@@ -149,7 +156,7 @@ def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> bool:
         cub_version=figures.cub_version or "",
         devices=program.device_count,
     )
-    return installed and all_widths_known(capability)
+    return installed, not (installed and all_widths_known(capability))
 
 
 def _as_text(program: LoweredProgram) -> str:

@@ -134,6 +134,7 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
         topology=str(job.topology) if job.topology is not None else None,
         options={**job.policy_options, **job.options, **dump_options},
         locked=job.lock is not None,
+        without_xla_patches=tuple(sorted(job.without_xla_patches)),
         executable_path=str(scratch / EXECUTABLE) if job.serialize else None,
         result_path=str(scratch / "result.json"),
         started_seconds=time.monotonic(),

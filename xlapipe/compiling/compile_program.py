@@ -5,11 +5,13 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xlapipe.compiling.messages import CompileRequest
 from xlapipe.compiling.wire_format import field, number
+from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.compiling.xla_patches.client_order import in_client_order, layout_options
 from xlapipe.compiling.xla_patches.pjrt_compile import can_compile_modules, compiling
 from xlapipe.lowering.lowered_program import LoweredProgram
@@ -19,24 +21,35 @@ from xlapipe.platforms import platform_named
 _MISSING_RESULT = re.compile(r"No cached config found for HLO instr: %(\S+) =")
 
 
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A program that XLA compiled.
+
+    Attributes:
+      fusion_without_result: the first fusion that the autotune lock has no result for.
+      renumbered: whether XLA got the module in the order that it has on the device.
+    """
+
+    executable: Any
+    fusion_without_result: str | None = None
+    renumbered: bool = False
+
+
 def compile_program(
     request: CompileRequest, program: LoweredProgram, devices: list[Any]
-) -> tuple[Any, str | None]:
-    """Compiles a program, with complete autotune results if the request is locked and they are.
-
-    Returns:
-      The executable, and the first fusion that the autotune lock has no result for.
-    """
+) -> CompiledProgram:
+    """Compiles a program, with complete autotune results if the request is locked and they are."""
     options = {**program.options, **request.options}
     complete_option = platform_named(request.platform).complete_autotune_option
     if not request.locked or complete_option is None:
-        return _executable(request, program, devices, options), None
+        return CompiledProgram(_executable(request, program, devices, options))
     module = _module_of_a_client(request, program, devices)
     complete = {**options, complete_option: True}
     missing = []
     for tried in dict.fromkeys((module, None)):
         try:
-            return _executable(request, program, devices, complete, module=tried), None
+            executable = _executable(request, program, devices, complete, module=tried)
+            return CompiledProgram(executable, renumbered=tried is not None)
         except RuntimeError as error:
             match = _MISSING_RESULT.search(str(error))
             if match is None:
@@ -44,7 +57,8 @@ def compile_program(
             missing.append(match[1])
             # The failed attempt has left the first stages of a dump.
             shutil.rmtree(options["xla_dump_to"], ignore_errors=True)
-    return _executable(request, program, devices, options, module=module), missing[0]
+    executable = _executable(request, program, devices, options, module=module)
+    return CompiledProgram(executable, missing[0], renumbered=module is not None)
 
 
 def _module_of_a_client(
@@ -55,10 +69,12 @@ def _module_of_a_client(
     XLA writes the module to its dump before its first pass, and stops after a few passes.
 
     Returns:
-      None where the device is attached, or XLA wrote no module.
+      None where the device is attached, XLA wrote no module, or the patch is switched off.
     """
     platform = platform_named(request.platform)
     if request.target_config is None or not can_compile_modules(platform.plugin):
+        return None
+    if XlaPatch.INSTRUCTION_ORDER in request.without_xla_patches:
         return None
     with tempfile.TemporaryDirectory() as folder:
         options = {

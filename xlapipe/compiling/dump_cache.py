@@ -115,6 +115,7 @@ def cache_key(job: Job, program: LoweredProgram, folder: Path) -> str:
         "topology": str(job.topology),
         "policy": job.policy.value,
         "options": dict(job.options),
+        "without": sorted(job.without_xla_patches),
         "memory limit": job.memory_limit_bytes,
         "lock": None if job.lock is None else job.lock.to_bytes().decode(),
         "folder": str(folder),

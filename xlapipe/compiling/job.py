@@ -6,6 +6,7 @@ from pathlib import Path
 
 from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.gemm_policy import GemmPolicy
+from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.dumps.autotune_lock import AutotuneLock
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.platforms import NVIDIA, Platform, platform_named
@@ -45,6 +46,7 @@ class Job:
       topology: hosts and GPUs per host, or a grid of chips; None for the number of devices of
         the workload's mesh.
       options: XLA options beyond those of the workload and of the policy; they override both.
+      without_xla_patches: changes to XLA that are not made; see `xlapipe.compiling.xla_patches`.
       memory_fraction: the share of the device's memory that the process may use.
       process: None for a process like any other; else a fresh one of this kind.
       python: the interpreter of an environment that holds another jax; None for this one.
@@ -61,6 +63,7 @@ class Job:
     plan_only: bool = False
     topology: DeviceTopology | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
+    without_xla_patches: frozenset[XlaPatch] = frozenset()
     memory_fraction: float = DEFAULT_MEMORY_FRACTION
     process: Process | None = None
     python: Path | None = None

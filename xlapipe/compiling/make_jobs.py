@@ -8,6 +8,7 @@ from pathlib import Path
 from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.job import Job, XlaOption
+from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.dumps.autotune_lock import LOCK, raw_lock, read_lock
 from xlapipe.errors import XlapipeError
 from xlapipe.platforms import platform_named
@@ -34,6 +35,7 @@ class CompileOptions:
       topology: hosts × GPUs, or a grid of chips, as text; None for the number of devices of the
         workload's mesh.
       options: extra XLA options.
+      without_xla_patches: changes to XLA that are not made; see `xlapipe.compiling.xla_patches`.
       python: the interpreter of another environment; see `Job`.
 
     Raises:
@@ -48,6 +50,7 @@ class CompileOptions:
     tune: bool = False
     topology: str | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
+    without_xla_patches: frozenset[XlaPatch] = frozenset()
     python: Path | None = None
 
     def __post_init__(self) -> None:
@@ -97,6 +100,7 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], options: CompileOption
             tune=options.tune,
             topology=topology,
             options=options.options,
+            without_xla_patches=options.without_xla_patches,
             python=options.python,
         )
         for reference in references
@@ -167,4 +171,5 @@ def _locked_job(reference: WorkloadReference, options: CompileOptions, path: Pat
         lock=lock,
         topology=topology,
         options=options.options,
+        without_xla_patches=options.without_xla_patches,
     )

@@ -24,6 +24,7 @@ class CompileRequest:
       locked: autotune results are loaded, and should be complete.
       workspaces: bytes of library calls' workspaces, as of an autotune lock.
       memory_limit_bytes: the memory that XLA keeps the plan within; None for XLA's default.
+      without_xla_patches: names of `XlaPatch` that are not made.
       executable_path: where the serialised executable goes; None to leave it out.
       result_path: where a `CompileRecord` or a `ChildError` goes.
       started_seconds: when the parent began, on the machine's monotonic clock.
@@ -39,6 +40,7 @@ class CompileRequest:
     executable_path: str | None
     result_path: str
     started_seconds: float
+    without_xla_patches: tuple[str, ...] = ()
     memory_limit_bytes: int | None = None
     workspaces: Mapping[str, int] = field(default_factory=dict)
 
@@ -63,6 +65,7 @@ class CompileRecord:
       memory_analysis: XLA's own totals in bytes: argument, output, alias, temp.
       fusion_without_result: the first fusion that the loaded autotune results do not cover.
       dropped_updates: values that the step stored in Python objects, which jax drops.
+      xla_patches: names of `XlaPatch` that were made.
       sorts_undecided: whether XLA takes another decision about sorts on the device.
       seconds: wall time by stage: `load` (Python, jax, the module), `lower`, `compile`.
       refused: XLA's message if it planned the program and then refused it for want of memory; there
@@ -85,6 +88,7 @@ class CompileRecord:
     versions: Mapping[str, str]
     standard_library: str
     dropped_updates: tuple[str, ...] = ()
+    xla_patches: tuple[str, ...] = ()
     sorts_undecided: bool = False
     refused: str | None = None
 
@@ -106,6 +110,7 @@ class CompileRecord:
                 "requested_collectives": tuple(collectives),
                 "expectations": tuple(data["expectations"]),
                 "dropped_updates": tuple(data.get("dropped_updates", ())),
+                "xla_patches": tuple(data.get("xla_patches", ())),
             }
         )
 

@@ -61,8 +61,9 @@ class WrittenDump:
 def dump_folder(out: Path, manifest: Manifest) -> Path:
     """`<out>/<workload>/<target>[-<topology>]-<gemm policy>[-tuned]-jax<jaxlib version>`.
 
-    For a TPU the version of libtpu follows, since libtpu is the compiler. Extra options
-    add a digest, so that a dump with them has its own folder.
+    For a TPU the version of libtpu follows, since libtpu is the compiler. Extra options add a
+    digest, and patches of XLA that are switched off their names, so that a dump with them has its
+    own folder.
     """
     tuned = "-tuned" if manifest.tuned else ""
     device = manifest.device.replace(" ", "-")
@@ -72,6 +73,8 @@ def dump_folder(out: Path, manifest: Manifest) -> Path:
     if manifest.extra_options:
         text = json.dumps(dict(manifest.extra_options), sort_keys=True)
         label += f"-options-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    for name in manifest.without_xla_patches:
+        label += f"-without-{name}"
     return out / manifest.workload / label
 
 

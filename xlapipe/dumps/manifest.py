@@ -19,6 +19,8 @@ from xlapipe.platforms import platform_named
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+# Fields that older dumps lack, and that are left out where they are empty.
+_LISTS_OF_TEXT = ("dropped_updates", "left_out", "xla_patches", "without_xla_patches")
 # Paths that a note names.
 _LISTED = 4
 
@@ -44,6 +46,9 @@ class Manifest:
       refused: XLA's message if it refused the plan because the device has too little memory.
       sorts_undecided: as of `xlapipe.plans.Plan`.
       dropped_updates: values that the step stored in Python objects, which jax drops.
+      xla_patches: names of the changes made to XLA in memory; empty also for a dump from
+        before they were recorded.
+      without_xla_patches: names of those that the user switched off.
       left_out: variables of the user's environment that the compile did not get, `NAME=value`.
       files: SHA-256 of each file's content before compression, by name without `.gz` or `.xz`.
     """
@@ -71,6 +76,8 @@ class Manifest:
     sorts_undecided: bool = False
     dropped_updates: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    xla_patches: tuple[str, ...] = ()
+    without_xla_patches: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -91,6 +98,14 @@ class Manifest:
                 self.dropped_updates,
                 "stored in Python objects, which jax.jit drops (nnx.jit carries modules' updates "
                 "out; others must be returned)",
+            ),
+            *(
+                f"{text}: {', '.join(names)}"
+                for text, names in (
+                    ("patches made to XLA in memory", self.xla_patches),
+                    ("patches of XLA that were switched off", self.without_xla_patches),
+                )
+                if names
             ),
             *(
                 f"{variable} of the environment is left out, since a plan must not depend on it; "
@@ -127,7 +142,7 @@ class Manifest:
             del data["topology"]
         if not self.sorts_undecided:
             del data["sorts_undecided"]
-        for name in ("dropped_updates", "left_out"):
+        for name in _LISTS_OF_TEXT:
             if not data[name]:
                 del data[name]
         if self.platform == "cuda":
@@ -163,7 +178,7 @@ class Manifest:
                 None if requested is None else tuple(map(RequestedCollective.from_json, requested))
             )
             given["expectations"] = tuple(given["expectations"])
-            for name in ("dropped_updates", "left_out"):
+            for name in _LISTS_OF_TEXT:
                 given[name] = tuple(map(str, given.get(name, ())))
             manifest = cls(**given)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

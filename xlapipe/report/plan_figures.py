@@ -71,6 +71,7 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
             {"instruction": call.name, "source": call.source} for call in plan.unfinished_calls
         ],
         "untuned_calls": [call.name for call in plan.untuned_calls],
+        "xla_patches": None,
         "missing_memory": [
             {
                 "kind": item.kind,
@@ -108,6 +109,7 @@ def dump_figures(dump: Dump) -> dict[str, Any]:
         "autotuning": manifest.autotuning,
         "workload": manifest.workload,
         "gemm_policy": manifest.gemm_policy,
+        "xla_patches": manifest.xla_patches,
         "versions": manifest.versions,
         "options": manifest.options,
         "arguments": manifest.arguments,
