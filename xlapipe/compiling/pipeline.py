@@ -40,22 +40,16 @@ class CompiledDump:
 
 
 @dataclass(frozen=True)
-class WrittenDump:
+class WrittenDump(CompiledDump):
     """A dump that was compiled and written.
 
     Attributes:
-      files: contents by name, including the normal form.
       changed: False if the folder already held this dump.
       seconds: wall time of the whole job.
-      stage_seconds: wall time of the child's stages; see `CompileRecord`.
     """
 
-    dump: Dump
-    normal: NormalForm
-    files: dict[str, bytes]
     changed: bool
     seconds: float
-    stage_seconds: Mapping[str, float]
 
 
 def dump_folder(out: Path, manifest: Manifest) -> Path:
@@ -191,14 +185,8 @@ def refusal(manifest: Manifest) -> str:
 
 
 def _written(compiled: CompiledDump, path: Path, changed: bool, seconds: float) -> WrittenDump:
-    return WrittenDump(
-        dump=replace(compiled.dump, path=path),
-        normal=compiled.normal,
-        files=compiled.files,
-        changed=changed,
-        seconds=seconds,
-        stage_seconds=compiled.stage_seconds,
-    )
+    written = replace(compiled, dump=replace(compiled.dump, path=path))
+    return WrittenDump(**vars(written), changed=changed, seconds=seconds)
 
 
 def compile_dump(job: Job, folder: Path | None, *, allow_refused: bool = False) -> CompiledDump:
