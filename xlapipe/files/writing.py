@@ -15,7 +15,7 @@ from pathlib import Path
 
 from xlapipe.errors import XlapipeError
 
-# Of a hidden name, so that a label fits behind it.
+# Of a hidden name, so that a label fits after it.
 _LONGEST_NAME = 200
 _CURRENT_FOLDER = -100  # AT_FDCWD
 _EXCHANGE = 2  # RENAME_EXCHANGE
