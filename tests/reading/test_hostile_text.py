@@ -128,7 +128,7 @@ def test_show_and_check_and_diff(opened: Opened, capsys: pytest.CaptureFixture[s
     difference = compare(opened.program, Program(opened.plan))
     findings = check_all((Donated("nothing"),), other.program)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xlapipe.dumps.opened.open_any", lambda path: opened)
+        patch.setattr("xlapipe.report.subjects.open_path", lambda path: opened)
         for options in ((), ("--time",), ("--order",)):
             assert main(["show", str(DUMP), *options]) == 0
         main(["check", str(DUMP)])

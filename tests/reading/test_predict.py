@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from xlapipe.cost import step_cost
-from xlapipe.dumps.opened import open_any
+from xlapipe.dumps.opened import open_path
 from xlapipe.expect import StepTimeAtMost
 from xlapipe.predict import predict
 from xlapipe.predict.calibration import (
@@ -62,7 +62,7 @@ def test_errors_are_those_that_the_docs_state(compare: ModuleType) -> None:
 
 def test_no_prediction_is_below_its_floor() -> None:
     for folder in sorted(DUMPS.glob("*/h200-auto-tuned-jax0.11.2"))[:8]:
-        opened = open_any(folder)
+        opened = open_path(folder)
         prediction = opened.prediction
         assert prediction is not None
         floors = {kernel.name: kernel.floor_seconds for kernel in opened.step_cost.kernels}
@@ -74,13 +74,13 @@ def test_no_prediction_is_below_its_floor() -> None:
 
 
 def test_a_prediction_is_the_same_each_time() -> None:
-    opened = open_any(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2")
+    opened = open_path(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2")
     first, second = (predict(opened.plan, opened.step_cost, calibration()) for _ in range(2))
     assert first == second
 
 
 def test_another_gpu_is_scaled_and_says_so() -> None:
-    opened = open_any(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2")
+    opened = open_path(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2")
     other = dataclasses.replace(opened, target="a100_sxm_80")
     assert other.prediction.scaled_from == "NVIDIA H200"
     assert {kernel.launch.basis for kernel in other.prediction.kernels} == {"scaled"}
@@ -88,7 +88,7 @@ def test_another_gpu_is_scaled_and_says_so() -> None:
 
 
 def test_why_lists_parts_that_add_up() -> None:
-    prediction = open_any(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2").prediction
+    prediction = open_path(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2").prediction
     kernel = max(prediction.kernels, key=lambda item: item.seconds)
     parts = sum(part.seconds for part in kernel.launch.parts)
     assert parts * kernel.launch.ratio == pytest.approx(kernel.launch.seconds)
@@ -98,7 +98,7 @@ def test_why_lists_parts_that_add_up() -> None:
 
 
 def test_step_time_at_most() -> None:
-    program = open_any(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2").program
+    program = open_path(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2").program
     assert not StepTimeAtMost(1.0).check(program).violations
     (violation,) = StepTimeAtMost(1e-6).check(program).violations
     assert "at most 1.0 µs" in violation.expected
@@ -128,7 +128,7 @@ def test_calibration_survives_writing_and_reading() -> None:
 
 
 def test_floors_are_unchanged_by_a_calibration() -> None:
-    opened = open_any(DUMPS / "qwen3-prefill/h200-auto-tuned-jax0.11.2")
+    opened = open_path(DUMPS / "qwen3-prefill/h200-auto-tuned-jax0.11.2")
     before = step_cost(opened.plan, speeds_of_target("h200")).floor_seconds
     predict(opened.plan, opened.step_cost, calibration())
     assert step_cost(opened.plan, speeds_of_target("h200")).floor_seconds == before

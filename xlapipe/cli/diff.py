@@ -64,18 +64,17 @@ def _compare_compilers(options: argparse.Namespace) -> "CompilerComparison | Non
     if options.workload is not None or len(options.paths) != 2:
         return None
 
-    from xlapipe.inductor.graph_files import is_inductor
+    from xlapipe.dumps.opened import is_inductor_dump, open_path
 
-    of_inductor = [is_inductor(path) for path in options.paths]
-    if of_inductor.count(True) != 1:
+    inductor = [path for path in options.paths if is_inductor_dump(path)]
+    if len(inductor) != 1:
         return None
 
     from xlapipe.diff.compilers import compare_compilers
-    from xlapipe.dumps.opened import open_path
     from xlapipe.inductor.reader import read_inductor
 
-    inductor, xla = options.paths if of_inductor[0] else reversed(options.paths)
-    return compare_compilers(read_inductor(inductor), open_path(xla))
+    xla = next(path for path in options.paths if path not in inductor)
+    return compare_compilers(read_inductor(inductor[0]), open_path(xla))
 
 
 def _print_compilers(comparison: "CompilerComparison", *, json_output: bool) -> int:

@@ -15,7 +15,6 @@ from xlapipe.cli.options import (
     read_compile_options,
 )
 from xlapipe.cli.output import print_json, print_text
-from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed
 
@@ -96,16 +95,15 @@ def _compiled(
 ) -> "tuple[PlannedFailure, TriedChanges]":
     """The plan of the workload, and the changes that need less memory."""
     from xlapipe.compiling.make_jobs import jobs_of
-    from xlapipe.compiling.pipeline import make_dump
+    from xlapipe.compiling.pipeline import compile_dump
     from xlapipe.dumps.opened import Opened
     from xlapipe.report.failed_allocation import planned_failure
     from xlapipe.report.reported_dump import ReportedDump
     from xlapipe.sizing.remedies import try_changes
 
     (job,) = jobs_of([options.workload], read_compile_options(options, None))
-    with scratch_folder("explain-") as folder:
-        dump = make_dump(job, Path(folder)).dump
-        planned = planned_failure(failure, ReportedDump(str(dump.path), Opened.of_dump(dump)))
+    dump = compile_dump(job, None, allow_refused=True).dump
+    planned = planned_failure(failure, ReportedDump(str(dump.path), Opened.of_dump(dump)))
     tried = try_changes(
         job,
         dump.program,

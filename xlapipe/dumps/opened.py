@@ -1,11 +1,10 @@
-"""The plan at a path, of any compiler: the only module that decides what a path is."""
+"""The plan of XLA at a path, and which compiler wrote what is there."""
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from xlapipe.cost import StepCost, step_cost
 from xlapipe.dumps.dump import PLAN, Dump, is_dump, open_dump, read_file
@@ -23,9 +22,6 @@ from xlapipe.readers import read_path
 from xlapipe.readers.file_contents import read_bytes, read_source
 from xlapipe.readers.files import files_at
 from xlapipe.targets.speeds import Speeds, speeds_of_config, speeds_of_target
-
-if TYPE_CHECKING:
-    from xlapipe.inductor.reader import InductorDump
 
 # In front of its first section, plan.txt names what the plan was made with.
 _FIRST_SECTION = "\n["
@@ -215,34 +211,23 @@ def _text_of_dump(dump: Dump, name: str) -> str | None:
     return content.decode(errors="replace")
 
 
-def open_any(path: Path) -> "Opened | InductorDump":
-    """Reads what `open_path` reads, or a dump of torch Inductor.
-
-    Raises:
-      DumpError: a file is missing, damaged, or made by a newer xlapipe.
-      PlanMismatchError: a plan breaks an invariant, or totals differ from XLA's own.
-    """
-    if is_dump(path):
-        return Opened.of_dump(open_dump(path))
-    if is_inductor(path):
-        # 30 modules, which no other dump needs.
-        from xlapipe.inductor.reader import read_inductor
-
-        return read_inductor(path)
-    return Opened(path, Program(read_path(path)))
+def is_inductor_dump(path: Path) -> bool:
+    """Whether torch Inductor wrote what is at `path`."""
+    return not is_dump(path) and is_inductor(path)
 
 
 def open_path(path: Path) -> Opened:
     """Reads a dump directory of xlapipe, an `.hlo.pb`, or any buffer assignment that XLA wrote.
 
     Raises:
-      DumpError: as `open_any`, and for a dump of torch Inductor.
-      PlanMismatchError: as `open_any`.
+      DumpError: a file is missing, damaged, made by a newer xlapipe, or by torch Inductor.
+      PlanMismatchError: a plan breaks an invariant, or totals differ from XLA's own.
     """
-    opened = open_any(path)
-    if not isinstance(opened, Opened):
+    if is_dump(path):
+        return Opened.of_dump(open_dump(path))
+    if is_inductor(path):
         raise DumpError(
             f"{path}: expected a dump of XLA, found one of torch Inductor; fix: use `xlapipe "
             "show`, `report` or `check`, which read both; `diff` takes one of each"
         )
-    return opened
+    return Opened(path, Program(read_path(path)))

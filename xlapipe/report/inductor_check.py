@@ -1,13 +1,10 @@
 """`xlapipe check` on dumps of torch Inductor: the plan beside what was measured."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from xlapipe.expect import Finding, Violation
 from xlapipe.inductor.inductor_plan import InductorPlan
 from xlapipe.inductor.reader import InductorDump
-from xlapipe.report.findings import failed_count, finding_figures
-from xlapipe.report.inductor_figures import inductor_findings
 from xlapipe.report.inductor_lines import heading, measured_line
 from xlapipe.report.units import exact, signed
 
@@ -37,21 +34,6 @@ def check_notes(dump: InductorDump) -> list[str]:
                 "`xlapipe show` lists them"
             )
     return notes
-
-
-def check_figures(name: str, dump: InductorDump) -> dict[str, Any]:
-    """The JSON of `xlapipe check` for one path."""
-    findings = measured_findings(dump)
-    return {
-        "subject": name,
-        "autotuning": "unknown",
-        "holds": not failed_count(findings),
-        "notes": check_notes(dump),
-        "findings": [finding_figures(finding) for finding in findings],
-        "graphs": [
-            {"graph": plan.graph, "findings": inductor_findings(plan)} for plan in dump.plans
-        ],
-    }
 
 
 def _of(plan: InductorPlan) -> Iterator[Finding]:

@@ -1,0 +1,122 @@
+"""Dumps of torch Inductor as commands show them, and one beside a dump of XLA."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+
+from xlapipe.diff.compilers import CompilerComparison, compare_compilers
+from xlapipe.dumps.opened import Opened
+from xlapipe.errors import DumpError
+from xlapipe.inductor.reader import InductorDump
+from xlapipe.report.inductor_figures import inductor_figures, inductor_findings
+from xlapipe.report.subjects import CheckedSubject, ShowOptions
+
+
+@dataclass(frozen=True)
+class InductorSubject:
+    """A dump of torch Inductor.
+
+    Attributes:
+      name: for people.
+    """
+
+    name: str
+    dump: InductorDump
+
+    def figures(self, options: ShowOptions) -> dict[str, Any]:
+        """The JSON of `xlapipe show`; `options` are about plans of XLA."""
+        return inductor_figures(self.dump)
+
+    def lines(self, options: ShowOptions) -> Iterator[RenderableType]:
+        """What `xlapipe show` prints on a terminal; `options` are about plans of XLA."""
+        from xlapipe.report.inductor_terminal import inductor_lines
+
+        return inductor_lines(self.dump)
+
+    def checked(self) -> CheckedSubject:
+        """The plan beside its measurement: one finding per figure of a graph that was measured."""
+        from xlapipe.report.inductor_check import check_notes, measured_findings
+
+        graphs = [
+            {"graph": plan.graph, "findings": inductor_findings(plan)} for plan in self.dump.plans
+        ]
+        return CheckedSubject(
+            self.name,
+            None,
+            measured_findings(self.dump),
+            check_notes(self.dump),
+            details={"graphs": graphs},
+        )
+
+
+@dataclass(frozen=True)
+class InductorGroup:
+    """Dumps of torch Inductor in one report."""
+
+    dumps: tuple[InductorDump, ...]
+
+    def data(self) -> dict[str, Any]:
+        """The JSON of `xlapipe report`."""
+        return {"subjects": [inductor_figures(dump) for dump in self.dumps]}
+
+    def markdown(self) -> str:
+        """The report as Markdown."""
+        from xlapipe.report.inductor_markdown import render_inductor_text
+
+        return render_inductor_text(self.dumps)
+
+    def page(self) -> str:
+        """The report as one HTML document."""
+        from xlapipe.report.inductor_page import render_inductor_page
+
+        return render_inductor_page(self.dumps)
+
+    def xprof_files(self) -> Mapping[Path, bytes]:
+        """Raises DumpError: XProf shows plans of XLA."""
+        raise _not_for_xprof(self.dumps[0])
+
+
+@dataclass(frozen=True)
+class TwoCompilers:
+    """A dump of torch Inductor beside one of XLA."""
+
+    inductor: InductorDump
+    xla: Opened
+
+    @cached_property
+    def comparison(self) -> CompilerComparison:
+        """The two plans, matched."""
+        return compare_compilers(self.inductor, self.xla)
+
+    def data(self) -> dict[str, Any]:
+        """The JSON of `xlapipe report`."""
+        from xlapipe.report.compilers_report import comparison_figures
+
+        return {"comparison": comparison_figures(self.comparison)}
+
+    def markdown(self) -> str:
+        """The comparison as Markdown."""
+        from xlapipe.report.compilers_report import comparison_markdown
+
+        return comparison_markdown(self.comparison)
+
+    def page(self) -> str:
+        """The comparison as one HTML document."""
+        from xlapipe.report.compilers_report import comparison_page
+
+        return comparison_page(self.comparison)
+
+    def xprof_files(self) -> Mapping[Path, bytes]:
+        """Raises DumpError: XProf shows plans of XLA."""
+        raise _not_for_xprof(self.inductor)
+
+
+def _not_for_xprof(dump: InductorDump) -> DumpError:
+    return DumpError(
+        f"{dump.path}: expected a dump of XLA for --xprof, found one of torch Inductor; "
+        "fix: leave --xprof out"
+    )

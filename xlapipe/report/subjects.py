@@ -1,0 +1,176 @@
+"""What commands need of a dump of any compiler, and the one place that opens one of either."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import RenderableType
+
+from xlapipe.dumps.opened import is_inductor_dump, open_path
+from xlapipe.errors import DumpError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from xlapipe.expect import Finding
+    from xlapipe.plans.donation import Donation
+
+
+@dataclass(frozen=True)
+class ShowOptions:
+    """What `xlapipe show` prints beyond totals and allocations.
+
+    Attributes:
+      time: with the cost and the time of each kernel.
+      order: with the share of temp that only the order of instructions holds.
+      kernel: instead of all else, what the predicted time of this kernel is made of.
+    """
+
+    time: bool = False
+    order: bool = False
+    kernel: str | None = None
+
+
+@dataclass(frozen=True)
+class CheckedSubject:
+    """A dump with the findings of its expectations.
+
+    Attributes:
+      name: the path or workload as the user gave it; for a workload with target and GEMM policy.
+      autotuning: the label of the plan; None for a plan that has no autotuning by XLA.
+      notes: what the findings do not cover.
+      donations: of every donated leaf.
+      collectives: lines about them.
+      details: what the JSON of this compiler has beyond the findings.
+    """
+
+    name: str
+    autotuning: str | None
+    findings: "Sequence[Finding]"
+    notes: Sequence[str]
+    donations: "Sequence[Donation]" = ()
+    collectives: Sequence[str] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        """Whether no finding failed."""
+        return all(finding.holds for finding in self.findings)
+
+    def figures(self) -> dict[str, Any]:
+        """The JSON of `xlapipe check` for one subject."""
+        from xlapipe.report.findings import finding_figures
+
+        return {
+            "subject": self.name,
+            "autotuning": self.autotuning or "unknown",
+            "holds": self.holds,
+            "notes": self.notes,
+            "findings": [finding_figures(finding) for finding in self.findings],
+            **self.details,
+        }
+
+    def lines(self) -> "Iterator[Text]":
+        """The lines for a terminal."""
+        from xlapipe.report.check_lines import check_lines
+
+        return check_lines(
+            self.name, self.autotuning, self.findings, self.notes, self.donations, self.collectives
+        )
+
+
+class Subject(Protocol):
+    """A dump that was read."""
+
+    def figures(self, options: ShowOptions) -> dict[str, Any]:
+        """The JSON of `xlapipe show`."""
+
+    def lines(self, options: ShowOptions) -> Iterator[RenderableType]:
+        """What `xlapipe show` prints on a terminal."""
+
+    def checked(self) -> CheckedSubject:
+        """The findings of `xlapipe check`."""
+
+
+class SubjectGroup(Protocol):
+    """Dumps that one report is about."""
+
+    def data(self) -> dict[str, Any]:
+        """The JSON of `xlapipe report`."""
+
+    def markdown(self) -> str:
+        """The report as Markdown."""
+
+    def page(self) -> str:
+        """The report as one HTML document."""
+
+    def xprof_files(self) -> Mapping[Path, bytes]:
+        """Contents for XProf's memory viewer, by path in a log folder.
+
+        Raises:
+          DumpError: a compiler that XProf's memory viewer does not show.
+        """
+
+
+@dataclass(frozen=True)
+class TimeOptions:
+    """How the times of a plan of XLA are predicted.
+
+    Attributes:
+      target: a GPU of the catalogue; None for the dump's.
+      calibration: a file of `xlapipe calibrate`; None for that of the GPU in xlapipe.
+      trips: of each loop whose number of trips is unknown; None for 1.
+    """
+
+    target: str | None = None
+    calibration: Path | None = None
+    trips: int | None = None
+
+
+def open_subject(path: Path, times: TimeOptions = TimeOptions(), *, name: str = "") -> Subject:
+    """The dump at `path`.
+
+    Args:
+      name: for people; default: the path.
+
+    Raises:
+      DumpError: a file is missing, damaged, or made by a newer xlapipe.
+      PlanMismatchError: a plan breaks an invariant, or totals differ from XLA's own.
+      TargetError: an unknown target, or one whose times cannot be computed.
+    """
+    name = name or str(path)
+    if is_inductor_dump(path):
+        # 30 modules, which no other dump needs.
+        from xlapipe.inductor.reader import read_inductor
+        from xlapipe.report.inductor_subject import InductorSubject
+
+        return InductorSubject(name, read_inductor(path))
+    from xlapipe.report.xla_subject import XlaSubject, with_times
+
+    return XlaSubject(name, with_times(open_path(path), times))
+
+
+def open_group(paths: Sequence[Path]) -> SubjectGroup:
+    """The dumps at `paths`: of one compiler, or one of each.
+
+    Raises:
+      DumpError, PlanMismatchError: as `open_subject`; or other numbers of two compilers' dumps.
+    """
+    of_inductor = [path for path in paths if is_inductor_dump(path)]
+    of_xla = [path for path in paths if path not in of_inductor]
+    if not of_inductor:
+        from xlapipe.report.xla_subject import XlaGroup
+
+        return XlaGroup.opened(of_xla)
+    from xlapipe.inductor.reader import read_inductor
+    from xlapipe.report.inductor_subject import InductorGroup, TwoCompilers
+
+    if not of_xla:
+        return InductorGroup(tuple(map(read_inductor, of_inductor)))
+    if len(paths) != 2:
+        raise DumpError(
+            f"{of_inductor[0]}: expected dumps of one compiler, or one of torch Inductor "
+            f"and one of XLA, found {len(of_inductor)} and {len(of_xla)}; fix: give one of each"
+        )
+    return TwoCompilers(read_inductor(of_inductor[0]), open_path(of_xla[0]))

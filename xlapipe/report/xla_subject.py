@@ -1,0 +1,180 @@
+"""Dumps of XLA as commands show them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from xlapipe.dumps.opened import Opened
+from xlapipe.errors import TargetError
+from xlapipe.plans.donation import donations
+from xlapipe.report.reported_dump import ReportedDump, read_reported_dump
+from xlapipe.report.sections.two_dumps import Comparison, compare_dumps
+from xlapipe.report.subjects import CheckedSubject, ShowOptions, TimeOptions
+
+
+@dataclass(frozen=True)
+class XlaSubject:
+    """A dump of XLA, or files that XLA wrote.
+
+    Attributes:
+      name: for people.
+    """
+
+    name: str
+    opened: Opened
+
+    def figures(self, options: ShowOptions) -> dict[str, Any]:
+        """The JSON of `xlapipe show`."""
+        from xlapipe.report.plan_figures import opened_figures
+
+        figures = opened_figures(self.opened)
+        if options.order:
+            from xlapipe.report.order_lines import order_figures
+            from xlapipe.temp_order.instruction_order import order_share
+
+            figures["order"] = order_figures(order_share(self.opened.plan))
+        return figures
+
+    def lines(self, options: ShowOptions) -> Iterator[RenderableType]:
+        """What `xlapipe show` prints on a terminal."""
+        if options.kernel is not None:
+            from xlapipe.report.why_lines import why_lines
+
+            yield from map(Text, why_lines(self.opened.prediction, options.kernel))
+            return
+        from xlapipe.report.plan_figures import opened_figures
+        from xlapipe.report.plan_lines import plan_lines
+
+        program = self.opened.program
+        figures = opened_figures(self.opened, with_time=options.time)
+        yield from plan_lines(self.name, figures, program, donations(program))
+        if options.time:
+            from xlapipe.report.time_lines import time_lines
+
+            yield from map(Text, time_lines(figures["time"], on_tpu=figures["on_tpu"]))
+        if options.order:
+            from xlapipe.report.order_lines import order_lines
+            from xlapipe.temp_order.instruction_order import order_share
+
+            yield from map(Text, order_lines(order_share(program.plan)))
+
+    def checked(self) -> CheckedSubject:
+        """The findings of the dump's expectations."""
+        from xlapipe.expect import check_all
+        from xlapipe.report.findings import refused_finding
+        from xlapipe.report.host_memory import host_lines
+
+        opened, dump = self.opened, self.opened.dump
+        if dump is None:
+            note = "not a dump of xlapipe, so without expectations; the plan's invariants hold"
+            return self._checked((), [note, *opened.notes])
+        notes = []
+        if unrecorded := sum(item is None for item in dump.manifest.expectations):
+            notes.append(f"not checked: {unrecorded} expectations defined outside xlapipe.expect")
+        if not dump.expectations:
+            notes.append("the dump contains no expectations; the plan's invariants hold")
+        notes += [*opened.notes, *host_lines(opened.plan)]
+        findings = check_all(dump.expectations, opened.program)
+        if dump.manifest.refused is not None:
+            findings = (refused_finding(dump.manifest.refused, opened.plan), *findings)
+        return self._checked(findings, notes)
+
+    def _checked(self, findings: Sequence[Any], notes: Sequence[str]) -> CheckedSubject:
+        from xlapipe.report.collectives import collective_lines
+        from xlapipe.report.donation import donation_figures
+        from xlapipe.report.plan_figures import collectives_of
+
+        compiled, requested = collectives_of(self.opened)
+        donated = donations(self.opened.program) if self.opened.dump is not None else ()
+        return CheckedSubject(
+            self.name,
+            self.opened.autotuning,
+            findings,
+            notes,
+            donated,
+            tuple(collective_lines(compiled, requested)),
+            {
+                "donations": [donation_figures(donation) for donation in donated],
+                "collectives": compiled,
+                "requested_collectives": requested,
+            },
+        )
+
+
+@dataclass(frozen=True)
+class XlaGroup:
+    """Dumps of XLA in one report; two are compared."""
+
+    dumps: tuple[ReportedDump, ...]
+
+    @classmethod
+    def opened(cls, paths: Sequence[Path]) -> "XlaGroup":
+        """Reads the dumps; raises as `open_path`."""
+        return cls(tuple(map(read_reported_dump, paths)))
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """Of two dumps; None for another number of them."""
+        return compare_dumps(*self.dumps) if len(self.dumps) == 2 else None
+
+    def data(self) -> dict[str, Any]:
+        """The JSON of `xlapipe report`."""
+        from xlapipe.report.json_data import report_data
+
+        return report_data(self.dumps, self.comparison)
+
+    def markdown(self) -> str:
+        """The report as Markdown."""
+        from xlapipe.report.markdown import render_markdown
+
+        return render_markdown(self.dumps, self.comparison)
+
+    def page(self) -> str:
+        """The report as one HTML document."""
+        from xlapipe.report.html_page import render_page
+
+        return render_page(self.dumps, self.comparison)
+
+    def xprof_files(self) -> Mapping[Path, bytes]:
+        """Contents for XProf's memory viewer, by path in a log folder."""
+        from xlapipe.report.xprof import xprof_files
+
+        return {Path(path): content for path, content in xprof_files(self.dumps).items()}
+
+
+def with_times(opened: Opened, times: TimeOptions) -> Opened:
+    """The dump with what its times are predicted from.
+
+    Raises:
+      XlapipeError: a target that is not known or whose times cannot be computed, or a damaged
+        calibration.
+    """
+    if times.target is not None:
+        opened = replace(opened, target=_gpu_named(times.target))
+    if times.calibration is not None:
+        from xlapipe.predict.calibration import read_calibration
+
+        opened = replace(opened, calibration=read_calibration(times.calibration))
+    return opened if times.trips is None else replace(opened, unknown_trips=times.trips)
+
+
+def _gpu_named(name: str) -> str:
+    """The name of a GPU of the catalogue.
+
+    Raises:
+      TargetError: there is no such target, or it is a TPU.
+    """
+    from xlapipe.targets.catalogue import target_named
+
+    target = target_named(name)
+    if target.platform == "tpu":
+        raise TargetError(
+            f"--target {name}: expected a GPU, because times are computed for GPUs only, found "
+            f"{target.description}; fix: name a GPU of `xlapipe targets`"
+        )
+    return target.name
