@@ -6,7 +6,7 @@ to the user's folder, to `<site-packages>`, or to `<python>`.
 
 import os
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path, PurePosixPath
 
 from google.protobuf.message import Message
@@ -17,6 +17,7 @@ from xlapipe.compiling.messages import CompileRecord
 from xlapipe.compiling.user_environment import left_out
 from xlapipe.compiling.wire_format import in_number_order, with_fields
 from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, target_name
+from xlapipe.dumps.compile_facts import CompileFacts
 from xlapipe.dumps.dump import EXECUTABLE, Dump, check_memory_analysis
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import CompileError
@@ -77,12 +78,7 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
         files[LOCK] = lock.to_bytes()
     if compiled.executable is not None:
         files[EXECUTABLE] = compiled.executable
-    collectives = tuple(map(relative.in_collective, record.requested_collectives))
-    manifest = _manifest(job, record, lock, dots, collectives)
-    if record.sorts_undecided and any(sorts_for_cub(plan.module)):
-        manifest = replace(manifest, sorts_undecided=True)
-    if manifest.mesh is not None:
-        manifest = replace(manifest, outputs=_on_one_device(manifest.outputs, plan))
+    manifest = _manifest(job, record, lock, dots, plan, relative)
     check_memory_analysis(plan, manifest.memory_analysis, where=where)
     return Dump(Path(where), manifest, plan), files
 
@@ -122,40 +118,34 @@ def _manifest(
     record: CompileRecord,
     lock: AutotuneLock | None,
     dots: tuple[Instruction, ...],
-    collectives: tuple[RequestedCollective, ...],
+    plan: Plan,
+    relative: "_Relative",
 ) -> Manifest:
     if lock is not None:
         target = lock.as_target()
     else:
         target = job.target or target_attached(record.target_config)
+    facts = {item.name: getattr(record, item.name) for item in fields(CompileFacts)}
     extra = {name: str(value) for name, value in job.options.items()}
+    policy = {name: str(value) for name, value in job.policy_options.items()}
+    collectives = record.requested_collectives or ()
+    if record.mesh is not None:
+        facts["outputs"] = _on_one_device(record.outputs, plan)
     return Manifest(
-        workload=record.workload,
+        **{
+            **facts,
+            "options": {**record.options, **policy, **extra},
+            "requested_collectives": tuple(map(relative.in_collective, collectives)),
+            "sorts_undecided": record.sorts_undecided and any(sorts_for_cub(plan.module)),
+        },
         target=target.name,
         target_description=target.description,
         target_source=target.source,
         platform=job.platform.name,
-        refused=record.refused,
         gemm_policy=job.policy.value,
         tuned=lock is not None and record.fusion_without_result is None,
-        fusion_without_result=record.fusion_without_result,
-        versions=record.versions,
-        options={
-            **record.options,
-            **{name: str(value) for name, value in job.policy_options.items()},
-            **extra,
-        },
         extra_options=extra,
-        arguments=record.arguments,
-        outputs=record.outputs,
         requested_dots=tuple(RequestedDot(dot.op_name, dot.shape.text, dot.source) for dot in dots),
-        requested_collectives=collectives,
-        expectations=record.expectations,
-        memory_analysis=record.memory_analysis,
-        mesh=record.mesh,
-        topology=record.topology,
-        dropped_updates=record.dropped_updates,
-        xla_patches=record.xla_patches,
         without_xla_patches=tuple(sorted(job.without_xla_patches)),
         left_out=left_out(os.environ, lowered_here=job.program is not None),
     )

@@ -171,7 +171,8 @@ def _as_text(program: LoweredProgram) -> str:
 
 def _planned(request: CompileRequest, error: RuntimeError) -> bool:
     """Whether XLA made a plan, and then refused it because the device has too little memory."""
-    if request.platform != "tpu" or "RESOURCE_EXHAUSTED" not in str(error):
+    platform = platform_named(request.platform)
+    if not platform.refuses_after_planning or "RESOURCE_EXHAUSTED" not in str(error):
         return False
     dump = Path(request.options["xla_dump_to"])
     return any(dump.glob("*.after_optimizations-live-range.txt"))
@@ -180,7 +181,7 @@ def _planned(request: CompileRequest, error: RuntimeError) -> bool:
 def _memory_analysis(request: CompileRequest, executable: Any) -> dict[str, int]:
     """XLA's own totals in bytes: of the device, and of the host if the program uses its memory.
 
-    Empty without an executable. On a TPU the program's code takes device memory as well.
+    Empty without an executable. The program's code may take device memory as well.
     """
     if executable is None:
         return {}
@@ -188,7 +189,7 @@ def _memory_analysis(request: CompileRequest, executable: Any) -> dict[str, int]
     names = ("argument", "output", "alias", "temp")
     device = {f"{name}_bytes": getattr(memory, f"{name}_size_in_bytes") for name in names}
     host = {f"host_{name}_bytes": getattr(memory, f"host_{name}_size_in_bytes") for name in names}
-    if request.platform == "tpu":
+    if platform_named(request.platform).code_takes_memory:
         device["code_bytes"] = memory.generated_code_size_in_bytes
     return {**device, **host} if any(host.values()) else device
 

@@ -32,6 +32,7 @@ from xlapipe.errors import (
     WorkloadError,
     XlapipeError,
 )
+from xlapipe.platforms import platform_named
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.target import Target
 
@@ -325,16 +326,9 @@ def _error(
             f"no NVIDIA GPU is attached that jax can use: {text}; "
             "fix: run `xlapipe doctor`, or name a --target to compile without a GPU"
         )
-    if error.stage == "target" and target is not None and target.platform == "tpu":
-        return TargetError(
-            f"target {target.name}: refused by libtpu: {text}; fix: `xlapipe doctor` states the "
-            "version of libtpu that this jax names"
-        )
-    if error.stage == "target":
-        return TargetError(
-            f"target {target.name if target else ''}: refused by this jaxlib: {text}; "
-            "was the config written for a newer jaxlib?"
-        )
+    if error.stage == "target" and target is not None:
+        compiler, fix = platform_named(target.platform).refusing_compiler
+        return TargetError(f"target {target.name}: refused by {compiler}: {text}; {fix}")
     if error.stage == "lower":
         fix = _INSTALL_CUDNN if "cuDNN not found" in text else ""
         return WorkloadError(f"{reference.name}: lowering failed: {text}{at}{fix}")

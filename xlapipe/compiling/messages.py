@@ -4,10 +4,10 @@ Both sides run the code of one checkout at one moment, so nothing is validated.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, RequestedCollective
+from xlapipe.dumps.compile_facts import CompileFacts, facts_of_json
 from xlapipe.registry import WorkloadReference
 
 
@@ -54,65 +54,22 @@ class CompileRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileRecord:
-    """The result of a compile, except what is in XLA's own dump files.
+class CompileRecord(CompileFacts):
+    """The result of a compile, except what is in XLA's own dump files. Source paths are absolute.
 
     Attributes:
-      outputs: with the shardings that XLA chose.
-      requested_collectives: of the traced program, with absolute source paths.
-      expectations: as `expectation_to_json` writes them; None for one of a user's own class.
-      options: XLA options of the workload.
-      memory_analysis: XLA's own totals in bytes: argument, output, alias, temp.
-      fusion_without_result: the first fusion that the loaded autotune results do not cover.
-      dropped_updates: values that the step stored in Python objects, which jax drops.
-      xla_patches: names of `XlaPatch` that were made.
-      sorts_undecided: whether XLA takes another decision about sorts on the device.
+      target_config: of the device that was compiled for, as text.
       seconds: wall time by stage: `load` (Python, jax, the module), `lower`, `compile`.
-      refused: XLA's message if it planned the program and then refused it for want of memory; there
-        is no memory analysis then.
       standard_library: its folder, for relative source paths.
     """
 
-    workload: str
-    arguments: tuple[ArgumentLeaf, ...]
-    outputs: tuple[OutputLeaf, ...]
-    requested_collectives: tuple[RequestedCollective, ...]
-    expectations: tuple[Mapping[str, Any] | None, ...]
-    options: Mapping[str, str]
-    mesh: Mapping[str, int] | None
-    topology: str | None
     target_config: str
-    memory_analysis: Mapping[str, int]
-    fusion_without_result: str | None
     seconds: Mapping[str, float]
-    versions: Mapping[str, str]
     standard_library: str
-    dropped_updates: tuple[str, ...] = ()
-    xla_patches: tuple[str, ...] = ()
-    sorts_undecided: bool = False
-    refused: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **asdict(self),
-            "arguments": [leaf.to_json() for leaf in self.arguments],
-            "outputs": [leaf.to_json() for leaf in self.outputs],
-        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "CompileRecord":
-        collectives = map(RequestedCollective.from_json, data["requested_collectives"])
-        return cls(
-            **{
-                **data,
-                "arguments": tuple(map(ArgumentLeaf.from_json, data["arguments"])),
-                "outputs": tuple(map(OutputLeaf.from_json, data["outputs"])),
-                "requested_collectives": tuple(collectives),
-                "expectations": tuple(data["expectations"]),
-                "dropped_updates": tuple(data.get("dropped_updates", ())),
-                "xla_patches": tuple(data.get("xla_patches", ())),
-            }
-        )
+        return cls(**{**data, **facts_of_json(data)})
 
 
 @dataclass(frozen=True)

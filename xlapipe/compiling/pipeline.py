@@ -18,7 +18,6 @@ from xlapipe.dumps.manifest import Manifest, with_digests
 from xlapipe.dumps.normal_form.plan import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.errors import CompileError, XlapipeError
-from xlapipe.platforms import NVIDIA
 
 Outcome = TypeVar("Outcome")
 Kept = TypeVar("Kept")
@@ -123,7 +122,7 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
         is written.
     """
     started = time.monotonic()
-    if job.platform is not NVIDIA:
+    if not job.platform.builds_executables:
         raise XlapipeError(
             f"{job.reference.name}: executables are built for NVIDIA GPUs only; fix: use `xlapipe "
             "dump` for the plan, or choose a GPU with --target"

@@ -2,19 +2,15 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from xlapipe.dumps.compile_facts import CompileFacts, facts_of_json
 from xlapipe.errors import DumpError
 from xlapipe.files.field_types import misfit
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans import SourceLine
-from xlapipe.plans.program import (
-    ArgumentLeaf,
-    OutputLeaf,
-    RequestedCollective,
-    RequestedDot,
-)
+from xlapipe.plans.program import RequestedDot
 from xlapipe.platforms import platform_named
 
 SCHEMA_VERSION = 1
@@ -26,57 +22,29 @@ _LISTED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """What a dump was made from.
+class Manifest(CompileFacts):
+    """What a dump was made from, and what its compile reported.
 
     Attributes:
       target: the target's name; `target_description` is the device's, `target_source` one of
         `catalogue`, `file` and `attached`.
       tuned: True if a device's autotune results covered every fusion that needs one.
-      fusion_without_result: the first fusion that a lock does not cover, if it covers others.
-      requested_collectives: of the traced program; None for a dump of several devices from before
-        they were recorded.
-      options: XLA options of the workload, of the GEMM policy, and the extra ones.
       extra_options: XLA options of neither the workload nor the policy.
-      expectations: as `expectation_to_json` writes them; None for one of a user's own class.
-      memory_analysis: XLA's own totals, in bytes: argument, output, alias, temp.
-      mesh: axis names to sizes; None for one device.
-      topology: hosts and GPUs per host, `8x8`, or a grid of TPU chips; None for one device.
       platform: jax's name of the vendor's platform, e.g. `cuda`.
-      refused: XLA's message if it refused the plan because the device has too little memory.
-      sorts_undecided: as of `xlapipe.plans.Plan`.
-      dropped_updates: values that the step stored in Python objects, which jax drops.
-      xla_patches: names of the changes made to XLA in memory; empty also for a dump from
-        before they were recorded.
-      without_xla_patches: names of those that the user switched off.
+      without_xla_patches: names of changes to XLA that the user switched off.
       left_out: variables of the user's environment that the compile did not get, `NAME=value`.
       files: SHA-256 of each file's content before compression, by name without `.gz` or `.xz`.
     """
 
-    workload: str
     target: str
     target_description: str
     target_source: str
     gemm_policy: str
     tuned: bool
-    versions: Mapping[str, str]
-    options: Mapping[str, str]
-    arguments: tuple[ArgumentLeaf, ...]
-    outputs: tuple[OutputLeaf, ...]
     requested_dots: tuple[RequestedDot, ...]
-    expectations: tuple[Mapping[str, Any] | None, ...]
-    memory_analysis: Mapping[str, int]
-    mesh: Mapping[str, int] | None = None
-    topology: str | None = None
-    requested_collectives: tuple[RequestedCollective, ...] | None = ()
-    fusion_without_result: str | None = None
     extra_options: Mapping[str, str] = field(default_factory=dict)
     platform: str = "cuda"
-    refused: str | None = None
-    sorts_undecided: bool = False
-    dropped_updates: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    xla_patches: tuple[str, ...] = ()
     without_xla_patches: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 
@@ -131,9 +99,7 @@ class Manifest:
         return "untuned (no autotune results: gemm tiles are XLA's defaults)"
 
     def to_json(self) -> dict[str, Any]:
-        data = {"schema_version": SCHEMA_VERSION, **asdict(self)}
-        for name, leaves in (("arguments", self.arguments), ("outputs", self.outputs)):
-            data[name] = [leaf.to_json() for leaf in leaves]
+        data = {"schema_version": SCHEMA_VERSION, **super().to_json()}
         if not self.extra_options:
             del data["extra_options"]  # absent in older dumps
         if self.refused is None:
@@ -170,15 +136,9 @@ class Manifest:
         known = {item.name: item for item in fields(cls)}
         given = {key: value for key, value in data.items() if key in known}
         try:
-            for name, leaf_class in (("arguments", ArgumentLeaf), ("outputs", OutputLeaf)):
-                given[name] = tuple(map(leaf_class.from_json, given[name]))
+            given.update(facts_of_json(given))
             given["requested_dots"] = tuple(map(_requested_dot, given["requested_dots"]))
-            requested = given.get("requested_collectives", None if given.get("mesh") else ())
-            given["requested_collectives"] = (
-                None if requested is None else tuple(map(RequestedCollective.from_json, requested))
-            )
-            given["expectations"] = tuple(given["expectations"])
-            for name in _LISTS_OF_TEXT:
+            for name in ("left_out", "without_xla_patches"):
                 given[name] = tuple(map(str, given.get(name, ())))
             manifest = cls(**given)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

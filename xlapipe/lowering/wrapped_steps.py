@@ -23,6 +23,7 @@ from xlapipe.errors import WorkloadError
 from xlapipe.lowering.arguments import positional_names
 from xlapipe.lowering.gpu_kernels import refuse_gpu_kernels
 from xlapipe.lowering.jit_parameters import unbound
+from xlapipe.platforms import platform_named
 from xlapipe.workload import Workload
 
 
@@ -49,7 +50,7 @@ def record_lowering(platform_name: str) -> Iterator[list[RecordedLowering]]:
 
     def lower(self: Any, *, lowering_platforms: Any = None, **options: Any) -> Any:
         nonlocal depth
-        if depth == 0 and platform_name == "tpu":
+        if depth == 0 and not platform_named(platform_name).runs_gpu_kernels:
             refuse_gpu_kernels(self.jaxpr)
         depth += 1
         try:

@@ -74,7 +74,7 @@ def find_copies(plan: Plan) -> tuple[Copy, ...]:
 
     On a TPU, a value that moves between HBM and the chip's own memory is a `Move`, not a copy.
     """
-    if plan.platform != "tpu":
+    if not platform_named(plan.platform).has_chip_memory:
         return _written_by_moving(plan)
     return tuple(
         copy for copy in _written_by_moving(plan) if not any(map(is_on_chip, _spaces(plan, copy)))
@@ -84,7 +84,7 @@ def find_copies(plan: Plan) -> tuple[Copy, ...]:
 @once_per_object
 def find_moves(plan: Plan) -> tuple[Move, ...]:
     """Every move between a TPU's own memory and HBM or host memory, largest first."""
-    if plan.platform != "tpu":
+    if not platform_named(plan.platform).has_chip_memory:
         return ()
     moves = []
     for copy in _written_by_moving(plan):

@@ -8,6 +8,7 @@ from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.padded_shapes import padded_dims
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
+from xlapipe.platforms import platform_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Padding:
 
 def find_padding(program: Program) -> tuple[Padding, ...]:
     """The leaves in device memory with padding, most padding first; empty on other platforms."""
-    if program.plan.platform != "tpu":
+    if not platform_named(program.plan.platform).pads_arrays:
         return ()
     rows = [
         Padding(path, allocation.size_bytes, padding, *padded_dims(value.shape))
@@ -44,7 +45,7 @@ def find_padding(program: Program) -> tuple[Padding, ...]:
 
 def parameter_padding_bytes(plan: Plan) -> int:
     """Bytes of padding in the parameters in device memory; 0 on other platforms."""
-    if plan.platform != "tpu":
+    if not platform_named(plan.platform).pads_arrays:
         return 0
     return sum(
         _padding_of(value, allocation)

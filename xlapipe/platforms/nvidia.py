@@ -130,6 +130,8 @@ NVIDIA = Platform(
     dump_autotune_flag="xla_gpu_dump_autotune_results_to",
     complete_autotune_option="xla_gpu_require_complete_aot_autotune_results",
     # Optimising generated code comes after buffer assignment.
+    memory_slop_option="xla_gpu_memory_limit_slop_factor",
+    overlap_option="xla_gpu_enable_latency_hiding_scheduler",
     plan_only_options={"xla_backend_optimization_level": 0},
     thunk_holders=frozenset(
         {"kAsyncStart", "kCommandBuffer", "kConditional", "kDynamicSliceFusion"}

@@ -76,9 +76,22 @@ class Platform:
         process's share of it; XLA computes values again to stay below. None if it is not known.
       pads_arrays: whether arrays are padded to tiles, so that a value can need more bytes than its
         elements.
+      has_chip_memory: whether XLA places values in the chip's own memory, so that they move between
+        it and device memory.
       kernels_use_chip_memory: whether a kernel may read and write the chip's own memory instead of
         device memory, so that its values do not tell the bytes that it moves.
       temp_is_a_sum: whether the temp of memory_analysis() is the sum of temp allocations.
+      refuses_after_planning: whether XLA writes the plan of a program before it refuses the program
+        for want of memory.
+      code_takes_memory: whether the program's code is in device memory, and in memory_analysis().
+      builds_executables: whether an executable that is built without the device runs on it.
+      has_speeds: whether the speeds of its devices are known, from which times are computed.
+      runs_gpu_kernels: whether Pallas kernels for GPUs compile for it.
+      has_chip_grid: whether a topology is a grid of chips, all of which are connected directly,
+        whichever host they belong to; otherwise it is hosts and devices of each.
+      memory_slop_option, overlap_option: XLA options that lower the memory limit (in percent), and
+        that keep values alive so that transfers overlap; None if there are none.
+      refusing_compiler: what refuses a target, and what to do then, for messages.
     """
 
     name: str
@@ -107,8 +120,21 @@ class Platform:
     plugin: str | None = None
     memory_limit: Callable[[int, float], int] | None = None
     pads_arrays: bool = False
+    has_chip_memory: bool = False
     kernels_use_chip_memory: bool = False
     temp_is_a_sum: bool = True
+    refuses_after_planning: bool = False
+    code_takes_memory: bool = False
+    builds_executables: bool = True
+    has_speeds: bool = True
+    runs_gpu_kernels: bool = True
+    has_chip_grid: bool = False
+    memory_slop_option: str | None = None
+    overlap_option: str | None = None
+    refusing_compiler: tuple[str, str] = (
+        "this jaxlib",
+        "fix: write the config with this jaxlib, by `xlapipe target capture`",
+    )
 
     @property
     def has_autotuning(self) -> bool:

@@ -71,7 +71,18 @@ TPU = Platform(
     # libtpu writes buffer assignment, values and live ranges only if texts are asked for.
     plan_needs_texts=True,
     pads_arrays=True,
+    has_chip_memory=True,
     kernels_use_chip_memory=True,
+    has_chip_grid=True,
+    refuses_after_planning=True,
+    code_takes_memory=True,
+    builds_executables=False,
+    has_speeds=False,
+    runs_gpu_kernels=False,
+    refusing_compiler=(
+        "libtpu",
+        "fix: `xlapipe doctor` states the version of libtpu that this jax names",
+    ),
     # libtpu counts fragmentation of the heap twice, so its temp figure is not a sum of allocations.
     temp_is_a_sum=False,
 )

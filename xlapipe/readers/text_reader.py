@@ -7,6 +7,7 @@ from typing import TypeVar
 from xlapipe.errors import DumpError
 from xlapipe.plans import BufferAllocation, LiveRanges, LogicalBuffer, Plan
 from xlapipe.plans.verify import verify
+from xlapipe.platforms import platform_named
 from xlapipe.readers.allocations_text import find_total, parse_allocations
 from xlapipe.readers.hlo_text import parse_hlo
 from xlapipe.readers.live_range_text import find_live_ranges, parse_live_ranges
@@ -121,17 +122,17 @@ def live_ranges_of(
     assignment: SourceText | None,
 ) -> LiveRanges | None:
     """Live ranges from their separate file, or from the end of an old buffer assignment."""
-    on_tpu = platform_of(allocations) == "tpu"
+    is_padded = platform_named(platform_of(allocations)).pads_arrays
     size_bytes = {
-        value.name: _unpadded_bytes(value) if on_tpu else value.size_bytes
+        value.name: _unpadded_bytes(value) if is_padded else value.size_bytes
         for allocation in allocations
         for value in allocation.values
     }
     if live_range is not None:
         start = next((i for i, line in enumerate(live_range.lines) if line.strip()), 0)
         live_ranges = parse_live_ranges(live_range, start, size_bytes)
-        # On a TPU the peak is without padding, and a sum over different memories.
-        return replace(live_ranges, live_range_peak_bytes=None) if on_tpu else live_ranges
+        # Of padded arrays the peak is without padding, and a sum over different memories.
+        return replace(live_ranges, live_range_peak_bytes=None) if is_padded else live_ranges
     if assignment is None:
         return None
     start_in_assignment = find_live_ranges(assignment)

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 from xlapipe.dumps.opened import StageText
 from xlapipe.files.visible_text import visible_lines
+from xlapipe.platforms import platform_named
 from xlapipe.report import units
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.html_cells import bytes_cell, dense_code, seconds_cell
@@ -105,7 +106,7 @@ def _sections(dumps: Sequence[ReportedDump]) -> dict[str, str]:
     has = {
         "collectives": any(dump.figures["collectives"] for dump in dumps),
         "host": any(any(host_lines(dump.plan)) for dump in dumps),
-        "memories": any(dump.plan.platform == "tpu" for dump in dumps),
+        "memories": any(platform_named(dump.plan.platform).has_chip_memory for dump in dumps),
     }
     return {name: title for name, title in SECTIONS.items() if has.get(name, True)}
 

@@ -144,10 +144,9 @@ def collectives_of(opened: Opened) -> tuple[Rows, Requested]:
 
 def _collectives_of_dump(dump: Dump) -> tuple[Rows, Requested]:
     manifest = dump.manifest
-    # Chips of a TPU slice are connected directly, whichever host they belong to.
     gpus = (
         Topology.parse(manifest.topology).gpus
-        if manifest.topology is not None and manifest.platform != "tpu"
+        if manifest.topology is not None and not platform_named(manifest.platform).has_chip_grid
         else None
     )
     compiled = collective_figures(dump.plan.collectives, gpus)

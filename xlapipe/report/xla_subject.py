@@ -12,6 +12,7 @@ from rich.text import Text
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import TargetError
 from xlapipe.plans.donation import donations
+from xlapipe.platforms import platform_named
 from xlapipe.report.reported_dump import ReportedDump, read_reported_dump
 from xlapipe.report.sections.two_dumps import Comparison, compare_dumps
 from xlapipe.report.subjects import CheckedSubject, ShowOptions, TimeOptions
@@ -172,7 +173,7 @@ def _gpu_named(name: str) -> str:
     from xlapipe.targets.catalogue import target_named
 
     target = target_named(name)
-    if target.platform == "tpu":
+    if not platform_named(target.platform).has_speeds:
         raise TargetError(
             f"--target {name}: expected a GPU, because times are computed for GPUs only, found "
             f"{target.description}; fix: name a GPU of `xlapipe targets`"

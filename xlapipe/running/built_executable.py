@@ -12,7 +12,8 @@ from pathlib import Path
 from xlapipe.dumps.dump import EXECUTABLE, read_checked_file, read_manifest
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import DumpError
-from xlapipe.platforms.nvidia import MOSAIC_CALL, NVIDIA
+from xlapipe.platforms import platform_named
+from xlapipe.platforms.nvidia import MOSAIC_CALL
 
 _PLUGIN = "jax_cuda13_plugin"
 _MOSAIC_RUNTIME = "libmosaic_gpu_runtime.so"
@@ -76,7 +77,10 @@ def built_manifest(path: Path) -> Manifest:
       DumpError: the manifest is missing or damaged, or lists no executable.
     """
     manifest = read_manifest(path, check_files=False)
-    if EXECUTABLE not in manifest.files and manifest.platform != NVIDIA.name:
+    if (
+        EXECUTABLE not in manifest.files
+        and not platform_named(manifest.platform).builds_executables
+    ):
         raise DumpError(
             f"{path}: holds a plan for {manifest.device}, and executables are built for NVIDIA "
             "GPUs only; fix: run a folder that `xlapipe build` made for a GPU"

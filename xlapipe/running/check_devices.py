@@ -10,7 +10,7 @@ from typing import Any
 from xlapipe.dumps.dump import read_checked_file
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import DumpError, TargetError
-from xlapipe.platforms import NVIDIA
+from xlapipe.platforms import platform_named
 from xlapipe.targets.target_config import target_attached
 from xlapipe.targets.topology import Topology
 
@@ -27,7 +27,7 @@ def check_build(path: Path, manifest: Manifest) -> None:
       DumpError: the executable was built with other versions of jaxlib or the plugin.
       TargetError: it was built for a TPU.
     """
-    if manifest.platform != NVIDIA.name:
+    if not platform_named(manifest.platform).builds_executables:
         raise TargetError(
             f"{path}: compiled for {manifest.target_description}, and executables run on NVIDIA "
             "GPUs only; fix: build it for a GPU"

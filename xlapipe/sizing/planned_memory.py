@@ -19,6 +19,7 @@ from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.plans import Plan
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import MissingMemory
+from xlapipe.platforms import platform_named
 from xlapipe.readers import read_path
 from xlapipe.sizing.outside_plan import OutsidePlan, outside_plan
 from xlapipe.sizing.recomputed import (
@@ -117,7 +118,7 @@ def planned_memory(
     totals = compiled.plan.totals
     target = job.target or target_attached(compiled.config_text)
     outside = None
-    if target.platform != "tpu":
+    if platform_named(target.platform).memory_limit is not None:
         outside = outside_plan(compiled.plan, measured_outside(target.name))
     rematerialised = rematerialised_names(compiled.plan)
     cost = None
@@ -155,7 +156,7 @@ def _usable_bytes(
     memory_fraction: float | None,
     outside: OutsidePlan | None,
 ) -> int:
-    tpu = tpu_catalogue().get(target.name) if target.platform == "tpu" else None
+    tpu = tpu_catalogue().get(target.name)
     if tpu is not None:
         return int(tpu.usable_bytes(libtpu) * (memory_fraction or 1))
     fraction = memory_fraction or DEFAULT_MEMORY_FRACTION

@@ -30,7 +30,6 @@ _NOTE = "rematerialised.txt"
 _SHARDS = 2
 _SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
 # HloRematerialization's limit, in percent of the device's memory.
-_SLOP = "xla_gpu_memory_limit_slop_factor"
 _PATH = re.compile(r"[\[.]")
 
 
@@ -171,14 +170,14 @@ def changes_of(
     for policy, text in _POLICIES.items():
         yield Change(text, {"checkpoint": policy})
     yield from _shardings(program, sizes, device_count)
-    if job.platform.name == "cuda":
-        if job.target is not None:
-            total_bytes = program.plan.totals.total_allocation_bytes
-            percent = max(1, min(95, 80 * total_bytes // job.target.device_memory_bytes))
-            text = f"XLA option {_SLOP}={percent}: XLA rematerialises to save a fifth"
-            yield Change(text, options={_SLOP: percent})
-        option = "xla_gpu_enable_latency_hiding_scheduler"
-        yield Change(f"XLA option {option}=False", options={option: False})
+    slop, overlap = job.platform.memory_slop_option, job.platform.overlap_option
+    if slop is not None and job.target is not None:
+        total_bytes = program.plan.totals.total_allocation_bytes
+        percent = max(1, min(95, 80 * total_bytes // job.target.device_memory_bytes))
+        text = f"XLA option {slop}={percent}: XLA rematerialises to save a fifth"
+        yield Change(text, options={slop: percent})
+    if overlap is not None:
+        yield Change(f"XLA option {overlap}=False", options={overlap: False})
 
 
 def _shardings(program: Program, sizes: Sequence[str], count: int) -> Iterator[Change]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from xlapipe.platforms import platform_named
 from xlapipe.platforms.textproto import parse
 from xlapipe.targets.chip_grid import ChipGrid
 from xlapipe.targets.topology import Topology
@@ -20,7 +21,7 @@ def parse_topology(text: str, *, platform: str, config_text: str | None) -> Devi
     Raises:
       XlapipeError: the text is not a topology of that platform.
     """
-    if platform != "tpu":
+    if not platform_named(platform).has_chip_grid:
         return Topology.parse(text)
     return ChipGrid.parse(text, **_chips(config_text))
 
@@ -31,7 +32,7 @@ def topology_of_devices(count: int, *, platform: str, config_text: str | None) -
     Raises:
       XlapipeError: there is no default for that number.
     """
-    if platform != "tpu":
+    if not platform_named(platform).has_chip_grid:
         return Topology.of_devices(count)
     return ChipGrid.of_devices(count, **_chips(config_text))
 

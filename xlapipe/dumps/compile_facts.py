@@ -1,0 +1,74 @@
+"""What the compiling child reports and every dump keeps."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, RequestedCollective
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileFacts:
+    """What is known of a compile beyond XLA's own files.
+
+    Attributes:
+      options: XLA options of the workload; in a manifest also of the GEMM policy, and extra ones.
+      outputs: with the shardings that XLA chose.
+      requested_collectives: of the traced program; None for a dump of several devices from before
+        they were recorded.
+      expectations: as `expectation_to_json` writes them; None for one of a user's own class.
+      memory_analysis: XLA's own totals in bytes: argument, output, alias, temp; empty if XLA
+        refused the plan.
+      mesh: axis names to sizes; None for one device.
+      topology: hosts and GPUs per host, `8x8`, or a grid of TPU chips; None for one device.
+      fusion_without_result: the first fusion that the autotune results do not cover.
+      refused: XLA's message if it planned the program and then refused it for want of memory.
+      sorts_undecided: as of `xlapipe.plans.Plan`.
+      dropped_updates: values that the step stored in Python objects, which jax drops.
+      xla_patches: names of the changes made to XLA in memory; empty also for a dump from
+        before they were recorded.
+    """
+
+    workload: str
+    versions: Mapping[str, str]
+    options: Mapping[str, str]
+    arguments: tuple[ArgumentLeaf, ...]
+    outputs: tuple[OutputLeaf, ...]
+    expectations: tuple[Mapping[str, Any] | None, ...]
+    memory_analysis: Mapping[str, int]
+    requested_collectives: tuple[RequestedCollective, ...] | None = ()
+    mesh: Mapping[str, int] | None = None
+    topology: str | None = None
+    fusion_without_result: str | None = None
+    refused: str | None = None
+    sorts_undecided: bool = False
+    dropped_updates: tuple[str, ...] = ()
+    xla_patches: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as plain data."""
+        leaves = {
+            name: [leaf.to_json() for leaf in getattr(self, name)]
+            for name in ("arguments", "outputs")
+        }
+        return {**asdict(self), **leaves}
+
+
+def facts_of_json(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `CompileFacts` in `data`, with their types; others are left out.
+
+    Raises:
+      KeyError, TypeError, ValueError: the data has another form.
+    """
+    known = CompileFacts.__dataclass_fields__
+    facts = {name: value for name, value in data.items() if name in known}
+    facts["arguments"] = tuple(map(ArgumentLeaf.from_json, data["arguments"]))
+    facts["outputs"] = tuple(map(OutputLeaf.from_json, data["outputs"]))
+    requested = data.get("requested_collectives", None if data.get("mesh") else ())
+    if requested is not None:
+        requested = tuple(map(RequestedCollective.from_json, requested))
+    facts["requested_collectives"] = requested
+    facts["expectations"] = tuple(data["expectations"])
+    for name in ("dropped_updates", "xla_patches"):
+        facts[name] = tuple(map(str, data.get(name, ())))
+    return facts
