@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 from xlapipe.files.writing import write_files
 
 RUN = "run.json"

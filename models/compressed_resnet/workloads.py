@@ -15,7 +15,7 @@ from models.compressed_resnet.model import initial
 from models.compressed_resnet.network import Parameters, Residuals
 from models.compressed_resnet.sizes import ResNetConfig, Save
 from models.compressed_resnet.step import abstract_state, train_step
-from xlapipe.workload import Workload
+from xlapipe import Workload
 
 # Reference dump 001's, whose batch is 2048. Goldens are kept for a small batch.
 CLASSES = 100

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from models.float8_linear import expectations
 from models.float8_linear.matmul import backward, forward
 from models.float8_linear.sizes import Float8Sizes
-from xlapipe.workload import Workload
+from xlapipe import Workload
 
 DUMP_004_SIZES = Float8Sizes()
 

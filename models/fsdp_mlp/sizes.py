@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from xlapipe.errors import WorkloadError
+from xlapipe import XlapipeError
 
 BFLOAT16 = 2
 FLOAT32 = 4
@@ -20,7 +20,7 @@ class MLPSizes:
       devices: size of the mesh axis over which the batch and the rows of every kernel are sharded.
 
     Raises:
-      WorkloadError: a size is less than 1, or `hidden` is not a multiple of `devices`.
+      XlapipeError: a size is less than 1, or `hidden` is not a multiple of `devices`.
     """
 
     hidden: int = 8192
@@ -32,9 +32,9 @@ class MLPSizes:
         for name in ("hidden", "layers", "batch", "devices"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise WorkloadError(f"fsdp-mlp: {name}={value!r}: expected an integer of 1 or more")
+                raise XlapipeError(f"fsdp-mlp: {name}={value!r}: expected an integer of 1 or more")
         if self.hidden % self.devices:
-            raise WorkloadError(
+            raise XlapipeError(
                 f"fsdp-mlp: state['params']['layers'][0]['kernel'] [{self.hidden}, {self.hidden}]: "
                 f"axis 0 ({self.hidden}) cannot be split over the {self.devices} devices of mesh "
                 f"axis 'fsdp'; fix: choose a multiple of {self.devices} for hidden, or another "

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from models.fsdp_mlp import expectations, reference, training
 from models.fsdp_mlp.sizes import MLPSizes
-from xlapipe.workload import Workload
+from xlapipe import Workload
 
 # Turns the collective combiners off. On 64 devices and more, XLA otherwise combines the
 # reduce-scatters of two layers: it keeps both gradients longer and overlaps fewer gemms.

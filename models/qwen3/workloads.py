@@ -23,7 +23,7 @@ from models.qwen3.steps import (
     implementation_for,
     prefill_step,
 )
-from xlapipe.workload import Workload
+from xlapipe import Workload
 
 
 def qwen3_step() -> Workload:

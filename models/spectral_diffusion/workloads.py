@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from models.spectral_diffusion import expectations
 from models.spectral_diffusion.layer import diffuse
 from models.spectral_diffusion.sizes import SpectralSizes
-from xlapipe.workload import Workload
+from xlapipe import Workload
 
 DUMP_002_SIZES = SpectralSizes()
 

@@ -13,7 +13,7 @@ from models.torch_twins.mlp import mlp_step
 from models.torch_twins.resnet import Affine, Classifier, Statistics, resnet_step
 from models.torch_twins.sizes import CLASSES, IMAGE, STAGES, kernel_shapes
 from models.torch_twins.transformer import Block, LayerNorm, Linear, transformer_step
-from xlapipe.workload import Workload
+from xlapipe import Workload
 
 
 def torch_mlp(batch: int = 256, width: int = 1024) -> Workload:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from models.compressed_resnet.sizes import ResNetConfig
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 DEPTHS = {26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 Schedule = Literal["constant", "cosine"]

@@ -11,7 +11,7 @@ from models.compressed_resnet.cli.options import Settings, settings_of
 from models.compressed_resnet.cli.output import StepBar, note
 from models.compressed_resnet.data.batches import check_batch, training_batches
 from models.compressed_resnet.data.dataset import Dataset, load_dataset
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 if TYPE_CHECKING:
     from models.compressed_resnet.checkpoints import Checkpoints

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.compressed_resnet.data.dataset import Images, Labels
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 # Every fifth image is kept for testing.
 TEST_EVERY = 5

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from models.compressed_resnet.data.dataset import Dataset, Images, Labels
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 
 def check_batch(batch: int, count: int) -> None:

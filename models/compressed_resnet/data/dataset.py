@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 DIGITS = "digits"
 Images = npt.NDArray[np.uint8]

@@ -10,7 +10,7 @@ import numpy as np
 
 from models.compressed_resnet.data.arrays import TEST_EVERY
 from models.compressed_resnet.data.dataset import Images, Labels
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 TRAINING, TESTING = "train", "val"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 
 class CheckpointError(XlapipeError):

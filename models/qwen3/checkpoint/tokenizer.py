@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

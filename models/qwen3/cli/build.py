@@ -17,9 +17,9 @@ from models.qwen3.generation.static_sizes import (
     bucket_of,
     cache_length_for,
 )
+from xlapipe import XlapipeError
 from xlapipe.compiling.defaults import DEFAULT_TARGET
 from xlapipe.compiling.pipeline import WrittenDump
-from xlapipe.errors import XlapipeError
 from xlapipe.report.dump_row import dump_row
 
 DEFAULT_PROMPT_LENGTH = 512

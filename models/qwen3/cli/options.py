@@ -10,7 +10,7 @@ from models.qwen3.checkpoint.config_files import GenerationConfig
 from models.qwen3.checkpoint.tokenizer import TextTokenizer, read_tokenizer
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.sampling_settings import SamplingSettings
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 DEFAULT_NEW_TOKENS = 64
 DEFAULT_PROMPT = "The compiler"

@@ -33,7 +33,7 @@ from models.qwen3.generation.static_sizes import (
     check_lengths,
     check_prompts,
 )
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 if TYPE_CHECKING:
     from models.qwen3.generation.compiled_steps import CompiledGeneration, StepDevice

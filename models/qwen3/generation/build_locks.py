@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from xlapipe import XlapipeError
 from xlapipe.dumps.autotune_lock import LOCK, read_lock
-from xlapipe.errors import XlapipeError
 from xlapipe.registry import WorkloadReference
 
 

@@ -18,9 +18,9 @@ from models.qwen3.kernels.persistent.residency import why_not_resident
 from models.qwen3.kernels.persistent.sizes import persistent_fits
 from models.qwen3.kernels.tiling import hopper_fits
 from models.qwen3.steps import implementation_for
+from xlapipe import XlapipeError
 from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import WrittenDump, build
-from xlapipe.errors import XlapipeError
 from xlapipe.expect import Finding, check_all
 from xlapipe.files.writing import replace_folder
 from xlapipe.registry import WorkloadReference

@@ -3,7 +3,7 @@
 from models.qwen3.argument_bytes import cache_bytes, weight_bytes
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.compiled_steps import CompiledGeneration, StepDevice
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 
 def memory_limit(device: StepDevice) -> int | None:

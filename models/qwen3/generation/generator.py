@@ -16,7 +16,7 @@ from models.qwen3.generation.compiled_steps import CompiledGeneration, StepDevic
 from models.qwen3.generation.sampling_settings import SamplingSettings
 from models.qwen3.generation.state import ENDED, first_state
 from models.qwen3.generation.static_sizes import check_lengths, check_prompts
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 # Called with the index of a sequence, and its next tokens.
 OnTokens = Callable[[int, list[int]], None]

@@ -13,7 +13,7 @@ from typing import Any
 
 from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.static_sizes import GenerationSizes
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 INDEX = "executables.json"
 SCHEMA_VERSION = 1

@@ -23,7 +23,7 @@ from models.qwen3.generation.step_arrays import (
     output_path,
     position,
 )
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.running.built_executable import BuiltExecutable
 

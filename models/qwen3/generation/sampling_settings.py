@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 # All values of top-k up to this share one executable.
 FEW_CANDIDATES = 64

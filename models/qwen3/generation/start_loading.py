@@ -10,7 +10,7 @@ from typing import Any
 from models.qwen3.generation.device_protocols import DeviceExecutable, PutDevice
 from models.qwen3.generation.prebuilt_index import DECODE, PrebuiltExecutables, prompts_folder
 from models.qwen3.kernels.persistent.residency import why_not_resident
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 from xlapipe.running.built_executable import BuiltExecutable, read_executable
 from xlapipe.running.pjrt.load import create_client, load_executable, select_device
 

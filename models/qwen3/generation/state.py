@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.qwen3.generation.sampling_settings import MAX_EOS, SamplingSettings
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 State: TypeAlias = dict[str, Any]
 Draw: TypeAlias = dict[str, npt.NDArray[Any]]

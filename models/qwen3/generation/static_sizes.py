@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 
 SMALLEST_BUCKET = 16
 # Cache lengths are rounded up to a multiple of this, so that prompts of similar lengths share

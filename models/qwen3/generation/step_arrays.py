@@ -14,7 +14,7 @@ from models.qwen3.config import Qwen3Config
 from models.qwen3.generation.device_protocols import ArrayType
 from models.qwen3.generation.state import empty_state
 from models.qwen3.generation.static_sizes import GenerationSizes
-from xlapipe.errors import XlapipeError
+from xlapipe import XlapipeError
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 
 # By path.

@@ -26,8 +26,8 @@ from models.qwen3.sharded.train import (
     train_step,
 )
 from models.qwen3.sharded.weight_layout import DATA
+from xlapipe import Workload
 from xlapipe.targets.topology import GPUS_PER_HOST
-from xlapipe.workload import Workload
 
 
 def qwen3_train(
