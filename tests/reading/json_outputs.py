@@ -45,10 +45,10 @@ from xlapipe.running.memory_account import MemoryAccount
 from xlapipe.running.run_result import DeviceRun, OutputDigest, RunResult
 from xlapipe.sizing.cliff import Cliff
 from xlapipe.sizing.fit import Row, largest
-from xlapipe.sizing.outside_plan import OutsidePlan
 from xlapipe.sizing.planned_memory import PlannedMemory
 from xlapipe.sizing.recomputed import RecomputedKernel
 from xlapipe.sizing.sweep import Axis, combinations
+from xlapipe.targets.outside_plan import OutsidePlan
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDENS = ROOT / "hlo_dumps"

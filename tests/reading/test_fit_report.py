@@ -9,9 +9,9 @@ import pytest
 from xlapipe.cli.fit_table import fit_figures, fit_lines
 from xlapipe.errors import CompileError
 from xlapipe.sizing.fit import Row, largest
-from xlapipe.sizing.outside_plan import OutsidePlan
 from xlapipe.sizing.planned_memory import PlannedMemory
 from xlapipe.sizing.sweep import Axis, Combination, combinations
+from xlapipe.targets.outside_plan import OutsidePlan
 
 MEMORY, USABLE = 1_000_000, 750_000
 AXES = [Axis("batch", (1, 64, 8)), Axis("seq", (2048, 32768))]

@@ -7,6 +7,7 @@ import pytest
 from tests.reading.hlo_objects import instruction
 from xlapipe.errors import DumpError
 from xlapipe.plans import InputOutputAlias, Instruction, SourceLine
+from xlapipe.plans.call_chains import Frame, is_own_code
 from xlapipe.plans.hlo import Contraction
 from xlapipe.readers import backend_config
 from xlapipe.readers.canonical_hlo import opcode_of
@@ -14,7 +15,7 @@ from xlapipe.readers.hlo_instruction import InstructionParser
 from xlapipe.readers.hlo_syntax import attribute_values, bracket_end, fields, unescape
 from xlapipe.readers.hlo_text import parse_hlo
 from xlapipe.readers.source_text import SourceText
-from xlapipe.readers.stack_frames import StackFrames, is_own_code
+from xlapipe.readers.stack_frames import StackFrames
 
 
 def parse(line: str) -> Instruction:
@@ -169,7 +170,7 @@ def test_source_is_the_innermost_frame_of_the_programs_own_code(shift: int) -> N
 
 
 def test_a_cycle_of_frames_ends() -> None:
-    frames = StackFrames([("/site-packages/a.py", 1, 2), ("/site-packages/b.py", 2, 1)])
+    frames = StackFrames([Frame("/site-packages/a.py", 1, 2), Frame("/site-packages/b.py", 2, 1)])
     assert frames.source_line(1) == SourceLine("/site-packages/a.py", 1)
     assert frames.source_line(2) == SourceLine("/site-packages/b.py", 2)
     assert frames.source_line(3) is frames.source_line(0) is None

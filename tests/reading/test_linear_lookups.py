@@ -7,7 +7,6 @@ import pytest
 
 from xlapipe.plans import InputOutputAlias, Plan
 from xlapipe.plans.changed_outputs import ChangedOutputs
-from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.likely_output import LikelyOutputs
 from xlapipe.plans.nearest_source import nearest_sources
 from xlapipe.plans.once import once_per_object
@@ -21,7 +20,7 @@ def nearest_by_search(name, own, neighbours, ends):
     while pending:
         current = pending.pop(0)
         if current in own:
-            return own[current]
+            return current
         for other in neighbours.get(current, ()) if current not in ends else ():
             if other not in seen:
                 seen.add(other)
@@ -38,7 +37,7 @@ def test_the_nearest_source_is_the_one_that_a_search_from_the_instruction_finds(
     for name, read in operands.items():
         for operand in read:
             users.setdefault(operand, []).append(name)
-    own = {name: SourceLine(name, 1) for name in names if rng.random() < 0.2}
+    own = [name for name in names if rng.random() < 0.2]
     ends = {name for name in names if rng.random() < 0.2}
     for neighbours, back in ((users, operands), (operands, users)):
         lines = nearest_sources(own, neighbours, back, ends=ends)

@@ -9,10 +9,10 @@ import pytest
 from tests.reading.test_fit_report import lines_of, planned
 from xlapipe.dumps.dump import open_dump
 from xlapipe.sizing.fit import Row
-from xlapipe.sizing.outside_plan import OutsidePlan, outside_plan
 from xlapipe.sizing.sweep import combinations
 from xlapipe.targets.catalogue import catalogue
 from xlapipe.targets.outside_memory import measured_outside
+from xlapipe.targets.outside_plan import OutsidePlan, outside_plan
 
 H200 = measured_outside("h200")
 

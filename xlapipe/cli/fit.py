@@ -16,8 +16,9 @@ from xlapipe.cli.options import (
     read_compile_options,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines
-from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION, DEFAULT_TARGET
+from xlapipe.compiling.defaults import DEFAULT_TARGET
 from xlapipe.errors import XlapipeError
+from xlapipe.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,9 +12,9 @@ from xlapipe.report.text_table import aligned_row, column_widths
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact
 from xlapipe.sizing.fit import Largest, Row
-from xlapipe.sizing.outside_plan import OutsidePlan, outside_label
 from xlapipe.sizing.planned_memory import PlannedMemory
 from xlapipe.sizing.sweep import Axis
+from xlapipe.targets.outside_plan import OutsidePlan, outside_label
 
 _STAGES = ("load", "lower", "compile", "read", "all")
 _BYTES = ("arguments, B", "outputs, B", "temp, B", "total, B", "headroom, B")

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION, DEFAULT_TIMEOUT_SECONDS
+from xlapipe.compiling.defaults import DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.dumps.autotune_lock import AutotuneLock
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.platforms import NVIDIA, Platform, platform_named
+from xlapipe.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.device_topology import DeviceTopology
 from xlapipe.targets.target import Target

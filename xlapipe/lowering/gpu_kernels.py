@@ -6,7 +6,7 @@ from typing import Any
 from jax._src import core, source_info_util
 
 from xlapipe.errors import WorkloadError
-from xlapipe.readers.stack_frames import is_own_code
+from xlapipe.plans.call_chains import is_own_code
 
 # Parts of the modules that define the compiler parameters of kernels for GPUs.
 _GPU_MODULES = ("triton", "mosaic_gpu")

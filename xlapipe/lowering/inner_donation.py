@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from xlapipe.errors import WorkloadError
-from xlapipe.readers.stack_frames import is_own_code
+from xlapipe.plans.call_chains import is_own_code
 from xlapipe.workload import Workload
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from jax._src import core, source_info_util
 
 from xlapipe.plans import SourceLine
+from xlapipe.plans.call_chains import is_own_code
 from xlapipe.plans.program import RequestedCollective
-from xlapipe.readers.stack_frames import is_own_code
 
 # XLA's kind by jax's primitive; `psum_invariant`, `all_gather_start` and their like are found by
 # the part of their name that is here.

@@ -3,7 +3,7 @@
 import os
 import traceback
 
-from xlapipe.readers.stack_frames import is_own_code
+from xlapipe.plans.call_chains import is_own_code
 
 _XLAPIPE = os.path.dirname(os.path.dirname(__file__))
 

@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from xlapipe.plans.call_chains import CallChains
 from xlapipe.plans.shapes import Shape
 from xlapipe.platforms import PLATFORMS
 
@@ -172,12 +173,15 @@ class HloModule:
       entry: name of the entry computation; None if unknown.
       complete: False if only the instructions that define values are known; these are then in
         one computation, and the bodies of fusions are missing.
+      chains: where the program was traced. Not compared: two modules with equal instructions are
+        equal.
     """
 
     name: str
     computations: Mapping[str, Computation]
     entry: str | None
     complete: bool = True
+    chains: CallChains = field(default=CallChains(), compare=False, repr=False)
 
     @property
     def entry_computation(self) -> Computation | None:

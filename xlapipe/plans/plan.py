@@ -208,26 +208,32 @@ class Plan:
 
         Parameters and the copies that XLA inserts have no source line.
         """
-        own = self._own_sources.get(name)
-        return own or self._sources_of_users.get(name) or self._sources_of_operands.get(name)
+        nearest = self.nearest_traced(name)
+        return self.instructions[nearest].source if nearest is not None else None
+
+    def nearest_traced(self, name: str) -> str | None:
+        """The instruction that `nearest_source` has its line from; None without a line."""
+        if name in self._with_source:
+            return name
+        return self._nearest_users.get(name) or self._nearest_operands.get(name)
 
     @cached_property
-    def _own_sources(self) -> Mapping[str, SourceLine]:
+    def _with_source(self) -> Mapping[str, None]:
         return {
-            name: instruction.source
+            name: None
             for name, instruction in self.instructions.items()
             if instruction.source is not None and instruction.opcode != "parameter"
         }
 
     @cached_property
-    def _sources_of_users(self) -> Mapping[str, SourceLine]:
-        return nearest_sources(self._own_sources, self._users, self._operands)
+    def _nearest_users(self) -> Mapping[str, str]:
+        return nearest_sources(self._with_source, self._users, self._operands)
 
     @cached_property
-    def _sources_of_operands(self) -> Mapping[str, SourceLine]:
+    def _nearest_operands(self) -> Mapping[str, str]:
         # A tuple's other elements are unrelated.
         tuples = {name for name, ins in self.instructions.items() if ins.opcode == "tuple"}
-        return nearest_sources(self._own_sources, self._operands, self._users, ends=tuples)
+        return nearest_sources(self._with_source, self._operands, self._users, ends=tuples)
 
     def users_of(self, name: str) -> tuple[str, ...]:
         """Instructions outside fusion bodies that have `name` as an operand."""

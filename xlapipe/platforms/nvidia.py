@@ -22,6 +22,9 @@ _DNN_PARTS = ("major", "minor", "patch")
 _OLDEST_CUDNN, _OLDEST_CUSOLVER = 91200, 12000
 # The unit in which the CUDA driver maps memory.
 _MAPPED_BYTES = 2 * 2**20
+# The share of a GPU's memory that jax gives XLA unless XLA_CLIENT_MEM_FRACTION is set
+# (docs.jax.dev, "GPU memory allocation").
+DEFAULT_MEMORY_FRACTION = 0.75
 
 # Makes XLA write its time estimates into the backend configs of fusions (`reification_cost`).
 ESTIMATE_OPTIONS: Mapping[str, bool] = {"xla_gpu_collect_cost_model_stats": True}

@@ -18,6 +18,7 @@ import re
 from dataclasses import dataclass
 
 from xlapipe.plans import InputOutputAlias
+from xlapipe.plans.call_chains import Frame
 from xlapipe.readers.fixes import DUMP_AGAIN_OR_REPORT
 from xlapipe.readers.hlo_syntax import attribute_values, fields, unquote
 from xlapipe.readers.source_text import SourceText, int64, shape_index
@@ -136,19 +137,23 @@ def _frames(source: SourceText, position: int) -> tuple[StackFrames, int]:
     if not tables["StackFrames"]:
         return StackFrames(), position
     names = [_name(source, number, text) for number, text in tables["FileNames"]]
+    functions = [_name(source, number, text) for number, text in tables["FunctionNames"]]
     locations = [
         (_reference(source, number, text, "file_name_id", len(names)), number, text)
         for number, text in tables["FileLocations"]
     ]
     # If XLA prints parent ids plus one, a root frame seems to be its own parent.
     shifted = fields(tables["StackFrames"][0][1]).get("parent_frame_id") == "1"
-    frames: list[tuple[str, int, int]] = []
+    frames: list[Frame] = []
     for number, text in tables["StackFrames"]:
         at = _reference(source, number, text, "file_location_id", len(locations))
         parent = _reference(source, number, text, "parent_frame_id", len(tables["StackFrames"]))
         name_id, line_number, location = locations[at - 1] if at else (0, 0, "")
         line = _reference(source, line_number, location, "line", None)
-        frames.append((names[name_id - 1] if name_id else "", line, parent - shifted))
+        file = names[name_id - 1] if name_id else ""
+        function_id = _reference(source, line_number, location, "function_name_id", len(functions))
+        function = functions[function_id - 1] if function_id else ""
+        frames.append(Frame(file, line, parent - shifted, function))
     return StackFrames(frames), position
 
 

@@ -57,6 +57,7 @@ class InstructionParser:
     def __init__(self, source: SourceText, frames: StackFrames) -> None:
         self._source = source
         self._frames = frames
+        self.frame_of: dict[str, int] = {}
         self._configs: dict[str, str] = {}
 
     def parse(self, text: str, number: int) -> tuple[Instruction, bool]:
@@ -114,7 +115,7 @@ class InstructionParser:
             contraction=contraction_of_text(attributes) if opcode in MAY_CONTRACT else None,
             integer=(integer_of_text(shape, operands_text) if opcode == "constant" else None),
             comparison=attributes.get("direction") if opcode == "compare" else None,
-            **self._metadata(attributes.get("metadata"), number),
+            **self._metadata(head[2], attributes.get("metadata"), number),
         )
         return instruction, head[1] is not None
 
@@ -170,7 +171,7 @@ class InstructionParser:
             )
         return int64(text, self._source, number, "a parameter number")
 
-    def _metadata(self, text: str | None, number: int) -> _Metadata:
+    def _metadata(self, name: str, text: str | None, number: int) -> _Metadata:
         if text is None:
             return {"op_name": None, "source": None}
         metadata = fields(text)
@@ -180,7 +181,9 @@ class InstructionParser:
         if not (frame.isdecimal() and line.isdecimal()):
             self._source.fail_at(number, "numbers for stack_frame_id and source_line")
         if frame != "0":
-            source = self._frames.source_line(int64(frame, self._source, number, "a frame id"))
+            frame_id = int64(frame, self._source, number, "a frame id")
+            self.frame_of[name] = frame_id
+            source = self._frames.source_line(frame_id)
         if source is None and metadata.get("source_file"):
             source = SourceLine(
                 metadata["source_file"], int64(line, self._source, number, "a line number")

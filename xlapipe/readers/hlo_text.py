@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from xlapipe.plans import Computation, HloModule, InputOutputAlias, Instruction
+from xlapipe.plans.call_chains import CallChains
 from xlapipe.readers.canonical_hlo import in_call_order, without_tuple_elements
 from xlapipe.readers.fixes import COPY_AGAIN, DUMP_AGAIN_OR_REPORT
 from xlapipe.readers.hlo_header import Donor, parse_header
@@ -57,7 +58,12 @@ def parse_hlo(source: SourceText) -> ParsedModule:
     if entry is None:
         source.fail(len(lines), "an ENTRY computation", "none", COPY_AGAIN)
     return ParsedModule(
-        HloModule(header.name, in_call_order(computations, entry), entry),
+        HloModule(
+            header.name,
+            in_call_order(computations, entry),
+            entry,
+            chains=CallChains(header.frames.frames, parser.frame_of),
+        ),
         header.aliases,
         header.buffer_donors,
     )

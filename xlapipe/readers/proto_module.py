@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from xlapipe.errors import DumpError
 from xlapipe.plans import Computation, HloModule, InputOutputAlias, Instruction, SourceLine
+from xlapipe.plans.call_chains import CallChains, Frame
 from xlapipe.plans.hlo import CollectiveGroups
 from xlapipe.plans.opcodes import WITH_GROUPS
 from xlapipe.readers import backend_config
@@ -57,6 +58,7 @@ class ModuleReader:
             computation.id: computation.name for computation in proto.computations
         }
         self._frames = self._read_frames()
+        self._frame_of: dict[str, int] = {}
 
     def read(self) -> ProtoModule:
         """The module.
@@ -92,7 +94,12 @@ class ModuleReader:
         if entry not in computations:
             self._fail("the entry computation", f"no computation {entry!r}")
         return ProtoModule(
-            module=HloModule(proto.name, in_call_order(computations, entry), entry),
+            module=HloModule(
+                proto.name,
+                in_call_order(computations, entry),
+                entry,
+                chains=CallChains(self._frames.frames, self._frame_of),
+            ),
             aliases=self._aliases(),
             buffer_donors=tuple(
                 sorted(
@@ -165,7 +172,7 @@ class ModuleReader:
             proto.fusion_kind if opcode == "fusion" else None,
             proto.custom_call_target if opcode == "custom-call" else None,
             metadata.op_name or None,
-            self._source(metadata),
+            self._source(proto.name, metadata),
             canonical_config,
             self._collective(proto, opcode),
             ((proto.tuple_index,),) if opcode == "get-tuple-element" else (),
@@ -189,9 +196,12 @@ class ModuleReader:
             proto.channel_id or None,
         )
 
-    def _source(self, metadata: OpMetadata) -> SourceLine | None:
+    def _source(self, name: str, metadata: OpMetadata) -> SourceLine | None:
         frame = metadata.stack_frame_id
-        source = self._frames.source_line(frame) if frame else None
+        source = None
+        if frame:
+            self._frame_of[name] = frame
+            source = self._frames.source_line(frame)
         if source is None and metadata.source_file:
             return SourceLine(metadata.source_file, metadata.source_line)
         return source
@@ -211,18 +221,23 @@ class ModuleReader:
 
     def _read_frames(self) -> StackFrames:
         index = self._proto.stack_frame_index
-        names = list(index.file_names)
+        names, functions = list(index.file_names), list(index.function_names)
         locations = []
         for location in index.file_locations:
             if not 0 <= location.file_name_id <= len(names):
                 self._fail(f"file name ids up to {len(names)}", f"id {location.file_name_id}")
             name = names[location.file_name_id - 1] if location.file_name_id else ""
-            locations.append((name, location.line))
+            if not 0 <= location.function_name_id <= len(functions):
+                self._fail(
+                    f"function name ids up to {len(functions)}", f"id {location.function_name_id}"
+                )
+            function = functions[location.function_name_id - 1] if location.function_name_id else ""
+            locations.append((name, location.line, function))
         frames = []
         for frame in index.stack_frames:
             at, parent = frame.file_location_id, frame.parent_frame_id
             if not (0 <= at <= len(locations) and 0 <= parent <= len(index.stack_frames)):
                 self._fail("known ids in stack frames", f"location {at}, parent {parent}")
-            name, line = locations[at - 1] if at else ("", 0)
-            frames.append((name, line, parent))
+            name, line, function = locations[at - 1] if at else ("", 0, "")
+            frames.append(Frame(name, line, parent, function))
         return StackFrames(frames)

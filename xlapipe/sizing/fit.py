@@ -6,10 +6,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import CompiledDump, keep_dump, run_jobs
 from xlapipe.errors import ParameterError, XlapipeError
+from xlapipe.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.sizing.planned_memory import PlannedMemory, planned_memory
 from xlapipe.sizing.sweep import Axis, Combination
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from xlapipe.compiling.child_process import compile_workload
-from xlapipe.compiling.defaults import DEFAULT_MEMORY_FRACTION
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import CompiledDump, compile_dump
 from xlapipe.cost import step_cost
@@ -19,19 +18,16 @@ from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.plans import Plan
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import MissingMemory
-from xlapipe.platforms import platform_named
 from xlapipe.readers import read_path
-from xlapipe.sizing.outside_plan import OutsidePlan, outside_plan
 from xlapipe.sizing.recomputed import (
     RecomputedKernel,
     recomputed_kernels,
     rematerialised_names,
 )
-from xlapipe.targets.outside_memory import measured_outside
+from xlapipe.targets.outside_plan import OutsidePlan
 from xlapipe.targets.speeds import speeds_of_config
-from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_attached
-from xlapipe.targets.tpu_catalogue import tpu_catalogue
+from xlapipe.targets.usable_memory import usable_memory
 from xlapipe.temp_order.instruction_order import order_share
 
 
@@ -117,9 +113,9 @@ def planned_memory(
     compiled = _compile_plan(job) if dump is None else _of_dump(dump)
     totals = compiled.plan.totals
     target = job.target or target_attached(compiled.config_text)
-    outside = None
-    if platform_named(target.platform).memory_limit is not None:
-        outside = outside_plan(compiled.plan, measured_outside(target.name))
+    usable = usable_memory(
+        target, compiled.plan, libtpu=compiled.libtpu, memory_fraction=memory_fraction
+    )
     rematerialised = rematerialised_names(compiled.plan)
     cost = None
     if rematerialised or with_floors:
@@ -136,7 +132,7 @@ def planned_memory(
         temp_bytes=totals.temp_bytes,
         host_bytes=compiled.plan.spaces[MemorySpace.HOST].total_bytes,
         device_memory_bytes=target.device_memory_bytes,
-        usable_bytes=_usable_bytes(target, compiled.libtpu, memory_fraction, outside),
+        usable_bytes=usable.usable_bytes,
         missing=compiled.plan.missing_memory,
         rematerialised=len(rematerialised),
         seconds={name: round(value, 2) for name, value in seconds.items()},
@@ -145,24 +141,9 @@ def planned_memory(
         recomputed=recomputed_kernels(compiled.plan, cost),
         floor_seconds=cost.floor_seconds if cost is not None else None,
         order_bytes=order.held_bytes if order is not None else None,
-        outside=outside,
+        outside=usable.outside,
     )
     return memory, dump
-
-
-def _usable_bytes(
-    target: Target,
-    libtpu: str | None,
-    memory_fraction: float | None,
-    outside: OutsidePlan | None,
-) -> int:
-    tpu = tpu_catalogue().get(target.name)
-    if tpu is not None:
-        return int(tpu.usable_bytes(libtpu) * (memory_fraction or 1))
-    fraction = memory_fraction or DEFAULT_MEMORY_FRACTION
-    if outside is None:
-        return int(target.device_memory_bytes * fraction)
-    return outside.usable_bytes(target.device_memory_bytes, fraction)
 
 
 class _CompiledPlan(NamedTuple):
