@@ -61,7 +61,7 @@ def test_a_sort_that_the_device_may_give_to_cub() -> None:
         "  sort.1: step.py:7",
     ]
     assert set(missing_lines(large.missing_memory)) <= set(host_lines(large))
-    assert plain_data(plan_figures(large)["missing_memory"]) == [
+    assert plain_data(plan_figures(large).missing_memory) == [
         {
             "kind": "sort",
             "instruction": "sort.1",

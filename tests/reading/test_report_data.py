@@ -10,7 +10,7 @@ import pytest
 from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
 from xlapipe.cli import main
 from xlapipe.report import units
-from xlapipe.report.json_data import dump_data, headline_bytes
+from xlapipe.report.json_data import DumpData, dump_data
 from xlapipe.report.labels import pattern_of
 from xlapipe.report.records import plain_data
 from xlapipe.report.reported_dump import read_reported_dump
@@ -26,8 +26,8 @@ def data_of(path: Path) -> dict[str, Any]:
     return data
 
 
-def headline_of(path: Path) -> dict[str, int | None]:
-    return headline_bytes(dump_data(read_reported_dump(path)))
+def report_of(path: Path) -> DumpData:
+    return dump_data(read_reported_dump(path))
 
 
 @pytest.mark.parametrize("path", [*DUMPS, *DIRECTORIES], ids=name_of)
@@ -87,7 +87,7 @@ def test_a_donation_without_an_alias_is_listed_first(tmp_path: Path) -> None:
     first = data_of(tmp_path / "dump")["aliasing"][0]
     assert first["argument"] == "params['embed']['weight']"
     assert first["answer"] == "donated, not aliased"
-    assert headline_of(tmp_path / "dump")["not_aliased_bytes"] == first["size_bytes"]
+    assert report_of(tmp_path / "dump").not_aliased_bytes == first["size_bytes"]
 
 
 def test_names_of_a_dump_without_manifest() -> None:
@@ -113,10 +113,10 @@ def test_copies_are_ranked() -> None:
 
 
 def test_sums_of_the_headline() -> None:
-    step = headline_of(GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")
-    assert step["copied_bytes"] is not None
-    assert step["copied_bytes"] >= 2 * 138_706_944
-    assert step["not_aliased_bytes"] == 0
+    step = report_of(GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")
+    assert step.copied_bytes is not None
+    assert step.copied_bytes >= 2 * 138_706_944
+    assert step.not_aliased_bytes == 0
 
 
 def test_patterns() -> None:

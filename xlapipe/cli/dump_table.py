@@ -61,7 +61,7 @@ class DumpTable(Bar):
         self._row(
             [
                 row["workload"],
-                device_text(row),
+                device_text(row["target"], row["topology"]),
                 row["gemm_policy"],
                 {True: "tuned", False: "untuned", None: "-"}[row["tuned"]],
                 str(row["allocations"]),

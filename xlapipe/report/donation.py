@@ -1,40 +1,64 @@
 """The outcome of each donation, as JSON and as lines of text."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
 
+from xlapipe.plans import SourceLine
 from xlapipe.plans.copies import Move
-from xlapipe.plans.donation import Donation
+from xlapipe.plans.donation import Donation, DonationOutcome
 from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip
-from xlapipe.report.memory_spaces import move_figures
+from xlapipe.report.memory_spaces import MoveRow, move_row
 
 _MAX_LEAVES = 40
 
 
-def donation_figures(donation: Donation) -> dict[str, Any]:
-    """The JSON of one donated leaf; without an alias `output` is None and `reason` set."""
-    return {
-        "path": donation.path,
-        "shape": donation.shape,
-        "dtype": donation.dtype,
-        "size_bytes": donation.size_bytes,
-        "outcome": donation.outcome,
-        "holds": donation.holds,
-        "output": donation.output,
-        "reason": donation.reason,
-        "advice": donation.advice,
-        "copies": [
-            {
-                "instruction": copy.instruction,
-                "copied_bytes": copy.copied_bytes,
-                "op_name": copy.op_name,
-                "source": copy.source,
-            }
+@dataclass(frozen=True, slots=True)
+class DonationCopy:
+    """A copy that remains beside an alias."""
+
+    instruction: str
+    copied_bytes: int
+    op_name: str | None
+    source: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True)
+class DonationRow:
+    """One donated leaf; without an alias `output` is None and `reason` set."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    size_bytes: int
+    outcome: DonationOutcome
+    holds: bool
+    output: str | None
+    reason: str
+    advice: str
+    copies: tuple[DonationCopy, ...]
+    moves: tuple[MoveRow, ...]
+    source: SourceLine | None
+
+
+def donation_row(donation: Donation) -> DonationRow:
+    """A donated leaf as `--json` states it."""
+    return DonationRow(
+        path=donation.path,
+        shape=donation.shape,
+        dtype=donation.dtype,
+        size_bytes=donation.size_bytes,
+        outcome=donation.outcome,
+        holds=donation.holds,
+        output=donation.output,
+        reason=donation.reason,
+        advice=donation.advice,
+        copies=tuple(
+            DonationCopy(copy.instruction, copy.copied_bytes, copy.op_name, copy.source)
             for copy in donation.copies
-        ],
-        "moves": [move_figures(move) for move in donation.moves],
-        "source": donation.source,
-    }
+        ),
+        moves=tuple(map(move_row, donation.moves)),
+        source=donation.source,
+    )
 
 
 def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:

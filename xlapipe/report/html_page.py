@@ -22,7 +22,7 @@ from xlapipe.platforms import platform_named
 from xlapipe.report import units
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.html_cells import bytes_cell, dense_code, seconds_cell
-from xlapipe.report.json_data import dump_data, headline_bytes
+from xlapipe.report.json_data import dump_data
 from xlapipe.report.records import json_form
 from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.memory_map import map_data
@@ -104,7 +104,7 @@ def render_page(dumps: Sequence[ReportedDump], comparison: Comparison | None = N
 def _sections(dumps: Sequence[ReportedDump]) -> dict[str, str]:
     """`SECTIONS` without those on collectives, the host and memories that no dump has."""
     has = {
-        "collectives": any(dump.figures["collectives"] for dump in dumps),
+        "collectives": any(dump.figures.collectives for dump in dumps),
         "host": any(any(host_lines(dump.plan)) for dump in dumps),
         "memories": any(platform_named(dump.plan.platform).has_chip_memory for dump in dumps),
     }
@@ -113,14 +113,13 @@ def _sections(dumps: Sequence[ReportedDump]) -> dict[str, str]:
 
 def _template_data(dump: ReportedDump) -> dict[str, Any]:
     data = dump_data(dump)
-    time = data["figures"]["time"]
+    time = data.figures.time
     return {
         "time_summary": list(summary_lines(time)) if time is not None else [],
         "time_by_source": group_by_source(time.kernels) if time is not None else [],
         "roofline": roofline(time),
         "dump": dump,
         "data": data,
-        "headline": headline_bytes(data),
         "map_data": map_data(dump),
         "stages": [_packed(stage) for stage in dump.opened.stage_texts],
     }

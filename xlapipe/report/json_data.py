@@ -1,14 +1,63 @@
 """A report as records: the JSON of `xlapipe report`, which HTML and Markdown render."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from xlapipe.report.plan_figures import PlanFigures
 from xlapipe.report.reported_dump import ReportedDump
-from xlapipe.report.sections.aliasing import NOT_ALIASED, alias_groups, own_outputs
-from xlapipe.report.sections.copies import copies
-from xlapipe.report.sections.fusions import fusions
-from xlapipe.report.sections.peak import Peak
+from xlapipe.report.sections.aliasing import (
+    NOT_ALIASED,
+    AliasGroup,
+    OwnOutput,
+    alias_groups,
+    own_outputs,
+)
+from xlapipe.report.sections.copies import CopyRow, copies
+from xlapipe.report.sections.fusions import FusionRow, fusions
+from xlapipe.report.sections.peak import Arena, PeakGroup, SourceRow
 from xlapipe.report.sections.two_dumps import Comparison
+
+
+@dataclass(frozen=True)
+class PeakData:
+    """What is in memory at the peak."""
+
+    position: int | None
+    instruction: str | None
+    occupied_bytes: int
+    idle_bytes: int
+    groups: tuple[PeakGroup, ...]
+    by_source: tuple[SourceRow, ...]
+
+
+@dataclass(frozen=True)
+class DumpData:
+    """The sections of one dump.
+
+    Attributes:
+      figures: the JSON of `xlapipe show`.
+      copies: None if the dump does not hold the bodies of fusions.
+    """
+
+    name: str
+    figures: PlanFigures
+    peak: PeakData
+    arenas: tuple[Arena, ...]
+    aliasing: tuple[AliasGroup, ...]
+    outputs_of_their_own: tuple[OwnOutput, ...]
+    copies: tuple[CopyRow, ...] | None
+    fusions: tuple[FusionRow, ...]
+
+    @property
+    def copied_bytes(self) -> int | None:
+        """Of all copies; None if unknown."""
+        return None if self.copies is None else sum(copy.copied_bytes for copy in self.copies)
+
+    @property
+    def not_aliased_bytes(self) -> int:
+        """Donated, but not reused."""
+        return sum(group.size_bytes for group in self.aliasing if group.answer == NOT_ALIASED)
 
 
 def report_data(
@@ -21,41 +70,23 @@ def report_data(
     }
 
 
-def dump_data(dump: ReportedDump) -> dict[str, Any]:
-    """The sections of one dump; `figures` is the JSON of `xlapipe show`."""
-    return {
-        "name": dump.name,
-        "figures": dump.figures,
-        "peak": _peak_data(dump.peak),
-        "arenas": dump.peak.arenas,
-        "aliasing": alias_groups(dump),
-        "outputs_of_their_own": own_outputs(dump),
-        "copies": copies(dump.plan),
-        "fusions": fusions(dump.plan),
-    }
-
-
-def _peak_data(peak: Peak) -> dict[str, Any]:
-    return {
-        "position": peak.position,
-        "instruction": peak.instruction,
-        "occupied_bytes": peak.occupied_bytes,
-        "idle_bytes": peak.idle_bytes,
-        "groups": peak.groups,
-        "by_source": peak.by_source,
-    }
-
-
-def headline_bytes(data: Mapping[str, Any]) -> dict[str, int | None]:
-    """The sums at the top of a report: bytes copied, and bytes donated but not reused.
-
-    Args:
-      data: from `dump_data`.
-    """
-    copied = data["copies"]
-    return {
-        "copied_bytes": None if copied is None else sum(copy["copied_bytes"] for copy in copied),
-        "not_aliased_bytes": sum(
-            group.size_bytes for group in data["aliasing"] if group.answer == NOT_ALIASED
+def dump_data(dump: ReportedDump) -> DumpData:
+    """The sections of one dump."""
+    peak = dump.peak
+    return DumpData(
+        name=dump.name,
+        figures=dump.figures,
+        peak=PeakData(
+            position=peak.position,
+            instruction=peak.instruction,
+            occupied_bytes=peak.occupied_bytes,
+            idle_bytes=peak.idle_bytes,
+            groups=peak.groups,
+            by_source=peak.by_source,
         ),
-    }
+        arenas=peak.arenas,
+        aliasing=alias_groups(dump),
+        outputs_of_their_own=own_outputs(dump),
+        copies=copies(dump.plan),
+        fusions=fusions(dump.plan),
+    )

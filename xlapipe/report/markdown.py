@@ -4,14 +4,16 @@ The text depends only on the plan, not on the machine, the folder or the width o
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import asdict
 
 from xlapipe.report.collectives import collective_lines
 from xlapipe.report.host_memory import host_lines
-from xlapipe.report.json_data import dump_data
+from xlapipe.report.json_data import DumpData, dump_data
 from xlapipe.report.markdown_syntax import Row, code, fenced, plain, table
 from xlapipe.report.memory_spaces import space_lines
+from xlapipe.report.plan_figures import GemmRow
 from xlapipe.report.reported_dump import ReportedDump
+from xlapipe.report.sections.copies import CopyRow
 from xlapipe.report.sections.peak import Arena, PeakGroup
 from xlapipe.report.sections.two_dumps import Comparison
 from xlapipe.report.time_lines import time_lines
@@ -35,26 +37,26 @@ def _dump(dump: ReportedDump) -> Iterator[str]:
     data = dump_data(dump)
     yield f"# {plain(dump.opened.title)}"
     yield ""
-    figures = data["figures"]
-    if "workload" in figures:
-        versions = ", ".join(f"{key} {value}" for key, value in sorted(figures["versions"].items()))
-        yield f"GEMM policy {figures['gemm_policy']}; {figures['autotuning']}; {plain(versions)}"
+    figures = data.figures
+    if (of_dump := figures.of_dump) is not None:
+        versions = ", ".join(f"{key} {value}" for key, value in sorted(of_dump.versions.items()))
+        yield f"GEMM policy {of_dump.gemm_policy}; {of_dump.autotuning}; {plain(versions)}"
         yield ""
     yield from table(
         ("total", "bytes", ""),
-        [(name, exact(value), rounded(value)) for name, value in figures["totals"].items()],
+        [(name, exact(value), rounded(value)) for name, value in asdict(figures.totals).items()],
         right=frozenset({1, 2}),
     )
     yield from _peak(data)
-    yield from _arenas(data["arenas"])
+    yield from _arenas(data.arenas)
     yield from _aliasing(data)
-    yield from _copies(data["copies"])
-    yield from _gemms(figures["gemms"])
-    lines = list(collective_lines(figures["collectives"], figures["requested_collectives"]))
+    yield from _copies(data.copies)
+    yield from _gemms(figures.gemms)
+    lines = list(collective_lines(figures.collectives, figures.requested_collectives))
     if lines:
         yield from ("## Collectives", "", *fenced(lines), "")
-    if figures["time"] is not None:
-        yield from ("## Time", "", *fenced(time_lines(figures["time"])), "")
+    if figures.time is not None:
+        yield from ("## Time", "", *fenced(time_lines(figures.time)), "")
     lines = list(space_lines(dump.opened.program))
     if lines:
         yield from ("## Memories", "", *fenced(lines), "")
@@ -63,22 +65,22 @@ def _dump(dump: ReportedDump) -> Iterator[str]:
         yield from ("## Host", "", *fenced(lines), "")
 
 
-def _peak(data: dict[str, Any]) -> Iterator[str]:
-    peak, total = data["peak"], data["figures"]["totals"]["total_allocation_bytes"]
-    if peak["position"] is None:
+def _peak(data: DumpData) -> Iterator[str]:
+    peak, total = data.peak, data.figures.totals.total_allocation_bytes
+    if peak.position is None:
         yield "## Contents of the memory"
         yield ""
         yield "This dump has no live ranges, so lifetimes are unknown."
     else:
-        at = code(peak["instruction"]) if peak["instruction"] else "the end of the program"
-        yield f"## In use at the peak: {exact(peak['occupied_bytes'])}"
+        at = code(peak.instruction) if peak.instruction else "the end of the program"
+        yield f"## In use at the peak: {exact(peak.occupied_bytes)}"
         yield ""
         yield (
-            f"Schedule position {peak['position']} ({at}); "
-            f"{exact(peak['idle_bytes'])} more are reserved but not in use there."
+            f"Schedule position {peak.position} ({at}); "
+            f"{exact(peak.idle_bytes)} more are reserved but not in use there."
         )
     yield ""
-    yield from _groups(peak["groups"], total)
+    yield from _groups(peak.groups, total)
     yield "By source line: the line that reads an argument or computes another value."
     yield ""
     yield from _shortened(
@@ -90,7 +92,7 @@ def _peak(data: dict[str, Any]) -> Iterator[str]:
                 rounded(row.total_bytes),
                 share(row.total_bytes, total),
             )
-            for row in peak["by_source"]
+            for row in peak.by_source
         ],
         frozenset({1, 2, 3}),
     )
@@ -166,7 +168,7 @@ def _gaps(arena: Arena) -> str:
     return "; ".join(shown[:_MAX_GAPS]) + (f"; … {more} more" if more > 0 else "") or "none"
 
 
-def _aliasing(data: dict[str, Any]) -> Iterator[str]:
+def _aliasing(data: DumpData) -> Iterator[str]:
     yield "## Arguments and the outputs that reuse them"
     yield ""
     yield from _shortened(
@@ -179,18 +181,18 @@ def _aliasing(data: dict[str, Any]) -> Iterator[str]:
                 exact(group.size_bytes),
                 rounded(group.size_bytes),
             )
-            for group in data["aliasing"]
+            for group in data.aliasing
         ],
         frozenset({3, 4}),
     )
-    for output in data["outputs_of_their_own"]:
+    for output in data.outputs_of_their_own:
         size = exact(output.size_bytes)
         yield f"- {code(output.output)} is in a separate allocation: {size}"
-    if data["outputs_of_their_own"]:
+    if data.outputs_of_their_own:
         yield ""
 
 
-def _copies(copies: Sequence[dict[str, Any]] | None) -> Iterator[str]:
+def _copies(copies: Sequence[CopyRow] | None) -> Iterator[str]:
     yield "## Copies"
     yield ""
     if not copies:
@@ -205,11 +207,11 @@ def _copies(copies: Sequence[dict[str, Any]] | None) -> Iterator[str]:
         ("value", "bytes", "", "operation", "source line"),
         [
             (
-                code(copy["value"]),
-                exact(copy["copied_bytes"]),
-                rounded(copy["copied_bytes"]),
-                code(copy["op_name"]) if copy["op_name"] else "–",
-                code(str(copy["source"])) if copy["source"] else "–",
+                code(copy.value),
+                exact(copy.copied_bytes),
+                rounded(copy.copied_bytes),
+                code(copy.op_name) if copy.op_name else "–",
+                code(str(copy.source)) if copy.source else "–",
             )
             for copy in copies
         ],
@@ -217,7 +219,7 @@ def _copies(copies: Sequence[dict[str, Any]] | None) -> Iterator[str]:
     )
 
 
-def _gemms(gemms: Sequence[dict[str, Any]] | None) -> Iterator[str]:
+def _gemms(gemms: Sequence[GemmRow] | None) -> Iterator[str]:
     yield "## Matrix products"
     yield ""
     if not gemms:
@@ -226,8 +228,8 @@ def _gemms(gemms: Sequence[dict[str, Any]] | None) -> Iterator[str]:
         return
     counts: dict[tuple[str, str, str], int] = {}
     for gemm in gemms:
-        shapes = " × ".join(map(str, gemm["shapes"][:-1])) + f" → {gemm['shapes'][-1]}"
-        key = (gemm["backend"], shapes, str(gemm["source"] or ""))
+        shapes = " × ".join(map(str, gemm.shapes[:-1])) + f" → {gemm.shapes[-1]}"
+        key = (gemm.backend, shapes, str(gemm.source or ""))
         counts[key] = counts.get(key, 0) + 1
     yield from table(
         ("count", "backend", "operands → result", "source line"),

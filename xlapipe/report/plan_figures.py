@@ -1,144 +1,241 @@
-"""The JSON of `xlapipe show`. What a file does not contain is None."""
+"""The figures of one plan, which JSON, the terminal, Markdown and HTML render."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 from xlapipe.dumps.dump import Dump
 from xlapipe.dumps.opened import Opened
-from xlapipe.plans import Plan
+from xlapipe.plans import (
+    AllocationKind,
+    LogicalBuffer,
+    Plan,
+    SourceLine,
+    Totals,
+)
 from xlapipe.plans.copies import find_moves
 from xlapipe.plans.donation import donations
-from xlapipe.plans.host_transfers import find_host_transfers
-from xlapipe.plans.memory_spaces import space_of
-from xlapipe.plans.padding import find_padding
-from xlapipe.plans.program import RequestedCollective
+from xlapipe.plans.gemms import Gemm, GemmBackend
+from xlapipe.plans.host_transfers import HostTransfer, find_host_transfers
+from xlapipe.plans.memory_spaces import MemorySpace, space_of
+from xlapipe.plans.missing_memory import MissingMemory
+from xlapipe.plans.padding import Padding, find_padding
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, RequestedCollective
+from xlapipe.plans.shapes import Shape
 from xlapipe.platforms import platform_named
-from xlapipe.report.collectives import collective_figures
-from xlapipe.report.donation import donation_figures
-from xlapipe.report.memory_spaces import move_figures, space_figures
-from xlapipe.report.time_figures import step_time
+from xlapipe.report.collectives import CollectiveRow, collective_rows
+from xlapipe.report.donation import DonationRow, donation_row
+from xlapipe.report.memory_spaces import MoveRow, SpaceRow, move_row, space_rows
+from xlapipe.report.time_figures import StepTime, step_time
 from xlapipe.targets.topology import Topology
 
 
-def plan_figures(plan: Plan) -> dict[str, Any]:
-    """The JSON of a plan; bytes are ints, shapes are as XLA prints them."""
+@dataclass(frozen=True, slots=True)
+class AllocationRow:
+    """One allocation."""
+
+    index: int
+    size_bytes: int
+    kinds: tuple[AllocationKind, ...]
+    parameter_number: int | None
+    color: int
+    space: MemorySpace
+    values: tuple[LogicalBuffer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AliasRow:
+    """An output that is written over a parameter."""
+
+    parameter_number: int
+    output_index: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GemmRow:
+    """One matrix product; `shapes` are those of the operands and, last, of the result."""
+
+    instruction: str
+    backend: GemmBackend
+    shapes: tuple[Shape, ...]
+    op_name: str | None
+    source: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """A call whose memory XLA decides only on the device."""
+
+    instruction: str
+    source: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackRow(CallRow):
+    """A call back into Python on the host."""
+
+    op_name: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFigures:
+    """The JSON of `xlapipe show` for files that XLA wrote; what they do not hold is None.
+
+    Bytes are ints on one device, shapes are as XLA prints them.
+
+    Attributes:
+      time: None also if it was not asked for.
+    """
+
+    totals: Totals
+    on_tpu: bool
+    spaces: Mapping[str, SpaceRow]
+    live_range_peak_bytes: int | None
+    live_range_peak_position: int | None
+    allocations: tuple[AllocationRow, ...]
+    aliases: tuple[AliasRow, ...]
+    gemms: tuple[GemmRow, ...] | None
+    collectives: tuple[CollectiveRow, ...] | None
+    host_transfers: Sequence[HostTransfer]
+    moves: tuple[MoveRow, ...]
+    host_callbacks: tuple[CallbackRow, ...]
+    calls_without_workspace: tuple[CallRow, ...]
+    untuned_calls: tuple[str, ...]
+    missing_memory: Sequence[MissingMemory]
+    thunks: Mapping[str, int] | None
+    notes: Sequence[str]
+    xla_patches: tuple[str, ...] | None = None
+    target: str | None = None
+    topology: str | None = None
+    mesh: Mapping[str, int] | None = None
+    tuned: bool | None = None
+    refused: str | None = None
+    donations: tuple[DonationRow, ...] | None = None
+    requested_collectives: tuple[RequestedCollective, ...] | None = None
+    padding: Sequence[Padding] = ()
+    time: StepTime | None = None
+
+    @property
+    def of_dump(self) -> "DumpFigures | None":
+        """The same with what the manifest says; None for files that XLA wrote."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpFigures(PlanFigures):
+    """The JSON of `xlapipe show` for a dump of xlapipe, whose manifest has more."""
+
+    autotuning: str
+    workload: str
+    gemm_policy: str
+    versions: Mapping[str, str]
+    options: Mapping[str, str]
+    arguments: tuple[ArgumentLeaf, ...]
+    outputs: tuple[OutputLeaf, ...]
+
+    @property
+    def of_dump(self) -> "DumpFigures":
+        """These figures."""
+        return self
+
+
+def plan_figures(plan: Plan, *, time: StepTime | None = None) -> PlanFigures:
+    """The figures of a plan alone."""
     live = plan.live_ranges
     platform = platform_named(plan.platform)
-    return {
-        "totals": asdict(plan.totals),
-        "on_tpu": plan.platform == "tpu",
-        "spaces": space_figures(plan),
-        "live_range_peak_bytes": live.live_range_peak_bytes if live is not None else None,
-        "live_range_peak_position": live.live_range_peak_position if live is not None else None,
-        "allocations": [
-            {
-                "index": allocation.index,
-                "size_bytes": allocation.size_bytes,
-                "kinds": allocation.kinds,
-                "parameter_number": allocation.parameter_number,
-                "color": allocation.color,
-                "space": space_of(allocation.color, platform),
-                "values": allocation.values,
-            }
+    return PlanFigures(
+        totals=plan.totals,
+        on_tpu=plan.platform == "tpu",
+        spaces=space_rows(plan),
+        live_range_peak_bytes=live.live_range_peak_bytes if live is not None else None,
+        live_range_peak_position=live.live_range_peak_position if live is not None else None,
+        allocations=tuple(
+            AllocationRow(
+                index=allocation.index,
+                size_bytes=allocation.size_bytes,
+                kinds=allocation.kinds,
+                parameter_number=allocation.parameter_number,
+                color=allocation.color,
+                space=space_of(allocation.color, platform),
+                values=allocation.values,
+            )
             for allocation in plan.allocations
-        ],
-        "aliases": [
-            {"parameter_number": alias.parameter_number, "output_index": alias.output_index}
-            for alias in plan.aliases
-        ],
-        "gemms": None
-        if plan.module is None
-        else [
-            {
-                "instruction": gemm.instruction,
-                "backend": gemm.backend,
-                "shapes": gemm.shapes,
-                "op_name": gemm.op_name,
-                "source": gemm.source,
-            }
-            for gemm in plan.gemms
-        ],
-        "collectives": collective_figures(plan.collectives),
-        "host_transfers": find_host_transfers(plan),
-        "moves": [move_figures(move) for move in find_moves(plan)],
-        "host_callbacks": [
-            {"instruction": call.name, "source": call.source, "op_name": call.op_name}
-            for call in plan.host_callbacks
-        ],
-        "calls_without_workspace": [
-            {"instruction": call.name, "source": call.source} for call in plan.unfinished_calls
-        ],
-        "untuned_calls": [call.name for call in plan.untuned_calls],
-        "xla_patches": None,
-        "missing_memory": [
-            {
-                "kind": item.kind,
-                "instruction": item.instruction,
-                "about_bytes": item.about_bytes,
-                "source": item.source,
-            }
-            for item in plan.missing_memory
-        ],
-        "thunks": plan.thunk_counts,
-        "notes": plan.notes,
-        "target": None,
-        "topology": None,
-        "mesh": None,
-        "tuned": None,
-        "refused": None,
-        "donations": None,
-        "requested_collectives": None,
-        "padding": [],
-    }
+        ),
+        aliases=tuple(
+            AliasRow(alias.parameter_number, alias.output_index) for alias in plan.aliases
+        ),
+        gemms=None if plan.module is None else tuple(map(_gemm_row, plan.gemms)),
+        collectives=collective_rows(plan.collectives),
+        host_transfers=find_host_transfers(plan),
+        moves=tuple(map(move_row, find_moves(plan))),
+        host_callbacks=tuple(
+            CallbackRow(call.name, call.source, call.op_name) for call in plan.host_callbacks
+        ),
+        calls_without_workspace=tuple(
+            CallRow(call.name, call.source) for call in plan.unfinished_calls
+        ),
+        untuned_calls=tuple(call.name for call in plan.untuned_calls),
+        missing_memory=plan.missing_memory,
+        thunks=plan.thunk_counts,
+        notes=plan.notes,
+        time=time,
+    )
 
 
-def dump_figures(dump: Dump) -> dict[str, Any]:
-    """`plan_figures` with the contents of the manifest."""
+def _gemm_row(gemm: Gemm) -> GemmRow:
+    return GemmRow(gemm.instruction, gemm.backend, gemm.shapes, gemm.op_name, gemm.source)
+
+
+def dump_figures(dump: Dump, *, time: StepTime | None = None) -> DumpFigures:
+    """The figures of a plan with the contents of its manifest."""
     manifest = dump.manifest
     compiled, requested = _collectives_of_dump(dump)
-    return {
-        **plan_figures(dump.plan),
-        "notes": [*dump.plan.notes, *manifest.notes],
-        "target": manifest.target,
-        "topology": manifest.topology,
-        "mesh": dict(manifest.mesh) if manifest.mesh is not None else None,
-        "tuned": manifest.tuned_or_none,
-        "refused": manifest.refused,
-        "autotuning": manifest.autotuning,
-        "workload": manifest.workload,
-        "gemm_policy": manifest.gemm_policy,
-        "xla_patches": manifest.xla_patches,
-        "versions": manifest.versions,
-        "options": manifest.options,
-        "arguments": manifest.arguments,
-        "outputs": manifest.outputs,
-        "donations": [donation_figures(row) for row in donations(dump.program)],
-        "collectives": compiled,
-        "requested_collectives": requested,
-        "padding": find_padding(dump.program),
-    }
+    plan = plan_figures(dump.plan, time=time)
+    return DumpFigures(
+        **{
+            **{item.name: getattr(plan, item.name) for item in fields(plan)},
+            "notes": (*dump.plan.notes, *manifest.notes),
+            "target": manifest.target,
+            "topology": manifest.topology,
+            "mesh": dict(manifest.mesh) if manifest.mesh is not None else None,
+            "tuned": manifest.tuned_or_none,
+            "refused": manifest.refused,
+            "xla_patches": manifest.xla_patches,
+            "donations": tuple(map(donation_row, donations(dump.program))),
+            "collectives": compiled,
+            "requested_collectives": requested,
+            "padding": find_padding(dump.program),
+        },
+        autotuning=manifest.autotuning,
+        workload=manifest.workload,
+        gemm_policy=manifest.gemm_policy,
+        versions=manifest.versions,
+        options=manifest.options,
+        arguments=manifest.arguments,
+        outputs=manifest.outputs,
+    )
 
 
-def opened_figures(opened: Opened, *, with_time: bool = True) -> dict[str, Any]:
-    """The JSON of a dump of xlapipe, or of files that XLA wrote.
+def opened_figures(opened: Opened, *, with_time: bool = True) -> PlanFigures:
+    """The figures of a dump of xlapipe, or of files that XLA wrote.
 
     Args:
       with_time: whether to compute `time`, which is None otherwise.
     """
-    figures = plan_figures(opened.plan) if opened.dump is None else dump_figures(opened.dump)
-    return {**figures, "time": step_time(opened) if with_time else None}
+    time = step_time(opened) if with_time else None
+    if opened.dump is None:
+        return plan_figures(opened.plan, time=time)
+    return dump_figures(opened.dump, time=time)
 
 
-Rows = list[dict[str, Any]] | None
-Requested = Sequence[RequestedCollective] | None
+Rows = tuple[CollectiveRow, ...] | None
+Requested = tuple[RequestedCollective, ...] | None
 
 
 def collectives_of(opened: Opened) -> tuple[Rows, Requested]:
     """The collectives of the compiled module and of the traced program; None if unknown."""
     if opened.dump is None:
-        return collective_figures(opened.plan.collectives), None
+        return collective_rows(opened.plan.collectives), None
     return _collectives_of_dump(opened.dump)
 
 
@@ -149,7 +246,7 @@ def _collectives_of_dump(dump: Dump) -> tuple[Rows, Requested]:
         if manifest.topology is not None and not platform_named(manifest.platform).has_chip_grid
         else None
     )
-    compiled = collective_figures(dump.plan.collectives, gpus)
+    compiled = collective_rows(dump.plan.collectives, gpus)
     return compiled, manifest.requested_collectives
 
 

@@ -1,14 +1,14 @@
 """`xlapipe show` for a terminal; readable without colour."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from xlapipe.plans import AllocationKind, BufferAllocation, Plan
+from xlapipe.plans import AllocationKind, BufferAllocation
 from xlapipe.plans.donation import Donation
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import Program
@@ -16,18 +16,19 @@ from xlapipe.report.collectives import collective_lines
 from xlapipe.report.donation import donation_lines
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.memory_spaces import space_lines
+from xlapipe.report.plan_figures import GemmRow, PlanFigures
 
 _MAX_ALLOCATIONS = 40
 _MAX_VALUES = 3
 
 
-def device_text(figures: Mapping[str, Any]) -> str:
+def device_text(target: str | None, topology: str | None) -> str:
     """The target and its topology, if any: `h200 8x8`."""
-    return " ".join(filter(None, (figures["target"], figures["topology"])))
+    return " ".join(filter(None, (target, topology)))
 
 
 def plan_lines(
-    name: str, figures: Mapping[str, Any], program: Program, donated: Sequence[Donation]
+    name: str, figures: PlanFigures, program: Program, donated: Sequence[Donation]
 ) -> Iterator[RenderableType]:
     """Totals, allocations with their values, aliases, donations, GEMMs, collectives and thunks.
 
@@ -36,53 +37,53 @@ def plan_lines(
     """
     plan = program.plan
     yield Text(name, style="bold")
-    if figures.get("workload"):
-        versions = ", ".join(f"{key} {value}" for key, value in figures["versions"].items())
+    if (dump := figures.of_dump) is not None:
+        versions = ", ".join(f"{key} {value}" for key, value in dump.versions.items())
         yield Text(
-            f"{figures['workload']} for {device_text(figures)}, GEMM policy "
-            f"{figures['gemm_policy']}, {figures['autotuning']}; {versions}"
+            f"{dump.workload} for {device_text(dump.target, dump.topology)}, GEMM policy "
+            f"{dump.gemm_policy}, {dump.autotuning}; {versions}"
         )
-    if figures["refused"] is not None:
-        yield Text(f"  REFUSED by XLA: {figures['refused']:.400}", style="red")
-    for note in figures["notes"]:
+    if figures.refused is not None:
+        yield Text(f"  REFUSED by XLA: {figures.refused:.400}", style="red")
+    for note in figures.notes:
         yield Text(f"  note: {note}")
     yield from _total_lines(figures)
-    yield from _allocation_lines(figures, plan)
-    yield from _alias_lines(figures, plan, listed_below=bool(donated))
+    yield from _allocation_lines(program)
+    yield from _alias_lines(program, listed_below=bool(donated))
     yield from map(Text, donation_lines(donated))
     yield from map(Text, host_lines(plan))
     yield from map(Text, space_lines(program))
-    if figures["gemms"] is not None:
-        yield from _gemm_lines(figures["gemms"])
-    collectives = figures["collectives"], figures["requested_collectives"]
+    if figures.gemms is not None:
+        yield from _gemm_lines(figures.gemms)
+    collectives = figures.collectives, figures.requested_collectives
     yield from map(Text, collective_lines(*collectives))
-    if figures["thunks"] is not None:
-        counts = ", ".join(f"{count} {kind}" for kind, count in figures["thunks"].items())
+    if figures.thunks is not None:
+        counts = ", ".join(f"{count} {kind}" for kind, count in figures.thunks.items())
         yield Text("thunks", style="bold")
         yield Text(f"  {counts or 'none'}")
 
 
-def _total_lines(figures: Mapping[str, Any]) -> Iterator[Text]:
-    for key, value in figures["totals"].items():
+def _total_lines(figures: PlanFigures) -> Iterator[Text]:
+    for key, value in asdict(figures.totals).items():
         yield Text(f"  {key:<24} {value:>18,}")
-    if figures["live_range_peak_bytes"] is not None:
+    if figures.live_range_peak_bytes is not None:
         yield Text(
-            f"  {'live_range_peak_bytes':<24} {figures['live_range_peak_bytes']:>18,}"
-            f"  at position {figures['live_range_peak_position']}"
+            f"  {'live_range_peak_bytes':<24} {figures.live_range_peak_bytes:>18,}"
+            f"  at position {figures.live_range_peak_position}"
         )
 
 
-def _argument_paths(figures: Mapping[str, Any]) -> dict[int, str]:
-    return {leaf.parameter_number: leaf.path for leaf in figures.get("arguments", ())}
+def _argument_paths(program: Program) -> dict[int | None, str]:
+    return {leaf.parameter_number: leaf.path for leaf in program.arguments}
 
 
-def _allocation_lines(figures: Mapping[str, Any], plan: Plan) -> Iterator[RenderableType]:
+def _allocation_lines(program: Program) -> Iterator[RenderableType]:
     table = Table(title="allocations, largest first", title_justify="left", box=None)
     for column in ("index", "bytes"):
         table.add_column(column, justify="right")
     for column in ("kinds", "contents"):
         table.add_column(column, overflow="fold")
-    paths = _argument_paths(figures)
+    plan, paths = program.plan, _argument_paths(program)
     space_names = {
         allocation.index: space
         for space in MemorySpace
@@ -114,13 +115,14 @@ def _contents(allocation: BufferAllocation) -> str:
     return text + (f"; … {len(ordered)} values" if len(ordered) > _MAX_VALUES else "")
 
 
-def _alias_lines(figures: Mapping[str, Any], plan: Plan, *, listed_below: bool) -> Iterator[Text]:
+def _alias_lines(program: Program, *, listed_below: bool) -> Iterator[Text]:
     """The number of aliases, and each of them unless the donations list them."""
+    plan = program.plan
     yield Text(f"aliases: {len(plan.aliases) or 'none'}", style="bold")
     if listed_below:
         return
-    paths = _argument_paths(figures)
-    outputs = {leaf.index: leaf.path for leaf in figures.get("outputs", ())}
+    paths = _argument_paths(program)
+    outputs = {leaf.index: leaf.path for leaf in program.outputs}
     for alias in plan.aliases:
         index, number = alias.output_index, alias.parameter_number
         output = outputs.get(index[0]) if index else None
@@ -129,9 +131,9 @@ def _alias_lines(figures: Mapping[str, Any], plan: Plan, *, listed_below: bool) 
         yield Text(f"  parameter {number} {paths.get(number, '')} -> {output}")
 
 
-def _gemm_lines(gemms: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+def _gemm_lines(gemms: Sequence[GemmRow]) -> Iterator[Text]:
     yield Text(f"gemms: {len(gemms) or 'none'}", style="bold")
     for gemm in gemms:
-        shapes = " × ".join(map(str, gemm["shapes"][:-1])) + f" -> {gemm['shapes'][-1]}"
-        source = gemm["source"] or ""
-        yield Text(f"  {gemm['backend']:<12} {gemm['instruction']}: {shapes}  {source}")
+        shapes = " × ".join(map(str, gemm.shapes[:-1])) + f" -> {gemm.shapes[-1]}"
+        source = gemm.source or ""
+        yield Text(f"  {gemm.backend:<12} {gemm.instruction}: {shapes}  {source}")

@@ -11,16 +11,28 @@ from xlapipe.plans.shapes import Shape
 def json_form(record: Any) -> dict[str, Any] | str:
     """The fields of a dataclass by name, and the text of a source line or a shape.
 
-    For `json.dumps(…, default=json_form)`.
+    For `json.dumps(…, default=json_form)`. A record whose JSON has other keys states it in a method
+    `json_fields`, and a key that is no name in Python in the metadata of its field.
 
     Raises:
       TypeError: `record` has no such form.
     """
     if isinstance(record, (SourceLine, Shape)):
         return str(record)
+    if hasattr(record, "json_fields"):
+        data: dict[str, Any] = record.json_fields()
+        return data
     if not is_dataclass(record) or isinstance(record, type):
         raise TypeError(f"{type(record).__name__} has no form in JSON")
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+    return fields_of(record)
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass by their name in JSON; what they hold stays as it is."""
+    return {
+        field.metadata.get("json", field.name): getattr(record, field.name)
+        for field in fields(record)
+    }
 
 
 def plain_data(data: Any) -> Any:

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.plans import Plan
 from xlapipe.plans.occupancy import Occupancy
 from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.report.labels import Labels
-from xlapipe.report.plan_figures import opened_figures
+from xlapipe.report.plan_figures import PlanFigures, opened_figures
 from xlapipe.report.sections.peak import Peak
 
 
@@ -47,7 +46,7 @@ class ReportedDump:
         return Peak(Occupancy(self.plan), self.labels)
 
     @cached_property
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> PlanFigures:
         """The JSON of `xlapipe show`."""
         return opened_figures(self.opened)
 

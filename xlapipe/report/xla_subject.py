@@ -32,8 +32,9 @@ class XlaSubject:
     def figures(self, options: ShowOptions) -> dict[str, Any]:
         """The JSON of `xlapipe show`."""
         from xlapipe.report.plan_figures import opened_figures
+        from xlapipe.report.records import fields_of
 
-        figures = opened_figures(self.opened)
+        figures = fields_of(opened_figures(self.opened))
         if options.order:
             from xlapipe.report.order_lines import order_figures
             from xlapipe.temp_order.instruction_order import order_share
@@ -57,7 +58,7 @@ class XlaSubject:
         if options.time:
             from xlapipe.report.time_lines import time_lines
 
-            yield from map(Text, time_lines(figures["time"], on_tpu=figures["on_tpu"]))
+            yield from map(Text, time_lines(figures.time, on_tpu=figures.on_tpu))
         if options.order:
             from xlapipe.report.order_lines import order_lines
             from xlapipe.temp_order.instruction_order import order_share
@@ -87,7 +88,7 @@ class XlaSubject:
 
     def _checked(self, findings: Sequence[Any], notes: Sequence[str]) -> CheckedSubject:
         from xlapipe.report.collectives import collective_lines
-        from xlapipe.report.donation import donation_figures
+        from xlapipe.report.donation import donation_row
         from xlapipe.report.plan_figures import collectives_of
 
         compiled, requested = collectives_of(self.opened)
@@ -100,7 +101,7 @@ class XlaSubject:
             donated,
             tuple(collective_lines(compiled, requested)),
             {
-                "donations": [donation_figures(donation) for donation in donated],
+                "donations": [donation_row(donation) for donation in donated],
                 "collectives": compiled,
                 "requested_collectives": requested,
             },

@@ -1,23 +1,35 @@
 """The section about copies: values that were written by only moving data."""
 
-from typing import Any
+from dataclasses import dataclass
 
-from xlapipe.plans import Plan
+from xlapipe.plans import Plan, SourceLine
 from xlapipe.plans.copies import find_copies
 
 
-def copies(plan: Plan) -> list[dict[str, Any]] | None:
+@dataclass(frozen=True, slots=True)
+class CopyRow:
+    """A value that is written by only moving data."""
+
+    instruction: str
+    value: str
+    copied_bytes: int
+    allocation: int
+    op_name: str | None
+    source: SourceLine | None
+
+
+def copies(plan: Plan) -> tuple[CopyRow, ...] | None:
     """Copies, largest first; None if the dump does not contain the bodies of fusions."""
     if plan.module is None or not plan.module.complete:
         return None
-    return [
-        {
-            "instruction": copy.instruction,
-            "value": copy.value,
-            "copied_bytes": copy.copied_bytes,
-            "allocation": copy.allocation,
-            "op_name": copy.op_name,
-            "source": copy.source,
-        }
+    return tuple(
+        CopyRow(
+            copy.instruction,
+            copy.value,
+            copy.copied_bytes,
+            copy.allocation,
+            copy.op_name,
+            copy.source,
+        )
         for copy in find_copies(plan)
-    ]
+    )

@@ -22,7 +22,7 @@ def map_data(dump: ReportedDump) -> dict[str, Any]:
     floor; None if no kernel defines it, or its time is unknown. `time_source` names which.
     """
     plan, occupancy = dump.plan, dump.peak.occupancy
-    time_source, seconds_of = _kernel_seconds(dump.figures["time"])
+    time_source, seconds_of = _kernel_seconds(dump.figures.time)
     seconds: list[float | None] = []
     strings: dict[str, int] = {"": 0}
     columns: dict[str, list[int]] = {
