@@ -13,15 +13,29 @@ from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
     from xlapipe.front.compile_step import build, plan
-    from xlapipe.front.loaded_step import load
+    from xlapipe.front.loaded_step import LoadedStep, load
     from xlapipe.front.read_dump import read
+    from xlapipe.front.step_plan import StepPlan
     from xlapipe.sizing.sizes import fit, largest
     from xlapipe.workload import Workload
 
-__all__ = ["Workload", "XlapipeError", "build", "fit", "largest", "load", "plan", "read"]
+__all__ = [
+    "LoadedStep",
+    "StepPlan",
+    "Workload",
+    "XlapipeError",
+    "build",
+    "fit",
+    "largest",
+    "load",
+    "plan",
+    "read",
+]
 
 # Imported when they are used: commands that read a dump start faster without them.
 _MODULES = {
+    "LoadedStep": "front.loaded_step",
+    "StepPlan": "front.step_plan",
     "Workload": "workload",
     "build": "front.compile_step",
     "fit": "sizing.sizes",

@@ -1,6 +1,8 @@
 """The Python front: plan, read, build, and calls of a loaded executable."""
 
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,15 @@ import numpy as np
 import pytest
 
 import xlapipe
-from xlapipe import Workload, XlapipeError
+from tests.cpu.stand_in_gpu import Arrays, StandInApi, attach
+from xlapipe import LoadedStep, StepPlan, Workload, XlapipeError
+from xlapipe.errors import DumpError
 from xlapipe.expect import Donated
-from xlapipe.front.loaded_step import LoadedStep
-from xlapipe.front.step_plan import StepPlan
+from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.running.built_executable import read_executable
+from xlapipe.running.pjrt import load
+from xlapipe.running.pjrt.client import ELEMENT_TYPES, _numpy_dtype
+from xlapipe.running.start_loading import needs_jax, start_loading
 
 BF16 = jnp.bfloat16
 CACHE = {"k": jax.ShapeDtypeStruct((64, 1024), BF16)}
@@ -83,55 +89,131 @@ def test_read_gives_the_plan_that_was_compiled(donated: StepPlan) -> None:
         xlapipe.read(donated.opened.path / "missing")
 
 
-class _Executable:
-    """Stands for the GPU: keeps what it is called with."""
-
-    def __init__(self) -> None:
-        self.calls: list[list[Any]] = []
-
-    def execute(self, arguments: list[Any]) -> list[Any]:
-        self.calls.append(arguments)
-        return arguments
+def run_step(arguments: Arrays) -> Arrays:
+    """What `step` computes, in the order of its parameters: cache, row."""
+    (cache, row) = arguments
+    updated = cache.copy()
+    updated[3] = row
+    return updated, row * 2
 
 
-class _Device:
-    def put(self, array: Any) -> Any:
-        return array
+OUTPUTS = (np.empty((64, 1024), BF16), np.empty(1024, BF16))
+K, ROW_OF_ONES = np.zeros((64, 1024), BF16), np.ones(1024, BF16)
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedStep:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     workload = Workload(name="my-step", fn=step, args=(CACHE, ROW), donate_argnums=0)
     out = tmp_path_factory.mktemp("built") / "step"
     assert xlapipe.build(workload, out=out).donated("cache")
-    return LoadedStep(read_executable(out), _Device(), _Executable())  # type: ignore[arg-type]
+    return out
 
 
-def test_a_built_step_is_called_with_its_trees(loaded: LoadedStep) -> None:
-    k, row = np.ones((64, 1024), BF16), np.zeros(1024, BF16)
-    outputs = loaded({"k": k}, row)
-    assert [array.shape for array in outputs] == [(64, 1024), (1024,)]
-    assert loaded.argument_paths == ("cache['k']", "row")
-    assert loaded.output_paths == ("out[0]['k']", "out[1]")
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> StandInApi:
+    api = StandInApi(run_step, OUTPUTS, donated=(0,))
+    attach(monkeypatch, api)
+    return api
+
+
+def test_a_built_step_is_called_with_its_trees(built: Path, gpu: StandInApi) -> None:
+    loaded = xlapipe.load(built)
+    assert repr(loaded) == "<my-step on cuda:0>"
+    assert loaded.arguments == {
+        "cache['k']": ((64, 1024), "bfloat16"),
+        "row": ((1024,), "bfloat16"),
+    }
+    assert [*loaded.outputs] == ["out[0]['k']", "out[1]"]
+    assert loaded.needed_bytes >= K.nbytes + 2 * ROW_OF_ONES.nbytes
+    cache, row = loaded({"k": K}, ROW_OF_ONES)
+    assert (np.asarray(row) == 2).all()
+    assert np.asarray(cache).sum(dtype=np.float32) == 1024
+
+
+def test_outputs_are_arguments_of_the_next_call(built: Path, gpu: StandInApi) -> None:
+    """Without a copy to the host: the second call gets the buffer that the first one returned."""
+    loaded = xlapipe.load(built, wait=False)
+    row = loaded.put("row", ROW_OF_ONES)
+    outputs = loaded.call_named({"cache['k']": K, "row": row})
+    loaded({"k": outputs["out[0]['k']"]}, row)
+    (first, second) = gpu.calls
+    assert not first[0].any() and second[0][3].all()
+    assert second[1] is first[1]
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (({"k": np.ones((64, 1024), BF16)},), r"takes 2 arguments \(cache, row\), found 1"),
-        (({"v": np.ones((64, 1024), BF16)}, np.zeros(1024, BF16)), r"cache\['k'\], cache\['v'\]"),
-        (({"k": np.ones((64, 1024), np.float32)}, np.zeros(1024, BF16)), r"is float32\[64, 1024\]"),
-        (
-            ({"k": np.ones((1024, 64), BF16)}, np.zeros(1024, BF16)),
-            r"expected bfloat16\[64",
-        ),
+        (({"k": K},), r"takes 2 arguments \(cache, row\), found 1"),
+        (({"v": K}, ROW_OF_ONES), r"cache\['k'\], cache\['v'\]"),
+        (({"k": K.astype(np.float32)}, ROW_OF_ONES), r"is float32\[64, 1024\]"),
+        (({"k": K.T}, ROW_OF_ONES), r"expected bfloat16\[64"),
     ],
 )
 def test_other_arguments_are_refused(
-    loaded: LoadedStep, args: tuple[Any, ...], message: str
+    built: Path, gpu: StandInApi, args: tuple[Any, ...], message: str
 ) -> None:
+    loaded = xlapipe.load(built)
     with pytest.raises(XlapipeError, match=message):
         loaded(*args)
+    with pytest.raises(XlapipeError, match="no argument 'other'; fix: give a path of"):
+        loaded.put("other", K)
+    assert gpu.calls == []
+
+
+def test_an_executable_whose_outputs_are_not_those_of_its_manifest_is_refused(
+    built: Path, gpu: StandInApi
+) -> None:
+    gpu.outputs = OUTPUTS[::-1]
+    with pytest.raises(XlapipeError, match="outputs have other shapes or dtypes than the manifest"):
+        xlapipe.load(built)
+
+
+Leaves = tuple[ArgumentLeaf, ...]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda leaves: (*leaves, leaves[0]), r"lists cache\['k'\] more than once"),
+        (
+            lambda leaves: (replace(leaves[0], parameter_number=1), leaves[1]),
+            "positions of the program's arrays are not 0 to 1",
+        ),
+    ],
+)
+def test_a_manifest_whose_leaves_are_not_in_order_is_refused(
+    built: Path, gpu: StandInApi, change: Callable[[Leaves], Leaves], expected: str
+) -> None:
+    executable = read_executable(built)
+    manifest = replace(executable.manifest, arguments=change(executable.manifest.arguments))
+    loading = start_loading(executable)
+    with pytest.raises(DumpError, match=expected):
+        LoadedStep(replace(executable, manifest=manifest), loading)
+
+
+def test_what_pjrt_alone_cannot_run_goes_through_jax(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several GPUs, the host's memory, PRNG keys, and GPUs that jax uses in this process."""
+    manifest = read_executable(built).manifest
+    first, *others = manifest.arguments
+    assert not needs_jax(manifest)
+    assert needs_jax(replace(manifest, mesh={"data": 2}))
+    for change in ({"memory_kind": "pinned_host"}, {"dtype": "key<fry>"}, {"dtype": "int4"}):
+        leaves = (replace(first, **change), *others)
+        assert needs_jax(replace(manifest, arguments=leaves)), change
+    monkeypatch.setitem(sys.modules["jax._src.xla_bridge"]._backends, "cuda", None)
+    assert needs_jax(manifest)
+
+
+def test_types_are_read_back_as_they_were_put(gpu: StandInApi) -> None:
+    (device,) = load.shared_client().devices
+    for name in ELEMENT_TYPES:
+        array = np.arange(1, 5).astype(_numpy_dtype(name)).reshape(2, 2)
+        buffer = device.put(array)
+        assert (buffer.shape, buffer.dtype) == ((2, 2), name)
+        np.testing.assert_array_equal(np.asarray(buffer), array)
 
 
 def test_the_package_has_the_front_and_nothing_hides_it() -> None:

@@ -19,22 +19,41 @@ from xlapipe.pjrt.c_api import PjrtApi, PjrtError
 from xlapipe.pjrt.structs import ARGUMENTS, FUNCTIONS, NamedValue, struct_named
 from xlapipe.running.built_executable import BuiltExecutable
 from xlapipe.running.pjrt import load
-from xlapipe.running.pjrt.client import client_options, plugin_path
+from xlapipe.running.pjrt.client import ELEMENT_TYPES, client_options, plugin_path
 from xlapipe.running.pjrt.cuda_versions import check_cuda_versions
 from xlapipe.running.pjrt.custom_calls import register_custom_calls
 from xlapipe.targets.catalogue import target_named
 
 pytestmark = pytest.mark.skipif(plugin_path() is None, reason="jax's CUDA plugin is not installed")
 
-MODULE = b"""
-func.func public @main(%x: tensor<2x3xf32>, %y: tensor<2x3xf32>)
-    -> (tensor<2x3xf32>, tensor<bf16>) {
-  %sum = stablehlo.add %x, %y : tensor<2x3xf32>
-  %one = stablehlo.constant dense<1.0> : tensor<bf16>
-  return %sum, %one : tensor<2x3xf32>, tensor<bf16>
+# Types of StableHLO, by the name of the dtype.
+MLIR_TYPES = {
+    "bool": "i1",
+    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"ui{bits}" for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
+    "bfloat16": "bf16",
+    "complex64": "complex<f32>",
+    "complex128": "complex<f64>",
+    "float8_e5m2": "f8E5M2",
+    "float8_e4m3fn": "f8E4M3FN",
+    "float8_e4m3b11fnuz": "f8E4M3B11FNUZ",
+    "float8_e5m2fnuz": "f8E5M2FNUZ",
+    "float8_e4m3fnuz": "f8E4M3FNUZ",
+    "float8_e4m3": "f8E4M3",
+    "float8_e3m4": "f8E3M4",
+    "float8_e8m0fnu": "f8E8M0FNU",
 }
-"""
-FLOAT32, BFLOAT16 = 11, 13
+# A sum, and what each type of array is passed through.
+_PARAMETERS = ", ".join(f"%{name}: tensor<{kind}>" for name, kind in MLIR_TYPES.items())
+_RESULTS = ", ".join(f"tensor<{kind}>" for kind in MLIR_TYPES.values())
+MODULE = f"""
+func.func public @main(%x: tensor<2x3xf32>, %y: tensor<2x3xf32>, {_PARAMETERS})
+    -> (tensor<2x3xf32>, {_RESULTS}) {{
+  %sum = stablehlo.add %x, %y : tensor<2x3xf32>
+  return %sum, {", ".join(f"%{name}" for name in MLIR_TYPES)} : tensor<2x3xf32>, {_RESULTS}
+}}
+""".encode()
 FAILED_PRECONDITION = 9
 
 
@@ -171,11 +190,14 @@ def test_a_program_is_compiled_and_serialised_without_a_gpu(api: PjrtApi) -> Non
         compile_options_size=len(options),
     ).executable
     types = api.call("Executable_OutputElementTypes", executable=executable)
-    assert types.types[: types.count] == [FLOAT32, BFLOAT16]
+    expected = {"": ELEMENT_TYPES["float32"], **ELEMENT_TYPES}
+    assert dict(zip(["", *MLIR_TYPES], types.types[: types.count], strict=True)) == expected
     shapes = api.call("Executable_OutputDimensions", executable=executable)
-    assert shapes.dim_sizes[: shapes.num_outputs] == [2, 0]
+    assert shapes.dim_sizes[: shapes.num_outputs] == [2, *[0] * len(MLIR_TYPES)]
     assert shapes.dims[:2] == [2, 3]
-    assert api.call("Executable_NumOutputs", executable=executable).num_outputs == 2
+    assert api.call("Executable_NumOutputs", executable=executable).num_outputs == 1 + len(
+        MLIR_TYPES
+    )
 
     serialised = api.call("Executable_Serialize", executable=executable)
     content = ctypes.string_at(serialised.text, serialised.text_size)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,22 @@ import pytest
 
 from models.qwen3.checkpoint.random_checkpoint import SMALL, write_random_checkpoint
 from models.qwen3.generate import main
-from models.qwen3.generation import build_prebuilt, start_loading
+from models.qwen3.generation import build_prebuilt
 from models.qwen3.generation.prebuilt_index import PrebuiltExecutables
 from models.qwen3.generation.prebuilt_step import prebuilt_step
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.kernels import tiling
+from xlapipe import LoadedStep, XlapipeError
 from xlapipe.compiling.pipeline import WrittenDump
 from xlapipe.dumps.dump import Dump, open_dump
 from xlapipe.dumps.normal_form.plan import read_normal_form
-from xlapipe.errors import DumpError, XlapipeError
+from xlapipe.errors import DumpError
 from xlapipe.expect import Expectation, TempAtMost, check_all, expectation_to_json
+from xlapipe.front import loaded_step
 from xlapipe.lowering.load_workload import load_workload
 from xlapipe.registry import find_workload
 from xlapipe.running.built_executable import BuiltExecutable, read_executable
+from xlapipe.running.start_loading import LoadingExecutable
 
 pytestmark = pytest.mark.slow
 
@@ -73,30 +76,18 @@ def written_dump(dump: Dump, expectations: tuple[Expectation, ...]) -> WrittenDu
     )
 
 
-class CpuClient:
-    """A client of PJRT and its device, with arrays of jax on the CPU."""
-
+class CpuDevice:
     platform, device_kind = "gpu", "a CPU"
 
     def memory_stats(self) -> dict[str, int]:
         return {}
 
-    def put(self, array: Any) -> jax.Array:
-        # A copy: on the CPU, jax may share the memory of its source, here of a mapped file.
-        on_cpu: jax.Array = jax.device_put(np.array(array), jax.devices("cpu")[0])
-        return on_cpu
 
-
-@dataclass(frozen=True)
-class CpuExecutable:
-    """An executable for the CPU; takes and returns arrays in the order of the program."""
-
-    outputs: list[tuple[tuple[int, ...], str]]
-    executable: Any
-
-    def execute(self, arguments: list[jax.Array]) -> list[jax.Array]:
-        results = self.executable.execute_sharded(arguments)
-        return [shard[0] for shard in results.disassemble_into_single_device_arrays()]
+def place(leaf: Any, array: Any) -> jax.Array:
+    # A copy: on the CPU, jax may share the memory of its source, here of a mapped file.
+    given = array if isinstance(array, jax.Array) else np.array(array)
+    on_cpu: jax.Array = jax.device_put(given, jax.devices("cpu")[0])
+    return on_cpu
 
 
 @pytest.fixture
@@ -110,17 +101,21 @@ def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "qwen3-generate-layers1-batch2-cache64": f"qwen3_generate({common})",
     }
 
-    def load(built: BuiltExecutable, client: CpuClient) -> CpuExecutable:
+    def start_loading(built: BuiltExecutable) -> LoadingExecutable:
         reference = f"models.qwen3.workloads:{references[built.manifest.workload]}"
         workload = load_workload(find_workload(reference))
         jitted = jax.jit(workload.fn, donate_argnums=workload.donated)
-        lowered = jitted.lower(*workload.args)
-        outputs = [(leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(lowered.out_info)]
-        return CpuExecutable(outputs, lowered.compile().runtime_executable())
+        executable = jitted.lower(*workload.args).compile().runtime_executable()
 
-    monkeypatch.setattr(start_loading, "create_client", CpuClient)
-    monkeypatch.setattr(start_loading, "select_device", lambda path, manifest, client: client)
-    monkeypatch.setattr(start_loading, "load_executable", load)
+        def execute(arguments: list[jax.Array]) -> list[jax.Array]:
+            results = executable.execute_sharded(arguments)
+            return [shard[0] for shard in results.disassemble_into_single_device_arrays()]
+
+        loaded: Future[Any] = Future()
+        loaded.set_result(execute)
+        return LoadingExecutable(CpuDevice(), place, loaded)
+
+    monkeypatch.setattr(loaded_step, "start_loading", start_loading)
 
 
 def outputs(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -193,14 +188,16 @@ def test_an_executable_that_cannot_be_loaded_is_one_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Executables are loaded in threads while the weights are; here the second one fails."""
-    load = start_loading.load_executable
+    start_loading = loaded_step.start_loading
 
-    def fail(executable: Any, client: Any) -> Any:
-        if executable.path.name == "decode":
-            raise DumpError(f"{executable.path}: this jaxlib cannot load it")
-        return load(executable, client)
+    def fail(executable: BuiltExecutable) -> LoadingExecutable:
+        if executable.path.name != "decode":
+            return start_loading(executable)
+        failed: Future[Any] = Future()
+        failed.set_exception(DumpError(f"{executable.path}: this jaxlib cannot load it"))
+        return LoadingExecutable(CpuDevice(), place, failed)
 
-    monkeypatch.setattr(start_loading, "load_executable", fail)
+    monkeypatch.setattr(loaded_step, "start_loading", fail)
     common = ["--checkpoint", str(checkpoint), "--executables", str(built), "--prompt-ids", "1"]
     error = error_of(capsys, *common)
     assert error.splitlines() == [f"generate: error: {built}/decode: this jaxlib cannot load it"]
@@ -208,18 +205,16 @@ def test_an_executable_that_cannot_be_loaded_is_one_error(
 
 def test_an_executable_for_other_shapes_is_an_error(built: Path) -> None:
     """An index with wrong sizes does not lead to a call with arrays of other shapes."""
-    decode = read_executable(built / "decode")
-    arguments, outputs = (
-        {leaf.path: (leaf.shape, leaf.dtype) for leaf in leaves}
-        for leaves in (decode.manifest.arguments, decode.manifest.outputs)
-    )
-    prebuilt_step(decode, arguments, outputs, Future())
+    loading = LoadingExecutable(CpuDevice(), place, Future())
+    decode = LoadedStep(read_executable(built / "decode"), loading)
+    arguments, outputs = dict(decode.arguments), dict(decode.outputs)
+    prebuilt_step(decode, arguments, outputs)
     arguments["state['token_ids']"] = ((3,), "int32")
     expected = (
         r"decode: not built for this model: state\['token_ids'\] is int32\[2\], expected int32\[3\]"
     )
     with pytest.raises(XlapipeError, match=expected):
-        prebuilt_step(decode, arguments, outputs, Future())
+        prebuilt_step(decode, arguments, outputs)
 
 
 def edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
@@ -322,26 +317,26 @@ def test_prompts_that_fill_tiles_are_built_with_the_kernels_for_hopper(
 
 WITHOUT_JAX = """
 import sys
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
 
 from models.qwen3.checkpoint.map_leaves import dtype_named
 from models.qwen3.generate import main
-from models.qwen3.generation import start_loading
+from xlapipe.front import loaded_step
+from xlapipe.running.start_loading import LoadingExecutable
 
-device = SimpleNamespace(
-    platform="gpu", device_kind="a host", memory_stats=dict, put=lambda array: np.array(array)
-)
+device = SimpleNamespace(platform="gpu", device_kind="a host", memory_stats=dict)
 
-def zeros(built, client):
+def zeros(built):
     types = [(leaf.shape, leaf.dtype) for leaf in built.manifest.outputs]
     outputs = [np.zeros(shape, dtype_named(dtype)) for shape, dtype in types]
-    return SimpleNamespace(outputs=types, execute=lambda arguments: outputs)
+    future = Future()
+    future.set_result(lambda arguments: outputs)
+    return LoadingExecutable(device, lambda leaf, array: np.asanyarray(array), future)
 
-start_loading.create_client = lambda: device
-start_loading.select_device = lambda path, manifest, client: client
-start_loading.load_executable = zeros
+loaded_step.start_loading = zeros
 assert main(sys.argv[1:]) == 0
 print({"flax", "jax", "jaxlib"} & {*sys.modules})
 """

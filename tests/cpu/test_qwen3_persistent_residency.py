@@ -3,10 +3,11 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
 
 import pytest
 
+import xlapipe
 from models.qwen3.config import QWEN3_0_6B
 from models.qwen3.generation import start_loading
 from models.qwen3.generation.prebuilt_index import (
@@ -18,10 +19,7 @@ from models.qwen3.generation.prebuilt_index import (
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.kernels.persistent.residency import why_not_resident
 from models.qwen3.kernels.persistent.sizes import BLOCKS
-from xlapipe.dumps.manifest import Manifest
-from xlapipe.errors import XlapipeError
-from xlapipe.running.built_executable import BuiltExecutable
-from xlapipe.running.pjrt.client import Client
+from xlapipe import XlapipeError
 
 ROOT = Path(__file__).parents[2]
 SIZES = GenerationSizes(batch=1, cache_length=64, bucket=16, steps=4, candidates=1)
@@ -62,10 +60,8 @@ class Device:
 def test_executables_with_the_kernel_are_refused_on_part_of_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built = BuiltExecutable(tmp_path, cast(Manifest, None), b"")
-    monkeypatch.setattr(start_loading, "read_executable", lambda path: built)
-    monkeypatch.setattr(start_loading, "create_client", lambda: cast(Client, None))
-    monkeypatch.setattr(start_loading, "select_device", lambda path, manifest, client: Device(64))
+    step = SimpleNamespace(device=Device(64))
+    monkeypatch.setattr(xlapipe, "load", lambda folder, wait: step, raising=False)
     config = replace(QWEN3_0_6B, num_hidden_layers=1)
     prebuilt = PrebuiltExecutables(
         path=tmp_path,

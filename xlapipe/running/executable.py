@@ -54,7 +54,7 @@ class LoadedExecutable:
         """Places a value in the memory and with the sharding that the program expects.
 
         Args:
-          value: the whole array, on the host.
+          value: the whole array, on the host, or an output of a program on these devices.
 
         Raises:
           DumpError: the manifest does not hold the leaf's sharding.
@@ -62,7 +62,10 @@ class LoadedExecutable:
         if len(self.devices) == 1:
             place = SingleDeviceSharding(self.devices[0], memory_kind=leaf.memory_kind)
             return jax.device_put(value, place)
-        return jax.make_array_from_callback(value.shape, self._sharding(leaf), value.__getitem__)
+        sharding = self._sharding(leaf)
+        if isinstance(value, jax.Array) and value.sharding == sharding:
+            return value
+        return jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
 
     def call(self, leaves: Sequence[Any]) -> list[Any]:
         """Runs the program; does not wait for the outputs.
@@ -85,8 +88,15 @@ class LoadedExecutable:
         Args:
           parameters: arrays on the devices by parameter number, without unused arguments.
         """
-        arguments = [parameters[number] for number in sorted(parameters)]
-        results = self._executable.execute_sharded(arguments)
+        return self.execute([parameters[number] for number in sorted(parameters)])
+
+    def execute(self, arguments: Sequence[Any]) -> list[Any]:
+        """Runs the program as `call` does.
+
+        Args:
+          arguments: arrays on the devices in the order of parameter numbers.
+        """
+        results = self._executable.execute_sharded([*arguments])
         shards = results.disassemble_into_single_device_arrays()
         if len(self.devices) == 1:
             return [shard[0] for shard in shards]

@@ -31,7 +31,7 @@ T = TypeVar("T")
 def map_leaves(
     folder: Path,
     config: Qwen3Config,
-    put: Callable[[npt.NDArray[Any]], T],
+    put: Callable[[str, npt.NDArray[Any]], T],
     *,
     on_leaf: Callable[[str, int], None] = lambda path, stored_bytes: None,
     threads: int = GPU_THREADS,
@@ -43,7 +43,8 @@ def map_leaves(
     Args:
       folder: a checkpoint; see `safetensors_files` and `leaf_tensors`.
       config: config of the model to run. Leaves have its dtype, rounded to nearest, ties to even.
-      put: copies an array, which may be part of a mapped file; called from several threads.
+      put: copies an array, which may be part of a mapped file, given the leaf's path; called
+        from several threads.
       on_leaf: called with the path of each leaf that was put, and with its bytes in the files,
         whose total is `checkpoint_bytes`.
       threads: number of leaves that are put at once.
@@ -56,7 +57,7 @@ def map_leaves(
     loaded: dict[str, T] = {}
     pool = ThreadPoolExecutor(threads, "loading weights")
     try:
-        results = pool.map(lambda tensors: put(_leaf(tensors, dtype)), stored.values())
+        results = pool.map(lambda leaf: put(leaf[0], _leaf(leaf[1], dtype)), stored.items())
         for (path, tensors), result in zip(stored.items(), results, strict=True):
             loaded[path] = result
             on_leaf(path, sum(tensor.stored_bytes for tensor in tensors))

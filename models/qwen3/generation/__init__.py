@@ -14,10 +14,9 @@ device_memory.py        whether a plan fits the device (no jax)
 build_prebuilt.py       builds a folder of executables
 build_locks.py          autotune locks for such a build
 prebuilt_index.py       the index of such a folder (no jax)
-device_protocols.py     what a step needs of a device (no jax, no numpy)
 step_arrays.py          the arrays that both steps take and return, by path (no jax)
 prebuilt_step.py        a step of such a folder; checks its arguments (no jax)
-pjrt_device.py          a device of PJRT's client, which runs such steps (no jax)
+loaded_device.py        the device of such steps (no jax)
 start_loading.py        starts to load such executables onto the GPU (no jax, no numpy)
 load_prebuilt.py        their steps (no jax)
 """

@@ -4,19 +4,18 @@ Paths are those of jax: `params['layers'][0]['mlp']['down_proj']['weight']`, `ca
 `state['eos']`, `token_ids`. Outputs have the prefix `out`: `out['cache'][3]['k']`.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from models.qwen3.checkpoint.leaf_tensors import leaves
 from models.qwen3.config import Qwen3Config
-from models.qwen3.generation.device_protocols import ArrayType
 from models.qwen3.generation.state import empty_state
 from models.qwen3.generation.static_sizes import GenerationSizes
 from xlapipe import XlapipeError
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 
+# Shape, and name of the dtype.
+ArrayType: TypeAlias = tuple[tuple[int, ...], str]
 # By path.
 ArrayTypes: TypeAlias = dict[str, ArrayType]
 
@@ -92,50 +91,31 @@ def _state_arrays(sizes: GenerationSizes, *, whole: bool) -> ArrayTypes:
     return {path: (array.shape, array.dtype.name) for path, array in by_path("state", state)}
 
 
-def check_leaves(
-    folder: Path, expected: ArrayTypes, recorded: Sequence[ArgumentLeaf] | Sequence[OutputLeaf]
-) -> None:
+def check_types(folder: Path, expected: ArrayTypes, built_for: Mapping[str, ArrayType]) -> None:
     """Checks that an executable takes, or returns, exactly the arrays that it is expected to.
 
     Args:
       folder: of the executable, for messages.
-      recorded: the leaves in its manifest.
+      built_for: what it takes or returns.
 
     Raises:
-      XlapipeError: a leaf is missing, unknown or repeated, or has another shape, dtype or memory;
-        or positions are missing or repeated.
+      XlapipeError: an array is missing or unknown, or has another shape or dtype.
     """
-    counts = Counter(leaf.path for leaf in recorded)
-    found = {leaf.path: (leaf.shape, leaf.dtype) for leaf in recorded}
     problems = [
-        *(f"{path} is missing" for path in expected if path not in found),
-        *(f"{path} is unknown" for path in found if path not in expected),
-        *(f"{path} is listed {count} times" for path, count in counts.items() if count > 1),
+        *(f"{path} is missing" for path in expected if path not in built_for),
+        *(f"{path} is unknown" for path in built_for if path not in expected),
         *(
-            f"{path} is {described(found[path])}, expected {described(expected[path])}"
+            f"{path} is {described(built_for[path])}, expected {described(expected[path])}"
             for path in expected
-            if path in found and found[path] != expected[path]
-        ),
-        *(
-            f"{leaf.path} is not in the device's own memory"
-            for leaf in recorded
-            if leaf.memory_kind not in (None, "device")
+            if path in built_for and built_for[path] != expected[path]
         ),
     ]
-    positions = sorted(number for leaf in recorded if (number := position(leaf)) is not None)
-    if positions != list(range(len(positions))):
-        problems.append(f"its positions are not 0 to {len(positions) - 1}")
     if problems:
         more = f", and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
         raise XlapipeError(
             f"{folder}: not built for this model: {'; '.join(problems[:_NAMED])}{more}; fix: build "
             "it again for this model"
         )
-
-
-def position(leaf: ArgumentLeaf | OutputLeaf) -> int | None:
-    """A leaf's place among the executable's parameters or outputs; None if it is not used."""
-    return leaf.index if isinstance(leaf, OutputLeaf) else leaf.parameter_number
 
 
 def described(array_type: ArrayType) -> str:

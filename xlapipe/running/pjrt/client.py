@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _PACKAGE, _LIBRARY = "jax_plugins.xla_cuda13", "xla_cuda_plugin.so"
-# PJRT_Buffer_Type.
-_ELEMENT_TYPES: Mapping[str, int] = {
+# PJRT_Buffer_Type, of the types that numpy has, with ml_dtypes, in whole bytes.
+ELEMENT_TYPES: Mapping[str, int] = {
     "bool": 1,
     "int8": 2,
     "int16": 3,
@@ -37,8 +37,18 @@ _ELEMENT_TYPES: Mapping[str, int] = {
     "float32": 11,
     "float64": 12,
     "bfloat16": 13,
+    "complex64": 14,
+    "complex128": 15,
+    "float8_e5m2": 16,
+    "float8_e4m3fn": 17,
+    "float8_e4m3b11fnuz": 18,
+    "float8_e5m2fnuz": 19,
+    "float8_e4m3fnuz": 20,
+    "float8_e4m3": 26,
+    "float8_e3m4": 27,
+    "float8_e8m0fnu": 28,
 }
-_DTYPES = {number: name for name, number in _ELEMENT_TYPES.items()}
+_DTYPES = {number: name for name, number in ELEMENT_TYPES.items()}
 # PJRT_HostBufferSemantics: the array is unchanged until the copy is complete.
 _UNTIL_TRANSFER_COMPLETES = 1
 
@@ -198,7 +208,7 @@ class Device:
             "Client_BufferFromHostBuffer",
             client=self.client.handle,
             data=array.ctypes.data,
-            type=_ELEMENT_TYPES[array.dtype.name],
+            type=ELEMENT_TYPES[array.dtype.name],
             dims=(c_int64 * array.ndim)(*array.shape),
             num_dims=array.ndim,
             host_buffer_semantics=_UNTIL_TRANSFER_COMPLETES,
@@ -331,4 +341,4 @@ def _numpy_dtype(name: str) -> "np.dtype[Any]":
     import ml_dtypes
     import numpy as np
 
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    return np.dtype(getattr(ml_dtypes, name, name))

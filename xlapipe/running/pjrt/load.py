@@ -1,7 +1,9 @@
 """Creates a client of the CUDA plugin, selects its device, loads executables. Imports no jax."""
 
 import os
+from functools import cache
 from pathlib import Path
+from threading import Lock
 
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.errors import DumpError, TargetError
@@ -18,6 +20,23 @@ from xlapipe.running.cuda_context import gpus_are_selected, load_libraries
 from xlapipe.running.pjrt.client import Client, Device, Executable, client_options, plugin_path
 from xlapipe.running.pjrt.cuda_versions import check_cuda_versions
 from xlapipe.running.pjrt.custom_calls import register_custom_calls
+
+_ONE_CLIENT = Lock()
+
+
+def shared_client() -> Client:
+    """The client of this process; a second one would find most of the GPU's memory taken.
+
+    Raises:
+      TargetError: as `create_client`.
+    """
+    with _ONE_CLIENT:
+        return _created_once()
+
+
+@cache
+def _created_once() -> Client:
+    return create_client()
 
 
 def create_client() -> Client:
@@ -66,7 +85,8 @@ def load_executable(built: BuiltExecutable, client: Client) -> Executable:
     """Loads an executable. Several threads may load different ones at once.
 
     Raises:
-      DumpError: this plugin cannot load it, or a library that its kernels call is missing.
+      DumpError: this plugin cannot load it, a library that its kernels call is missing, or its
+        outputs are not those of the manifest.
       TargetError: jax's plugin is not installed whole.
     """
     if built.has_mosaic_kernels and not locate_mosaic_runtime():
@@ -76,6 +96,12 @@ def load_executable(built: BuiltExecutable, client: Client) -> Executable:
         )
     register_custom_calls(client.api, built.content)
     try:
-        return client.load(built.pjrt_content)
+        executable = client.load(built.pjrt_content)
     except PjrtError as error:
         raise built.not_loaded(error) from None
+    if executable.outputs != tuple((leaf.shape, leaf.dtype) for leaf in built.manifest.outputs):
+        raise DumpError(
+            f"{built.path}: its outputs have other shapes or dtypes than the manifest lists; fix: "
+            "build it again"
+        )
+    return executable
