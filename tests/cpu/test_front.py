@@ -71,6 +71,16 @@ def test_an_unchanged_step_comes_from_the_cache(
     assert xlapipe.plan(step, CACHE, ROW, donate="cache").totals == donated.totals
 
 
+def test_a_registered_workload_is_planned_by_its_name(cache_home: Path) -> None:
+    """The plan of `xlapipe dump` on the command line; arguments follow the name."""
+    by_name = xlapipe.plan("tests.cpu.small_step:small_step", without_xla_patch="cub-table")
+    assert by_name.aliases("cache")
+    assert by_name.opened.dump is not None
+    assert by_name.opened.dump.manifest.without_xla_patches == ("cub-table",)
+    with pytest.raises(XlapipeError, match="has its own arguments and options; fix: leave out"):
+        xlapipe.plan("tests.cpu.small_step:small_step", ROW)
+
+
 def test_tables_are_lists_without_pandas(
     donated: StepPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

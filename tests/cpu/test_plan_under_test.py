@@ -38,6 +38,7 @@ from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.plans.donation import DonationOutcome
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.catalogue import target_named
+from xlapipe.targets.topology import Topology
 from xlapipe.testing.goldens import Goldens
 from xlapipe.testing.plan import PlanUnderTest
 from xlapipe.testing.session import PlansOfTest, explanations
@@ -140,6 +141,22 @@ def test_settings_of_the_test_apply_to_the_step() -> None:
     assert "HIGHEST" not in text_of(plain)
 
 
+@pytest.mark.parametrize(("topology", "hosts"), [(None, 2), (Topology.parse("4x4"), 4)])
+def test_a_step_is_lowered_for_the_hosts_that_its_mesh_is_on(
+    topology: Topology | None, hosts: int
+) -> None:
+    """As in the child: a mesh of 16 GPUs is on two hosts of 8, unless a topology is given."""
+    workload = Workload(
+        name="hosts",
+        fn=lambda x: x * jax.process_count(),
+        args=(jax.ShapeDtypeStruct((16,), jnp.float32),),
+        mesh={"d": 16},
+        in_specs=(jax.sharding.PartitionSpec("d"),),
+    )
+    lowered = lower_in_test(workload, TARGET.config_text, topology=topology)
+    assert f"dense<{hosts}.0" in text_of(lowered)
+
+
 def text_of(program: LoweredProgram) -> str:
     with mlir.make_ir_context():
         return str(ir.Module.parse(program.stablehlo))
@@ -238,7 +255,7 @@ def call_with(args: tuple[Any, ...], **fields: Any) -> Any:
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (call_with((3,)), "takes a function with its arguments, or a Workload"),
+        (call_with((3,)), "expected a function with its arguments, a Workload"),
         (call_with((broken.good(), X)), "leave out args"),
         (call_with((broken.good(),), donate=0, mesh={"x": 1}), "leave out donate, mesh"),
         (call_with((jnp.sin, X), donate="nothing"), "no parameter of that name"),

@@ -1,7 +1,6 @@
-"""Makes a Workload and a Job from the arguments of `xlapipe_plan`."""
+"""Makes a Workload and a Job from the arguments of `xlapipe.plan` and `xlapipe_plan`."""
 
 import inspect
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,31 +9,37 @@ from xlapipe.compiling.defaults import DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
+from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.errors import WorkloadError, XlapipeError
-from xlapipe.registry import WorkloadReference
+from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.workload import Workload
 
 Donate = int | str | Sequence[int | str]
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def workload_of(
-    step: Workload | Callable[..., Any],
+    step: Workload | WorkloadReference | str | Callable[..., Any],
     args: Sequence[Any],
     *,
-    name: str,
+    default_name: Callable[[Any], str],
+    name: str | None,
     donate: Donate | None,
     **fields: Any,
 ) -> Workload:
-    """The Workload of a step, or `step` itself if it is one.
+    """The Workload of a step, or `step` itself if it is one, or the one that it names.
 
     Args:
+      default_name: the name of a function.
       fields: of Workload; those that are None are left out.
 
     Raises:
-      WorkloadError: a Workload together with other arguments, or an invalid field.
+      WorkloadError: a Workload together with other arguments, an unknown one, or an invalid field.
     """
     given = {key: value for key, value in fields.items() if value is not None}
+    if isinstance(step, (str, WorkloadReference)):
+        from xlapipe.lowering.load_workload import load_workload  # imports jax
+
+        step = load_workload(find_workload(step) if isinstance(step, str) else step)
     if isinstance(step, Workload):
         others = [*(["args"] if args else []), *(["donate"] if donate is not None else []), *given]
         if others:
@@ -45,10 +50,11 @@ def workload_of(
         return step
     if not callable(step):
         raise WorkloadError(
-            f"xlapipe_plan takes a function with its arguments, or a Workload; found {step!r:.60}"
+            "expected a function with its arguments, a Workload, or the name of one; found "
+            f"{step!r:.60}"
         )
     return Workload(
-        name=name,
+        name=name or default_name(step),
         fn=step,
         args=tuple(args),
         donate_argnums=() if donate is None else _argnums(step, donate),
@@ -75,48 +81,59 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def name_of_test(file: Path, test: str) -> str:
-    """The name of the folder of a test's goldens.
-
-    >>> name_of_test(Path("test_step.py"), "test_decode[bf16, 8]")
-    'test_step-test_decode-bf16-8'
-    """
-    return _NOT_IN_A_NAME.sub("-", f"{file.stem}-{test}").strip("-.")
-
-
 def job_of(
-    workload: Workload,
+    workload: Workload | WorkloadReference,
     *,
     target: str | Path,
-    gemm: str,
+    gemm: str | None,
     topology: str | None,
-    autotune_lock: Path | None,
+    autotune_lock: str | Path | None,
+    without_xla_patch: str | Sequence[str] = (),
     timeout: float | None,
 ) -> Job:
-    """The compile of a workload that is lowered in the test's process.
+    """The compile of a workload of this process, or of a reference, which the child imports.
+
+    Args:
+      gemm: None for that of the lock, or `auto`.
 
     Raises:
-      XlapipeError: an unknown target or GEMM policy, or a lock of a different target.
+      XlapipeError: an unknown target, GEMM policy or patch, or a lock of a different target.
     """
-    if target == ATTACHED:
+    if target == ATTACHED and isinstance(workload, Workload):
         raise XlapipeError(
-            "target 'attached': a test must name its GPU, so that its plan is the same on every "
+            "target 'attached': a plan must name its GPU, so that it is the same on every "
             "machine; fix: write the attached GPU's configuration with `xlapipe target capture "
             "--out FILE`, and give that file as target"
         )
     policies = [policy.value for policy in GemmPolicy]
-    if gemm not in policies:
+    if gemm not in (None, *policies):
         raise XlapipeError(f"gemm={gemm!r}: expected one of {', '.join(policies)}")
     is_file = isinstance(target, Path) or Path(target).suffix in (".txtpb", ".pbtxt", ".textproto")
     options = CompileOptions(
         target=None if is_file else str(target),
         target_config=Path(target) if is_file else None,
-        policies=(gemm,),
+        policies=() if gemm is None else (gemm,),
         topology=topology,
-        autotune_lock=autotune_lock,
+        autotune_lock=None if autotune_lock is None else Path(autotune_lock),
         timeout_seconds=DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
+        without_xla_patches=_patches(without_xla_patch),
     )
+    (job,) = jobs_of([_reference(workload)], options)
+    return job
+
+
+def _patches(names: str | Sequence[str]) -> frozenset[XlaPatch]:
+    known = [patch.value for patch in XlaPatch]
+    given = [names] if isinstance(names, str) else list(names)
+    for name in given:
+        if name not in known:
+            raise XlapipeError(f"without_xla_patch={name!r}: expected one of {', '.join(known)}")
+    return frozenset(map(XlaPatch, given))
+
+
+def _reference(workload: Workload | WorkloadReference) -> WorkloadReference:
+    if isinstance(workload, WorkloadReference):
+        return workload
     fn = workload.fn
     where = f"{getattr(fn, '__module__', '?')}:{getattr(fn, '__qualname__', '?')}"
-    (job,) = jobs_of([WorkloadReference(workload.name, where)], options)
-    return job
+    return WorkloadReference(workload.name, where)

@@ -8,6 +8,8 @@ there is none of it, so that the module is the one that a registered workload wo
 import contextvars
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from math import prod
 from typing import Any
 
 import jax
@@ -16,27 +18,45 @@ from jax._src import source_info_util
 from xlapipe.lowering.arguments import argument_names
 from xlapipe.lowering.lower import lower
 from xlapipe.lowering.lowered_program import LoweredProgram
+from xlapipe.lowering.meshes import axes_of
 from xlapipe.lowering.settings import current_settings
+from xlapipe.platforms import NVIDIA, Platform
+from xlapipe.targets.device_topology import DeviceTopology, topology_of_devices
 from xlapipe.workload import Workload
 
 source_info_util.register_exclusion(__file__)
 
 
-def lower_in_test(workload: Workload, config_text: str) -> LoweredProgram:
+def lower_in_test(
+    workload: Workload,
+    config_text: str,
+    *,
+    platform: Platform = NVIDIA,
+    topology: DeviceTopology | None = None,
+) -> LoweredProgram:
     """As `lower`, on a separate stack if that changes nothing else.
+
+    Args:
+      topology: of the devices; None for the default of the workload's mesh, as in the child.
 
     Raises:
       WorkloadError: as `lower`; what the user's function raises passes through.
     """
     settings = current_settings()
+    axes = axes_of(workload)
+    if topology is None and axes is not None:
+        topology = topology_of_devices(
+            prod(axes.values()), platform=platform.name, config_text=config_text
+        )
+    lower_here = partial(lower, workload, config_text, platform=platform, topology=topology)
 
     def lower_alike() -> LoweredProgram | None:
         # `with jax.default_matmul_precision(…)` and its like hold for one thread alone.
-        return lower(workload, config_text) if current_settings() == settings else None
+        return lower_here() if current_settings() == settings else None
 
     with ThreadPoolExecutor(1, thread_name_prefix="xlapipe-lower") as pool:
         lowered = pool.submit(contextvars.copy_context().run, lower_alike).result()
-    return lower(workload, config_text) if lowered is None else lowered
+    return lower_here() if lowered is None else lowered
 
 
 def same_buffers(workload: Workload) -> dict[str, str]:

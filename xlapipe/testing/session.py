@@ -1,23 +1,24 @@
 """The fixture `xlapipe_plan` of one test: lowers in this process, compiles or uses the cache."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xlapipe.compiling.dump_cache import DumpCache
-from xlapipe.compiling.job import Job
-from xlapipe.errors import XlapipeError
+from xlapipe.compiling.dump_cache import CachedDump, DumpCache
+from xlapipe.expect import Expectation
 from xlapipe.front.answer import Answer
-from xlapipe.front.compile_step import lowered_here
-from xlapipe.front.plan_arguments import Donate, job_of, name_of_test, workload_of
+from xlapipe.front.planner import Planner
+from xlapipe.plans.program import Program
 from xlapipe.testing.goldens import Goldens
 from xlapipe.testing.plan import PlanUnderTest
-from xlapipe.workload import Workload
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlansOfTest:
+class PlansOfTest(Planner[PlanUnderTest]):
     """Makes the plans of one test; the value of the fixture `xlapipe_plan`.
 
     Attributes:
@@ -37,76 +38,32 @@ class PlansOfTest:
     on_plan: Callable[[bool], None]
     answers: list[Answer] = field(default_factory=list)
 
-    def __call__(
-        self,
-        step: Workload | Callable[..., Any],
-        *args: Any,
-        donate: Donate | None = None,
-        target: str | Path | None = None,
-        gemm: str = "auto",
-        name: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        mesh: Mapping[str, int] | None = None,
-        in_specs: Any = None,
-        out_specs: Any = None,
-        topology: str | None = None,
-        autotune_lock: str | Path | None = None,
-        timeout: float | None = None,
+    __call__ = Planner.plan
+
+    def _default_name(self, step: Any) -> str:
+        return name_of_test(self.file, self.test)
+
+    @property
+    def _default_target(self) -> str:
+        return self.target
+
+    @property
+    def _cache(self) -> DumpCache:
+        return self.cache
+
+    @property
+    def _folder(self) -> Path:
+        return self.root
+
+    def _plan(
+        self, cached: CachedDump, program: Program, expectations: Sequence[Expectation]
     ) -> PlanUnderTest:
-        """Compiles a step for a GPU that need not be attached.
-
-        Args:
-          step: a function, jitted or not, or a Workload, which takes no other arguments here.
-          args: one pytree per positional argument; only shape and dtype of arrays are used.
-          donate: positions or names of donated parameters; not for a jitted step.
-          target: a name of `xlapipe targets`, or the path of a target config.
-          gemm: `auto`, `cublas` or `triton`.
-          name: of the golden; default: from the test's name.
-          options: XLA options (`xla_*`).
-          mesh: see Workload.
-          in_specs: see Workload.
-          out_specs: see Workload.
-          topology: hosts × GPUs per host, e.g. `8x8`; default: from the mesh.
-          autotune_lock: a file with a device's autotune results.
-          timeout: in seconds.
-
-        Raises:
-          XlapipeError: bad input or a failed compile. Exceptions of the step are not caught.
-        """
-        __tracebackhide__ = True
-        try:
-            workload = workload_of(
-                step,
-                args,
-                name=name or name_of_test(self.file, self.test),
-                donate=donate,
-                options=options,
-                mesh=mesh,
-                in_specs=in_specs,
-                out_specs=out_specs,
-            )
-            job = job_of(
-                workload,
-                target=target or self.target,
-                gemm=gemm,
-                topology=topology,
-                autotune_lock=None if autotune_lock is None else Path(autotune_lock),
-                timeout=timeout,
-            )
-            return self._plan(workload, job)
-        except XlapipeError as error:
-            # The message is complete; xlapipe's own frames would only hide the test's line.
-            raise error.with_traceback(None) from None
-
-    def _plan(self, workload: Workload, job: Job) -> PlanUnderTest:
-        program, same = lowered_here(workload, job)
-        kept = self.cache.dump_of(job, program, folder=self.root)
-        self.on_plan(kept.compiled)
+        self.on_plan(cached.compiled)
         return PlanUnderTest(
-            kept.dump,
-            replace(kept.dump.program, same_buffer=same),
-            tuple(workload.expectations),
-            key=kept.key,
+            cached.dump,
+            program,
+            expectations,
+            key=cached.key,
             goldens=self.goldens,
             record=self._record,
         )
@@ -114,6 +71,15 @@ class PlansOfTest:
     def _record(self, answer: Answer) -> Answer:
         self.answers.append(answer)
         return answer
+
+
+def name_of_test(file: Path, test: str) -> str:
+    """The name of the folder of a test's goldens.
+
+    >>> name_of_test(Path("test_step.py"), "test_decode[bf16, 8]")
+    'test_step-test_decode-bf16-8'
+    """
+    return _NOT_IN_A_NAME.sub("-", f"{file.stem}-{test}").strip("-.")
 
 
 def explanations(answers: Sequence[Answer], message: str) -> list[str]:
