@@ -1,15 +1,15 @@
 """Adds to the site a gallery of real reports, made of the dumps in hlo_dumps/ when it is built."""
 
 import posixpath
+from dataclasses import replace
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from xlapipe.dumps.opened import open_path
+from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.report import units
 from xlapipe.report.html_page import render_page
-from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.two_dumps import compare_dumps
 
 # Folders of hlo_dumps/: a report of one dump, or a comparison of two; and what it shows.
@@ -58,7 +58,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     rows = []
     for name, folders, about in _REPORTS:
         reported = [
-            ReportedDump(f"hlo_dumps/{folder}", open_path(dumps / folder)) for folder in folders
+            replace(open_path(dumps / folder), given_name=f"hlo_dumps/{folder}")
+            for folder in folders
         ]
         comparison = compare_dumps(*reported) if len(reported) == 2 else None
         page = render_page(reported, comparison)
@@ -70,7 +71,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def _row(name: str, path: str, about: str, dumps: list[ReportedDump]) -> str:
+def _row(name: str, path: str, about: str, dumps: list[Opened]) -> str:
     totals = [dump.plan.totals for dump in dumps]
     temp = " → ".join(units.exact(total.temp_bytes) for total in totals)
     total = " → ".join(units.exact(total.total_allocation_bytes) for total in totals)

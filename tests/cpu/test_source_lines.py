@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.zoo.batch import compile_batch, programs_in
+from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.lowering.user_frame import user_frame
+from xlapipe.plans.peak import NO_SOURCE, peak_of
 from xlapipe.report.json_data import dump_data
 from xlapipe.report.markdown import render_markdown
-from xlapipe.report.reported_dump import ReportedDump, read_reported_dump
-from xlapipe.report.sections.peak import NO_SOURCE
 
 STEPS = Path(__file__).with_name("library_steps.py")
 LINES = {
@@ -22,7 +22,7 @@ LINES = {
 }
 
 
-DumpOf = Callable[[str], ReportedDump]
+DumpOf = Callable[[str], Opened]
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +31,14 @@ def of(tmp_path_factory: pytest.TempPathFactory) -> DumpOf:
     batch = compile_batch(programs_in(STEPS), folder)
 
     @cache
-    def read(name: str) -> ReportedDump:
+    def read(name: str) -> Opened:
         batch.captured(name)
-        return read_reported_dump(folder / name / "canonical")
+        return open_path(folder / name / "canonical")
 
     return read
 
 
-def sources(dump: ReportedDump) -> set[str]:
+def sources(dump: Opened) -> set[str]:
     """The source lines of all instructions, also of those inside fusions."""
     assert dump.plan.module is not None
     return {
@@ -72,7 +72,7 @@ def test_every_instruction_of_optax_has_a_line_of_the_users(of: DumpOf) -> None:
     [("nnx_step", "nnx norm"), ("linen_step", "linen norm"), ("optax_step", "optax apply")],
 )
 def test_the_peak_is_at_a_line_of_the_users(step: str, largest: str, of: DumpOf) -> None:
-    rows = of(step).peak.by_source
+    rows = peak_of(of(step).program).by_source
     assert rows[0].source == LINES[largest]
     assert {row.source for row in rows} <= {*LINES.values(), NO_SOURCE}
 

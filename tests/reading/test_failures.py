@@ -16,11 +16,11 @@ from tests.reading import failure_logs
 from tests.reading.failure_logs import GIB, NO_FAILURES, FailureLog
 from tests.reading.public_failure_logs import PUBLIC_LOGS
 from xlapipe.cli import main
+from xlapipe.dumps.opened import open_path
 from xlapipe.failures import MemoryFailure, last_failure, read_failures
 from xlapipe.failures.sizes import SIZE, parse_size
 from xlapipe.report.failed_allocation import planned_failure
 from xlapipe.report.failure_lines import failure_lines
-from xlapipe.report.reported_dump import read_reported_dump
 
 LOGS = (*failure_logs.LOGS, *PUBLIC_LOGS)
 
@@ -169,7 +169,7 @@ def out_of_memory(size: str, executable: str = "jit_step") -> str:
 
 @pytest.mark.parametrize("size", ["1312016 bytes", "1312256 bytes", "1.25MiB"])
 def test_the_allocation_is_found_by_its_size_even_if_the_log_rounds_it(size: str) -> None:
-    planned = planned_failure(explained(out_of_memory(size)), read_reported_dump(Path(PLAN)))
+    planned = planned_failure(explained(out_of_memory(size)), open_path(Path(PLAN)))
     assert planned.allocation is not None
     assert planned.allocation.allocation.size_bytes == TEMP_BYTES
     assert planned.allocation.candidates == 1
@@ -177,7 +177,7 @@ def test_the_allocation_is_found_by_its_size_even_if_the_log_rounds_it(size: str
 
 def test_the_contents_are_named_as_in_the_source() -> None:
     failure = explained(out_of_memory("132.28MiB"))
-    planned = planned_failure(failure, read_reported_dump(Path(PLAN)))
+    planned = planned_failure(failure, open_path(Path(PLAN)))
     assert planned.allocation is not None
     assert planned.allocation.candidates == 2
     labels = {group.label for group in planned.allocation.groups}
@@ -186,7 +186,7 @@ def test_the_contents_are_named_as_in_the_source() -> None:
 
 def test_a_size_that_is_not_in_the_plan_is_not_matched() -> None:
     failure = explained(out_of_memory("77.00MiB"))
-    planned = planned_failure(failure, read_reported_dump(Path(PLAN)))
+    planned = planned_failure(failure, open_path(Path(PLAN)))
     assert planned.allocation is None
     assert planned.peak_groups
     assert any("no allocation" in line for line in failure_lines(failure, planned=planned))

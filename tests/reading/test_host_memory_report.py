@@ -8,9 +8,9 @@ import pytest
 from tests.reading.reports import Page
 from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
+from xlapipe.dumps.opened import open_path
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.report.html_page import render_page
-from xlapipe.report.reported_dump import read_reported_dump
 
 DUMP = Path(__file__).parent / "data" / "host_memory"
 # Momentum of f32[128,256], updated in place on the host.
@@ -39,14 +39,14 @@ def test_markdown_lists_host_memory_and_its_copies(capsys: pytest.CaptureFixture
 
 
 def test_the_page_has_a_section_on_the_host_only_if_there_is_one(goldens: Path) -> None:
-    page = Page(render_page([read_reported_dump(DUMP)]))
+    page = Page(render_page([open_path(DUMP)]))
     text = " ".join(page.text.split())
     assert "128.0 KiB in host memory" in text
     assert "which are not in the totals of the device" in text
     assert "copy-start.2" in text
     titles = [attributes.get("data-section") for _, attributes in page.tags]
     assert titles.count("host") == 1
-    other = read_reported_dump(goldens / "qwen3-decode/h200-cublas-jax0.11.2")
+    other = open_path(goldens / "qwen3-decode/h200-cublas-jax0.11.2")
     assert 'id="host-0"' not in render_page([other])
 
 

@@ -29,7 +29,6 @@ from xlapipe.report.changed_dumps import ChangedDump, changed_markdown
 from xlapipe.report.html_page import render_page
 from xlapipe.report.markdown import render_markdown
 from xlapipe.report.markdown_syntax import fenced
-from xlapipe.report.reported_dump import ReportedDump
 
 DUMP = ROOT / "hlo_dumps/qwen3-step-donated/h200-triton-jax0.11.2"
 HOSTILE = (
@@ -138,7 +137,7 @@ def test_show_and_check_and_diff(opened: Opened, capsys: pytest.CaptureFixture[s
 
 
 def test_markdown(opened: Opened) -> None:
-    text = visible_lines(render_markdown([ReportedDump(hostile("name"), opened)]))
+    text = visible_lines(render_markdown([replace(opened, given_name=hostile("name"))]))
     assert unsafe(text) == []
     assert "<img" not in outside_code(text)
 
@@ -155,7 +154,7 @@ def test_a_fence_is_longer_than_those_in_it() -> None:
 
 
 def test_html(opened: Opened) -> None:
-    page = render_page([ReportedDump(hostile("name"), opened)])
+    page = render_page([replace(opened, given_name=hostile("name"))])
     assert "<img src=x" not in page
     assert "\x1b" not in page
     assert "\u202e" not in page

@@ -9,11 +9,11 @@ import pytest
 
 from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
 from xlapipe.cli import main
+from xlapipe.dumps.opened import open_path
+from xlapipe.plans.labels import pattern_of
 from xlapipe.report import units
 from xlapipe.report.json_data import DumpData, dump_data
-from xlapipe.report.labels import pattern_of
 from xlapipe.report.records import plain_data
-from xlapipe.report.reported_dump import read_reported_dump
 
 GOLDENS = Path(__file__).parents[2] / "hlo_dumps"
 DECODE = GOLDENS / "qwen3-decode/h200-cublas-jax0.11.2"
@@ -22,12 +22,12 @@ DUMPS = sorted(path.parent for path in GOLDENS.glob("*/h200-*/manifest.json"))
 
 def data_of(path: Path) -> dict[str, Any]:
     """The JSON of a report on one dump."""
-    data: dict[str, Any] = plain_data(dump_data(read_reported_dump(path)))
+    data: dict[str, Any] = plain_data(dump_data(open_path(path)))
     return data
 
 
 def report_of(path: Path) -> DumpData:
-    return dump_data(read_reported_dump(path))
+    return dump_data(open_path(path))
 
 
 @pytest.mark.parametrize("path", [*DUMPS, *DIRECTORIES], ids=name_of)

@@ -11,14 +11,13 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.reading.dumps import texts_of
 from xlapipe.cli import main
-from xlapipe.dumps.opened import Opened
+from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.errors import XlapipeError
 from xlapipe.files.writing import write_files
 from xlapipe.plans import Plan
 from xlapipe.plans.program import Program
 from xlapipe.report.html_page import render_page
 from xlapipe.report.markdown import render_markdown
-from xlapipe.report.reported_dump import ReportedDump, read_reported_dump
 from xlapipe.report.xprof import xprof_files, xspace
 
 DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
@@ -122,8 +121,8 @@ def test_names_with_lone_surrogates(goldens: Path, tmp_path: Path) -> None:
 
 
 def test_an_empty_plan() -> None:
-    subject = ReportedDump("empty", Opened(Path("empty"), Program(Plan(()))))
-    subject.opened.__dict__["stage_texts"] = ()  # there is no file to read them from
+    subject = Opened(Path("empty"), Program(Plan(())))
+    subject.__dict__["stage_texts"] = ()  # there is no file to read them from
     assert "0 B" in render_page([subject])
     assert "total_allocation_bytes" in render_markdown([subject])
 
@@ -153,7 +152,7 @@ def test_xprof_folder(goldens: Path, tmp_path: Path) -> None:
 
 
 def test_two_dumps_of_one_name_are_two_runs(goldens: Path) -> None:
-    subject = read_reported_dump(goldens / DECODE)
+    subject = open_path(goldens / DECODE)
     runs = {path.parent.name for path in xprof_files([subject, subject, subject])}
     assert len(runs) == 3
 

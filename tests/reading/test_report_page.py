@@ -12,15 +12,15 @@ from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
 from tests.reading.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
 from xlapipe.dumps.dump import read_file
+from xlapipe.dumps.opened import open_path
 from xlapipe.report.html_page import breakable, json_script, render_page
-from xlapipe.report.reported_dump import read_reported_dump
 
 DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
 TRITON = "qwen3-decode/h200-triton-jax0.11.2"
 
 
 def page_of(*paths: Path) -> Page:
-    return Page(render_page([read_reported_dump(path) for path in paths]))
+    return Page(render_page([open_path(path) for path in paths]))
 
 
 def shown(path: Path, capsys: pytest.CaptureFixture[str]) -> object:
@@ -136,8 +136,8 @@ def test_stages_are_the_dumps_texts(goldens: Path) -> None:
 
 def test_a_page_is_the_same_each_time(goldens: Path) -> None:
     paths = [goldens / DECODE, goldens / TRITON]
-    assert render_page([read_reported_dump(path) for path in paths]) == render_page(
-        [read_reported_dump(path) for path in paths]
+    assert render_page([open_path(path) for path in paths]) == render_page(
+        [open_path(path) for path in paths]
     )
 
 

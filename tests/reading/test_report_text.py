@@ -10,10 +10,10 @@ from tests.reading.dumps import SEED_003, needs_seed_003
 from tests.reading.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
 from xlapipe.diff import Sentence
+from xlapipe.dumps.opened import open_path
 from xlapipe.report.html_page import render_page
 from xlapipe.report.markdown import render_markdown
 from xlapipe.report.markdown_syntax import code, plain, table
-from xlapipe.report.reported_dump import read_reported_dump
 from xlapipe.report.sections.two_dumps import compare_dumps
 
 DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
@@ -98,7 +98,7 @@ def test_difference(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_difference_is_that_of_diff(goldens: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = (DECODE, DECODE.replace("cublas", "triton"))
-    before, after = (read_reported_dump(goldens / name) for name in names)
+    before, after = (open_path(goldens / name) for name in names)
     comparison = compare_dumps(before, after)
     deltas = [each.delta_bytes for each in comparison.sentences if each.delta_bytes is not None]
     assert sum(deltas) == comparison.totals[0].delta_bytes == -4_147_944
@@ -113,7 +113,7 @@ def test_the_difference_is_that_of_diff(goldens: Path, capsys: pytest.CaptureFix
 
 def test_sentences_and_notes(goldens: Path) -> None:
     names = (DECODE, DECODE.replace("cublas", "triton"))
-    before, after = (read_reported_dump(goldens / name) for name in names)
+    before, after = (open_path(goldens / name) for name in names)
     sentences = (
         Sentence("temp: <b>dot</b> at a.py:1", 7_340_032, 1),
         Sentence("a thunk moved", None, 1),

@@ -1,6 +1,7 @@
 """`xlapipe check`: checks plans against their expectations; compiles workloads first."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,4 +63,4 @@ def _checked(options: argparse.Namespace) -> "Iterator[CheckedSubject]":
             with named_errors(job):
                 dump = compile_dump(job, None, allow_refused=True).dump
             name = f"{subject} ({dump.manifest.device}, {job.policy})"
-            yield XlaSubject(name, Opened.of_dump(dump)).checked()
+            yield XlaSubject(replace(Opened.of_dump(dump), given_name=name)).checked()

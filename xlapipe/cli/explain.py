@@ -84,10 +84,10 @@ def _read(log: str) -> str:
 
 
 def _planned_of_dump(failure: "MemoryFailure", path: Path) -> "PlannedFailure":
+    from xlapipe.dumps.opened import open_path
     from xlapipe.report.failed_allocation import planned_failure
-    from xlapipe.report.reported_dump import read_reported_dump
 
-    return planned_failure(failure, read_reported_dump(path))
+    return planned_failure(failure, open_path(path))
 
 
 def _compiled(
@@ -98,12 +98,11 @@ def _compiled(
     from xlapipe.compiling.pipeline import compile_dump
     from xlapipe.dumps.opened import Opened
     from xlapipe.report.failed_allocation import planned_failure
-    from xlapipe.report.reported_dump import ReportedDump
     from xlapipe.sizing.remedies import try_changes
 
     (job,) = jobs_of([options.workload], read_compile_options(options, None))
     dump = compile_dump(job, None, allow_refused=True).dump
-    planned = planned_failure(failure, ReportedDump(str(dump.path), Opened.of_dump(dump)))
+    planned = planned_failure(failure, Opened.of_dump(dump))
     tried = try_changes(
         job,
         dump.program,

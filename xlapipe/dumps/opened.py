@@ -50,6 +50,7 @@ class Opened:
       target: a name of the catalogue, for the speeds of the GPU instead of the dump's own target.
       calibration: for predicted times; by default that of the target in `xlapipe.predict`.
       unknown_trips: trips of each loop whose number the plan does not state.
+      given_name: for people, where the path is not.
     """
 
     path: Path
@@ -58,11 +59,17 @@ class Opened:
     target: str | None = None
     calibration: Calibration | None = None
     unknown_trips: int | None = None
+    given_name: str = ""
 
     @classmethod
     def of_dump(cls, dump: Dump) -> "Opened":
         """A dump that was read or made before."""
         return cls(dump.path, dump.program, dump)
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        return self.given_name or str(self.path)
 
     @property
     def plan(self) -> Plan:

@@ -1,9 +1,10 @@
 """A plan with the questions that people ask about it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
@@ -15,10 +16,8 @@ from xlapipe.plans.copies import Copy, find_copies
 from xlapipe.plans.donation import Donation, donations
 from xlapipe.plans.gemms import Gemm, GemmBackend
 from xlapipe.plans.opcodes import COLLECTIVES
+from xlapipe.plans.peak import Peak, peak_of
 from xlapipe.plans.program import Program
-
-if TYPE_CHECKING:
-    from xlapipe.report.sections.peak import Peak
 
 # The same set as the GEMM policy `cublas`: one library with several entry points.
 _CUBLAS = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
@@ -73,11 +72,9 @@ class StepPlan:
         return self.opened.dump is not None and self.opened.dump.manifest.tuned
 
     @cached_property
-    def peak(self) -> "Peak":
+    def peak(self) -> Peak:
         """The values at the peak: `peak.groups`, and by source line `peak.by_source`."""
-        from xlapipe.report.reported_dump import ReportedDump
-
-        return ReportedDump(self.opened.title, self.opened).peak
+        return peak_of(self.program)
 
     @cached_property
     def figures(self) -> dict[str, Any]:
@@ -183,9 +180,8 @@ class StepPlan:
     def to_html(self) -> str:
         """The page of `xlapipe report`: one HTML document that needs no network."""
         from xlapipe.report.html_page import render_page
-        from xlapipe.report.reported_dump import ReportedDump
 
-        return render_page([ReportedDump(self.opened.title, self.opened)])
+        return render_page([replace(self.opened, given_name=self.opened.title)])
 
     def _repr_html_(self) -> str:
         title = f"{self.opened.title}, {self.opened.autotuning}"

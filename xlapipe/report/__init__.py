@@ -6,8 +6,8 @@ made by `json_data.py`, `html_page.py` and `markdown.py` from `sections/`.
 
 To add a section to `xlapipe report`:
 
-1. `sections/NAME.py`: a function from a `ReportedDump` or its plan to records; `records.py` says
-   how JSON renders them.
+1. `sections/NAME.py`: a function from an `Opened` or its plan to records; `records.py` says how
+   JSON renders them.
 2. `json_data.py`: a key for it in `dump_data`. HTML and Markdown render that data.
 3. `html/sections/NAME.html.j2`: its HTML, and an entry in `SECTIONS` of `html_page.py`.
 4. `markdown.py`: a function `_NAME` with its Markdown, called in `_dump`.

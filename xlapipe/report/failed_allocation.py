@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from xlapipe.dumps.opened import Opened
 from xlapipe.failures import FailureKind, MemoryFailure
 from xlapipe.failures.sizes import LoggedSize
 from xlapipe.plans import AllocationKind, BufferAllocation, Plan
-from xlapipe.report.reported_dump import ReportedDump
-from xlapipe.report.sections.peak import PeakGroup
+from xlapipe.plans.peak import PeakGroup, peak_of
 
 # The allocators of GPUs round a size up to a multiple of this.
 _GRANULE_BYTES = 256
@@ -47,7 +47,7 @@ class PlannedFailure:
     peak_groups: tuple[PeakGroup, ...]
 
 
-def planned_failure(failure: MemoryFailure, dump: ReportedDump) -> PlannedFailure:
+def planned_failure(failure: MemoryFailure, dump: Opened) -> PlannedFailure:
     """Finds the failed allocation in a plan, and what is in it at its fullest."""
     module = dump.plan.module.name if dump.plan.module is not None else None
     named = failure.executable_name
@@ -56,18 +56,18 @@ def planned_failure(failure: MemoryFailure, dump: ReportedDump) -> PlannedFailur
         module=module,
         same_module=module == named if module is not None and named is not None else None,
         allocation=_failed_allocation(failure, dump),
-        peak_groups=dump.peak.groups,
+        peak_groups=peak_of(dump.program).groups,
     )
 
 
-def _failed_allocation(failure: MemoryFailure, dump: ReportedDump) -> FailedAllocation | None:
+def _failed_allocation(failure: MemoryFailure, dump: Opened) -> FailedAllocation | None:
     # A compile reports the size of the whole program.
     if failure.requested is None or failure.kind is FailureKind.COMPILE:
         return None
     candidates = allocations_of_size(dump.plan.device_allocations, failure.requested)
     if not candidates:
         return None
-    arena = dump.peak.arena(candidates[0])
+    arena = peak_of(dump.program).arena(candidates[0])
     return FailedAllocation(candidates[0], len(candidates), arena.groups_at_fullest)
 
 

@@ -16,15 +16,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from xlapipe.dumps.opened import StageText
+from xlapipe.dumps.opened import Opened, StageText
 from xlapipe.files.visible_text import visible_lines
 from xlapipe.platforms import platform_named
 from xlapipe.report import units
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.html_cells import bytes_cell, dense_code, seconds_cell
 from xlapipe.report.json_data import dump_data
+from xlapipe.report.plan_figures import figures_of
 from xlapipe.report.records import json_form
-from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.memory_map import map_data
 from xlapipe.report.sections.roofline import roofline
 from xlapipe.report.sections.two_dumps import Comparison
@@ -62,7 +62,7 @@ SCRIPTS = (
 )
 
 
-def render_page(dumps: Sequence[ReportedDump], comparison: Comparison | None = None) -> str:
+def render_page(dumps: Sequence[Opened], comparison: Comparison | None = None) -> str:
     """The whole page.
 
     Args:
@@ -101,17 +101,17 @@ def render_page(dumps: Sequence[ReportedDump], comparison: Comparison | None = N
     return visible_lines(page)
 
 
-def _sections(dumps: Sequence[ReportedDump]) -> dict[str, str]:
+def _sections(dumps: Sequence[Opened]) -> dict[str, str]:
     """`SECTIONS` without those on collectives, the host and memories that no dump has."""
     has = {
-        "collectives": any(dump.figures.collectives for dump in dumps),
+        "collectives": any(figures_of(dump).collectives for dump in dumps),
         "host": any(any(host_lines(dump.plan)) for dump in dumps),
         "memories": any(platform_named(dump.plan.platform).has_chip_memory for dump in dumps),
     }
     return {name: title for name, title in SECTIONS.items() if has.get(name, True)}
 
 
-def _template_data(dump: ReportedDump) -> dict[str, Any]:
+def _template_data(dump: Opened) -> dict[str, Any]:
     data = dump_data(dump)
     time = data.figures.time
     return {
@@ -121,7 +121,7 @@ def _template_data(dump: ReportedDump) -> dict[str, Any]:
         "dump": dump,
         "data": data,
         "map_data": map_data(dump),
-        "stages": [_packed(stage) for stage in dump.opened.stage_texts],
+        "stages": [_packed(stage) for stage in dump.stage_texts],
     }
 
 

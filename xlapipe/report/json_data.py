@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xlapipe.report.plan_figures import PlanFigures
-from xlapipe.report.reported_dump import ReportedDump
+from xlapipe.dumps.opened import Opened
+from xlapipe.plans.peak import Arena, PeakGroup, SourceRow, peak_of
+from xlapipe.report.plan_figures import PlanFigures, figures_of
 from xlapipe.report.sections.aliasing import (
     NOT_ALIASED,
     AliasGroup,
@@ -15,7 +16,6 @@ from xlapipe.report.sections.aliasing import (
 )
 from xlapipe.report.sections.copies import CopyRow, copies
 from xlapipe.report.sections.fusions import FusionRow, fusions
-from xlapipe.report.sections.peak import Arena, PeakGroup, SourceRow
 from xlapipe.report.sections.two_dumps import Comparison
 
 
@@ -60,9 +60,7 @@ class DumpData:
         return sum(group.size_bytes for group in self.aliasing if group.answer == NOT_ALIASED)
 
 
-def report_data(
-    dumps: Sequence[ReportedDump], comparison: Comparison | None = None
-) -> dict[str, Any]:
+def report_data(dumps: Sequence[Opened], comparison: Comparison | None = None) -> dict[str, Any]:
     """The JSON of `xlapipe report`; bytes are ints."""
     return {
         "subjects": [dump_data(dump) for dump in dumps],
@@ -70,12 +68,12 @@ def report_data(
     }
 
 
-def dump_data(dump: ReportedDump) -> DumpData:
+def dump_data(dump: Opened) -> DumpData:
     """The sections of one dump."""
-    peak = dump.peak
+    peak = peak_of(dump.program)
     return DumpData(
         name=dump.name,
-        figures=dump.figures,
+        figures=figures_of(dump),
         peak=PeakData(
             position=peak.position,
             instruction=peak.instruction,

@@ -6,15 +6,15 @@ The text depends only on the plan, not on the machine, the folder or the width o
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from xlapipe.dumps.opened import Opened
+from xlapipe.plans.peak import Arena, PeakGroup
 from xlapipe.report.collectives import collective_lines
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.json_data import DumpData, dump_data
 from xlapipe.report.markdown_syntax import Row, code, fenced, plain, table
 from xlapipe.report.memory_spaces import space_lines
 from xlapipe.report.plan_figures import GemmRow
-from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.report.sections.copies import CopyRow
-from xlapipe.report.sections.peak import Arena, PeakGroup
 from xlapipe.report.sections.two_dumps import Comparison
 from xlapipe.report.time_lines import time_lines
 from xlapipe.report.units import exact, rounded, share, signed
@@ -23,7 +23,7 @@ _MAX_ROWS = 30
 _MAX_GAPS = 4
 
 
-def render_markdown(dumps: Sequence[ReportedDump], comparison: Comparison | None = None) -> str:
+def render_markdown(dumps: Sequence[Opened], comparison: Comparison | None = None) -> str:
     """The whole report."""
     lines: list[str] = []
     if comparison is not None:
@@ -33,9 +33,9 @@ def render_markdown(dumps: Sequence[ReportedDump], comparison: Comparison | None
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _dump(dump: ReportedDump) -> Iterator[str]:
+def _dump(dump: Opened) -> Iterator[str]:
     data = dump_data(dump)
-    yield f"# {plain(dump.opened.title)}"
+    yield f"# {plain(dump.title)}"
     yield ""
     figures = data.figures
     if (of_dump := figures.of_dump) is not None:
@@ -57,7 +57,7 @@ def _dump(dump: ReportedDump) -> Iterator[str]:
         yield from ("## Collectives", "", *fenced(lines), "")
     if figures.time is not None:
         yield from ("## Time", "", *fenced(time_lines(figures.time)), "")
-    lines = list(space_lines(dump.opened.program))
+    lines = list(space_lines(dump.program))
     if lines:
         yield from ("## Memories", "", *fenced(lines), "")
     lines = list(host_lines(dump.plan))

@@ -19,6 +19,7 @@ from xlapipe.plans.gemms import Gemm, GemmBackend
 from xlapipe.plans.host_transfers import HostTransfer, find_host_transfers
 from xlapipe.plans.memory_spaces import MemorySpace, space_of
 from xlapipe.plans.missing_memory import MissingMemory
+from xlapipe.plans.once import once_per_object
 from xlapipe.plans.padding import Padding, find_padding
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, RequestedCollective
 from xlapipe.plans.shapes import Shape
@@ -226,6 +227,12 @@ def opened_figures(opened: Opened, *, with_time: bool = True) -> PlanFigures:
     if opened.dump is None:
         return plan_figures(opened.plan, time=time)
     return dump_figures(opened.dump, time=time)
+
+
+@once_per_object
+def figures_of(opened: Opened) -> PlanFigures:
+    """All figures of a dump, with its time."""
+    return opened_figures(opened)
 
 
 Rows = tuple[CollectiveRow, ...] | None

@@ -1,7 +1,7 @@
 """What commands need of a dump of any compiler, and the one place that opens one of either."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -148,7 +148,7 @@ def open_subject(path: Path, times: TimeOptions = TimeOptions(), *, name: str = 
         return InductorSubject(name, read_inductor(path))
     from xlapipe.report.xla_subject import XlaSubject, with_times
 
-    return XlaSubject(name, with_times(open_path(path), times))
+    return XlaSubject(replace(with_times(open_path(path), times), given_name=name))
 
 
 def open_group(paths: Sequence[Path]) -> SubjectGroup:

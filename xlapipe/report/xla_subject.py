@@ -9,32 +9,26 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from xlapipe.dumps.opened import Opened
+from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.errors import TargetError
 from xlapipe.plans.donation import donations
 from xlapipe.platforms import platform_named
-from xlapipe.report.reported_dump import ReportedDump, read_reported_dump
 from xlapipe.report.sections.two_dumps import Comparison, compare_dumps
 from xlapipe.report.subjects import CheckedSubject, ShowOptions, TimeOptions
 
 
 @dataclass(frozen=True)
 class XlaSubject:
-    """A dump of XLA, or files that XLA wrote.
+    """A dump of XLA, or files that XLA wrote."""
 
-    Attributes:
-      name: for people.
-    """
-
-    name: str
     opened: Opened
 
     def figures(self, options: ShowOptions) -> dict[str, Any]:
         """The JSON of `xlapipe show`."""
-        from xlapipe.report.plan_figures import opened_figures
+        from xlapipe.report.plan_figures import figures_of
         from xlapipe.report.records import fields_of
 
-        figures = fields_of(opened_figures(self.opened))
+        figures = fields_of(figures_of(self.opened))
         if options.order:
             from xlapipe.report.order_lines import order_figures
             from xlapipe.temp_order.instruction_order import order_share
@@ -54,7 +48,7 @@ class XlaSubject:
 
         program = self.opened.program
         figures = opened_figures(self.opened, with_time=options.time)
-        yield from plan_lines(self.name, figures, program, donations(program))
+        yield from plan_lines(self.opened.name, figures, program, donations(program))
         if options.time:
             from xlapipe.report.time_lines import time_lines
 
@@ -94,7 +88,7 @@ class XlaSubject:
         compiled, requested = collectives_of(self.opened)
         donated = donations(self.opened.program) if self.opened.dump is not None else ()
         return CheckedSubject(
-            self.name,
+            self.opened.name,
             self.opened.autotuning,
             findings,
             notes,
@@ -112,12 +106,12 @@ class XlaSubject:
 class XlaGroup:
     """Dumps of XLA in one report; two are compared."""
 
-    dumps: tuple[ReportedDump, ...]
+    dumps: tuple[Opened, ...]
 
     @classmethod
     def opened(cls, paths: Sequence[Path]) -> "XlaGroup":
         """Reads the dumps; raises as `open_path`."""
-        return cls(tuple(map(read_reported_dump, paths)))
+        return cls(tuple(map(open_path, paths)))
 
     @cached_property
     def comparison(self) -> Comparison | None:

@@ -10,13 +10,13 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from xlapipe.report.reported_dump import ReportedDump
+from xlapipe.dumps.opened import Opened
 
 HOST = "xlapipe"
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def xprof_files(dumps: Sequence[ReportedDump]) -> dict[PurePosixPath, bytes]:
+def xprof_files(dumps: Sequence[Opened]) -> dict[PurePosixPath, bytes]:
     """The files of the log folder, by path; one run per dump.
 
     Raises:
@@ -25,21 +25,21 @@ def xprof_files(dumps: Sequence[ReportedDump]) -> dict[PurePosixPath, bytes]:
     files: dict[PurePosixPath, bytes] = {}
     for dump in dumps:
         run = PurePosixPath("plugins/profile") / _unused(run_name(dump), files)
-        name, proto = module_name(dump), dump.opened.proto()
+        name, proto = module_name(dump), dump.proto()
         files[run / f"{name}.hlo_proto.pb"] = proto
         files[run / f"{HOST}.xplane.pb"] = xspace(name, proto)
     return files
 
 
-def run_name(dump: ReportedDump) -> str:
+def run_name(dump: Opened) -> str:
     """Workload and folder of a dump of xlapipe, otherwise the name of the file."""
-    path = dump.opened.path.absolute()
-    if dump.opened.dump is not None:
-        return _name(f"{dump.opened.dump.manifest.workload}-{path.name}")
+    path = dump.path.absolute()
+    if dump.dump is not None:
+        return _name(f"{dump.dump.manifest.workload}-{path.name}")
     return _name(path.name)
 
 
-def module_name(dump: ReportedDump) -> str:
+def module_name(dump: Opened) -> str:
     """The name of the HLO module, as XProf lists it."""
     module = dump.plan.module
     return _name(module.name) if module is not None else "module"

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from xlapipe.dumps.opened import Opened
 from xlapipe.plans import BufferAllocation
-from xlapipe.report.labels import pattern_of
-from xlapipe.report.reported_dump import ReportedDump
+from xlapipe.plans.labels import labels_of, pattern_of
 
 ALIASED = "aliased"
 NOT_ALIASED = "donated, not aliased"
@@ -54,7 +54,7 @@ class _LeafAnswer(NamedTuple):
     size_bytes: int
 
 
-def alias_groups(dump: ReportedDump) -> tuple[AliasGroup, ...]:
+def alias_groups(dump: Opened) -> tuple[AliasGroup, ...]:
     """Failed donations first and arguments that were not donated last; largest first."""
     gathered: dict[tuple[str, str, str], list[_LeafAnswer]] = {}
     for leaf in _leaf_answers(dump):
@@ -83,11 +83,11 @@ def _alias_group(leaves: list[_LeafAnswer]) -> AliasGroup:
     )
 
 
-def own_outputs(dump: ReportedDump) -> tuple[OwnOutput, ...]:
+def own_outputs(dump: Opened) -> tuple[OwnOutput, ...]:
     """Outputs that do not reuse an argument, largest first; empty if names are unknown."""
-    if dump.opened.dump is None:
+    if dump.dump is None:
         return ()
-    plan, outputs = dump.plan, dump.opened.dump.manifest.outputs
+    plan, outputs = dump.plan, dump.dump.manifest.outputs
     own = [
         OwnOutput(leaf.path, allocation.index, leaf.size_bytes)
         for leaf in outputs
@@ -97,15 +97,15 @@ def own_outputs(dump: ReportedDump) -> tuple[OwnOutput, ...]:
     return tuple(sorted(own, key=lambda output: (-output.size_bytes, output.output)))
 
 
-def _leaf_answers(dump: ReportedDump) -> list[_LeafAnswer]:
+def _leaf_answers(dump: Opened) -> list[_LeafAnswer]:
     outputs: dict[int, list[str]] = {}
     for alias in dump.plan.aliases:
-        label = dump.labels.output(alias.output_index)
+        label = labels_of(dump.program).output(alias.output_index)
         outputs.setdefault(alias.parameter_number, []).append(label)
-    if dump.opened.dump is None:
+    if dump.dump is None:
         return _without_manifest(dump, outputs)
     answers = []
-    for leaf in dump.arguments:
+    for leaf in dump.program.arguments:
         number = leaf.parameter_number
         output = ", ".join(outputs.get(number, ())) if number is not None else ""
         if output:
@@ -118,14 +118,16 @@ def _leaf_answers(dump: ReportedDump) -> list[_LeafAnswer]:
     return answers
 
 
-def _without_manifest(dump: ReportedDump, outputs: dict[int, list[str]]) -> list[_LeafAnswer]:
+def _without_manifest(dump: Opened, outputs: dict[int, list[str]]) -> list[_LeafAnswer]:
     """The answers if donated arguments are known only from XLA's list of buffer donors."""
     donors = {number for number, _ in dump.plan.buffer_donors or ()}
 
     def answer_of(allocation: BufferAllocation, number: int) -> _LeafAnswer:
         output = ", ".join(outputs.get(number, ()))
         answer = ALIASED if output else NOT_ALIASED if number in donors else NOT_DONATED
-        return _LeafAnswer(dump.labels.parameter(allocation), output, answer, allocation.size_bytes)
+        return _LeafAnswer(
+            labels_of(dump.program).parameter(allocation), output, answer, allocation.size_bytes
+        )
 
     return [
         answer_of(allocation, allocation.parameter_number)

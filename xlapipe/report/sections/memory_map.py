@@ -7,22 +7,25 @@ column per property; each text is stored once, since a model of 28 layers has so
 from collections.abc import Mapping
 from typing import Any
 
+from xlapipe.dumps.opened import Opened
+from xlapipe.plans.labels import labels_of
 from xlapipe.plans.occupancy import Role
-from xlapipe.report.reported_dump import ReportedDump
+from xlapipe.plans.peak import peak_of
+from xlapipe.report.plan_figures import figures_of
 from xlapipe.report.time_figures import StepTime
 
 ROLES = tuple(str(role) for role in Role)
 
 
-def map_data(dump: ReportedDump) -> dict[str, Any]:
+def map_data(dump: Opened) -> dict[str, Any]:
     """The values of a plan in columns, and the bytes in use (`occupied`) at each position.
 
     `start` and `end` are -1 for a value without a live range. `seconds` are of the kernel that
     defines the value, all its launches in a step: measured if the dump has a record, otherwise the
     floor; None if no kernel defines it, or its time is unknown. `time_source` names which.
     """
-    plan, occupancy = dump.plan, dump.peak.occupancy
-    time_source, seconds_of = _kernel_seconds(dump.figures.time)
+    plan, occupancy = dump.plan, peak_of(dump.program).occupancy
+    time_source, seconds_of = _kernel_seconds(figures_of(dump).time)
     seconds: list[float | None] = []
     strings: dict[str, int] = {"": 0}
     columns: dict[str, list[int]] = {
@@ -40,7 +43,7 @@ def map_data(dump: ReportedDump) -> dict[str, Any]:
             columns["role"].append(ROLES.index(role))
             columns["start"].append(live.start if live is not None else -1)
             columns["end"].append(live.end if live is not None else -1)
-            columns["label"].append(intern(dump.labels.value(allocation, value, role)))
+            columns["label"].append(intern(labels_of(dump.program).value(allocation, value, role)))
             columns["opcode"].append(intern(defining.opcode if defining else None))
             columns["op_name"].append(intern(defining.op_name if defining else None))
             columns["source"].append(intern(plan.nearest_source(value.instruction)))

@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 
 from xlapipe.diff import Sentence, compare_opened
+from xlapipe.dumps.opened import Opened
 from xlapipe.plans import Plan
-from xlapipe.report.reported_dump import ReportedDump
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Comparison:
     sentences: tuple[Sentence, ...] = ()
 
 
-def compare_dumps(before: ReportedDump, after: ReportedDump) -> Comparison:
+def compare_dumps(before: Opened, after: Opened) -> Comparison:
     """The difference of two dumps, as `xlapipe diff` states it.
 
     Raises:
       DumpError: a text in a dump is damaged.
     """
-    difference = compare_opened(before.opened, after.opened)
+    difference = compare_opened(before, after)
     notes = difference.context_lines()
     if difference.same:
         notes.append("The plans are the same.")

@@ -1,13 +1,15 @@
-"""The sections about the peak and the arenas: contents by name, by source line, by arena."""
+"""The contents of memory at its peak: by name, by source line, by arena."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from xlapipe.plans import AllocationKind, BufferAllocation
+from xlapipe.plans.buffers import AllocationKind, BufferAllocation
+from xlapipe.plans.labels import Labels, labels_of, pattern_of
 from xlapipe.plans.occupancy import CountedValue, Gap, Occupancy, Role
-from xlapipe.report.labels import Labels, pattern_of
+from xlapipe.plans.once import once_per_object
+from xlapipe.plans.program import Program
 
 NO_SOURCE = "no source line"
 
@@ -201,6 +203,12 @@ class Peak:
             fullest_bytes=fullest[1] if fullest else None,
             groups_at_fullest=self._grouped(at_fullest),
         )
+
+
+@once_per_object
+def peak_of(program: Program) -> Peak:
+    """The peak of a program."""
+    return Peak(Occupancy(program.plan), labels_of(program))
 
 
 def _group(role: Role, pattern: str, values: list[PeakValue]) -> PeakGroup:

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan
+from xlapipe.plans.buffers import BufferAllocation, LogicalBuffer
 from xlapipe.plans.occupancy import Role
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, output_path, output_paths
+from xlapipe.plans.once import once_per_object
+from xlapipe.plans.plan import Plan
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program, output_path, output_paths
 
 _NUMBER = re.compile(r"(?<=[\[_.])\d+(?=[\]_./]|$)")
 # The name of the jitted function, with which every op_name starts.
@@ -116,6 +118,12 @@ class Labels:
             if allocation is not None:
                 paths.setdefault(allocation.index, []).append(leaf.path)
         return {index: ", ".join(names) for index, names in paths.items()}
+
+
+@once_per_object
+def labels_of(program: Program) -> Labels:
+    """Names for the values of a program."""
+    return Labels(program.plan, program.arguments, program.outputs)
 
 
 def _if_unique(labels: dict[int, str]) -> dict[int, str]:
