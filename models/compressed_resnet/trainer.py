@@ -1,6 +1,7 @@
 """A network in training: its state on the device, and steps on batches of uint8 images."""
 
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from models.compressed_resnet.cli.options import Settings
 from models.compressed_resnet.data.dataset import Dataset, Images, Labels
 from models.compressed_resnet.network import predict
 from models.compressed_resnet.step import State, abstract_state, initial_state, train_step
-from models.first_device import first_device
+from xlapipe.environment.machine import Machine
 
 # Of ImageNet's pixels, by colour.
 MEAN = (123.675, 116.28, 103.53)
@@ -37,7 +38,7 @@ class Trainer:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.device = first_device()
+        self.device = _device()
         self._optimizer = _optimizer(settings)
         self._step = train_step(settings.config, self._optimizer)
 
@@ -105,3 +106,10 @@ def _optimizer(settings: Settings) -> optax.GradientTransformation:
     if settings.schedule == "cosine":
         rate = optax.cosine_decay_schedule(rate, settings.steps)
     return optax.sgd(rate, settings.momentum)
+
+
+def _device() -> Any:
+    """jax's first device. Without a GPU, selects the CPU: jax's CUDA plugin would log errors."""
+    if not (Path("/dev/nvidia0").exists() or Machine.here().gpu()):
+        jax.config.update("jax_platforms", "cpu")
+    return jax.devices()[0]

@@ -7,6 +7,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from xlapipe.dumps.dump import read_file
+
 HOSTILE = "</script><script>window.pwned=1</script><img src=x onerror='window.pwned=2'>`|*&amp;"
 
 
@@ -76,7 +78,9 @@ def hostile_dump(golden: Path, folder: Path) -> Path:
     for leaf in (*manifest["arguments"], *manifest["outputs"]):
         leaf["path"] = f"{leaf['path']}[{HOSTILE!r}]"
     hlo = folder / "before_optimizations.txt"
-    hlo.write_text(f"// {HOSTILE}\n{hlo.read_text()}")
+    text = read_file(folder, hlo.name).decode()
+    hlo.with_name(f"{hlo.name}.xz").unlink(missing_ok=True)
+    hlo.write_text(f"// {HOSTILE}\n{text}")
     manifest["files"][hlo.name] = hashlib.sha256(hlo.read_bytes()).hexdigest()
     path.write_text(json.dumps(manifest))
     return folder

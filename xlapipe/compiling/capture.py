@@ -1,7 +1,7 @@
 """From XLA's dump files to a Dump that is the same on every machine.
 
 XLA writes absolute source paths into HLO. A golden must hold none, so they are made relative:
-to the user's folder, to `<site-packages>`, or to `<python>`.
+to the user's folder, to `<site-packages>`, or to `<python>`. Lines go to a file of their own.
 """
 
 import os
@@ -14,12 +14,14 @@ from google.protobuf.message import Message
 from xlapipe.compiling.child_process import Compiled
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.messages import CompileRecord
+from xlapipe.compiling.separate_source_lines import source_lines, without_frames
 from xlapipe.compiling.user_environment import left_out
 from xlapipe.compiling.wire_format import in_number_order, with_fields
 from xlapipe.dumps.autotune_lock import LOCK, AutotuneLock, target_name
 from xlapipe.dumps.compile_facts import CompileFacts
 from xlapipe.dumps.dump import EXECUTABLE, Dump, check_memory_analysis
 from xlapipe.dumps.manifest import Manifest
+from xlapipe.dumps.requested_lines import with_requested_lines
 from xlapipe.errors import CompileError
 from xlapipe.plans import Instruction, Plan
 from xlapipe.plans.gemms import requested_dots
@@ -27,7 +29,7 @@ from xlapipe.plans.missing_memory import sorts_for_cub
 from xlapipe.plans.program import OutputLeaf, RequestedCollective, RequestedDot
 from xlapipe.plans.workspaces import workspaces_of
 from xlapipe.platforms import Platform
-from xlapipe.platforms.dump_files import DumpFile, Part
+from xlapipe.platforms.dump_files import SOURCE_LINES, DumpFile, Part
 from xlapipe.readers import read_path
 from xlapipe.readers.hlo_proto import (
     HloComputationProto,
@@ -60,16 +62,22 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     record = compiled.record
     relative = _Relative(compiled.folder, Path(record.standard_library))
     xla_files = _read_xla_files(compiled.dump_folder, job.platform)
-    files = {
-        file.name: relative.in_file(file.part, content)
+    parts = {
+        file: relative.in_file(file.part, content)
         for file, content in xla_files.items()
+        if file.name is not None
+    }
+    lines = source_lines(parts[job.platform.dump_file(Part.PROTO)])
+    files = {
+        file.name: without_frames(file.part, content)
+        for file, content in parts.items()
         if file.name is not None
     }
     before = xla_files[job.platform.dump_file(Part.BEFORE_PROTO)]
 
     canonical = compiled.dump_folder.with_name("canonical")
     canonical.mkdir()
-    for name, content in files.items():
+    for name, content in {**files, SOURCE_LINES: lines.to_bytes()}.items():
         (canonical / name).write_bytes(content)
     plan = replace(read_path(canonical), sorts_undecided=record.sorts_undecided)
     dots = requested_dots(read_module(relative.in_proto(before), where=where))
@@ -80,6 +88,7 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
         files[EXECUTABLE] = compiled.executable
     manifest = _manifest(job, record, lock, dots, plan, relative)
     check_memory_analysis(plan, manifest.memory_analysis, where=where)
+    files[SOURCE_LINES] = with_requested_lines(lines, manifest).to_bytes()
     return Dump(Path(where), manifest, plan), files
 
 

@@ -13,11 +13,12 @@ from xlapipe.compiling.capture import capture
 from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.workers import error_of, submit, workers
-from xlapipe.dumps.dump import Dump, is_dump, write_dump
+from xlapipe.dumps.dump import Dump, is_dump, read_manifest, write_dump, write_source_lines
 from xlapipe.dumps.manifest import Manifest, with_digests
 from xlapipe.dumps.normal_form.plan import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.errors import CompileError, XlapipeError
+from xlapipe.platforms.dump_files import MODULE
 
 Outcome = TypeVar("Outcome")
 Kept = TypeVar("Kept")
@@ -75,7 +76,8 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump
     """Compiles a job and writes the dump below `out`.
 
     A dump that was made on a device is not overwritten by a compile without the device; the new
-    dump must have the same normal form.
+    dump must have the same normal form. Only its source lines are written, if its module is the
+    same to the byte.
 
     Args:
       folder: as for `compile_workload`.
@@ -105,6 +107,9 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) ->
                 "\n".join(lines) + f"\n{path}: was made on the device, and the plan compiled here "
                 "differs; fix: make it again on the device with --target attached --tune"
             )
+        golden_files = read_manifest(path, check_files=False).files
+        if golden_files.get(MODULE) == compiled.dump.manifest.files[MODULE]:
+            write_source_lines(path, compiled.files)
         changed = False
     else:
         changed = write_dump(path, compiled.dump.manifest, compiled.files)

@@ -1,8 +1,8 @@
 """A Dump: a directory with a manifest, the only data that passes from compiling to reading.
 
-Files of more than 256 KiB are compressed with gzip, and those of more than 4 MiB with xz: a program
-with many kernels repeats their code at distances that gzip does not see. The manifest holds the
-SHA-256 of each file's content, so that a damaged or edited dump is refused.
+Large files are compressed with xz, since a program with many kernels repeats their code at
+distances that gzip does not see. The manifest holds the SHA-256 of each file's content, so that a
+damaged or edited dump is refused. Only `source_lines.json` may change where the plan does not.
 """
 
 import gzip
@@ -19,26 +19,27 @@ from typing import TYPE_CHECKING
 from xlapipe.dumps.manifest import MANIFEST, Manifest, with_digests
 from xlapipe.errors import DumpError, PlanMismatchError
 from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
-from xlapipe.files.writing import recover_folder, write_folder
+from xlapipe.files.writing import recover_folder, write_files, write_folder
 from xlapipe.plans import Plan
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import Program
 from xlapipe.platforms import PLATFORMS, platform_named
+from xlapipe.platforms.dump_files import SOURCE_LINES
 
 if TYPE_CHECKING:
     from xlapipe.expect import Expectation
 
 PLAN, HLO, EXECUTABLE = "plan.txt", "hlo.txt", "executable.pjrt"
-# People read the first two; loading the executable must not wait for gzip.
-_NEVER_COMPRESSED = (MANIFEST, PLAN, EXECUTABLE)
-# Texts that no plan is read from; their digests are checked only when they are shown.
-_NOT_READ = {PLAN, HLO} | {
+# Texts that no figure is read from; their digests are checked only when they are shown.
+_NOT_READ = {PLAN, HLO, SOURCE_LINES} | {
     file.name for platform in PLATFORMS for file in platform.dump_files if not file.read_into_plan
 }
-_COMPRESS_ABOVE_BYTES = 256 * 1024
-# Level 9 takes five times as long and saves 2 % more; files with kernels reach 70 MB.
-_COMPRESSION = 6
-_XZ_ABOVE_BYTES = 4 * 1024 * 1024
+# Above these sizes XLA's files and the normal form of the module, whose diffs people read, are
+# compressed; other files never are.
+_COMPRESS_ABOVE_BYTES = {
+    file.name: 64 * 1024 for platform in PLATFORMS for file in platform.dump_files
+} | {HLO: 256 * 1024}
+_GZIP_LEVEL = 6
 # Faster than gzip for kernels' code, and 20 times smaller; level 6 takes 7 times as long.
 _XZ_PRESET = 3
 _LARGEST_MANIFEST_BYTES = 64 * 1024 * 1024
@@ -95,6 +96,12 @@ def open_dump(path: Path) -> Dump:
 
     manifest = read_manifest(path)
     plan = replace(read_path(path), sorts_undecided=manifest.sorts_undecided)
+    if SOURCE_LINES in manifest.files:
+        from xlapipe.dumps.requested_lines import with_lines
+        from xlapipe.readers.source_lines import read_source_lines
+
+        lines = path / SOURCE_LINES
+        manifest = with_lines(manifest, read_source_lines(lines), where=str(lines))
     check_memory_analysis(plan, manifest.memory_analysis, where=str(path))
     return Dump(path, manifest, plan)
 
@@ -214,7 +221,9 @@ def write_dump(
     *,
     fix: str = "choose another folder with --out",
 ) -> bool:
-    """Writes a dump directory completely or not at all; returns whether a byte changed.
+    """Writes a dump directory completely or not at all; returns whether more than lines changed.
+
+    Where the folder holds this dump, and only source lines moved, those alone are written.
 
     Args:
       fix: what to do if the folder cannot be written, for the message.
@@ -226,26 +235,39 @@ def write_dump(
     text = json.dumps(manifest.to_json(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     contents = {**files, MANIFEST: text.encode()}
     if _holds(path, contents):
+        write_source_lines(path, files)
         return False
     stored = dict(_stored(name, content) for name, content in contents.items())
     write_folder(path, stored, fix=fix)
     return True
 
 
+def write_source_lines(path: Path, files: Mapping[str, bytes]) -> None:
+    """Writes the source lines of a dump's files where those in the folder are others.
+
+    Raises:
+      XlapipeError: the file cannot be written.
+    """
+    if SOURCE_LINES in files and read_file(path, SOURCE_LINES) != files[SOURCE_LINES]:
+        write_files({path / SOURCE_LINES: files[SOURCE_LINES]})
+
+
 def _stored(name: str, content: bytes) -> tuple[str, bytes]:
     """The name and the bytes on disk: large files are compressed."""
-    if len(content) <= _COMPRESS_ABOVE_BYTES or name in _NEVER_COMPRESSED:
+    if len(content) <= _COMPRESS_ABOVE_BYTES.get(name, len(content)):
         return name, content
-    if len(content) > _XZ_ABOVE_BYTES:
-        with suppress(ModuleNotFoundError):  # in a Python that was built without liblzma
-            import lzma
+    with suppress(ModuleNotFoundError):  # in a Python that was built without liblzma
+        import lzma
 
-            return f"{name}.xz", lzma.compress(content, preset=_XZ_PRESET)
-    return f"{name}.gz", gzip.compress(content, compresslevel=_COMPRESSION, mtime=0)
+        return f"{name}.xz", lzma.compress(content, preset=_XZ_PRESET)
+    return f"{name}.gz", gzip.compress(content, compresslevel=_GZIP_LEVEL, mtime=0)
 
 
 def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
-    """Whether `folder` holds these contents; gzip's own bytes differ between zlib builds."""
+    """Whether `folder` holds these contents, but for source lines.
+
+    Bytes of compressed files are not compared: they differ between builds of zlib.
+    """
     if not folder.is_dir():
         return False
     from xlapipe.readers.file_contents import plain_name  # not needed to load an executable
@@ -254,6 +276,9 @@ def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
     if names != set(contents):
         return False
     try:
-        return all(read_file(folder, name) == content for name, content in contents.items())
+        return all(
+            name == SOURCE_LINES or read_file(folder, name) == content
+            for name, content in contents.items()
+        )
     except DumpError:
         return False

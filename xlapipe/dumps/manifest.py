@@ -12,6 +12,7 @@ from xlapipe.files.visible_text import visible_line
 from xlapipe.plans import SourceLine
 from xlapipe.plans.program import RequestedDot
 from xlapipe.platforms import platform_named
+from xlapipe.platforms.dump_files import SOURCE_LINES
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -33,7 +34,8 @@ class Manifest(CompileFacts):
       platform: jax's name of the vendor's platform, e.g. `cuda`.
       without_xla_patches: names of changes to XLA that the user switched off.
       left_out: variables of the user's environment that the compile did not get, `NAME=value`.
-      files: SHA-256 of each file's content before compression, by name without `.gz` or `.xz`.
+      files: SHA-256 of each file's content before compression, by name without `.gz` or `.xz`;
+        empty for `source_lines.json`, which may change where the plan does not.
     """
 
     target: str
@@ -115,6 +117,9 @@ class Manifest(CompileFacts):
             del data["platform"]  # absent in older dumps
         if not self.requested_collectives and self.mesh is None:
             del data["requested_collectives"]
+        if SOURCE_LINES in self.files:
+            for item in (*data["requested_dots"], *(data.get("requested_collectives") or ())):
+                item["source"] = None  # in that file
         return data
 
     @classmethod
@@ -193,6 +198,9 @@ def _requested_dot(data: Mapping[str, Any]) -> RequestedDot:
 
 
 def with_digests(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:
-    """The manifest with the SHA-256 digests of `files`."""
-    digests = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    """The manifest with the names of `files` and their SHA-256 digests."""
+    digests = {
+        name: "" if name == SOURCE_LINES else hashlib.sha256(files[name]).hexdigest()
+        for name in sorted(files)
+    }
     return replace(manifest, files=digests)

@@ -14,13 +14,14 @@ from xlapipe.errors import DumpError
 from xlapipe.inductor.graph_files import is_inductor
 from xlapipe.plans import Plan
 from xlapipe.plans.program import Program
-from xlapipe.platforms.dump_files import STAGE_TITLES
+from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES, STAGE_TITLES
 from xlapipe.predict import Prediction, predict
 from xlapipe.predict.calibration import Calibration
 from xlapipe.predict.choose import calibration_for
 from xlapipe.readers import read_path
 from xlapipe.readers.file_contents import read_bytes, read_source
 from xlapipe.readers.files import files_at
+from xlapipe.readers.source_lines import read_source_lines
 from xlapipe.targets.speeds import Speeds, speeds_of_config, speeds_of_target
 
 # In front of its first section, plan.txt names what the plan was made with.
@@ -168,13 +169,18 @@ class Opened:
         return text[text.find(_FIRST_SECTION) :]
 
     def proto(self) -> bytes:
-        """The serialised HloProto.
+        """The serialised HloProto, with the source lines of its instructions.
 
         Raises:
           DumpError: there is none.
         """
         if self.dump is not None:
-            return read_file(self.path, "after_optimizations.hlo.pb")
+            proto = read_file(self.path, MODULE)
+            if SOURCE_LINES not in self.dump.manifest.files:
+                return proto
+            from xlapipe.readers.proto_source_lines import with_stack_frames  # needs protobuf
+
+            return with_stack_frames(proto, read_source_lines(self.path / SOURCE_LINES))
         path = files_at(self.path).proto
         if path is None:
             raise DumpError(

@@ -12,6 +12,7 @@ from typing import Any
 
 from xlapipe.files.contents import read_plain
 from xlapipe.files.writing import write_files
+from xlapipe.platforms.dump_files import SOURCE_LINES
 
 RUN_RECORD = "run_record.json"
 # An option's whole value, a string literal of a workload's argument, or a path among other text.
@@ -45,11 +46,14 @@ def run_record(
 
 
 def write_run_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Writes the record into a golden's folder, with the digest of every other file there."""
+    """Writes the record into a golden's folder, with the digest of every other file there.
+
+    Source lines are left out, since they may change where the plan does not.
+    """
     digests = {
         path.name: hashlib.sha256(read_plain(path, follow_links=False)).hexdigest()
         for path in sorted(folder.iterdir())
-        if path.name != RUN_RECORD
+        if path.name not in (RUN_RECORD, SOURCE_LINES)
     }
     text = json.dumps({**record, "sha256": digests}, indent=1, sort_keys=True) + "\n"
     write_files({folder / RUN_RECORD: text.encode()})

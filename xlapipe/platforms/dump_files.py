@@ -59,6 +59,9 @@ THUNKS_AFTER_PASSES = ".thunk_sequence_after_thunk_passes.txt"
 THUNKS_BEFORE_PASSES = ".thunk_sequence.txt"
 # The stem of the names in a Dump.
 DUMP_STEM = "after_optimizations"
+MODULE = f"{DUMP_STEM}.hlo.pb"
+# Written by xlapipe: where the instructions are in the traced program.
+SOURCE_LINES = "source_lines.json"
 # Headings of the texts that a report shows, in the order of the compiler's stages.
 STAGE_TITLES = {
     "before_optimizations.txt": "HLO before optimizations",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xlapipe.errors import DumpError
-from xlapipe.platforms.dump_files import DUMP_STEM, OPTIMIZED_SUFFIXES, Part
+from xlapipe.platforms.dump_files import DUMP_STEM, OPTIMIZED_SUFFIXES, SOURCE_LINES, Part
 from xlapipe.readers.file_contents import plain_name
 from xlapipe.readers.fixes import GIVE_DUMP
 
@@ -46,6 +46,7 @@ class DumpFiles:
     values: Path | None = None
     live_range: Path | None = None
     thunks: Path | None = None
+    source_lines: Path | None = None
 
 
 def files_at(path: Path) -> DumpFiles:
@@ -70,7 +71,7 @@ def in_directory(directory: Path) -> DumpFiles:
         if files.proto is not None or files.assignment is not None
     ]
     if len(modules) == 1:
-        modules[0].thunks = _thunks_of(modules[0].stem, names)
+        _add_files_of_all(modules[0], names)
         return modules[0]
     if not modules and (dumps := _dumps_below(directory)):
         raise DumpError(
@@ -146,7 +147,7 @@ def _part_of(name: str) -> tuple[Part, str] | None:
 def _module_beside(path: Path, stem: str) -> DumpFiles:
     names = _names(path.parent)
     files = _modules(names).get(stem) or DumpFiles(stem)
-    files.thunks = _thunks_of(stem, names)
+    _add_files_of_all(files, names)
     return files
 
 
@@ -165,7 +166,7 @@ def _names(directory: Path) -> dict[str, Path]:
 
 
 def _modules(names: Mapping[str, Path]) -> dict[str, DumpFiles]:
-    """The files of every module except its thunks, by stem."""
+    """The files of every module except thunks and source lines, by stem."""
     modules: dict[str, DumpFiles] = {}
     for name, path in names.items():
         part_and_stem = _part_of(name)
@@ -173,6 +174,13 @@ def _modules(names: Mapping[str, Path]) -> dict[str, DumpFiles]:
             part, stem = part_and_stem
             setattr(modules.setdefault(stem, DumpFiles(stem)), part.value, path)
     return modules
+
+
+def _add_files_of_all(files: DumpFiles, names: Mapping[str, Path]) -> None:
+    """Adds what the stem alone does not find."""
+    files.thunks = _thunks_of(files.stem, names)
+    if files.stem == DUMP_STEM:
+        files.source_lines = names.get(SOURCE_LINES)
 
 
 def _thunks_of(stem: str, names: Mapping[str, Path]) -> Path | None:

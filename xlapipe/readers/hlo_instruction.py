@@ -7,6 +7,7 @@ Operands are `%name`, `%name#1` (an element of a tuple, from jaxlib 0.11 on) or,
 """
 
 import re
+from collections.abc import Mapping
 from typing import TypedDict
 
 from xlapipe.plans import Instruction, SourceLine
@@ -52,11 +53,21 @@ class _Metadata(TypedDict):
 
 
 class InstructionParser:
-    """Parses the instructions of one file, with a cache of canonical backend configs."""
+    """Parses the instructions of one file, with a cache of canonical backend configs.
 
-    def __init__(self, source: SourceText, frames: StackFrames) -> None:
+    Args:
+      known_frames: the frame of each instruction by name; None if the text has their numbers.
+    """
+
+    def __init__(
+        self,
+        source: SourceText,
+        frames: StackFrames,
+        known_frames: Mapping[str, int] | None = None,
+    ) -> None:
         self._source = source
         self._frames = frames
+        self._known_frames = known_frames
         self.frame_of: dict[str, int] = {}
         self._configs: dict[str, str] = {}
 
@@ -172,11 +183,11 @@ class InstructionParser:
         return int64(text, self._source, number, "a parameter number")
 
     def _metadata(self, name: str, text: str | None, number: int) -> _Metadata:
-        if text is None:
-            return {"op_name": None, "source": None}
-        metadata = fields(text)
+        metadata = {} if text is None else fields(text)
         source: SourceLine | None = None
         frame = metadata.get("stack_frame_id", "0")
+        if self._known_frames is not None:
+            frame = str(self._known_frames.get(name, 0))
         line = metadata.get("source_line", "0")
         if not (frame.isdecimal() and line.isdecimal()):
             self._source.fail_at(number, "numbers for stack_frame_id and source_line")

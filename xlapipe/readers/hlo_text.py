@@ -9,6 +9,7 @@ from xlapipe.readers.canonical_hlo import in_call_order, without_tuple_elements
 from xlapipe.readers.fixes import COPY_AGAIN, DUMP_AGAIN_OR_REPORT
 from xlapipe.readers.hlo_header import Donor, parse_header
 from xlapipe.readers.hlo_instruction import InstructionParser
+from xlapipe.readers.source_lines import SourceLines
 from xlapipe.readers.source_text import SourceText, shown
 
 _COMPUTATION = re.compile(r"(ENTRY )?%?([^\s%{}()]+) ")
@@ -23,14 +24,19 @@ class ParsedModule:
     buffer_donors: tuple[Donor, ...]
 
 
-def parse_hlo(source: SourceText) -> ParsedModule:
+def parse_hlo(source: SourceText, source_lines: SourceLines | None = None) -> ParsedModule:
     """Parse a whole HLO text.
+
+    Args:
+      source_lines: of the instructions, if the text has none.
 
     Raises:
       DumpError: the text has another form, or ends before the entry computation does.
     """
     header, position = parse_header(source)
-    parser = InstructionParser(source, header.frames)
+    frames = header.frames if source_lines is None else source_lines.stack_frames
+    known_frames = None if source_lines is None else source_lines.frame_of
+    parser = InstructionParser(source, frames, known_frames)
     lines = source.lines
     computations: dict[str, Computation] = {}
     entry: str | None = None
@@ -62,7 +68,7 @@ def parse_hlo(source: SourceText) -> ParsedModule:
             header.name,
             in_call_order(computations, entry),
             entry,
-            chains=CallChains(header.frames.frames, parser.frame_of),
+            chains=CallChains(frames.frames, parser.frame_of),
         ),
         header.aliases,
         header.buffer_donors,

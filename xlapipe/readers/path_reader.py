@@ -7,6 +7,7 @@ from xlapipe.plans import Plan
 from xlapipe.plans.verify import verify
 from xlapipe.readers.file_contents import read_bytes, read_source
 from xlapipe.readers.files import DumpFiles, files_at
+from xlapipe.readers.source_lines import SourceLines, read_source_lines
 from xlapipe.readers.source_text import SourceText
 from xlapipe.readers.text_reader import (
     DumpTexts,
@@ -31,8 +32,9 @@ def read_path(path: Path) -> Plan:
       PlanMismatchError: the plan breaks an invariant or disagrees with XLA's total.
     """
     files = files_at(path)
+    lines = None if files.source_lines is None else read_source_lines(files.source_lines)
     if files.proto is not None:
-        return _read_proto_files(files, files.proto)
+        return _read_proto_files(files, files.proto, lines)
     assert files.assignment is not None  # files_at finds one of the two
     return read_text(
         DumpTexts(
@@ -41,14 +43,15 @@ def read_path(path: Path) -> Plan:
             live_range=_source_or_none(files.live_range),
             hlo=_source_or_none(files.hlo),
             thunks=_source_or_none(files.thunks),
+            lines=lines,
         )
     )
 
 
-def _read_proto_files(files: DumpFiles, path: Path) -> Plan:
+def _read_proto_files(files: DumpFiles, path: Path, lines: SourceLines | None) -> Plan:
     from xlapipe.readers.proto_reader import parse_proto  # imported late, as in xlapipe.readers
 
-    plan = parse_proto(read_bytes(path), where=str(path))
+    plan = parse_proto(read_bytes(path), where=str(path), lines=lines)
     assignment, thunk_text = _source_or_none(files.assignment), _source_or_none(files.thunks)
     live_ranges, live_range_notes = optional_part(
         "live ranges",

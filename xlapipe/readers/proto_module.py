@@ -25,6 +25,7 @@ from xlapipe.readers.proto_replica_groups import groups_of_proto
 from xlapipe.readers.proto_shapes import Shapes
 from xlapipe.readers.scalar_integers import integer_of_proto
 from xlapipe.readers.slice_transfers import TRANSFERS, transfer_of
+from xlapipe.readers.source_lines import SourceLines
 from xlapipe.readers.stack_frames import StackFrames
 
 _MUST_ALIAS = 2
@@ -47,9 +48,15 @@ class ProtoModule:
 
 
 class ModuleReader:
-    """Reads one module, with caches for data that many instructions share."""
+    """Reads one module, with caches for data that many instructions share.
 
-    def __init__(self, proto: HloModuleProto, shapes: Shapes, where: str) -> None:
+    Args:
+      lines: of the module's instructions; None if the module itself has them.
+    """
+
+    def __init__(
+        self, proto: HloModuleProto, shapes: Shapes, where: str, lines: SourceLines | None = None
+    ) -> None:
         self._proto = proto
         self._shapes = shapes
         self._where = where
@@ -57,7 +64,8 @@ class ModuleReader:
         self._computations = {
             computation.id: computation.name for computation in proto.computations
         }
-        self._frames = self._read_frames()
+        self._known_frames = None if lines is None else lines.frame_of
+        self._frames = self._read_frames() if lines is None else lines.stack_frames
         self._frame_of: dict[str, int] = {}
 
     def read(self) -> ProtoModule:
@@ -197,7 +205,10 @@ class ModuleReader:
         )
 
     def _source(self, name: str, metadata: OpMetadata) -> SourceLine | None:
-        frame = metadata.stack_frame_id
+        if self._known_frames is None:
+            frame = metadata.stack_frame_id
+        else:
+            frame = self._known_frames.get(name, 0)
         source = None
         if frame:
             self._frame_of[name] = frame

@@ -17,6 +17,7 @@ from xlapipe.readers.hlo_proto import (
 from xlapipe.readers.platform_of import platform_of
 from xlapipe.readers.proto_module import ModuleReader, ProtoModule
 from xlapipe.readers.proto_shapes import Shapes
+from xlapipe.readers.source_lines import SourceLines, check_module
 
 _NamedValue = tuple[str, Shape, int]
 """Name, shape and size in bytes of a logical buffer."""
@@ -40,8 +41,14 @@ def read_proto(data: bytes, *, where: str) -> Plan:
     return plan
 
 
-def parse_proto(data: bytes, *, where: str) -> Plan:
-    """Like `read_proto`, without checking the plan's invariants."""
+def parse_proto(data: bytes, *, where: str, lines: SourceLines | None = None) -> Plan:
+    """Like `read_proto`, without checking the plan's invariants.
+
+    Args:
+      lines: of the instructions, if they are not in the module.
+    """
+    if lines is not None:
+        check_module(lines, data, where=where)
     proto = _parse(data, where)
     if not proto.buffer_assignment.buffer_allocations:
         raise DumpError(
@@ -49,7 +56,7 @@ def parse_proto(data: bytes, *, where: str) -> Plan:
             f"before optimisation; fix: {GIVE_PROTO}"
         )
     shapes = Shapes(where)
-    module = ModuleReader(proto.hlo_module, shapes, where).read()
+    module = ModuleReader(proto.hlo_module, shapes, where, lines).read()
     allocations = _allocations(proto.buffer_assignment, module, shapes, where)
     return Plan(
         allocations=allocations,

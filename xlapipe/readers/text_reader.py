@@ -12,6 +12,7 @@ from xlapipe.readers.allocations_text import find_total, parse_allocations
 from xlapipe.readers.hlo_text import parse_hlo
 from xlapipe.readers.live_range_text import find_live_ranges, parse_live_ranges
 from xlapipe.readers.platform_of import platform_of
+from xlapipe.readers.source_lines import SourceLines
 from xlapipe.readers.source_text import SourceText
 from xlapipe.readers.thunk_text import parse_thunks
 from xlapipe.readers.used_values_text import parse_used_values
@@ -31,6 +32,7 @@ class DumpTexts:
       live_range: `*live-range.txt`.
       hlo: `*after_optimizations.txt`.
       thunks: `*thunk_sequence_after_thunk_passes.txt`, or `*thunk_sequence.txt`.
+      lines: of the instructions; None if they are in `hlo`.
     """
 
     assignment: SourceText
@@ -38,6 +40,7 @@ class DumpTexts:
     live_range: SourceText | None = None
     hlo: SourceText | None = None
     thunks: SourceText | None = None
+    lines: SourceLines | None = None
 
 
 def read_text(texts: DumpTexts) -> Plan:
@@ -57,7 +60,7 @@ def read_text(texts: DumpTexts) -> Plan:
             "in a *buffer-assignment-values.txt next to this file, found neither; fix: copy the "
             "whole file and, for jaxlib 0.10 or later, the values file as well"
         )
-    parsed = parse_hlo(texts.hlo) if texts.hlo else None
+    parsed = parse_hlo(texts.hlo, texts.lines) if texts.hlo else None
     # Used values are parsed even if not needed, to detect an old file that is cut short.
     values = parse_used_values(assignment, allocations)
     if values is None and parsed is None and texts.values is not None:
