@@ -45,6 +45,9 @@ _LIKELY_TESTS = 10
 # Of each file, its fastest tests run before the others.
 _FIRST_OF_FILE = 4
 
+# Tests that take longer than this run last, also if they are likely to fail.
+_SLOW_S = 0.3
+
 Places = Mapping[str, Lines]
 
 
@@ -172,7 +175,7 @@ def _in_order(
     covering: Mapping[str, int], recorded: Mapping[str, Recorded], likely: Iterable[str]
 ) -> list[str]:
     """Likely ones first, then the fastest of each file, then the others by file."""
-    first = [test for test in likely if test in covering]
+    first = [test for test in likely if test in covering and recorded[test].seconds < _SLOW_S]
     by_file: dict[str, list[str]] = defaultdict(list)
     for test in sorted(covering, key=lambda test: recorded[test].seconds):
         by_file[test.partition("::")[0]].append(test)

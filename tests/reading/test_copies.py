@@ -1,0 +1,161 @@
+"""Which fusions are copies, and which memory they read, on small programs."""
+
+import pytest
+
+from tests.reading.small_hlo import plan_of_text
+from xlapipe.plans.copies import Copy, find_copies
+
+ROWS = "f32[8,128]{1,0}"
+BYTES = 8 * 128 * 4
+
+
+def fused(*lines: str, parameters: str = "") -> str:
+    """A fusion `f` of the parameter `a` and of an index, in other memory than theirs.
+
+    Its body has the parameters `x` and `i`, and the given instructions.
+    """
+    body = "\n".join(f"  {line}" for line in lines)
+    return f"""HloModule m, is_scheduled=true
+
+%body (x: f32[8,128], i: s32[]) -> f32[8,128] {{
+  %x = {ROWS} parameter(0)
+  %i = s32[] parameter(1)
+{body}
+}}
+
+ENTRY %main (a: f32[8,128], n: s32[]) -> f32[8,128] {{
+  %a = {ROWS} parameter(0)
+  %n = s32[] parameter(1)
+  ROOT %f = {ROWS} fusion(%a, %n), kind=kLoop, calls=%body
+}}
+"""
+
+
+def copies(text: str, memory: dict[str, int] | None = None) -> tuple[Copy, ...]:
+    return find_copies(plan_of_text(text, {"a": 0, "f": 1} if memory is None else memory))
+
+
+REVERSED = f"ROOT %r = {ROWS} reverse(%x), dimensions={{0}}"
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "%k = s32[] add(%i, %i)",
+        "%k = s64[] convert(%i)",
+        "%k = s32[] multiply(%i, %i)",
+        "%k = s32[] subtract(%i, %i)",
+        "%k = u32[] and(%i, %i)",
+        "%k = u64[] or(%i, %i)",
+        "%k = s8[] add(%i, %i)",
+        "%k = s16[] add(%i, %i)",
+        "%k = u8[] add(%i, %i)",
+        "%k = u16[] add(%i, %i)",
+        "%k = pred[] and(%i, %i)",
+        "%k = s32[] clamp(%i, %i, %i)",
+        "%k = pred[] compare(%i, %i), direction=LT",
+        "%k = s32[] select(%i, %i, %i)",
+        "%k = s32[] constant(7)",
+        "%k = s32[8]{0} iota(), iota_dimension=0",
+        "%k = s32[8]{0} broadcast(%i), dimensions={}",
+    ],
+)
+def test_a_fusion_that_moves_data_to_computed_places_is_a_copy(index: str) -> None:
+    (copy,) = copies(fused(index, REVERSED))
+    assert (copy.value, copy.copied_bytes, copy.allocation, copy.read_from) == ("f", BYTES, 1, (0,))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"%y = {ROWS} add(%x, %x)",
+        "%y = bf16[8,128]{1,0} convert(%x)",
+        f"%y = {ROWS} negate(%x)",
+        "%y = s32[] divide(%i, %i)",
+    ],
+)
+def test_a_fusion_that_computes_from_the_data_is_not_a_copy(line: str) -> None:
+    assert copies(fused(line, REVERSED)) == ()
+
+
+@pytest.mark.parametrize("opcode", ["broadcast", "select"])
+def test_a_fusion_that_repeats_or_chooses_data_moves_none(opcode: str) -> None:
+    operands = "%x), dimensions={0,1}" if opcode == "broadcast" else "%i, %x, %x)"
+    assert copies(fused(f"ROOT %r = {ROWS} {opcode}({operands}")) == ()
+
+
+def test_a_copy_reads_the_memory_of_the_element_with_its_shape() -> None:
+    """A fusion of a tuple, in a dump that does not show which element is read."""
+    text = f"""HloModule m, is_scheduled=true
+
+%body (x: f32[8,128]) -> f32[8,128] {{
+  %x = f32[8,1,128]{{2,1,0}} parameter(0)
+  ROOT %r = {ROWS} reverse(%x), dimensions={{0}}
+}}
+
+ENTRY %main (a: f32[8,128], b: f32[4]) -> f32[8,128] {{
+  %b = f32[4]{{0}} parameter(1)
+  %a = {ROWS} parameter(0)
+  %c = {ROWS} parameter(2)
+  %viewed = f32[128,8]{{1,0}} bitcast(%c)
+  %again = {ROWS} bitcast(%viewed)
+  %t = ({ROWS}, f32[4]{{0}}, f32[4]{{0}}) tuple(%a, %b, %b)
+  %f = {ROWS} fusion(%t), kind=kLoop, calls=%body
+  ROOT %g = {ROWS} copy(%again)
+}}
+"""
+    moved = {
+        copy.value: copy.read_from
+        for copy in copies(text, {"a": 0, "b": 1, "c": 2, "f": 3, "g": 4})
+    }
+    assert moved == {"f": (0,), "g": (2,)}
+
+
+def test_a_copy_of_what_an_asynchronous_kernel_computes_reads_the_kernels_memory() -> None:
+    text = f"""HloModule m, is_scheduled=true
+
+%wrapped (y: f32[8,128]) -> f32[8,128] {{
+  %y = {ROWS} parameter(0)
+  ROOT %inner = {ROWS} negate(%y)
+}}
+
+ENTRY %main (a: f32[8,128]) -> f32[8,128] {{
+  %a = {ROWS} parameter(0)
+  %s = (({ROWS}), {ROWS}) async-start(%a), calls=%wrapped
+  %d = {ROWS} async-done(%s)
+  ROOT %f = {ROWS} copy(%d)
+}}
+"""
+    (copy,) = copies(text, {"a": 0, "inner": 1, "f": 2})
+    assert copy.read_from == (1,)
+
+
+def test_an_update_of_a_value_without_memory_is_in_place() -> None:
+    """In a loop's body, a buffer assignment lists the carry's memory with the loop."""
+    text = f"""HloModule m, is_scheduled=true
+
+ENTRY %main (a: f32[8,128]) -> f32[8,128] {{
+  %a = {ROWS} parameter(0)
+  %u = f32[1,128]{{1,0}} parameter(1)
+  %i = s32[] parameter(2)
+  ROOT %f = {ROWS} dynamic-update-slice(%a, %u, %i, %i)
+}}
+"""
+    assert copies(text, {"f": 1}) == ()
+    (copy,) = copies(text, {"a": 0, "f": 1})
+    assert copy.copied_bytes == BYTES
+
+
+@pytest.mark.parametrize(("memory", "is_copy"), [(0, False), (1, True)])
+def test_a_copy_to_the_memory_of_its_operand_through_names_is_none(
+    memory: int, is_copy: bool
+) -> None:
+    text = f"""HloModule m, is_scheduled=true
+
+ENTRY %main (a: f32[8,128]) -> f32[8,128] {{
+  %a = {ROWS} parameter(0)
+  %b = {ROWS} opt-barrier(%a)
+  ROOT %f = {ROWS} copy(%b)
+}}
+"""
+    assert bool(copies(text, {"a": 0, "f": memory})) is is_copy
