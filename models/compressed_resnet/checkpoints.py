@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe import XlapipeError
-from xlapipe.files.writing import write_files
 
 RUN = "run.json"
 KEPT = 3
@@ -82,7 +81,9 @@ def _check_run(folder: Path, run: Mapping[str, Any]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            write_files({path: (json.dumps(dict(run), indent=1) + "\n").encode()})
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps(dict(run), indent=1) + "\n", encoding="utf-8")
+            partial.replace(path)
             return
         before = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -8,8 +8,8 @@ import json
 import sys
 from collections.abc import Sequence
 
+from models.command import run_command
 from models.compressed_resnet.cli.options import add_options
-from xlapipe.cli.output import run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

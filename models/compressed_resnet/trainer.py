@@ -1,7 +1,6 @@
 """A network in training: its state on the device, and steps on batches of uint8 images."""
 
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ from models.compressed_resnet.cli.options import Settings
 from models.compressed_resnet.data.dataset import Dataset, Images, Labels
 from models.compressed_resnet.network import predict
 from models.compressed_resnet.step import State, abstract_state, initial_state, train_step
-from xlapipe.environment.machine import Machine
+from models.first_device import first_device
 
 # Of ImageNet's pixels, by colour.
 MEAN = (123.675, 116.28, 103.53)
@@ -38,7 +37,7 @@ class Trainer:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.device = _device()
+        self.device = first_device()
         self._optimizer = _optimizer(settings)
         self._step = train_step(settings.config, self._optimizer)
 
@@ -106,10 +105,3 @@ def _optimizer(settings: Settings) -> optax.GradientTransformation:
     if settings.schedule == "cosine":
         rate = optax.cosine_decay_schedule(rate, settings.steps)
     return optax.sgd(rate, settings.momentum)
-
-
-def _device() -> Any:
-    """jax's first device. Without a GPU, selects the CPU: jax's CUDA plugin would log errors."""
-    if not (Path("/dev/nvidia0").exists() or Machine.here().gpu()):
-        jax.config.update("jax_platforms", "cpu")
-    return jax.devices()[0]

@@ -2,7 +2,7 @@
 
 import jax
 
-from xlapipe.targets.catalogue import catalogue
+import xlapipe
 
 MIN_COMPUTE_CAPABILITY = (8, 9)
 
@@ -32,5 +32,9 @@ def _target_gpu() -> tuple[str, str | None]:
     }
     if abstract is None:
         return next(iter(attached.items()), ("", None))
-    catalogued = {row.description: row.compute_capability for row in catalogue()}
-    return abstract.device_kind, (catalogued | attached).get(abstract.device_kind)
+    if abstract.device_kind in attached:
+        return abstract.device_kind, attached[abstract.device_kind]
+    try:
+        return abstract.device_kind, xlapipe.target(abstract.device_kind).compute_capability
+    except xlapipe.XlapipeError:
+        return abstract.device_kind, None

@@ -4,15 +4,15 @@ Exit codes: 0 success, 2 bad input.
 """
 
 import argparse
+import gc
 import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import xlapipe
+from models.command import run_command
 from models.qwen3.cli.timeline import Timeline
-from xlapipe.cli import no_garbage_collection
-from xlapipe.cli.output import run_command
-from xlapipe.running.cuda_context import start_context
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,10 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     timeline = Timeline()
     timeline.mark("command_started")
     options = _parser().parse_args(arguments)
-    with no_garbage_collection():
-        return run_command(
-            lambda: _run(options, timeline), program="generate", json_output=options.json
-        )
+    return run_command(
+        lambda: _run(options, timeline), program="generate", json_output=options.json
+    )
 
 
 def _run(options: argparse.Namespace, timeline: Timeline) -> int:
@@ -34,7 +33,7 @@ def _run(options: argparse.Namespace, timeline: Timeline) -> int:
         print(json.dumps(built) if options.json else built["text"])
         return 0
     # Before all other imports, because it takes longer than most of them.
-    start_context()
+    xlapipe.start_cuda_context()
     from models.qwen3.cli.run import generate_command
 
     result = generate_command(options, timeline=timeline, out=sys.stdout)
@@ -135,4 +134,5 @@ def _add_build_options(add: Callable[..., argparse.Action]) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # modules and arrays are many objects, but no garbage
     sys.exit(main())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from xlapipe.running.cuda_context import load_libraries, start_context
+from xlapipe.running.cuda_context import load_libraries, start_cuda_context
 
 NO_DEVICE = 100
 
@@ -39,7 +39,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, init_result: int) -> list[str]:
     driver = Driver(init_result)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.setattr(ctypes, "CDLL", driver.load)
-    thread = start_context()
+    thread = start_cuda_context()
     assert thread is not None
     thread.join()
     return driver.calls
@@ -73,4 +73,4 @@ def test_without_a_gpu_nothing_else_is_loaded(monkeypatch: pytest.MonkeyPatch) -
 
 def test_no_context_is_created_for_another_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert start_context() is None
+    assert start_cuda_context() is None

@@ -18,19 +18,19 @@ import jax
 import numpy as np
 import pytest
 
+import xlapipe
 from models.qwen3.checkpoint.random_checkpoint import SMALL, write_random_checkpoint
 from models.qwen3.generate import main
-from models.qwen3.generation import build_prebuilt
+from models.qwen3.generation.build_prebuilt import build_prebuilt
 from models.qwen3.generation.prebuilt_index import PrebuiltExecutables
 from models.qwen3.generation.prebuilt_step import prebuilt_step
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.kernels import tiling
-from xlapipe import LoadedStep, XlapipeError
-from xlapipe.compiling.pipeline import WrittenDump
+from xlapipe import LoadedStep, StepPlan, WorkloadReference, XlapipeError
 from xlapipe.dumps.dump import Dump, open_dump
-from xlapipe.dumps.normal_form.plan import read_normal_form
+from xlapipe.dumps.opened import Opened
 from xlapipe.errors import DumpError
-from xlapipe.expect import Expectation, TempAtMost, check_all, expectation_to_json
+from xlapipe.expect import Expectation, TempAtMost, check_all
 from xlapipe.front import loaded_step
 from xlapipe.lowering.load_workload import load_workload
 from xlapipe.registry import find_workload
@@ -63,17 +63,9 @@ def copy(built: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(built, tmp_path / "copy"))
 
 
-def written_dump(dump: Dump, expectations: tuple[Expectation, ...]) -> WrittenDump:
-    """The result of a build that wrote `dump` with these expectations."""
-    recorded = tuple(expectation_to_json(expectation) for expectation in expectations)
-    return WrittenDump(
-        dump=replace(dump, manifest=replace(dump.manifest, expectations=recorded)),
-        normal=read_normal_form(dump.path),
-        files={},
-        changed=True,
-        seconds=0.0,
-        stage_seconds={},
-    )
+def plan_with(dump: Dump, expectations: tuple[Expectation, ...]) -> StepPlan:
+    """The plan of a build with these expectations."""
+    return StepPlan(Opened.of_dump(dump), expectations)
 
 
 class CpuDevice:
@@ -296,19 +288,18 @@ def test_prompts_that_fill_tiles_are_built_with_the_kernels_for_hopper(
     """Only on Hopper, as in `compile_generation`. This test compiles nothing."""
     arguments = {}
 
-    def made(job: Any, folder: Path) -> Any:
-        arguments[folder.name] = job.reference.arguments
-        folder.mkdir()
-        return written_dump(open_dump(built / "decode"), expectations=())
+    def made(reference: WorkloadReference, *, out: Path, **options: Any) -> StepPlan:
+        arguments[out.name] = reference.arguments
+        return plan_with(open_dump(built / "decode"), (TempAtMost(1 << 40),))
 
-    monkeypatch.setattr(build_prebuilt, "build", made)
+    monkeypatch.setattr(xlapipe, "build", made)
     monkeypatch.setattr(tiling, "version", lambda package: "0.11.2")
     config = replace(SMALL, head_dim=128, intermediate_size=256, dtype="bfloat16")
     sizes = GenerationSizes(batch=1, cache_length=128, bucket=128, steps=4, candidates=1)
     prebuilt = PrebuiltExecutables(
         path=tmp_path / "built", config=config, sizes=sizes, buckets=(64, 128)
     )
-    build_prebuilt.build_prebuilt(prebuilt, target=target, **options)
+    build_prebuilt(prebuilt, target=target, **options)
     with_hopper_kernels = {
         name: values.get("implementation") == "hopper" for name, values in arguments.items()
     }
@@ -370,11 +361,12 @@ def test_an_executable_that_breaks_an_expectation_is_not_kept(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Checks an executable that was built before against an expectation that it breaks."""
-    made = written_dump(open_dump(built / "decode"), expectations=(TempAtMost(1),))
-    monkeypatch.setattr(build_prebuilt, "build", lambda job, folder: made)
+    made = plan_with(open_dump(built / "decode"), (TempAtMost(1),))
+    monkeypatch.setattr(xlapipe, "build", lambda reference, **options: made)
     path = tmp_path / "executables"
     common = ["--checkpoint", str(checkpoint), "--build-executables", str(path)]
     error = error_of(capsys, *common)
     assert "prompts-512: the executable does not meet its expectations" in error
-    assert "TempAtMost(limit_bytes=1): expected temp memory of at most 1 B" in error
+    assert "TempAtMost(limit_bytes=1) does not hold" in error
+    assert "expected  temp memory of at most 1 B" in error
     assert list(tmp_path.iterdir()) == []

@@ -85,10 +85,11 @@ def build(
         without_xla_patch=without_xla_patch,
         timeout=timeout,
     )
+    folder = None
     if isinstance(reference, Workload):
         program, _ = lowered_here(reference, job)
-        job = replace(job, program=program)
-    dump = pipeline.build(job, Path(out), folder=Path.cwd()).dump
+        job, folder = replace(job, program=program), Path.cwd()
+    dump = pipeline.build(job, Path(out), folder=folder).dump
     return StepPlan(Opened.of_dump(dump), dump.expectations)
 
 

@@ -11,6 +11,7 @@ from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.errors import WorkloadError, XlapipeError
+from xlapipe.front.find_target import is_config
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.workload import Workload
 
@@ -108,7 +109,7 @@ def job_of(
     policies = [policy.value for policy in GemmPolicy]
     if gemm not in (None, *policies):
         raise XlapipeError(f"gemm={gemm!r}: expected one of {', '.join(policies)}")
-    is_file = isinstance(target, Path) or Path(target).suffix in (".txtpb", ".pbtxt", ".textproto")
+    is_file = is_config(target)
     options = CompileOptions(
         target=None if is_file else str(target),
         target_config=Path(target) if is_file else None,

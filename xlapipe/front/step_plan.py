@@ -26,7 +26,7 @@ _FRAME_HEIGHT = 620
 
 
 class StepPlan:
-    """What `xlapipe.plans` and `xlapipe.readers` return. Bytes are ints, on one device.
+    """What `xlapipe.plan` and `xlapipe.read` return. Bytes are ints, on one device.
 
     In a notebook it shows itself: totals, the peak by source line and the map of the memory.
 

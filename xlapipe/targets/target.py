@@ -3,6 +3,7 @@
 Targets come from `xlapipe.targets.catalogue` or `xlapipe.targets.target_config`.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,3 +34,9 @@ class Target:
     device_memory_bytes: int
     source: Source
     platform: str = "cuda"
+
+    @property
+    def core_count(self) -> int | None:
+        """Multiprocessors of a GPU; None if the configuration has no such number."""
+        match = re.search(r"\bcore_count: (\d+)", self.config_text)
+        return int(match[1]) if match else None

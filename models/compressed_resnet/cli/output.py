@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from xlapipe.cli.progress import Bar
+from models.progress_bar import Bar
 
 
 def note(text: str) -> None:
@@ -20,7 +20,7 @@ class StepBar(Bar):
     def __init__(self, steps: int, first_step: int, *, silent: bool) -> None:
         self._done = first_step
         self._lines = not (silent or _stderr().is_terminal)
-        super().__init__("training", steps, console=_stderr(), silent=silent)
+        super().__init__("training", steps, silent=silent)
         self.advance(first_step)
 
     def show(self, done: int, loss: float, rate: float | None) -> None:

@@ -19,12 +19,12 @@ from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
+from models.new_folder import new_folder
 from models.qwen3.checkpoint.config_files import ARCHITECTURE, CONFIG, GENERATION_CONFIG, MODEL_TYPE
 from models.qwen3.checkpoint.json_file import CheckpointError
 from models.qwen3.checkpoint.leaf_tensors import leaves
 from models.qwen3.checkpoint.safetensors_files import INDEX, SINGLE
 from models.qwen3.config import Qwen3Config
-from xlapipe.files.writing import replace_folder
 
 SMALL = Qwen3Config(
     vocab_size=512,
@@ -83,7 +83,7 @@ def write_random_checkpoint(
         raise ValueError(f"vocab_size must be at least {_BYTES + len(_SPECIAL)} for a tokenizer")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CheckpointError(f"{folder}: expected an empty or new folder, found files in it")
-    with replace_folder(folder, fix="choose another folder") as partial:
+    with new_folder(folder) as partial:
         _write(partial, config, seed, shards)
     return folder
 

@@ -1,6 +1,7 @@
 """`--build-executables`: builds executables in advance, and reports them."""
 
 import argparse
+from collections import Counter
 from typing import Any
 
 from rich.console import Console
@@ -17,12 +18,11 @@ from models.qwen3.generation.static_sizes import (
     bucket_of,
     cache_length_for,
 )
-from xlapipe import XlapipeError
-from xlapipe.compiling.defaults import DEFAULT_TARGET
-from xlapipe.compiling.pipeline import WrittenDump
-from xlapipe.report.dump_row import dump_row
+from xlapipe import StepPlan, XlapipeError
 
 DEFAULT_PROMPT_LENGTH = 512
+DEFAULT_TARGET = "h200"
+_FROM_FIGURES = ("workload", "target", "topology", "gemm_policy", "tuned", "autotuning")
 
 
 def build_command(options: argparse.Namespace) -> dict[str, Any]:
@@ -37,9 +37,10 @@ def build_command(options: argparse.Namespace) -> dict[str, Any]:
     # Compiling a large model takes minutes: shows progress on stderr.
     with Console(stderr=True, quiet=options.json).status("compiling") as status:
 
-        def on_built(name: str, made: WrittenDump) -> None:
-            rows[name] = dump_row(made.dump, changed=made.changed, seconds=made.seconds)
-            status.update(f"compiling; {name} took {made.seconds:.0f} s")
+        def on_built(name: str, plan: StepPlan, seconds: float) -> None:
+            path = str(prebuilt.path / name)
+            rows[name] = {**_row(plan), "path": path, "seconds": round(seconds, 2)}
+            status.update(f"compiling; {name} took {seconds:.0f} s")
 
         build_prebuilt(
             prebuilt,
@@ -62,6 +63,19 @@ def build_command(options: argparse.Namespace) -> dict[str, Any]:
         "buckets": list(prebuilt.buckets),
         "executables": rows,
         "text": "\n".join(lines),
+    }
+
+
+def _row(plan: StepPlan) -> dict[str, Any]:
+    """What was built, as `xlapipe build --json` prints it."""
+    figures = plan.figures
+    return {
+        **{name: figures[name] for name in _FROM_FIGURES},
+        "changed": True,
+        "allocations": len(figures["allocations"]),
+        **figures["totals"],
+        "gemms": dict(sorted(Counter(gemm["backend"] for gemm in figures["gemms"]).items())),
+        "aliases": len(figures["aliases"]),
     }
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from models.qwen3.cli.options import Prompts
 
 if TYPE_CHECKING:
+    from models.progress_bar import Bar
     from models.qwen3.generation.generator import Generated
-    from xlapipe.cli.progress import Bar
 
 
 @runtime_checkable
@@ -53,14 +53,11 @@ class _OptionalBar:
 
 
 def _bar(what: str, total: int, of_bytes: bool) -> "Bar":
-    from rich.console import Console
     from rich.progress import DownloadColumn
 
-    from xlapipe.cli.progress import Bar
+    from models.progress_bar import Bar
 
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    amount = DownloadColumn() if of_bytes else None
-    return Bar(what, total, console=console, silent=False, amount=amount)
+    return Bar(what, total, silent=False, amount=DownloadColumn() if of_bytes else None)
 
 
 class LoadingBar(_OptionalBar):

@@ -230,11 +230,12 @@ def _loaded(
 def _compiled(request: _Request, timeline: Timeline) -> tuple["CompiledGeneration", "StepDevice"]:
     """The steps compiled in this process, and the device to run them on."""
     # Imported here, because they import jax: bad options are reported without it.
+    from models.first_device import first_device
     from models.qwen3.generation.compile_generation import compile_generation
     from models.qwen3.generation.jax_device import JaxDevice
 
     timeline.mark("imports_done")
-    device = _device()
+    device = first_device()
     steps = CPU_STEPS if device.platform == "cpu" else GPU_STEPS
     sizes = GenerationSizes(
         batch=len(request.prompts.token_ids),
@@ -251,17 +252,6 @@ def _compiled(request: _Request, timeline: Timeline) -> tuple["CompiledGeneratio
         persistent_kernel=request.persistent_kernel,
     )
     return compiled, JaxDevice(device)
-
-
-def _device() -> Any:
-    """jax's first device. Without a GPU, selects the CPU: jax's CUDA plugin would log errors."""
-    import jax
-
-    from xlapipe.environment.machine import Machine
-
-    if not (Path("/dev/nvidia0").exists() or Machine.here().gpu() or "JAX_PLATFORMS" in os.environ):
-        jax.config.update("jax_platforms", "cpu")
-    return jax.devices()[0]
 
 
 @contextmanager

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from xlapipe import XlapipeError
-from xlapipe.dumps.autotune_lock import LOCK, read_lock
-from xlapipe.registry import WorkloadReference
+import xlapipe
+from xlapipe import WorkloadReference, XlapipeError
+
+_LOCK = "autotune_lock.json"
 
 
 def locks_for(
@@ -25,11 +26,11 @@ def locks_for(
         return {}
     locks: dict[str, list[Path]] = {}
     for path in paths:
-        files = sorted(path.rglob(LOCK)) if path.is_dir() else [path]
+        files = sorted(path.rglob(_LOCK)) if path.is_dir() else [path]
         if not files:
-            raise XlapipeError(f"--autotune-lock {path}: the folder contains no {LOCK}")
+            raise XlapipeError(f"--autotune-lock {path}: the folder contains no {_LOCK}")
         for file in files:
-            locks.setdefault(read_lock(file).workload, []).append(file)
+            locks.setdefault(xlapipe.read_lock(file).workload, []).append(file)
     return {program: _only(program, reference, locks) for program, reference in references.items()}
 
 
@@ -52,6 +53,8 @@ def _only(program: str, reference: WorkloadReference, locks: Mapping[str, Sequen
 
 def _name_of(reference: WorkloadReference) -> str:
     # Imported here because it imports jax, which only builds with locks need in this process.
-    from xlapipe.lowering.load_workload import load_workload
+    from models.qwen3 import workloads
 
-    return load_workload(reference).name
+    function = getattr(workloads, reference.target.partition(":")[2])
+    name: str = function(**(reference.arguments or {})).name
+    return name

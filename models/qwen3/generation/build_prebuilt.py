@@ -1,11 +1,13 @@
 """Builds a folder of executables through xlapipe's pipeline, with or without a GPU."""
 
-import re
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import xlapipe
+from models.new_folder import new_folder
 from models.qwen3.generation.build_locks import locks_for
 from models.qwen3.generation.prebuilt_index import (
     DECODE,
@@ -18,16 +20,7 @@ from models.qwen3.kernels.persistent.residency import why_not_resident
 from models.qwen3.kernels.persistent.sizes import persistent_fits
 from models.qwen3.kernels.tiling import hopper_fits
 from models.qwen3.steps import implementation_for
-from xlapipe import XlapipeError
-from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
-from xlapipe.compiling.pipeline import WrittenDump, build
-from xlapipe.expect import Finding, check_all
-from xlapipe.files.writing import replace_folder
-from xlapipe.registry import WorkloadReference
-from xlapipe.running.capture_target import captured_target
-from xlapipe.targets.catalogue import target_named
-from xlapipe.targets.target import Target
-from xlapipe.targets.target_config import target_attached
+from xlapipe import StepPlan, Target, WorkloadReference, XlapipeError
 
 _WORKLOADS = "models.qwen3.workloads"
 # The folder that contains the package `models`.
@@ -43,7 +36,7 @@ def build_prebuilt(
     locks: Sequence[Path] = (),
     hopper_kernels: bool = True,
     persistent_kernel: bool = True,
-    on_built: Callable[[str, WrittenDump], None] = lambda name, made: None,
+    on_built: Callable[[str, StepPlan, float], None] = lambda name, plan, seconds: None,
 ) -> None:
     """Compiles the programs of a generation, and checks them against their expectations.
 
@@ -57,31 +50,32 @@ def build_prebuilt(
         `gemm`, they determine the policy.
       hopper_kernels: use the prompt kernels for Hopper if the target is a Hopper GPU.
       persistent_kernel: use the persistent kernel for decode steps that it supports on the target.
-      on_built: called with the name of each program and the pipeline's result.
+      on_built: called with the name of each program, its plan, and the seconds of its compile.
 
     Raises:
       XlapipeError: a compile failed, or an expectation does not hold; the folder is unchanged.
     """
     _check_replaceable(prebuilt.path)
-    gpu = _gpu_of(target)
+    gpu = xlapipe.target(target)
     with_hopper_kernels = _programs_with_hopper_kernels(prebuilt, gpu) if hopper_kernels else ()
     persistent = persistent_kernel and _persistent_fits(prebuilt, gpu)
     references = _references(prebuilt, with_hopper_kernels, persistent)
     lock_of = locks_for(references, locks)
-    with replace_folder(prebuilt.path, fix="choose another folder") as folder:
+    with new_folder(prebuilt.path) as folder:
         for name, reference in references.items():
-            tunes = target == ATTACHED and name not in with_hopper_kernels
+            tunes = target == "attached" and name not in with_hopper_kernels
             policy = gemm or ("auto" if tunes else "cublas")
-            options = CompileOptions(
+            started = time.monotonic()
+            plan = xlapipe.build(
+                reference,
+                out=folder / name,
                 target=target,
-                policies=() if gemm is None and locks else (policy,),
+                gemm=None if gemm is None and locks else policy,
                 autotune_lock=lock_of.get(name),
-                timeout_seconds=_TIMEOUT_SECONDS,
+                timeout=_TIMEOUT_SECONDS,
             )
-            (job,) = jobs_of([reference], options)
-            made = build(job, folder / name)
-            _check_expectations(name, check_all(made.dump.expectations, made.dump.program))
-            on_built(name, made)
+            _check_expectations(name, plan)
+            on_built(name, plan, time.monotonic() - started)
         built = replace(prebuilt, implementations=_implementations(prebuilt, references))
         (folder / INDEX).write_text(index_text(built), encoding="utf-8")
 
@@ -91,11 +85,6 @@ def _check_replaceable(path: Path) -> None:
         raise XlapipeError(
             f"{path}: expected a new or empty folder, or one with {INDEX}; fix: name another folder"
         )
-
-
-def _gpu_of(target: str) -> Target:
-    """The target; that of the attached GPU has the figures that jax reports in a child process."""
-    return target_attached(captured_target().config) if target == ATTACHED else target_named(target)
 
 
 def _programs_with_hopper_kernels(prebuilt: PrebuiltExecutables, gpu: Target) -> set[str]:
@@ -115,15 +104,13 @@ def _persistent_fits(prebuilt: PrebuiltExecutables, gpu: Target) -> bool:
     """
     if prebuilt.sizes.batch != 1:
         return False
-    cores = re.search(r"\bcore_count: (\d+)", gpu.config_text)
-    multiprocessors = int(cores[1]) if cores else None
-    if gpu.source == "attached" and why_not_resident(multiprocessors) is not None:
+    if gpu.source == "attached" and why_not_resident(gpu.core_count) is not None:
         return False
     return persistent_fits(
         prebuilt.config,
         prebuilt.sizes.cache_length,
         compute_capability=gpu.compute_capability,
-        multiprocessors=multiprocessors,
+        multiprocessors=gpu.core_count,
     )
 
 
@@ -176,17 +163,9 @@ def _reference(name: str, function: str, arguments: Mapping[str, Any]) -> Worklo
     return WorkloadReference(name, f"{_WORKLOADS}:{function}", arguments, _ROOT)
 
 
-def _check_expectations(name: str, findings: tuple[Finding, ...]) -> None:
-    broken = [finding for finding in findings if not finding.holds]
-    if not broken:
-        return
-    violations = [
-        f"{finding.expectation}: expected {violation.expected}, found {violation.found}"
-        + (f" ({violation.source})" if violation.source is not None else "")
-        for finding in broken
-        for violation in finding.violations
-    ]
-    raise XlapipeError(
-        f"{name}: the executable does not meet its expectations, and is not kept: "
-        + "; ".join(violations[:4])
-    )
+def _check_expectations(name: str, plan: StepPlan) -> None:
+    answer = plan.check()
+    if not answer:
+        raise XlapipeError(
+            f"{name}: the executable does not meet its expectations, and is not kept:\n{answer}"
+        )

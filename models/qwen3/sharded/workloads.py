@@ -27,7 +27,8 @@ from models.qwen3.sharded.train import (
 )
 from models.qwen3.sharded.weight_layout import DATA
 from xlapipe import Workload
-from xlapipe.targets.topology import GPUS_PER_HOST
+
+_GPUS_PER_HOST = 8
 
 
 def qwen3_train(
@@ -118,7 +119,7 @@ def _config_of(size: str, layers: int | None) -> Qwen3Config:
 
 def _tensor(devices: int, tensor: int | None) -> tuple[int, str]:
     """The number of devices that share a layer, and its suffix in the workload's name."""
-    default = gcd(devices, GPUS_PER_HOST)
+    default = gcd(devices, _GPUS_PER_HOST)
     if tensor is None or tensor == default:
         return default, ""
     return tensor, f"-tensor{tensor}"
