@@ -48,9 +48,9 @@ class Labels:
         if role is Role.OUTPUT and allocation.index in self._outputs:
             return self._outputs[allocation.index]
         operation = self.operation(value.instruction)
-        return f"workspace of {operation}" if self._is_workspace(value) else operation
+        return f"workspace of {operation}" if self.is_workspace(value) else operation
 
-    def _is_workspace(self, value: LogicalBuffer) -> bool:
+    def is_workspace(self, value: LogicalBuffer) -> bool:
         """Whether `value` is the workspace of a cuBLAS call; it can be tens of MiB."""
         instruction = self.plan.instructions.get(value.instruction)
         target = (instruction.custom_call_target or "") if instruction is not None else ""

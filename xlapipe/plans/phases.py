@@ -1,0 +1,87 @@
+"""The phases of a training step: forward, backward and update, by jax's names of operations.
+
+jax writes its transformations into op_names: `jvp(…)` for what is differentiated, `transpose(…)`
+for what computes gradients. What has neither name is before the first gradient part of the forward
+pass, after it part of the update.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from xlapipe.plans.once import once_per_object
+from xlapipe.plans.plan import Plan
+
+_TRANSPOSED, _DIFFERENTIATED, _RECOMPUTED = "transpose(", "jvp(", "rematted_computation"
+
+
+class Phase(StrEnum):
+    """A part of a training step."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The phase of each instruction; None for all in a program without gradients."""
+
+    plan: Plan
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether the program computes gradients."""
+        return self._first_gradient is not None
+
+    def of(self, name: str) -> Phase | None:
+        """The phase of an instruction outside fusion bodies."""
+        first = self._first_gradient
+        if first is None:
+            return None
+        op_name = self._op_name(name)
+        if _TRANSPOSED in op_name:
+            return Phase.BACKWARD
+        if _DIFFERENTIATED in op_name or self._positions.get(name, 0) < first:
+            return Phase.FORWARD
+        return Phase.UPDATE
+
+    def recomputes(self, name: str) -> bool:
+        """Whether an instruction computes a value of the forward pass again (`jax.checkpoint`)."""
+        return _RECOMPUTED in self._op_name(name)
+
+    @cached_property
+    def by_position(self) -> tuple[Phase | None, ...]:
+        """The phase at each schedule position; empty without live ranges."""
+        live = self.plan.live_ranges
+        return tuple(self.of(name) for name in live.schedule) if live is not None else ()
+
+    def _op_name(self, name: str) -> str:
+        """The op_name of an instruction, or of the nearest one with a source line."""
+        instructions = self.plan.instructions
+        own = instructions.get(name)
+        if own is None or own.op_name is None or own.opcode == "parameter":
+            nearest = self.plan.nearest_traced(name)
+            own = instructions.get(nearest) if nearest is not None else None
+        return (own.op_name or "") if own is not None else ""
+
+    @cached_property
+    def _positions(self) -> Mapping[str, int]:
+        live = self.plan.live_ranges
+        order = live.schedule if live is not None else self.plan.instructions
+        return {name: position for position, name in enumerate(order)}
+
+    @cached_property
+    def _first_gradient(self) -> int | None:
+        for name, position in self._positions.items():
+            instruction = self.plan.instructions.get(name)
+            if instruction is not None and _TRANSPOSED in (instruction.op_name or ""):
+                return position
+        return None
+
+
+@once_per_object
+def phases_of(plan: Plan) -> Phases:
+    """The phases of a plan's instructions."""
+    return Phases(plan)

@@ -1,0 +1,199 @@
+"""The figures of the overview of a plan. Bytes are on one device."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from xlapipe.dumps.opened import Opened
+from xlapipe.errors import TargetError
+from xlapipe.plans import Plan, SourceLine
+from xlapipe.plans.occupancy import CountedValue, Role
+from xlapipe.plans.phases import Phase, phases_of
+from xlapipe.report.overview.purposes import Purpose, Use, Uses
+from xlapipe.report.reported_dump import ReportedDump
+from xlapipe.targets.catalogue import target_named
+from xlapipe.targets.target import Target
+from xlapipe.targets.target_config import target_attached
+from xlapipe.targets.usable_memory import UsableMemory, usable_memory
+
+_KEY = re.compile(r"[^\[.]+|\[[^\]]*\]|\.[^\[.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class PurposeRow:
+    """Bytes at the peak by purpose."""
+
+    purpose: Purpose
+    counted_bytes: int
+    values: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineRow:
+    """Values at the peak of one purpose and one source line, or of one argument.
+
+    Attributes:
+      name: the source line, or the path that the arguments' leaves have in common.
+      source: the line that computes the values or, for arguments, reads most of them; None if
+        unknown.
+      shapes: with the number of values of each, most bytes first.
+      until: lines at which lifetimes end, most bytes first.
+      until_phase: the phase of most of them.
+    """
+
+    name: str
+    purpose: Purpose
+    source: SourceLine | None
+    counted_bytes: int
+    values: int
+    shapes: tuple[tuple[str, int], ...]
+    until: tuple[SourceLine, ...]
+    until_phase: Phase | None
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What the overview shows of a dump."""
+
+    reported: ReportedDump
+
+    @property
+    def _plan(self) -> Plan:
+        return self.reported.plan
+
+    @property
+    def opened(self) -> Opened:
+        """The dump."""
+        return self.reported.opened
+
+    @cached_property
+    def uses(self) -> Uses:
+        """What each value is for."""
+        return Uses(self.reported.peak.occupancy, self.reported.labels)
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """What XLA allocates in device memory."""
+        totals = self._plan.totals
+        return totals.total_allocation_bytes - totals.thread_local_bytes
+
+    @cached_property
+    def memory(self) -> UsableMemory | None:
+        """The device's memory; None if the target is unknown."""
+        dump = self.opened.dump
+        target = target_of(self.opened)
+        if target is None or dump is None:
+            return None
+        return usable_memory(target, self._plan, libtpu=dump.manifest.versions.get("libtpu"))
+
+    @cached_property
+    def peak_phase(self) -> Phase | None:
+        """The phase of the instruction at the peak."""
+        name = self.reported.peak.instruction
+        return phases_of(self._plan).of(name) if name is not None else None
+
+    @cached_property
+    def peak_source(self) -> SourceLine | None:
+        """The line of the instruction at the peak."""
+        name = self.reported.peak.instruction
+        return self._plan.nearest_source(name) if name is not None else None
+
+    @cached_property
+    def _used(self) -> tuple[tuple[CountedValue, Use], ...]:
+        return tuple((counted, self.uses.of(counted)) for counted in self.reported.peak.contents)
+
+    @cached_property
+    def by_purpose(self) -> tuple[PurposeRow, ...]:
+        """Largest first; with `idle_bytes` they total `total_bytes`."""
+        sizes: Counter[Purpose] = Counter()
+        count: Counter[Purpose] = Counter()
+        for counted, use in self._used:
+            sizes[use.purpose] += counted.counted_bytes
+            count[use.purpose] += 1
+        rows = [PurposeRow(purpose, sizes[purpose], count[purpose]) for purpose in sizes]
+        return tuple(sorted(rows, key=lambda row: (-row.counted_bytes, row.purpose)))
+
+    @property
+    def idle_bytes(self) -> int:
+        """Allocated, and not in use at the peak."""
+        return self.reported.peak.idle_bytes
+
+    @cached_property
+    def rows(self) -> tuple[LineRow, ...]:
+        """Largest first; their bytes are those of `by_purpose`."""
+        groups: dict[tuple[Purpose, str], list[tuple[CountedValue, Use]]] = {}
+        for counted, use in self._used:
+            groups.setdefault((use.purpose, self._group_name(counted)), []).append((counted, use))
+        rows = [self._row(key[0], key[1], members) for key, members in groups.items()]
+        return tuple(sorted(rows, key=lambda row: (-row.counted_bytes, row.purpose, row.name)))
+
+    def _group_name(self, counted: CountedValue) -> str:
+        if _is_argument(counted):
+            label = self.reported.labels.parameter(counted.allocation)
+            return _KEY.match(label)[0] if "[" in label or "." in label else label  # type: ignore[index]
+        source = self._plan.nearest_source(counted.value.instruction)
+        return str(source) if source is not None else ""
+
+    def _row(
+        self, purpose: Purpose, name: str, members: Sequence[tuple[CountedValue, Use]]
+    ) -> LineRow:
+        sizes: Counter[SourceLine | None] = Counter()
+        until: Counter[SourceLine] = Counter()
+        phases: Counter[Phase | None] = Counter()
+        shapes: Counter[str] = Counter()
+        count: Counter[str] = Counter()
+        for counted, use in members:
+            size, shape = counted.counted_bytes, counted.value.shape.without_layout
+            sizes[self._plan.nearest_source(counted.value.instruction)] += size
+            shapes[shape] += size
+            count[shape] += 1
+            phases[use.until_phase] += size
+            if use.until is not None:
+                until[use.until] += size
+        if _is_argument(members[0][0]):
+            labels = [self.reported.labels.parameter(counted.allocation) for counted, _ in members]
+            name = common_path(labels)
+        return LineRow(
+            name=name,
+            purpose=purpose,
+            source=sizes.most_common(1)[0][0],
+            counted_bytes=sum(counted.counted_bytes for counted, _ in members),
+            values=len(members),
+            shapes=tuple((shape, count[shape]) for shape, _ in shapes.most_common()),
+            until=tuple(line for line, _ in until.most_common()),
+            until_phase=phases.most_common(1)[0][0],
+        )
+
+
+def _is_argument(counted: CountedValue) -> bool:
+    return counted.role in (Role.PARAMETER, Role.ALIAS)
+
+
+def common_path(paths: Sequence[str]) -> str:
+    """The keys with which all paths begin.
+
+    >>> common_path(["opt[0].mu['a']", "opt[0].mu['b']"]), common_path(["x", "y"])
+    ('opt[0].mu', '')
+    """
+    split = [_KEY.findall(path) for path in paths]
+    first, last = min(split), max(split)
+    length = next(
+        (i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]),
+        min(len(first), len(last)),
+    )
+    return "".join(first[:length])
+
+
+def target_of(opened: Opened) -> Target | None:
+    """The target that a dump was made for; None if it is unknown."""
+    if opened.target is not None:
+        return target_named(opened.target)
+    if opened.dump is None:
+        return None
+    try:
+        return target_named(opened.dump.manifest.target)
+    except TargetError:
+        text = opened.target_config_text
+        return target_attached(text) if text is not None else None

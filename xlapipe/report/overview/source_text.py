@@ -1,0 +1,61 @@
+"""The text of source lines, where their files are there."""
+
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from xlapipe.errors import XlapipeError
+from xlapipe.files.contents import read_plain
+from xlapipe.plans import SourceLine
+
+_MAX_FILE_BYTES = 4 << 20
+
+
+class SourceTexts:
+    """Reads lines of the files that a dump names, below the current folder or around the dump.
+
+    A dump may come from anybody, so only relative paths are looked up, and only downwards.
+
+    Args:
+      dump: the dump's path. A file that was written later than it is in `newer`.
+    """
+
+    def __init__(self, dump: Path) -> None:
+        self._dump = dump
+        self._lines: dict[str, tuple[str, ...]] = {}
+        self.newer: set[str] = set()
+
+    def of(self, source: SourceLine | None) -> str:
+        """The text of a line without indentation; empty if there is none."""
+        if source is None:
+            return ""
+        if source.file not in self._lines:
+            self._lines[source.file] = self._read(source.file)
+        lines = self._lines[source.file]
+        return lines[source.line - 1].strip() if 0 < source.line <= len(lines) else ""
+
+    @cached_property
+    def _folders(self) -> tuple[Path, ...]:
+        return (Path.cwd(), *self._dump.absolute().parents)
+
+    @cached_property
+    def _written(self) -> float | None:
+        manifest = self._dump / "manifest.json"
+        path = manifest if manifest.is_file() else self._dump
+        return path.stat().st_mtime if path.exists() else None
+
+    def _read(self, file: str) -> tuple[str, ...]:
+        relative = PurePosixPath(file)
+        if relative.is_absolute() or ".." in relative.parts or file.startswith("<"):
+            return ()
+        for folder in self._folders:
+            path = folder / relative
+            if not path.is_file():
+                continue
+            try:
+                data = read_plain(path, limit_bytes=_MAX_FILE_BYTES, follow_links=False)
+            except XlapipeError:
+                return ()
+            if self._written is not None and path.stat().st_mtime > self._written + 1:
+                self.newer.add(file)
+            return tuple(data.decode(errors="replace").splitlines())
+        return ()
