@@ -101,14 +101,18 @@ class Opened:
             return speeds_of_target(self.target)
         if self.dump is None:
             return None
-        manifest = self.dump.manifest
-        if TARGET_CONFIG not in manifest.files:
-            return speeds_of_target(manifest.target)
+        name, text = self.dump.manifest.target, self.target_config_text
+        return speeds_of_target(name) if text is None else speeds_of_config(text, name)
+
+    @cached_property
+    def target_config_text(self) -> str | None:
+        """The configuration of the device; None if the dump has none, or was not written."""
+        if self.dump is None or TARGET_CONFIG not in self.dump.manifest.files:
+            return None
         try:
-            text = read_file(self.dump.path, TARGET_CONFIG).decode(errors="replace")
+            return read_file(self.dump.path, TARGET_CONFIG).decode(errors="replace")
         except DumpError:  # a plan that was compiled and not written
-            return speeds_of_target(manifest.target)
-        return speeds_of_config(text, manifest.target)
+            return None
 
     @cached_property
     def step_cost(self) -> StepCost | None:

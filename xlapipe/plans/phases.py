@@ -33,11 +33,11 @@ class Phases:
     @cached_property
     def trains(self) -> bool:
         """Whether the program computes gradients."""
-        return self._first_gradient is not None
+        return self.first_gradient is not None
 
     def of(self, name: str) -> Phase | None:
         """The phase of an instruction outside fusion bodies."""
-        first = self._first_gradient
+        first = self.first_gradient
         if first is None:
             return None
         op_name = self._op_name(name)
@@ -73,7 +73,8 @@ class Phases:
         return {name: position for position, name in enumerate(order)}
 
     @cached_property
-    def _first_gradient(self) -> int | None:
+    def first_gradient(self) -> int | None:
+        """The position of the first instruction of the backward pass; None without one."""
         for name, position in self._positions.items():
             instruction = self.plan.instructions.get(name)
             if instruction is not None and _TRANSPOSED in (instruction.op_name or ""):

@@ -34,3 +34,20 @@ def share(part: int, whole: int) -> str:
         return "0 %"
     percent = 100 * part / whole
     return "<0.1 %" if percent < 0.05 else f"{percent:.1f} %"
+
+
+def unit_for(size_bytes: int) -> int:
+    """The power of 1024 in which a column of sizes up to this one is shown."""
+    power = 0
+    while abs(size_bytes) >= 1024 ** (power + 1) and power < len(_UNITS) - 1:
+        power += 1
+    return power
+
+
+def in_unit(size_bytes: int, power: int) -> str:
+    """A size in a given unit, for columns of sizes that are compared.
+
+    >>> in_unit(1_505_894_000, 3), in_unit(28_092, 3), in_unit(17, 0)
+    ('1.402 GiB', '0.000 GiB', '17 B')
+    """
+    return f"{size_bytes / 1024**power:,.{3 if power else 0}f} {_UNITS[power]}"

@@ -1,6 +1,6 @@
 """What a plan is, on one screen.
 
-- `purposes`: what each value at the peak is in the program: weights, saved for the backward pass, …;
+- `purposes`: what each value is in the program: weights, saved for the backward pass, …;
 - `overview`: the figures: total and room on the device, bytes by purpose, the largest by line;
 - `overview_lines`: the same as lines of text, at most 40;
 - `named_value`: all about one value, one source line or one argument, by name;

@@ -12,13 +12,14 @@ from xlapipe.plans import Plan, SourceLine
 from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.phases import Phase, phases_of
 from xlapipe.report.overview.purposes import Purpose, Use, Uses
+from xlapipe.report.overview.wording import ShortNames, short_names
 from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.targets.catalogue import target_named
 from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_attached
 from xlapipe.targets.usable_memory import UsableMemory, usable_memory
 
-_KEY = re.compile(r"[^\[.]+|\[[^\]]*\]|\.[^\[.]*")
+_KEY = re.compile(r"[^\[.]+|\[[^\]]*\]|\.[^\[.]*|.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class LineRow:
       shapes: with the number of values of each, most bytes first.
       until: lines at which lifetimes end, most bytes first.
       until_phase: the phase of most of them.
+      in_place_bytes: of arguments that an output is written over.
     """
 
     name: str
@@ -51,6 +53,7 @@ class LineRow:
     shapes: tuple[tuple[str, int], ...]
     until: tuple[SourceLine, ...]
     until_phase: Phase | None
+    in_place_bytes: int
 
 
 @dataclass(frozen=True)
@@ -131,10 +134,26 @@ class Overview:
 
     def _group_name(self, counted: CountedValue) -> str:
         if _is_argument(counted):
-            label = self.reported.labels.parameter(counted.allocation)
-            return _KEY.match(label)[0] if "[" in label or "." in label else label  # type: ignore[index]
+            keys = _KEY.findall(self.reported.labels.parameter(counted.allocation))
+            return "".join(keys[: 2 if keys[0] in self._mixed_arguments else 1])
         source = self._plan.nearest_source(counted.value.instruction)
         return str(source) if source is not None else ""
+
+    @cached_property
+    def _mixed_arguments(self) -> frozenset[str]:
+        """Arguments whose leaves have several purposes, such as a state with weights in it."""
+        purposes: dict[str, set[Purpose]] = {}
+        for counted, use in self._used:
+            if _is_argument(counted):
+                label = self.reported.labels.parameter(counted.allocation)
+                purposes.setdefault(_KEY.findall(label)[0], set()).add(use.purpose)
+        return frozenset(name for name, several in purposes.items() if len(several) > 1)
+
+    @cached_property
+    def named(self) -> ShortNames:
+        """Writes source lines shortly."""
+        lines = (instruction.source for instruction in self._plan.instructions.values())
+        return short_names({line.file for line in lines if line is not None})
 
     def _row(
         self, purpose: Purpose, name: str, members: Sequence[tuple[CountedValue, Use]]
@@ -164,6 +183,9 @@ class Overview:
             shapes=tuple((shape, count[shape]) for shape, _ in shapes.most_common()),
             until=tuple(line for line, _ in until.most_common()),
             until_phase=phases.most_common(1)[0][0],
+            in_place_bytes=sum(
+                counted.counted_bytes for counted, _ in members if counted.role is Role.ALIAS
+            ),
         )
 
 

@@ -101,9 +101,19 @@ class Uses:
         if value.instruction in self._collectives:
             return Purpose.COLLECTIVE
         phase = self._phases.of(value.instruction)
-        if phase is Phase.FORWARD and until_phase not in (Phase.FORWARD, None):
+        if phase is Phase.FORWARD and (
+            until_phase not in (Phase.FORWARD, None) or self._crosses_into_backward(value)
+        ):
             return Purpose.SAVED
         return self._of_operation(value.instruction, phase)
+
+    def _crosses_into_backward(self, value: LogicalBuffer) -> bool:
+        """Whether a value is read after the first gradient, by an operation of the forward pass.
+
+        XLA moves such operations next to those that need their results.
+        """
+        alive, first = self.occupancy.alive.get(value.name), self._phases.first_gradient
+        return alive is not None and first is not None and alive.start < first <= alive.end
 
     def _of_operation(self, name: str, phase: Phase | None) -> Purpose:
         instruction = self._plan.instructions.get(name)
@@ -145,4 +155,3 @@ class Uses:
                     pending.append(user)
                 else:
                     yield user
-

@@ -1,0 +1,265 @@
+"""The overview of a plan for a terminal: at most 40 lines, readable without colour."""
+
+import re
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from xlapipe.plans.copies import find_copies
+from xlapipe.plans.donatable import donatable
+from xlapipe.plans.donation import donations
+from xlapipe.plans.host_transfers import find_host_transfers
+from xlapipe.plans.missing_memory import missing_lines
+from xlapipe.plans.phases import Phase
+from xlapipe.report.overview.overview import LineRow, Overview
+from xlapipe.report.overview.source_text import SourceTexts
+from xlapipe.report.overview.wording import purpose_text, shapes_text
+from xlapipe.report.units import exact, in_unit, rounded, share, unit_for
+from xlapipe.report.wrapped_text import shortened, wrapped
+
+MAX_LINES = 40
+_MAX_ROWS = 10
+_MAX_PURPOSES = 6
+# Smaller parts of the total are not listed one by one.
+_LEAST_SHARE = 0.0005
+_MAX_NOTES = 2
+_BAR = 28
+_TUNE = "to tune: xlapipe dump --tune on the GPU"
+_MORE = re.compile(r" and \d+ more")
+
+
+def overview_lines(overview: Overview, name: str, *, width: int) -> Iterator[Text]:
+    """The lines.
+
+    Args:
+      name: of the dump, for the next command.
+      width: in characters; only the parts of a name are never broken.
+    """
+    head = list(_head(overview, width))
+    tail = list(_tail(overview, name, width))
+    rows = list(_rows(overview, width, MAX_LINES - len(head) - len(tail)))
+    yield from head
+    yield from rows
+    yield from tail
+
+
+def _head(overview: Overview, width: int) -> Iterator[Text]:
+    opened, memory = overview.opened, overview.memory
+    total = overview.total_bytes
+    text = f"{opened.title}: {rounded(total)} of device memory"
+    if memory is not None:
+        room = memory.usable_bytes - total
+        text += f", fits with {rounded(room)} to spare" if room >= 0 else ", DOES NOT FIT"
+    for line in wrapped(text, width):
+        yield Text(line, style="bold")
+    if memory is not None:
+        usable, device = memory.usable_bytes, memory.device_memory_bytes
+        text = f"  {exact(total)} of {exact(usable)} usable, {usable / device:.0%} of the device's"
+        yield from map(Text, wrapped(f"{text} {rounded(device)}", width, indent=2))
+    dump = opened.dump
+    if dump is not None:
+        manifest = dump.manifest
+        label = opened.autotuning.partition(" (")[0]
+        tune = f" ({_TUNE})" if manifest.tuned_or_none is False else ""
+        line = f"  GEMM policy {manifest.gemm_policy}, {label}{tune}"
+        for text in wrapped(line, width, indent=2):
+            yield Text(text)
+        if manifest.refused is not None:
+            for text in list(wrapped(f"  REFUSED by XLA: {manifest.refused}", width, indent=2))[:3]:
+                yield Text(text, style="red")
+    notes = [note for note in opened.notes if not note.startswith("patches made to XLA")]
+    for note in notes[:_MAX_NOTES]:
+        yield Text(shortened(f"  note: {note}", width))
+    if len(notes) > _MAX_NOTES:
+        yield Text(f"  and {len(notes) - _MAX_NOTES} more notes (--all)")
+    yield from _peak(overview, width)
+    yield from _purposes(overview)
+
+
+def _peak(overview: Overview, width: int) -> Iterator[Text]:
+    peak = overview.reported.peak
+    live = overview.reported.plan.live_ranges
+    if live is None or peak.position is None:
+        yield Text("The dump has no live ranges: every value is counted.", style="bold")
+        return
+    text = f"Peak at position {peak.position:,} of {len(live.schedule):,}"
+    if overview.peak_phase is not None:
+        text += f", in the {overview.peak_phase}"
+        text += "" if overview.peak_phase is Phase.UPDATE else " pass"
+    if overview.peak_source is not None:
+        text += f", at {overview.named(overview.peak_source)}"
+    for line in wrapped(text, width, indent=2):
+        yield Text(line, style="bold")
+
+
+def _purposes(overview: Overview) -> Iterator[Text]:
+    total = max(overview.total_bytes, 1)
+    rows = [(str(row.purpose), row.counted_bytes) for row in overview.by_purpose]
+    shown = [row for row in rows if row[1] >= _LEAST_SHARE * total][:_MAX_PURPOSES]
+    others = sum(size for _, size in rows[len(shown) :])
+    rows = [*shown, ("other", others), ("not in use", overview.idle_bytes)]
+    rows = [row for row in rows if row[1]]
+    unit = unit_for(overview.total_bytes)
+    sizes = [in_unit(size, unit) for _, size in rows]
+    digits = max(map(len, sizes))
+    for (label, size), text in zip(rows, sizes, strict=True):
+        bar = "█" * round(_BAR * size / total) or ("▏" if size else "")
+        yield Text(f"  {label:<20} {text:>{digits}} {share(size, total):>7}  {bar}".rstrip())
+
+
+def _rows(overview: Overview, width: int, left: int) -> Iterator[Text]:
+    """The largest rows, in at most `left` lines."""
+    rows = overview.rows
+    texts = SourceTexts(overview.opened.path)
+    unit = unit_for(overview.total_bytes)
+    blocks: list[list[Text]] = []
+    used = 2  # the heading and the line about the rest
+    digits = max((len(in_unit(row.counted_bytes, unit)) for row in rows), default=0)
+    for row in rows[:_MAX_ROWS]:
+        size = in_unit(row.counted_bytes, unit)
+        part = share(row.counted_bytes, max(overview.total_bytes, 1))
+        figures = f"  {size:>{digits}} {part:>7}  "
+        block = _row_lines(overview, row, figures, texts, width)
+        if used + len(block) > left or row.counted_bytes < _LEAST_SHARE * overview.total_bytes:
+            break
+        used += len(block)
+        blocks.append(block)
+    if not blocks:
+        return
+    yield Text("Largest at the peak, by line", style="bold")
+    for block in blocks:
+        yield from block
+    others = rows[len(blocks) :]
+    if others:
+        rest = sum(row.counted_bytes for row in others)
+        yield Text(f"  and {len(others)} smaller rows, {rounded(rest)} (--all)")
+
+
+def _row_lines(
+    overview: Overview, row: LineRow, figures: str, texts: SourceTexts, width: int
+) -> list[Text]:
+    is_line = row.source is not None and row.name == str(row.source)
+    label = overview.named(row.source) if is_line and row.source else row.name
+    head = list(wrapped(label or "(no source line)", width, indent=len(figures), first=figures))
+    text = texts.of(row.source) if is_line else ""
+    beside = shortened(text, width - len(head[-1]) - 2)
+    styled = [Text(line, style="bold") for line in head]
+    if beside:
+        styled[-1].append(f"  {beside}", style="not bold dim")
+    purpose = purpose_text(
+        row.purpose,
+        row.until,
+        row.until_phase,
+        in_place=2 * row.in_place_bytes > row.counted_bytes,
+        read_at=None if is_line else row.source,
+        named=overview.named,
+    )
+    shapes = shapes_text(row.shapes)
+    less = _MORE.sub(" …", purpose)
+    variants = (f"{shapes}: {purpose}", f"{shapes}: {less}", f"{_MORE.sub(' …', shapes)}: {less}")
+    fitting = next((text for text in variants if len(text) <= width - 6), variants[-1])
+    return [*styled, *map(Text, wrapped(fitting, width, indent=6))]
+
+
+def _tail(overview: Overview, name: str, width: int) -> Iterator[Text]:
+    for line in (*_donation(overview), *_copies(overview), *_collectives(overview)):
+        yield from map(Text, wrapped(line, width, indent=2))
+    for line in list(missing_lines(overview.reported.plan.missing_memory))[:1]:
+        yield from map(Text, wrapped(f"Not in the plan: {line.strip()}", width, indent=2))
+    for line in _time(overview):
+        yield from map(Text, wrapped(line, width, indent=2))
+    yield Text(_next(overview, name, width), style="bold")
+
+
+def _donation(overview: Overview) -> Iterator[str]:
+    program = overview.opened.program
+    rows = donations(program)
+    failed = [row for row in rows if not row.holds]
+    if rows:
+        held = sum(row.size_bytes for row in rows if row.holds)
+        text = f"Donated: {len(rows) - len(failed)} of {len(rows)} leaves in place, {rounded(held)}"
+        if failed:
+            lost = sum(row.size_bytes for row in failed)
+            outcomes = ", ".join(dict.fromkeys(str(row.outcome) for row in failed))
+            text += f"; {rounded(lost)} are not ({outcomes}; --donation)"
+        yield text
+    candidates = donatable(program)
+    if candidates:
+        listed = "; ".join(
+            f"{item.leaves} {'leaf' if item.leaves == 1 else 'leaves'} of '{item.name}', "
+            f"{rounded(item.size_bytes)}"
+            for item in candidates[:2]
+        )
+        yield f"Not donated: {listed}, though an output has their type: see donate_argnums"
+
+
+def _copies(overview: Overview) -> Iterator[str]:
+    copies = find_copies(overview.reported.plan)
+    if copies:
+        total = sum(copy.copied_bytes for copy in copies)
+        source = copies[0].source or overview.reported.plan.nearest_source(copies[0].instruction)
+        at = f" at {overview.named(source)}" if source is not None else ""
+        most = rounded(copies[0].copied_bytes)
+        yield f"Copied: {rounded(total)} in {len(copies)} values, most {most}{at}"
+    transfers = find_host_transfers(overview.reported.plan)
+    if transfers:
+        yield f"Host memory: {len(transfers)} transfers (--all)"
+
+
+def _collectives(overview: Overview) -> Iterator[str]:
+    collectives = overview.reported.plan.collectives or ()
+    if collectives:
+        sizes = [item.of_step(item.wire_bytes) for item in collectives]
+        known = sum(size for size in sizes if size is not None)
+        more = " or more" if None in sizes else ""
+        overlapped = sum(item.asynchronous and bool(item.overlapped_by) for item in collectives)
+        yield (
+            f"Collectives: {len(collectives)}, {rounded(known)}{more} on the wire per step, "
+            f"{overlapped} overlapped (--collectives)"
+        )
+
+
+def _time(overview: Overview) -> Iterator[str]:
+    cost, prediction = overview.opened.step_cost, overview.opened.prediction
+    floor = cost.floor_seconds if cost is not None else None
+    least = ""
+    if cost is not None and floor is not None:
+        bounds = cost.bound_seconds()
+        most = max(bounds, key=lambda bound: bounds[bound]) if bounds else None
+        least = f"at least {seconds_text(floor)}" + (f" ({most})" if most else "")
+    if prediction is not None:
+        low, high = seconds_text(prediction.low_seconds), seconds_text(prediction.high_seconds)
+        unit = f" {high.rpartition(' ')[2]}"
+        yield (
+            f"Time: {seconds_text(prediction.seconds)} predicted "
+            f"(9 in 10: {low.removesuffix(unit)} to {high}), {least}"
+        )
+    elif least:
+        yield f"Time: {least}"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time with three digits.
+
+    >>> seconds_text(0.0123), seconds_text(2.5e-5), seconds_text(3.21)
+    ('12.3 ms', '25.0 µs', '3.21 s')
+    """
+    if seconds >= 100:
+        return f"{seconds:,.0f} s"
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds * 1e6:.1f} µs"
+
+
+def _next(overview: Overview, name: str, width: int) -> str:
+    """A command that shows more, with the dump's name if that fits on the line."""
+    memory = overview.memory
+    dump = overview.opened.dump
+    if memory is not None and memory.usable_bytes < overview.total_bytes and dump is not None:
+        return f"Next: xlapipe advise {dump.manifest.workload}"
+    lines = [row.source for row in overview.rows if row.source and row.name == str(row.source)]
+    shown = overview.named(lines[0]) if lines else "--all"
+    command = f"Next: xlapipe show {name} {shown}"
+    return command if len(command) <= width else f"Next: xlapipe show DIR {shown}"
