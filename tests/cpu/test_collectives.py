@@ -266,12 +266,12 @@ def test_nested_loops_and_branches(dumps: Dumps) -> None:
 
 
 def test_show_lists_collectives(dumps: Dumps, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", str(dumps["scanned"].path)]) == 0
+    assert main(["show", str(dumps["scanned"].path), "--collectives"]) == 0
     shown = capsys.readouterr().out
     assert "requested: 1 all-gather, 1 reduce-scatter" in shown
     assert f"all-gather: {cases.LAYERS * WEIGHT_BYTES:,} B output and " in shown
     assert f"async × {cases.LAYERS}" in shown
-    assert main(["show", str(dumps["kinds"].path)]) == 0
+    assert main(["show", str(dumps["kinds"].path), "--collectives"]) == 0
     shown = capsys.readouterr().out
     assert "all-reduce: unknown bytes output and unknown bytes on the wire" in shown
     assert "{0,2},{1,3} across hosts" in shown

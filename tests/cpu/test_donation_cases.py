@@ -104,7 +104,7 @@ def test_commands_print_it(
     held_count = sum(row.holds for row in rows.values())
     assert main(["check", str(dump.path)]) == 0
     checked = capsys.readouterr().out
-    assert main(["show", str(dump.path)]) == 0
+    assert main(["show", str(dump.path), "--donation"]) == 0
     for text in (checked, capsys.readouterr().out):
         assert f"donation: {held_count} of 13 leaves in place" in text
         assert "state['widened']" in text and "BUFFER DONOR ONLY" in text

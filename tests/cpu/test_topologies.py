@@ -43,7 +43,7 @@ def test_without_a_topology_a_mesh_is_on_one_host(
     sharded = dump("sharded")
     assert sharded.manifest.topology == "1x2"
     assert sharded.path.name.startswith("h200-1x2-auto-jax")
-    assert main(["show", str(sharded.path)]) == 0
+    assert main(["show", str(sharded.path), "--collectives"]) == 0
     assert "sharded for h200 1x2, GEMM policy auto" in capsys.readouterr().out
 
 

@@ -237,7 +237,7 @@ def test_an_expectation_for_one_platform(program: Program) -> None:
 
 
 def test_show_lists_memories_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", str(folder)]) == 0
+    assert main(["show", str(folder), "--all"]) == 0
     out = capsys.readouterr().out
     assert "VMEM: 409,600 B, at most 409,600 B in use at once; on the chip" in out
     assert "  HBM to VMEM: 2 moves, 409,600 B, largest 278,528 B" in out

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # Output to a file is not folded at the width of a terminal.
 _WIDTH_OF_FILES = 160
+_LINE_OF_FILES, _LEAST_WIDTH, _WIDEST = 80, 40, 120
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 
 
@@ -49,6 +51,13 @@ def print_text(text: object = "") -> None:
     print(visible_line(str(text)))
 
 
+def screen_width() -> int:
+    """The width that lines are made for: of the terminal, within limits; 80 for a file."""
+    if not sys.stdout.isatty():
+        return _LINE_OF_FILES
+    return max(_LEAST_WIDTH, min(shutil.get_terminal_size().columns, _WIDEST))
+
+
 def print_lines(lines: "Iterable[RenderableType]") -> None:
     """Prints lines with their styles; long ones are not folded."""
     from rich.console import Console
@@ -57,7 +66,8 @@ def print_lines(lines: "Iterable[RenderableType]") -> None:
     console = Console(soft_wrap=True, highlight=False)
     if console.is_terminal:
         for line in lines:
-            console.print(_visible(line))
+            for part in _folded(line, console.width):
+                console.print(_visible(part))
         return
     console.width = _WIDTH_OF_FILES
     for line in lines:
@@ -71,6 +81,20 @@ def print_lines(lines: "Iterable[RenderableType]") -> None:
             printed = capture.get()
         # Tables are padded to the width of the console.
         print("\n".join(text.rstrip() for text in printed.splitlines()))
+
+
+def _folded(line: "RenderableType", width: int) -> "Iterator[RenderableType]":
+    """A line as lines that are no wider than the terminal, broken between names."""
+    from rich.text import Text
+
+    from xlapipe.report.wrapped_text import wrapped
+
+    if not isinstance(line, Text) or len(line.plain) <= width:
+        yield line
+        return
+    start = line.plain[: len(line.plain) - len(line.plain.lstrip())]
+    parts = wrapped(line.plain.lstrip(), width, indent=len(start) + 4, first=start)
+    yield from (Text(part, style=line.style) for part in parts)
 
 
 def _visible(line: "RenderableType") -> "RenderableType":

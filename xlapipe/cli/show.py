@@ -4,24 +4,34 @@ import argparse
 from pathlib import Path
 
 from xlapipe.cli.options import PATH_HELP, Commands, at_least_one
-from xlapipe.cli.output import print_json, print_lines
+from xlapipe.cli.output import print_json, print_lines, screen_width
 
 
 def add(commands: Commands) -> None:
     """Adds the command."""
-    show = commands.add("show", _show, "Show the plan of a dump.")
+    show = commands.add("show", _show, "Show the plan of a dump, on one screen.")
     show.add_argument("path", type=Path, metavar="PATH", help=PATH_HELP)
     show.add_argument(
-        "--time",
-        action="store_true",
-        help="also what the kernels must cost: bytes, operations, least time; measured times if "
-        "the dump has a time_record.json",
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="what a source line, a value or an argument holds, who makes it, until when it is "
+        "kept: gpt.py:63, fusion.12, params",
     )
-    show.add_argument(
-        "--order",
-        action="store_true",
-        help="also how much of temp is held only by the order of instructions, by source line",
-    )
+    for option, text in (
+        ("allocations", "totals, and allocations with their contents"),
+        ("donation", "aliases, and the outcome of each donation"),
+        ("gemms", "matrix products by backend, shapes and source line"),
+        ("collectives", "what devices exchange, and what is computed meanwhile"),
+        (
+            "time",
+            "what the kernels must cost and are predicted to take; measured times if the dump has "
+            "a time_record.json",
+        ),
+        ("order", "how much of temp is held only by the order of instructions, by source line"),
+        ("all", "every part of the plan but --time and --order"),
+    ):
+        show.add_argument(f"--{option}", action="store_true", help=text)
     show.add_argument(
         "--why",
         metavar="KERNEL",
@@ -51,7 +61,18 @@ def _show(options: argparse.Namespace) -> int:
 
     times = TimeOptions(options.target, options.calibration, options.trips)
     subject = open_subject(options.path, times)
-    shown = ShowOptions(time=options.time, order=options.order, kernel=options.why)
+    shown = ShowOptions(
+        allocations=options.allocations,
+        donation=options.donation,
+        gemms=options.gemms,
+        collectives=options.collectives,
+        time=options.time,
+        order=options.order,
+        everything=options.all,
+        kernel=options.why,
+        names=tuple(options.names),
+        width=screen_width(),
+    )
     if options.json and options.why is None:
         print_json(subject.figures(shown))
     else:

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from rich.console import RenderableType
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from xlapipe.plans import AllocationKind, BufferAllocation
@@ -17,6 +15,7 @@ from xlapipe.report.donation import donation_lines
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.memory_spaces import space_lines
 from xlapipe.report.plan_figures import GemmRow, PlanFigures
+from xlapipe.report.subjects import ShowOptions
 
 _MAX_ALLOCATIONS = 40
 _MAX_VALUES = 3
@@ -28,14 +27,18 @@ def device_text(target: str | None, topology: str | None) -> str:
 
 
 def plan_lines(
-    name: str, figures: PlanFigures, program: Program, donated: Sequence[Donation]
+    name: str,
+    figures: PlanFigures,
+    program: Program,
+    donated: Sequence[Donation],
+    options: ShowOptions,
 ) -> Iterator[RenderableType]:
-    """Totals, allocations with their values, aliases, donations, GEMMs, collectives and thunks.
+    """The parts of a plan that `options` names.
 
     Args:
       figures: the JSON of the same plan.
     """
-    plan = program.plan
+    plan, everything = program.plan, options.everything
     yield Text(name, style="bold")
     if (dump := figures.of_dump) is not None:
         versions = ", ".join(f"{key} {value}" for key, value in dump.versions.items())
@@ -47,17 +50,21 @@ def plan_lines(
         yield Text(f"  REFUSED by XLA: {figures.refused:.400}", style="red")
     for note in figures.notes:
         yield Text(f"  note: {note}")
-    yield from _total_lines(figures)
-    yield from _allocation_lines(program)
-    yield from _alias_lines(program, listed_below=bool(donated))
-    yield from map(Text, donation_lines(donated))
-    yield from map(Text, host_lines(plan))
-    yield from map(Text, space_lines(program))
-    if figures.gemms is not None:
+    if everything or options.allocations:
+        yield from _total_lines(figures)
+        yield from _allocation_lines(program)
+    if everything or options.donation:
+        yield from _alias_lines(program, listed_below=bool(donated))
+        yield from map(Text, donation_lines(donated))
+    if everything:
+        yield from map(Text, host_lines(plan))
+        yield from map(Text, space_lines(program))
+    if figures.gemms is not None and (everything or options.gemms):
         yield from _gemm_lines(figures.gemms)
-    collectives = figures.collectives, figures.requested_collectives
-    yield from map(Text, collective_lines(*collectives))
-    if figures.thunks is not None:
+    if everything or options.collectives:
+        lines = list(collective_lines(figures.collectives, figures.requested_collectives))
+        yield from map(Text, lines or ["collectives: none"] * (not everything))
+    if everything and figures.thunks is not None:
         counts = ", ".join(f"{count} {kind}" for kind, count in figures.thunks.items())
         yield Text("thunks", style="bold")
         yield Text(f"  {counts or 'none'}")
@@ -78,11 +85,7 @@ def _argument_paths(program: Program) -> dict[int | None, str]:
 
 
 def _allocation_lines(program: Program) -> Iterator[RenderableType]:
-    table = Table(title="allocations, largest first", title_justify="left", box=None)
-    for column in ("index", "bytes"):
-        table.add_column(column, justify="right")
-    for column in ("kinds", "contents"):
-        table.add_column(column, overflow="fold")
+    yield Text("allocations, largest first", style="bold")
     plan, paths = program.plan, _argument_paths(program)
     space_names = {
         allocation.index: space
@@ -92,6 +95,7 @@ def _allocation_lines(program: Program) -> Iterator[RenderableType]:
     ordered = sorted(
         plan.allocations, key=lambda allocation: (-allocation.size_bytes, allocation.index)
     )
+    digits = max((len(f"{item.size_bytes:,} B") for item in ordered), default=0)
     for allocation in ordered[:_MAX_ALLOCATIONS]:
         kinds = ", ".join(allocation.kinds)
         if space_names.get(allocation.index) is not MemorySpace.HBM:
@@ -100,9 +104,8 @@ def _allocation_lines(program: Program) -> Iterator[RenderableType]:
         if number is not None:
             parameter = f"parameter {number} {paths.get(number, '')}".strip()
             kinds = kinds.replace("parameter", parameter, 1)
-        row = (str(allocation.index), f"{allocation.size_bytes:,}", kinds, _contents(allocation))
-        table.add_row(*map(escape, row))
-    yield table
+        size = f"{allocation.size_bytes:,} B"
+        yield Text(f"  {allocation.index:>5} {size:>{digits}}  {kinds}: {_contents(allocation)}")
     if len(ordered) > _MAX_ALLOCATIONS:
         yield Text(f"  … and {len(ordered) - _MAX_ALLOCATIONS} smaller ones (--json lists all)")
 
@@ -132,8 +135,14 @@ def _alias_lines(program: Program, *, listed_below: bool) -> Iterator[Text]:
 
 
 def _gemm_lines(gemms: Sequence[GemmRow]) -> Iterator[Text]:
+    """Products of equal backends, shapes and lines in one row."""
     yield Text(f"gemms: {len(gemms) or 'none'}", style="bold")
+    groups: dict[tuple[str, ...], list[GemmRow]] = {}
     for gemm in gemms:
         shapes = " × ".join(map(str, gemm.shapes[:-1])) + f" -> {gemm.shapes[-1]}"
-        source = gemm.source or ""
-        yield Text(f"  {gemm.backend:<12} {gemm.instruction}: {shapes}  {source}")
+        groups.setdefault((str(gemm.backend), shapes, str(gemm.source or "")), []).append(gemm)
+    for (backend, shapes, source), group in groups.items():
+        names = group[0].instruction
+        if len(group) > 1:
+            names = f"{len(group)} such as {names}"
+        yield Text(f"  {backend:<12} {names}: {shapes}  {source}".rstrip())

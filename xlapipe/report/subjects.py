@@ -19,17 +19,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShowOptions:
-    """What `xlapipe show` prints beyond totals and allocations.
+    """What `xlapipe show` prints instead of the overview.
 
     Attributes:
-      time: with the cost and the time of each kernel.
-      order: with the share of temp that only the order of instructions holds.
+      allocations: totals, and allocations with their contents.
+      donation: aliases and the outcome of each donation.
+      gemms: matrix products.
+      collectives: what devices exchange.
+      time: the cost and the time of each kernel.
+      order: the share of temp that only the order of instructions holds.
+      everything: all of these but `time` and `order`, and what has no option.
       kernel: instead of all else, what the predicted time of this kernel is made of.
+      names: instead of all else, what these values, source lines and arguments are.
+      width: of the terminal, in characters.
     """
 
+    allocations: bool = False
+    donation: bool = False
+    gemms: bool = False
+    collectives: bool = False
     time: bool = False
     order: bool = False
+    everything: bool = False
     kernel: str | None = None
+    names: tuple[str, ...] = ()
+    width: int = 80
+
+    @property
+    def sections(self) -> bool:
+        """Whether parts of the plan are shown instead of the overview."""
+        memory = self.allocations or self.donation
+        kernels = self.gemms or self.collectives or self.time or self.order
+        return memory or kernels or self.everything
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 _PARTS = re.compile(r"[^/\[(,;=]*[/\[(,;=]|.+")
 
 
-def wrapped(text: str, width: int, *, indent: int = 0, first: str = "") -> Iterator[str]:
+def wrapped(text: str, width: int, *, indent: int = 0, first: str | None = None) -> Iterator[str]:
     """Lines of at most `width` characters, where the parts of names allow it.
 
     Args:
@@ -17,7 +17,7 @@ def wrapped(text: str, width: int, *, indent: int = 0, first: str = "") -> Itera
     >>> list(wrapped("saved for the backward pass", 16, indent=2, first="- "))
     ['- saved for the', '  backward pass']
     """
-    prefix, line = first or " " * indent, ""
+    prefix, line = " " * indent if first is None else first, ""
     for word in text.split(" "):
         for number, part in enumerate(_fitting(word, width - indent)):
             joint = " " if line and not number else ""

@@ -43,12 +43,23 @@ class XlaSubject:
 
             yield from map(Text, why_lines(self.opened.prediction, options.kernel))
             return
+        if options.names:
+            from xlapipe.report.overview.named_lines import named_lines
+
+            yield from named_lines(self.opened, options.names, width=options.width)
+            return
+        if not options.sections:
+            from xlapipe.report.overview.overview import Overview
+            from xlapipe.report.overview.overview_lines import overview_lines
+
+            yield from overview_lines(Overview(self.opened), self.opened.name, width=options.width)
+            return
         from xlapipe.report.plan_figures import opened_figures
         from xlapipe.report.plan_lines import plan_lines
 
         program = self.opened.program
         figures = opened_figures(self.opened, with_time=options.time)
-        yield from plan_lines(self.opened.name, figures, program, donations(program))
+        yield from plan_lines(self.opened.name, figures, program, donations(program), options)
         if options.time:
             from xlapipe.report.time_lines import time_lines
 

@@ -9,11 +9,12 @@ from functools import cached_property
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import TargetError
 from xlapipe.plans import Plan, SourceLine
+from xlapipe.plans.labels import Labels, labels_of
 from xlapipe.plans.occupancy import CountedValue, Role
+from xlapipe.plans.peak import Peak, peak_of
 from xlapipe.plans.phases import Phase, phases_of
 from xlapipe.report.overview.purposes import Purpose, Use, Uses
 from xlapipe.report.overview.wording import ShortNames, short_names
-from xlapipe.report.reported_dump import ReportedDump
 from xlapipe.targets.catalogue import target_named
 from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_attached
@@ -60,26 +61,31 @@ class LineRow:
 class Overview:
     """What the overview shows of a dump."""
 
-    reported: ReportedDump
+    opened: Opened
 
     @property
-    def _plan(self) -> Plan:
-        return self.reported.plan
+    def plan(self) -> Plan:
+        """The plan of the dump."""
+        return self.opened.plan
 
     @property
-    def opened(self) -> Opened:
-        """The dump."""
-        return self.reported.opened
+    def peak(self) -> Peak:
+        """The contents of memory at the peak."""
+        return peak_of(self.opened.program)
+
+    @property
+    def _labels(self) -> Labels:
+        return labels_of(self.opened.program)
 
     @cached_property
     def uses(self) -> Uses:
         """What each value is for."""
-        return Uses(self.reported.peak.occupancy, self.reported.labels)
+        return Uses(self.peak.occupancy, self._labels)
 
     @cached_property
     def total_bytes(self) -> int:
         """What XLA allocates in device memory."""
-        totals = self._plan.totals
+        totals = self.plan.totals
         return totals.total_allocation_bytes - totals.thread_local_bytes
 
     @cached_property
@@ -89,23 +95,23 @@ class Overview:
         target = target_of(self.opened)
         if target is None or dump is None:
             return None
-        return usable_memory(target, self._plan, libtpu=dump.manifest.versions.get("libtpu"))
+        return usable_memory(target, self.plan, libtpu=dump.manifest.versions.get("libtpu"))
 
     @cached_property
     def peak_phase(self) -> Phase | None:
         """The phase of the instruction at the peak."""
-        name = self.reported.peak.instruction
-        return phases_of(self._plan).of(name) if name is not None else None
+        name = self.peak.instruction
+        return phases_of(self.plan).of(name) if name is not None else None
 
     @cached_property
     def peak_source(self) -> SourceLine | None:
         """The line of the instruction at the peak."""
-        name = self.reported.peak.instruction
-        return self._plan.nearest_source(name) if name is not None else None
+        name = self.peak.instruction
+        return self.plan.nearest_source(name) if name is not None else None
 
     @cached_property
     def _used(self) -> tuple[tuple[CountedValue, Use], ...]:
-        return tuple((counted, self.uses.of(counted)) for counted in self.reported.peak.contents)
+        return tuple((counted, self.uses.of(counted)) for counted in self.peak.contents)
 
     @cached_property
     def by_purpose(self) -> tuple[PurposeRow, ...]:
@@ -121,7 +127,7 @@ class Overview:
     @property
     def idle_bytes(self) -> int:
         """Allocated, and not in use at the peak."""
-        return self.reported.peak.idle_bytes
+        return self.peak.idle_bytes
 
     @cached_property
     def rows(self) -> tuple[LineRow, ...]:
@@ -134,9 +140,9 @@ class Overview:
 
     def _group_name(self, counted: CountedValue) -> str:
         if _is_argument(counted):
-            keys = _KEY.findall(self.reported.labels.parameter(counted.allocation))
+            keys = _KEY.findall(self._labels.parameter(counted.allocation))
             return "".join(keys[: 2 if keys[0] in self._mixed_arguments else 1])
-        source = self._plan.nearest_source(counted.value.instruction)
+        source = self.plan.nearest_source(counted.value.instruction)
         return str(source) if source is not None else ""
 
     @cached_property
@@ -145,14 +151,14 @@ class Overview:
         purposes: dict[str, set[Purpose]] = {}
         for counted, use in self._used:
             if _is_argument(counted):
-                label = self.reported.labels.parameter(counted.allocation)
+                label = self._labels.parameter(counted.allocation)
                 purposes.setdefault(_KEY.findall(label)[0], set()).add(use.purpose)
         return frozenset(name for name, several in purposes.items() if len(several) > 1)
 
     @cached_property
     def named(self) -> ShortNames:
         """Writes source lines shortly."""
-        lines = (instruction.source for instruction in self._plan.instructions.values())
+        lines = (instruction.source for instruction in self.plan.instructions.values())
         return short_names({line.file for line in lines if line is not None})
 
     def _row(
@@ -165,14 +171,14 @@ class Overview:
         count: Counter[str] = Counter()
         for counted, use in members:
             size, shape = counted.counted_bytes, counted.value.shape.without_layout
-            sizes[self._plan.nearest_source(counted.value.instruction)] += size
+            sizes[self.plan.nearest_source(counted.value.instruction)] += size
             shapes[shape] += size
             count[shape] += 1
             phases[use.until_phase] += size
             if use.until is not None:
                 until[use.until] += size
         if _is_argument(members[0][0]):
-            labels = [self.reported.labels.parameter(counted.allocation) for counted, _ in members]
+            labels = [self._labels.parameter(counted.allocation) for counted, _ in members]
             name = common_path(labels)
         return LineRow(
             name=name,

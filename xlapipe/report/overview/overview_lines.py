@@ -77,8 +77,8 @@ def _head(overview: Overview, width: int) -> Iterator[Text]:
 
 
 def _peak(overview: Overview, width: int) -> Iterator[Text]:
-    peak = overview.reported.peak
-    live = overview.reported.plan.live_ranges
+    peak = overview.peak
+    live = overview.plan.live_ranges
     if live is None or peak.position is None:
         yield Text("The dump has no live ranges: every value is counted.", style="bold")
         return
@@ -164,7 +164,7 @@ def _row_lines(
 def _tail(overview: Overview, name: str, width: int) -> Iterator[Text]:
     for line in (*_donation(overview), *_copies(overview), *_collectives(overview)):
         yield from map(Text, wrapped(line, width, indent=2))
-    for line in list(missing_lines(overview.reported.plan.missing_memory))[:1]:
+    for line in list(missing_lines(overview.plan.missing_memory))[:1]:
         yield from map(Text, wrapped(f"Not in the plan: {line.strip()}", width, indent=2))
     for line in _time(overview):
         yield from map(Text, wrapped(line, width, indent=2))
@@ -194,20 +194,20 @@ def _donation(overview: Overview) -> Iterator[str]:
 
 
 def _copies(overview: Overview) -> Iterator[str]:
-    copies = find_copies(overview.reported.plan)
+    copies = find_copies(overview.plan)
     if copies:
         total = sum(copy.copied_bytes for copy in copies)
-        source = copies[0].source or overview.reported.plan.nearest_source(copies[0].instruction)
+        source = copies[0].source or overview.plan.nearest_source(copies[0].instruction)
         at = f" at {overview.named(source)}" if source is not None else ""
         most = rounded(copies[0].copied_bytes)
         yield f"Copied: {rounded(total)} in {len(copies)} values, most {most}{at}"
-    transfers = find_host_transfers(overview.reported.plan)
+    transfers = find_host_transfers(overview.plan)
     if transfers:
         yield f"Host memory: {len(transfers)} transfers (--all)"
 
 
 def _collectives(overview: Overview) -> Iterator[str]:
-    collectives = overview.reported.plan.collectives or ()
+    collectives = overview.plan.collectives or ()
     if collectives:
         sizes = [item.of_step(item.wire_bytes) for item in collectives]
         known = sum(size for size in sizes if size is not None)

@@ -6,10 +6,10 @@ from enum import StrEnum
 from functools import cached_property
 
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
+from xlapipe.plans.labels import Labels
 from xlapipe.plans.occupancy import CountedValue, Occupancy, Role
 from xlapipe.plans.opcodes import COPIES, RENAMES
 from xlapipe.plans.phases import Phase, Phases, phases_of
-from xlapipe.report.labels import Labels
 
 _CASTS = "convert_element_type"
 # Arguments are followed through these to the instructions that read them.

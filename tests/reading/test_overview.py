@@ -1,0 +1,149 @@
+"""The overview of `xlapipe show`: what it prints of real dumps, on one screen."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.reading.dumps import DIRECTORIES, ROOT, name_of
+from xlapipe.cli import main
+from xlapipe.dumps.opened import open_path
+from xlapipe.plans.phases import Phase, phases_of
+from xlapipe.report.overview.overview import Overview, common_path
+from xlapipe.report.overview.overview_lines import MAX_LINES, overview_lines
+from xlapipe.report.overview.purposes import Purpose
+from xlapipe.report.overview.source_text import SourceTexts
+
+GOLDENS = ROOT / "hlo_dumps"
+DUMPS = [
+    GOLDENS / "qwen3-train" / "h200-1x4-auto-tuned-jax0.11.2",
+    GOLDENS / "resnet50-train" / "h200-cublas-jax0.11.2",
+    GOLDENS / "qwen3-decode" / "h200-cublas-jax0.11.2",
+    GOLDENS / "fsdp-mlp" / "h200-1x2-cublas-jax0.11.2",
+    *DIRECTORIES,
+]
+
+
+@pytest.fixture(scope="module", params=DUMPS, ids=name_of)
+def overview(request: pytest.FixtureRequest) -> Overview:
+    return Overview(open_path(request.param))
+
+
+@pytest.mark.parametrize("width", [80, 60, 120])
+def test_it_is_one_screen(overview: Overview, width: int) -> None:
+    lines = [line.plain for line in overview_lines(overview, "DIR", width=width)]
+    assert len(lines) <= MAX_LINES
+    # A name without parts may be longer than a narrow line.
+    assert all(len(line) <= width for line in lines) or width == 60
+    assert lines[-1].startswith("Next: xlapipe ")
+
+
+def test_bytes_by_purpose_and_by_line_are_those_that_xla_allocates(overview: Overview) -> None:
+    by_purpose = sum(row.counted_bytes for row in overview.by_purpose)
+    assert by_purpose + overview.idle_bytes == overview.total_bytes
+    for purpose in {row.purpose for row in overview.rows}:
+        rows = [row for row in overview.rows if row.purpose is purpose]
+        (of_purpose,) = [row for row in overview.by_purpose if row.purpose is purpose]
+        assert sum(row.counted_bytes for row in rows) == of_purpose.counted_bytes
+        assert sum(row.values for row in rows) == of_purpose.values
+
+
+def test_every_line_that_is_shown_can_be_named(overview: Overview, capsys) -> None:
+    shown = [row for row in overview.rows[:3] if row.source is not None]
+    for row in shown:
+        assert main(["show", str(overview.opened.path), overview.named(row.source)]) == 0
+        assert str(row.source) in capsys.readouterr().out.replace("\n", "").replace("    ", "")
+
+
+def test_a_training_step_has_three_phases_and_their_values() -> None:
+    opened = open_path(DUMPS[0])
+    phases = phases_of(opened.plan)
+    order = phases.by_position
+    assert {Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE} == set(order)
+    assert order.index(Phase.FORWARD) < order.index(Phase.BACKWARD)
+    assert len(order) - order[::-1].index(Phase.UPDATE) > order.index(Phase.BACKWARD)
+    rows = {(row.purpose, row.name): row for row in Overview(opened).rows}
+    # Adam's moments have the bytes of the weights, twice.
+    weights = rows[Purpose.WEIGHTS, "state['params']"]
+    moments = rows[Purpose.OPTIMIZER, "state['optimizer'][0]"]
+    assert moments.counted_bytes - 2 * weights.counted_bytes in range(8)
+    assert any(row.purpose is Purpose.SAVED for row in rows.values())
+
+
+def test_a_program_without_gradients_has_no_phases() -> None:
+    overview = Overview(open_path(DUMPS[2]))
+    assert not phases_of(overview.plan).trains
+    purposes = {row.purpose for row in overview.by_purpose}
+    assert Purpose.UPDATED in purposes
+    assert not purposes & {Purpose.SAVED, Purpose.GRADIENT, Purpose.OPTIMIZER, Purpose.WEIGHTS}
+
+
+def test_a_value_is_shown_with_its_maker_its_lifetime_and_its_chain(capsys) -> None:
+    dump = DUMPS[0]
+    plan = open_path(dump).plan
+    largest = max(
+        (v for a in plan.allocations if a.parameter_number is None for v in a.values),
+        key=lambda value: value.size_bytes,
+    )
+    live = next(item for item in plan.live_ranges.ranges if item.name == largest.name)
+    assert main(["show", str(dump), largest.name]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{largest.name}  {largest.shape.without_layout}")
+    assert f"({largest.size_bytes:,} B)" in out
+    assert f"from position {live.start:,} to {live.end:,}" in out
+    assert plan.live_ranges.schedule[live.end] in out
+    assert re.search(r"\n  traced at.*\n    models/qwen3/", out)
+
+
+def test_an_argument_is_shown_with_its_leaves(capsys) -> None:
+    assert main(["show", str(DUMPS[2]), "cache"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("cache  4 leaves, 16.0 MiB (16,777,216 B)")
+    assert "cache[1]['v']" in out
+    assert "4 of 4, 4 updated in place" in out
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_ones(capsys) -> None:
+    assert main(["show", str(DUMPS[2]), "cahce"]) == 2
+    assert "name one such as cache" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "first"),
+    [
+        ("--allocations", "  total_allocation_bytes"),
+        ("--donation", "aliases: "),
+        ("--gemms", "gemms: "),
+        ("--collectives", "collectives: "),
+    ],
+)
+def test_an_option_shows_one_part(option: str, first: str, capsys) -> None:
+    assert main(["show", str(DUMPS[0]), option]) == 0
+    body = capsys.readouterr().out.splitlines()[2:]
+    body = [line for line in body if not line.startswith("  note: ")]
+    assert body[0].startswith(first)
+    headings = {re.match(r"\w+", line)[0] for line in body if not line.startswith(" ")}
+    assert headings <= {first.strip(" :"), "allocations", "donation"}
+
+
+def test_texts_are_read_only_below_the_folders_of_the_user(tmp_path: Path, monkeypatch) -> None:
+    from xlapipe.plans import SourceLine
+
+    folder = tmp_path / "project"
+    (folder / "dumps").mkdir(parents=True)
+    (folder / "step.py").write_text("first\n  second\n")
+    (tmp_path / "secret.py").write_text("secret\n")
+    monkeypatch.chdir(folder)
+    texts = SourceTexts(folder / "dumps")
+    assert texts.of(SourceLine("step.py", 2)) == "second"
+    assert texts.of(SourceLine("step.py", 9)) == texts.of(None) == ""
+    for file in ("../secret.py", str(tmp_path / "secret.py"), "<python>/step.py", "missing.py"):
+        assert texts.of(SourceLine(file, 1)) == ""
+    (folder / "link.py").symlink_to(tmp_path / "secret.py")
+    assert texts.of(SourceLine("link.py", 1)) == ""
+
+
+def test_the_common_path_ends_at_a_key() -> None:
+    assert common_path(["s['params']['a']", "s['params']['ab']"]) == "s['params']"
+    assert common_path(["s.mu[0]", "s.mu[1]"]) == "s.mu"
+    assert common_path(["x"]) == "x"
