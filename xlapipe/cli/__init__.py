@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
 
     def run() -> int:
-        options = _parser().parse_args(arguments)
+        options = _parser(arguments).parse_args(arguments)
         command: Command = options.command
         return command(options)
 
@@ -70,7 +70,8 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of the command that `arguments` begin with; of all commands if of none."""
     parser = argparse.ArgumentParser(
         prog="xlapipe",
         description="Compile a JAX step for an NVIDIA GPU on any machine, and check XLA's plan.",
@@ -79,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     from xlapipe.cli.options import Commands
 
     commands = Commands(parser)
-    for name in _COMMANDS:
+    named = [name for name in arguments[:1] if name in _COMMANDS]
+    for name in named or _COMMANDS:
         import_module(f"xlapipe.cli.{name}").add(commands)
     return parser

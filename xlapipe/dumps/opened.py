@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xlapipe.cost import StepCost, step_cost
 from xlapipe.dumps.dump import PLAN, Dump, is_dump, open_dump, read_file
 from xlapipe.dumps.manifest import MANIFEST
-from xlapipe.dumps.time_record import TimeRecord, read_time_record
 from xlapipe.errors import DumpError
-from xlapipe.inductor.graph_files import is_inductor
 from xlapipe.plans import Plan
 from xlapipe.plans.program import Program
 from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES, STAGE_TITLES
@@ -23,6 +22,9 @@ from xlapipe.readers.file_contents import read_bytes, read_source
 from xlapipe.readers.files import files_at
 from xlapipe.readers.source_lines import read_source_lines
 from xlapipe.targets.speeds import Speeds, speeds_of_config, speeds_of_target
+
+if TYPE_CHECKING:
+    from xlapipe.dumps.time_record import TimeRecord
 
 # In front of its first section, plan.txt names what the plan was made with.
 _FIRST_SECTION = "\n["
@@ -132,12 +134,14 @@ class Opened:
         return predict(self.plan, cost, calibration, unknown_trips=self.unknown_trips)
 
     @cached_property
-    def time_record(self) -> TimeRecord | None:
+    def time_record(self) -> "TimeRecord | None":
         """Measured times; None if there are none, or if they are of another plan.
 
         Raises:
           DumpError: the record is damaged.
         """
+        from xlapipe.dumps.time_record import read_time_record
+
         record = read_time_record(self.dump.path) if self.dump is not None else None
         if record is None or self.step_cost is None:
             return None
@@ -230,7 +234,11 @@ def _text_of_dump(dump: Dump, name: str) -> str | None:
 
 def is_inductor_dump(path: Path) -> bool:
     """Whether torch Inductor wrote what is at `path`."""
-    return not is_dump(path) and is_inductor(path)
+    if is_dump(path):
+        return False
+    from xlapipe.inductor.graph_files import is_inductor  # 12 modules that no dump of XLA needs
+
+    return is_inductor(path)
 
 
 def open_path(path: Path) -> Opened:
@@ -242,7 +250,7 @@ def open_path(path: Path) -> Opened:
     """
     if is_dump(path):
         return Opened.of_dump(open_dump(path))
-    if is_inductor(path):
+    if is_inductor_dump(path):
         raise DumpError(
             f"{path}: expected a dump of XLA, found one of torch Inductor; fix: use `xlapipe "
             "show`, `report` or `check`, which read both; `diff` takes one of each"

@@ -9,13 +9,11 @@ from xlapipe.plans import BufferAllocation, LiveRanges, LogicalBuffer, Plan
 from xlapipe.plans.verify import verify
 from xlapipe.platforms import platform_named
 from xlapipe.readers.allocations_text import find_total, parse_allocations
-from xlapipe.readers.hlo_text import parse_hlo
 from xlapipe.readers.live_range_text import find_live_ranges, parse_live_ranges
 from xlapipe.readers.platform_of import platform_of
 from xlapipe.readers.source_lines import SourceLines
 from xlapipe.readers.source_text import SourceText
 from xlapipe.readers.thunk_text import parse_thunks
-from xlapipe.readers.used_values_text import parse_used_values
 
 Part = TypeVar("Part")
 # Of a tuple's table in the live ranges of a TPU; its allocation has four bytes per element.
@@ -51,6 +49,10 @@ def read_text(texts: DumpTexts) -> Plan:
         thunks that cannot be read are left out, with a note.
       PlanMismatchError: the plan breaks an invariant or disagrees with XLA's total.
     """
+    # Imported here: dumps with a proto need neither.
+    from xlapipe.readers.hlo_text import parse_hlo
+    from xlapipe.readers.used_values_text import parse_used_values
+
     assignment = texts.assignment
     allocations, end = parse_allocations(assignment)
     total = total_of(assignment, texts.values)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -13,8 +13,10 @@ from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.errors import TargetError
 from xlapipe.plans.donation import donations
 from xlapipe.platforms import platform_named
-from xlapipe.report.sections.two_dumps import Comparison, compare_dumps
 from xlapipe.report.subjects import CheckedSubject, ShowOptions, TimeOptions
+
+if TYPE_CHECKING:
+    from xlapipe.report.sections.two_dumps import Comparison
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,10 @@ class XlaGroup:
         return cls(tuple(map(open_path, paths)))
 
     @cached_property
-    def comparison(self) -> Comparison | None:
+    def comparison(self) -> "Comparison | None":
         """Of two dumps; None for another number of them."""
+        from xlapipe.report.sections.two_dumps import compare_dumps
+
         return compare_dumps(*self.dumps) if len(self.dumps) == 2 else None
 
     def data(self) -> dict[str, Any]:
