@@ -349,3 +349,357 @@ def test_estimates_are_xlas_by_model() -> None:
     }
     assert kernel(cost, "c").estimate_seconds is None
     assert cost.estimated_share == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("needed", [1, 4, 32])
+def test_a_slice_of_retyped_data_reads_the_bytes_of_the_slice(needed: int) -> None:
+    body = f"""%body (x: f32[8,4]) -> s8[{needed},4] {{
+  %x = f32[8,4]{{1,0}} parameter(0)
+  %b = s8[32,4]{{1,0}} bitcast-convert(%x)
+  ROOT %s = s8[{needed},4]{{1,0}} slice(%b), slice={{[0:{needed}], [0:4]}}
+}}
+"""
+    entry = f"""
+  %a = f32[8,4]{{1,0}} parameter(0)
+  ROOT %f = s8[{needed},4]{{1,0}} fusion(%a), kind=kLoop, calls=%body
+"""
+    assert kernel(cost_of(module(entry, body)), "f").read_bytes == needed * 4
+
+
+def test_an_update_of_which_a_part_is_needed_reads_that_part() -> None:
+    """The update replaces the first row; of eight rows that are needed, seven are old ones."""
+    body = """%body (x: f32[1000,8], u: f32[1,8], i: s32[]) -> f32[8,8] {
+  %x = f32[1000,8]{1,0} parameter(0)
+  %u = f32[1,8]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+  %d = f32[1000,8]{1,0} dynamic-update-slice(%x, %u, %i, %i)
+  ROOT %s = f32[8,8]{1,0} slice(%d), slice={[0:8], [0:8]}
+}
+"""
+    entry = """
+  %a = f32[1000,8]{1,0} parameter(0)
+  %u = f32[1,8]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+  ROOT %f = f32[8,8]{1,0} fusion(%a, %u, %i), kind=kLoop, calls=%body
+"""
+    assert kernel(cost_of(module(entry, body)), "f").read_bytes == 7 * 32 + 32 + 4
+
+
+def test_one_element_of_an_updated_row_reads_nothing_of_the_rest() -> None:
+    body = """%body (x: f32[1000,8], u: f32[2,8], i: s32[]) -> f32[1,8] {
+  %x = f32[1000,8]{1,0} parameter(0)
+  %u = f32[2,8]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+  %d = f32[1000,8]{1,0} dynamic-update-slice(%x, %u, %i, %i)
+  ROOT %s = f32[1,8]{1,0} slice(%d), slice={[0:1], [0:8]}
+}
+"""
+    entry = """
+  %a = f32[1000,8]{1,0} parameter(0)
+  %u = f32[2,8]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+  ROOT %f = f32[1,8]{1,0} fusion(%a, %u, %i), kind=kLoop, calls=%body
+"""
+    assert kernel(cost_of(module(entry, body)), "f").read_bytes == 32 + 4
+
+
+def test_half_of_a_reduction_reads_half_of_its_operand() -> None:
+    body = """%body (x: f32[8,100]) -> f32[4] {
+  %x = f32[8,100]{1,0} parameter(0)
+  %zero = f32[] constant(0)
+  %r = f32[8]{0} reduce(%x, %zero), dimensions={1}, to_apply=%add
+  ROOT %s = f32[4]{0} slice(%r), slice={[0:4]}
+}
+"""
+    entry = """
+  %a = f32[8,100]{1,0} parameter(0)
+  ROOT %f = f32[4]{0} fusion(%a), kind=kInput, calls=%body
+"""
+    assert kernel(cost_of(module(entry, ADD, body)), "f").read_bytes == 4 * 100 * 4
+
+
+def test_a_scatter_of_several_arrays_has_as_many_updates() -> None:
+    combine = """%combine (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  ROOT %b = f32[] parameter(1)
+}
+"""
+    entry = """
+  %one = f32[100,8]{1,0} parameter(0)
+  %two = bf16[100,8]{1,0} parameter(1)
+  %rows = s32[2,1]{1,0} parameter(2)
+  %u = f32[2,8]{1,0} parameter(3)
+  %v = bf16[2,8]{1,0} parameter(4)
+  ROOT %s = (f32[100,8]{1,0}, bf16[100,8]{1,0}) scatter(%one, %two, %rows, %u, %v), \
+to_apply=%combine
+"""
+    memory = {"one": 0, "two": 1, "rows": 2, "u": 3, "v": 4, "s{0}": 0, "s{1}": 1}
+    row = kernel(cost_of(module(entry, combine), memory), "s")
+    # In place and without the old values: the indices and the updates.
+    assert (row.read_bytes, row.written_bytes) == (8 + 64 + 32, 64 + 32)
+    # In other memory, both arrays are read as well, and written.
+    row = kernel(cost_of(module(entry, combine), memory | {"s{0}": 5, "s{1}": 6}), "s")
+    assert (row.read_bytes, row.written_bytes) == (8 + 64 + 32 + 4800, 4800)
+    # Without the combiner's computation, the old values may be read.
+    row = kernel(cost_of(module(entry), memory), "s")
+    assert row.read_bytes == 8 + 2 * (64 + 32)
+
+
+def test_a_fused_update_may_be_one_output_of_several_and_behind_names() -> None:
+    body = """%body (n: f32[8], x: f32[1000,8], u: f32[1,8], i: s32[]) -> (f32[8], f32[1000,8]) {
+  %n = f32[8]{0} parameter(0)
+  %x = f32[1000,8]{1,0} parameter(1)
+  %u = f32[1,8]{1,0} parameter(2)
+  %i = s32[] parameter(3)
+  %m = f32[8]{0} negate(%n)
+  %view = f32[8000]{0} bitcast(%x)
+  %again = f32[1000,8]{1,0} copy(%view)
+  %d = f32[1000,8]{1,0} dynamic-update-slice(%again, %u, %i, %i)
+  %e = f32[1000,8]{1,0} reshape(%d)
+  ROOT %t = (f32[8]{0}, f32[1000,8]{1,0}) tuple(%m, %e)
+}
+"""
+    entry = """
+  %n = f32[8]{0} parameter(0)
+  %cache = f32[1000,8]{1,0} parameter(1)
+  %new = f32[1,8]{1,0} parameter(2)
+  %i = s32[] parameter(3)
+  ROOT %f = (f32[8]{0}, f32[1000,8]{1,0}) fusion(%n, %cache, %new, %i), kind=kLoop, calls=%body
+"""
+    memory = {"n": 0, "cache": 1, "new": 2, "f{0}": 4, "f{1}": 1}
+    row = kernel(cost_of(module(entry, body), memory), "f")
+    assert (row.read_bytes, row.written_bytes) == (32 + 32 + 4, 32 + 32)
+
+
+def test_one_memory_that_is_read_under_two_names_counts_once() -> None:
+    entry = """
+  %a = f32[100]{0} parameter(0)
+  %b = f32[100]{0} bitcast(%a)
+  ROOT %s = f32[100]{0} add(%a, %b)
+"""
+    assert kernel(cost_of(module(entry), {"a": 0, "s": 1}), "s").read_bytes == 400
+
+
+def test_a_copy_start_writes_its_first_result_alone() -> None:
+    entry = """
+  %a = f32[100]{0} parameter(0)
+  %c = (f32[100]{0}, f32[100]{0}, u32[]) copy-start(%a)
+  ROOT %d = f32[100]{0} copy-done(%c)
+"""
+    row = kernel(cost_of(module(entry)), "c")
+    assert (row.read_bytes, row.written_bytes, row.asynchronous) == (400, 400, True)
+
+
+@pytest.mark.parametrize("library", ["__cublas$gemm", "__cudnn$f", "__cusolver$f", "__cub$f"])
+def test_scratch_of_a_library_is_no_traffic(library: str) -> None:
+    entry = f"""
+  %a = f32[100]{{0}} parameter(0)
+  ROOT %c = (f32[100]{{0}}, s8[4096]{{0}}) custom-call(%a), custom_call_target="{library}"
+"""
+    row = kernel(cost_of(module(entry), {"a": 0, "c{0}": 0}), "c")
+    # A library states what it writes, also where that is its operand.
+    assert (row.read_bytes, row.written_bytes, row.unknown_bytes) == (400, 400, 0)
+    entry = f"""
+  %a = f32[100]{{0}} parameter(0)
+  ROOT %c = f32[100]{{0}} custom-call(%a), custom_call_target="{library}"
+"""
+    assert kernel(cost_of(module(entry)), "c").written_bytes == 400
+
+
+def dot(shapes: str, attributes: str = "") -> str:
+    first, second, result = shapes.split()
+    return f"""
+  %a = {first}{{1,0}} parameter(0)
+  %b = {second}{{1,0}} parameter(1)
+  ROOT %d = {result}{{1,0}} dot(%a, %b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\
+{attributes}
+"""
+
+
+@pytest.mark.parametrize(
+    ("shapes", "algorithm", "flops"),
+    [
+        # A multiply-add of complex numbers is four of real ones.
+        ("c64[2,16] c64[16,3] c64[2,3]", "", {"c64": 8 * 2 * 3 * 16}),
+        ("f64[2,16] f64[16,3] f64[2,3]", "", {"f64": 2 * 2 * 3 * 16}),
+        ("f32[2,16] f32[16,3] f32[2,3]", "dot_f32_f32_f32", {"vector": 2 * 2 * 3 * 16}),
+        ("f32[2,16] f32[16,3] f32[2,3]", "dot_tf32_tf32_f32", {"tf32": 2 * 2 * 3 * 16}),
+        ("f32[2,16] f32[16,3] f32[2,3]", "dot_f16_f16_f32", {"f16": 2 * 2 * 3 * 16}),
+        ("f64[2,16] f64[16,3] f64[2,3]", "dot_f64_f64_f64", {"f64": 2 * 2 * 3 * 16}),
+        ("f8e5m2[2,16] f8e5m2[16,3] f32[2,3]", "dot_any_f8_any_f8_f32", {"f8e5m2": 192}),
+    ],
+)
+def test_operations_of_a_product_by_type(
+    shapes: str, algorithm: str, flops: dict[str, int]
+) -> None:
+    attributes = f", algorithm={algorithm}" if algorithm else ""
+    assert kernel(cost_of(module(dot(shapes, attributes))), "d").flops == flops
+
+
+def test_a_product_that_became_a_reduction_runs_outside_the_tensor_cores() -> None:
+    name = 'metadata={op_name="jit(f)/dot_general"}'
+    entry = f"""
+  %a = f32[8,100]{{1,0}} parameter(0)
+  %m = f32[8,100]{{1,0}} multiply(%a, %a), {name}
+  %zero = f32[] constant(0)
+  ROOT %r = f32[8]{{0}} reduce(%m, %zero), dimensions={{1}}, to_apply=%add, {name}
+"""
+    row = kernel(cost_of(module(entry, ADD)), "r")
+    assert row.flops == {"vector": 2 * 8 * 100}
+    assert row.compute_seconds == pytest.approx(1600e-6)
+
+
+@pytest.mark.parametrize(
+    ("target", "mask", "flops"),
+    [
+        # Scores and their product with the values, of 4 heads, 8 rows, 16 columns and 32 elements.
+        ("__cudnn$fmhaSoftmax", "NO_MASK", 2 * 2 * 4 * 8 * 16 * 32),
+        ("__cudnn$fmhaSoftmax", "CAUSAL", 2 * 4 * 8 * 16 * 32),
+        # Both again, and the gradients of query, key and value.
+        ("__cudnn$fmhaSoftmaxBackward", "NO_MASK", 2 * 5 * 4 * 8 * 16 * 32),
+    ],
+)
+def test_attention_has_two_products_forward_and_five_backward(
+    target: str, mask: str, flops: int
+) -> None:
+    config = (
+        '{"cudnn_fmha_backend_config":{"intermediate_tensor_shape":{"dimensions":'
+        f'["1","4","8","16"]}},"mask_type":"{mask}"}}}}'
+    )
+    entry = f"""
+  %q = bf16[1,8,4,32]{{3,2,1,0}} parameter(0)
+  %k = bf16[1,16,4,32]{{3,2,1,0}} parameter(1)
+  ROOT %c = (bf16[1,8,4,32]{{3,2,1,0}}, u8[0]{{0}}) custom-call(%q, %k), \
+custom_call_target="{target}", backend_config={config}
+"""
+    assert kernel(cost_of(module(entry)), "c").flops == {"bf16": flops}
+    entry = entry.replace(f", backend_config={config}", "")
+    assert kernel(cost_of(module(entry)), "c").flops is None
+
+
+@pytest.mark.parametrize(
+    ("target", "operands", "result"),
+    [
+        ("Forward", "image kernel", "output"),
+        ("BackwardInput", "output kernel", "image"),
+        ("BackwardFilter", "image output", "kernel"),
+    ],
+)
+def test_gradients_of_a_convolution_have_its_operations(
+    target: str, operands: str, result: str
+) -> None:
+    shapes = {
+        "image": "f32[1,10,10,4]{3,2,1,0}",
+        "kernel": "f32[3,3,4,6]{3,2,1,0}",
+        "output": "f32[1,8,8,6]{3,2,1,0}",
+    }
+    first, second = (shapes[name] for name in operands.split())
+    entry = f"""
+  %x = {first} parameter(0)
+  %y = {second} parameter(1)
+  ROOT %c = ({shapes[result]}, u8[0]{{0}}) custom-call(%x, %y), window={{size=3x3}}, \
+dim_labels=b01f_01io->b01f, custom_call_target="__cudnn$conv{target}"
+"""
+    assert kernel(cost_of(module(entry)), "c").flops == {"f32": 2 * (8 * 8 * 6) * (3 * 3 * 4)}
+
+
+@pytest.mark.parametrize(
+    ("models", "estimate"),
+    [
+        ({"": 1.0, "sol": 2.0}, 2.0),
+        ({"": 1.0, "indexing-cost-model": 3.0}, 3.0),
+        ({"": 1.0, "indexing-cost-model": 3.0, "sol": 2.0}, 3.0),
+        ({"": 1.0, "experimental-gemm-cost-model": 4.0, "indexing-cost-model": 3.0}, 1.0),
+        ({"experimental-gemm-cost-model": 4.0, "indexing-cost-model": 3.0}, 3.0),
+        ({"": 1.0}, 1.0),
+        ({"other": 1.0}, None),
+    ],
+)
+def test_the_estimate_is_that_of_the_model_for_the_kind_of_kernel(
+    models: dict[str, float], estimate: float | None
+) -> None:
+    """docs/time.md has the measured errors of XLA's models by kind of kernel."""
+    costs = ",".join(
+        f'{{"exec_time_us":{seconds * 1e6},"name":"{name}"}}' for name, seconds in models.items()
+    )
+    entry = f"""
+  %a = f32[4]{{0}} parameter(0)
+  ROOT %c = f32[4]{{0}} copy(%a), backend_config={{"reification_cost":[{costs}]}}
+"""
+    assert kernel(cost_of(module(entry)), "c").estimate_seconds == (
+        None if estimate is None else pytest.approx(estimate)
+    )
+
+
+def test_a_wrapped_kernel_runs_beside_the_others() -> None:
+    wrapped = """%wrapped (y: f32[100]) -> f32[100] {
+  %y = f32[100]{0} parameter(0)
+  ROOT %inner = f32[100]{0} negate(%y), metadata={op_name="jit(f)/neg"}
+}
+"""
+    entry = """
+  %a = f32[100]{0} parameter(0)
+  %s = ((f32[100]{0}), f32[100]{0}) async-start(%a), calls=%wrapped
+  %n = f32[100]{0} negate(%a)
+  %d = f32[100]{0} async-done(%s)
+  ROOT %t = f32[100]{0} call(%d), to_apply=%called
+"""
+    called = """%called (z: f32[100]) -> f32[100] {
+  %z = f32[100]{0} parameter(0)
+  ROOT %e = f32[100]{0} exponential(%z)
+}
+"""
+    cost = cost_of(module(entry, wrapped, called))
+    assert [(row.name, row.asynchronous) for row in cost.kernels] == [
+        ("s", True),
+        ("n", False),
+        ("e", False),
+    ]
+    row = kernel(cost, "s")
+    assert (row.kind, row.op_name, row.read_bytes) == ("negate", "jit(f)/neg", 400)
+    # Only those that run one after another add up.
+    assert cost.traffic_bytes == 2400
+    assert cost.floor_seconds == pytest.approx(1600e-6)
+
+
+def test_a_slice_is_read_from_the_cache_if_all_of_the_array_is_there() -> None:
+    """Which part of an array was touched before is unknown."""
+    entry = """
+  %a = f32[100]{0} parameter(0)
+  %b = f32[100]{0} negate(%a)
+  %s = f32[10]{0} slice(%b), slice={[0:10]}
+  ROOT %r = f32[10]{0} slice(%b), slice={[50:60]}
+"""
+    memory = {"a": 0, "b": 1, "s": 2, "r": 3}
+    for l2_bytes, cached in ((10**6, 40), (400, 40), (300, 40), (0, 0)):
+        cost = cost_of(module(entry), memory, l2_bytes)
+        assert kernel(cost, "s").cached_bytes == cached, l2_bytes
+    # After another kernel has pushed a part of it out.
+    pushed = entry.replace("  %s =", "  %p = f32[10]{0} negate(%x)\n  %s =").replace(
+        "  %b =", "  %x = f32[10]{0} parameter(1)\n  %b ="
+    )
+    memory |= {"x": 4, "p": 5}
+    assert kernel(cost_of(module(pushed), memory, 480), "s").cached_bytes == 40
+    assert kernel(cost_of(module(pushed), memory, 479), "s").cached_bytes == 0
+
+
+def test_bounds_add_up_to_the_floor() -> None:
+    first, second, product = dot("bf16[4,16] bf16[16,8] f32[4,8]").strip("\n").splitlines()
+    entry = "\n".join(
+        (first, second, product.replace("ROOT ", ""), "  ROOT %n = f32[4,8]{1,0} negate(%d)")
+    )
+    # 512 bytes and 1024 operations of the product; 256 bytes of the sum.
+    assert cost_of(module(entry)).bound_seconds() == {
+        "compute": pytest.approx(1024e-6),
+        "memory": pytest.approx(256e-6),
+    }
+
+
+def test_a_loop_runs_its_first_trip_without_a_cache() -> None:
+    known = ', backend_config={"known_trip_count":{"n":"7"}}'
+    cost = cost_of(module(loop_entry(known), LOOP), None, 10**6)
+    row = kernel(cost, "y")
+    assert (row.launches, row.read_bytes) == (7, 2800)
+    for trips, launches in (("1", 1), ("0", None)):
+        once = cost_of(module(loop_entry(known.replace('"7"', f'"{trips}"')), LOOP))
+        assert [kernel.launches for kernel in once.kernels] == ([launches] if launches else [])
