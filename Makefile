@@ -30,7 +30,7 @@ setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dump test test-slow test-all test-tpu test-cluster mutants bench bench-gpu infer lint docs lock clean
+.PHONY: help setup dump test test-slow test-all test-tpu test-cluster test-notebook mutants bench bench-gpu infer lint docs lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -59,6 +59,10 @@ test-tpu: ## compile for TPUs, without a TPU, in .venv-tpu: installs Google's li
 test-cluster: ## compile on a local Dask cluster of two workers, one of which is killed
 	@$(setup) cluster
 	@$(bin)/python -m pytest tests/cpu/test_cluster.py -m "" -p no:xdist
+
+test-notebook: ## run the notebook in examples/, with Jupyter's kernel, pandas and matplotlib
+	@$(setup) notebook
+	@$(bin)/python -m pytest tests/notebook -m "" -p no:xdist
 
 mutants: setup ## change constants, tables and comparisons; which do tests notice? (ARGS=xlapipe/cost)
 	@$(bin)/python -m tests.mutants.run $(ARGS)

@@ -65,9 +65,15 @@ _MODULES = {
 }
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__", "expect"]
+
+
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(f"xlapipe.{_MODULES[name]}"), name)
+    if name == "expect":
+        return import_module("xlapipe.expect")
     if name == "__version__":
         from importlib.metadata import version
 

@@ -1,5 +1,6 @@
 """The Python front: plan, read, build, and calls of a loaded executable."""
 
+import pydoc
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -51,7 +52,7 @@ def test_a_plan_answers_and_shows_itself(donated: StepPlan) -> None:
     assert donated.totals.aliased_bytes == 64 * 1024 * 2
     assert repr(donated) == f"<plan of step on h200: {donated.total_allocation_bytes:,} B>"
     html = donated._repr_html_()
-    assert html.startswith("<p>step on h200, untuned")
+    assert html.startswith("<p><b>step on h200</b>, untuned")
     assert "srcdoc=" in html
     assert "test_front.py" in html
 
@@ -81,14 +82,21 @@ def test_a_registered_workload_is_planned_by_its_name(cache_home: Path) -> None:
         xlapipe.plan("tests.cpu.small_step:small_step", ROW)
 
 
-def test_tables_are_lists_without_pandas(
+def test_tables_are_rows_of_dictionaries(
     donated: StepPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
     rows = donated.table("donations")
     assert [(row["path"], row["outcome"]) for row in rows] == [("cache['k']", "aliased")]
     with pytest.raises(XlapipeError, match=r"no table 'values'; fix: choose one of .*allocations"):
         donated.table("values")
+    peak = donated.table("peak")
+    assert sum(row["counted_bytes"] for row in peak) == donated.peak.occupied_bytes
+    assert peak._repr_html_().count("<tr>") == 1 + len(peak)
+    assert '<td style="text-align:right">131,072</td>' in peak._repr_html_()
+    for module, use in (("pandas", peak.to_pandas), ("matplotlib", donated.plot)):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(XlapipeError, match=f"{module} is not installed; fix: pip install"):
+            use()
 
 
 def test_read_gives_the_plan_that_was_compiled(donated: StepPlan) -> None:
@@ -233,3 +241,8 @@ def test_the_package_has_the_front_and_nothing_hides_it() -> None:
     for name in ("plan", "read", "build", "load", "fit", "largest"):
         assert callable(getattr(xlapipe, name)), name
     assert xlapipe.__version__ == "0.1.0"
+    assert set(xlapipe.__all__) < set(dir(xlapipe))
+    help_text = pydoc.plain(pydoc.render_doc(xlapipe))
+    before_contents = help_text[: help_text.index("PACKAGE CONTENTS")]
+    for name in ("plan", "read", "build", "load", "largest"):
+        assert f"xlapipe.{name}(" in before_contents and f"\n    {name}(" in help_text

@@ -1,7 +1,8 @@
 """From XLA's dump files to a Dump that is the same on every machine.
 
 XLA writes absolute source paths into HLO. A golden must hold none, so they are made relative:
-to the user's folder, to `<site-packages>`, or to `<python>`. Lines go to a file of their own.
+to the user's folder, to `<site-packages>`, or to `<python>`; a cell of a notebook is `In[3]`.
+Lines go to a file of their own.
 """
 
 import os
@@ -14,6 +15,7 @@ from google.protobuf.message import Message
 from xlapipe.compiling.child_process import Compiled
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.messages import CompileRecord
+from xlapipe.compiling.notebook_cells import cell_numbers
 from xlapipe.compiling.separate_source_lines import source_lines, without_frames
 from xlapipe.compiling.user_environment import left_out
 from xlapipe.compiling.wire_format import in_number_order, with_fields
@@ -205,10 +207,13 @@ class _Relative:
     def __init__(self, folder: Path, stdlib: Path) -> None:
         own = Path(__file__).parents[2]
         self._roots = [(f"{folder}/", ""), (f"{own}/", ""), (f"{stdlib}/", "<python>/")]
+        self._cells = cell_numbers()
 
     def path(self, path: str) -> str:
         if not path.startswith("/"):
             return path
+        if path in self._cells:
+            return f"In[{self._cells[path]}]"
         if _PACKAGES.match(path):
             return _PACKAGES.sub("<site-packages>/", path, count=1)
         for root, replacement in self._roots:

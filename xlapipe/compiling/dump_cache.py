@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.compiling.job import Job
+from xlapipe.compiling.notebook_cells import cells_in
 from xlapipe.compiling.pipeline import compile_dump
 from xlapipe.dumps.dump import Dump, is_dump, open_dump, write_dump
 from xlapipe.dumps.manifest import SCHEMA_VERSION
@@ -119,6 +120,7 @@ def cache_key(job: Job, program: LoweredProgram, folder: Path) -> str:
         "memory limit": job.memory_limit_bytes,
         "lock": None if job.lock is None else job.lock.to_bytes().decode(),
         "folder": str(folder),
+        "cells": cells_in(program.stablehlo),
         "schema": [SCHEMA_VERSION, FORM_VERSION],
         "versions": {name: _version(name) for name in packages},
     }

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from xlapipe.compiling.defaults import DEFAULT_TARGET
 from xlapipe.compiling.dump_cache import CachedDump, DumpCache
 from xlapipe.compiling.job import Job
+from xlapipe.environment.jax_log import hide_missing_gpu
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Expectation
 from xlapipe.front.plan_arguments import Donate, job_of, workload_of
@@ -129,6 +130,7 @@ def lowered_here(workload: Workload, job: Job) -> tuple[LoweredProgram, Mapping[
     """
     from xlapipe.lowering.in_process import lower_in_test, same_buffers  # imports jax
 
+    hide_missing_gpu()
     assert job.target is not None  # `job_of` refuses `attached`
     program = lower_in_test(
         workload, job.target.config_text, platform=job.platform, topology=job.topology

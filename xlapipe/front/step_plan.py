@@ -1,15 +1,15 @@
 """A plan with the questions that people ask about it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
-from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Aliased, Donated, Expectation, check_all
 from xlapipe.front.answer import Answer, answer_of
+from xlapipe.front.rows import Rows
 from xlapipe.plans import Plan, Totals
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.copies import Copy, find_copies
@@ -19,10 +19,11 @@ from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.peak import Peak, peak_of
 from xlapipe.plans.program import Program
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 # The same set as the GEMM policy `cublas`: one library with several entry points.
 _CUBLAS = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
-# Pixels of the report in a notebook.
-_FRAME_HEIGHT = 620
 
 
 class StepPlan:
@@ -73,7 +74,7 @@ class StepPlan:
 
     @cached_property
     def peak(self) -> Peak:
-        """The values at the peak: `peak.groups`, and by source line `peak.by_source`."""
+        """What is in memory at the peak: `peak.values`, and by source line `peak.by_source`."""
         return peak_of(self.program)
 
     @cached_property
@@ -85,24 +86,38 @@ class StepPlan:
         figures: dict[str, Any] = plain_data(opened_figures(self.opened))
         return figures
 
-    def table(self, name: str) -> Any:
+    def table(self, name: str) -> Rows:
         """The rows of one list of `figures`, e.g. `allocations`, `gemms`, `donations`, `arguments`.
 
+        Args:
+          name: of the list, or `peak` for the values at the peak.
+
         Returns:
-          A pandas DataFrame where pandas is installed, otherwise a list of dictionaries.
+          A list of dictionaries; its `to_pandas()` is a DataFrame.
 
         Raises:
           XlapipeError: there is no such list.
         """
+        if name == "peak":
+            return Rows(asdict(value) for value in self.peak.values)
         rows = self.figures.get(name)
         if not isinstance(rows, list):
-            known = ", ".join(key for key, value in self.figures.items() if isinstance(value, list))
-            raise XlapipeError(f"no table {name!r}; fix: choose one of {known}")
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            return rows
-        return DataFrame(rows)
+            known = [key for key, value in self.figures.items() if isinstance(value, list)]
+            raise XlapipeError(f"no table {name!r}; fix: choose one of {', '.join(known)}, peak")
+        return Rows(rows)
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Draws memory over the schedule with matplotlib.
+
+        Args:
+          axes: of matplotlib, to draw on; default: new ones.
+
+        Raises:
+          XlapipeError: matplotlib is not installed, or the plan has no live ranges.
+        """
+        from xlapipe.front.memory_plot import plot_memory
+
+        return plot_memory(self.peak, self.opened.title, axes)
 
     @property
     def donations(self) -> tuple[Donation, ...]:
@@ -184,10 +199,6 @@ class StepPlan:
         return render_page([replace(self.opened, given_name=self.opened.title)])
 
     def _repr_html_(self) -> str:
-        title = f"{self.opened.title}, {self.opened.autotuning}"
-        page = escape(self.to_html(), quote=True)
-        return (
-            f"<p>{escape(title)}</p>"
-            f'<iframe srcdoc="{page}" sandbox="allow-scripts" '
-            f'style="width:100%;height:{_FRAME_HEIGHT}px;border:0"></iframe>'
-        )
+        from xlapipe.front.notebook_page import notebook_page
+
+        return notebook_page(self.opened, self.peak, self.to_html())

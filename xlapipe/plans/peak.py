@@ -133,6 +133,12 @@ class Peak:
         return self._grouped(self.contents)
 
     @cached_property
+    def values(self) -> tuple[PeakValue, ...]:
+        """Contents, largest first; their bytes add up to `occupied_bytes`."""
+        values = [value for group in self.groups for value in group.values]
+        return tuple(sorted(values, key=lambda value: (-value.counted_bytes, value.label)))
+
+    @cached_property
     def by_source(self) -> tuple[SourceRow, ...]:
         """Contents by source line, largest first; their bytes add up to `occupied_bytes`."""
         read_bytes: Counter[str] = Counter()

@@ -3,7 +3,6 @@
 Loading it imports neither jax nor the rest of xlapipe, so that runs without it are not slower.
 """
 
-import logging
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -87,12 +86,12 @@ def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
             pytest.fail(text, pytrace=False)
         pytest.skip(text)
 
-    logging.getLogger("jax._src.xla_bridge").addFilter(_is_not_about_a_missing_gpu)
-
     from xlapipe.compiling.dump_cache import DumpCache
+    from xlapipe.environment.jax_log import hide_missing_gpu
     from xlapipe.testing.goldens import Goldens
     from xlapipe.testing.session import PlansOfTest
 
+    hide_missing_gpu()
     config, item = request.config, request.node
 
     def report(key: str, value: object) -> None:
@@ -115,19 +114,6 @@ def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
     )
     item.stash[_plans] = plans
     return plans
-
-
-def _is_not_about_a_missing_gpu(record: logging.LogRecord) -> bool:
-    """A filter for jax's log, which pytest prints with each failed test.
-
-    Without a GPU, jax's plugin for CUDA logs a traceback if a library that only running needs is
-    not installed.
-    """
-    if not str(record.msg).startswith("Jax plugin configuration error"):
-        return True
-    from xlapipe.environment.machine import Machine
-
-    return Machine.here().gpu() is not None
 
 
 def _cache_folder(config: pytest.Config) -> Path:
