@@ -158,12 +158,79 @@ def test_unknown_devices_leave_bytes_unknown() -> None:
         ("[8,4]<=[32]", "8 × 4: {0,1,2,3},…", False),
         ("[1,512]<=[512]", "1 × 512: {0,1,…,511}", True),
         ("[8,64]<=[64,8]T(1,0)", "8 × 64: {0,8,…,504},…", True),
+        # Sixteen devices are listed, and eight of one group.
+        ("[2,8]<=[16]", "{0,1,2,3,4,5,6,7},{8,9,10,11,12,13,14,15}", False),
+        ("[3,8]<=[24]", "3 × 8: {0,1,2,3,4,5,6,7},…", False),
+        ("[3,9]<=[27]", "3 × 9: {0,1,…,8},…", True),
     ],
 )
 def test_devices_as_text(groups: str, text: str, crosses: bool) -> None:
     (collective,) = plan_of(entry(X, gather(groups))).collectives or ()
     assert collective.devices == text
     assert collective.crosses_hosts(2 if groups.startswith("{") else 8) is crosses
+
+
+@pytest.mark.parametrize(
+    ("pairs", "text"),
+    [(8, "0→1,1→2,2→3,3→4,4→5,5→6,6→7,7→8"), (9, "0→1,1→2,2→3,3→4,4→5,5→6,6→7,7→8,… 9 pairs")],
+)
+def test_pairs_as_text(pairs: int, text: str) -> None:
+    listed = ",".join(f"{{{source},{source + 1}}}" for source in range(pairs))
+    permute = f"ROOT %p = f32[4]{{0}} collective-permute(%x), source_target_pairs={{{listed}}}"
+    (collective,) = plan_of(entry(X, permute)).collectives or ()
+    assert collective.devices == text
+
+
+@pytest.mark.parametrize(
+    ("pairs", "end"), [("{{0,1},{0,2}}", "source"), ("{{1,0},{2,0}}", "target")]
+)
+def test_a_device_sends_to_one_and_receives_from_one(pairs: str, end: str) -> None:
+    permute = f"ROOT %p = f32[4]{{0}} collective-permute(%x), source_target_pairs={pairs}"
+    with pytest.raises(PlanMismatchError, match=f"each device at most once as a {end} of p"):
+        verify(plan_of(entry(X, permute)), where="here")
+    ring = permute.replace(pairs, "{{0,1},{1,0}}")
+    verify(plan_of(entry(X, ring)), where="here")
+
+
+def with_thunks(line: str, *kinds: str) -> Plan:
+    thunks = tuple(Thunk(kind, 0) for kind in kinds)
+    return Plan((), module=module_of(ADD, entry(X, line)), thunks=thunks)
+
+
+SUM = "ROOT %s = f32[4]{0} all-reduce(%x), replica_groups={{0,1}}, to_apply=%add"
+OF_ONE = SUM.replace("{{0,1}}", "{{0},{1}}")
+PERMUTE = "ROOT %p = f32[4]{0} collective-permute(%x), source_target_pairs="
+
+
+@pytest.mark.parametrize(
+    ("line", "kinds"),
+    [
+        (SUM, ["kAllReduce"]),
+        (SUM, ["kNcclAllReduceStart"]),
+        (SUM, ["kAllReduceStart", "kAllReduceDone"]),
+        # XLA reduces small arrays with a kernel of its own.
+        (SUM, ["kCollectiveKernel"]),
+        (OF_ONE, ["kCopy"]),
+        (f"{PERMUTE}{{{{0,0}},{{1,1}}}}", ["kCopy"]),
+        (f"{PERMUTE}{{{{0,1}}}}", ["kCollectivePermute"]),
+    ],
+)
+def test_thunks_that_fit_the_collective(line: str, kinds: list[str]) -> None:
+    verify(with_thunks(line, *kinds), where="here")
+
+
+@pytest.mark.parametrize(
+    ("line", "kinds", "message"),
+    [
+        (SUM, [], "1 all-reduce thunks, as in the HLO, found 0"),
+        (SUM, ["kAllGather"], "0 all-gather thunks, as in the HLO, found 1"),
+        (SUM, ["kAllReduce", "kAllReduce"], "1 all-reduce thunks, as in the HLO, found 2"),
+        (f"{PERMUTE}{{{{0,1}}}}", ["kCopy"], "1 collective-permute thunks, as in the HLO, found 0"),
+    ],
+)
+def test_thunks_that_do_not_fit_the_collective(line: str, kinds: list[str], message: str) -> None:
+    with pytest.raises(PlanMismatchError, match=message):
+        verify(with_thunks(line, *kinds), where="here")
 
 
 LOOP = """%body (c: (s32[], f32[4])) -> (s32[], f32[4]) {
@@ -243,6 +310,12 @@ def test_an_asynchronous_collective_and_the_work_that_it_overlaps(is_sync: bool)
             f"backend_config={config}",
             "%work = f32[4]{0} add(%x, %x)",
             "%name = f32[2,2]{1,0} bitcast(%work)",
+            "%number = u32[] partition-id()",
+            "%other = u32[] replica-id()",
+            "%copying = (f32[4]{0}, f32[4]{0}, u32[]) copy-start(%x)",
+            "%token = token[] after-all()",
+            "%sent = (f32[4]{0}, u32[], token[]) send(%x, %token)",
+            "%received = (f32[4]{0}, u32[], token[]) recv(%token)",
             "%o = f32[4]{0} all-reduce(%x), replica_groups={{0,1}}, to_apply=%wrapped",
             "ROOT %e = f32[8]{0} async-done(%s)",
         ),
@@ -259,10 +332,28 @@ def test_an_asynchronous_collective_and_the_work_that_it_overlaps(is_sync: bool)
     assert not CollectivesOverlap("all-to-all").check(Program(plan)).holds
 
 
+def test_a_start_with_a_config_that_cannot_be_read_is_asynchronous() -> None:
+    start = "%s = (f32[4]{0}, f32[8]{0}) all-gather-start(%x), replica_groups={{0,1}}"
+    (collective,) = (
+        plan_of(
+            entry(X, f'{start}, backend_config="other"', "ROOT %e = f32[8]{0} all-gather-done(%s)")
+        ).collectives
+        or ()
+    )
+    assert collective.asynchronous
+
+
+def test_scopes_of_more_collectives_than_xla_combines_are_not_split() -> None:
+    """Twelve pairs give 4,096 op_names, and thirteen 8,192."""
+    assert len(split_scopes("/".join(["(a:b)"] * 12))) == 4096
+    assert len(split_scopes("/".join(["(a:b)"] * 13))) == 1
+
+
 @pytest.mark.parametrize(
     ("op_name", "scopes"),
     [
         (None, ()),
+        ("jit(f)/(a)/psum", ("jit(f)/(a)/psum",)),
         ("jit(f)/a/psum", ("jit(f)/a/psum",)),
         ("jit(f)/(a/psum:b/psum)", ("jit(f)/a/psum", "jit(f)/b/psum")),
         ("jit(f)/(jvp(a):t(jvp(b)))/psum", ("jit(f)/jvp(a)/psum", "jit(f)/t(jvp(b))/psum")),

@@ -68,6 +68,23 @@ ENTRY %main (x: f32[8,128], n: s32[]) -> (s32[], f32[8,128], s32[]) {{
         (looping(step=3), 3),
         (looping(compare="compare(%state#0, %limit), direction=LE"), 8),
         (looping(compare="compare(%limit, %state#0), direction=GT"), 7),
+        (looping(compare="compare(%limit, %state#0), direction=GE"), 8),
+        (
+            looping(
+                start=f"{S32} constant(9)",
+                step=-1,
+                compare="compare(%limit, %state#0), direction=LT",
+            ),
+            2,
+        ),
+        (
+            looping(
+                start=f"{S32} constant(9)",
+                step=-1,
+                compare="compare(%limit, %state#0), direction=LE",
+            ),
+            3,
+        ),
         (looping(start=f"{S32} constant(9)", step=-1, compare=COUNTED.replace("LT", "GT")), 2),
         (looping(start=f"{S32} constant(9)", step=-1, compare=COUNTED.replace("LT", "GE")), 3),
         (looping(added="add(%one, %counter)"), 7),

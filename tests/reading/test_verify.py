@@ -92,6 +92,26 @@ def test_sizes_and_offsets() -> None:
     reject(Plan((arena(A), replace(arena(A), index=1))), "value a in one allocation")
 
 
+def test_an_allocation_of_no_bytes_is_accepted() -> None:
+    verify(Plan((replace(arena(), size_bytes=0),)), where="dump")
+    reject(Plan((replace(arena(), color=-1),)), "found size 1000, color -1")
+
+
+def test_neighbours_on_both_sides_of_a_new_value_are_compared() -> None:
+    left, right = logical_buffer("l", 0, 60, "s8[60]{0}"), logical_buffer("r", 140, 60, "s8[60]{0}")
+    verify(
+        plan(arena(left, right, logical_buffer("n", 60, 80, "")), ("l", 0, 9), ("r", 0, 9)),
+        where="d",
+    )
+    for offset in (59, 61):
+        new = logical_buffer("n", offset, 80, "s8[80]{0}")
+        ranges = ("l", 0, 9), ("r", 1, 9), ("n", 2, 9)
+        reject(plan(arena(left, right, new), *ranges), "shared by values alive at the same time")
+        # One that ended before does not matter.
+        ended = ("l", 0, 2 if offset == 59 else 9), ("r", 1, 2 if offset == 61 else 9), ("n", 2, 9)
+        verify(plan(arena(left, right, new), *ended), where="dump")
+
+
 def test_total() -> None:
     verify(Plan((arena(),), total_bytes_used=1000), where="dump")
     reject(Plan((arena(),), total_bytes_used=1001), "XLA's total of 1001 bytes")
@@ -104,6 +124,12 @@ def test_parameters() -> None:
     reject(Plan((replace(one, parameter_number=None),)), "parameter number")
     reject(Plan((replace(one, kinds=ARENA),)), "parameter number")
     reject(Plan((replace(one, parameter_number=-1),)), "-1")
+    nested = replace(one, parameter_shape_index=(1, 0))
+    reject(
+        Plan((nested, replace(nested, index=1))), r"parameter 0\{1,0\}, found allocations 0 and 1"
+    )
+    reject(Plan((replace(one, parameter_number=None),)), "found no number")
+    reject(Plan((replace(one, kinds=ARENA),)), "found number 0")
 
 
 def test_aliases() -> None:

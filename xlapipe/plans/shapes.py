@@ -78,7 +78,7 @@ class Shape:
         None for dynamic dimensions, for types without a size and for text that is not a shape.
         """
         if not self.element:
-            sizes = [array.size_bytes for array in self.arrays]
+            sizes = [part.size_bytes for part in self.parts]
             known = [size for size in sizes if size is not None]
             return sum(known) if len(known) == len(sizes) and self._is_shape else None
         bits = element_bits(self.element)
