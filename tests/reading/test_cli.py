@@ -64,14 +64,16 @@ def test_rows_of_the_dump_table_are_aligned(
     with DumpTable(jobs, silent=False) as table:
         table.add(dump_row(open_dump(path), changed=False, seconds=1.25))
         table.add_failure(jobs[1])
-    header, compiled, failed, summary = capsys.readouterr().out.splitlines()
+    header, compiled, failed, summary, folder, following = capsys.readouterr().out.splitlines()
     column = header.index("dump ")
     assert compiled[column:].startswith("same ")
     assert failed[column:] == "FAILED"
     assert failed.split() == [LONG_NAME, "h200", "16x8", "auto", "FAILED"]
     end = header.index("total bytes") + len("total bytes")
     assert compiled[:end].endswith("  395,694,156")
-    assert summary == "1 plan is untuned: GEMM tiles and split-K are XLA's defaults."
+    assert summary.startswith("1 plan is untuned: GEMM tiles and split-K are XLA's defaults;")
+    assert folder == f"in {path}"
+    assert following == f"Next: xlapipe show {path}"
 
 
 def test_columns_of_a_text_table() -> None:

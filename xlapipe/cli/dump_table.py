@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from xlapipe.cli.progress import Bar
+from xlapipe.report.check_lines import TUNE
 from xlapipe.report.plan_lines import device_text
 from xlapipe.report.text_table import aligned_row
 
@@ -29,6 +30,7 @@ _HEADINGS = {
     "gemms by backend": 16,
 }
 _RIGHT = {4, 5, 6, 7, 8}
+_MAX_FOLDERS = 8
 
 
 class DumpTable(Bar):
@@ -43,6 +45,7 @@ class DumpTable(Bar):
             *list(_HEADINGS.values())[2:],
         ]
         self._untuned = 0
+        self._folders: list[str] = []
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -52,11 +55,20 @@ class DumpTable(Bar):
     def _print_end(self) -> None:
         if self._untuned:
             plans = "1 plan is" if self._untuned == 1 else f"{self._untuned} plans are"
-            self._console.print(f"{plans} untuned: GEMM tiles and split-K are XLA's defaults.")
+            self._console.print(
+                f"{plans} untuned: GEMM tiles and split-K are XLA's defaults; to tune: {TUNE}"
+            )
+        for folder in self._folders[:_MAX_FOLDERS]:
+            self._console.print(Text(f"in {folder}"))
+        if len(self._folders) > _MAX_FOLDERS:
+            self._console.print(f"and {len(self._folders) - _MAX_FOLDERS} other folders")
+        if self._folders:
+            self._console.print(Text(f"Next: xlapipe show {self._folders[0]}"))
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Prints a row of `dump_row`."""
         self._untuned += row["tuned"] is False
+        self._folders.append(row["path"])
         gemms = ", ".join(f"{count} {backend}" for backend, count in row["gemms"].items())
         self._row(
             [

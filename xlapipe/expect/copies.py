@@ -27,6 +27,8 @@ class NoCopyAbove(Expectation):
                 copy.source,
                 "donate the buffer, update it in place (`x.at[i].set(v)`), and do not read the "
                 "old value after the update",
+                f"copies at {copy.source}" if copy.source is not None else "copies",
+                copy.copied_bytes,
             )
             for copy in copies
             if copy.copied_bytes > self.limit_bytes

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import describe, no_leaf_named
 from xlapipe.expect.wording import counted
-from xlapipe.plans.donation import Donation, DonationOutcome, donations, partner_of
+from xlapipe.plans.donatable import argument_name
+from xlapipe.plans.donation import Donation, DonationOutcome, donations, partner_of, small_copies
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import ArgumentLeaf, Program
 
@@ -16,19 +17,30 @@ class Donated(Expectation):
     """Every argument leaf named `name` is donated, aliased and not copied.
 
     Only copies of half of a leaf or more count, and only those of more than `copies_up_to_bytes`:
-    XLA may copy a small weight in order to compute its gradient in the donated buffer.
+    XLA may copy a small weight in order to compute its gradient in the donated buffer. By default
+    the smallest copies are permitted that total at most a thousandth of the leaves' bytes.
     """
 
     name: str
-    copies_up_to_bytes: int = 0
+    copies_up_to_bytes: int | None = None
 
     def check(self, program: Program) -> Finding:
+        named = {leaf.path for leaf in program.arguments_named(self.name)}
+        rows = [row for row in donations(program) if row.path in named]
+        small = small_copies(rows) if self.copies_up_to_bytes is None else ()
+        limit_bytes = self.copies_up_to_bytes or 0
+
         def holds(row: Donation) -> bool:
-            return row.outcome in _ALIASED and all(
-                copy.copied_bytes <= self.copies_up_to_bytes for copy in row.copies
+            return row.outcome in _ALIASED and (
+                row in small or all(copy.copied_bytes <= limit_bytes for copy in row.copies)
             )
 
-        return _check_leaves(self, program, self.name, holds)
+        note = ""
+        if small:
+            size_bytes = sum(row.size_bytes for row in small)
+            small_leaves = counted(len(small), "small leaf", "small leaves")
+            note = f"; {small_leaves} in place and copied, {size_bytes:,} B"
+        return _check_leaves(self, program, self.name, holds, note)
 
 
 @dataclass(frozen=True)
@@ -60,7 +72,11 @@ _GIVEN_UP = _ALIASED | {DonationOutcome.DONOR_ONLY}
 
 
 def _check_leaves(
-    expectation: Expectation, program: Program, name: str, holds: Callable[[Donation], bool]
+    expectation: Expectation,
+    program: Program,
+    name: str,
+    holds: Callable[[Donation], bool],
+    note: str = "",
 ) -> Finding:
     leaves = program.arguments_named(name)
     rows = {row.path: row for row in donations(program)}
@@ -76,7 +92,7 @@ def _check_leaves(
                 _not_donated(program, leaf) if row is None else _failed(program, leaf, row)
             )
     leaf_count = counted(len(leaves), "leaf", "leaves")
-    return expectation.finding(f"{leaf_count}, {donated_bytes:,} B {word}", *violations)
+    return expectation.finding(f"{leaf_count}, {donated_bytes:,} B {word}{note}", *violations)
 
 
 @dataclass(frozen=True)
@@ -120,16 +136,20 @@ def _failed(program: Program, leaf: ArgumentLeaf, row: Donation) -> Violation:
         _where_parameter(program.plan, leaf.parameter_number),
         row.source,
         row.advice,
+        f"leaves of {argument_name(leaf.path)!r}, {row.outcome}",
+        leaf.size_bytes,
     )
 
 
 def _not_donated(program: Program, leaf: ArgumentLeaf) -> Violation:
-    plan = program.plan
+    plan, name = program.plan, argument_name(leaf.path)
     partner, source = partner_of(program, leaf)
     return Violation(
         _expected(leaf),
         "it is not donated" + (f"; {partner.path} has a separate allocation" if partner else ""),
         _where_parameter(plan, leaf.parameter_number),
         source,
-        f"add the argument {leaf.path.split('[')[0].split('.')[0]!r} to donate_argnums",
+        f"add the argument {name!r} to donate_argnums",
+        f"leaves of {name!r}, not donated",
+        leaf.size_bytes,
     )

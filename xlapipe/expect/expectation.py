@@ -17,6 +17,9 @@ class Violation:
       where: the allocation, value or instruction.
       source: line of the program, from the HLO's metadata.
       advice: what to try, as an imperative sentence.
+      group: what it is one of, in the plural, e.g. `leaves of 'model'`: violations of one group and
+        advice are printed once. Empty if it is printed for itself.
+      size_bytes: what it concerns, to be added up over a group; None if nothing is.
     """
 
     expected: str
@@ -24,6 +27,8 @@ class Violation:
     where: str = ""
     source: SourceLine | None = None
     advice: str = ""
+    group: str = ""
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,11 +128,12 @@ class StepPlan:
         """Whether every argument leaf named `name` is donated and aliased; see `Aliased`."""
         return self._answer(Aliased(name))
 
-    def donated(self, name: str, *, copies_up_to_bytes: int = 0) -> Answer:
+    def donated(self, name: str, *, copies_up_to_bytes: int | None = None) -> Answer:
         """As `aliases`; also checks that no copy of half a leaf or more remains; see `Donated`.
 
         Args:
-          copies_up_to_bytes: ignore copies of at most this size.
+          copies_up_to_bytes: ignore copies of at most this size; None for the smallest ones that
+            total at most a thousandth of the leaves' bytes.
         """
         return self._answer(Donated(name, copies_up_to_bytes))
 

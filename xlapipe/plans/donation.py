@@ -7,7 +7,7 @@ all of this.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -67,6 +67,27 @@ class Donation:
     def holds(self) -> bool:
         """Whether the leaf is updated in place without a copy."""
         return self.outcome is DonationOutcome.ALIASED
+
+
+SMALL_COPIES = 1000
+"""Copies that total at most one part in this many of the donated bytes are small."""
+
+
+def small_copies(rows: Sequence[Donation]) -> tuple[Donation, ...]:
+    """The leaves of the smallest copies that total at most a thousandth of all leaves' bytes."""
+    left = sum(row.size_bytes for row in rows) // SMALL_COPIES
+    small = []
+    copied = [row for row in rows if row.outcome is DonationOutcome.COPIED]
+    for row in sorted(copied, key=_copied_bytes):
+        left -= _copied_bytes(row)
+        if left < 0:
+            break
+        small.append(row)
+    return tuple(small)
+
+
+def _copied_bytes(row: Donation) -> int:
+    return sum(copy.copied_bytes for copy in row.copies)
 
 
 @once_per_object

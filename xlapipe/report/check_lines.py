@@ -6,8 +6,10 @@ from rich.text import Text
 
 from xlapipe.expect import Finding
 from xlapipe.plans.donation import Donation
-from xlapipe.report.donation import donation_lines
+from xlapipe.report.donation import failed_donation_lines
 from xlapipe.report.findings import failed_count, finding_lines
+
+TUNE = "xlapipe dump WORKLOAD --target attached --tune, on the GPU"
 
 
 def check_lines(
@@ -26,6 +28,8 @@ def check_lines(
     """
     label = "autotuning unknown" if autotuning == "unknown" else autotuning
     yield Text(name if label is None else f"{name}: {label}", style="bold")
+    if label is not None and label.startswith("untuned"):
+        yield Text(f"  to tune: {TUNE}")
     for note in notes:
         yield Text(f"  note: {note}")
     for finding in findings:
@@ -35,7 +39,7 @@ def check_lines(
         yield Text(f"  FAIL  {finding.expectation}", style="red")
         for line in finding_lines(finding):
             yield Text(f"        {line}".rstrip())
-    for line in (*donation_lines(donated), *collectives):
+    for line in (*failed_donation_lines(donated), *collectives):
         yield Text(f"  {line}")
     if findings:
         held = len(findings) - failed_count(findings)

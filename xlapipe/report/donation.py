@@ -1,15 +1,18 @@
 """The outcome of each donation, as JSON and as lines of text."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from xlapipe.plans import SourceLine
 from xlapipe.plans.copies import Move
-from xlapipe.plans.donation import Donation, DonationOutcome
+from xlapipe.plans.donatable import argument_name
+from xlapipe.plans.donation import SMALL_COPIES, Donation, DonationOutcome, small_copies
 from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip
 from xlapipe.report.memory_spaces import MoveRow, move_row
 
 _MAX_LEAVES = 40
+_DIGITS = re.compile(r"\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +64,49 @@ def donation_row(donation: Donation) -> DonationRow:
     )
 
 
+def failed_donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
+    """A heading, and the leaves whose donation failed, those of one cause once."""
+    yield from _heading(rows)
+    small = small_copies(rows)
+    if small:
+        size = sum(row.size_bytes for row in small)
+        leaves = "1 small leaf" if len(small) == 1 else f"{len(small)} small leaves"
+        yield (
+            f"  note: {leaves}, {size:,} B, in place and copied: at most 1/{SMALL_COPIES:,} of "
+            "what is donated (--json lists them)"
+        )
+    groups: dict[tuple[str, ...], list[Donation]] = {}
+    for row in rows:
+        if not row.holds and row not in small:
+            advice = _DIGITS.sub("", row.advice)
+            key = argument_name(row.path), row.outcome, str(row.source), advice
+            groups.setdefault(key, []).append(row)
+    shown = sorted(groups.items(), key=lambda item: -sum(row.size_bytes for row in item[1]))
+    for (name, outcome, *_), group in shown[:_MAX_LEAVES]:
+        row = max(group, key=lambda row: row.size_bytes)
+        if len(group) > 1:
+            total = sum(row.size_bytes for row in group)
+            yield f"  {len(group)} leaves of {name!r}, {total:,} B, {outcome}; the largest:"
+        yield f"  {row.path}  {row.size_bytes:,} B  {_outcome(row)}"
+        for detail in _details(row):
+            yield f"      {detail}"
+    if len(shown) > _MAX_LEAVES:
+        yield f"  … and {len(shown) - _MAX_LEAVES} more (--json lists all)"
+
+
+def _heading(rows: Sequence[Donation]) -> Iterator[str]:
+    if rows:
+        in_place = [row for row in rows if row.holds]
+        in_place_bytes = sum(row.size_bytes for row in in_place)
+        leaves = "leaf" if len(rows) == 1 else "leaves"
+        yield f"donation: {len(in_place)} of {len(rows)} {leaves} in place, {in_place_bytes:,} B"
+
+
 def donation_lines(rows: Sequence[Donation]) -> Iterator[str]:
     """A heading, the leaves whose donation failed, and the others; no line without donations."""
     if not rows:
         return
-    in_place = [row for row in rows if row.holds]
-    in_place_bytes = sum(row.size_bytes for row in in_place)
-    leaves = "leaf" if len(rows) == 1 else "leaves"
-    yield f"donation: {len(in_place)} of {len(rows)} {leaves} in place, {in_place_bytes:,} B"
+    yield from _heading(rows)
     ordered = sorted(rows, key=lambda row: row.holds)
     width = max(len(row.path) for row in ordered[:_MAX_LEAVES])
     digits = max(len(f"{row.size_bytes:,}") for row in ordered[:_MAX_LEAVES])

@@ -6,6 +6,7 @@ from typing import Any
 from xlapipe.expect import Finding, Violation
 from xlapipe.expect.memory import describe
 from xlapipe.plans import Plan
+from xlapipe.report.units import exact, rounded
 
 
 def finding_figures(finding: Finding) -> dict[str, Any]:
@@ -45,18 +46,30 @@ def failed_count(findings: Sequence[Finding]) -> int:
 
 
 def finding_lines(finding: Finding) -> Iterator[str]:
-    """What was expected and found, where, at which line, what to try; no line if it holds."""
+    """What was expected and found, where, at which line, what to try; no line if it holds.
+
+    Violations of one group and advice are added up, and the largest of them is printed.
+    """
     if finding.holds:
         return
     if finding.because:
         yield f"because   {finding.because}"
-    for violation in finding.violations:
+    groups: dict[tuple[object, ...], list[Violation]] = {}
+    for number, violation in enumerate(finding.violations):
+        key = (violation.group, violation.advice) if violation.group else (number,)
+        groups.setdefault(key, []).append(violation)
+    for group in groups.values():
+        violation = max(group, key=lambda item: item.size_bytes or 0)
+        if len(group) > 1:
+            total = sum(item.size_bytes or 0 for item in group)
+            text = f"{len(group)} {violation.group}, {rounded(total)} ({exact(total)})"
+            yield f"{text}: {violation.advice}; the largest:" if violation.advice else f"{text}:"
         for title, text in (
             ("expected", violation.expected),
             ("found", violation.found),
             ("where", violation.where),
             ("source", str(violation.source or "")),
-            ("try", violation.advice),
+            ("try", violation.advice if len(group) == 1 else ""),
         ):
             if text:
                 yield f"{title:<9} {text}"
