@@ -10,6 +10,7 @@ from xlapipe.diff.time_changes import time_changes
 from xlapipe.plans import SourceLine
 from xlapipe.report.sections.roofline import HEIGHT, MARGIN, WIDTH, roofline
 from xlapipe.report.time_figures import ComputedSpeeds, StepTime, TimeRow
+from xlapipe.report.units import change_class
 
 NORM = KernelCost(
     name="norm",
@@ -45,9 +46,33 @@ def test_lines_that_differ_follow_the_step() -> None:
     twice = replace(NORM, read_bytes=2000, memory_seconds=40e-6)
     changes = time_changes(step(NORM, GEMM), step(twice, GEMM))
     assert [change.text for change in changes] == [
-        "+38.0 µs of floor: the step reads 1,000 B more",
-        "+38.0 µs of floor: block.py:31 reads 1,000 B more",
+        "least time +38.0 µs (longer): the step reads 1,000 B more",
+        "least time +38.0 µs (longer): block.py:31 reads 1,000 B more",
     ]
+
+
+def test_fewer_bytes_that_take_longer_read_as_that() -> None:
+    slower = replace(NORM, read_bytes=500, memory_seconds=40e-6)
+    change, _ = time_changes(step(NORM, GEMM), step(slower, GEMM))
+    text = "least time +38.0 µs (longer): although the step reads 500 B less"
+    assert change.text == text
+    back, _ = time_changes(step(slower, GEMM), step(NORM, GEMM))
+    assert back.text == "least time -38.0 µs (shorter): although the step reads 500 B more"
+
+
+@pytest.mark.parametrize(
+    ("name", "difference", "expected"),
+    [
+        ("temp_bytes", 8, "worse"),
+        ("total_allocation_bytes", -8, "better"),
+        ("aliased_bytes", 8, "better"),
+        ("aliased_bytes", -8, "worse"),
+    ],
+)
+def test_more_bytes_are_worse_but_for_those_updated_in_place(
+    name: str, difference: int, expected: str
+) -> None:
+    assert change_class(name, difference) == expected
 
 
 def test_a_kernel_of_one_plan_and_of_an_unknown_gpu() -> None:

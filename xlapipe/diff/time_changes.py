@@ -40,7 +40,7 @@ class TimeChange:
 
     @property
     def text(self) -> str:
-        """The change in words: `+38.0 µs of floor: layer.py:31 reads 1,024 B more`."""
+        """The change in words: `least time +38.0 µs (longer): layer.py:31 reads 1,024 B more`."""
         parts = [
             f"{verb} {abs(after - before):,} B {'more' if after > before else 'less'}"
             for verb, before, after in (
@@ -56,7 +56,12 @@ class TimeChange:
         delta = self.delta_seconds
         if delta is None:
             return f"{name} {what}"
-        return f"{delta * 1e6:+,.1f} µs of floor: {name} {what}"
+        longer = delta > 0
+        touched = self.b.touched_bytes - self.a.touched_bytes
+        # Fewer bytes take longer where the operations, or the launches, bound the time.
+        although = "although " if touched and (touched > 0) != longer else ""
+        direction = "longer" if longer else "shorter"
+        return f"least time {delta * 1e6:+,.1f} µs ({direction}): {although}{name} {what}"
 
 
 def time_changes(a: StepCost | None, b: StepCost | None) -> tuple[TimeChange, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from xlapipe.diff import Difference, Sentence
+from xlapipe.report.units import change_class, rounded
 
 _MAX_SENTENCES = 40
 _MAX_CONTEXT_LINES = 12
@@ -27,13 +28,18 @@ def difference_lines(difference: Difference) -> Iterator[Text]:
     if difference.first_stage is not None:
         yield Text(f"first stage that differs: {difference.first_stage}")
     a, b = difference.a_totals, difference.b_totals
-    yield Text(
-        f"total {a.total_allocation_bytes:,} B → {b.total_allocation_bytes:,} B: "
-        f"{difference.delta_bytes:+,} B (temp {a.temp_bytes:,} B → {b.temp_bytes:,} B)",
-        style="bold",
+    total = Text(
+        f"total {a.total_allocation_bytes:,} B → {b.total_allocation_bytes:,} B: ", style="bold"
     )
+    total.append(f"{difference.delta_bytes:+,} B", style=_colour(difference.delta_bytes))
+    total.append(_direction(difference.delta_bytes))
+    total.append(f" (temp {a.temp_bytes:,} B → {b.temp_bytes:,} B)")
+    yield total
     for sentence in sentences.account:
-        yield Text(f"{sentence.delta_bytes or 0:+17,} B  {sentence.text}")
+        delta = sentence.delta_bytes or 0
+        row = Text(f"{delta:+17,} B", style=_colour(delta))
+        row.append(f"  {sentence.text}", style="default")
+        yield row
     if sentences.changes:
         yield Text("changes", style="bold")
         yield from _sentence_lines(sentences.changes)
@@ -44,6 +50,19 @@ def difference_lines(difference: Difference) -> Iterator[Text]:
         if len(difference.time) > _MAX_TIME_LINES:
             left = len(difference.time) - _MAX_TIME_LINES
             yield Text(f"  … and {left} more source lines (--json lists all)")
+
+
+def _colour(delta_bytes: int) -> str:
+    if not delta_bytes:
+        return ""
+    return "green" if change_class("total", delta_bytes) == "better" else "red"
+
+
+def _direction(delta_bytes: int) -> str:
+    """Whether the total rose, in words, and rounded."""
+    if not delta_bytes:
+        return ""
+    return f", {rounded(abs(delta_bytes))} {'more' if delta_bytes > 0 else 'less'}"
 
 
 def _sentence_lines(sentences: Sequence[Sentence]) -> Iterator[Text]:

@@ -87,6 +87,7 @@ def render_page(dumps: Sequence[Opened], comparison: Comparison | None = None) -
         exact=units.exact,
         rounded=units.rounded,
         signed=units.signed,
+        change_class=units.change_class,
         share=units.share,
     )
     style, script = read_style(), read_script()

@@ -28,6 +28,16 @@ def signed(size_bytes: int) -> str:
     return f"{size_bytes:+,} B"
 
 
+def change_class(name: str, difference: int) -> str:
+    """`better` or `worse`: fewer bytes are better, but for those that are updated in place.
+
+    >>> change_class("temp_bytes", 8), change_class("aliased_bytes", 8), change_class("temp", -1)
+    ('worse', 'better', 'better')
+    """
+    more_is_better = name.startswith("aliased")
+    return "better" if (difference > 0) == more_is_better else "worse"
+
+
 def share(part: int, whole: int) -> str:
     """A share in percent; `<0.1 %` for a share that would be rounded to 0."""
     if not part or not whole:
