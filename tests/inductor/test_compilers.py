@@ -96,6 +96,38 @@ def test_convolutions_have_no_multiplications() -> None:
     )
 
 
+def test_a_product_is_named_by_the_dimensions_of_its_result() -> None:
+    shapes = ("bf16[16, 8]", "bf16[8, 128]", "bf16[16, 128]")
+    gemm = Gemm("mm", GemmBackend.CUBLASLT_F8, tuple(map(shape_of, shapes)), None, None, True)
+    product = read_product(gemm)
+    assert (product.result, product.backend) == ("16×128", "cublaslt_f8, fast accumulation")
+    assert read_product(Gemm("mm", GemmBackend.OTHER, (), None, None)).result == "?"
+
+
+def test_the_type_of_a_leaf_as_text() -> None:
+    assert TensorLeaf("a", "int8", (2, 3), 6).type_text == "int8[2, 3]"
+    assert TensorLeaf("a", None, (2,), 6).type_text == "?[2]"
+    assert TensorLeaf("a", None, None, 6).type_text == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("hlo", "torch"),
+    [
+        ("pred", "bool"),
+        ("s8", "int8"),
+        ("s16", "int16"),
+        ("s32", "int32"),
+        ("s64", "int64"),
+        ("u8", "uint8"),
+        ("f32", "float32"),
+        ("f16", "float16"),
+        ("c64", "complex64"),
+    ],
+)
+def test_element_types_of_both_compilers(hlo: str, torch: str) -> None:
+    assert read_array(f"{hlo}[2,?]{{1,0}}") == (torch, (2, "?"))
+
+
 def test_arrays_of_both_compilers() -> None:
     assert read_array("s32[4]{0}") == read_array("i32[4]") == ("int32", (4,))
     assert read_array("f8e4m3fn[2,3]{1,0}") == ("float8_e4m3fn", (2, 3))

@@ -56,17 +56,29 @@ def test_the_changed_output_is_named_for_leaves_that_lost_their_output_to_anothe
 
 
 def test_a_leaf_with_its_own_output_gets_no_advice():
-    kept = program(("cache['k']",), {"out['k']": "bfloat16"}, {0: 0})
+    kept = program(("cache['k']",), {"out[0]['k']": "bfloat16"}, {0: 0})
     assert advice(kept, 0) == ""
+    changed = program(("cache['k']",), {"out[0]['k']": "float32"}, {0: 0})
+    assert advice(changed, 0) == ""
+    assert advice(program(("cache['k']",), {"out[0]['k']": "float32"}, {}), 0) != ""
 
 
 def test_two_leaves_with_each_other_s_output_end_without_advice():
     swapped = program(
         ("cache['k']", "cache['v']", "cache['w']"),
-        {"out['k']": "bfloat16", "out['v']": "bfloat16", "out['w']": "bfloat16"},
+        {"out[0]['k']": "bfloat16", "out[0]['v']": "bfloat16", "out[0]['w']": "bfloat16"},
         {0: 1, 1: 0, 2: 2},
     )
     assert advice(swapped, 0) == ""
+
+
+def test_an_output_of_the_right_type_that_no_leaf_has_is_no_reason():
+    unowned = program(
+        ("cache['k']", "cache['v']"),
+        {"out[0]['k']": "bfloat16", "out[0]['v']": "bfloat16"},
+        {1: 0},
+    )
+    assert advice(unowned, 0) == ""
 
 
 def test_of_several_outputs_with_its_name_the_shortest_path_is_meant():
@@ -81,3 +93,15 @@ def test_of_several_outputs_with_its_name_the_shortest_path_is_meant():
 def test_positions_alone_do_not_choose_between_outputs():
     carry = program(("carry[0]",), {"out[0][0]": "float32", "out[1][0]": "bfloat16"}, {})
     assert advice(carry, 0) == ""
+    # One is enough, also if it is an attribute's.
+    carry = program(("carry[0]",), {"out[0].x": "bfloat16", "out[1][0]": "float32"}, {})
+    assert advice(carry, 0).startswith("return out[1][0], now float32")
+    state = program(("state.mu",), {"out[0].mu": "float32", "out[0].nu": "bfloat16"}, {})
+    assert advice(state, 0).startswith("return out[0].mu, now float32")
+    # An output with the leaf's keys and no more is the whole result, not a part of it.
+    assert advice(program(("carry[0]",), {"out[0]": "float32"}, {}), 0) == ""
+
+
+def test_of_several_outputs_with_equally_long_paths_none_is_meant():
+    twins = program(("w['a']",), {"out[0]['a']": "float32", "out[1]['a']": "float32"}, {})
+    assert advice(twins, 0) == ""

@@ -47,11 +47,10 @@ def hidden_change(a: Opened, b: Opened) -> HiddenChange | None:
     lines_a, lines_b = (
         normal_hlo(text, entry_names=False).splitlines()[1:] for text in (texts[0], texts[1])
     )
+    # If one had more lines, an earlier one would call the computation that they are in.
     for line_a, line_b in zip(lines_a, lines_b, strict=False):
         if line_a != line_b:
             return HiddenChange(line_a.strip(), line_b.strip())
-    if len(lines_a) != len(lines_b):
-        return HiddenChange(f"{len(lines_a)} lines", f"{len(lines_b)} lines")
     return None
 
 
