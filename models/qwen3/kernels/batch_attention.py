@@ -11,7 +11,7 @@ The equivalent in plain JAX is `Attention` without its projections.
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,24 +20,25 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float, Int
 
+from models.qwen3.kernels import split_cache
 from models.qwen3.kernels.rotation import Rows, partner_of
-from models.qwen3.kernels.tiling import (
-    LEAST,
-    LEAST_SLOTS,
-    batch_chunk_of,
-    batch_splits_of,
-    decode_fits,
+from models.qwen3.kernels.split_cache import (
+    LOWEST,
+    Chunks,
+    Refs,
+    Softmax,
+    attention_call,
+    chunks_of,
+    combine_last,
+    combined_parts,
+    write_new,
 )
-from models.qwen3.kernels.triton_call import synchronize_threads, triton_call
+from models.qwen3.kernels.tiling import LEAST, batch_chunk_of, batch_splits_of
+from models.qwen3.kernels.triton_call import synchronize_threads
 
 NUM_WARPS = 2
 NUM_STAGES = 3
-# Initial value of a running maximum; with -inf, the difference of two would be NaN.
-LOWEST = -1e30
 LOG2_E = 1.4426950408889634
-
-# Of R queries: weighted sums of values [R, H], the maximum score and the weights' sum [R, 1] each.
-Softmax: TypeAlias = tuple[Array, Array, Array]
 
 
 @partial(jax.jit, static_argnames=("eps", "interpret"))
@@ -72,11 +73,6 @@ def batch_attention(
     """
     batch, kv_heads, slots, head_dim = k_cache.shape
     heads = qkv.shape[2] // head_dim - 2 * kv_heads
-    if not decode_fits(slots):
-        raise ValueError(
-            f"the cache has {slots} slots; expected a multiple of {LEAST_SLOTS}, or a smaller "
-            "power of 2"
-        )
     sizes = _Sizes(
         heads=heads,
         kv_heads=kv_heads,
@@ -87,55 +83,34 @@ def batch_attention(
         partial_sums=qkv.shape[0],
         dtype=k_cache.dtype,
     )
-
-    def kernel(*refs: Any) -> None:
-        _kernel(_Refs(*refs), sizes, eps=eps, interpret=interpret)
-
-    attended, k_cache, v_cache, arrived, *_ = triton_call(
-        kernel,
-        (
-            jax.ShapeDtypeStruct((batch * heads, head_dim), sizes.dtype),
-            jax.ShapeDtypeStruct(k_cache.shape, sizes.dtype),
-            jax.ShapeDtypeStruct(v_cache.shape, sizes.dtype),
-            jax.ShapeDtypeStruct(arrived.shape, arrived.dtype),
-            jax.ShapeDtypeStruct((batch * heads, sizes.splits, head_dim), jnp.float32),
-            jax.ShapeDtypeStruct((batch * heads, sizes.splits), jnp.float32),
-        ),
-        *(qkv, q_scale, k_scale, rotation.cos, rotation.sin, positions, k_cache, v_cache, arrived),
+    attended, k_cache, v_cache, arrived = attention_call(
+        lambda refs: _kernel(refs, sizes, eps=eps, interpret=interpret),
+        sizes,
+        jax.ShapeDtypeStruct((batch * heads, head_dim), sizes.dtype),
+        qkv,
+        (q_scale, k_scale),
+        rotation,
+        positions,
+        (k_cache, v_cache),
+        arrived,
         grid=(batch, kv_heads, sizes.splits),
         num_warps=NUM_WARPS,
         num_stages=NUM_STAGES,
         name="batch_attention",
         interpret=interpret,
-        aliases={6: 1, 7: 2, 8: 3},
     )
     return attended.reshape(batch, heads * head_dim), k_cache, v_cache, arrived
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Sizes:
+class _Sizes(split_cache.Sizes):
     """Static sizes of the kernel.
 
     Attributes:
-      chunk: slots that a program reads at once.
-      splits: programs among which the slots of a key/value head are split.
       partial_sums: of the projection's output.
-      dtype: of the cache.
     """
 
-    heads: int
-    kv_heads: int
-    head_dim: int
-    slots: int
-    chunk: int
-    splits: int
     partial_sums: int
-    dtype: Any
-
-    @property
-    def group(self) -> int:
-        """Query heads that read one key/value head."""
-        return self.heads // self.kv_heads
 
     @property
     def rows(self) -> int:
@@ -148,61 +123,27 @@ class _Sizes:
         return LOG2_E / math.sqrt(self.head_dim)
 
 
-class _Refs(NamedTuple):
-    """References of the kernel: arguments, then outputs.
-
-    The last two outputs hold, for each query head and program, the attention over the program's
-    slots, and the base 2 logarithm of its softmax weights' sum.
-    """
-
-    qkv: Any
-    q_scale: Any
-    k_scale: Any
-    cos: Any
-    sin: Any
-    positions: Any
-    aliased_k: Any  # `k`, `v` and `arrived` are the same memory
-    aliased_v: Any
-    aliased_arrived: Any
-    attended: Any
-    k: Any
-    v: Any
-    arrived: Any
-    part: Any
-    log_weight: Any
-
-
 class _Program(NamedTuple):
-    """A program: its sequence and key/value head, and the chunks `first` up to `end` that it reads.
-
-    `occupied` is the number of the head's programs with any chunk.
-    """
+    """A program: its sequence and key/value head, and the chunks that it reads."""
 
     sequence: Array
     kv_head: Array
     split: Array
     position: Array
-    first: Array
-    end: Array
-    occupied: Array
+    chunks: Chunks
 
 
-def _program(refs: _Refs, sizes: _Sizes) -> _Program:
-    """This program. Chunks in use are divided among as few programs as possible."""
+def _program(refs: Refs, sizes: _Sizes) -> _Program:
+    """This program."""
     sequence, kv_head, split = (pl.program_id(axis) for axis in range(3))
     position = plgpu.load(refs.positions.at[sequence])
-    used = jnp.minimum(position, sizes.slots - 1) // sizes.chunk + 1
-    per_program = (used + sizes.splits - 1) // sizes.splits
-    occupied = (used + per_program - 1) // per_program
-    first = split * per_program
-    end = jnp.minimum(first + per_program, used)
-    return _Program(sequence, kv_head, split, position, first, end, occupied)
+    return _Program(sequence, kv_head, split, position, chunks_of(sizes, split, position))
 
 
-def _kernel(refs: _Refs, sizes: _Sizes, *, eps: float, interpret: bool) -> None:
+def _kernel(refs: Refs, sizes: _Sizes, *, eps: float, interpret: bool) -> None:
     program = _program(refs, sizes)
 
-    @pl.when(program.split < program.occupied)
+    @pl.when(program.split < program.chunks.occupied)
     def _attend() -> None:
         group, kv_head = sizes.group, program.kv_head
         # Rows past the group repeat its last head, and are not stored.
@@ -216,32 +157,24 @@ def _kernel(refs: _Refs, sizes: _Sizes, *, eps: float, interpret: bool) -> None:
         new_v = new_v.astype(sizes.dtype)
         running = _attend_to_cache(refs, sizes, program, queries)
         # Uses the new key and value from registers: no program waits for their write.
-        owner = program.position // sizes.chunk
-        owned = (program.first <= owner) & (owner < program.end)
+        owned = program.chunks.own(sizes, program.position)
         running = _with_new(running, sizes, queries, new_k, new_v, owned)
 
-        @pl.when(owned)
-        def _write() -> None:
-            slot = (program.sequence, kv_head, pl.ds(program.position, 1), slice(None))
-            plgpu.store(refs.k.at[slot], new_k)
-            plgpu.store(refs.v.at[slot], new_v)
-
+        slot = (program.sequence, kv_head, pl.ds(program.position, 1), slice(None))
+        write_new(refs, slot, owned, new_k, new_v)
         if sizes.splits == 1:
             _store(refs, sizes, program, running)
             return
         _store_part(refs, sizes, program, running)
         synchronize_threads(interpret)
-        zero = program.split * 0
         counter = (program.sequence, kv_head)
-        finished_before = plgpu.atomic_add(refs.arrived, counter, zero + 1)
-
-        @pl.when(finished_before == program.occupied - 1)
-        def _combine() -> None:
-            refs.arrived[counter] = zero
-            _combine_parts(refs, sizes, program)
+        zero = program.split * 0
+        combine_last(
+            refs, counter, zero, program.chunks, lambda: _combine_parts(refs, sizes, program)
+        )
 
 
-def _projected(refs: _Refs, sizes: _Sizes, program: _Program, columns: Array) -> Array:
+def _projected(refs: Refs, sizes: _Sizes, program: _Program, columns: Array) -> Array:
     """Columns of the sequence's projection, float32."""
     parts = [
         plgpu.load(refs.qkv.at[number, program.sequence, columns])
@@ -251,7 +184,7 @@ def _projected(refs: _Refs, sizes: _Sizes, program: _Program, columns: Array) ->
 
 
 def _rotated(
-    refs: _Refs, sizes: _Sizes, program: _Program, heads: Array, scale_ref: Any, eps: float
+    refs: Refs, sizes: _Sizes, program: _Program, heads: Array, scale_ref: Any, eps: float
 ) -> Array:
     """Heads [R, 1] of the projection after RMSNorm and RoPE, [R, H], in the cache's dtype."""
     lanes = jnp.arange(sizes.head_dim)[None, :]
@@ -268,7 +201,7 @@ def _rotated(
     return ((x * own * cos + swapped * other * sin) * inverse).astype(sizes.dtype)
 
 
-def _attend_to_cache(refs: _Refs, sizes: _Sizes, program: _Program, queries: Array) -> Softmax:
+def _attend_to_cache(refs: Refs, sizes: _Sizes, program: _Program, queries: Array) -> Softmax:
     """The running softmax over the program's slots before the position.
 
     If none of them is before it, their contribution gets weight 0 when the new slot is added.
@@ -292,7 +225,7 @@ def _attend_to_cache(refs: _Refs, sizes: _Sizes, program: _Program, queries: Arr
         jnp.full((sizes.rows, 1), LOWEST, jnp.float32),
         jnp.zeros((sizes.rows, 1), jnp.float32),
     )
-    running: Softmax = lax.fori_loop(program.first, program.end, attend, nothing)
+    running: Softmax = lax.fori_loop(program.chunks.first, program.chunks.end, attend, nothing)
     return running
 
 
@@ -310,7 +243,7 @@ def _with_new(
     return sums, new_top, total * rescale + weight
 
 
-def _store(refs: _Refs, sizes: _Sizes, program: _Program, running: Softmax) -> None:
+def _store(refs: Refs, sizes: _Sizes, program: _Program, running: Softmax) -> None:
     """Stores the attention of the group's heads."""
     sums, _, total = running
     heads, lanes, mask = _rows_of_group(sizes, program)
@@ -318,7 +251,7 @@ def _store(refs: _Refs, sizes: _Sizes, program: _Program, running: Softmax) -> N
     plgpu.store(refs.attended.at[heads, lanes], out, mask=mask)
 
 
-def _store_part(refs: _Refs, sizes: _Sizes, program: _Program, running: Softmax) -> None:
+def _store_part(refs: Refs, sizes: _Sizes, program: _Program, running: Softmax) -> None:
     """Stores this program's part of each head's attention, and the part's weight."""
     sums, top, total = running
     heads, lanes, mask = _rows_of_group(sizes, program)
@@ -337,21 +270,10 @@ def _rows_of_group(sizes: _Sizes, program: _Program) -> tuple[Array, Array, Arra
     return first + member, jnp.arange(sizes.head_dim)[None, :], mask
 
 
-def _combine_parts(refs: _Refs, sizes: _Sizes, program: _Program) -> None:
-    """Writes each head's attention: the weighted mean of the parts of all programs."""
+def _combine_parts(refs: Refs, sizes: _Sizes, program: _Program) -> None:
+    """Writes each head's attention."""
     first = (program.sequence * sizes.kv_heads + program.kv_head) * sizes.group
-    programs = jnp.arange(sizes.splits)
-    has_part = programs < program.occupied
-    mask = jnp.broadcast_to(has_part[:, None], (sizes.splits, sizes.head_dim))
-    # Issues all loads before the first use of any.
-    parts_of_heads = [
-        (
-            plgpu.load(refs.log_weight.at[head, programs], mask=has_part, other=LOWEST),
-            plgpu.load(refs.part.at[head, :, :], mask=mask, other=0.0),
-        )
-        for head in (first + member for member in range(sizes.group))
-    ]
-    for member, (logs, parts) in enumerate(parts_of_heads):
-        weights = jnp.exp2(logs - jnp.max(logs))
-        whole = jnp.sum(parts * weights[:, None], axis=0) / jnp.sum(weights)
+    heads = (first + member for member in range(sizes.group))
+    parts = combined_parts(refs, sizes, program.chunks, heads, jnp.exp2)
+    for member, (_, whole) in enumerate(parts):
         refs.attended[first + member, :] = whole.astype(sizes.dtype)

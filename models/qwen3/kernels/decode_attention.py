@@ -1,16 +1,13 @@
 """Attention of one new token of each sequence, over a cache that is written in place.
 
-Flash decoding (Dao et al., 2023, https://crfm.stanford.edu/2023/10/12/flashdecoding.html): the
-slots of a sequence are split over programs, each attends to its slots with a running softmax, and
-the last program of a head to finish combines the parts. The same kernel computes norms of queries
-and keys, RoPE and the write into the cache, so that a layer's attention is one kernel.
+Flash decoding, see `split_cache`. The same kernel computes norms of queries and keys, RoPE and the
+write into the cache, so that a layer's attention is one kernel.
 
 The equivalent in plain JAX is `Attention` without its projections.
 """
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +17,22 @@ from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float, Int
 
 from models.qwen3.kernels.rotation import Rows, partner_of
-from models.qwen3.kernels.tiling import LEAST_SLOTS, chunk_of, decode_fits, splits_of
-from models.qwen3.kernels.triton_call import synchronize_threads, triton_call
+from models.qwen3.kernels.split_cache import (
+    LOWEST,
+    Chunks,
+    Refs,
+    Sizes,
+    Softmax,
+    attention_call,
+    chunks_of,
+    combine_last,
+    combined_parts,
+    write_new,
+)
+from models.qwen3.kernels.tiling import chunk_of, splits_of
+from models.qwen3.kernels.triton_call import synchronize_threads
 
 NUM_WARPS = 4
-# Initial value of a running maximum; with -inf, the difference of two would be NaN.
-LOWEST = -1e30
-
-# Of one head: weighted sums of values [1, H], the maximum score and the weights' sum [1, 1] each.
-Softmax: TypeAlias = tuple[Array, Array, Array]
 
 
 @partial(jax.jit, static_argnames=("eps", "interpret"))
@@ -64,12 +68,7 @@ def decode_attention(
     """
     _, kv_heads, slots, head_dim = k_cache.shape
     heads = qkv.shape[0] // head_dim - 2 * kv_heads
-    if not decode_fits(slots):
-        raise ValueError(
-            f"the cache has {slots} slots; expected a multiple of {LEAST_SLOTS}, or a smaller "
-            "power of 2"
-        )
-    sizes = _Sizes(
+    sizes = Sizes(
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
@@ -78,77 +77,21 @@ def decode_attention(
         splits=splits_of(kv_heads, slots),
         dtype=k_cache.dtype,
     )
-
-    def kernel(*refs: Any) -> None:
-        _kernel(_Refs(*refs), sizes, eps=eps, interpret=interpret)
-
-    outputs = triton_call(
-        kernel,
-        (
-            jax.ShapeDtypeStruct((heads * head_dim,), jnp.float32),
-            jax.ShapeDtypeStruct(k_cache.shape, sizes.dtype),
-            jax.ShapeDtypeStruct(v_cache.shape, sizes.dtype),
-            jax.ShapeDtypeStruct(arrived.shape, arrived.dtype),
-            jax.ShapeDtypeStruct((heads, sizes.splits, head_dim), jnp.float32),
-            jax.ShapeDtypeStruct((heads, sizes.splits), jnp.float32),
-        ),
-        *(qkv, q_scale, k_scale, rotation.cos, rotation.sin, position, k_cache, v_cache, arrived),
+    return attention_call(
+        lambda refs: _kernel(refs, sizes, eps=eps, interpret=interpret),
+        sizes,
+        jax.ShapeDtypeStruct((heads * head_dim,), jnp.float32),
+        qkv,
+        (q_scale, k_scale),
+        rotation,
+        position,
+        (k_cache, v_cache),
+        arrived,
         grid=(kv_heads, sizes.splits),
         num_warps=NUM_WARPS,
         name="decode_attention",
         interpret=interpret,
-        aliases={6: 1, 7: 2, 8: 3},
     )
-    attended, k_cache, v_cache, arrived = outputs[:4]
-    return attended, k_cache, v_cache, arrived
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Sizes:
-    """Static sizes of the kernel.
-
-    Attributes:
-      chunk: slots that a program reads at once.
-      splits: programs among which the slots of a key/value head are split.
-      dtype: of the cache.
-    """
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    slots: int
-    chunk: int
-    splits: int
-    dtype: Any
-
-    @property
-    def group(self) -> int:
-        """Query heads that read one key/value head."""
-        return self.heads // self.kv_heads
-
-
-class _Refs(NamedTuple):
-    """References of the kernel: arguments, then outputs.
-
-    The last two outputs hold, for each head and program, the attention over the program's slots,
-    and the logarithm of its softmax weights' sum.
-    """
-
-    qkv: Any
-    q_scale: Any
-    k_scale: Any
-    cos: Any
-    sin: Any
-    position: Any
-    aliased_k: Any  # `k`, `v` and `arrived` are the same memory
-    aliased_v: Any
-    aliased_arrived: Any
-    attended: Any
-    k: Any
-    v: Any
-    arrived: Any
-    part: Any
-    log_weight: Any
 
 
 class _Token(NamedTuple):
@@ -166,26 +109,15 @@ class _Token(NamedTuple):
     sin: Array
 
 
-class _Chunks(NamedTuple):
-    """The chunks of the cache that a program reads: `first` up to, not including, `end`.
-
-    `occupied` is the number of programs with any chunk.
-    """
-
-    first: Array
-    end: Array
-    occupied: Array
-
-
-def _kernel(refs: _Refs, sizes: _Sizes, *, eps: float, interpret: bool) -> None:
+def _kernel(refs: Refs, sizes: Sizes, *, eps: float, interpret: bool) -> None:
     """One program: some slots of one key/value head, for all its query heads."""
     kv_head, split = pl.program_id(0), pl.program_id(1)
     # Pallas's interpreter does not accept Python integers together with slices.
     zero = split * 0
-    position = refs.position[0]
+    position = refs.positions[0]
     # Issues all loads before the first use of any.
     token = _load_token(refs, sizes, kv_head, zero)
-    chunks = _chunks_of(sizes, split, position)
+    chunks = chunks_of(sizes, split, position)
 
     @pl.when(split < chunks.occupied)
     def _attend() -> None:
@@ -200,30 +132,22 @@ def _kernel(refs: _Refs, sizes: _Sizes, *, eps: float, interpret: bool) -> None:
             refs, sizes, zero, kv_head, chunks, first_chunk, queries, position
         )
         # Uses the new key and value from registers: no program waits for their write.
-        owner = position // sizes.chunk
-        owned = (chunks.first <= owner) & (owner < chunks.end)
+        owned = chunks.own(sizes, position)
         running = [
             _with(head, new_k.astype(jnp.float32), token.v.astype(jnp.float32), query, owned)
             for head, query in zip(running, queries, strict=True)
         ]
 
-        @pl.when(owned)
-        def _write() -> None:
-            slot = (zero, kv_head, pl.ds(position, 1), slice(None))
-            plgpu.store(refs.k.at[slot], new_k)
-            plgpu.store(refs.v.at[slot], token.v)
-
+        slot = (zero, kv_head, pl.ds(position, 1), slice(None))
+        write_new(refs, slot, owned, new_k, token.v)
         _store_parts(refs, sizes, kv_head, split, running)
         synchronize_threads(interpret)
-        finished_before = plgpu.atomic_add(refs.arrived, (kv_head,), zero + 1)
-
-        @pl.when(finished_before == chunks.occupied - 1)
-        def _combine() -> None:
-            refs.arrived[kv_head] = zero
-            _combine_parts(refs, sizes, kv_head, chunks.occupied)
+        combine_last(
+            refs, (kv_head,), zero, chunks, lambda: _combine_parts(refs, sizes, kv_head, chunks)
+        )
 
 
-def _load_token(refs: _Refs, sizes: _Sizes, kv_head: Array, zero: Array) -> _Token:
+def _load_token(refs: Refs, sizes: Sizes, kv_head: Array, zero: Array) -> _Token:
     """Loads the new token's rows. They are [1, H], so that each warp can sum a row on its own."""
     lanes = jnp.arange(sizes.head_dim)[None, :]
     partner = partner_of(lanes, sizes.head_dim)
@@ -247,18 +171,8 @@ def _load_token(refs: _Refs, sizes: _Sizes, kv_head: Array, zero: Array) -> _Tok
     )
 
 
-def _chunks_of(sizes: _Sizes, split: Array, position: Array) -> _Chunks:
-    """The chunks of program `split`: those in use, divided among as few programs as possible."""
-    last = jnp.minimum(position, sizes.slots - 1)
-    used = last // sizes.chunk + 1
-    per_program = (used + sizes.splits - 1) // sizes.splits
-    occupied = (used + per_program - 1) // per_program
-    first = split * per_program
-    return _Chunks(first, jnp.minimum(first + per_program, used), occupied)
-
-
 def _load_chunk(
-    refs: _Refs, sizes: _Sizes, zero: Array, kv_head: Array, number: Any
+    refs: Refs, sizes: Sizes, zero: Array, kv_head: Array, number: Any
 ) -> tuple[Array, Array]:
     """Keys and values of a chunk, [C, H] each."""
     slots = (zero, kv_head, pl.ds(number * sizes.chunk, sizes.chunk), slice(None))
@@ -269,7 +183,7 @@ def _normed_and_rotated(
     row: tuple[Array, Array],
     scales: tuple[Array, Array],
     token: _Token,
-    sizes: _Sizes,
+    sizes: Sizes,
     eps: float,
 ) -> Array:
     """A query or a key after RMSNorm and RoPE, [1, H], in the cache's dtype."""
@@ -280,11 +194,11 @@ def _normed_and_rotated(
 
 
 def _attend_to_cache(
-    refs: _Refs,
-    sizes: _Sizes,
+    refs: Refs,
+    sizes: Sizes,
     zero: Array,
     kv_head: Array,
-    chunks: _Chunks,
+    chunks: Chunks,
     first_chunk: tuple[Array, Array],
     queries: list[Array],
     position: Array,
@@ -316,7 +230,7 @@ def _attend_to_cache(
 
 
 def _store_parts(
-    refs: _Refs, sizes: _Sizes, kv_head: Array, split: Array, running: list[Softmax]
+    refs: Refs, sizes: Sizes, kv_head: Array, split: Array, running: list[Softmax]
 ) -> None:
     """Stores this program's part of each head's attention, and the part's weight."""
     own = pl.ds(split, 1)
@@ -326,20 +240,10 @@ def _store_parts(
         plgpu.store(refs.log_weight.at[head, own], (top + jnp.log(total)).reshape(1))
 
 
-def _combine_parts(refs: _Refs, sizes: _Sizes, kv_head: Array, occupied: Array) -> None:
-    """Writes each head's attention: the weighted mean of the parts of all programs."""
-    programs = jnp.arange(sizes.splits)
-    has_part = programs < occupied
-    mask = jnp.broadcast_to(has_part[:, None], (sizes.splits, sizes.head_dim))
-    parts_of_heads = []
-    for member in range(sizes.group):
-        head = kv_head * sizes.group + member
-        logs = plgpu.load(refs.log_weight.at[head, programs], mask=has_part, other=LOWEST)
-        parts = plgpu.load(refs.part.at[head, :, :], mask=mask, other=0.0)
-        parts_of_heads.append((head, logs, parts))
-    for head, logs, parts in parts_of_heads:
-        weights = jnp.exp(logs - jnp.max(logs))
-        whole = jnp.sum(parts * weights[:, None], axis=0) / jnp.sum(weights)
+def _combine_parts(refs: Refs, sizes: Sizes, kv_head: Array, chunks: Chunks) -> None:
+    """Writes each head's attention."""
+    heads = (kv_head * sizes.group + member for member in range(sizes.group))
+    for head, whole in combined_parts(refs, sizes, chunks, heads, jnp.exp):
         refs.attended[pl.ds(head * sizes.head_dim, sizes.head_dim)] = whole
 
 
