@@ -1,5 +1,7 @@
 """A decode step of one sequence with the kernels: same weights, cache and result as the model."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -29,31 +31,26 @@ def decode_with_kernels(
     with jax.named_scope("rope"):
         rotation = rows_of(positions, head_dim=model.head_dim, theta=model.rope_theta)
     arrived = jnp.zeros((model.layers[0].attention.num_heads,), jnp.int32)
-    written: Cache = []
-    for index, (layer, layer_cache) in enumerate(zip(model.layers, cache, strict=True)):
-        with jax.named_scope(f"layers_{index}"):
-            x, new_cache, arrived = _layer(
-                layer, x, rotation, positions, layer_cache, arrived, interpret
-            )
-        written.append(new_cache)
-    head = model.embed if model.lm_head is None else model.lm_head
+    layer = partial(_layer, rotation=rotation, position=positions, interpret=interpret)
+    (x, _), written = model.over_layers(layer, (x, arrived), cache)
     norm = model.final_norm
     with jax.named_scope("lm_head"):
         logits = norm_matvec(
-            x, norm.scale[...], head.weight[...], eps=norm.eps, interpret=interpret
+            x, norm.scale[...], model.head_weight, eps=norm.eps, interpret=interpret
         )
     return logits[None], written
 
 
 def _layer(
     layer: Block,
-    x: Float[Array, " D"],
+    carried: tuple[Float[Array, " D"], Int[Array, " N"]],
+    cache: LayerCache,
+    *,
     rotation: Rows,
     position: Int[Array, "1"],
-    cache: LayerCache,
-    arrived: Int[Array, " N"],
     interpret: bool,
-) -> tuple[Float[Array, " D"], LayerCache, Int[Array, " N"]]:
+) -> tuple[tuple[Float[Array, " D"], Int[Array, " N"]], LayerCache]:
+    x, arrived = carried
     attention, mlp = layer.attention, layer.mlp
     before, after = layer.input_norm, layer.post_attention_norm
     with jax.named_scope("attention"):
@@ -76,4 +73,4 @@ def _layer(
         weight = mlp.gate_up_proj.weight[...]
         activated = norm_swiglu(x, after.scale[...], weight, eps=after.eps, interpret=interpret)
         x = matvec_add(activated, mlp.down_proj.weight[...], x, interpret=interpret)
-    return x, {"k": k_cache, "v": v_cache}, arrived
+    return (x, arrived), {"k": k_cache, "v": v_cache}

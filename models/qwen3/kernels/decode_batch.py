@@ -4,6 +4,8 @@ A layer is five kernels, and two of XLA's: the norms, which add the partial sums
 before them to the residual stream. XLA computes the output head.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -30,25 +32,21 @@ def decode_batch_with_kernels(
     with jax.named_scope("rope"):
         rotation = rows_of(positions, head_dim=model.head_dim, theta=model.rope_theta)
     arrived = jnp.zeros((len(token_ids), model.layers[0].attention.num_kv_heads), jnp.int32)
-    written: Cache = []
-    for index, (layer, layer_cache) in enumerate(zip(model.layers, cache, strict=True)):
-        with jax.named_scope(f"layers_{index}"):
-            x, new_cache, arrived = _layer(
-                layer, x, rotation, positions, layer_cache, arrived, interpret
-            )
-        written.append(new_cache)
+    layer = partial(_layer, rotation=rotation, positions=positions, interpret=interpret)
+    (x, _), written = model.over_layers(layer, (x, arrived), cache)
     return model.logits(x), written
 
 
 def _layer(
     layer: Block,
-    x: Float[Array, "B D"],
+    carried: tuple[Float[Array, "B D"], Int[Array, "B K"]],
+    cache: LayerCache,
+    *,
     rotation: Rows,
     positions: Int[Array, " B"],
-    cache: LayerCache,
-    arrived: Int[Array, "B K"],
     interpret: bool,
-) -> tuple[Float[Array, "B D"], LayerCache, Int[Array, "B K"]]:
+) -> tuple[tuple[Float[Array, "B D"], Int[Array, "B K"]], LayerCache]:
+    x, arrived = carried
     attention, mlp = layer.attention, layer.mlp
     with jax.named_scope("input_norm"):
         normed = layer.input_norm(x)
@@ -74,7 +72,7 @@ def _layer(
         activated = batch_swiglu(normed, mlp.gate_up_proj.weight[...], interpret=interpret)
         parts = batch_product(activated, mlp.down_proj.weight[...], interpret=interpret)
         x = _added(x, parts)
-    return x, {"k": k_cache, "v": v_cache}, arrived
+    return (x, arrived), {"k": k_cache, "v": v_cache}
 
 
 def _added(x: Float[Array, "B D"], parts: Float[Array, "splits B D"]) -> Float[Array, "B D"]:

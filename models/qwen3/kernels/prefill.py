@@ -48,17 +48,16 @@ def prefill_with_kernels(
     feed_forward = (
         partial(_feed_forward_on_hopper, interpret=interpret) if hopper else _feed_forward_by_xla
     )
-    written: Cache = []
-    for index, (layer, layer_cache) in enumerate(zip(model.layers, cache, strict=True)):
-        with jax.named_scope(f"layers_{index}"):
-            attended, new_cache = attention(layer, x, rotation, lengths, layer_cache, interpret)
-            attended = attended.reshape(*x.shape[:2], -1)
-            if index + 1 < len(model.layers):
-                x = feed_forward(layer, x, attended)
-            else:
-                x = _feed_forward_by_xla(layer, last_of(x, lengths), last_of(attended, lengths))
-        written.append(new_cache)
-    return x, written
+
+    def run(layer: Block, x: Array, layer_cache: LayerCache) -> tuple[Array, LayerCache]:
+        attended, new_cache = attention(layer, x, rotation, lengths, layer_cache, interpret)
+        attended = attended.reshape(*x.shape[:2], -1)
+        if layer is not model.layers[-1]:
+            return feed_forward(layer, x, attended), new_cache
+        x = _feed_forward_by_xla(layer, last_of(x, lengths), last_of(attended, lengths))
+        return x, new_cache
+
+    return model.over_layers(run, x, cache)
 
 
 def _attention_with_triton(

@@ -1,5 +1,8 @@
 """The Qwen3 model: embedding, decoder layers, final norm, output head."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -7,11 +10,13 @@ from jaxtyping import Array, Float, Int
 
 from models.qwen3.config import Qwen3Config
 from models.qwen3.modules.block import Block
-from models.qwen3.modules.cache import Cache
+from models.qwen3.modules.cache import Cache, LayerCache
 from models.qwen3.modules.embedding import Embedding
 from models.qwen3.modules.norm import RMSNorm
 from models.qwen3.modules.projection import Projection
 from models.qwen3.modules.rope import rotation_of
+
+T = TypeVar("T")
 
 
 class Qwen3(nnx.Module):
@@ -56,12 +61,29 @@ class Qwen3(nnx.Module):
             rotation = rotation_of(positions, head_dim=self.head_dim, theta=self.rope_theta)
             # Otherwise XLA computes the sines again for every head of every layer.
             rotation = jax.lax.optimization_barrier(rotation)
+
+        def run(layer: Block, x: Array, layer_cache: LayerCache) -> tuple[Array, LayerCache]:
+            return layer(x, rotation, layer_cache, positions, attended_length)
+
+        return self.over_layers(run, x, cache)
+
+    def over_layers(
+        self, run: Callable[[Block, T, LayerCache], tuple[T, LayerCache]], carried: T, cache: Cache
+    ) -> tuple[T, Cache]:
+        """The last layer's result, and the cache: each layer takes what the one before returned."""
         written: Cache = []
         for index, (layer, layer_cache) in enumerate(zip(self.layers, cache, strict=True)):
             with jax.named_scope(f"layers_{index}"):
-                x, new_cache = layer(x, rotation, layer_cache, positions, attended_length)
+                carried, new_cache = run(layer, carried, layer_cache)
             written.append(new_cache)
-        return x, written
+        return carried, written
+
+    @property
+    def head_weight(self) -> Float[Array, "V D"]:
+        """The weight of the output head."""
+        head = self.embed if self.lm_head is None else self.lm_head
+        weight: Array = head.weight[...]
+        return weight
 
     def logits(self, x: Float[Array, "B D"]) -> Float[Array, "B V"]:
         """Logits of one position per sequence, float32, from the residual stream."""

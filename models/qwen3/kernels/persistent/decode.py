@@ -36,10 +36,9 @@ def decode_persistently(
             eps=model.final_norm.eps,
             tuning=tuning,
         )
-    head = model.embed if model.lm_head is None else model.lm_head
     norm = model.final_norm
     with jax.named_scope("lm_head"):
-        logits = norm_matvec(x, norm.scale[...], head.weight[...], eps=norm.eps)
+        logits = norm_matvec(x, norm.scale[...], model.head_weight, eps=norm.eps)
     written = [{name: jax.freeze(ref) for name, ref in layer.items()} for layer in caches]
     return logits[None], written
 
