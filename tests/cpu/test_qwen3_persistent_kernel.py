@@ -4,26 +4,30 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import jax
 import pytest
 
+import xlapipe
 from models.qwen3.config import QWEN3_0_6B
-from models.qwen3.generation import build_prebuilt, compile_generation
+from models.qwen3.generation import compile_generation
+from models.qwen3.generation.build_prebuilt import build_prebuilt
 from models.qwen3.generation.compiled_steps import CompiledStep
 from models.qwen3.generation.prebuilt_index import PrebuiltExecutables, read_index
 from models.qwen3.generation.static_sizes import GenerationSizes
 from models.qwen3.steps import implementation_for
 from models.qwen3.workloads import qwen3_generate_persistent
+from xlapipe import StepPlan
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import make_dump
 from xlapipe.dumps.dump import open_dump
 from xlapipe.expect import KernelCount, TrafficAtMost, check_all
+from xlapipe.front.answer import Answer
 from xlapipe.registry import find_workload
 from xlapipe.targets.catalogue import target_named
+from xlapipe.targets.target_config import target_attached
 
 
 @pytest.mark.parametrize(
@@ -57,13 +61,13 @@ def built_implementations(
     **options: Any,
 ) -> Mapping[str, str] | None:
     """The implementations in the index of a build that compiles nothing."""
-    made = SimpleNamespace(dump=SimpleNamespace(expectations=(), program=None))
-    monkeypatch.setattr(build_prebuilt, "build", lambda job, folder: made)
-    monkeypatch.setattr(build_prebuilt, "check_all", lambda expectations, program: ())
+    made = Mock(spec=StepPlan)
+    made.check.return_value = Answer(True, "")
+    monkeypatch.setattr(xlapipe, "build", lambda reference, **options: made)
     config = replace(QWEN3_0_6B, num_hidden_layers=layers)
     sizes = replace(SIZES, batch=batch)
     prebuilt = PrebuiltExecutables(path=folder, config=config, sizes=sizes, buckets=(16,))
-    build_prebuilt.build_prebuilt(prebuilt, target=target, **options)
+    build_prebuilt(prebuilt, target=target, **options)
     return read_index(folder, config).implementations
 
 
@@ -111,7 +115,7 @@ def test_executables_for_the_attached_gpu_have_the_implementation_of_a_compile_t
     target = target_named(gpu)
     text, cores = re.subn(r"core_count: \d+", f"core_count: {multiprocessors}", target.config_text)
     assert cores == 1
-    monkeypatch.setattr(build_prebuilt, "captured_target", lambda: SimpleNamespace(config=text))
+    monkeypatch.setattr(xlapipe, "target", lambda name: target_attached(text))
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     if mps:
         (tmp_path / "control").touch()
