@@ -1,49 +1,40 @@
 """A progress bar of the models' own commands."""
 
+import sys
 from types import TracebackType
 from typing import TypeVar
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 BarT = TypeVar("BarT", bound="Bar")
 
 
 class Bar:
-    """A progress bar on stderr while it is entered, if that is a terminal; no output elsewhere."""
+    """A progress bar on stderr while it is entered, if that is a terminal; no output elsewhere.
 
-    def __init__(
-        self, what: str, total: int, *, silent: bool, amount: ProgressColumn | None = None
-    ) -> None:
-        """Makes a bar.
+    Imports rich only to show it, because that takes longer than a short run's own output.
+    """
 
-        Args:
-          what: the work, e.g. `training`.
-          silent: show nothing, also on a terminal.
-          amount: the column with the amount done; default: a count.
-        """
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._progress = Progress(
-            TextColumn(what),
-            BarColumn(),
-            amount or MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-            console=console,
+    def __init__(self, what: str, total: int, *, silent: bool, of_bytes: bool = False) -> None:
+        """Makes a bar of the work `what`; `silent` shows nothing, also on a terminal."""
+        self._progress = None
+        if silent or not sys.stderr.isatty():
+            return
+        from rich import progress
+        from rich.console import Console
+
+        self._progress = progress.Progress(
+            progress.TextColumn(what),
+            progress.BarColumn(),
+            progress.DownloadColumn() if of_bytes else progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("{task.description}"),
+            console=Console(stderr=True, highlight=False),
             transient=True,
-            disable=silent or not console.is_terminal,
         )
         self._task = self._progress.add_task("", total=total)
 
     def __enter__(self: BarT) -> BarT:
-        self._progress.start()
+        if self._progress is not None:
+            self._progress.start()
         return self
 
     def __exit__(
@@ -52,12 +43,10 @@ class Bar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._progress.stop()
+        if self._progress is not None:
+            self._progress.stop()
 
     def advance(self, by: int, *, last: str | None = None) -> None:
-        """Adds to the amount done.
-
-        Args:
-          last: text after the bar.
-        """
-        self._progress.update(self._task, advance=by, description=last)
+        """Adds to the amount done; `last` is text after the bar."""
+        if self._progress is not None:
+            self._progress.update(self._task, advance=by, description=last)

@@ -1,16 +1,12 @@
-"""Terminal output of a generation: text as it is generated, progress on stderr.
-
-Imports rich only to show a bar, because its import takes longer than writing the text.
-"""
+"""Terminal output of a generation: text as it is generated, progress on stderr."""
 
 import sys
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from models.progress_bar import Bar
 from models.qwen3.cli.options import Prompts
 
 if TYPE_CHECKING:
-    from models.progress_bar import Bar
     from models.qwen3.generation.generator import Generated
 
 
@@ -27,40 +23,7 @@ def note(text: str) -> None:
     sys.stderr.write(f"generate: {text}\n")
 
 
-class _OptionalBar:
-    """A progress bar on stderr if stderr is a terminal; it is shown while this is entered."""
-
-    def __init__(self, what: str, total: int, *, silent: bool, of_bytes: bool = False) -> None:
-        self._bar = None if silent or not sys.stderr.isatty() else _bar(what, total, of_bytes)
-
-    def advance(self, by: int) -> None:
-        """Adds to the amount done."""
-        if self._bar is not None:
-            self._bar.advance(by)
-
-    def __enter__(self) -> None:
-        if self._bar is not None:
-            self._bar.__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.__exit__(kind, error, trace)
-
-
-def _bar(what: str, total: int, of_bytes: bool) -> "Bar":
-    from rich.progress import DownloadColumn
-
-    from models.progress_bar import Bar
-
-    return Bar(what, total, silent=False, amount=DownloadColumn() if of_bytes else None)
-
-
-class LoadingBar(_OptionalBar):
+class LoadingBar(Bar):
     """A progress bar of the bytes of weights that are loaded."""
 
     def __init__(self, total_bytes: int, *, silent: bool) -> None:
@@ -71,7 +34,7 @@ class LoadingBar(_OptionalBar):
         self.advance(read_bytes)
 
 
-class TextOutput(_OptionalBar):
+class TextOutput(Bar):
     """Writes the generated text; token ids if there is no tokenizer.
 
     Text of a single prompt is written as it is generated. For several prompts, shows progress and
