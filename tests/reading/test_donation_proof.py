@@ -219,6 +219,40 @@ def test_a_small_copy_is_not_a_copy_of_the_leaf() -> None:
     assert not only(copied(bytes_copied=1024)).holds
 
 
+@pytest.mark.parametrize(
+    ("bytes_copied", "outcome"),
+    [(1023, DonationOutcome.ALIASED), (1024, DonationOutcome.COPIED)],
+)
+def test_a_copy_of_half_of_the_leaf_is_one_of_the_leaf(
+    bytes_copied: int, outcome: DonationOutcome
+) -> None:
+    assert only(copied(bytes_copied=bytes_copied)).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("bytes_copied", "advice"),
+    [(1024, "nothing: a copy of 1,024 B costs almost no time"), (1025, "do not read the old")],
+)
+def test_a_copy_of_a_kilobyte_costs_no_time(bytes_copied: int, advice: str) -> None:
+    assert only(copied(bytes_copied=bytes_copied)).advice.startswith(advice)
+
+
+def test_the_layout_is_that_of_the_output_among_several() -> None:
+    turned = "bf16[8,128]{0,1}"
+    step = program(
+        instruction("cache", "parameter", SHAPE, parameter_number=0),
+        instruction("kept", "copy", SHAPE, ("cache",)),
+        instruction("turned", "copy", turned, ("cache",)),
+        instruction("both", "tuple", f"({SHAPE}, {turned})", ("kept", "turned")),
+        outputs=(
+            OutputLeaf("loss", (), "float32", 4, 0),
+            OutputLeaf("out", (8, 128), "bfloat16", 2048, 1),
+        ),
+    )
+    assert only(step).reason == "the layout of out differs: {0,1}, not {1,0}"
+    assert only(step).outcome is DonationOutcome.UNUSED
+
+
 def test_an_element_of_a_tuple_is_found_by_its_shape() -> None:
     """HLO text names only the tuple, so all of its elements of the copied shape are reported."""
     wide = "bf16[16,128]{1,0}"

@@ -71,6 +71,22 @@ def test_a_sort_that_the_device_may_give_to_cub() -> None:
     ]
 
 
+def test_a_sort_of_two_operands_has_its_keys_beside_it() -> None:
+    (missing,) = plan(sort("f32[16385]{0}", "s32[16385]{0}", operands=2)).missing_memory
+    assert missing.about_bytes == 2 * 16_385 * 4
+
+
+def test_a_call_of_unknown_workspace_has_no_estimate() -> None:
+    attention = plan(CALL, CALL._replace(name="again", source=None))
+    assert list(missing_lines(attention.missing_memory)) == [
+        "2 cuDNN calls without workspace: cuDNN states its size only on a GPU, where temp is "
+        "larger by it",
+        "  attention: step.py:7",
+        "  again: source line unknown",
+    ]
+    assert list(missing_lines(())) == []
+
+
 def test_a_convolution_that_no_autotune_result_gave_an_algorithm() -> None:
     config = (
         '{"cudnn_conv_backend_config":{"algorithm":{"algo_id":"%s","is_cudnn_frontend":false}}}'
