@@ -17,17 +17,17 @@ from xlapipe.cli import main
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.dumps.opened import open_path
 from xlapipe.errors import WorkloadError
-from xlapipe.failures import FailureKind, MemoryFailure
 from xlapipe.lowering.changed_workload import changed_workload
 from xlapipe.lowering.rematerialised import rematerialising, stop_rematerialising
 from xlapipe.lowering.saved_values import checkpointed_but_largest
 from xlapipe.plans import Plan
+from xlapipe.plans.donatable import donatable
 from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference
 from xlapipe.sizing.remedies import (
     Change,
+    Limit,
     changes_of,
-    donatable_arguments,
     largest_argument,
     try_changes,
 )
@@ -192,9 +192,9 @@ def test_a_jitted_step_is_jitted_again_to_donate() -> None:
 
 def test_only_arguments_that_fit_an_output_are_donated(goldens: Path) -> None:
     program = open_path(goldens / "spectral-diffusion/h200-cublas-jax0.11.2").program
-    assert donatable_arguments(program) == ("x",)
+    assert [row.name for row in donatable(program)] == ["x"]
     donated = open_path(goldens / "qwen3-step-donated/h200-cublas-jax0.11.2").program
-    assert donatable_arguments(donated) == ()
+    assert donatable(donated) == ()
 
 
 def test_the_changes_of_a_program(goldens: Path) -> None:
@@ -222,8 +222,7 @@ def test_sharding_and_one_kind_of_value_save_what_their_compile_says(
         return [change for change in changes if change.text.startswith(wanted)]
 
     monkeypatch.setattr("xlapipe.sizing.remedies.changes_of", two_changes)
-    failure = MemoryFailure(kind=FailureKind.EXECUTION, line=1, message="", reason="")
-    tried = try_changes(job, program, failure, device_count=1, at_once=2)
+    tried = try_changes(job, program, Limit(None), device_count=1, at_once=2)
     assert not tried.failed
     sharded, rematerialised = tried.remedies
     assert sharded.change == "shard batch over 2 devices"

@@ -38,6 +38,7 @@ from xlapipe.dumps.normal_form.plan import read_normal_form
 from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.hlo import SourceLine
+from xlapipe.report.advice import Advice, Remedy, advice_figures
 from xlapipe.report.difference_figures import difference_figures
 from xlapipe.report.dump_row import dump_row
 from xlapipe.running.capture_target import CapturedTarget
@@ -95,6 +96,7 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     rows = [dump_row(open_dump(dump), changed=True, seconds=1.5) for dump in DUMPS[:3]]
     yield "dump", {"dumps": rows, "errors": ["a: b"]}
     yield from (("build", row) for row in rows)
+    yield "advise", _advice()
     yield "fit", _fit()
     yield "fit", _cliff()
     yield "bisect", _bisect(bad=True)
@@ -170,6 +172,12 @@ _REMATERIALISED = replace(
         parts={"context": 1}, unmeasured=("nccl",), device="NVIDIA H200", visible_bytes=100
     ),
 )
+
+
+def _advice() -> dict[str, Any]:
+    remedies = (Remedy("half batch", 8, 92, True), Remedy("donate x", 4, 96, None))
+    failed = (("batch=3", "ValueError: odd"),)
+    return advice_figures(Advice("w", "h200", 100, 75, remedies, ("offload",), failed))
 
 
 def _cliff() -> dict[str, Any]:

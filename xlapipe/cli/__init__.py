@@ -37,11 +37,13 @@ _COMMANDS = (
     "calibrate",
     "show",
     "explain",
+    "advise",
     "report",
     "check",
     "diff",
     "bisect",
     "comment",
+    "completion",
 )
 
 
@@ -58,6 +60,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_command(run, program="xlapipe", json_output="--json" in arguments)
 
 
+class _Version(argparse.Action):
+    """Prints the version, which is read only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import xlapipe
+
+        print(f"xlapipe {xlapipe.__version__}")
+        parser.exit()
+
+
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
     """Disables garbage collection: imported modules and plans are many objects, but no garbage."""
@@ -70,15 +82,21 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+def all_commands() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    return _parser(())
+
+
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of the command that `arguments` begin with; of all commands if of none."""
-    parser = argparse.ArgumentParser(
+    # Imported here: a program that prints as the commands do imports only `xlapipe.cli.output`.
+    from xlapipe.cli.options import Commands, Parser
+
+    parser = Parser(
         prog="xlapipe",
         description="Compile a JAX step for an NVIDIA GPU on any machine, and check XLA's plan.",
     )
-    # Imported here: a program that prints as the commands do imports only `xlapipe.cli.output`.
-    from xlapipe.cli.options import Commands
-
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = Commands(parser)
     named = [name for name in arguments[:1] if name in _COMMANDS]
     for name in named or _COMMANDS:

@@ -98,7 +98,7 @@ def _compiled(
     from xlapipe.compiling.pipeline import compile_dump
     from xlapipe.dumps.opened import Opened
     from xlapipe.report.failed_allocation import planned_failure
-    from xlapipe.sizing.remedies import try_changes
+    from xlapipe.sizing.remedies import Limit, try_changes
 
     (job,) = jobs_of([options.workload], read_compile_options(options, None))
     dump = compile_dump(job, None, allow_refused=True).dump
@@ -106,7 +106,7 @@ def _compiled(
     tried = try_changes(
         job,
         dump.program,
-        failure,
+        Limit(failure.limit_bytes, failure.held_bytes or 0),
         device_count=prod((dump.manifest.mesh or {}).values()),
         at_once=os.cpu_count() or 1,
     )

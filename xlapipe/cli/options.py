@@ -1,10 +1,14 @@
 """Options that several commands share, and the registration of commands."""
 
 import argparse
+import re
+import textwrap
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from xlapipe.cli.examples import EXAMPLES
 from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.xla_patches import XlaPatch
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
 
 GEMM_POLICIES = tuple(policy.value for policy in GemmPolicy)
 GEMM_HELP = "which GEMM backends XLA may use"
+_HELP_WIDTH = 79
 Command = Callable[[argparse.Namespace], int]
 
 WORKLOAD_HELP = (
@@ -26,11 +31,42 @@ PATH_HELP = (
 )
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors name the option or value that was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the usage and the message, and exits with code 2."""
+        wrong, known = _wrong_word(message, self)
+        close = get_close_matches(wrong, known, n=1, cutoff=0.6) if wrong else []
+        super().error(message + (f"; did you mean {close[0]}?" if close else ""))
+
+
+def _wrong_word(message: str, parser: argparse.ArgumentParser) -> tuple[str, list[str]]:
+    """The word that argparse refused, and the words that it knows in that place."""
+    commands = [
+        command
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for command in action.choices.values()
+    ]
+    options = [
+        option
+        for command in (parser, *commands)
+        for action in command._actions
+        for option in action.option_strings
+    ]
+    if found := re.search(r"unrecognized arguments: (--[^\s=]+)", message):
+        return found[1], options
+    if found := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+        return found[1], re.findall(r"[\w.@-]+", found[2])
+    return "", []
+
+
 class Commands:
     """The commands of a parser; each of them gets the option `--json`."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._parsers = parser.add_subparsers(required=True, metavar="COMMAND")
+        self._parsers = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
 
     def add(self, name: str, run: Command, text: str) -> argparse.ArgumentParser:
         """Adds a command and returns its parser, for the command's own arguments.
@@ -39,7 +75,17 @@ class Commands:
           run: runs the command and returns the exit code.
           text: one sentence for the help.
         """
-        parser = self._parsers.add_parser(name, help=text, description=text)
+        shown = "".join(
+            f"  {command}\n" + (f"      {what}\n" if what else "")
+            for command, what in EXAMPLES[name]
+        )
+        parser = self._parsers.add_parser(
+            name,
+            help=text,
+            description=textwrap.fill(text, _HELP_WIDTH),
+            epilog=f"examples:\n{shown}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.set_defaults(command=run)
         return parser

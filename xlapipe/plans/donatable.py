@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
 
-# Of an argument's bytes. Below this, equal types are chance: a scale and an unrelated vector.
+# Of the bytes of an argument's leaves that are not donated. Below this, equal types are chance: a
+# scale and an unrelated vector.
 _LEAST_SHARE = 0.5
 
 
@@ -29,18 +30,22 @@ class Donatable:
 @once_per_object
 def donatable(program: Program) -> tuple[Donatable, ...]:
     """The arguments that could be donated, largest first."""
-    owned = program.owner_of_output
+    aliased = {alias.output_index for alias in program.plan.aliases}
+    # The index of an only output is `()`, of one of several `(n,)`.
+    owned = aliased & {()} if len(program.outputs) == 1 else aliased
     free = Counter(
         _type(output)
         for output in program.outputs
-        if output.path not in owned and not output.constant
+        if not owned & {(output.index,), ()} and not output.constant
     )
     leaves: dict[str, list[ArgumentLeaf]] = defaultdict(list)
     total_bytes: Counter[str] = Counter()
     for leaf in program.arguments:
+        if leaf.donated or leaf.parameter_number is None:
+            continue
         name = argument_name(leaf.path)
         total_bytes[name] += leaf.size_bytes
-        if leaf.donated or leaf.parameter_number is None or not free[_type(leaf)]:
+        if not free[_type(leaf)]:
             continue
         free[_type(leaf)] -= 1
         leaves[name].append(leaf)

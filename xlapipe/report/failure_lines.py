@@ -1,10 +1,10 @@
 """`xlapipe explain`: a memory failure in words, and as JSON."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xlapipe.failures import AllocatorDump, FailureKind, LoggedBuffer, MemoryFailure
+from xlapipe.report.advice import Remedy, remedy_figures
 from xlapipe.report.failed_allocation import PlannedFailure, planned_figures, shown_groups
 from xlapipe.report.units import exact, rounded
 
@@ -53,23 +53,6 @@ _ADVICE = {
 _IN_THE_POOL = (FailureKind.EXECUTION, FailureKind.ARGUMENT, FailureKind.FRAGMENTATION)
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """A change that was compiled, and what it saves.
-
-    Attributes:
-      change: in words.
-      saved_bytes: of the plan's total; positive.
-      total_bytes: of the changed plan.
-      fits: whether the changed plan fits the limit of the log; None if the log has none.
-    """
-
-    change: str
-    saved_bytes: int
-    total_bytes: int
-    fits: bool | None = None
-
-
 def failure_figures(
     failure: MemoryFailure, remedies: Sequence[Remedy] = (), planned: PlannedFailure | None = None
 ) -> dict[str, Any]:
@@ -84,15 +67,7 @@ def failure_figures(
         "device": failure.device,
         "limit_bytes": failure.limit_bytes,
         "held_bytes": failure.held_bytes,
-        "remedies": [
-            {
-                "change": remedy.change,
-                "bytes": remedy.saved_bytes,
-                "total_bytes": remedy.total_bytes,
-                "fits": remedy.fits,
-            }
-            for remedy in remedies
-        ],
+        "remedies": remedy_figures(remedies),
     }
     return figures if planned is None else {**figures, "plan": planned_figures(planned)}
 

@@ -1,6 +1,5 @@
 """Changes that can lower a program's memory: compiles each, and keeps those that do."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,10 +8,10 @@ from typing import Any
 
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.environment.scratch import scratch_folder
-from xlapipe.failures import MemoryFailure
-from xlapipe.plans.program import ArgumentLeaf, Program
+from xlapipe.plans.donatable import argument_name, donatable
+from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference
-from xlapipe.report.failure_lines import Remedy
+from xlapipe.report.advice import Remedy
 from xlapipe.sizing.fit import Row, fit
 from xlapipe.sizing.planned_memory import PlannedMemory
 from xlapipe.sizing.sweep import Combination
@@ -30,7 +29,6 @@ _NOTE = "rematerialised.txt"
 _SHARDS = 2
 _SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
 # HloRematerialization's limit, in percent of the device's memory.
-_PATH = re.compile(r"[\[.]")
 
 
 @dataclass(frozen=True)
@@ -65,14 +63,28 @@ class TriedChanges:
     failed: tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True)
+class Limit:
+    """What a program has to fit.
+
+    Attributes:
+      limit_bytes: memory of the device that may be used; None if unknown.
+      held_bytes: of it, what the program's arguments and other arrays take already.
+    """
+
+    limit_bytes: int | None
+    held_bytes: int = 0
+
+
 def try_changes(
-    job: Job, program: Program, failure: MemoryFailure, *, device_count: int, at_once: int
+    job: Job, program: Program, limit: Limit, *, device_count: int, at_once: int
 ) -> TriedChanges:
     """Compiles the changes that can lower the program's memory.
 
     Args:
       job: the compile of the unchanged workload.
       program: its plan and names.
+      limit: what the changed program has to fit.
       device_count: number of devices of the program.
       at_once: number of compiles that run at the same time.
     """
@@ -94,7 +106,7 @@ def try_changes(
         if not isinstance(row.outcome, PlannedMemory):
             failed.append((change.text, _reason(row)))
         elif row.outcome.total_bytes < base.total_bytes:
-            smaller.append(_remedy(change, row.outcome, base, failure))
+            smaller.append(_remedy(change, row.outcome, base, limit))
         else:
             useless.append(change.text)
     ordered = sorted(smaller, key=lambda remedy: -remedy.saved_bytes)
@@ -114,15 +126,12 @@ def _with_note(change: Change, note: Path) -> Change:
     return replace(change, text=f"{change.text}: {note.read_text(encoding='utf-8')}")
 
 
-def _remedy(
-    change: Change, memory: PlannedMemory, base: PlannedMemory, failure: MemoryFailure
-) -> Remedy:
+def _remedy(change: Change, memory: PlannedMemory, base: PlannedMemory, limit: Limit) -> Remedy:
     fits = None
-    if failure.limit_bytes is not None:
+    if limit.limit_bytes is not None:
         # What was in use in addition to the program's own arguments stays in use.
-        held_bytes = failure.held_bytes or 0
-        others_bytes = max(0, held_bytes - base.argument_bytes)
-        fits = memory.total_bytes + others_bytes <= failure.limit_bytes
+        others_bytes = max(0, limit.held_bytes - base.argument_bytes)
+        fits = memory.total_bytes + others_bytes <= limit.limit_bytes
     return Remedy(
         change=change.text,
         saved_bytes=base.total_bytes - memory.total_bytes,
@@ -153,10 +162,12 @@ def changes_of(
       device_count: number of devices of the program.
       note: file for what the compiling child chooses to rematerialise.
     """
-    names = donatable_arguments(program)
+    names = tuple(row.name for row in donatable(program))
     if names:
         text = f"donate {', '.join(names)} (donate_argnames={tuple(names)!r})"
-        already = dict.fromkeys(_parameter(leaf) for leaf in program.arguments if leaf.donated)
+        already = dict.fromkeys(
+            argument_name(leaf.path) for leaf in program.arguments if leaf.donated
+        )
         yield Change(text, {"donate": (*already, *names)})
     given = job.reference.arguments or {}
     sizes = tuple(dict.fromkeys(("batch", *(size for size in _SIZES if size in given))))
@@ -199,39 +210,12 @@ def largest_argument(program: Program) -> tuple[str, Mapping[int, int]]:
     """The parameter of the step with the most bytes, and the largest even axis of each leaf."""
     bytes_by_name: Counter[str] = Counter()
     for leaf in program.arguments:
-        bytes_by_name[_parameter(leaf)] += leaf.size_bytes
+        bytes_by_name[argument_name(leaf.path)] += leaf.size_bytes
     ((name, _),) = bytes_by_name.most_common(1) or [("", 0)]
     axes = {
         number: max(even, key=lambda axis: leaf.shape[axis])
         for number, leaf in enumerate(program.arguments)
-        if _parameter(leaf) == name
+        if argument_name(leaf.path) == name
         if (even := [axis for axis, size in enumerate(leaf.shape) if size and size % _SHARDS == 0])
     }
     return name, axes
-
-
-def donatable_arguments(program: Program) -> tuple[str, ...]:
-    """Parameters of the step that are not donated, and most of whose bytes fit a new output."""
-    aliased = {alias.output_index for alias in program.plan.aliases}
-    free = Counter(
-        (leaf.shape, leaf.dtype, leaf.spec)
-        for leaf in program.outputs
-        if (leaf.index,) not in aliased and not (aliased and len(program.outputs) == 1)
-    )
-    bytes_by_name: Counter[str] = Counter()
-    matched_bytes: Counter[str] = Counter()
-    for leaf in program.arguments:
-        if leaf.donated or leaf.parameter_number is None:
-            continue
-        name = _parameter(leaf)
-        bytes_by_name[name] += leaf.size_bytes
-        key = leaf.shape, leaf.dtype, leaf.spec
-        if free[key] > 0:
-            free[key] -= 1
-            matched_bytes[name] += leaf.size_bytes
-    return tuple(name for name, size in bytes_by_name.items() if 2 * matched_bytes[name] > size)
-
-
-def _parameter(leaf: ArgumentLeaf) -> str:
-    """`params` of `params['layers'][0]`."""
-    return _PATH.split(leaf.path, maxsplit=1)[0]

@@ -1,0 +1,113 @@
+"""Help, versions, completion and answers to misspelled words of the command line."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import xlapipe
+from xlapipe.cli import all_commands, main
+from xlapipe.cli.completion import SHELLS, options_by_command, script_lines
+from xlapipe.cli.examples import EXAMPLES
+from xlapipe.report.advice import Advice, Remedy, advice_lines
+
+COMMANDS = sorted(options_by_command(all_commands()))
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out + printed.err
+
+
+def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "--version") == (0, f"xlapipe {xlapipe.__version__}\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_help_has_two_examples_and_fits_a_terminal(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ("target", "capture") if command == "target" else (command,)
+    code, text = answer(capsys, *words, "--help")
+    assert code == 0
+    assert len(EXAMPLES[words[-1]]) == 2
+    for example, _ in EXAMPLES[words[-1]]:
+        assert f"  {example}\n" in text
+    assert all(len(line) <= 80 for line in text.splitlines()), text
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("shwo",), "show"),
+        (("show", "DIR", "--alocations"), "--allocations"),
+        (("dump", "step", "--gemm", "cubla"), "cublas"),
+    ],
+)
+def test_a_misspelled_word_is_answered_with_the_one_that_was_meant(
+    words: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = answer(capsys, *words)
+    assert code == 2
+    assert text.endswith(f"; did you mean {meant}?\n")
+
+
+def test_bash_completes_commands_options_and_leaves_files_to_the_shell(tmp_path: Path) -> None:
+    script = tmp_path / "complete.sh"
+    lines = script_lines("bash", options_by_command(all_commands()))
+    script.write_text("\n".join(lines) + "\n")
+
+    def completed(*words: str) -> list[str]:
+        quoted = " ".join(f"'{word}'" for word in words)
+        command = (
+            f"source {script}; COMP_WORDS=(xlapipe {quoted}); COMP_CWORD={len(words)}; _xlapipe; "
+            'echo "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert completed("sh") == ["show"]
+    assert completed("show", "--al") == ["--all", "--allocations"]
+    assert completed("show", "hlo") == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_command_is_in_the_script_of_each_shell(shell: str) -> None:
+    script = "\n".join(script_lines(shell, options_by_command(all_commands())))
+    assert all(command in script for command in COMMANDS)
+
+
+def test_python_m_xlapipe_is_the_command_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "xlapipe", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"xlapipe {xlapipe.__version__}\n"
+
+
+def test_advice_states_what_each_change_saves_and_whether_it_fits() -> None:
+    gib = 2**30
+    advice = Advice(
+        workload="gpt",
+        device="h100_sxm",
+        total_bytes=100 * gib,
+        usable_bytes=60 * gib,
+        remedies=(
+            Remedy("half batch", 45 * gib, 55 * gib, True),
+            Remedy("donate x", gib, 99 * gib, False),
+        ),
+        useless=("an XLA option",),
+        failed=(("batch=3", "ValueError: odd"),),
+    )
+    lines = list(advice_lines(advice, width=80))
+    assert lines == [
+        "gpt on h100_sxm: 100.0 GiB of 60.0 GiB usable, 40.0 GiB too much",
+        "Compiled changes, by what they save",
+        "  45.0 GiB  45.0 %  half batch; total 55.0 GiB (59,055,800,320 B), fits",
+        "  1.00 GiB   1.0 %  donate x; total 99.0 GiB (106,300,440,576 B), too much",
+        "  saves nothing: an XLA option",
+        "  does not compile: batch=3: ValueError: odd",
+    ]

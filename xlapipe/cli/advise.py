@@ -1,0 +1,82 @@
+"""`xlapipe advise`: which changes of a workload lower its memory, and by how much."""
+
+import argparse
+import os
+from math import prod
+from typing import TYPE_CHECKING
+
+from xlapipe.cli.options import (
+    WORKLOAD_HELP,
+    Commands,
+    add_target_options,
+    at_least_one,
+    read_compile_options,
+)
+from xlapipe.cli.output import print_json, print_text, screen_width
+
+if TYPE_CHECKING:
+    from xlapipe.report.advice import Advice
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    advise = commands.add(
+        "advise",
+        _advise,
+        "Compile changes of a workload, and list what each saves of its memory.",
+    )
+    advise.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
+    add_target_options(advise)
+    advise.add_argument(
+        "--jobs", type=at_least_one, metavar="N", help="parallel compiles; default: number of cores"
+    )
+
+
+def _advise(options: argparse.Namespace) -> int:
+    from xlapipe.report.advice import advice_figures, advice_lines
+
+    advice = _advice(options)
+    if options.json:
+        print_json(advice_figures(advice))
+    else:
+        for line in advice_lines(advice, width=screen_width()):
+            print_text(line)
+    return 0
+
+
+def _advice(options: argparse.Namespace) -> "Advice":
+    from xlapipe.cli.progress import Steps
+    from xlapipe.compiling.make_jobs import jobs_of
+    from xlapipe.compiling.pipeline import compile_dump
+    from xlapipe.report.advice import Advice
+    from xlapipe.sizing.remedies import Limit, try_changes
+    from xlapipe.targets.target_config import target_attached
+    from xlapipe.targets.usable_memory import usable_memory
+
+    (job,) = jobs_of([options.workload], read_compile_options(options, None))
+    with Steps().shown() as steps:
+        steps.show(f"{job.reference.name}: unchanged")
+        compiled = compile_dump(job, None, allow_refused=True)
+        manifest, plan = compiled.dump.manifest, compiled.dump.plan
+        config = compiled.files.get("target_config.txtpb", b"").decode()
+        memory = usable_memory(
+            job.target or target_attached(config), plan, libtpu=manifest.versions.get("libtpu")
+        )
+        steps.show(f"{job.reference.name}: changes that may save memory")
+        tried = try_changes(
+            job,
+            compiled.dump.program,
+            Limit(memory.usable_bytes),
+            device_count=prod((manifest.mesh or {}).values()),
+            at_once=options.jobs or os.cpu_count() or 1,
+        )
+    totals = plan.totals
+    return Advice(
+        workload=manifest.workload,
+        device=manifest.device,
+        total_bytes=totals.total_allocation_bytes - totals.thread_local_bytes,
+        usable_bytes=memory.usable_bytes,
+        remedies=tried.remedies,
+        useless=tried.useless,
+        failed=tried.failed,
+    )

@@ -1,0 +1,101 @@
+"""Changes that lower a program's memory, as JSON and as lines of text."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from xlapipe.report.units import exact, rounded, share
+from xlapipe.report.wrapped_text import wrapped
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change that was compiled, and what it saves.
+
+    Attributes:
+      change: in words.
+      saved_bytes: of the plan's total; positive.
+      total_bytes: of the changed plan.
+      fits: whether the changed plan fits the limit; None if no limit is known.
+    """
+
+    change: str
+    saved_bytes: int
+    total_bytes: int
+    fits: bool | None = None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What was tried for one workload.
+
+    Attributes:
+      workload: its name.
+      device: the target, with the topology if there are several devices.
+      total_bytes: of the unchanged plan.
+      usable_bytes: what a program may use of the device's memory.
+      remedies: changes that save memory, most bytes saved first.
+      useless: changes that save none.
+      failed: changes that do not compile, each with the first line of its error.
+    """
+
+    workload: str
+    device: str
+    total_bytes: int
+    usable_bytes: int
+    remedies: Sequence[Remedy]
+    useless: Sequence[str]
+    failed: Sequence[tuple[str, str]]
+
+
+def advice_figures(advice: Advice) -> dict[str, Any]:
+    """The JSON of `xlapipe advise`."""
+    return {
+        **asdict(advice),
+        "remedies": remedy_figures(advice.remedies),
+        "failed": [{"change": change, "error": error} for change, error in advice.failed],
+        "fits": advice.total_bytes <= advice.usable_bytes,
+    }
+
+
+def remedy_figures(remedies: Sequence[Remedy]) -> list[dict[str, Any]]:
+    """The JSON of changes that save memory."""
+    return [
+        {
+            "change": remedy.change,
+            "bytes": remedy.saved_bytes,
+            "total_bytes": remedy.total_bytes,
+            "fits": remedy.fits,
+        }
+        for remedy in remedies
+    ]
+
+
+def advice_lines(advice: Advice, *, width: int) -> Iterator[str]:
+    """The total, and what each change saves."""
+    room = advice.usable_bytes - advice.total_bytes
+    state = f"fits with {rounded(room)} to spare" if room >= 0 else f"{rounded(-room)} too much"
+    yield from wrapped(
+        f"{advice.workload} on {advice.device}: {rounded(advice.total_bytes)} of "
+        f"{rounded(advice.usable_bytes)} usable, {state}",
+        width,
+        indent=2,
+        first="",
+    )
+    yield (
+        "Compiled changes, by what they save"
+        if advice.remedies
+        else ("No compiled change saves memory")
+    )
+    saved = [rounded(remedy.saved_bytes) for remedy in advice.remedies]
+    digits = max(map(len, saved), default=0)
+    for remedy, text in zip(advice.remedies, saved, strict=True):
+        part = share(remedy.saved_bytes, advice.total_bytes)
+        fits = "" if remedy.fits is None or room >= 0 else ", fits" if remedy.fits else ", too much"
+        first = f"  {text:>{digits}} {part:>7}  "
+        total = f"total {rounded(remedy.total_bytes)} ({exact(remedy.total_bytes)}){fits}"
+        yield from wrapped(f"{remedy.change}; {total}", width, indent=len(first), first=first)
+    for change in advice.useless:
+        yield from wrapped(f"saves nothing: {change}", width, indent=6, first="  ")
+    for change, error in advice.failed:
+        yield from wrapped(f"does not compile: {change}: {error}", width, indent=6, first="  ")
