@@ -39,8 +39,9 @@ def separated(folder: Path, target: Path) -> Path:
     """A dump of the old form as it is written now."""
     dump = open_dump(folder)
     files = {name: read_file(folder, name) for name in dump.manifest.files}
-    lines = with_requested_lines(source_lines(files[MODULE]), dump.manifest)
+    proto = files[MODULE]
     files |= {name: without_frames(part, files[name]) for name, part in PARTS.items()}
+    lines = with_requested_lines(source_lines(proto, files[MODULE]), dump.manifest)
     write_dump(target, dump.manifest, {**files, SOURCE_LINES: lines.to_bytes()})
     return target
 
@@ -90,8 +91,8 @@ def test_no_other_file_holds_a_line(new: Path) -> None:
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=name_of)
 def test_every_version_reads_the_same_without_frames_in_the_module(directory: Path) -> None:
     proto = proto_of(directory)
-    lines = source_lines(proto)
     stripped = without_frames(Part.PROTO, proto)
+    lines = source_lines(proto, stripped)
     expected = read_proto(proto, where="proto")
     for read in (
         parse_proto(stripped, where="proto", lines=lines),
@@ -137,7 +138,7 @@ def test_a_name_of_two_instructions_has_no_line() -> None:
         if i.metadata.stack_frame_id not in (0, first.metadata.stack_frame_id)
     )
     other.name = first.name
-    assert first.name not in source_lines(message.SerializeToString()).frame_of
+    assert first.name not in source_lines(message.SerializeToString(), b"").frame_of
 
 
 def test_moved_lines_are_written_without_the_rest(new: Path) -> None:

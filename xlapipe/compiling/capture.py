@@ -31,7 +31,7 @@ from xlapipe.plans.missing_memory import sorts_for_cub
 from xlapipe.plans.program import OutputLeaf, RequestedCollective, RequestedDot
 from xlapipe.plans.workspaces import workspaces_of
 from xlapipe.platforms import Platform
-from xlapipe.platforms.dump_files import SOURCE_LINES, DumpFile, Part
+from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES, DumpFile, Part
 from xlapipe.readers import read_path
 from xlapipe.readers.hlo_proto import (
     HloComputationProto,
@@ -64,17 +64,13 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     record = compiled.record
     relative = _Relative(compiled.folder, Path(record.standard_library))
     xla_files = _read_xla_files(compiled.dump_folder, job.platform)
-    parts = {
-        file: relative.in_file(file.part, content)
+    files = {
+        file.name: relative.in_file(file.part, without_frames(file.part, content))
         for file, content in xla_files.items()
         if file.name is not None
     }
-    lines = source_lines(parts[job.platform.dump_file(Part.PROTO)])
-    files = {
-        file.name: without_frames(file.part, content)
-        for file, content in parts.items()
-        if file.name is not None
-    }
+    proto = relative.in_proto(xla_files[job.platform.dump_file(Part.PROTO)])
+    lines = source_lines(proto, files[MODULE])
     before = xla_files[job.platform.dump_file(Part.BEFORE_PROTO)]
 
     canonical = compiled.dump_folder.with_name("canonical")
@@ -237,9 +233,9 @@ class _Relative:
         return content
 
     def in_text(self, content: bytes) -> bytes:
-        """Paths in the FileNames table, and in the older `source_file="…"`."""
+        """Paths in `source_file="…"`, which older versions of XLA write."""
         return re.sub(
-            rb'(?m)((?:^\d+ |source_file=)")(/[^"\n]*)(?=")',
+            rb'(source_file=")(/[^"\n]*)(?=")',
             lambda match: match[1] + self.path(match[2].decode(errors="replace")).encode(),
             content,
         )

@@ -46,17 +46,22 @@ _FRAME_ID = _number(OpMetadata, "stack_frame_id")
 def without_frames(part: Part, content: bytes) -> bytes:
     """A file of a dump without stack frames; all else keeps its bytes."""
     if part in (Part.BEFORE, Part.HLO, Part.VALUES):
-        return _FRAME.sub(rb"\1", _TABLE.sub(b"", content))
+        # The tables are in front of the computations, which may be large.
+        end = content.find(b"\n%") + 1 or len(content)
+        return _FRAME.sub(rb"\1", _TABLE.sub(b"", content[:end]) + content[end:])
     if part is Part.PROTO:
         return with_fields(content, {_MODULE: _module_without_frames})
     return content
 
 
-def source_lines(proto: bytes) -> SourceLines:
+def source_lines(proto: bytes, without_frames: bytes) -> SourceLines:
     """The stack frames of the instructions of a serialised HloProto.
 
     XLA's names are distinct in a module. A name that two instructions had in common would have no
     frame, rather than one of the two.
+
+    Args:
+      without_frames: the same HloProto, as a dump holds it.
     """
     module = HloProto.FromString(proto).hlo_module
     index = module.stack_frame_index
@@ -68,7 +73,7 @@ def source_lines(proto: bytes) -> SourceLines:
             if frame_of.setdefault(instruction.name, frame) != frame:
                 frame_of[instruction.name] = 0
     return SourceLines(
-        module_sha256=hashlib.sha256(without_frames(Part.PROTO, proto)).hexdigest(),
+        module_sha256=hashlib.sha256(without_frames).hexdigest(),
         locations=tuple(
             FrameLocation(
                 files[place.file_name_id],

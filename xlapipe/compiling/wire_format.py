@@ -50,12 +50,17 @@ def with_fields(content: bytes, changed: Mapping[int, Callable[[bytes], bytes]])
       content: a message as C++ writes it, with its fields in the order of their numbers.
       changed: by the number of a field of messages, a function of each one's bytes.
     """
-    return b"".join(
-        content[start:end]
-        if (change := changed.get(number)) is None
-        else field(number, change(content[body:end]))
-        for number, start, body, end in _fields(content)
-    )
+    last = max(changed)
+    parts = []
+    for number, start, body, end in _fields(content):
+        if number > last:
+            parts.append(content[start:])
+            break
+        change = changed.get(number)
+        parts.append(
+            content[start:end] if change is None else field(number, change(content[body:end]))
+        )
+    return b"".join(parts)
 
 
 def without_fields(content: bytes, *numbers: int) -> bytes:
