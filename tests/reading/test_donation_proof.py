@@ -220,16 +220,6 @@ def test_a_small_copy_is_not_a_copy_of_the_leaf() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bytes_copied", "outcome"),
-    [(1023, DonationOutcome.ALIASED), (1024, DonationOutcome.COPIED)],
-)
-def test_a_copy_of_half_of_the_leaf_is_one_of_the_leaf(
-    bytes_copied: int, outcome: DonationOutcome
-) -> None:
-    assert only(copied(bytes_copied=bytes_copied)).outcome is outcome
-
-
-@pytest.mark.parametrize(
     ("bytes_copied", "advice"),
     [(1024, "nothing: a copy of 1,024 B costs almost no time"), (1025, "do not read the old")],
 )
