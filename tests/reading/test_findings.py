@@ -1,10 +1,12 @@
 """What findings measure and what their violations state, on one small program."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
+from xlapipe.cost import step_cost
 from xlapipe.expect import (
     Aliased,
     AllocationOf,
@@ -45,12 +47,15 @@ from xlapipe.expect import (
     ParameterBytes,
     ReadAtMost,
     ReadsAtMost,
+    SlowerThanRecord,
     StepTimeAtMost,
     TempAtMost,
     TotalWithin,
     TrafficAtMost,
     ValuesOfShapeAtMost,
 )
+from xlapipe.expect.gemms import within_differentiated
+from xlapipe.expect.traffic import counted_times
 from xlapipe.plans import AllocationKind, BufferAllocation, InputOutputAlias, Plan
 from xlapipe.plans.program import (
     ArgumentLeaf,
@@ -59,6 +64,7 @@ from xlapipe.plans.program import (
     RequestedCollective,
     RequestedDot,
 )
+from xlapipe.targets.speeds import speeds_of_target
 
 ROW, WIDE, MATRIX = "f32[8]{0}", "f32[16]{0}", "f32[8,8]{1,0}"
 TRIPS = 'backend_config={"known_trip_count":{"n":"3"}}'
@@ -667,11 +673,11 @@ PROGRAM = program()
         ),
         (
             TrafficAtMost(1),
-            "1,696 B",
+            "1,664 B",
             [
                 (
                     "at most 1 B read and written",
-                    "1,696 B, 1,695 B more",
+                    "1,664 B, 1,663 B more",
                     "most of them in gemm (__cublas$gemm), 512 B",
                 )
             ],
@@ -679,10 +685,10 @@ PROGRAM = program()
         (ReadsAtMost("x", 1), "read 1 time", []),
         (
             LaunchesAtMost(1),
-            "12 launches",
-            [("at most 1 launch", "12", "kept is launched 3 times")],
+            "11 launches",
+            [("at most 1 launch", "11", "kept is launched 3 times")],
         ),
-        (LaunchesAtMost(99), "12 launches", []),
+        (LaunchesAtMost(99), "11 launches", []),
         (
             FloorAtMost(0.0, "h200"),
             "0.00 µs on h200",
@@ -891,3 +897,110 @@ def test_an_expectation_is_shown_as_its_author_wrote_it(
     expectation: Expectation, text: str | None
 ) -> None:
     assert str(expectation) == (text or "Donated(name='cache', copies_up_to_bytes=8)")
+
+
+TIMED = replace(
+    PROGRAM,
+    measured_seconds={"gemm": 9e-6, "conv": 2e-6, "loop": 2e-6, "triton": 2e-6, "sum": 1e-6},
+    recorded_seconds={"gemm": 4e-6, "conv": 1e-6, "loop": 1.5e-6, "triton": 1e-6, "sum": 2.5e-6},
+)
+
+
+def test_a_step_slower_than_its_record_names_the_kernels_that_are() -> None:
+    finding = SlowerThanRecord().check(TIMED)
+    assert finding.measured == "16.0 µs in kernels, recorded 10.0 µs"
+    (violation,) = finding.violations
+    assert (violation.expected, violation.found) == (
+        "at most 5% more than 10.0 µs",
+        "16.0 µs, +60.0%",
+    )
+    # Three of the four, the largest difference first.
+    assert violation.where == "gemm +5.0 µs, triton +1.0 µs, conv +1.0 µs"
+    assert str(violation.source) == "step.py:13"
+    assert SlowerThanRecord(0.6).check(TIMED).holds
+    same = replace(TIMED, measured_seconds={"gemm": 8e-6}, recorded_seconds={"gemm": 4e-6})
+    assert SlowerThanRecord(1.0).check(same).holds
+    (violation,) = (
+        SlowerThanRecord()
+        .check(
+            replace(
+                TIMED,
+                measured_seconds={"gemm": 9e-6, "new": 1e-6, "sum": 0.0},
+                recorded_seconds={"gemm": 9e-6, "sum": 0.0},
+            )
+        )
+        .violations
+    )
+    assert violation.where == "new +1.0 µs"
+
+
+def test_a_predicted_time_names_its_gpu_and_the_longest_kernel() -> None:
+    finding = StepTimeAtMost(0.0).check(PROGRAM)
+    assert re.fullmatch(r"[\d.]+ µs predicted on NVIDIA H200", finding.measured)
+    (violation,) = finding.violations
+    assert violation.expected == "at most 0.0 µs"
+    assert re.fullmatch(r"most in \w+, \d\d?\.\d µs", violation.where)
+    seconds = float(finding.measured.partition(" ")[0]) * 1e-6
+    assert StepTimeAtMost(seconds + 1e-7).check(PROGRAM).holds
+    assert not StepTimeAtMost(seconds - 1e-7).check(PROGRAM).holds
+    (violation,) = StepTimeAtMost(1.0).check(replace(PROGRAM, target=None)).violations
+    assert violation.found == "a dump that does not name its target"
+
+
+def test_bounds_include_their_limit() -> None:
+    floor = step_cost(PROGRAM.plan, speeds_of_target("h200"))
+    assert floor is not None and floor.floor_seconds is not None
+    for expectation in (
+        FloorAtMost(floor.floor_seconds, "h200"),
+        LaunchesAtMost(floor.launches),
+        TrafficAtMost(floor.traffic_bytes),
+        ReadsAtMost("w", 2.0),
+        TotalWithin(960, 0.1),
+        BeyondAtMost(736, ("out",)),
+        TempAtMost(736),
+        ValuesOfShapeAtMost((8, 8), 3),
+        NoValueAbove(256),
+    ):
+        assert expectation.check(PROGRAM).holds, expectation
+    for expectation in (
+        FloorAtMost(floor.floor_seconds * 0.999, "h200"),
+        LaunchesAtMost(floor.launches - 1),
+        TrafficAtMost(floor.traffic_bytes - 1),
+        ReadsAtMost("w", 1.99),
+        TotalWithin(959, 0.1),
+        BeyondAtMost(735, ("out",)),
+        TempAtMost(735),
+        ValuesOfShapeAtMost((8, 8), 2),
+    ):
+        assert not expectation.check(PROGRAM).holds, expectation
+
+
+def test_a_loop_of_unknown_trip_count_has_no_bound_of_traffic() -> None:
+    text = TEXT.replace(TRIPS, "backend_config={}")
+    program = Program(plan_of_text(text, MEMORY, ALIVE), target="h200")
+    finding = TrafficAtMost(1).check(program)
+    assert finding.measured == "unknown"
+    assert finding.violations[0].found == "a while loop of unknown trip count"
+    assert LoopOfTrips(3).check(program).measured == "trips: unknown"
+
+
+@pytest.mark.parametrize(
+    ("times", "text"), [(0, "0 times"), (1, "1 time"), (2.5, "2.5 times"), (10, "10 times")]
+)
+def test_numbers_of_times(times: float, text: str) -> None:
+    assert counted_times(times) == text
+
+
+@pytest.mark.parametrize(
+    ("scope", "op_name", "inside"),
+    [
+        ("up", "jit(step)/up/dot_general", True),
+        ("up", "jit(step)/transpose(jvp(up))/dot_general", True),
+        ("up", "jit(step)/upper/dot_general", False),
+        ("up", None, False),
+    ],
+)
+def test_scopes_are_whole_segments_also_of_gradients(
+    scope: str, op_name: str | None, inside: bool
+) -> None:
+    assert within_differentiated(scope, op_name) is inside

@@ -138,6 +138,7 @@ def test_what_forwards_its_operand_launches_no_kernel_and_does_not_read(opcode: 
         "%r = f32[8]{0} parameter(1)",
         "%r = (f32[8]{0}, f32[8]{0}) tuple(%x, %x)",
         "%r = f32[8]{0} get-tuple-element(%t), index=0",
+        '%r = f32[8]{0} custom-call(), custom_call_target="AllocateBuffer"',
     ],
 )
 def test_what_is_given_launches_no_kernel(line: str) -> None:

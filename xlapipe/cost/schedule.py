@@ -6,7 +6,7 @@ from functools import cache
 
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.loops import find_loops
-from xlapipe.plans.opcodes import NO_KERNEL
+from xlapipe.plans.opcodes import ALLOCATE_BUFFER, NO_KERNEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def schedule_of(module: HloModule) -> tuple[Node, ...]:
     def nodes_in(computation: Computation) -> Iterator[Node]:
         for instruction in computation.instructions:
             called = instruction.called_computations
-            if instruction.opcode in NO_KERNEL:
+            if instruction.opcode in NO_KERNEL or instruction.custom_call_target == ALLOCATE_BUFFER:
                 continue
             if instruction.opcode == "while" and len(called) == 2:
                 trips = trips_of.get(instruction.name)

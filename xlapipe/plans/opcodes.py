@@ -19,6 +19,9 @@ FORWARDS = RENAMES | WAITS
 GIVEN = frozenset({"after-all", "constant", "parameter"})
 # Instructions that launch no kernel.
 NO_KERNEL = FORWARDS | GIVEN
+# Target of the custom call to which `jax.lax.empty` compiles. It launches no kernel either: its
+# memory is part of the plan, and nothing writes it.
+ALLOCATE_BUFFER = "AllocateBuffer"
 # The number of the device, which a launch writes.
 DEVICE_NUMBERS = frozenset({"partition-id", "replica-id"})
 

@@ -13,7 +13,6 @@ from xlapipe.plans.dataflow import Dataflow, Site, Value, dataflow_of
 from xlapipe.plans.hlo import Instruction, SourceLine
 from xlapipe.plans.plan import Plan
 
-_ALLOCATE_TARGET = "AllocateBuffer"
 # Opcodes that write the elements of their operand unchanged, or converted, to new memory.
 _REWRITES = opcodes.EXTENDS | {"convert"}
 
@@ -79,5 +78,5 @@ def _buffers_read(dataflow: Dataflow, site: Site) -> Iterator[str]:
         operand = dataflow.operand(Value(site.computation, site.instruction), position)
         if operand is not None:
             made_by = dataflow.definition(operand).instruction
-            if made_by.custom_call_target == _ALLOCATE_TARGET:
+            if made_by.custom_call_target == opcodes.ALLOCATE_BUFFER:
                 yield made_by.name
