@@ -16,7 +16,7 @@ import marshal
 import os
 import pickle
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -42,11 +42,10 @@ _LIBRARIES = ("beartype", "google.protobuf", "jaxtyping", "jinja2", "numpy", "py
 
 # How many of the tests that killed other mutants of a function or module run first.
 _LIKELY_TESTS = 10
-# Of each file, its fastest tests run before the others.
-_FIRST_OF_FILE = 4
-
 # Tests that take longer than this run last, also if they are likely to fail.
 _SLOW_S = 0.3
+# Among tests that take less than this, those that run few lines are first: they state one thing.
+_FAST_S = 0.05
 
 Places = Mapping[str, Lines]
 
@@ -159,30 +158,30 @@ def _tests_at(recorded: Mapping[str, Recorded]) -> dict[tuple[str, int], list[st
 
 def _covering_tests(
     mutant: Mutant, tests_at: Mapping[tuple[str, int], Sequence[str]], mentions: Places
-) -> dict[str, int]:
-    """Tests that run what the mutant changes, each with how many of its lines it runs.
+) -> set[str]:
+    """Tests that run what the mutant changes.
 
     For what runs at import: tests that run lines which mention what is defined there.
     """
-    counts: Counter[str] = Counter()
     places = {(mutant.path, line) for line in mutant.lines}
-    for place in places.union(*(mentions[name] for name in mutant.names)):
-        counts.update(tests_at.get(place, ()))
-    return counts
+    for name in mutant.names:
+        places |= mentions[name]
+    return {test for place in places for test in tests_at.get(place, ())}
 
 
 def _in_order(
-    covering: Mapping[str, int], recorded: Mapping[str, Recorded], likely: Iterable[str]
+    covering: Iterable[str], recorded: Mapping[str, Recorded], likely: Iterable[str]
 ) -> list[str]:
-    """Likely ones first, then the fastest of each file, then the others by file."""
-    first = [test for test in likely if test in covering and recorded[test].seconds < _SLOW_S]
-    by_file: dict[str, list[str]] = defaultdict(list)
-    for test in sorted(covering, key=lambda test: recorded[test].seconds):
-        by_file[test.partition("::")[0]].append(test)
-    files = list(by_file.values())
-    fastest = [test for file in files for test in file[:_FIRST_OF_FILE]]
-    others = [test for file in files for test in file[_FIRST_OF_FILE:]]
-    return list(dict.fromkeys([*first, *fastest, *others]))
+    """Likely ones first, then fast ones that run few lines in all, then the others by time."""
+
+    def rank(test: str) -> tuple[bool, float]:
+        seconds, lines = recorded[test].seconds, len(recorded[test].lines)
+        return seconds > _FAST_S, seconds if seconds > _FAST_S else lines
+
+    by_rank = sorted(covering, key=rank)
+    known = set(by_rank)
+    first = [test for test in likely if test in known and recorded[test].seconds < _SLOW_S]
+    return list(dict.fromkeys([*first, *by_rank]))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import TracebackType
@@ -88,11 +89,13 @@ class Servers:
 
     def _serve_collected(self, connection: Connection, others: Sequence[Connection]) -> None:
         self._close(others)
-        CollectedSession(self._root, self._wanted).serve(connection, self._folders)
+        with suppress(BrokenPipeError):  # Interrupted.
+            CollectedSession(self._root, self._wanted).serve(connection, self._folders)
 
     def _serve_importing(self, connection: Connection, others: Sequence[Connection]) -> None:
         self._close(others)
-        ImportingSession(self._root).serve(connection)
+        with suppress(BrokenPipeError):
+            ImportingSession(self._root).serve(connection)
 
     def _close(self, others: Sequence[Connection]) -> None:
         """A child that held the other end of a pipe would never see it closed."""

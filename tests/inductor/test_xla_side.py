@@ -1,0 +1,89 @@
+"""XLA's side of a comparison with Inductor, on a small program."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
+from tests.reading.test_diff_changes import OUT, ROW, UNALIASED, A, changed, with_plan
+from xlapipe.diff.compilers.compiler_side import CompilerSide, Exchange, HeldBytes, Waste
+from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
+from xlapipe.diff.compilers.xla_side import xla_side
+from xlapipe.dumps.opened import Opened
+from xlapipe.plans import Thunk
+from xlapipe.plans.program import Program
+
+
+def side(program: Program) -> CompilerSide:
+    """Of a dump that is not xlapipe's own."""
+    opened = SimpleNamespace(plan=program.plan, program=program, title="step", dump=None)
+    return xla_side(cast(Opened, opened))
+
+
+def test_leaves_are_those_on_one_device() -> None:
+    """Parameter w is split over two devices."""
+    leaves = (A.arguments[0], replace(A.arguments[1], shape=(16, 8), size_bytes=512))
+    split = side(replace(A, arguments=leaves))
+    assert split.arguments == (
+        TensorLeaf("x", "float32", (8,), 32, reused=True),
+        TensorLeaf("w", "float32", (8, 8), 512, reused=False),
+    )
+    assert split.outputs == (
+        TensorLeaf("out[0]", "float32", (8,), 32, reused=True),
+        TensorLeaf("out[1]", "float32", (8,), 32, reused=False),
+    )
+
+
+def test_leaves_without_names_are_parameters_and_outputs() -> None:
+    unnamed = side(replace(A, arguments=(), outputs=()))
+    assert unnamed.arguments == (
+        TensorLeaf("parameter 0", "float32", (8,), 32, reused=True),
+        TensorLeaf("parameter 1", "float32", (8, 8), 256, reused=False),
+    )
+    assert [leaf.name for leaf in unnamed.outputs] == ["output 0", "output 1"]
+    empty = tuple(replace(allocation, values=()) for allocation in A.plan.allocations)
+    unknown = side(replace(with_plan(allocations=empty), arguments=()))
+    assert unknown.arguments[1] == TensorLeaf("parameter 1", None, None, 256, reused=False)
+
+
+def test_bytes_beside_the_arguments() -> None:
+    own = side(A)
+    # The output that is written over x is one of the arguments' bytes.
+    assert (own.own_peak_bytes, own.argument_bytes) == (320 + 32, 256 + 32)
+    assert (own.output_bytes, own.reused_bytes) == (32, 32)
+    assert own.held == (
+        HeldBytes("gemm{0} f32[8,8]{1,0} (temp)", 256),
+        HeldBytes("gemm{1} s8[64]{0} (temp)", 64),
+    )
+    assert own.exchanges == (Exchange("all-reduce", 1, 32),)
+    apart = side(UNALIASED)
+    assert (apart.own_peak_bytes, apart.output_bytes, apart.reused_bytes) == (320 + 64, 64, 0)
+    assert not any(leaf.reused for leaf in (*apart.arguments, *apart.outputs))
+
+
+def test_collectives_of_a_kind_are_one_row() -> None:
+    more = f"  %more = {ROW} all-reduce(%turned), replica_groups={{{{0,1}}}}, to_apply=%add\n"
+    twice = side(changed((OUT, f"{more}  %out = {ROW} add(%more, %x)")))
+    assert twice.exchanges == (Exchange("all-reduce", 2, 64),)
+
+
+def test_copies_and_donations_without_effect() -> None:
+    assert side(A).waste == (Waste("copies", 1, 32),)
+    assert side(UNALIASED).waste == (
+        Waste("copies", 1, 32),
+        Waste("donations without effect", 1, 32),
+    )
+
+
+def test_thunks_that_hold_others_launch_nothing() -> None:
+    kinds = (
+        "kGemm",
+        "kKernel",
+        "kKernel",
+        "kCommandBuffer",
+        "kConditional",
+        "kSequential",
+        "kWhile",
+    )
+    thunks = tuple(Thunk(kind, 0) for kind in kinds)
+    assert side(with_plan(thunks=thunks)).kernels == {"kGemm": 1, "kKernel": 2}
+    assert side(A).kernels is None
