@@ -17,6 +17,7 @@ from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
     from xlapipe.dumps.autotune_lock import read_lock
+    from xlapipe.front.choose_rows import choose
     from xlapipe.front.compile_step import build, plan
     from xlapipe.front.find_target import target
     from xlapipe.front.loaded_step import LoadedStep, load
@@ -36,6 +37,7 @@ __all__ = [
     "WorkloadReference",
     "XlapipeError",
     "build",
+    "choose",
     "fit",
     "largest",
     "load",
@@ -54,6 +56,7 @@ _MODULES = {
     "Workload": "workload",
     "WorkloadReference": "registry",
     "build": "front.compile_step",
+    "choose": "front.choose_rows",
     "fit": "sizing.sizes",
     "largest": "sizing.sizes",
     "load": "front.loaded_step",

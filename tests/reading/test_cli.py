@@ -91,7 +91,18 @@ def test_every_command_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> No
         main(["--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    for name in ("list", "targets", "doctor", "dump", "build", "fit", "run", "launch", "target"):
+    for name in (
+        "list",
+        "targets",
+        "doctor",
+        "dump",
+        "build",
+        "fit",
+        "choose",
+        "run",
+        "launch",
+        "target",
+    ):
         assert f"\n    {name} " in text
     for name in ("show", "report", "check", "diff"):
         assert f"\n    {name} " in text

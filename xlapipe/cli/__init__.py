@@ -31,6 +31,7 @@ _COMMANDS = (
     "dump",
     "build",
     "fit",
+    "choose",
     "run",
     "launch",
     "target",

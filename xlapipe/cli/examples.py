@@ -25,6 +25,13 @@ EXAMPLES: dict[str, tuple[tuple[str, str], tuple[str, str]]] = {
         ("xlapipe fit step:workload --vary batch=8,16,32,64", "which batches fit, and their time"),
         ("xlapipe fit step:workload --cliff batch", "from which batch on XLA computes again"),
     ),
+    "choose": (
+        (
+            "xlapipe choose step:workload --vary batch=8,16,32 --maximise batch",
+            "which batch takes least time per item on an H200, among those that fit",
+        ),
+        ("xlapipe choose step:workload --target h100_sxm,h200 --vary batch=8,16", "for two GPUs"),
+    ),
     "advise": (
         ("xlapipe advise step:workload", "what would save memory, by bytes"),
         ("xlapipe advise 'step:workload(batch=64)' --target h100_sxm", "for another GPU"),

@@ -6,19 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import (
-    GEMM_HELP,
-    GEMM_POLICIES,
     WORKLOAD_HELP,
     Commands,
-    add_scheduler_option,
+    add_fitting_options,
     add_target_options,
-    at_least_one,
+    add_vary_option,
     read_compile_options,
 )
 from xlapipe.cli.output import print_error, print_json, print_lines
 from xlapipe.compiling.defaults import DEFAULT_TARGET
 from xlapipe.errors import XlapipeError
-from xlapipe.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,13 +29,7 @@ def add(commands: Commands) -> None:
     text = "Compile a workload in many sizes, and list which fit the device's memory."
     fit = commands.add("fit", _fit, text)
     fit.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
-    fit.add_argument(
-        "--vary",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE,…",
-        help="an argument of the workload and its values; repeatable",
-    )
+    add_vary_option(fit)
     fit.add_argument(
         "--cliff",
         metavar="NAME[=LOW..HIGH]",
@@ -46,30 +37,7 @@ def add(commands: Commands) -> None:
         "rematerialises, and what that costs; sizes are multiples of LOW",
     )
     add_target_options(fit)
-    fit.add_argument(
-        "--gemm",
-        choices=GEMM_POLICIES,
-        default="auto",
-        help=f"{GEMM_HELP}; default: %(default)s",
-    )
-    fit.add_argument(
-        "--memory-fraction",
-        type=float,
-        metavar="F",
-        help=f"usable share of the device's memory; default: {DEFAULT_MEMORY_FRACTION:g} on GPUs, "
-        "as in jax; all that the compiler leaves on TPUs",
-    )
-    fit.add_argument(
-        "--reserve",
-        type=int,
-        default=0,
-        metavar="BYTES",
-        help="memory that must stay free for other live arrays and programs of the process",
-    )
-    add_scheduler_option(fit)
-    fit.add_argument(
-        "--jobs", type=at_least_one, metavar="N", help="parallel compiles; default: number of cores"
-    )
+    add_fitting_options(fit)
     fit.add_argument(
         "--out", type=Path, metavar="DIR", help="write whole dumps there; default: write none"
     )

@@ -12,6 +12,7 @@ from xlapipe.cli.examples import EXAMPLES
 from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.xla_patches import XlaPatch
+from xlapipe.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 
 if TYPE_CHECKING:
     from xlapipe.compiling.make_jobs import CompileOptions
@@ -159,6 +160,45 @@ def add_scheduler_option(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="compile on the workers of a Dask cluster, e.g. tcp://10.0.0.1:8786; needs the extra "
         "xlapipe[cluster]",
+    )
+
+
+def add_vary_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that names sizes."""
+    parser.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE,…",
+        help="an argument of the workload and its values; repeatable",
+    )
+
+
+def add_fitting_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of commands that compare many plans with a device's memory."""
+    parser.add_argument(
+        "--gemm",
+        choices=GEMM_POLICIES,
+        default="auto",
+        help=f"{GEMM_HELP}; default: %(default)s",
+    )
+    parser.add_argument(
+        "--memory-fraction",
+        type=float,
+        metavar="F",
+        help=f"usable share of the device's memory; default: {DEFAULT_MEMORY_FRACTION:g} on GPUs, "
+        "as in jax; all that the compiler leaves on TPUs",
+    )
+    parser.add_argument(
+        "--reserve",
+        type=int,
+        default=0,
+        metavar="BYTES",
+        help="memory that must stay free for other live arrays and programs of the process",
+    )
+    add_scheduler_option(parser)
+    parser.add_argument(
+        "--jobs", type=at_least_one, metavar="N", help="parallel compiles; default: number of cores"
     )
 
 

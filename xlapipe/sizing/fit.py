@@ -50,6 +50,7 @@ def fit(
     out: Path | None = None,
     reserve_bytes: int = 0,
     with_floors: bool = False,
+    with_times: bool = False,
     scheduler: str | None = None,
     on_done: Callable[[Row], None] = lambda row: None,
 ) -> tuple[Row, ...]:
@@ -66,6 +67,7 @@ def fit(
       reserve_bytes: what must stay free for other live arrays and programs.
       scheduler: address of a Dask scheduler whose workers compile; None for this machine.
       with_floors: compute the least time of each step, not only of those that rematerialise.
+      with_times: predict the time of each step.
       on_done: called with each row when its compile has ended.
 
     Returns:
@@ -87,7 +89,13 @@ def fit(
     def work(job: Job) -> tuple[PlannedMemory, CompiledDump | None]:
         fraction = memory_fraction or DEFAULT_MEMORY_FRACTION
         job = replace(job, memory_fraction=fraction)
-        return planned_memory(job, memory_fraction, whole=out is not None, with_floors=with_floors)
+        return planned_memory(
+            job,
+            memory_fraction,
+            whole=out is not None,
+            with_floors=with_floors,
+            with_times=with_times,
+        )
 
     def keep(job: Job, result: tuple[PlannedMemory, CompiledDump | None]) -> PlannedMemory:
         memory, compiled = result

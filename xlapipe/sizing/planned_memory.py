@@ -13,11 +13,13 @@ from typing import NamedTuple
 from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import CompiledDump, compile_dump
-from xlapipe.cost import step_cost
+from xlapipe.cost import StepCost, step_cost
 from xlapipe.dumps.dump import check_memory_analysis
 from xlapipe.plans import Plan
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import MissingMemory
+from xlapipe.predict import predict
+from xlapipe.predict.choose import calibration_for
 from xlapipe.readers import read_path
 from xlapipe.sizing.recomputed import (
     RecomputedKernel,
@@ -29,6 +31,18 @@ from xlapipe.targets.speeds import speeds_of_config
 from xlapipe.targets.target_config import target_attached
 from xlapipe.targets.usable_memory import usable_memory
 from xlapipe.temp_order.instruction_order import order_share
+
+
+@dataclass(frozen=True)
+class PredictedTime:
+    """The predicted time of a step; see `Prediction`, without its kernels."""
+
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+    device: str
+    scaled_from: str | None
+    assumptions: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +71,8 @@ class PlannedMemory:
         rematerialised, or if the device's speeds are unknown.
       order_bytes: the part of `temp_bytes` that is held only by XLA's order of instructions; None
         if it was not computed.
+      predicted: the predicted time of a step; None if it was not asked for, or without a
+        calibration.
       seconds: wall time of `load` (the workload's module), `lower`, `compile`, `read` and `all`.
     """
 
@@ -76,6 +92,7 @@ class PlannedMemory:
     recomputed: tuple[RecomputedKernel, ...] = ()
     floor_seconds: float | None = None
     order_bytes: int | None = None
+    predicted: PredictedTime | None = None
     outside: OutsidePlan | None = None
     reserved_bytes: int = 0
 
@@ -95,7 +112,12 @@ class PlannedMemory:
 
 
 def planned_memory(
-    job: Job, memory_fraction: float | None, *, whole: bool, with_floors: bool
+    job: Job,
+    memory_fraction: float | None,
+    *,
+    whole: bool,
+    with_floors: bool,
+    with_times: bool = False,
 ) -> tuple[PlannedMemory, CompiledDump | None]:
     """Compiles a job, and reads the memory of its plan.
 
@@ -104,6 +126,7 @@ def planned_memory(
         GPUs, and for all that XLA's compiler leaves to a program on TPUs.
       whole: also return the dump; otherwise XLA writes only what the plan needs.
       with_floors: compute the least time of a step also if nothing is rematerialised.
+      with_times: predict the time of a step.
 
     Raises:
       XlapipeError: the compile failed.
@@ -118,8 +141,11 @@ def planned_memory(
     )
     rematerialised = rematerialised_names(compiled.plan)
     cost = None
-    if rematerialised or with_floors:
+    if rematerialised or with_floors or with_times:
         cost = step_cost(compiled.plan, speeds_of_config(compiled.config_text, target.name))
+    predicted = None
+    if with_times and cost is not None:
+        predicted = _predicted(compiled, cost, target.name)
     order = order_share(compiled.plan)
     all_seconds = time.monotonic() - started
     read_seconds = all_seconds - sum(compiled.stage_seconds.values())
@@ -141,9 +167,26 @@ def planned_memory(
         recomputed=recomputed_kernels(compiled.plan, cost),
         floor_seconds=cost.floor_seconds if cost is not None else None,
         order_bytes=order.held_bytes if order is not None else None,
+        predicted=predicted,
         outside=usable.outside,
     )
     return memory, dump
+
+
+def _predicted(compiled: "_CompiledPlan", cost: StepCost, target: str) -> PredictedTime | None:
+    speeds = speeds_of_config(compiled.config_text, target)
+    calibration = calibration_for(target, speeds) if speeds is not None else None
+    if calibration is None:
+        return None
+    prediction = predict(compiled.plan, cost, calibration)
+    return PredictedTime(
+        prediction.seconds,
+        prediction.low_seconds,
+        prediction.high_seconds,
+        prediction.device,
+        prediction.scaled_from,
+        prediction.assumptions,
+    )
 
 
 class _CompiledPlan(NamedTuple):

@@ -1,0 +1,45 @@
+"""Training steps for `xlapipe choose`: layers that are scanned and layers in a Python loop."""
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+from xlapipe import Workload
+
+Params = tuple[jax.Array, jax.Array]
+
+
+def layer(x: jax.Array, weights: Params) -> tuple[jax.Array, None]:
+    hidden = checkpoint_name(jax.nn.silu(x @ weights[0]), "hidden")
+    return x + jnp.tanh(hidden @ weights[1]), None
+
+
+def scanned_loss(params: Params, x: jax.Array) -> jax.Array:
+    x, _ = jax.lax.scan(layer, x, params)
+    return jnp.mean(x**2)
+
+
+def unrolled_loss(params: Params, x: jax.Array) -> jax.Array:
+    for number in range(params[0].shape[0]):
+        x, _ = layer(x, (params[0][number], params[1][number]))
+    return jnp.mean(x**2)
+
+
+def workload(batch: int = 512, layers: int = 4, width: int = 256, scan: bool = True) -> Workload:
+    """One step of gradient descent."""
+
+    def step(params: Params, x: jax.Array) -> tuple[jax.Array, Params]:
+        loss = scanned_loss if scan else unrolled_loss
+        value, gradients = jax.value_and_grad(loss)(params, x)
+        return value, jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients)
+
+    up = jax.ShapeDtypeStruct((layers, width, 4 * width), jnp.float32)
+    down = jax.ShapeDtypeStruct((layers, 4 * width, width), jnp.float32)
+    x = jax.ShapeDtypeStruct((batch, width), jnp.float32)
+    return Workload(name=f"choose-{batch}", fn=step, args=((up, down), x), donate_argnums=(0,))
+
+
+def forward(batch: int = 512) -> Workload:
+    """A step without a gradient."""
+    x = jax.ShapeDtypeStruct((batch, 64), jnp.float32)
+    return Workload(name="forward", fn=lambda x: jnp.tanh(x @ x.T), args=(x,))

@@ -1,0 +1,165 @@
+"""Compiles candidates within a budget of minutes and compiles."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from xlapipe.choosing.candidate import Candidate
+from xlapipe.choosing.rows import ChoiceRow
+from xlapipe.compiling.job import Job
+from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
+from xlapipe.errors import XlapipeError
+from xlapipe.registry import WorkloadReference, find_workload
+from xlapipe.sizing.fit import Row, fit
+from xlapipe.sizing.sweep import Combination
+
+_CHANGED = "xlapipe.lowering.changed_workload:changed_workload"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What candidates are compiled with, and how many.
+
+    Attributes:
+      options: of every compile; without a target config, its target is the candidate's.
+      at_once: number of compiles that run at the same time.
+      memory_fraction, reserve_bytes: as for `xlapipe.fit`.
+      limit_bytes: compared with totals instead of the device's usable memory.
+      most_compiles: None for no bound.
+      deadline: on `time.monotonic`; None for no bound.
+      scheduler: address of a Dask scheduler; None for this machine.
+    """
+
+    options: CompileOptions
+    at_once: int
+    memory_fraction: float | None = None
+    reserve_bytes: int = 0
+    limit_bytes: int | None = None
+    most_compiles: int | None = None
+    deadline: float | None = None
+    scheduler: str | None = None
+
+
+class _BudgetUsedError(Exception):
+    """Ends a batch of compiles; those that have not started are cancelled."""
+
+
+@dataclass
+class Compiles:
+    """Compiles batches of candidates, and keeps the rows so far.
+
+    Attributes:
+      maximise: the argument whose value is the number of items of a step; None for steps.
+      rows: in the order in which compiles ended.
+      failed: candidates whose compile failed.
+      left_out: number of candidates that the budget did not allow.
+    """
+
+    workload: str
+    limits: Limits
+    maximise: str | None = None
+    on_done: Callable[[Candidate, ChoiceRow | XlapipeError], None] = lambda candidate, row: None
+    rows: list[ChoiceRow] = field(default_factory=list)
+    failed: list[tuple[Candidate, XlapipeError]] = field(default_factory=list)
+    left_out: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of compiles so far."""
+        return len(self.rows) + len(self.failed)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the budget allows no further compile."""
+        most, deadline = self.limits.most_compiles, self.limits.deadline
+        return (most is not None and self.count >= most) or (
+            deadline is not None and time.monotonic() >= deadline
+        )
+
+    def run(self, candidates: Sequence[Candidate]) -> None:
+        """Compiles candidates in this order until the budget is used up.
+
+        Raises:
+          XlapipeError: an unknown workload, target or argument.
+        """
+        most = self.limits.most_compiles
+        allowed = list(candidates) if most is None else list(candidates[: most - self.count])
+        if self.exhausted:
+            allowed = []
+        jobs = [self._job(candidate) for candidate in allowed]
+        candidate_of = {id(job): c for job, c in zip(jobs, allowed, strict=True)}
+        points = [Combination({"": number}, job.reference) for number, job in enumerate(jobs)]
+        done_before = self.count
+
+        def done(row: Row) -> None:
+            job = jobs[row.combination.values[""]]
+            self._keep(candidate_of[id(job)], row)
+            if self.exhausted and self.count - done_before < len(jobs):
+                raise _BudgetUsedError
+
+        try:
+            if jobs:
+                fit(
+                    points,
+                    jobs,
+                    at_once=self.limits.at_once,
+                    memory_fraction=self.limits.memory_fraction,
+                    reserve_bytes=self.limits.reserve_bytes,
+                    with_times=True,
+                    scheduler=self.limits.scheduler,
+                    on_done=done,
+                )
+        except _BudgetUsedError:
+            pass
+        self.left_out += len(candidates) - (self.count - done_before)
+
+    def _keep(self, candidate: Candidate, row: Row) -> None:
+        if isinstance(row.outcome, XlapipeError):
+            self.failed.append((candidate, row.outcome))
+            self.on_done(candidate, row.outcome)
+            return
+        limit_bytes = self.limits.limit_bytes
+        if limit_bytes is None:
+            limit_bytes = row.outcome.usable_bytes
+        items = None
+        if self.maximise is not None:
+            given = find_workload(self.workload).arguments or {}
+            items = items_of({**given, **candidate.arguments}, self.maximise)
+        self.rows.append(ChoiceRow(candidate, row.outcome, items, limit_bytes))
+        self.on_done(candidate, self.rows[-1])
+
+    def _job(self, candidate: Candidate) -> Job:
+        own = find_workload(self.workload)
+        if candidate.arguments:
+            own = own.with_arguments({**(own.arguments or {}), **candidate.arguments})
+        options = self.limits.options
+        if options.target_config is None:
+            options = replace(options, target=candidate.target)
+        (job,) = jobs_of([own], options)
+        change = candidate.change
+        if change is None:
+            return job
+        job = replace(job, options={**job.options, **change.options})
+        if change.rematerialise is None:
+            return job
+        changed = WorkloadReference(
+            name=f"{own.name}, {change.text}",
+            target=_CHANGED,
+            arguments={"reference": own.to_json(), "rematerialise": dict(change.rematerialise)},
+        )
+        return replace(job, reference=changed)
+
+
+def items_of(arguments: object, name: str) -> float:
+    """The number of items of a step.
+
+    Raises:
+      XlapipeError: the argument is not given, or is not a positive number.
+    """
+    value = arguments.get(name) if isinstance(arguments, dict) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise XlapipeError(
+            f"--maximise {name}: expected an argument with positive numbers, found {value!r}; fix: "
+            f"give its values with --vary {name}=…"
+        )
+    return float(value)

@@ -1,0 +1,95 @@
+"""Rows of compiled candidates, and which of them is chosen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xlapipe.choosing.candidate import Candidate
+from xlapipe.sizing.planned_memory import PlannedMemory
+
+
+@dataclass(frozen=True)
+class ChoiceRow:
+    """A candidate that was compiled.
+
+    Attributes:
+      items: the value of the argument to maximise; None without one.
+      limit_bytes: that the total is compared with.
+      chosen: whether it is the fastest row of its target that fits, by predicted time.
+    """
+
+    candidate: Candidate
+    memory: PlannedMemory
+    items: float | None
+    limit_bytes: int
+    chosen: bool = False
+
+    @property
+    def fits(self) -> bool:
+        return self.memory.total_bytes <= self.limit_bytes and not self.memory.refused
+
+    @property
+    def headroom_bytes(self) -> int:
+        """Negative if it does not fit."""
+        return self.limit_bytes - self.memory.total_bytes
+
+    @property
+    def seconds_per_item(self) -> float | None:
+        """Predicted seconds of a step, per item if an argument is maximised; None if unknown."""
+        predicted = self.memory.predicted
+        return None if predicted is None else predicted.seconds / (self.items or 1.0)
+
+    @property
+    def rank(self) -> tuple[float, float, int]:
+        """Sort key: the fastest row first, the smaller one of two equal ones."""
+        seconds = self.seconds_per_item
+        unknown = float("inf") if seconds is None else seconds
+        return unknown, -(self.items or 0.0), self.memory.total_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as `--json` prints it and `xlapipe.choose` returns it."""
+        memory, change = self.memory, self.candidate.change
+        predicted = memory.predicted
+        return {
+            "target": self.candidate.target,
+            "arguments": dict(self.candidate.arguments),
+            "change": change.text if change is not None else None,
+            "code": change.code if change is not None else None,
+            "total_bytes": memory.total_bytes,
+            "temp_bytes": memory.temp_bytes,
+            "host_bytes": memory.host_bytes,
+            "limit_bytes": self.limit_bytes,
+            "headroom_bytes": self.headroom_bytes,
+            "predicted_seconds": predicted.seconds if predicted is not None else None,
+            "predicted_low_seconds": predicted.low_seconds if predicted is not None else None,
+            "predicted_high_seconds": predicted.high_seconds if predicted is not None else None,
+            "predicted_seconds_per_item": self.seconds_per_item if self.items else None,
+            "rematerialised_by_xla": memory.rematerialised,
+            "fits": self.fits,
+            "chosen": self.chosen,
+        }
+
+
+def with_chosen(rows: Sequence[ChoiceRow]) -> tuple[ChoiceRow, ...]:
+    """The rows of each target, the fastest first; the first one that fits is chosen."""
+    ordered: list[ChoiceRow] = []
+    for target in dict.fromkeys(row.candidate.target for row in rows):
+        own = sorted(
+            (row for row in rows if row.candidate.target == target), key=lambda row: row.rank
+        )
+        best = next((row for row in own if row.fits), None)
+        ordered += [replace(row, chosen=row is best) for row in own]
+    return tuple(ordered)
+
+
+def front(rows: Sequence[ChoiceRow]) -> tuple[ChoiceRow, ...]:
+    """The rows that no other row of their target beats in memory and in time, fastest first."""
+    kept: list[ChoiceRow] = []
+    for target in dict.fromkeys(row.candidate.target for row in rows):
+        least: int | None = None
+        own = (row for row in rows if row.candidate.target == target)
+        for row in sorted(own, key=lambda row: row.rank):
+            if least is None or row.memory.total_bytes < least:
+                kept.append(row)
+                least = row.memory.total_bytes
+    return tuple(kept)

@@ -1,0 +1,133 @@
+"""`xlapipe choose`: the fastest form of a step that fits."""
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from xlapipe.cli.options import (
+    WORKLOAD_HELP,
+    Commands,
+    add_fitting_options,
+    add_target_options,
+    add_vary_option,
+    at_least_one,
+    read_compile_options,
+)
+from xlapipe.cli.output import print_error, print_json, print_lines
+from xlapipe.errors import XlapipeError
+
+if TYPE_CHECKING:
+    from xlapipe.choosing.candidate import Candidate
+    from xlapipe.choosing.choose import Choice
+    from xlapipe.choosing.rows import ChoiceRow
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    text = (
+        "Compile forms of a step, predict their times, and print the fastest one that fits. "
+        "--target may list several targets: h100_sxm,h200."
+    )
+    parser = commands.add("choose", _choose, text)
+    parser.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
+    add_vary_option(parser)
+    parser.add_argument(
+        "--maximise",
+        metavar="NAME",
+        help="an argument that is the number of items of a step, e.g. batch: rows are ranked by "
+        "predicted time per item",
+    )
+    parser.add_argument(
+        "--limit",
+        type=at_least_one,
+        metavar="BYTES",
+        help="bytes that a plan may need, instead of the device's usable memory",
+    )
+    parser.add_argument(
+        "--budget", type=float, metavar="MINUTES", help="start no compile after so many minutes"
+    )
+    parser.add_argument(
+        "--compiles", type=at_least_one, metavar="N", help="the largest number of compiles"
+    )
+    add_target_options(parser)
+    add_fitting_options(parser)
+
+
+def _choose(options: argparse.Namespace) -> int:
+    from xlapipe.cli.choose_table import choice_figures, choice_lines
+
+    if options.autotune_lock is not None:
+        raise XlapipeError(
+            "choose does not accept --autotune-lock: a lock is valid only for one form of a step"
+        )
+    choice = _choice(options)
+    if options.json:
+        print_json(choice_figures(choice))
+    else:
+        print_lines(choice_lines(choice))
+    for candidate, error in choice.failed:
+        print_error(f"{candidate}: {error}")
+    for message in _nothing_fits(choice):
+        print_error(message)
+    if choice.interrupted:
+        raise KeyboardInterrupt
+    return 0 if choice.chosen else 1
+
+
+def _nothing_fits(choice: "Choice") -> list[str]:
+    """A message for each target that no row fits, with what is missing."""
+    messages = []
+    for target in dict.fromkeys(row.candidate.target for row in choice.rows):
+        rows = [row for row in choice.rows if row.candidate.target == target]
+        if any(row.fits for row in rows):
+            continue
+        least = min(rows, key=lambda row: row.memory.total_bytes)
+        messages.append(
+            f"{choice.workload}: nothing fits {target}: the smallest plan ({least.candidate}) "
+            f"needs {least.memory.total_bytes:,} B, {-least.headroom_bytes:,} B more than "
+            f"{least.limit_bytes:,} B; fix: give smaller values with --vary, or a larger target"
+        )
+    return messages
+
+
+def _choice(options: argparse.Namespace) -> "Choice":
+    from xlapipe.choosing.choose import choose
+    from xlapipe.cli.progress import Steps
+    from xlapipe.report.time_lines import microseconds
+    from xlapipe.sizing.sweep import Axis
+
+    axes = [Axis.parse(text) for text in options.vary]
+    if len({axis.name for axis in axes}) < len(axes):
+        raise XlapipeError("--vary: a name is given twice; fix: list all its values once")
+    targets = [name.strip() for name in (options.target or "").split(",") if name.strip()]
+    if options.target_config is not None and targets:
+        raise XlapipeError("--target and --target-config are both given; fix: leave one out")
+    if options.target_config is not None:
+        targets = [options.target_config.stem]
+    options.target = None
+    compile_options = read_compile_options(options, [options.gemm])
+    with Steps().shown() as steps:
+
+        def on_done(candidate: "Candidate", row: "ChoiceRow | XlapipeError") -> None:
+            text = "failed"
+            if not isinstance(row, XlapipeError):
+                predicted = row.memory.predicted
+                seconds = predicted.seconds if predicted is not None else None
+                text = f"{row.memory.total_bytes:,} B, predicted {microseconds(seconds)}"
+            steps.show(f"{candidate.target}, {candidate}: {text}")
+
+        return choose(
+            options.workload,
+            {axis.name: axis.values for axis in axes},
+            targets=targets,
+            maximise=options.maximise,
+            limit_bytes=options.limit,
+            budget_minutes=options.budget,
+            compiles=options.compiles,
+            options=replace(compile_options, target=None),
+            memory_fraction=options.memory_fraction,
+            reserve_bytes=options.reserve,
+            scheduler=options.scheduler,
+            jobs=options.jobs,
+            on_done=on_done,
+        )

@@ -1,0 +1,102 @@
+"""The result of `xlapipe choose`, as JSON and as a table."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from xlapipe.choosing.choose import Choice
+from xlapipe.choosing.rows import ChoiceRow, front
+from xlapipe.report.text_table import aligned_row, column_widths
+from xlapipe.report.units import rounded
+
+_HEADER = ("total", "headroom", "temp", "predicted", "9 of 10 within")
+
+
+def choice_figures(choice: Choice) -> dict[str, Any]:
+    """The JSON of `xlapipe choose`."""
+    return {
+        "workload": choice.workload,
+        "maximise": choice.maximise,
+        "rows": [row.to_json() for row in choice.rows],
+        "failed": [
+            {
+                "target": candidate.target,
+                "arguments": dict(candidate.arguments),
+                "change": candidate.change.text if candidate.change is not None else None,
+                "error": str(error),
+            }
+            for candidate, error in choice.failed
+        ],
+        "left_out": choice.left_out,
+        "interrupted": choice.interrupted,
+        "notes": list(choice.notes),
+    }
+
+
+def choice_lines(choice: Choice) -> Iterator[Text]:
+    """For each target the rows, the fastest first, then what to write."""
+    for target in dict.fromkeys(row.candidate.target for row in choice.rows):
+        rows = [row for row in choice.rows if row.candidate.target == target]
+        yield from _target_lines(choice, target, rows)
+    for note in choice.notes:
+        yield Text(note)
+    if choice.left_out:
+        reason = "an interrupt" if choice.interrupted else "the budget"
+        yield Text(f"{choice.left_out} further candidates were not compiled because of {reason}.")
+
+
+def _target_lines(choice: Choice, target: str, rows: Sequence[ChoiceRow]) -> Iterator[Text]:
+    yield Text(
+        f"{choice.workload} on {target}: {rows[0].limit_bytes:,} B may be used, "
+        f"{len(rows)} forms compiled",
+        style="bold",
+    )
+    per = f"per {choice.maximise}" if choice.maximise is not None else None
+    names = list(rows[0].candidate.arguments)
+    header = [*names, *_HEADER, *([per] if per else []), "fits", "", "change"]
+    best = front(rows)
+    table = [header, *(_cells(row, per is not None, row in best) for row in rows)]
+    widths, right = column_widths(table), range(len(header) - 3)
+    for cells, row in zip(table, (None, *rows), strict=True):
+        style = "bold" if row is None else "green" if row.chosen else "" if row.fits else "red"
+        yield Text(aligned_row(cells, widths, right=right), style=style)
+    predicted = rows[0].memory.predicted
+    if predicted is None:
+        yield Text("No time is predicted for this target: rows are ordered by items and bytes.")
+    else:
+        scaled = f", scaled from {predicted.scaled_from}" if predicted.scaled_from else ""
+        yield Text(f"Times are predicted for {predicted.device}{scaled}. Every row was compiled.")
+    if any(row.memory.rematerialised for row in rows):
+        yield Text("yes*, no*: XLA itself rematerialises to stay below its limit.")
+    for row in rows:
+        if row.chosen and row.candidate.change is not None:
+            yield Text(f"Write for {target}:", style="bold")
+            yield from map(Text, row.candidate.change.code.splitlines())
+
+
+def _cells(row: ChoiceRow, per_item: bool, on_front: bool) -> list[str]:
+    predicted, change = row.memory.predicted, row.candidate.change
+    interval, seconds = "-", "-"
+    if predicted is not None:
+        seconds = _seconds(predicted.seconds)
+        interval = f"{predicted.low_seconds * 1e3:,.2f} to {predicted.high_seconds * 1e3:,.2f}"
+    item = row.seconds_per_item
+    return [
+        *map(repr, row.candidate.arguments.values()),
+        rounded(row.memory.total_bytes),
+        rounded(row.headroom_bytes),
+        rounded(row.memory.temp_bytes),
+        seconds,
+        interval,
+        *([_seconds(item) if item is not None else "-"] if per_item else []),
+        ("yes" if row.fits else "no") + ("*" if row.memory.rematerialised else ""),
+        "chosen" if row.chosen else "front" if on_front else "",
+        change.text if change is not None else "as written",
+    ]
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:,.2f} µs"
+    return f"{seconds * 1e3:,.3f} ms"
