@@ -2,7 +2,9 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from xlapipe.compiling.defaults import DEFAULT_TIMEOUT_SECONDS
@@ -11,11 +13,22 @@ from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import ATTACHED, CompileOptions, jobs_of
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.errors import WorkloadError, XlapipeError
+from xlapipe.expect import Expectation
 from xlapipe.front.find_target import is_config
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.workload import Workload
 
 Donate = int | str | Sequence[int | str]
+_STAGES = "jax._src.stages"
+
+
+@dataclass(frozen=True)
+class LoweredStep:
+    """A step that the user has lowered: a `jax.stages.Lowered`."""
+
+    name: str
+    lowered: Any
+    expectations: tuple[Expectation, ...] = ()
 
 
 def workload_of(
@@ -26,7 +39,7 @@ def workload_of(
     name: str | None,
     donate: Donate | None,
     **fields: Any,
-) -> Workload:
+) -> Workload | LoweredStep:
     """The Workload of a step, or `step` itself if it is one, or the one that it names.
 
     Args:
@@ -41,8 +54,10 @@ def workload_of(
         from xlapipe.lowering.load_workload import load_workload  # imports jax
 
         step = load_workload(find_workload(step) if isinstance(step, str) else step)
+    others = [*(["args"] if args else []), *(["donate"] if donate is not None else []), *given]
+    if type(step).__module__ == _STAGES and not hasattr(step, "trace"):
+        return _lowered_step(step, name or default_name(_function_of(step)), others)
     if isinstance(step, Workload):
-        others = [*(["args"] if args else []), *(["donate"] if donate is not None else []), *given]
         if others:
             raise WorkloadError(
                 f"workload {step.name}: has its own arguments and options; fix: leave out "
@@ -61,6 +76,38 @@ def workload_of(
         donate_argnums=() if donate is None else _argnums(step, donate),
         **given,
     )
+
+
+def _lowered_step(step: Any, name: str, others: Sequence[str]) -> LoweredStep:
+    """The step of a `jax.stages.Lowered`; other stages are refused.
+
+    Raises:
+      WorkloadError: another stage, or other arguments.
+    """
+    kind = type(step).__name__
+    if kind != "Lowered":
+        raise WorkloadError(
+            f"a jax.stages.{kind}, expected a function or a jax.stages.Lowered: "
+            + (
+                "jax keeps neither the program nor the buffer assignment of what it has compiled"
+                if kind == "Compiled"
+                else "code that asks for the device was traced for this machine's"
+            )
+            + "; fix: give the function and its arguments: xlapipe.plan(jax.jit(f), *args)"
+        )
+    if others:
+        raise WorkloadError(
+            f"{name}: was lowered with its own arguments and options; fix: leave out "
+            f"{', '.join(others)}, or give the function"
+        )
+    return LoweredStep(name, step)
+
+
+def _function_of(step: Any) -> Any:
+    """What has the name of a stage's function."""
+    lowering = getattr(step, "_lowering", None)
+    arguments = getattr(lowering, "compile_args", {}).get("all_args_info")
+    return SimpleNamespace(__name__=arguments.debug_info.func_name if arguments else "step")
 
 
 def _argnums(step: Callable[..., Any], donate: Donate) -> tuple[int, ...]:
@@ -83,7 +130,7 @@ def _is_name(value: Any) -> bool:
 
 
 def job_of(
-    workload: Workload | WorkloadReference,
+    workload: Workload | LoweredStep | WorkloadReference,
     *,
     target: str | Path,
     gemm: str | None,
@@ -100,7 +147,7 @@ def job_of(
     Raises:
       XlapipeError: an unknown target, GEMM policy or patch, or a lock of a different target.
     """
-    if target == ATTACHED and isinstance(workload, Workload):
+    if target == ATTACHED and not isinstance(workload, WorkloadReference):
         raise XlapipeError(
             "target 'attached': a plan must name its GPU, so that it is the same on every "
             "machine; fix: write the attached GPU's configuration with `xlapipe target capture "
@@ -132,9 +179,11 @@ def _patches(names: str | Sequence[str]) -> frozenset[XlaPatch]:
     return frozenset(map(XlaPatch, given))
 
 
-def _reference(workload: Workload | WorkloadReference) -> WorkloadReference:
+def _reference(workload: Workload | LoweredStep | WorkloadReference) -> WorkloadReference:
     if isinstance(workload, WorkloadReference):
         return workload
+    if isinstance(workload, LoweredStep):
+        return WorkloadReference(workload.name, "jax.stages:Lowered")
     fn = workload.fn
     where = f"{getattr(fn, '__module__', '?')}:{getattr(fn, '__qualname__', '?')}"
     return WorkloadReference(workload.name, where)

@@ -12,7 +12,7 @@ from xlapipe.compiling.job import Job
 from xlapipe.environment.jax_log import hide_missing_gpu
 from xlapipe.errors import XlapipeError
 from xlapipe.expect import Expectation
-from xlapipe.front.plan_arguments import Donate, job_of, workload_of
+from xlapipe.front.plan_arguments import Donate, LoweredStep, job_of, workload_of
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference
@@ -69,8 +69,9 @@ class Planner(ABC, Generic[PlanT]):
         (`$XDG_CACHE_HOME/xlapipe`, under pytest its own).
 
         Args:
-          step: a function, jitted or not; or a Workload, or the name of one as on the command line,
-            which take no other arguments here.
+          step: a function, jitted or not; or a Workload, the name of one as on the command line, or
+            what `jax.jit(f).lower(…)` returned for the target's platform, which take no other
+            arguments here.
           args: one pytree per positional argument; only shape and dtype of arrays are used.
           donate: positions or names of donated parameters; not for a jitted step.
           target: a name of `xlapipe targets`, or the path of a target config; default: `h200`, in
@@ -122,7 +123,9 @@ class Planner(ABC, Generic[PlanT]):
             raise error.with_traceback(None) from None
 
 
-def lowered_here(workload: Workload, job: Job) -> tuple[LoweredProgram, Mapping[str, str]]:
+def lowered_here(
+    workload: Workload | LoweredStep, job: Job
+) -> tuple[LoweredProgram, Mapping[str, str]]:
     """The workload lowered in this process, and its leaves that are one array.
 
     Raises:
@@ -132,6 +135,11 @@ def lowered_here(workload: Workload, job: Job) -> tuple[LoweredProgram, Mapping[
 
     hide_missing_gpu()
     assert job.target is not None  # `job_of` refuses `attached`
+    if isinstance(workload, LoweredStep):
+        from xlapipe.lowering.lowered_stage import program_of_lowered
+
+        kind = job.platform.device_figures(job.target.config_text).device_kind
+        return program_of_lowered(workload.name, workload.lowered, job.platform, kind), {}
     program = lower_in_test(
         workload, job.target.config_text, platform=job.platform, topology=job.topology
     )
