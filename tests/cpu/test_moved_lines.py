@@ -11,12 +11,13 @@ from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.pipeline import make_dump
 from xlapipe.dumps.dump import open_dump, read_file
-from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES
+from xlapipe.platforms.dump_files import SOURCE_LINES
 from xlapipe.readers.file_contents import plain_name
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.targets.catalogue import target_named
 
 ROOT = Path(__file__).resolve().parents[2]
+TEXTS = ("before_optimizations.txt", "after_optimizations.txt")
 COMMENT = "# A line that moves all others.\n"
 # The second has a Pallas kernel; the third a golden of a device.
 QUICK = [
@@ -41,7 +42,8 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: read_file(folder, plain_name(path.name)) for path in folder.iterdir()}
+    names = {plain_name(path.name) for path in folder.iterdir()}
+    return {name: read_file(folder, name) for name in names}
 
 
 @pytest.mark.parametrize(("workload", "policy"), ALL)
@@ -65,7 +67,8 @@ def test_a_comment_in_every_model_changes_no_golden(
     golden = goldens / workload / made.dump.path.name
     before, after = contents(golden), contents(made.dump.path)
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    if policy != "tuned" or before[MODULE] == after[MODULE] == made.files[MODULE]:
+    # A device may have ordered instructions otherwise, and then its lines are left as they were.
+    if policy != "tuned" or all(before[name] == made.files[name] for name in TEXTS):
         assert changed == {SOURCE_LINES}
         lines = sources(made.dump.path)
         assert lines != sources(golden), "no line moved, so that this test would show nothing"

@@ -18,7 +18,8 @@ from xlapipe.dumps.manifest import Manifest, with_digests
 from xlapipe.dumps.normal_form.plan import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.errors import CompileError, XlapipeError
-from xlapipe.platforms.dump_files import MODULE
+from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES, Part
+from xlapipe.readers.source_lines import SourceLines
 
 Outcome = TypeVar("Outcome")
 Kept = TypeVar("Kept")
@@ -76,8 +77,8 @@ def make_dump(job: Job, out: Path, *, folder: Path | None = None) -> WrittenDump
     """Compiles a job and writes the dump below `out`.
 
     A dump that was made on a device is not overwritten by a compile without the device; the new
-    dump must have the same normal form. Only its source lines are written, if its module is the
-    same to the byte.
+    dump must have the same normal form. Only its source lines are written, if the texts of its
+    modules are the same to the byte.
 
     Args:
       folder: as for `compile_workload`.
@@ -107,13 +108,25 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) ->
                 "\n".join(lines) + f"\n{path}: was made on the device, and the plan compiled here "
                 "differs; fix: make it again on the device with --target attached --tune"
             )
-        golden_files = read_manifest(path, check_files=False).files
-        if golden_files.get(MODULE) == compiled.dump.manifest.files[MODULE]:
-            write_source_lines(path, compiled.files)
+        _write_lines_of_devices_dump(path, job, compiled)
         changed = False
     else:
         changed = write_dump(path, compiled.dump.manifest, compiled.files)
     return _written(compiled, path, changed, seconds)
+
+
+def _write_lines_of_devices_dump(path: Path, job: Job, compiled: CompiledDump) -> None:
+    """Writes where the instructions are now.
+
+    The texts hold the names of all instructions and of what was requested. The serialised module
+    holds also what only a device knows.
+    """
+    theirs, ours = read_manifest(path, check_files=False).files, compiled.dump.manifest.files
+    texts = [job.platform.dump_file(part).name for part in (Part.BEFORE, Part.HLO)]
+    if SOURCE_LINES in theirs and all(theirs[name] == ours[name] for name in texts if name):
+        lines = SourceLines.from_json(json.loads(compiled.files[SOURCE_LINES]), where=str(path))
+        lines = replace(lines, module_sha256=theirs[MODULE])
+        write_source_lines(path, {SOURCE_LINES: lines.to_bytes()})
 
 
 def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
