@@ -1,9 +1,11 @@
 """Dumps for the tests of the readers: those in data/, and reference dump 003."""
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from xlapipe.readers import DumpTexts, SourceText
 from xlapipe.readers.file_contents import read_bytes, read_source
@@ -22,6 +24,17 @@ needs_seed_003 = pytest.mark.skipif(
 def name_of(directory: Path) -> str:
     """`jaxlib-0.11.2/step`, for the ids of tests."""
     return f"{directory.parent.name}/{directory.name}"
+
+
+def one_of_each(dumps: Iterable[Path]) -> list[ParameterSet]:
+    """Dumps as parameters of a test: the first of each workload; the others are exhaustive."""
+    parameters, workloads = [], set[str]()
+    for path in dumps:
+        repeated = path.parent.name in workloads
+        workloads.add(path.parent.name)
+        marks = [pytest.mark.exhaustive] if repeated else []
+        parameters.append(pytest.param(path, marks=marks))
+    return parameters
 
 
 def one(directory: Path, pattern: str) -> Path:

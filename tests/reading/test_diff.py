@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.reading.dumps import DATA, DIRECTORIES, ROOT, name_of
+from tests.reading.dumps import DATA, DIRECTORIES, ROOT, name_of, one_of_each
 from tests.reading.hlo_objects import instruction
 from tests.reading.replan import (
     entry_of,
@@ -61,10 +61,6 @@ def golden(workload: str, policy: str) -> Path:
     return path
 
 
-def golden_id(path: Path) -> str:
-    return "/".join(path.parts[-2:])
-
-
 def texts_of(difference: Difference) -> list[str]:
     """Every sentence, those of the account with their bytes."""
     return [
@@ -86,7 +82,7 @@ def assert_accounted(difference: Difference) -> None:
 # The same plan.
 
 
-@pytest.mark.parametrize("path", GOLDENS, ids=golden_id)
+@pytest.mark.parametrize("path", one_of_each(GOLDENS), ids=name_of)
 def test_a_golden_does_not_differ_from_itself(path: Path) -> None:
     difference = compare(program(path), program(path))
     assert difference.same

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003
+from tests.reading.dumps import DIRECTORIES, SEED_003, name_of, needs_seed_003, one_of_each
 from xlapipe.cli import main
 from xlapipe.dumps.opened import open_path
 from xlapipe.plans.labels import pattern_of
@@ -30,7 +30,7 @@ def report_of(path: Path) -> DumpData:
     return dump_data(open_path(path))
 
 
-@pytest.mark.parametrize("path", [*DUMPS, *DIRECTORIES], ids=name_of)
+@pytest.mark.parametrize("path", [*one_of_each(DUMPS), *DIRECTORIES], ids=name_of)
 def test_bytes_add_up(path: Path) -> None:
     data = data_of(path)
     totals, peak = data["figures"]["totals"], data["peak"]
