@@ -30,7 +30,7 @@ jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 
 
-def select_cpus(path: Path, manifest: Manifest, hosts: int) -> tuple[Any, ...]:
+def select_cpus(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any, ...]:
     mode = os.environ.get(f"TEST_PROCESS_{jax.process_index()}", "")
     if mode == "raises":
         raise TargetError(f"process {jax.process_index()} found no GPU")
@@ -61,6 +61,7 @@ class Failing:
         raise RuntimeError("NCCL operation ncclCommInitRankConfig failed: unhandled system error")
 
 
-run.select_devices = select_cpus
-run.load_executable = compile_for_cpus
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    run.select_devices = select_cpus
+    run.load_executable = compile_for_cpus
+    sys.exit(main(sys.argv[1:]))

@@ -78,6 +78,14 @@ def test_two_processes_give_the_outputs_of_one(built: Path) -> None:
     assert len(two["call_seconds"]) == 2
 
 
+def test_a_step_of_several_devices_is_loaded_and_called_from_python(built: Path) -> None:
+    """Through jax: whole arrays are split over the devices, and outputs are arguments again."""
+    script = [sys.executable, str(HERE / "load_on_cpus.py"), str(built)]
+    done = run_command(script, JAX_NUM_CPU_DEVICES="2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["shard", "x", "out[0]", "out[1]", "out[2]"]
+
+
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
