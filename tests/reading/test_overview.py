@@ -147,3 +147,27 @@ def test_the_common_path_ends_at_a_key() -> None:
     assert common_path(["s['params']['a']", "s['params']['ab']"]) == "s['params']"
     assert common_path(["s.mu[0]", "s.mu[1]"]) == "s.mu"
     assert common_path(["x"]) == "x"
+
+
+def test_a_folder_of_many_modules_lists_the_largest_first(tmp_path: Path, capsys) -> None:
+    sizes = {}
+    for number, name in enumerate(("step", "sharded")):
+        folder = next(
+            path
+            for path in DIRECTORIES
+            if path.parent.name == "jaxlib-0.11.2" and path.name == name
+        )
+        for path in folder.iterdir():
+            after = path.name.partition(".")[2].partition(".")[2]
+            (tmp_path / f"module_{number:04}.jit_{name}.{after}").write_bytes(path.read_bytes())
+        sizes[name] = open_path(folder).plan.totals.total_allocation_bytes
+    largest, other = sorted(sizes, key=lambda name: -sizes[name])
+    assert main(["show", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{tmp_path}: 2 modules, largest first"
+    assert f"jit_{largest}." in lines[1] and f"jit_{other}." in lines[2]
+    assert lines[-1] == f"Next: xlapipe show {tmp_path} --module jit_{largest}"
+    assert main(["show", str(tmp_path), "--module", other]) == 0
+    assert f"jit_{other}." in capsys.readouterr().out.splitlines()[0]
+    assert main(["show", str(tmp_path), "--module", "train"]) == 2
+    assert f"name one of: jit_{min(sizes)}, jit_{max(sizes)}" in capsys.readouterr().err

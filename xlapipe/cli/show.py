@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from xlapipe.cli.options import PATH_HELP, Commands, at_least_one
-from xlapipe.cli.output import print_json, print_lines, screen_width
+from xlapipe.cli.output import print_json, print_lines, print_text, screen_width
 
 
 def add(commands: Commands) -> None:
@@ -33,6 +33,12 @@ def add(commands: Commands) -> None:
     ):
         show.add_argument(f"--{option}", action="store_true", help=text)
     show.add_argument(
+        "--module",
+        metavar="NAME",
+        help="of a folder with the modules of many: the one whose file's name contains NAME, the "
+        "largest of several",
+    )
+    show.add_argument(
         "--why",
         metavar="KERNEL",
         help="what the predicted time of a kernel is made of",
@@ -57,10 +63,22 @@ def add(commands: Commands) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
+    from xlapipe.readers.files import modules_in
     from xlapipe.report.subjects import ShowOptions, TimeOptions, open_subject
 
+    path = options.path
+    if options.module is not None:
+        from xlapipe.report.module_list import module_named
+
+        path = module_named(path, options.module)
+    elif not options.json and len(modules := modules_in(path)) > 1:
+        from xlapipe.report.module_list import module_lines
+
+        for line in module_lines(path, modules, width=screen_width()):
+            print_text(line)
+        return 0
     times = TimeOptions(options.target, options.calibration, options.trips)
-    subject = open_subject(options.path, times)
+    subject = open_subject(path, times)
     shown = ShowOptions(
         allocations=options.allocations,
         donation=options.donation,

@@ -85,9 +85,22 @@ def in_directory(directory: Path) -> DumpFiles:
             "and switch the persistent compilation cache off, since a cached compile dumps nothing"
         )
     raise DumpError(
-        f"{directory}: expected one optimised module, found {len(modules)}; "
-        f"fix: name one of:{_listed([files.proto or files.assignment for files in modules])}"
+        f"{directory}: expected one optimised module, found {len(modules)} (`xlapipe show` lists "
+        "the largest first); fix: name one of:"
+        f"{_listed([files.proto or files.assignment for files in modules])}"
     )
+
+
+def modules_in(directory: Path) -> tuple[Path, ...]:
+    """The files that name each optimised module of a directory; empty for any other path.
+
+    Raises:
+      DumpError: the directory cannot be read.
+    """
+    if not directory.is_dir():
+        return ()
+    paths = (files.proto or files.assignment for files in _modules(_names(directory)).values())
+    return tuple(path for path in paths if path is not None)
 
 
 def _dumps_below(directory: Path) -> list[Path]:
