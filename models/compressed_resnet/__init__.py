@@ -23,7 +23,7 @@ Arrays of images and activations are NHWC, kernels are OHWI (outputs, height, wi
 is the layout that cuDNN's convolutions on tensor cores read. Axis letters: N images, H and W rows
 and columns, C channels, K classes, M groups of 512 elements.
 
-What the forward pass keeps follows reference dump 001 (see docs/seeds.md): for each convolution the
+What the forward pass keeps follows reference dump 001 (docs/lab/seeds.md): for each convolution the
 2-bit codes of what its input x and upsample(low_frequency(x)) differ by, and of the normalised
 output; for each distinct input its low-frequency component in float8; one bit per element for each
 ReLU; one byte per output of max pooling. The program of the dump quantised x itself, although its

@@ -10,6 +10,6 @@
     expectations.py     expectations about the plans (no jax)
 
 The recipe is torchao's (`Float8Linear`, tensorwise, dynamic), as in reference dump 004 (float8
-linear layer, see docs/seeds.md). A code is a float8 element of a quantised tensor. Axis letters:
+linear layer, docs/lab/seeds.md). A code is a float8 element of a quantised tensor. Axis letters:
 M rows of x (all leading axes together), I in, O out.
 """

@@ -8,7 +8,7 @@
     workloads.py        the workloads that `xlapipe dump` compiles
     expectations.py     expectations about the plans (no jax)
 
-Reference dump 000 is the backward pass of a 3-layer FSDP MLP (see docs/seeds.md). Sources:
+Reference dump 000 is the backward pass of a 3-layer FSDP MLP (see docs/lab/seeds.md). Sources:
 Rajbhandari et al., "ZeRO" (2020), stage 3; Zhao et al., "PyTorch FSDP" (2023). Axis letters: B rows
 of one device, I and O features in and out, S the rows of a kernel on one device.
 """

@@ -13,7 +13,7 @@
     generation/         text generation, with executables compiled here or in advance
     generate.py cli/    the command `python -m models.qwen3.generate`
 
-Reference dump 003 is a step of a served Qwen3-0.6B (see docs/seeds.md).
+Reference dump 003 is a step of a served Qwen3-0.6B (see docs/lab/seeds.md).
 
 Axis letters in all modules: B sequences, T new tokens per sequence, S cache slots per sequence, D
 hidden, F intermediate, V vocabulary, N query heads, K key/value heads, G = N / K query heads per

@@ -1,4 +1,4 @@
-"""Writes what `xlapipe diff` prints for each reference dump into docs/seeds.md.
+"""Writes what `xlapipe diff` prints for each reference dump into docs/lab/seeds.md.
 
     python -m tests.inductor.seed_comparisons
 
@@ -14,7 +14,7 @@ from xlapipe.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = Path("../shared/seeds")
-PAGE = ROOT / "docs" / "seeds.md"
+PAGE = ROOT / "docs" / "lab" / "seeds.md"
 BEGIN = "<!-- comparisons: written by tests/inductor/seed_comparisons.py -->\n"
 END = "<!-- end of comparisons -->\n"
 # Where packages were installed on the machines that printed the dumps.

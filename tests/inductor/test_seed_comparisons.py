@@ -1,4 +1,4 @@
-"""docs/seeds.md holds what `xlapipe diff` prints for the reference dumps."""
+"""docs/lab/seeds.md holds what `xlapipe diff` prints for the reference dumps."""
 
 from pathlib import Path
 

@@ -17,7 +17,7 @@ SEED_003 = ROOT.parent / "shared" / "seeds" / "003_f6ca195099ee0f7f.txt"
 
 needs_seed_003 = pytest.mark.skipif(
     not SEED_003.is_file(),
-    reason=f"reference dump 003 ({SEED_003.name}, see docs/seeds.md) is not next to the repository",
+    reason=f"reference dump 003 ({SEED_003.name}, docs/lab/seeds.md) is not next to the repository",
 )
 
 

@@ -254,7 +254,7 @@ def test_every_expectation_is_in_the_vocabulary() -> None:
 
 
 def test_reference_dumps_have_the_names_that_are_defined() -> None:
-    page = (ROOT / "docs/seeds.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/lab/seeds.md").read_text(encoding="utf-8")
     defined = set(re.findall(r"^\| \*\*(reference dump \d{3})\*\* \|", page, re.MULTILINE))
     sources = [path for folder in ("xlapipe", "models") for path in (ROOT / folder).rglob("*.py")]
     used = {

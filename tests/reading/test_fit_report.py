@@ -1,6 +1,7 @@
 """The table of `xlapipe fit`, from constructed rows: what fits, the largest value, failures."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from xlapipe.cli.fit_table import fit_figures, fit_lines
 from xlapipe.errors import CompileError
 from xlapipe.sizing.fit import Row, largest
-from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.sizing.planned_memory import PlannedMemory, PredictedTime
 from xlapipe.sizing.sweep import Axis, Combination, combinations
 from xlapipe.targets.outside_plan import OutsidePlan
 
@@ -88,14 +89,16 @@ def test_without_an_axis_there_is_no_largest(rows: list[Row]) -> None:
 
 def test_the_table(rows: list[Row]) -> None:
     lines = lines_of(rows, AXES)
-    assert lines[0] == ("m:step on h200 (8x8): 1,000,000 B of memory per device, 750,000 B usable")
-    table = [line.split() for line in lines[2:8]]
-    assert table[0][:8] == ["1", "2048", "400,000", "8", "1,000", "401,008", "348,992", "yes"]
-    assert table[0][8:] == ["1.0", "0.5", "7.2", "0.2", "9.0"]
+    assert lines[0] == (
+        "m:step on h200 (8x8): 976.6 KiB of memory per device, 732.4 KiB (750,000 B) usable"
+    )
+    table = [re.split(" {2,}", line.strip()) for line in lines[2:8]]
+    assert table[0][:4] == ["1", "2048", "390.6 KiB", "8 B"]
+    assert table[0][4:] == ["1,000 B", "391.6 KiB", "340.8 KiB", "yes"]
     # In the order in which the values were given.
-    assert table[2][:8] == ["64", "2048", "400,000", "8", "349,993", "750,001", "-1", "no"]
-    assert table[1][-6] == "no*"
-    assert table[3] == ["64", "32768", *["-"] * 5, "FAILED", *["-"] * 5]
+    assert table[2][4:] == ["341.8 KiB", "732.4 KiB", "-1 B", "no"]
+    assert table[1][-1] == "no*"
+    assert table[3] == ["64", "32768", *["-"] * 5, "FAILED"]
     assert lines[-2:] == [
         "with seq=2048: the largest batch that fits is 8",
         "with seq=32768: no batch fits; the smallest needs 150,008 B more; some compiles failed",
@@ -107,7 +110,7 @@ def test_the_table(rows: list[Row]) -> None:
 def test_the_title_states_the_memory_that_a_share_is_taken_of(rows: list[Row]) -> None:
     visible = replace(planned(1), outside=OutsidePlan(visible_bytes=900_000), usable_bytes=675_000)
     title = lines_of([Row(rows[0].combination, visible)], AXES)[0]
-    assert title.endswith("900,000 B of memory per device, 675,000 B usable")
+    assert title.endswith("878.9 KiB of memory per device, 659.2 KiB (675,000 B) usable")
 
 
 def test_host_memory_is_a_column_of_its_own_and_not_in_the_total(rows: list[Row]) -> None:
@@ -116,9 +119,9 @@ def test_host_memory_is_a_column_of_its_own_and_not_in_the_total(rows: list[Row]
     with_host = [Row(point, planned(1_000, host=5_000_000)), rows[3]]
     lines = lines_of(with_host, AXES, ())
     header = lines[1].split()
-    assert header.index("host,") == header.index("headroom,") + 2
-    assert lines[2].split()[4:8] == ["1,000", "401,008", "348,992", "5,000,000"]
-    assert lines[3].split().count("-") == 11
+    assert header.index("host") == header.index("headroom") + 1
+    assert re.split(" {2,}", lines[2].strip())[-2] == "4.77 MiB"
+    assert lines[3].split().count("-") == 6
     assert "up to 5,000,000 B; not in the total" in "\n".join(lines)
     (first, _) = fit_figures("m:step", "h200", with_host, ())["rows"]
     assert (first["host_bytes"], first["total_bytes"], first["fits"]) == (5_000_000, 401_008, True)
@@ -136,9 +139,9 @@ def test_a_largest_value_with_failed_compiles_is_marked() -> None:
 
 def test_columns_are_aligned(rows: list[Row]) -> None:
     header, *table = lines_of(rows, AXES, ())[1:8]
-    ends = {header.index(name) + len(name) for name in ("temp, B", "total, B", "fits")}
+    ends = {header.index(name) + len(name) for name in ("temp", "total", "fits")}
     for line in table:
-        assert all(line[end - 1] != " " and line[end : end + 2] == "  " for end in ends), line
+        assert all(line[end - 1] != " " and line[end : end + 2] in ("  ", "") for end in ends), line
 
 
 def test_json_holds_the_same_figures(rows: list[Row]) -> None:
@@ -169,7 +172,7 @@ def test_a_plan_that_the_compiler_refused_does_not_fit() -> None:
     assert not refused.fits
     rows = [Row(point, refused) for point in combinations("m:step", AXES[:1])]
     lines = lines_of(rows, AXES[:1])
-    assert [line.split()[6] for line in lines[2:5]] == ["refused"] * 3
+    assert [line.split()[-1] for line in lines[2:5]] == ["refused"] * 3
     assert "refused: XLA's compiler refused the plan because it does not fit." in lines
 
 
@@ -178,3 +181,29 @@ def test_the_code_of_a_program_is_part_of_its_total() -> None:
     assert memory.total_bytes == USABLE + 1
     assert not memory.fits
     assert replace(memory, code_bytes=992).fits
+
+
+def test_timings_are_columns_only_if_asked_for(rows: list[Row]) -> None:
+    plain = "\n".join(line.plain for line in fit_lines("m:step", "h200", rows, AXES, ()))
+    assert "compile, s" not in plain
+    timed = [line.plain for line in fit_lines("m:step", "h200", rows, AXES, (), timings=True)]
+    assert timed[1].endswith("load, s  lower, s  compile, s  read, s  all, s")
+    assert timed[2].split()[-5:] == ["1.0", "0.5", "7.2", "0.2", "9.0"]
+    assert timed[5].split()[-5:] == ["-"] * 5
+
+
+def test_each_row_has_the_time_of_a_step_and_items_per_second(rows: list[Row]) -> None:
+    predicted = replace(
+        planned(1),
+        floor_seconds=1e-3,
+        predicted=PredictedTime(2e-3, 1e-3, 3e-3, "NVIDIA H200", None, ()),
+    )
+    least = replace(planned(1), floor_seconds=1e-3)
+    points = [row.combination for row in rows]
+    timed = [Row(points[2], predicted), Row(points[4], least), rows[3]]
+    lines = lines_of(timed, AXES, ())
+    assert lines[1].endswith("fits   step  batch/s")
+    eight = points[4].values["batch"] / 1e-3
+    assert lines[2].split()[-3:] == ["2", "ms", f"{points[2].values['batch'] / 2e-3:,.0f}"]
+    assert lines[3].split()[-3:] == ["≥1", "ms", f"≤{eight:,.0f}"]
+    assert lines[4].split()[-2:] == ["-", "-"]

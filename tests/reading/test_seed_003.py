@@ -1,4 +1,4 @@
-"""Reference dump 003 (a Qwen3-0.6B step, see docs/seeds.md), in the one-file layout."""
+"""Reference dump 003 (a Qwen3-0.6B step, see docs/lab/seeds.md), in the one-file layout."""
 
 from tests.reading.dumps import SEED_003, needs_seed_003
 from xlapipe.plans import AllocationKind

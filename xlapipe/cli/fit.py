@@ -39,6 +39,9 @@ def add(commands: Commands) -> None:
     add_target_options(fit)
     add_fitting_options(fit)
     fit.add_argument(
+        "--timings", action="store_true", help="with the seconds that each compile took"
+    )
+    fit.add_argument(
         "--out", type=Path, metavar="DIR", help="write whole dumps there; default: write none"
     )
 
@@ -61,7 +64,7 @@ def _fit(options: argparse.Namespace) -> int:
     if options.json:
         print_json(fit_figures(options.workload, target, rows, best))
     else:
-        print_lines(fit_lines(options.workload, target, rows, axes, best))
+        print_lines(fit_lines(options.workload, target, rows, axes, best, timings=options.timings))
     errors = [
         (row.combination.reference.name, str(row.outcome))
         for row in rows
@@ -156,5 +159,7 @@ def _rows(options: argparse.Namespace, axes: "Sequence[Axis]") -> "Sequence[Row]
             out=options.out,
             reserve_bytes=options.reserve,
             scheduler=options.scheduler,
+            with_floors=True,
+            with_times=True,
             on_done=on_done,
         )

@@ -10,14 +10,16 @@ from xlapipe.errors import XlapipeError
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.report.text_table import aligned_row, column_widths
 from xlapipe.report.time_lines import microseconds
-from xlapipe.report.units import exact
+from xlapipe.report.units import exact, rounded, seconds_text
 from xlapipe.sizing.fit import Largest, Row
 from xlapipe.sizing.planned_memory import PlannedMemory
 from xlapipe.sizing.sweep import Axis
 from xlapipe.targets.outside_plan import OutsidePlan, outside_label
 
 _STAGES = ("load", "lower", "compile", "read", "all")
-_BYTES = ("arguments, B", "outputs, B", "temp, B", "total, B", "headroom, B")
+_BYTES = ("arguments", "outputs", "temp", "total", "headroom")
+# Axes of which a step processes as many items as their value is.
+_ITEMS = ("batch", "batch_size", "examples", "sequences", "tokens")
 
 
 def fit_figures(
@@ -66,6 +68,7 @@ def _row_figures(row: Row) -> dict[str, Any]:
         "rematerialised": memory.rematerialised,
         "recomputed": [asdict(kernel) for kernel in memory.recomputed],
         "floor_seconds": memory.floor_seconds,
+        "predicted_seconds": memory.predicted.seconds if memory.predicted is not None else None,
         "order_bytes": memory.order_bytes,
         "reserved_bytes": memory.reserved_bytes,
         "outside": _outside_figures(memory.outside),
@@ -98,15 +101,27 @@ def fit_lines(
     rows: Sequence[Row],
     axes: Sequence[Axis],
     best: Sequence[Largest],
+    *,
+    timings: bool = False,
 ) -> Iterator[Text]:
-    """The table in the order of the combinations, then the largest values that fit."""
+    """The table in the order of the combinations, then the largest values that fit.
+
+    Args:
+      timings: with the seconds that each compile took.
+    """
     compiled = [row.outcome for row in rows if not isinstance(row.outcome, XlapipeError)]
     yield Text(_title(workload, target, compiled), style="bold")
     host = any(plan.host_bytes for plan in compiled)
-    sizes = (*_BYTES, "host, B") if host else _BYTES
-    header = [*(axis.name for axis in axes), *sizes, "fits", *(f"{name}, s" for name in _STAGES)]
+    sizes = (*_BYTES, "host") if host else _BYTES
+    items = next((axis.name for axis in axes if axis.name in _ITEMS), None)
+    step = ["step", *([f"{items}/s"] if items else [])] if any(map(_seconds, compiled)) else []
+    stages = [f"{name}, s" for name in _STAGES] if timings else []
+    header = [*(axis.name for axis in axes), *sizes, "fits", *step, *stages]
     table = [header]
-    table += [[*map(repr, row.combination.values.values()), *_cells(row, host)] for row in rows]
+    for row in rows:
+        cells = [*map(repr, row.combination.values.values()), *_cells(row, host)]
+        cells += _step_cells(row, items)[: len(step)]
+        table.append([*cells, *(_stage_cells(row) if timings else [])])
     widths, columns = column_widths(table), range(len(header))
     styles = ["bold", *("" if row.fits else "red" for row in rows)]
     for cells, style in zip(table, styles, strict=True):
@@ -125,8 +140,8 @@ def _title(workload: str, target: str, compiled: Sequence[PlannedMemory]) -> str
         # What CUDA reports is less than what the target states, and is what a share is taken of.
         memory = outside.visible_bytes
     return (
-        f"{workload} on {target} ({', '.join(topologies)}): {exact(memory)} of memory per device, "
-        f"{exact(usable)} usable"
+        f"{workload} on {target} ({', '.join(topologies)}): {rounded(memory)} of memory per "
+        f"device, {rounded(usable)} ({exact(usable)}) usable"
     )
 
 
@@ -134,7 +149,7 @@ def _cells(row: Row, host: bool) -> list[str]:
     """The cells after the axes' values; with host memory if `host`."""
     memory = row.outcome
     if isinstance(memory, XlapipeError):
-        return [*["-"] * (len(_BYTES) + host), fits_text(row), *["-"] * len(_STAGES)]
+        return [*["-"] * (len(_BYTES) + host), fits_text(row)]
     sizes = (
         memory.argument_bytes,
         memory.output_bytes,
@@ -143,8 +158,31 @@ def _cells(row: Row, host: bool) -> list[str]:
         memory.headroom_bytes,
         *([memory.host_bytes] if host else []),
     )
-    seconds = [f"{memory.seconds[stage]:.1f}" for stage in _STAGES]
-    return [*(f"{size:,}" for size in sizes), fits_text(row), *seconds]
+    return [*map(rounded, sizes), fits_text(row)]
+
+
+def _seconds(memory: PlannedMemory) -> float | None:
+    """The predicted time of a step, or else its least time."""
+    return memory.predicted.seconds if memory.predicted is not None else memory.floor_seconds
+
+
+def _step_cells(row: Row, items: str | None) -> list[str]:
+    """The time of a step, `≥` in front of a least time, and items per second."""
+    memory = row.outcome
+    seconds = None if isinstance(memory, XlapipeError) else _seconds(memory)
+    if seconds is None or isinstance(memory, XlapipeError):
+        return ["-", "-"]
+    least = "≥" if memory.predicted is None else ""
+    count = row.combination.values.get(items) if items is not None else None
+    rate = count / seconds if isinstance(count, int) else None
+    per_second = "-" if rate is None else f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    return [f"{least}{seconds_text(seconds)}", per_second if not least else f"≤{per_second}"]
+
+
+def _stage_cells(row: Row) -> list[str]:
+    if isinstance(row.outcome, XlapipeError):
+        return ["-"] * len(_STAGES)
+    return [f"{row.outcome.seconds[stage]:.1f}" for stage in _STAGES]
 
 
 def fits_text(row: Row) -> str:

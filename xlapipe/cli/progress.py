@@ -13,6 +13,7 @@ from rich.progress import (
     ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.text import Text
 
@@ -41,6 +42,8 @@ class Bar:
             BarColumn(),
             amount or MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
             TextColumn("{task.description}"),
             console=console,
             transient=True,

@@ -61,3 +61,18 @@ def in_unit(size_bytes: int, power: int) -> str:
     ('1.402 GiB', '0.000 GiB', '17 B')
     """
     return f"{size_bytes / 1024**power:,.{3 if power else 0}f} {_UNITS[power]}"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time with three digits.
+
+    >>> seconds_text(0.0123), seconds_text(2.5e-5), seconds_text(3.21)
+    ('12.3 ms', '25.0 µs', '3.21 s')
+    """
+    if seconds >= 100:
+        return f"{seconds:,.0f} s"
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds * 1e6:.1f} µs"

@@ -14,10 +14,9 @@ from xlapipe.plans.occupancy import CountedValue
 from xlapipe.plans.program import ArgumentLeaf
 from xlapipe.report.overview.chain_lines import chain_lines
 from xlapipe.report.overview.overview import Overview
-from xlapipe.report.overview.overview_lines import seconds_text
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text
-from xlapipe.report.units import exact, rounded
+from xlapipe.report.units import exact, rounded, seconds_text
 from xlapipe.report.wrapped_text import shortened, wrapped
 
 _MAX_VALUES = 12

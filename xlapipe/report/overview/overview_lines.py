@@ -14,7 +14,7 @@ from xlapipe.plans.phases import Phase
 from xlapipe.report.overview.overview import LineRow, Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text, shapes_text
-from xlapipe.report.units import exact, in_unit, rounded, share, unit_for
+from xlapipe.report.units import exact, in_unit, rounded, seconds_text, share, unit_for
 from xlapipe.report.wrapped_text import shortened, wrapped
 
 MAX_LINES = 40
@@ -236,21 +236,6 @@ def _time(overview: Overview) -> Iterator[str]:
         )
     elif least:
         yield f"Time: {least}"
-
-
-def seconds_text(seconds: float) -> str:
-    """A time with three digits.
-
-    >>> seconds_text(0.0123), seconds_text(2.5e-5), seconds_text(3.21)
-    ('12.3 ms', '25.0 µs', '3.21 s')
-    """
-    if seconds >= 100:
-        return f"{seconds:,.0f} s"
-    if seconds >= 1:
-        return f"{seconds:.3g} s"
-    if seconds >= 1e-3:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds * 1e6:.1f} µs"
 
 
 def _next(overview: Overview, name: str, width: int) -> str:
