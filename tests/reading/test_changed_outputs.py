@@ -91,8 +91,11 @@ def test_of_several_outputs_with_its_name_the_shortest_path_is_meant():
 
 
 def test_positions_alone_do_not_choose_between_outputs():
-    carry = program(("carry[0]",), {"out[0][0]": "float32", "out[1][0]": "bfloat16"}, {})
+    carry = program(("carry[0]",), {"out[0][0]": "float32", "out[1][2][0]": "bfloat16"}, {})
     assert advice(carry, 0) == ""
+    # With a name, the shorter path does.
+    named = program(("carry['k']",), {"out[0]['k']": "float32", "out[1][2]['k']": "bfloat16"}, {})
+    assert advice(named, 0).startswith("return out[0]['k'], now float32")
     # One is enough, also if it is an attribute's.
     carry = program(("carry[0]",), {"out[0].x": "bfloat16", "out[1][0]": "float32"}, {})
     assert advice(carry, 0).startswith("return out[1][0], now float32")

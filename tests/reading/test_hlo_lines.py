@@ -185,6 +185,7 @@ def test_own_code() -> None:
     assert not is_own_code("/opt/python/lib/python3.12/functools.py")
     assert not is_own_code("<site-packages>/flax/nnx/nn/linear.py")  # as capture writes it
     assert not is_own_code("<python>/functools.py")
+    assert not is_own_code("C:\\venv\\site-packages\\flax\\nnx.py")
     assert not is_own_code("<frozen importlib._bootstrap>")
 
 

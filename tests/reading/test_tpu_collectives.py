@@ -185,7 +185,9 @@ def test_collectives_between_slices_by_type(kind: str, sent: str, received: str,
     assert (first.kind, first.group_size) == (name, 2)
     assert first.devices == "{100000,200000},{100001,200001}"
     module = parse_hlo(SourceText("after_optimizations.txt", text)).module
-    assert collective_mismatch(Plan(allocations=(), module=module, platform="tpu")) is None
+    plan = Plan(allocations=(), module=module, platform="tpu")
+    assert [collective.kind for collective in plan.collectives or ()] == [name, name]
+    assert collective_mismatch(plan) is None
 
 
 def test_a_permutation_between_slices() -> None:

@@ -56,7 +56,7 @@ def wire_bytes(
     Returns:
       The bytes, rounded up; None for ragged collectives, and if S or n is unknown.
     """
-    whole_bytes = output_bytes if kind in ("all-gather", "collective-broadcast") else operand_bytes
+    whole_bytes = output_bytes if kind == "all-gather" else operand_bytes
     if whole_bytes is None or kind == "ragged-all-to-all":
         return None
     if kind in ("collective-broadcast", "collective-permute"):

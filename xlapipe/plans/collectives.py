@@ -38,7 +38,7 @@ from xlapipe.plans.shapes import Shape
 # Longest list of pairs, or of the devices of a group, that is shown in full.
 _MAX_SHOWN = 8
 # Opcodes of which one may be, or may call, a collective.
-_MAY_CONTAIN_COLLECTIVE = WITH_GROUPS | HAS_BODY | {"async-start"}
+_MAY_CONTAIN_COLLECTIVE = WITH_GROUPS | HAS_BODY
 # Memory space of the numbers that the fusions of one asynchronous collective hand on, on TPUs.
 _COLLECTIVE_COLOR = 4
 # Opcodes that take no time between other kernels, or that only start an operation.
@@ -88,7 +88,7 @@ class Collective:
     executions: int | None
     op_name: str | None
     source: SourceLine | None
-    between_slices: bool = False
+    between_slices: bool
 
     @property
     def group_size(self) -> int | None:
@@ -352,8 +352,8 @@ def _begin(computation: Computation, position: int) -> int:
 def _is_sync(start: Instruction) -> bool:
     """Whether the config of a `-start` has `is_sync`, so that it is synchronous after all."""
     try:
-        config = json.loads(start.backend_config or "{}")
+        config = json.loads(start.backend_config)
     except (ValueError, RecursionError):
-        return False  # not JSON; XLA's own collectives always have JSON
+        return False  # empty, or not JSON; XLA's own collectives always have JSON
     collective = config.get("collective_backend_config") if isinstance(config, Mapping) else None
     return isinstance(collective, Mapping) and bool(collective.get("is_sync"))

@@ -48,9 +48,9 @@ class Copy:
     allocation: int
     op_name: str | None
     source: SourceLine | None
-    read_from: tuple[int, ...] = ()
-    read_color: int = 0
-    written_color: int = 0
+    read_from: tuple[int, ...]
+    read_color: int
+    written_color: int
 
 
 @dataclass(frozen=True, slots=True)
