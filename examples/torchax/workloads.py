@@ -17,7 +17,7 @@ import torch
 
 from examples.torchax.newer_torch import import_torchax
 from examples.torchax.programs import MLP, Block
-from xlapipe.workload import Workload
+from xlapipe import Workload
 
 torchax = import_torchax()
 
