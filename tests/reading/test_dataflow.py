@@ -236,3 +236,65 @@ def test_origins_are_the_operations_that_compute_a_value_across_fusions() -> Non
     computation, instruction, _ = value(flow, "r")
     origins = flow.origins(Site(computation, instruction))
     assert [origin.instruction.name for origin in origins] == ["m"]
+
+
+NESTED = dataflow(
+    f"""
+  %a = {X} parameter(0)
+  %b = {X} parameter(1)
+  %c = {X} parameter(2)
+  %pair = ({X}, {X}) tuple(%b, %c)
+  %all = ({X}, ({X}, {X})) tuple(%a, %pair)
+  %kept = ({X}, ({X}, {X})) opt-barrier(%all)
+  %s = ((({X}, ({X}, {X}))), ({X}, {X})) async-start(%kept), calls=%two
+  %d = ({X}, {X}) async-done(%s)
+  %first = {X} get-tuple-element(%d), index=0
+  %second = {X} get-tuple-element(%d), index=1
+  %e = {X} exponential(%first)
+  ROOT %f = {X} tanh(%second)
+""",
+    f"""%two (p: (f32[8], (f32[8], f32[8]))) -> (f32[8], f32[8]) {{
+  %p = ({X}, ({X}, {X})) parameter(0)
+  %inner = ({X}, {X}) get-tuple-element(%p), index=1
+  %x = {X} get-tuple-element(%inner), index=0
+  %y = {X} get-tuple-element(%inner), index=1
+  %nx = {X} negate(%x)
+  %ny = {X} abs(%y)
+  ROOT %both = ({X}, {X}) tuple(%nx, %ny)
+}}
+""",
+)
+
+
+def test_elements_of_tuples_in_tuples() -> None:
+    assert definition(NESTED, "kept", (1, 0)) == "b"
+    assert definition(NESTED, "kept", (1, 1)) == "c"
+    assert (readers(NESTED, "b"), readers(NESTED, "c")) == (["nx"], ["ny"])
+    assert defined(NESTED, "ny") == "c"
+    assert (defined(NESTED, "e"), defined(NESTED, "f")) == ("nx", "ny")
+    assert (readers(NESTED, "nx"), readers(NESTED, "ny")) == (["e"], ["f"])
+    assert value(NESTED, "kept", (1, 0)).name == "kept{1,0}"
+
+
+def test_an_operand_that_an_instruction_does_not_have_is_none() -> None:
+    assert NESTED.operand(value(NESTED, "e"), 1) is None
+
+
+def test_origins_are_of_the_operand_that_the_fusion_reads() -> None:
+    flow = dataflow(
+        f"""
+  %a = {X} parameter(0)
+  %m = {X} multiply(%a, %a)
+  %n = {X} negate(%a)
+  ROOT %f = {X} fusion(%m, %n), kind=kLoop, calls=%first
+""",
+        f"""%first (g: f32[8], h: f32[8]) -> f32[8] {{
+  %g = {X} parameter(0)
+  %h = {X} parameter(1)
+  ROOT %c = {X} copy(%g)
+}}
+""",
+    )
+    computation, instruction, _ = value(flow, "f")
+    origins = flow.origins(Site(computation, instruction))
+    assert [origin.instruction.name for origin in origins] == ["m"]

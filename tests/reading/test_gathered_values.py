@@ -85,6 +85,26 @@ def test_an_asynchronous_gather_gives_the_result_of_its_start() -> None:
     assert (values["s{1}"].ends_at, values["s{1}"].is_output) == ("r", False)
 
 
+def test_a_combined_gather_gives_each_of_its_results() -> None:
+    """XLA combines gathers: the start has all operands and then all results."""
+    values = gathered(
+        f"""
+  %x = {X} parameter(0)
+  %y = {WIDE} parameter(1)
+  %s = (({X}, {WIDE}), ({WIDE}, f32[16]{{0}})) all-gather-start(%x, %y), {GROUPS}
+  %d = ({WIDE}, f32[16]{{0}}) all-gather-done(%s)
+  %first = {WIDE} get-tuple-element(%d), index=0
+  %second = f32[16]{{0}} get-tuple-element(%d), index=1
+  %n = {WIDE} negate(%first)
+  %r = f32[16]{{0}} reverse(%second), dimensions={{0}}
+  ROOT %t = ({WIDE}, f32[16]{{0}}) tuple(%n, %r)
+""",
+        {"s{1,0}": 1, "s{1,1}": 2, "n": 3, "r": 4},
+        {"s{1,0}": (2, 4), "s{1,1}": (2, 5), "n": (4, 7), "r": (5, 7)},
+    )
+    assert sorted(values) == ["r", "s{1,0}", "s{1,1}"]
+
+
 def test_a_value_that_ends_at_a_root_that_computes_nothing_is_an_output() -> None:
     values = gathered(
         f"""
@@ -109,7 +129,7 @@ def test_a_copy_that_runs_beside_other_kernels_is_gathered() -> None:
   ROOT %n = {WIDE} negate(%q)
 """,
         {"g": 1, "moved": 2, "s{1}": 2, "q": 3},
-        {"g": (1, 3), "moved": (2, 4), "q": (4, 5)},
+        {"g": (1, 3), "s{1}": (2, 4), "moved": (2, 4), "q": (4, 5)},
         f"""%wrapped (y: f32[8]) -> f32[8] {{
   %y = {WIDE} parameter(0)
   ROOT %moved = {WIDE} reverse(%y), dimensions={{0}}

@@ -24,7 +24,7 @@ from xlapipe.plans import (
     SourceLine,
 )
 from xlapipe.plans.copies import find_copies
-from xlapipe.plans.loops import find_loops
+from xlapipe.plans.loops import executions, find_loops
 from xlapipe.plans.program import Program
 
 LEAF = "bf16[8,128]{1,0}"
@@ -63,13 +63,13 @@ def looping(
             "while",
             CARRY,
             ("start",),
-            called_computations=("condition", "body"),
+            called_computations=("body", "condition"),
             backend_config=config,
             source=LINE,
         ),
         *after,
     )
-    bodies = {"condition": condition, "body": in_body, **others, "main": entry}
+    bodies = {**others, "condition": condition, "body": in_body, "main": entry}
     module = HloModule(
         "jit_step",
         {
@@ -158,6 +158,33 @@ def test_a_copy_fused_with_arithmetic_is_found(opcode: str, copied_values: list[
     outputs = (allocation(2, value("fusion.1{0}")), allocation(3, value("fusion.1{1}")))
     program = looping(fusion, fused=fused, allocations=outputs)
     assert [copy.value for copy in find_copies(program.plan)] == copied_values
+
+
+def test_how_often_a_branch_runs_is_unknown() -> None:
+    branch = (instruction("given", "parameter", LEAF, parameter_number=0),)
+    chosen = instruction(
+        "chosen", "conditional", LEAF, ("carry", "carry"), called_computations=("one", "two")
+    )
+    called = instruction("called", "call", LEAF, ("carry",), called_computations=("three",))
+    program = looping(chosen, called, one=branch, two=branch, three=branch)
+    assert program.plan.module is not None
+    runs = executions(program.plan.module)
+    assert (runs["one"], runs["two"], runs["three"], runs["body"]) == (None, None, 4, 4)
+
+
+def test_the_body_of_a_fusion_is_not_part_of_a_loop() -> None:
+    body = (
+        instruction("given", "parameter", LEAF, parameter_number=0),
+        instruction("inner", "negate", LEAF, ("given",)),
+    )
+    fusion = instruction("f", "fusion", LEAF, ("carry",), called_computations=("fused",))
+    call = instruction("c", "call", LEAF, ("carry",), called_computations=("called",))
+    given = body[0]._replace(name="passed")
+    program = looping(fusion, call, fused=body, called=(given, body[1]._replace(name="outer")))
+    assert program.plan.module is not None
+    (loop,) = find_loops(program.plan.module)
+    assert {"f", "c", "outer", "less"} <= loop.instructions
+    assert "inner" not in loop.instructions
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,6 @@ class _Paths:
 
 
 def _common_prefix(one: str, other: str) -> str:
-    length = 0
     for length, pair in enumerate(zip(one, other, strict=False)):
         if pair[0] != pair[1]:
             return one[:length]
