@@ -21,6 +21,7 @@ class Results:
         self._root = root
         self._everything = digest_of_tree(root)
         self._modules: dict[str, str] = {}
+        self._survivors: set[str] = set()
         self._outcomes: dict[tuple[str, str], Outcome] = {}
         self._killers: dict[str, dict[str, int]] = {}
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -31,6 +32,8 @@ class Results:
                 if outcome.killed_by is not None or record["tree"] == self._everything:
                     self._outcomes[record["mutant"], record["module"]] = outcome
                 self._count(record["mutant"], outcome)
+                if outcome.killed_by is None:
+                    self._survivors.add(record["mutant"])
         self._file = file.open("w" if fresh else "a", buffering=1)
 
     def outcome(self, mutant: Mutant) -> Outcome | None:
@@ -44,6 +47,10 @@ class Results:
         self._count(mutant.key, outcome)
         record = {"mutant": mutant.key, "module": module, "tree": self._everything}
         print(json.dumps(record | {"outcome": asdict(outcome)}), file=self._file)
+
+    def survived_before(self, mutant: Mutant) -> bool:
+        """Whether it survived a run of another tree; such mutants take longest."""
+        return mutant.key in self._survivors
 
     def likely_tests(self, mutant: Mutant, most: int) -> list[str]:
         """Tests that killed other mutants of the function, then of the module, best first."""

@@ -70,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     mutants = [mutant for _, of_module in modules.values() for mutant in of_module]
     results = Results(ROOT, RESULTS / "outcomes.jsonl", fresh=options.fresh)
     waiting = [mutant for mutant in mutants if results.outcome(mutant) is None]
+    waiting.sort(key=results.survived_before)
     if waiting:
         mentions = lines_that_mention(ROOT, {name for mutant in mutants for name in mutant.names})
         wanted = frozenset(

@@ -30,11 +30,11 @@ class SpaceTotals:
     device's memory, thread-local allocations.
     """
 
-    parameter_bytes: int = 0
-    live_out_bytes: int = 0
-    aliased_bytes: int = 0
-    temp_bytes: int = 0
-    total_bytes: int = 0
+    parameter_bytes: int
+    live_out_bytes: int
+    aliased_bytes: int
+    temp_bytes: int
+    total_bytes: int
 
 
 def space_of(color: int, platform: Platform) -> MemorySpace:
