@@ -25,11 +25,17 @@ class Reason:
       mutants: what their keys start with: a module, a place of it, or one mutant.
       kind: `equivalent`, `display` or `untested`.
       because: a sentence.
+      change: what is changed, if the reason holds for this change alone.
     """
 
     mutants: str
     kind: str
     because: str
+    change: str = ""
+
+    def holds_for(self, mutant: Mutant) -> bool:
+        """Whether this is the reason for a mutant."""
+        return mutant.key.startswith(self.mutants) and self.change in (mutant.change, "")
 
 
 def read_reasons() -> list[Reason]:
@@ -58,20 +64,18 @@ def page(outcomes: Outcomes) -> str:
     reasons = read_reasons()
     by_reason: dict[Reason | None, list[Mutant]] = defaultdict(list)
     for mutant in survivors:
-        matching = (reason for reason in reasons if mutant.key.startswith(reason.mutants))
+        matching = (reason for reason in reasons if reason.holds_for(mutant))
         by_reason[next(matching, None)].append(mutant)
     for kind, text in _KINDS.items():
         groups = {reason: group for reason, group in by_reason.items() if _kind(reason) == kind}
         if groups:
             lines += [f"### {kind}: {sum(map(len, groups.values()))}", "", text, ""]
         for reason, group in groups.items():
+            names = [_code(mutant.key.removeprefix("xlapipe/")) for mutant in group]
             if reason is None:
-                lines += [f"- {_code(mutant.key)}" for mutant in group]
-            elif len(group) == 1:
-                lines.append(f"- {_code(group[0].key)}: {reason.because}")
+                lines += [f"- {name}" for name in names]
             else:
-                changes = ", ".join(_code(mutant.key.partition(": ")[2]) for mutant in group)
-                lines.append(f"- {_code(reason.mutants)}, {len(group)}: {reason.because} {changes}")
+                lines.append(f"- {reason.because} {', '.join(names)}")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -83,6 +87,11 @@ _INTRODUCTION = """\
 a time, and runs the tests of `tests/reading` and `tests/inductor` that run the changed line, until
 one fails. `tests/mutants/mutations.py` states what is changed and what is not: text for people,
 annotations, options of dataclasses. Tests that compile could kill more; they are not run.
+
+Before tests were written for its survivors, the first run killed 64.8% of the mutants of `plans`,
+46.1% of `expect`, 59.8% of `diff` and 55.6% of `cost`. It found that a tuple with a part that is
+not a shape had a size, that the memory of `jax.lax.empty` counted as a kernel, and four tests that
+could not fail.
 """
 
 _KINDS = {
