@@ -198,9 +198,8 @@ def _lowered(
     request: CompileRequest, stages: _Stages
 ) -> tuple[LoweredProgram, DeviceTopology | None, list[Any], str]:
     """The lowered program, its topology, devices to compile for, and their target config."""
-    if request.program_path is not None:
-        text = Path(request.program_path).read_text(encoding="utf-8")
-        program = LoweredProgram.from_json(json.loads(text))
+    program = _program_lowered_before(request)
+    if program is not None:
         stages.enter("topology")
         topology = _topology(request, program.workload, program.mesh)
         stages.enter("target")
@@ -231,7 +230,21 @@ def _lowered(
         topology = _topology(request, workload.name, program.mesh)
         stages.enter("target")
         devices, config_text = _devices(request, workload.name, topology)
+    if request.shared_lowering is not None:
+        write_files({Path(request.shared_lowering): json.dumps(program.to_json()).encode()})
     return program, topology, devices, config_text
+
+
+def _program_lowered_before(request: CompileRequest) -> LoweredProgram | None:
+    """The program, lowered in the parent or in an earlier child; None if it is to be lowered."""
+    shared = request.shared_lowering
+    if request.program_path is not None:
+        path = Path(request.program_path)
+    elif shared is not None and Path(shared).exists():
+        path = Path(shared)
+    else:
+        return None
+    return LoweredProgram.from_json(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _requested_topology(request: CompileRequest) -> DeviceTopology | None:

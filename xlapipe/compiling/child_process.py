@@ -130,6 +130,7 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
     return CompileRequest(
         reference=job.reference,
         program_path=str(scratch / "program.json") if job.program is not None else None,
+        shared_lowering=str(job.shared_lowering) if job.shared_lowering is not None else None,
         platform=job.platform.name,
         target_config=job.target.config_text if job.target is not None else None,
         topology=str(job.topology) if job.topology is not None else None,

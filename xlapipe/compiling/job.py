@@ -41,6 +41,8 @@ class Job:
       program: the workload, if it is lowered already; None if the child imports and lowers it.
       lock: autotune results to use instead of tuning.
       tune: keep the results of the attached GPU's autotuning.
+      shared_lowering: a file that jobs of one program have in common: the first child that has
+        lowered it writes it there as JSON, and later ones read it instead of lowering it again.
       serialize: keep the executable too.
       plan_only: dump only what the plan needs, without texts, and skip the optimisation of
         generated code, which comes after buffer assignment and changes no plan.
@@ -60,6 +62,7 @@ class Job:
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     lock: AutotuneLock | None = None
     tune: bool = False
+    shared_lowering: Path | None = None
     serialize: bool = False
     plan_only: bool = False
     topology: DeviceTopology | None = None

@@ -17,6 +17,7 @@ class CompileRequest:
 
     Attributes:
       program_path: a lowered program as JSON; None if the child imports and lowers `reference`.
+      shared_lowering: as of `Job`; None to lower `reference` in any case.
       platform: jax's name of the platform, e.g. `cuda`.
       target_config: None for the attached GPU.
       topology: as `Topology` writes it; None for the number of devices of the mesh.
@@ -43,6 +44,7 @@ class CompileRequest:
     without_xla_patches: tuple[str, ...] = ()
     memory_limit_bytes: int | None = None
     workspaces: Mapping[str, int] = field(default_factory=dict)
+    shared_lowering: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         fields = {name: value for name, value in vars(self).items() if name != "reference"}

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,9 +18,13 @@ from xlapipe.dumps.dump import Dump, is_dump, read_manifest, write_dump, write_s
 from xlapipe.dumps.manifest import Manifest, with_digests
 from xlapipe.dumps.normal_form.plan import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
+from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import CompileError, XlapipeError
 from xlapipe.platforms.dump_files import MODULE, SOURCE_LINES, Part
 from xlapipe.readers.source_lines import SourceLines
+from xlapipe.registry import WorkloadReference
+from xlapipe.targets.device_topology import DeviceTopology
+from xlapipe.targets.target import Target
 
 Outcome = TypeVar("Outcome")
 Kept = TypeVar("Kept")
@@ -233,12 +238,47 @@ def make_dumps(
     on_done: Callable[[Job, WrittenDump | XlapipeError], None],
     scheduler: str | None = None,
 ) -> None:
-    """Compiles `jobs` and writes their dumps below `out`, as `run_jobs`."""
+    """Compiles `jobs` and writes their dumps below `out`, as `run_jobs`.
+
+    Jobs that differ in options of XLA alone are lowered once, unless a cluster compiles them.
+    """
 
     def keep(job: Job, timed: tuple[CompiledDump, float]) -> WrittenDump:
         return keep_dump(job, timed[0], out, seconds=timed[1])
 
-    run_jobs(jobs, timed_compile, keep, at_once=at_once, on_done=on_done, scheduler=scheduler)
+    if scheduler is not None:
+        run_jobs(jobs, timed_compile, keep, at_once=at_once, on_done=on_done, scheduler=scheduler)
+        return
+    with scratch_folder("lowered-") as folder:
+        by_program: dict[_Program, list[Job]] = {}
+        for job in jobs:
+            by_program.setdefault(_Program.of(job), []).append(job)
+        files = {program: folder / f"{number}.json" for number, program in enumerate(by_program)}
+
+        def work(job: Job) -> tuple[CompiledDump, float]:
+            program = _Program.of(job)
+            alone = job.program is not None or len(by_program[program]) == 1
+            shared = None if alone else files[program]
+            return timed_compile(replace(job, shared_lowering=shared))
+
+        # One job of each program first, so that its lowering is there for the others.
+        rounds = zip_longest(*by_program.values())
+        ordered = [job for each_round in rounds for job in each_round if job is not None]
+        run_jobs(ordered, work, keep, at_once=at_once, on_done=on_done)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What a child's lowering depends on."""
+
+    reference: WorkloadReference
+    target: Target | None
+    topology: DeviceTopology | None
+    python: Path | None
+
+    @classmethod
+    def of(cls, job: Job) -> "_Program":
+        return cls(job.reference, job.target, job.topology, job.python)
 
 
 def timed_compile(job: Job) -> tuple[CompiledDump, float]:
