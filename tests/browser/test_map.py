@@ -1,6 +1,8 @@
 """The map of the report in Chromium: pointer and keyboard."""
 
+import re
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -126,17 +128,64 @@ def test_values_are_coloured_by_the_time_of_their_kernel(opened: Open, goldens: 
     canvas = element(driver, "#map-0 canvas")
     pixels = "return arguments[0].toDataURL()"
     by_role = driver.execute_script(pixels, canvas)
-    box = element(driver, "#map-0 .tools input[type=checkbox]")
-    assert box.find_element("xpath", "..").text == "colour by measured time"
-    box.send_keys(Keys.SPACE)
+    choose(driver, "#map-0 select.color", "measured time")
     assert driver.execute_script(pixels, canvas) != by_role
     legend = element(driver, "#map-0 .details .legend").text
     longest = max(seconds_by_kernel(goldens).values())
     assert f"{longest * 1e6:.3g} µs" in legend
     assert f"{longest * 1e3:.3g} µs or less" in legend, "three powers of ten"
     screenshot(driver, SCREENSHOTS / "map-by-time.png")
-    box.send_keys(Keys.SPACE)
+    choose(driver, "#map-0 select.color", "role")
     assert driver.execute_script(pixels, canvas) == by_role
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [("purpose", "updated in place"), ("source line", "models/qwen3/"), ("module", "layers_*/")],
+)
+def test_values_are_coloured_by_what_their_author_names(
+    opened: Open, goldens: Path, kind: str, named: str
+) -> None:
+    driver = opened(goldens / DECODE)
+    canvas = element(driver, "#map-0 canvas")
+    by_role = driver.execute_script("return arguments[0].toDataURL()", canvas)
+    choose(driver, "#map-0 select.color", kind)
+    assert driver.execute_script("return arguments[0].toDataURL()", canvas) != by_role
+    assert named in element(driver, "#map-0 .details .legend").text
+
+
+def test_a_click_selects_in_the_map_and_in_the_table(opened: Open, goldens: Path) -> None:
+    driver = opened(goldens / DECODE)
+    button = element(driver, "#peak-0 [data-select]")
+    name = button.get_attribute("data-select")
+    driver.execute_script("arguments[0].click()", button)
+    assert details(driver)["value"] == name
+    assert "Pinned" in element(driver, "#map-0 .details .pin").text
+    selected = driver.find_elements("css selector", "#peak-0 button.selected")
+    assert [item.get_attribute("data-select") for item in selected] == [name]
+    ActionChains(driver, duration=0).send_keys_to_element(to_map(driver), Keys.ESCAPE).perform()
+    assert driver.find_elements("css selector", "#peak-0 .selected") == []
+
+
+def test_the_passes_of_a_training_step_are_marked(opened: Open, goldens: Path) -> None:
+    (phases,) = in_page(
+        opened(goldens / "qwen3-train/h200-1x4-auto-tuned-jax0.11.2"),
+        "return [readJson('map-data-0').phases];",
+    )
+    assert {phase for phase, _, _ in phases} == {"forward", "backward", "update"}
+    assert phases[0][0] == "forward"
+    assert all(before[2] == after[1] for before, after in pairwise(phases))
+
+
+def test_a_selected_value_has_its_purpose_end_and_call_chain(opened: Open, goldens: Path) -> None:
+    driver = opened(goldens / DECODE)
+    to_map(driver).send_keys(Keys.HOME)
+    choose(driver, "#map-0 select", "temp and outputs")
+    to_map(driver).send_keys(Keys.HOME)
+    shown = details(driver)
+    assert shown["purpose"] == "workspaces"
+    assert shown["kept until"].startswith("models/qwen3/")
+    assert re.search(r"models/qwen3/modules/\w+\.py:\d+ in ", shown["call chain"])
 
 
 def test_the_longest_kernel_has_the_hottest_colour(opened: Open, goldens: Path) -> None:
@@ -147,7 +196,7 @@ def test_the_longest_kernel_has_the_hottest_colour(opened: Open, goldens: Path) 
         const timed = plan.buffers.filter(({ seconds }) => seconds);
         const longest = Math.max(...timed.map(({ seconds }) => seconds));
         const name = (buffer) => buffer.name;
-        const fill = (buffer) => fillOf(buffer, colors, longest);
+        const fill = (buffer) => heatOf(buffer, colors, longest);
         const withFill = (wanted) => plan.buffers.filter((buffer) => fill(buffer) === wanted);
         return [
           withFill(colors.heat.at(-1)).map(name),
@@ -212,7 +261,7 @@ def test_a_dump_without_live_ranges(opened: Open, tmp_path_factory: pytest.TempP
 @needs_seed_003
 def test_reference_dump(opened: Open) -> None:
     driver = opened(SEED_003)
-    assert "932,847,568 B" in element(driver, "#peak-0").text
+    assert "932,847,568 B" in element(driver, "#summary-0").text
     area = to_map(driver)
     area.send_keys(Keys.HOME)
     assert details(driver)["size"] == "296.8 MiB (311,164,928 B)"

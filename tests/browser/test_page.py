@@ -139,7 +139,7 @@ def test_two_dumps(opened: Open, goldens: Path) -> None:
     assert element(driver, "#subject-1").is_displayed() is False
     element(driver, "button[data-subject='1']").click()
     assert element(driver, "#subject-0").is_displayed() is False
-    assert "391,546,212 B" in element(driver, "#peak-1").text
+    assert "391,546,212 B" in element(driver, "#summary-1").text
     assert element(driver, "#map-1 .canvas").is_displayed()
     assert element(driver, "a[data-section=gemms]").get_attribute("href").endswith("#gemms-1")
     screenshot(driver, SCREENSHOTS / "difference-light.png")
@@ -150,7 +150,7 @@ def test_without_javascript(opened: Open, goldens: Path, driver: Chrome) -> None
     driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         driver.refresh()
-        assert "395,694,156 B" in element(driver, "#peak-0").text
+        assert "395,694,156 B" in element(driver, "#summary-0").text
         assert "The map needs JavaScript" in element(driver, "#map-0").text
         assert "cublaslt" in element(driver, "#gemms-0").text
     finally:
@@ -211,6 +211,28 @@ def test_screenshots(opened: Open, goldens: Path, theme: str) -> None:
             f"document.getElementById('{name}-0').scrollIntoView({{behavior: 'instant'}})"
         )
         screenshot(driver, SCREENSHOTS / f"{name}-{theme}.png")
+
+
+def test_a_phone_shows_the_bytes_and_needs_no_scrolling_aside(opened: Open, goldens: Path) -> None:
+    driver = opened(goldens / PREFILL)
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        driver.refresh()
+        width, cells = driver.execute_script(
+            """
+            const cells = [...document.querySelectorAll("#peak-0 .ranked td.number:nth-child(2)")];
+            return [document.documentElement.scrollWidth,
+                    cells.slice(0, 20).map((cell) => cell.getBoundingClientRect().right)];
+            """
+        )
+        assert width <= 390
+        assert cells and all(0 < right <= 390 for right in cells)
+        screenshot(driver, SCREENSHOTS / "phone-light.png")
+        element(driver, "#peak-0 h2").location_once_scrolled_into_view  # noqa: B018
+        screenshot(driver, SCREENSHOTS / "phone-peak-light.png")
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_the_theme_can_be_chosen(opened: Open, goldens: Path) -> None:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from xlapipe.plans.once import once_per_object
+from xlapipe.plans.opcodes import NO_KERNEL
 from xlapipe.plans.plan import Plan
 
 _TRANSPOSED, _DIFFERENTIATED, _RECOMPUTED = "transpose(", "jvp(", "rematted_computation"
@@ -53,9 +54,23 @@ class Phases:
 
     @cached_property
     def by_position(self) -> tuple[Phase | None, ...]:
-        """The phase at each schedule position; empty without live ranges."""
+        """The phase at each schedule position; empty without live ranges.
+
+        An instruction that launches nothing has that of the one before it.
+        """
         live = self.plan.live_ranges
-        return tuple(self.of(name) for name in live.schedule) if live is not None else ()
+        phases: list[Phase | None] = []
+        for name in live.schedule if live is not None else ():
+            instruction = self.plan.instructions.get(name)
+            if instruction is None or instruction.opcode in NO_KERNEL:
+                phases.append(phases[-1] if phases else self._first_phase)
+            else:
+                phases.append(self.of(name))
+        return tuple(phases)
+
+    @property
+    def _first_phase(self) -> Phase | None:
+        return Phase.FORWARD if self.trains else None
 
     def _op_name(self, name: str) -> str:
         """The op_name of an instruction, or of the nearest one with a source line."""

@@ -25,6 +25,7 @@ from xlapipe.report.html_cells import bytes_cell, dense_code, seconds_cell
 from xlapipe.report.json_data import dump_data
 from xlapipe.report.plan_figures import figures_of
 from xlapipe.report.records import json_form
+from xlapipe.report.sections.flame import flame_boxes
 from xlapipe.report.sections.memory_map import map_data
 from xlapipe.report.sections.roofline import roofline
 from xlapipe.report.sections.two_dumps import Comparison
@@ -34,8 +35,9 @@ from xlapipe.report.time_lines import group_by_source, microseconds, summary_lin
 _MAY_BREAK = re.compile(r"(?<=/)(?=.)|(?<=,)(?=[A-Za-z])|(?<=.)(?=\[['\"])")
 # The sections of one dump, in order: a template in html/sections/ to its title in the navigation.
 SECTIONS = {
-    "peak": "Peak",
     "map": "Map",
+    "flame": "Flame",
+    "peak": "Peak",
     "arenas": "Arenas",
     "aliasing": "Aliasing",
     "copies": "Copies",
@@ -54,6 +56,7 @@ SCRIPTS = (
     "buffers",
     "view",
     "painter",
+    "coloring",
     "details",
     "map",
     "tables",
@@ -122,6 +125,7 @@ def _template_data(dump: Opened) -> dict[str, Any]:
         "dump": dump,
         "data": data,
         "map_data": map_data(dump),
+        "flame": flame_boxes(dump),
         "stages": [_packed(stage) for stage in dump.stage_texts],
     }
 

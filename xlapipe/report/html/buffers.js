@@ -28,6 +28,10 @@ function readBuffers(figures, mapData) {
         opcode: strings[values.opcode[id]],
         opName: strings[values.op_name[id]],
         source: strings[values.source[id]],
+        purpose: strings[values.purpose[id]],
+        until: strings[values.until[id]],
+        scope: strings[values.scope[id]],
+        chain: strings[values.chain[id]],
         seconds: values.seconds[id],
       };
       withBuffers.buffers.push(buffer);

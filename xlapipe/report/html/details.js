@@ -16,9 +16,12 @@ function showDetails(panel, legend, plan, mapData, buffer, pinned, onFind) {
     ["opcode", buffer.opcode && code(buffer.opcode)],
     ["op_name", buffer.opName && code(buffer.opName)],
     ["source", buffer.source && code(buffer.source)],
+    ["purpose", buffer.purpose],
+    ["kept until", buffer.until && code(buffer.until)],
     ["allocation", `${buffer.allocation.index} (${buffer.allocation.kinds.join(", ")}), ${exact(buffer.allocation.size_bytes)}`],
     ["bytes", `${grouped.format(buffer.offset)} to ${grouped.format(buffer.offset + buffer.bytes)} of it`],
     ["alive", lifeOf(buffer, mapData)],
+    ["call chain", buffer.chain && el("ol", { class: "chain" }, ...buffer.chain.split("\n").map((frame) => el("li", {}, code(frame))))],
     ["its kernel", buffer.seconds && `${microseconds(buffer.seconds)} per step (${mapData.time_source})`],
   ];
   panel.replaceChildren(

@@ -44,6 +44,7 @@ function showSubject(index, panes) {
   const plan = readBuffers(readJson(`figures-${index}`), mapData);
   const host = document.querySelector(`[data-map="${index}"]`);
   maps[index] = new MemoryMap(host, plan, mapData, (buffer) => panes?.find(index, buffer.name.split("{")[0]));
+  linkRows(document.getElementById(`subject-${index}`), maps[index]);
 }
 
 const subjects = document.querySelectorAll("article.subject").length;

@@ -10,7 +10,7 @@ class MemoryMap {
     const { scopes, start } = scopesOf(plan);
     this.scopes = scopes;
     this.longest = plan.buffers.reduce((most, { seconds }) => Math.max(most, seconds ?? 0), 0);
-    this.byTime = false;
+    this.coloring = coloringOf("role", plan, this.longest);
     this.build(start);
     this.choose(start);
     // The largest scope is laid out before it is selected.
@@ -20,9 +20,10 @@ class MemoryMap {
 
   build(start) {
     const options = this.scopes.map((scope, index) => el("option", { value: index, selected: index === start }, scope.name));
-    this.select = el("select", { onchange: () => this.choose(Number(this.select.value)) }, ...options);
-    const byTime = el("input", { type: "checkbox", onchange: () => this.colorByTime(byTime.checked) });
-    const timed = this.longest ? [el("label", {}, byTime, ` colour by ${this.mapData.time_source === "measured" ? "measured time" : "floor"}`)] : [];
+    this.scopeSelect = el("select", { onchange: () => this.choose(Number(this.scopeSelect.value)) }, ...options);
+    const kinds = { role: "role", purpose: "purpose", line: "source line", module: "module" };
+    if (this.longest) kinds.time = this.mapData.time_source === "measured" ? "measured time" : "floor";
+    const byKind = el("select", { class: "color", onchange: () => this.colorBy(byKind.value) }, ...Object.entries(kinds).map(([kind, text]) => el("option", { value: kind }, text)));
     const button = (text, label, run) => el("button", { type: "button", "aria-label": label, title: label, onclick: run }, text);
     this.note = el("span", { class: "note" });
     this.base = el("canvas", { "aria-hidden": "true" });
@@ -39,11 +40,11 @@ class MemoryMap {
       el(
         "div",
         { class: "tools" },
-        el("label", {}, "show ", this.select),
+        el("label", {}, "show ", this.scopeSelect),
         button("+", "Zoom in", () => this.zoom(0.5)),
         button("−", "Zoom out", () => this.zoom(2)),
         button("Reset", "Show everything", () => this.zoom(Infinity)),
-        ...timed,
+        el("label", {}, "colour by ", byKind),
         this.note,
       ),
       el("div", { class: "body" }, this.area, this.panel),
@@ -88,8 +89,8 @@ class MemoryMap {
     this.draw();
   }
 
-  colorByTime(byTime) {
-    this.byTime = byTime;
+  colorBy(kind) {
+    this.coloring = coloringOf(kind, this.plan, this.longest);
     this.draw();
     this.set(this.current);
   }
@@ -101,7 +102,7 @@ class MemoryMap {
 
   draw() {
     this.colors ??= readColors();
-    paint(this.base, this.view, this.layout, this.mapData, this.colors, this.byTime ? this.longest : null);
+    paint(this.base, this.view, this.layout, this.mapData, this.colors, this.coloring.fill);
     this.drawOver();
   }
 
@@ -111,7 +112,7 @@ class MemoryMap {
 
   set(buffer) {
     this.current = buffer;
-    const legend = this.byTime ? heatLegend(this.longest) : roleLegend();
+    const legend = this.coloring.legend();
     showDetails(this.panel, legend, this.plan, this.mapData, buffer ?? this.pinned, this.pinned !== null && (buffer ?? this.pinned) === this.pinned, this.onFind);
     if (this.view.width > 1) this.drawOver();
   }
@@ -119,6 +120,20 @@ class MemoryMap {
   pin(buffer) {
     this.pinned = buffer;
     this.set(buffer);
+    markRow(this.host.closest("article"), buffer);
+  }
+
+  // Selects a value by name, in the scope of the whole device if it is not in this one.
+  select(name) {
+    const buffer = this.plan.buffers.find((each) => each.name === name);
+    if (!buffer) return;
+    if (!this.layout.rowOf.has(buffer.allocation)) {
+      this.scopeSelect.value = "0";
+      this.choose(0);
+    }
+    this.moveTo(buffer);
+    this.pin(buffer);
+    this.host.scrollIntoView({ block: "nearest" });
   }
 
   zoom(factor, x, y) {

@@ -3,6 +3,8 @@
 const HEAT_STEPS = 16;
 const HEAT_DECADES = 3;
 
+const PHASES = ["forward", "backward", "update"];
+const GROUP_NAMES = Array.from({ length: 10 }, (_, index) => `group-${index}`);
 const ROLES = ["parameter", "alias", "output", "temp", "constant", "thread-local"];
 
 function readColors() {
@@ -10,13 +12,13 @@ function readColors() {
   const probe = el("span", { hidden: true });
   document.body.append(probe);
   const colors = {};
-  for (const name of [...ROLES, "panel", "ink", "dim", "line", "reserved", "hatch", "accent", "unknown", "cool", "hot"]) {
+  for (const name of [...ROLES, ...GROUP_NAMES, ...PHASES, "panel", "ink", "dim", "line", "reserved", "hatch", "accent", "unknown", "cool", "hot"]) {
     probe.style.color = `var(--${name})`;
     colors[name] = getComputedStyle(probe).color;
   }
   probe.remove();
   colors.heat = Array.from({ length: HEAT_STEPS }, (_, step) => between(colors.cool, colors.hot, step / (HEAT_STEPS - 1)));
-  const fills = [...ROLES.map((role) => colors[role]), ...colors.heat, colors.unknown];
+  const fills = [...[...ROLES, ...GROUP_NAMES, ...PHASES].map((name) => colors[name]), ...colors.heat, colors.unknown];
   colors.on = Object.fromEntries(fills.map((fill) => [fill, inkOn(fill)]));
   return colors;
 }
@@ -28,9 +30,8 @@ function between(from, to, share) {
   return `rgb(${start.map((part, index) => Math.round(part + (end[index] - part) * share)).join(", ")})`;
 }
 
-// The colour of a value: of its role, or of its kernel's time on a logarithmic scale to `longest`.
-function fillOf(buffer, colors, longest) {
-  if (longest === null) return colors[buffer.role];
+// The colour of the time of a value's kernel, on a logarithmic scale to `longest`.
+function heatOf(buffer, colors, longest) {
   if (!buffer.seconds) return colors.unknown;
   const share = 1 + Math.log10(buffer.seconds / longest) / HEAT_DECADES;
   return colors.heat[Math.round(Math.min(1, Math.max(0, share)) * (HEAT_STEPS - 1))];
@@ -60,10 +61,11 @@ function prepare(canvas, view) {
   return context;
 }
 
-// `longest`: seconds of the longest kernel if values are coloured by time, otherwise null.
-function paint(canvas, view, layout, mapData, colors, longest) {
+// `fill`: the colour of a value.
+function paint(canvas, view, layout, mapData, colors, fillOf) {
   const context = prepare(canvas, view);
-  paintValues(context, view, layout, colors, longest);
+  paintValues(context, view, layout, colors, fillOf);
+  paintPhases(context, view, mapData, colors);
   paintAxes(context, view, layout, mapData, colors);
   paintInUse(context, view, mapData, colors);
 }
@@ -74,7 +76,7 @@ function rectangle(view, x0, x1, y0, y1) {
   return [left, top, right - left, bottom - top];
 }
 
-function paintValues(context, view, layout, colors, longest) {
+function paintValues(context, view, layout, colors, fillOf) {
   context.save();
   context.beginPath();
   context.rect(view.left, view.top, view.right - view.left, view.bottom - view.top);
@@ -91,7 +93,7 @@ function paintValues(context, view, layout, colors, longest) {
       const [only] = row.allocation.buffers;
       if (only.start <= view.x0 && only.end >= view.x1) {
         const line = Math.floor(view.y(row.top) * 2);
-        const fill = fillOf(only, colors, longest);
+        const fill = fillOf(only, colors);
         if (line === filled.line && fill === filled.fill) continue;
         filled = { line, fill };
       }
@@ -100,7 +102,7 @@ function paintValues(context, view, layout, colors, longest) {
       const from = row.top + buffer.offset;
       const [x, y, width, height] = rectangle(view, buffer.start, buffer.end, from, from + buffer.bytes);
       if (height <= 0 || width <= 0) continue;
-      const fill = fillOf(buffer, colors, longest);
+      const fill = fillOf(buffer, colors);
       context.fillStyle = fill;
       // A gap between neighbours, if there is space for one.
       const [wide, tall] = [width - (width > 3 ? 0.75 : 0), height - (height > 3 ? 0.75 : 0)];
@@ -160,6 +162,7 @@ function paintAxes(context, view, layout, mapData, colors) {
   for (const position of ticks(view.x0, view.x1, 10, 10)) {
     if (position % 1 === 0) context.fillText(String(position), view.x(position), view.bottom + 6);
   }
+  context.fillText("schedule position (instructions in the order in which they run)", (view.left + view.right) / 2, view.bottom + 20);
   context.strokeStyle = colors.ink;
   context.globalAlpha = 0.35;
   context.beginPath();
@@ -255,5 +258,21 @@ function paintOver(canvas, view, layout, colors, { current, pinned, drag }) {
     context.fillStyle = colors.accent;
     context.globalAlpha = 0.2;
     context.fillRect(drag.x, drag.y, drag.toX - drag.x, drag.toY - drag.y);
+  }
+}
+
+// The forward and backward pass and the update, above the values.
+function paintPhases(context, view, { phases }, colors) {
+  const top = view.top - STRIP;
+  for (const [phase, from, to] of phases) {
+    if (to <= view.x0 || from >= view.x1) continue;
+    const [x, , width] = rectangle(view, from, to, view.y0, view.y1);
+    context.fillStyle = colors[phase];
+    context.fillRect(x, top, Math.max(width, 0.6), STRIP - 3);
+    if (width < 54) continue;
+    context.fillStyle = colors.on[colors[phase]];
+    context.textAlign = "left";
+    context.textBaseline = "middle";
+    context.fillText(phase, x + 5, top + (STRIP - 3) / 2);
   }
 }

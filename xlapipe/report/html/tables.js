@@ -6,6 +6,24 @@ function makeSortable(table) {
   }
 }
 
+// Marks the row of the value that is pinned in the map, and opens the list that it is in.
+function markRow(article, buffer) {
+  for (const marked of article.querySelectorAll(".selected")) marked.classList.remove("selected");
+  if (!buffer) return;
+  const button = [...article.querySelectorAll("button[data-select]")].find((each) => each.dataset.select === buffer.name);
+  const row = button?.closest("tr");
+  row?.classList.add("selected");
+  button?.classList.add("selected");
+}
+
+// A click on a value of a table selects it in the map.
+function linkRows(article, map) {
+  article.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-select]");
+    if (button) map.select(button.dataset.select);
+  });
+}
+
 function sortBy(table, column, heading) {
   const numbers = heading.classList.contains("number");
   const before = heading.getAttribute("aria-sort");

@@ -1,7 +1,8 @@
 // The visible part of the map, and its position on the canvas.
 const GUTTER = 92;
 const CHART = 58;
-const AXIS = 24;
+const AXIS = 38;
+const STRIP = 18;
 
 class View {
   constructor(positions, height) {
@@ -17,7 +18,7 @@ class View {
 
   get left() { return GUTTER; }
   get right() { return this.width - 8; }
-  get top() { return CHART + 10; }
+  get top() { return CHART + 8 + STRIP; }
   get bottom() { return this.tall - AXIS; }
 
   x(position) {

@@ -4,16 +4,22 @@ Its script reads them. Values are in the order of `figures["allocations"][i]["va
 column per property; each text is stored once, since a model of 28 layers has some thousand values.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xlapipe.dumps.opened import Opened
-from xlapipe.plans.labels import labels_of
-from xlapipe.plans.occupancy import Role
+from xlapipe.plans.call_chains import CallChains, Frame
+from xlapipe.plans.labels import labels_of, pattern_of
+from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.peak import peak_of
+from xlapipe.plans.phases import Phase, phases_of
+from xlapipe.report.overview.purposes import Uses
 from xlapipe.report.plan_figures import figures_of
 from xlapipe.report.time_figures import StepTime
 
+# jax's transformations around the name of a scope: `transpose(jvp(layers_3))`.
+_TRANSFORMED = re.compile(r"^(?:\w+\()+([\w.-]*)\)+$")
 ROLES = tuple(str(role) for role in Role)
 
 
@@ -29,8 +35,14 @@ def map_data(dump: Opened) -> dict[str, Any]:
     seconds: list[float | None] = []
     strings: dict[str, int] = {"": 0}
     columns: dict[str, list[int]] = {
-        name: [] for name in ("role", "start", "end", "label", "opcode", "op_name", "source")
+        name: []
+        for name in (
+            *("role", "start", "end", "label", "opcode", "op_name", "source"),
+            *("purpose", "until", "scope", "chain"),
+        )
     }
+    uses = Uses(occupancy, labels_of(dump.program))
+    chains = plan.module.chains if plan.module is not None else CallChains()
 
     def intern(text: object) -> int:
         return strings.setdefault(str(text) if text is not None else "", len(strings))
@@ -46,7 +58,15 @@ def map_data(dump: Opened) -> dict[str, Any]:
             columns["label"].append(intern(labels_of(dump.program).value(allocation, value, role)))
             columns["opcode"].append(intern(defining.opcode if defining else None))
             columns["op_name"].append(intern(defining.op_name if defining else None))
-            columns["source"].append(intern(plan.nearest_source(value.instruction)))
+            source = plan.nearest_source(value.instruction)
+            columns["source"].append(intern(source))
+            use = uses.of(CountedValue(allocation, value, role, value.size_bytes))
+            columns["purpose"].append(intern(use.purpose))
+            columns["until"].append(intern(use.until))
+            scope = module_scope(defining.op_name if defining else None)
+            columns["scope"].append(intern(scope or (source.file if source is not None else None)))
+            traced = plan.nearest_traced(value.instruction)
+            columns["chain"].append(intern(_chain_text(chains.chain(traced)) if traced else None))
             seconds.append(seconds_of.get(value.instruction))
     live_ranges = plan.live_ranges
     return {
@@ -55,10 +75,44 @@ def map_data(dump: Opened) -> dict[str, Any]:
         "peak_position": occupancy.peak_position,
         "schedule": live_ranges.schedule if live_ranges is not None else (),
         "occupied": occupancy.occupied_bytes,
+        "phases": _phase_runs(phases_of(plan).by_position),
         "strings": list(strings),
         "time_source": time_source,
         "values": {**columns, "seconds": seconds},
     }
+
+
+def module_scope(op_name: str | None) -> str:
+    """The name scopes of an operation, without jax's transformations and without its primitive.
+
+    >>> module_scope("jit(step)/transpose(jvp(layers_3))/attention/dot_general")
+    'layers_*/attention'
+    >>> module_scope("jit(step)/jvp()/mul")
+    ''
+    """
+    parts = [part for part in (op_name or "").split("/")[:-1] if "jit(" not in part]
+    scopes = (_TRANSFORMED.sub(r"\1", part) for part in parts)
+    return pattern_of("/".join(scope for scope in scopes if scope and "(" not in scope))
+
+
+def _chain_text(chain: Sequence[Frame]) -> str:
+    """The frames of a chain, innermost first, one per line."""
+    return "\n".join(
+        f"{frame} in {frame.function.rpartition('.')[2]}" if frame.function else str(frame)
+        for frame in chain
+    )
+
+
+def _phase_runs(phases: Sequence[Phase | None]) -> list[tuple[str, int, int]]:
+    """(phase, first position, position after the last) of each run of equal phases."""
+    runs: list[tuple[str, int, int]] = []
+    start = 0
+    for position in range(1, len(phases) + 1):
+        if position == len(phases) or phases[position] is not phases[start]:
+            if (phase := phases[start]) is not None:
+                runs.append((str(phase), start, position))
+            start = position
+    return runs
 
 
 def _kernel_seconds(time: StepTime | None) -> tuple[str | None, Mapping[str, float]]:
