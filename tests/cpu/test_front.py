@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -82,6 +83,19 @@ def test_a_registered_workload_is_planned_by_its_name(cache_home: Path) -> None:
     assert by_name.opened.dump.manifest.without_xla_patches == ("cub-table",)
     with pytest.raises(XlapipeError, match="has its own arguments and options; fix: leave out"):
         xlapipe.plan("tests.cpu.small_step:small_step", ROW)
+
+
+def test_lines_of_a_notebook_are_those_of_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the numbers that Jupyter's kernel keeps; a cell that has another number is not cached."""
+    file = "/tmp/ipykernel_31/1234567.py"
+    cell: dict[str, Any] = {}
+    exec(compile("def in_cell(x):\n    return (x + 1) * x\n", file, "exec"), cell)
+    for number in (7, 8):
+        shell = SimpleNamespace(compile=SimpleNamespace(_filename_map={file: number}))
+        ipython = SimpleNamespace(get_ipython=lambda shell=shell: shell)
+        monkeypatch.setitem(sys.modules, "IPython", ipython)  # type: ignore[arg-type]
+        plan = xlapipe.plan(cell["in_cell"], ROW)
+        assert {row.source for row in plan.peak.by_source} == {f"In[{number}]:2"}
 
 
 def test_a_lowered_step_has_the_plan_of_its_function(donated: StepPlan) -> None:

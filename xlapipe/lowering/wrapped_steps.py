@@ -254,7 +254,7 @@ def wrapped_step(workload: Workload) -> WrappedStep | None:
             "where f is the function before pmap and 'i' its axis_name, with mesh={'i': devices} "
             "and in_specs=P('i') on the workload"
         )
-    if getattr(fn, "__module__", "").startswith("keras.") and fn.__name__ == "iterator_step":
+    if str(getattr(fn, "__module__", "")).startswith("keras.") and fn.__name__ == "iterator_step":
         raise WorkloadError(
             f"workload {workload.name}: fn is keras's own train_function, test_function or "
             "predict_function, which takes an iterator of batches; fix: give "
