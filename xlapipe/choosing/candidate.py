@@ -7,7 +7,7 @@ from typing import Any
 from xlapipe.compiling.job import XlaOption
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Change:
     """A change to the step that is expressed as code.
 

@@ -1,19 +1,36 @@
 """Chooses the fastest form of a step that fits: what `xlapipe choose` and `xlapipe.choose` do."""
 
+import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Any
 
-from xlapipe.choosing.candidate import Candidate
+from xlapipe.choosing.candidate import Candidate, Change
 from xlapipe.choosing.compiles import Compiles, Limits, items_of
+from xlapipe.choosing.policies import Place, chosen_values, offloaded, places_of, presets
 from xlapipe.choosing.rows import ChoiceRow, with_chosen
+from xlapipe.choosing.search import groups_of, saved_bytes, solutions
+from xlapipe.choosing.xla_options import option_changes
 from xlapipe.compiling.defaults import DEFAULT_TARGET
 from xlapipe.compiling.make_jobs import CompileOptions
+from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
+from xlapipe.lowering.forward_graph import ForwardGraph
 from xlapipe.registry import find_workload
 from xlapipe.sizing.sweep import Axis, combinations
+from xlapipe.targets.speeds import Speeds, speeds_of_target
+
+# Budgets of the first search, as shares of what is saved now.
+_SHARES = (0.75, 0.5, 0.35, 0.25, 0.15, 0.08, 0.03)
+# Budgets between the largest plan that fits and the smallest that does not.
+_BETWEEN = (0.25, 0.5, 0.75)
+_MOST_OFFLOADED = 3
+# The speeds that order candidates of a target without known ones.
+_REFERENCE = "h200"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +58,26 @@ class Choice:
         return tuple(row for row in self.rows if row.chosen)
 
 
+@dataclass(frozen=True)
+class Changes:
+    """Which kinds of changes are tried.
+
+    Attributes:
+      remat: policies of `jax.checkpoint`.
+      offload: policies that move values to the host's memory.
+      options: XLA options.
+    """
+
+    remat: bool = False
+    offload: bool = False
+    options: bool = False
+
+
 def choose(
     workload: str,
     vary: Mapping[str, Sequence[Any]] | None = None,
     *,
+    changes: Changes | None = None,
     targets: Sequence[str] = (),
     maximise: str | None = None,
     limit_bytes: int | None = None,
@@ -62,6 +95,7 @@ def choose(
     Args:
       workload: a registered name, or `module:function`; arguments may follow.
       vary: values of arguments of the workload's function.
+      changes: kinds of changes to try; none by default.
       targets: names of `xlapipe targets`; the default target if empty.
       maximise: an argument whose value is the number of items of a step, e.g. `batch`: rows are
         ranked by predicted time per item.
@@ -73,11 +107,13 @@ def choose(
       on_done: called with each row, or the error of its compile.
 
     Raises:
-      XlapipeError: an invalid argument, or no candidate compiles.
+      XlapipeError: an invalid argument, no candidate compiles, or rematerialisation is asked for
+        and the step has no gradient, or saves nothing that a policy decides about.
     """
     axes = [Axis(name, tuple(values)) for name, values in (vary or {}).items()]
     points = combinations(workload, axes)
     targets = tuple(dict.fromkeys(targets)) or (DEFAULT_TARGET,)
+    changes = changes or Changes()
     _check(limit_bytes, budget_minutes, compiles)
     if maximise is not None:
         given = find_workload(workload).arguments or {}
@@ -93,21 +129,23 @@ def choose(
         deadline=None if budget_minutes is None else time.monotonic() + 60 * budget_minutes,
         scheduler=scheduler,
     )
-    search = Compiles(workload, limits, maximise, on_done)
+    compiled = Compiles(workload, limits, maximise, on_done)
+    search = _Search(compiled, changes, [point.values for point in points], targets)
     interrupted = False
     try:
-        search.run([Candidate(point.values, target) for target in targets for point in points])
+        search.run()
     except KeyboardInterrupt:
         interrupted = True
-    if not search.rows and search.failed:
-        raise search.failed[0][1]
+    if not compiled.rows and compiled.failed:
+        raise compiled.failed[0][1]
     return Choice(
         workload=workload,
         maximise=maximise,
-        rows=with_chosen(search.rows),
-        failed=tuple(search.failed),
-        left_out=search.left_out,
+        rows=with_chosen(compiled.rows),
+        failed=tuple(compiled.failed),
+        left_out=compiled.left_out,
         interrupted=interrupted,
+        notes=tuple(dict.fromkeys(search.notes)),
     )
 
 
@@ -118,3 +156,147 @@ def _check(limit_bytes: int | None, budget_minutes: float | None, compiles: int 
         raise XlapipeError(f"--budget {budget_minutes:g}: expected minutes above 0")
     if compiles is not None and compiles <= 0:
         raise XlapipeError(f"--compiles {compiles}: expected 1 or more")
+
+
+@dataclass
+class _Search:
+    """Rounds of compiles: as written, presets and searched policies, then between the two sides.
+
+    Attributes:
+      points: the values of `--vary`.
+      notes: advice, filled while it runs.
+    """
+
+    compiles: Compiles
+    changes: Changes
+    points: Sequence[Mapping[str, Any]]
+    targets: Sequence[str]
+    notes: list[str] = field(default_factory=list)
+    _kept_bytes: dict[Change, int] = field(default_factory=dict)
+
+    def run(self) -> None:
+        policies = self.changes.remat or self.changes.offload
+        bases = [Candidate(point, target) for target in self.targets for point in self.points]
+        if not policies:
+            self._run([bases, *(self._options(base) for base in bases)])
+            return
+        with scratch_folder("choose-") as folder:
+            graphs = self._graphs(bases, folder)
+        places = {number: places_of(graph) for number, graph in graphs.items()}
+        self._refuse_nothing_saved(graphs, places)
+        count = len(self.points)
+        searched = [
+            (base, places[number % count])
+            for number, base in enumerate(bases)
+            if number % count in places
+        ]
+        self._run([[*self._policies(*item), *self._options(item[0])] for item in searched])
+        if self.changes.remat:
+            self._run([self._between(*item) for item in searched])
+
+    def _run(self, lists: Iterable[Iterable[Candidate]]) -> None:
+        """Compiles the first candidate of each list, then the second ones, and so on."""
+        tried = {_identity(row.candidate) for row in self.compiles.rows}
+        ordered = [c for c in chain.from_iterable(zip_longest(*lists)) if c is not None]
+        new: dict[str, Candidate] = {}
+        for candidate in ordered:
+            if _identity(candidate) not in tried:
+                new.setdefault(_identity(candidate), candidate)
+        self.compiles.run(list(new.values()))
+
+    def _graphs(self, bases: Sequence[Candidate], folder: Path) -> dict[int, ForwardGraph]:
+        """Compiles the step as written; the forward pass of each point, by its number."""
+        note = {number: str(folder / f"{number}.json") for number in range(len(self.points))}
+        self.compiles.run(bases, recording=note)
+        graphs = {n: _read(Path(path)) for n, path in note.items() if Path(path).exists()}
+        for number, graph in graphs.items():
+            if any(site.kind == "checkpoint" for site in graph.sites):
+                # What its own policies leave out is seen only if everything is kept.
+                graphs[number] = self._with_everything(bases[number], graph, folder) or graph
+        return graphs
+
+    def _with_everything(
+        self, base: Candidate, graph: ForwardGraph, folder: Path
+    ) -> ForwardGraph | None:
+        (place,) = places_of(graph)
+        change = next(change for change in presets(place) if "keep everything" in change.text)
+        path = folder / "everything.json"
+        path.unlink(missing_ok=True)
+        self.compiles.run([replace(base, change=change)], recording={0: str(path)})
+        return _read(path) if path.exists() else None
+
+    def _refuse_nothing_saved(
+        self, graphs: Mapping[int, ForwardGraph], places: Mapping[int, Sequence[Place]]
+    ) -> None:
+        if not graphs or any(places.values()):
+            return
+        if any(site.kind == "gradient" for graph in graphs.values() for site in graph.sites):
+            raise XlapipeError(
+                f"{self.compiles.workload}: its gradient keeps no value that a policy decides "
+                "about: all are arguments, or residuals that a jax.custom_vjp hides; fix: leave "
+                "--remat and --offload out, or give residuals names with checkpoint_name in the "
+                "custom_vjp's forward function"
+            )
+        raise XlapipeError(
+            f"{self.compiles.workload}: the step has no gradient, so nothing is kept for a "
+            "backward pass; fix: leave --remat and --offload out, or name a step that calls "
+            "jax.grad or jax.value_and_grad"
+        )
+
+    def _policies(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
+        for place in places:
+            if self.changes.remat:
+                for change in (*presets(place), *self._searched(place, _SHARES, base.target)):
+                    yield replace(base, change=change)
+            if self.changes.offload:
+                groups = [g for g in groups_of(place.values) if g.saved_bytes][:_MOST_OFFLOADED]
+                for number in range(1, len(groups) + 1):
+                    yield replace(base, change=offloaded(groups[:number], place))
+
+    def _searched(self, place: Place, shares: Sequence[float], target: str) -> Iterator[Change]:
+        for kept in solutions(place.values, shares, _speeds(target)).values():
+            change = chosen_values(kept, place)
+            self._kept_bytes[change] = kept.kept_bytes
+            yield change
+
+    def _between(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
+        """Candidates between the largest searched plan that fits and the smallest that does not."""
+        for place in places:
+            whole = saved_bytes(place.values)
+            rows = [
+                (self._kept_bytes[row.candidate.change], row.fits)
+                for row in self.compiles.rows
+                if row.candidate.arguments == base.arguments
+                and row.candidate.target == base.target
+                and row.candidate.change in self._kept_bytes
+                and f'"{place.kind}"' in json.dumps(row.candidate.change.rematerialise)
+            ]
+            low = max((kept for kept, fits in rows if fits), default=None)
+            high = min((kept for kept, fits in rows if not fits), default=whole)
+            if low is None or low >= high:
+                continue
+            shares = [(low + part * (high - low)) / whole for part in _BETWEEN]
+            for change in self._searched(place, shares, base.target):
+                yield replace(base, change=change)
+
+    def _options(self, base: Candidate) -> Iterator[Candidate]:
+        if self.changes.options:
+            for change in option_changes():
+                yield replace(base, change=change)
+
+
+def _identity(candidate: Candidate) -> str:
+    """What a candidate compiles, apart from how its change is described."""
+    change = candidate.change
+    own = [change.rematerialise, dict(change.options)] if change is not None else None
+    return repr((candidate.target, dict(candidate.arguments), own))
+
+
+def _read(path: Path) -> ForwardGraph:
+    return ForwardGraph.from_json(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _speeds(target: str) -> Speeds:
+    speeds = speeds_of_target(target) or speeds_of_target(_REFERENCE)
+    assert speeds is not None
+    return speeds

@@ -1,7 +1,7 @@
 """Compiles candidates within a budget of minutes and compiles."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xlapipe.choosing.candidate import Candidate
@@ -76,8 +76,14 @@ class Compiles:
             deadline is not None and time.monotonic() >= deadline
         )
 
-    def run(self, candidates: Sequence[Candidate]) -> None:
+    def run(
+        self, candidates: Sequence[Candidate], *, recording: Mapping[int, str] | None = None
+    ) -> None:
         """Compiles candidates in this order until the budget is used up.
+
+        Args:
+          recording: file for the forward graph of the candidate of a number. This machine then
+            compiles, whatever the scheduler.
 
         Raises:
           XlapipeError: an unknown workload, target or argument.
@@ -86,7 +92,8 @@ class Compiles:
         allowed = list(candidates) if most is None else list(candidates[: most - self.count])
         if self.exhausted:
             allowed = []
-        jobs = [self._job(candidate) for candidate in allowed]
+        notes = recording or {}
+        jobs = [self._job(candidate, notes.get(n)) for n, candidate in enumerate(allowed)]
         candidate_of = {id(job): c for job, c in zip(jobs, allowed, strict=True)}
         points = [Combination({"": number}, job.reference) for number, job in enumerate(jobs)]
         done_before = self.count
@@ -106,7 +113,7 @@ class Compiles:
                     memory_fraction=self.limits.memory_fraction,
                     reserve_bytes=self.limits.reserve_bytes,
                     with_times=True,
-                    scheduler=self.limits.scheduler,
+                    scheduler=None if recording else self.limits.scheduler,
                     on_done=done,
                 )
         except _BudgetUsedError:
@@ -128,7 +135,7 @@ class Compiles:
         self.rows.append(ChoiceRow(candidate, row.outcome, items, limit_bytes))
         self.on_done(candidate, self.rows[-1])
 
-    def _job(self, candidate: Candidate) -> Job:
+    def _job(self, candidate: Candidate, note: str | None) -> Job:
         own = find_workload(self.workload)
         if candidate.arguments:
             own = own.with_arguments({**(own.arguments or {}), **candidate.arguments})
@@ -137,15 +144,18 @@ class Compiles:
             options = replace(options, target=candidate.target)
         (job,) = jobs_of([own], options)
         change = candidate.change
-        if change is None:
-            return job
-        job = replace(job, options={**job.options, **change.options})
-        if change.rematerialise is None:
+        rematerialise = {
+            **((change.rematerialise or {}) if change is not None else {}),
+            **({"record": note} if note is not None else {}),
+        }
+        if change is not None:
+            job = replace(job, options={**job.options, **change.options})
+        if not rematerialise:
             return job
         changed = WorkloadReference(
-            name=f"{own.name}, {change.text}",
+            name=own.name,
             target=_CHANGED,
-            arguments={"reference": own.to_json(), "rematerialise": dict(change.rematerialise)},
+            arguments={"reference": own.to_json(), "rematerialise": rematerialise},
         )
         return replace(job, reference=changed)
 

@@ -32,6 +32,18 @@ def add(commands: Commands) -> None:
     parser.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
     add_vary_option(parser)
     parser.add_argument(
+        "--remat",
+        action="store_true",
+        help="search policies of jax.checkpoint: which saved values to keep, by name, or by "
+        "primitive and shape",
+    )
+    parser.add_argument(
+        "--offload", action="store_true", help="try to keep saved values in the host's memory"
+    )
+    parser.add_argument(
+        "--options", action="store_true", help="try XLA options that decide about memory and time"
+    )
+    parser.add_argument(
         "--maximise",
         metavar="NAME",
         help="an argument that is the number of items of a step, e.g. batch: rows are ranked by "
@@ -91,7 +103,7 @@ def _nothing_fits(choice: "Choice") -> list[str]:
 
 
 def _choice(options: argparse.Namespace) -> "Choice":
-    from xlapipe.choosing.choose import choose
+    from xlapipe.choosing.choose import Changes, choose
     from xlapipe.cli.progress import Steps
     from xlapipe.report.time_lines import microseconds
     from xlapipe.sizing.sweep import Axis
@@ -119,6 +131,7 @@ def _choice(options: argparse.Namespace) -> "Choice":
         return choose(
             options.workload,
             {axis.name: axis.values for axis in axes},
+            changes=Changes(options.remat, options.offload, options.options),
             targets=targets,
             maximise=options.maximise,
             limit_bytes=options.limit,

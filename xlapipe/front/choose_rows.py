@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xlapipe.choosing.choose import Changes
 from xlapipe.choosing.choose import choose as choose_form
 from xlapipe.compiling.make_jobs import CompileOptions
 from xlapipe.front.rows import Rows
@@ -12,6 +13,9 @@ def choose(
     workload: str,
     vary: Mapping[str, Sequence[Any]] | None = None,
     *,
+    remat: bool = False,
+    offload: bool = False,
+    options: bool = False,
     target: str | Sequence[str] = (),
     maximise: str | None = None,
     limit: int | None = None,
@@ -28,6 +32,9 @@ def choose(
     Args:
       workload: a registered name, or `module:function`; arguments may follow.
       vary: values of arguments of the workload's function.
+      remat: search policies of `jax.checkpoint`.
+      offload: try to keep saved values in the host's memory.
+      options: try XLA options.
       target: one or several names of `xlapipe targets`.
       maximise: an argument that is the number of items of a step, e.g. `batch`.
       limit: bytes that a plan may need, instead of the device's usable memory.
@@ -45,6 +52,7 @@ def choose(
     choice = choose_form(
         workload,
         vary,
+        changes=Changes(remat, offload, options),
         targets=(target,) if isinstance(target, str) else target,
         maximise=maximise,
         limit_bytes=limit,

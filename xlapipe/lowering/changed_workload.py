@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from xlapipe.errors import WorkloadError
+from xlapipe.lowering.chosen_policy import rematerialise_as_chosen
 from xlapipe.lowering.load_workload import load_workload
 from xlapipe.lowering.rematerialised import rematerialise_from_now_on
 from xlapipe.lowering.sharded_arguments import axes_that_differ, sharded
@@ -32,6 +33,7 @@ def changed_workload(
     shard_size: str | None = None,
     shard_leaves: Mapping[int, int] | None = None,
     more_devices: int | None = None,
+    rematerialise: Mapping[str, Any] | None = None,
     devices: int | None = None,
 ) -> Workload:
     """The workload of a reference with one change.
@@ -47,6 +49,7 @@ def changed_workload(
         it are sharded over two devices.
       shard_leaves: the dimension to shard over two devices, by number of the arguments' leaf.
       more_devices: value of the argument `devices` of the workload's function.
+      rematerialise: arguments of `rematerialise_as_chosen`, for this process from now on.
       devices: as for `load_workload`.
 
     Raises:
@@ -60,6 +63,8 @@ def changed_workload(
     if checkpoint is not None:
         # Before the module is imported, which may call jax.grad then.
         rematerialise_from_now_on(checkpoint, Path(note) if note is not None else None)
+    if rematerialise is not None:
+        rematerialise_as_chosen(**rematerialise)
     workload = load_workload(original, devices=devices)
     if donate:
         workload = _donating(workload, donate)

@@ -1,0 +1,114 @@
+"""`choose --remat`: the printed code, pasted into the step, is what was compiled."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import xlapipe
+from xlapipe import XlapipeError
+from xlapipe.choosing.choose import Changes, Choice, choose
+
+FOLDER = Path(__file__).parent
+STEPS = (FOLDER / "choose_steps.py").read_text(encoding="utf-8")
+# What the printed comments tell the user to write.
+PASTED = {
+    "scan": (
+        "jax.lax.scan(layer, x, params)",
+        "jax.lax.scan(jax.checkpoint(layer, policy=policy, prevent_cse=False), x, params)",
+    ),
+    "gradient": ("jax.value_and_grad(loss)", "jax.value_and_grad(rematerialised(loss))"),
+}
+
+
+SIZES = {"scan": "batch=512", "gradient": "batch=2048, scan=False"}
+
+
+@pytest.fixture(scope="module", params=["scan", pytest.param("gradient", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def choice(place: str) -> Choice:
+    """What is found for scanned layers, or for layers in a Python loop."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(FOLDER)
+        changes = Changes(remat=True)
+        return choose(f"choose_steps:workload({SIZES[place]})", changes=changes, compiles=6)
+
+
+def test_the_pasted_code_compiles_to_the_promised_plan(
+    place: str, choice: Choice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row for row in choice.rows if row.candidate.change is not None]
+    keyed = [row for row in rows if "KEPT" in row.candidate.change.code]
+    assert keyed, [row.candidate.change.text for row in rows]
+    for number, row in enumerate((keyed[0], rows[-1])):
+        code = row.candidate.change.code
+        before, after = PASTED[place]
+        assert STEPS.count(before) == 1
+        module = f"pasted_{place}_{number}"
+        header, rest = STEPS.split("\nimport jax\n", 1)
+        text = f"{header}\n{code}\nimport jax\n{rest}".replace(before, after)
+        (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+        (pasted,) = xlapipe.choose(f"{module}:workload({SIZES[place]})")
+        promised = row.to_json()
+        for name in ("total_bytes", "temp_bytes", "predicted_seconds"):
+            assert pasted[name] == promised[name], (row.candidate.change.text, name)
+
+
+def test_a_policy_saves_memory_and_the_fastest_row_that_fits_is_chosen(
+    choice: Choice,
+) -> None:
+    (written,) = [row for row in choice.rows if row.candidate.change is None]
+    assert min(row.memory.total_bytes for row in choice.rows) < written.memory.total_bytes
+    fastest = min(row.memory.predicted.seconds for row in choice.rows if row.fits)
+    assert [row.memory.predicted.seconds for row in choice.chosen] == [fastest]
+
+
+def test_losses_and_gradients_are_equal_bit_for_bit(
+    place: str, choice: Choice, tmp_path: Path
+) -> None:
+    codes = [row.candidate.change.code for row in choice.rows if row.candidate.change]
+    before, after = PASTED[place]
+    header, rest = STEPS.split("\nimport jax\n", 1)
+    names = ["plain"]
+    (tmp_path / "plain.py").write_text(STEPS, encoding="utf-8")
+    for number, code in enumerate(codes):
+        names.append(f"changed_{number}")
+        text = f"{header}\n{code}\nimport jax\n{rest}".replace(before, after)
+        (tmp_path / f"changed_{number}.py").write_text(text, encoding="utf-8")
+    script = f"""
+import importlib, jax, numpy as np
+# Each operation is compiled by itself: in a jitted step XLA adds up the loss in another order.
+jax.config.update("jax_disable_jit", True)
+values = []
+for name in {names!r}:
+    workload = importlib.import_module(name).workload({SIZES[place]})
+    keys = iter(jax.random.split(jax.random.key(0), 3))
+    args = jax.tree.map(lambda a: jax.random.normal(next(keys), a.shape), workload.args)
+    values.append(jax.tree.map(np.asarray, workload.fn(*args)))
+for other in values[1:]:
+    jax.tree.map(np.testing.assert_array_equal, values[0], other)
+print(len(values))
+"""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.stdout.split() == [str(len(names))], done.stderr[-2000:]
+
+
+def test_a_step_without_a_gradient_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FOLDER)
+    with pytest.raises(XlapipeError, match="the step has no gradient"):
+        xlapipe.choose("choose_steps:forward(batch=8)", remat=True)

@@ -1,0 +1,240 @@
+"""Policies of `jax.checkpoint` as code: what a user writes is what is compiled."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from xlapipe.choosing.candidate import Change
+from xlapipe.choosing.search import Group, Kept
+from xlapipe.lowering.forward_graph import ForwardGraph, ForwardValue, PolicyKey, Site
+from xlapipe.report.units import rounded
+
+GRADIENT, SCAN, CHECKPOINT = "gradient", "scan", "checkpoint"
+_PRESETS = {
+    "nothing_saveable": "recompute everything",
+    "dots_saveable": "keep matrix products",
+    "dots_with_no_batch_dims_saveable": "keep matrix products without batch dimensions",
+}
+# A place whose values are a smaller share of what is saved is not searched.
+_LEAST_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a step is given a policy.
+
+    Attributes:
+      kind: `gradient`, `scan` or `checkpoint`; see `xlapipe.lowering.chosen_policy`.
+      sites: the calls.
+      values: those that the policy decides about.
+    """
+
+    kind: str
+    sites: tuple[Site, ...]
+    values: tuple[ForwardValue, ...]
+
+    @property
+    def saved_bytes(self) -> int:
+        return sum(value.size_bytes for value in self.values if value.needed)
+
+
+def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
+    """The places that hold most of what is saved, those with most bytes first.
+
+    A policy around a gradient does not help the values of a scan, which computes all iterations
+    again before the first one is used; the scan's body is the place for them.
+    """
+    own = tuple(value for value in graph.values if value.differentiated)
+    looped = tuple(value for value in own if value.loop is not None)
+    calls = {kind: [s for s in graph.sites if s.kind == kind] for kind in (GRADIENT, CHECKPOINT)}
+    whole = sum(value.size_bytes for value in own if value.needed)
+    if calls[CHECKPOINT]:
+        sites = tuple(calls[CHECKPOINT])
+        inside = looped if sum(v.size_bytes for v in looped if v.needed) > whole / 2 else own
+        return (Place(CHECKPOINT, sites, inside),)
+    lines = {value.loop for value in looped if value.needed}
+    scans = tuple(s for s in graph.sites if s.kind == SCAN and s.source in lines)
+    outside = tuple(value for value in own if value.loop is None)
+    places = [
+        Place(SCAN, scans, tuple(v for v in looped if v.loop in {s.source for s in scans})),
+        Place(GRADIENT, tuple(calls[GRADIENT]), outside),
+    ]
+    kept = [p for p in places if p.sites and p.saved_bytes > _LEAST_SHARE * whole]
+    return tuple(sorted(kept, key=lambda place: -place.saved_bytes))
+
+
+def presets(place: Place) -> Iterator[Change]:
+    """jax's own policies, and one by all names of `checkpoint_name`."""
+    for name, text in _PRESETS.items():
+        yield change(text, place, f"policy = jax.checkpoint_policies.{name}\n")
+    if place.kind == CHECKPOINT:
+        source = "policy = jax.checkpoint_policies.everything_saveable\n"
+        yield change("keep everything", place, source)
+    names = names_in(place.values)
+    if names:
+        text = f"keep only {', '.join(names)}"
+        yield change(text, place, _by_names(names))
+
+
+def names_in(values: Sequence[ForwardValue]) -> tuple[str, ...]:
+    """The names that the step gives with `checkpoint_name`."""
+    names = (value.key.name for value in values if value.key is not None)
+    return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def chosen_values(kept: Kept, place: Place) -> Change:
+    """The policy that keeps some groups, and computes all others again."""
+    names = tuple(group.key.name for group in kept.groups if group.key.name is not None)
+    others = [group for group in kept.groups if group.key.name is None]
+    texts = [*names, *(_short(group) for group in others)]
+    shown = ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
+    text = f"keep {shown}" if texts else "keep no value"
+    source = _by_keys(names, others) if others else _by_names(names)
+    return change(text, place, source)
+
+
+def offloaded(groups: Sequence[Group], place: Place) -> Change:
+    """The policy that keeps some groups in the host's memory, and everything else on the device."""
+    text = f"offload {', '.join(map(_short, groups))} to the host"
+    return change(text, place, _by_keys_offloaded(groups))
+
+
+def change(text: str, place: Place, policy: str) -> Change:
+    """A change of the step, whose printed code is what is compiled."""
+    code = f"import jax\n\n{policy}\n\n{_usage(place)}"
+    return Change(
+        f"{text} ({_WHERE[place.kind]})",
+        code,
+        {"place": place.kind, "source": code, "lines": tuple(s.source for s in place.sites)},
+    )
+
+
+_WHERE = {GRADIENT: "whole gradient", SCAN: "scan bodies", CHECKPOINT: "own jax.checkpoint"}
+
+
+def _usage(place: Place) -> str:
+    """Where the user writes the policy, as code and comments."""
+    lines = []
+    if place.kind == SCAN:
+        lines += [
+            f"# {relative(site.source)}: scan over the body "
+            "jax.checkpoint(body, policy=policy, prevent_cse=False)"
+            for site in place.sites
+        ]
+    elif place.kind == CHECKPOINT:
+        lines += [
+            f"# {relative(site.source)}: jax.checkpoint(…, policy=policy)" for site in place.sites
+        ]
+    else:
+        positions = tuple(dict.fromkeys(p for site in place.sites for p in site.positions)) or (0,)
+        lines += _wrapper(positions).splitlines()
+        lines += [
+            f"# {relative(site.source)}: {site.function}(rematerialised(…), …)"
+            for site in place.sites
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _wrapper(positions: tuple[int, ...]) -> str:
+    if positions == (0,):
+        return '''def rematerialised(function):
+    """`function`, which is differentiated in its first argument, under `policy`."""
+
+    def with_policy(first, *others, **named):
+        inner = jax.checkpoint(lambda first: function(first, *others, **named), policy=policy)
+        return inner(first)
+
+    return with_policy
+
+'''
+    return f'''def rematerialised(function, positions={positions!r}):
+    """`function`, which is differentiated in the arguments at `positions`, under `policy`."""
+
+    def with_policy(*arguments, **named):
+        def inner(*differentiated):
+            values = dict(zip(positions, differentiated, strict=True))
+            return function(*(values.get(i, a) for i, a in enumerate(arguments)), **named)
+
+        return jax.checkpoint(inner, policy=policy)(*(arguments[i] for i in positions))
+
+    return with_policy
+
+'''
+
+
+def _by_names(names: Sequence[str]) -> str:
+    if not names:
+        return "policy = jax.checkpoint_policies.nothing_saveable\n"
+    return (
+        f"policy = jax.checkpoint_policies.save_only_these_names({', '.join(map(repr, names))})\n"
+    )
+
+
+def _by_keys(names: Sequence[str], groups: Sequence[Group]) -> str:
+    return f"""# Values to keep: primitive, shapes of its inputs, type of the first one.
+KEPT = {{
+{_key_lines(groups)}}}
+NAMES = {_set_text(names)}
+
+
+def policy(primitive, *inputs, **parameters):
+    if primitive.name == "name":
+        return parameters["name"] in NAMES
+    shapes = tuple(tuple(getattr(value, "shape", ())) for value in inputs)
+    dtype = str(getattr(inputs[0], "dtype", "")) if inputs else ""
+    return (primitive.name, shapes, dtype) in KEPT
+"""
+
+
+def _by_keys_offloaded(groups: Sequence[Group]) -> str:
+    names = [group.key.name for group in groups if group.key.name is not None]
+    others = [group for group in groups if group.key.name is None]
+    return f"""from jax.ad_checkpoint import Offloadable
+
+# Values to move to the host: primitive, shapes of its inputs, type of the first one.
+OFFLOADED = {{
+{_key_lines(others)}}}
+NAMES = {_set_text(names)}
+HOST = Offloadable(src="device", dst="pinned_host")
+
+
+def policy(primitive, *inputs, **parameters):
+    if primitive.name == "name":
+        return HOST if parameters["name"] in NAMES else True
+    shapes = tuple(tuple(getattr(value, "shape", ())) for value in inputs)
+    dtype = str(getattr(inputs[0], "dtype", "")) if inputs else ""
+    return HOST if (primitive.name, shapes, dtype) in OFFLOADED else True
+""".replace("OFFLOADED = {\n}", "OFFLOADED = set()")
+
+
+def _set_text(names: Sequence[str]) -> str:
+    return "{" + ", ".join(map(repr, sorted(names))) + "}" if names else "set()"
+
+
+def _key_lines(groups: Sequence[Group]) -> str:
+    return "".join(f"    {_key_text(group.key)},  # {_about(group)}\n" for group in groups)
+
+
+def _key_text(key: PolicyKey) -> str:
+    return repr((key.primitive, key.input_shapes, key.dtype))
+
+
+def _about(group: Group) -> str:
+    sources = list(dict.fromkeys(relative(v.source) for v in group.values if v.source is not None))
+    more = f" and {len(sources) - 1} more lines" if len(sources) > 1 else ""
+    size = rounded(group.size_bytes)
+    return f"{sources[0] if sources else 'unknown line'}{more}, {size}".replace("\n", " ")
+
+
+def _short(group: Group) -> str:
+    value, key = group.values[0], group.key
+    if key.name is not None:
+        return key.name
+    shape = ",".join(map(str, value.shape))
+    line = f" at {relative(value.source)}" if value.source is not None else ""
+    return f"{key.primitive} {value.dtype}[{shape}]{line}"
+
+
+def relative(source: str) -> str:
+    """A source line, relative to the current folder."""
+    return source.removeprefix(f"{Path.cwd()}/")

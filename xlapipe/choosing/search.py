@@ -1,0 +1,168 @@
+"""Which values of a forward pass to keep for a budget of bytes: a mixed-integer program.
+
+Groups of values that a policy cannot distinguish are kept or not; a value that the backward pass
+needs is kept or computed again, and so are the inputs of what is computed again (as in Checkmate,
+arXiv 1910.02653, without its schedule). The seconds are estimates from bytes and operations: they
+only order what is compiled.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from xlapipe.lowering.forward_graph import ForwardValue, PolicyKey
+from xlapipe.targets.speeds import Speeds
+
+# XLA fuses operations on elements into their users, which then read and write less.
+_FUSED_SHARE = 0.25
+_UNFUSED = ("dot_general", "conv_general_dilated", "sort", "gather", "scatter", "scatter-add")
+_FUSED_INTO_NOTHING = ("reduce", "cum", "custom", "pallas", "ffi", "top_k", "argm")
+# Groups below this share of all saved bytes are computed again: a policy stays short.
+_LEAST_SHARE = 1e-3
+_SOLVER_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """The values that a policy cannot distinguish.
+
+    Attributes:
+      values: of one key, in their order.
+      saved_bytes: of those that the backward pass needs.
+      size_bytes: of all.
+    """
+
+    key: PolicyKey
+    values: tuple[ForwardValue, ...]
+
+    @property
+    def saved_bytes(self) -> int:
+        return sum(value.size_bytes for value in self.values if value.needed)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(value.size_bytes for value in self.values)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A solution: the groups to keep.
+
+    Attributes:
+      kept_bytes: of what is then kept.
+      again_seconds: estimated, of what is computed again.
+    """
+
+    groups: tuple[Group, ...]
+    kept_bytes: int
+    again_seconds: float
+
+    @property
+    def keys(self) -> frozenset[PolicyKey]:
+        return frozenset(group.key for group in self.groups)
+
+
+def groups_of(values: Sequence[ForwardValue]) -> tuple[Group, ...]:
+    """The groups, those with most bytes first."""
+    by_key: dict[PolicyKey, list[ForwardValue]] = defaultdict(list)
+    for value in values:
+        if value.key is not None:
+            by_key[value.key].append(value)
+    groups = (Group(key, tuple(own)) for key, own in by_key.items())
+    return tuple(sorted(groups, key=lambda group: -group.size_bytes))
+
+
+def saved_bytes(values: Sequence[ForwardValue]) -> int:
+    """Of the values that the backward pass needs."""
+    return sum(value.size_bytes for value in values if value.needed and value.key is not None)
+
+
+def seconds_of(value: ForwardValue, speeds: Speeds) -> float:
+    """Estimated seconds to compute a value once more from its inputs."""
+    name = value.key.primitive if value.key is not None else ""
+    alone = name in _UNFUSED or name.startswith(_FUSED_INTO_NOTHING)
+    moved = value.touched_bytes if alone else _FUSED_SHARE * value.size_bytes
+    peak = speeds.peak_of("bf16") or speeds.vector_flops or 1.0
+    return max(moved / speeds.bandwidth, value.operations / peak)
+
+
+def keep_within(values: Sequence[ForwardValue], budget_bytes: int, speeds: Speeds) -> Kept | None:
+    """The groups to keep so that least is computed again.
+
+    Args:
+      values: those that a policy decides about; what they are computed from beside them is there.
+      budget_bytes: that may be kept.
+
+    Returns:
+      None if the solver finds no solution in its time.
+    """
+    import numpy as np
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import coo_matrix
+
+    own = [value for value in values if value.key is not None]
+    groups = groups_of(own)
+    group_of = {value.number: g for g, group in enumerate(groups) for value in group.values}
+    again = {value.number: len(groups) + i for i, value in enumerate(own)}
+    extra = [value for value in own if not value.needed]
+    stored = {value.number: len(groups) + len(own) + i for i, value in enumerate(extra)}
+    count = len(groups) + len(own) + len(extra)
+    rows: list[tuple[dict[int, float], float]] = []  # coefficients, and the least sum
+    for value in own:
+        if value.needed:
+            rows.append(({group_of[value.number]: 1.0, again[value.number]: 1.0}, 1.0))
+        for number in value.inputs:
+            if number not in again:
+                continue
+            terms = {group_of[number]: 1.0, again[number]: 1.0, again[value.number]: -1.0}
+            rows.append((terms, 0.0))
+            if number in stored:
+                used = {stored[number]: 1.0, group_of[number]: -1.0, again[value.number]: -1.0}
+                rows.append((used, -1.0))
+    size = {value.number: float(value.size_bytes) for value in own}
+    bytes_row = np.zeros(count)
+    for value in own:
+        column = group_of[value.number] if value.needed else stored[value.number]
+        bytes_row[column] += size[value.number]
+    rows.append(({c: -float(v) for c, v in enumerate(bytes_row) if v}, -float(budget_bytes)))
+    cost = np.zeros(count)
+    for value in own:
+        cost[again[value.number]] = seconds_of(value, speeds)
+    total = float(cost.sum()) or 1.0
+    cost[: len(groups)] = total * 1e-5  # prefers a short policy
+    data = [(r, c, v) for r, (terms, _) in enumerate(rows) for c, v in terms.items()]
+    places = [entry[0] for entry in data], [entry[1] for entry in data]
+    matrix = coo_matrix(([entry[2] for entry in data], places), shape=(len(rows), count)).tocsr()
+    least_bytes = _LEAST_SHARE * saved_bytes(own)
+    upper = np.ones(count)
+    upper[: len(groups)] = [1.0 if group.size_bytes >= least_bytes else 0.0 for group in groups]
+    integrality = np.zeros(count)
+    integrality[: len(groups)] = 1
+    solution = milp(
+        cost / total,
+        constraints=LinearConstraint(matrix, np.array([least for _, least in rows]), np.inf),
+        bounds=Bounds(np.zeros(count), upper),
+        integrality=integrality,
+        options={"time_limit": _SOLVER_SECONDS, "mip_rel_gap": 1e-3},
+    )
+    if solution.x is None:
+        return None
+    chosen = solution.x
+    kept = tuple(group for g, group in enumerate(groups) if chosen[g] > 0.5)
+    again_seconds = sum(
+        seconds_of(value, speeds) for value in own if chosen[again[value.number]] > 0.5
+    )
+    return Kept(kept, int(bytes_row @ chosen), again_seconds)
+
+
+def solutions(
+    values: Sequence[ForwardValue], shares: Sequence[float], speeds: Speeds
+) -> Mapping[frozenset[PolicyKey], Kept]:
+    """The different solutions for budgets that are shares of what is saved now."""
+    whole = saved_bytes(values)
+    by_keys: dict[frozenset[PolicyKey], Kept] = {}
+    for share in shares:
+        kept = keep_within(values, int(share * whole), speeds)
+        if kept is not None:
+            by_keys.setdefault(kept.keys, kept)
+    return by_keys

@@ -1,0 +1,175 @@
+"""A step with a policy of `jax.checkpoint` that `xlapipe choose` wants to compile.
+
+The policy is the source text that is printed for the user, and its place is where the text tells
+the user to put it:
+
+- `gradient`: around the functions that `jax.grad` and `jax.value_and_grad` differentiate;
+- `scan`: around the bodies of the `jax.lax.scan` calls at given lines;
+- `checkpoint`: in place of the policies of the step's own `jax.checkpoint` calls.
+
+The compiling child enters this before it imports the user's module, and compiles one program.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from functools import wraps
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import jax
+from jax._src import stages
+
+from xlapipe.lowering.forward_graph import ForwardGraph, Site
+from xlapipe.lowering.forward_values import forward_values
+from xlapipe.lowering.user_frame import is_user_code
+
+GRADIENT, SCAN, CHECKPOINT = "gradient", "scan", "checkpoint"
+_ACTIVE = ExitStack()
+
+
+def rematerialise_as_chosen(
+    place: str | None = None,
+    source: str = "",
+    lines: Collection[str] = (),
+    record: str | None = None,
+) -> None:
+    """Applies a policy for the rest of the process.
+
+    Args:
+      place: None to change nothing.
+      source: Python that defines `policy`.
+      lines: `file:line` of the calls of `jax.lax.scan`; unused for other places.
+      record: file for the `ForwardGraph` as JSON.
+    """
+    policy = None
+    if place is not None:
+        names: dict[str, Any] = {}
+        exec(compile(source, "<policy>", "exec"), names)
+        policy = names["policy"]
+    change = _Change(place, policy, frozenset(lines))
+    for owner, attribute, changed in (
+        (jax, "grad", change.gradient(jax.grad)),
+        (jax, "value_and_grad", change.gradient(jax.value_and_grad)),
+        (jax.lax, "scan", change.scan(jax.lax.scan)),
+        (jax, "checkpoint", change.checkpoint(jax.checkpoint)),
+    ):
+        _replace(owner, attribute, changed)
+    if record is not None:
+        _record_at_lowering(Path(record), change.sites)
+
+
+def stop() -> None:
+    """Undoes all of it, in tests."""
+    _ACTIVE.close()
+
+
+def _replace(owner: ModuleType, attribute: str, changed: Any) -> None:
+    """In jax, under all its names, and in the modules that have imported it already."""
+    original = getattr(owner, attribute)
+    for name, module in list(sys.modules.items()):
+        if module is not owner and name.startswith(("jax.", "jaxlib", "jax._src")):
+            continue
+        for own_name, value in list(vars(module).items()) if module is not None else ():
+            if value is original:
+                _ACTIVE.enter_context(patch.object(module, own_name, changed))
+
+
+def _record_at_lowering(path: Path, sites: Mapping[Site, None]) -> None:
+    original = stages.Traced.lower
+
+    @wraps(original)
+    def lower(self: Any, **options: Any) -> Any:
+        if not path.exists():
+            graph = ForwardGraph(forward_values(self.jaxpr), tuple(sites))
+            path.write_text(json.dumps(graph.to_json()), encoding="utf-8")
+        return original(self, **options)
+
+    _ACTIVE.enter_context(patch.object(stages.Traced, "lower", lower))
+
+
+class _Change:
+    """Forms of jax's functions that apply a policy, and record where they are called."""
+
+    def __init__(self, place: str | None, policy: Any, lines: Collection[str]) -> None:
+        self._place, self._policy, self._lines = place, policy, lines
+        self.sites: dict[Site, None] = {}
+        self._checkpoint = jax.checkpoint
+
+    def gradient(self, transform: Callable[..., Any]) -> Any:
+        @wraps(transform)
+        def differentiate(
+            function: Callable[..., Any],
+            argnums: int | tuple[int, ...] = 0,
+            has_aux: bool = False,
+            **options: Any,
+        ) -> Any:
+            positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+            site = self._site(GRADIENT, f"jax.{transform.__name__}", positions)
+
+            @wraps(function)
+            def of_arguments(*args: Any, **kwargs: Any) -> Any:
+                self.sites[site] = None
+                if self._place != GRADIENT:
+                    return function(*args, **kwargs)
+
+                def of_differentiated(*values: Any) -> Any:
+                    whole = list(args)
+                    for position, value in zip(positions, values, strict=True):
+                        whole[position] = value
+                    return function(*whole, **kwargs)
+
+                chosen = [args[position] for position in positions]
+                return self._checkpoint(of_differentiated, policy=self._policy)(*chosen)
+
+            return transform(of_arguments, argnums, has_aux, **options)
+
+        return differentiate
+
+    def scan(self, original: Callable[..., Any]) -> Any:
+        @wraps(original)
+        def scan(f: Any, *args: Any, **kwargs: Any) -> Any:
+            site = self._site(SCAN, "jax.lax.scan")
+            self.sites[site] = None
+            if self._place == SCAN and site.source in self._lines:
+                f = self._checkpoint(f, policy=self._policy, prevent_cse=False)
+            return original(f, *args, **kwargs)
+
+        return scan
+
+    def checkpoint(self, original: Callable[..., Any]) -> Any:
+        @wraps(original)
+        def checkpoint(fun: Any = None, **options: Any) -> Any:
+            if fun is None:
+                return lambda function: checkpoint(function, **options)
+            site = self._site(CHECKPOINT, "jax.checkpoint")
+            if self._place == CHECKPOINT:
+                options["policy"] = self._policy
+            rematerialised = original(fun, **options)
+
+            @wraps(fun)
+            def of_arguments(*args: Any, **kwargs: Any) -> Any:
+                self.sites[site] = None
+                return rematerialised(*args, **kwargs)
+
+            return of_arguments
+
+        return checkpoint
+
+    def _site(self, kind: str, function: str, positions: tuple[int, ...] = ()) -> Site:
+        """The site of the call that is running; libraries' functions have their own names."""
+        frame: Any = sys._getframe(2)
+        while frame is not None and not is_user_code(frame.f_code.co_filename):
+            module = str(frame.f_globals.get("__name__", ""))
+            if module.startswith("flax.nnx.") and not function.startswith("nnx."):
+                function = f"nnx.{function.rpartition('.')[2]}"
+            elif module.startswith("equinox."):
+                function = f"eqx.filter_{function.rpartition('.')[2]}"
+            elif module.startswith("flax.") and "." in function and not function.startswith("nnx."):
+                function = f"nn.{function.rpartition('.')[2]}"
+            frame = frame.f_back
+        line = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "unknown"
+        return Site(kind, line, function, positions)

@@ -1,0 +1,111 @@
+"""The values of a forward pass, and which of them the backward pass uses. Plain data, without jax.
+
+The compiling child writes it as JSON while it lowers a step; `xlapipe choose` and `xlapipe saved`
+read it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+
+class PolicyKey(NamedTuple):
+    """What a policy of `jax.checkpoint` sees of a value; in a loop's body, in one iteration.
+
+    Attributes:
+      primitive: `name` for `checkpoint_name`.
+      input_shapes: of all inputs.
+      dtype: of the first input; empty without inputs.
+      name: given to `checkpoint_name`; None for others.
+    """
+
+    primitive: str
+    input_shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardValue:
+    """A value that an equation of the forward pass makes; of a loop, all iterations.
+
+    Attributes:
+      key: None for a value that no policy decides about: an input of a loop's iteration.
+      shape, dtype: of one iteration.
+      size_bytes: on all devices.
+      operations: multiplications and additions.
+      touched_bytes: of inputs and outputs.
+      inputs: numbers of the values that it is computed from; arguments are left out.
+      needed: whether the backward pass uses it.
+      differentiated: whether it is inside a differentiated function.
+      source: `file:line` of the user.
+      loop: `file:line` of the innermost scan; None outside.
+      trips: iterations of all loops around it.
+    """
+
+    number: int
+    key: PolicyKey | None
+    shape: tuple[int, ...]
+    dtype: str
+    size_bytes: int
+    operations: int
+    touched_bytes: int
+    inputs: tuple[int, ...]
+    needed: bool
+    differentiated: bool
+    source: str | None
+    loop: str | None
+    trips: int
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "ForwardValue":
+        key = data["key"]
+        if key is not None:
+            key = PolicyKey(key[0], tuple(map(tuple, key[1])), key[2], key[3])
+        lists = {name: tuple(data[name]) for name in ("shape", "inputs")}
+        return cls(**{**data, **lists, "key": key})
+
+
+@dataclass(frozen=True)
+class Site:
+    """A call in the step that a policy can be given to.
+
+    Attributes:
+      kind: `gradient`, `scan` or `checkpoint`.
+      source: `file:line`.
+      function: as the user calls it, e.g. `nnx.value_and_grad`.
+      positions: of the differentiated arguments; empty for others.
+    """
+
+    kind: str
+    source: str
+    function: str
+    positions: tuple[int, ...] = ()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Site":
+        return cls(**{**data, "positions": tuple(data["positions"])})
+
+
+@dataclass(frozen=True)
+class ForwardGraph:
+    """The forward pass of a step.
+
+    Attributes:
+      values: in the order in which they are computed.
+      sites: in the order in which they are traced.
+    """
+
+    values: tuple[ForwardValue, ...]
+    sites: tuple[Site, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "values": [asdict(value) for value in self.values],
+            "sites": [asdict(site) for site in self.sites],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "ForwardGraph":
+        values = tuple(map(ForwardValue.from_json, data["values"]))
+        return cls(values, tuple(map(Site.from_json, data["sites"])))
