@@ -100,7 +100,7 @@ def test_every_version_reads_the_same_without_frames_in_the_module(directory: Pa
     ):
         assert read == expected
         assert chains(read) == chains(expected)
-    assert SourceLines.from_json(json.loads(lines.to_bytes()), where="lines") == lines
+    assert SourceLines.from_bytes(lines.to_bytes(), where="lines") == lines
     texts = texts_of(directory)
     assert texts.hlo is not None
     text = without_frames(Part.HLO, texts.hlo.text.encode()).decode()
@@ -145,7 +145,7 @@ def test_moved_lines_are_written_without_the_rest(new: Path) -> None:
     manifest = read_manifest(new)
     files = {name: read_file(new, name) for name in manifest.files}
     times = {path.name: path.stat().st_mtime_ns for path in new.iterdir()}
-    lines = SourceLines.from_json(json.loads(files[SOURCE_LINES]), where="lines")
+    lines = SourceLines.from_bytes(files[SOURCE_LINES], where="lines")
     moved = replace(
         lines, locations=tuple(replace(place, line=place.line + 3) for place in lines.locations)
     )
@@ -181,23 +181,23 @@ def edited(content: str) -> str:
 
 
 def of_another_module(content: str) -> str:
-    lines = SourceLines.from_json(json.loads(content), where="lines")
+    lines = SourceLines.from_bytes(content.encode(), where="lines")
     return replace(lines, module_sha256="0" * 64).to_bytes().decode()
 
 
 def with_unknown_location(content: str) -> str:
-    lines = SourceLines.from_json(json.loads(content), where="lines")
+    lines = SourceLines.from_bytes(content.encode(), where="lines")
     return replace(lines, frames=((99_999, 0), *lines.frames[1:])).to_bytes().decode()
 
 
 def with_text_as_line(content: str) -> str:
-    lines = SourceLines.from_json(json.loads(content), where="lines")
+    lines = SourceLines.from_bytes(content.encode(), where="lines")
     place: Any = FrameLocation("a.py", "f", "7", 0)  # type: ignore[arg-type]
     return replace(lines, locations=(place, *lines.locations[1:])).to_bytes().decode()
 
 
 def with_fewer_dots(content: str) -> str:
-    lines = SourceLines.from_json(json.loads(content), where="lines")
+    lines = SourceLines.from_bytes(content.encode(), where="lines")
     return replace(lines, requested_dots=()).to_bytes().decode()
 
 
@@ -206,12 +206,12 @@ def with_fewer_dots(content: str) -> str:
     [
         (edited, "SHA-256"),
         (of_another_module, "another"),
-        (with_unknown_location, "unknown location"),
-        (with_text_as_line, "expected int"),
+        (with_unknown_location, "known locations"),
+        (with_text_as_line, "lists of rows"),
         (with_fewer_dots, "requested dots"),
-        (lambda content: content[:-40], "not JSON"),
-        (lambda _: '{"schema_version": 2}', "schema version 1"),
-        (lambda _: "[]", "schema version 1"),
+        (lambda content: content[:-40], "as JSON"),
+        (lambda _: '{"schema_version": 2}', "version 2, expected 1"),
+        (lambda _: "[]", "as JSON"),
     ],
 )
 def test_damaged_lines_are_refused(new: Path, damage: Any, message: str) -> None:

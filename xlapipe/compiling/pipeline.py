@@ -129,7 +129,7 @@ def _write_lines_of_devices_dump(path: Path, job: Job, compiled: CompiledDump) -
     theirs, ours = read_manifest(path, check_files=False).files, compiled.dump.manifest.files
     texts = [job.platform.dump_file(part).name for part in (Part.BEFORE, Part.HLO)]
     if SOURCE_LINES in theirs and all(theirs[name] == ours[name] for name in texts if name):
-        lines = SourceLines.from_json(json.loads(compiled.files[SOURCE_LINES]), where=str(path))
+        lines = SourceLines.from_bytes(compiled.files[SOURCE_LINES], where=str(path))
         lines = replace(lines, module_sha256=theirs[MODULE])
         write_source_lines(path, {SOURCE_LINES: lines.to_bytes()})
 

@@ -8,13 +8,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import DumpError
-from xlapipe.files.contents import Refusal, read_json
-from xlapipe.files.field_types import misfit
+from xlapipe.files.contents import Refusal, read_plain
 from xlapipe.files.visible_text import visible_line
 from xlapipe.plans import SourceLine
 from xlapipe.plans.call_chains import Frame
@@ -22,6 +21,8 @@ from xlapipe.platforms.dump_files import SOURCE_LINES
 from xlapipe.readers.stack_frames import StackFrames
 
 SCHEMA_VERSION = 1
+_HEAD = b'{"schema_version": 1, "sha256": "%s",\n'
+_REQUESTED = ("requested_dots", "requested_collectives")
 _DAMAGED = "copy the whole folder, or make the dump again"
 
 
@@ -79,53 +80,57 @@ class SourceLines:
 
     def to_bytes(self) -> bytes:
         """The file's content, with each location and each frame on a line."""
-        content = {name: _plain(getattr(self, name)) for name in _FIELDS}
-        head = {"schema_version": SCHEMA_VERSION, "sha256": _digest(content)}
+        content = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
         parts = ",\n".join(f" {json.dumps(key)}: {_rows(value)}" for key, value in content.items())
-        return f"{json.dumps(head)[:-1]},\n{parts}\n}}\n".encode()
+        rest = f"{parts}\n}}\n".encode()
+        return _HEAD % hashlib.sha256(rest).hexdigest().encode() + rest
 
     @classmethod
-    def from_json(cls, data: Any, *, where: str) -> "SourceLines":
-        """Raises DumpError for data of another form or schema, and for an edited file."""
-        if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
+    def from_bytes(cls, data: bytes, *, where: str) -> "SourceLines":
+        """The lines that `to_bytes` wrote.
+
+        Raises:
+          DumpError: the data has another form or schema, or was edited.
+        """
+        rest = data.partition(b"\n")[2]
+        try:
+            content = json.loads(data)
+            schema = content["schema_version"]
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise DumpError(
-                f"{where}: expected source lines of schema version {SCHEMA_VERSION}, found "
-                "another form; fix: update xlapipe, or make the dump again"
+                f"{where}: expected source lines as JSON, found: {visible_line(str(error))}; "
+                f"fix: {_DAMAGED}"
+            ) from None
+        if schema != SCHEMA_VERSION:
+            raise DumpError(
+                f"{where}: schema version {visible_line(repr(schema))}, expected "
+                f"{SCHEMA_VERSION}; fix: update xlapipe, or make the dump again"
             )
-        content: dict[str, Any] = {name: data.get(name) for name in _FIELDS}
-        if _digest(content) != data.get("sha256"):
+        if data != _HEAD % hashlib.sha256(rest).hexdigest().encode() + rest:
             raise DumpError(
                 f"{where}: content differs from the SHA-256 in it, so the file is damaged or was "
                 f"edited; fix: {_DAMAGED}"
             )
-        try:
-            lines = cls(
-                content["module_sha256"],
-                tuple(FrameLocation(*row) for row in content["locations"]),
-                tuple(map(tuple, content["frames"])),
-                tuple(content["instructions"]),
-                *(tuple(row and SourceLine(*row) for row in content[name]) for name in _REQUESTED),
-            )
-        except TypeError as error:
-            raise DumpError(f"{where}: {visible_line(str(error))}; fix: {_DAMAGED}") from None
-        problem = misfit(lines, SourceLines, "source_lines") or lines._unknown_number()
-        if problem is not None:
-            raise DumpError(f"{where}: {visible_line(problem)}; fix: {_DAMAGED}")
-        return lines
-
-    def _unknown_number(self) -> str | None:
-        count = len(self.frames)
-        known = all(
-            0 <= location <= len(self.locations) and 0 <= parent <= count
-            for location, parent in self.frames
+        if not _has_form(content):
+            raise DumpError(f"{where}: expected lists of rows, found others; fix: {_DAMAGED}")
+        lines = cls(
+            content["module_sha256"],
+            tuple(FrameLocation(*row) for row in content["locations"]),
+            tuple((location, parent) for location, parent in content["frames"]),
+            tuple(content["instructions"]),
+            *(tuple(row and SourceLine(*row) for row in content[name]) for name in _REQUESTED),
         )
-        if known and len(self.instructions) == count:
-            return None
-        return "a frame has an unknown location or parent"
-
-
-_REQUESTED = ("requested_dots", "requested_collectives")
-_FIELDS = tuple(field.name for field in fields(SourceLines))
+        count = len(lines.frames)
+        known = all(
+            0 <= location <= len(lines.locations) and 0 <= parent <= count
+            for location, parent in lines.frames
+        )
+        if not known or len(lines.instructions) != count:
+            raise DumpError(
+                f"{where}: expected frames with known locations and parents, found others; "
+                f"fix: {_DAMAGED}"
+            )
+        return lines
 
 
 def read_source_lines(path: Path) -> SourceLines:
@@ -134,8 +139,14 @@ def read_source_lines(path: Path) -> SourceLines:
     Raises:
       DumpError: the file is missing or damaged.
     """
-    data = read_json(path, refusal=Refusal(DumpError, _DAMAGED), follow_links=False)
-    return SourceLines.from_json(data, where=str(path))
+    data = read_plain(path, refusal=Refusal(DumpError, _DAMAGED), follow_links=False)
+    return _read_before(data, str(path))
+
+
+@lru_cache(maxsize=1)
+def _read_before(data: bytes, where: str) -> SourceLines:
+    """A dump's plan and its manifest both need the lines."""
+    return SourceLines.from_bytes(data, where=where)
 
 
 def check_module(lines: SourceLines, proto: bytes, *, where: str) -> None:
@@ -163,8 +174,27 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _has_form(content: Mapping[str, Any]) -> bool:
+    """Whether the fields have the types of `SourceLines`; faster than comparing annotations."""
+    names = content.get("instructions")
+    requested = [
+        [row for row in rows if row is not None] if isinstance(rows, list) else rows
+        for rows in (content.get(name) for name in _REQUESTED)
+    ]
+    return (
+        type(content.get("module_sha256")) is str
+        and _are_rows(content.get("locations"), [str, str, int, int])
+        and _are_rows(content.get("frames"), [int, int])
+        and isinstance(names, list)
+        and all(type(name) is str for name in names)
+        and all(_are_rows(rows, [str, int]) for rows in requested)
+    )
+
+
+def _are_rows(rows: Any, types: list[type]) -> bool:
+    return isinstance(rows, list) and all(
+        isinstance(row, list) and list(map(type, row)) == types for row in rows
+    )
 
 
 def _rows(value: Any) -> str:
