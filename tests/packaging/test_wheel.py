@@ -180,7 +180,5 @@ def test_a_project_has_one_dump_from_all_its_folders(
     assert dumps[0] == dumps[1]
     (manifest,) = (content for name, content in dumps[0].items() if name.endswith("manifest.json"))
     assert json.loads(manifest)["workload"] == "my-step"
-    (text,) = (
-        content for name, content in dumps[0].items() if name.endswith("/after_optimizations.txt")
-    )
+    (text,) = (content for name, content in dumps[0].items() if name.endswith("/source_lines.json"))
     assert b'"step.py"' in text
