@@ -35,6 +35,8 @@ _OPERATIONS = {
     "divide": 9,
     "remainder": 14,
 }
+# A step of a sort in one block takes as long as this number of operations on the whole GPU.
+_SORT_STEP = 3.2e6
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
 # Instructions of a fusion's body that compute nothing for each element.
@@ -164,10 +166,14 @@ def _fusion(
     threads: int,
     per_block: int,
 ) -> KernelWork:
-    operations, heroes = _body_work(body, module)
+    once = "triton" in cost.kind
+    operations, heroes = _body_work(body, module, once=once)
     largest = max((_array(item.shape)[2] for item in body.instructions), default=0)
     operations += flops.get(VECTOR, 0)
     hero = next((name for name in _HEROES if name in heroes), "")
+    if not hero:
+        hero = next((name for name in _HEROES if f"inner {name}" in heroes), "")
+        heroes = {name.removeprefix("inner "): item for name, item in heroes.items()}
     emitter = {"kLoop": "loop", "kInput": "input"}.get(inner.fusion_kind or "", "")
     if not emitter:
         emitter = "triton" if "triton" in cost.kind else "custom"
@@ -191,13 +197,21 @@ def _fusion(
         what = f"{along} reduction of {length:,} elements each"
     elif hero in ("gather", "scatter"):
         row, table, moved = _rows(heroes[hero], body)
-        point += [_log(row), 0.5 * _log(table), 0.7 * log2(max(1.0, moved / max(table, 1)))]
+        place = [_log(row), 0.5 * _log(table), 0.7 * log2(max(1.0, moved / max(table, 1)))]
+        if hero == "scatter":
+            # Of 16 bits, an addition reads and compares again until no other came between.
+            element, _, updates = _array(body.by_name[heroes[hero].operands[-1]].shape)
+            hero = "scatter of 16 bits" if element in ("bf16", "f16") else hero
+            point = [_log(updates), 0.5 * _log(touched), 2 * _share(cost.written_bytes, touched)]
+        point += place
         what = f"rows of {row:,} elements in an array of {table:,} B"
     elif hero == "sort":
         operands = len(inner.shape.arrays)
         elements = _array(inner.shape)[2]
         length, distance = _sorted(heroes["sort"])
-        operations = 7 * elements * _log(length) ** 2 * operands
+        # Blocks sort parts of 4,096 elements in steps that wait for each other.
+        steps = _log(length) * (_log(length) + 1) / 2 * max(1.0, min(length, 4096) / 1024)
+        operations = 7 * elements * _log(length) ** 2 * operands + _SORT_STEP * steps
         point = [_log(elements), _log(length), float(operands), _log(min(distance, 32))]
         what = f"{operands} arrays of {elements:,} elements"
     elif hero in ("concatenate", "pad"):
@@ -213,7 +227,7 @@ def _fusion(
 
 
 def _body_work(
-    body: Computation, module: HloModule, needed: float | None = None
+    body: Computation, module: HloModule, needed: float | None = None, *, once: bool = False
 ) -> tuple[float, Mapping[str, Instruction]]:
     """Operations of a fusion's body, and an instruction of each kind in `_HEROES`, the largest.
 
@@ -227,15 +241,19 @@ def _body_work(
     heroes: dict[str, Instruction] = {}
     at_same: dict[str, float] = {body.root: -1.0 if needed is None else needed}
     at_other: dict[str, float] = {}
+    at_root = {body.root}
     for instruction in reversed(body.instructions):
         name, opcode = instruction.name, instruction.opcode
         own = _array(instruction.shape)[2]
         count = at_same.get(name, 0.0)
         count = (own if count < 0 else count) + at_other.get(name, 0.0)
+        if once and count:
+            count = own
         if not count or opcode in ("parameter", "constant"):
             continue
         if opcode == "tuple":
             at_same.update(dict.fromkeys(instruction.operands, -1.0))
+            at_root.update(instruction.operands)
             continue
         # An update is made in place.
         if opcode == "dynamic-update-slice" and name == body.root and instruction.operands[1:]:
@@ -244,7 +262,7 @@ def _body_work(
         if opcode in ("fusion", "call") and instruction.called_computations:
             inner = module.computations.get(instruction.called_computations[0])
         if inner is not None:
-            more, others = _body_work(inner, module, count)
+            more, others = _body_work(inner, module, count, once=once)
             operations += more
             heroes = {**others, **heroes}
         elif opcode not in _FREE:
@@ -253,9 +271,13 @@ def _body_work(
                 operand = body.by_name[instruction.operands[-1 if opcode == "scatter" else 0]]
                 size *= max(1.0, _array(operand.shape)[2] / max(own, 1))
             operations += size * _OPERATIONS.get(opcode, 1)
-        largest = heroes.get(opcode)
+        # What the emitter is chosen by is at the root, or there are only element-wise ones between.
+        key = opcode if once or name in at_root else f"inner {opcode}"
+        largest = heroes.get(key)
         if opcode in _HEROES and (largest is None or _array(largest.shape)[2] < own):
-            heroes[opcode] = instruction
+            heroes[key] = instruction
+        if name in at_root and opcode not in _OTHER_INDEX:
+            at_root.update(instruction.operands)
         for position, operand_name in enumerate(instruction.operands):
             elements = _array(body.by_name[operand_name].shape)[2]
             if opcode not in _OTHER_INDEX:
@@ -264,6 +286,8 @@ def _body_work(
             needs = count
             if opcode in ("reduce", "reduce-window", "dot", "scatter", "sort"):
                 needs = count * max(1.0, elements / max(own, 1))
+            elif opcode == "pad" and own > 1.4 * elements:
+                needs = count
             elif opcode in ("concatenate", "pad"):
                 needs = count * elements / max(own, 1)
             elif opcode == "dynamic-update-slice":
@@ -362,8 +386,16 @@ def _library_product(
         exact = " exact" if '"HIGHEST"' in inner.backend_config else ""
         return _product(f"cublas {element}{exact}", inner, cost, flops)
     work = _product(f"{target} {element}", inner, cost, flops)
-    dims = _dims_of(inner.operands[0], scope) if inner.operands else ()
-    point = (*work.point[:4], 0.5 * _log(dims[-1] if dims else 1))
+    inputs, weights = (_dims_of(name, scope) or (1,) for name in (*inner.operands, "", "")[:2])
+    terms = sum(flops.values()) / 2 / max(_array(inner.shape)[2], 1)
+    point = (
+        *work.point[:3],
+        _log(terms),
+        0.7 * _log(inputs[-1]),
+        0.7 * _log(_array(inner.shape)[1][-1] if _array(inner.shape)[1] else 1),
+        # Of a convolution in groups, each sum has fewer terms than a window has elements.
+        1.5 * _log(prod(weights) / max(weights[0], 1) / max(terms, 1)),
+    )
     what = f"{sum(flops.values()):,} operations"
     return KernelWork(work.kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, 0, what)
 
@@ -396,13 +428,16 @@ def _other(
         point = (_log(size), _log(columns), _log(prod(first[:-2])))
     elif name.startswith("cusolver"):
         rows, columns = (first[-2], first[-1]) if len(first) > 1 else (1, 1)
-        point = (_log(rows), _log(columns), _log(prod(first[:-2])))
+        batch = prod(first[:-2])
+        # Several matrices take other kernels than one.
+        point = (_log(rows), _log(columns), _log(batch), 4.0 * (batch > 1))
     elif name == "fft":
         before = scope.by_name[inner.operands[0]].shape.arrays[0].element
         kind = f"fft {before} to {element}"
         lengths = inner.contraction.dims if inner.contraction is not None else (1,)
         kind += f" of rank {len(lengths)}"
-        point = (_log(max(prod(first), elements)), _log(lengths[-1]))
+        odd = any(length & (length - 1) for length in lengths)
+        point = (_log(max(prod(first), elements)), _log(lengths[-1]), 2.0 * odd)
     elif "TopK" in name:
         point = (_log(first[-1] if first else 1), _log(prod(first[:-1])), _log(dims[-1]))
     elif "sort" in name:

@@ -24,7 +24,7 @@ from xlapipe.predict.launches import Launch, Loop, Step, launches_of, leaves_of,
 _CONVOLUTION_INTERVALS = 4
 # Of the time of a program that no part of the calibration was fitted to: nine of ten are within
 # e ** ±(this + the kernels' own spread); see docs/time.md.
-_PROGRAM_SPREAD = 0.22
+_PROGRAM_SPREAD = 0.4
 
 
 @dataclass(frozen=True)

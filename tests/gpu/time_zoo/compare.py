@@ -51,7 +51,7 @@ class Compared:
 
 
 def compared(records: str) -> Iterator[Compared]:
-    """Every program of a record: `zoo` or `two`."""
+    """Every program of a record: `zoo`, `unseen` or `two`."""
     data = json.loads((RECORDS / f"{records}.json").read_text(encoding="utf-8"))
     speeds, calibration = speeds_of_target("h200"), shipped_calibration("h200")
     assert speeds is not None
@@ -107,8 +107,12 @@ def summary(programs: list[Compared]) -> dict[str, float]:
     }
 
 
-def tables(programs: list[Compared]) -> Iterator[str]:
-    """Errors by half, by family and by kind of kernel, as Markdown."""
+def tables(programs: list[Compared], unseen: list[Compared]) -> Iterator[str]:
+    """Errors by half, by family and by kind of kernel, as Markdown.
+
+    Args:
+      unseen: the programs of the second zoo.
+    """
     names = halves()
     both = {half: [p for p in programs if p.name in names[half]] for half in names}
     columns = (
@@ -117,7 +121,7 @@ def tables(programs: list[Compared]) -> Iterator[str]:
     )
     yield f"| {' | '.join(columns)} |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
-    for half, items in both.items():
+    for half, items in {**both, "second zoo": unseen}.items():
         row = summary(items)
         numbers = [f"{row[key]:.1%}".replace("%", " %") for key in list(row)[1:]]
         yield f"| {half} | {len(items)} | {' | '.join(numbers)} |"
@@ -133,10 +137,16 @@ def tables(programs: list[Compared]) -> Iterator[str]:
         ]
         yield f"| {family.replace('_', ' ')} | {cells[0]:.0%} | {cells[1]:.0%} |".replace("%", " %")
     yield ""
+    yield "| family of the second zoo | programs | mean |"
+    yield "|---|--:|--:|"
+    for family in dict.fromkeys(item.name.partition("/")[0] for item in unseen):
+        errors = [abs(p.kernel_error) for p in unseen if p.name.startswith(f"{family}/")]
+        yield f"| {family} | {len(errors)} | {mean(errors):.0%} |".replace("%", " %")
+    yield ""
     yield "| kind of kernel | kernels | measured, µs | predicted / measured | error by time |"
     yield "|---|--:|--:|--:|--:|"
     kinds: dict[str, list[float]] = {}
-    for item in both["evaluation"]:
+    for item in (*both["evaluation"], *unseen):
         for kernel in item.prediction.kernels:
             seconds = item.seconds_of.get(kernel.name)
             if seconds:
@@ -156,7 +166,7 @@ def tables(programs: list[Compared]) -> Iterator[str]:
 def plot(programs: list[Compared]) -> str:
     """Predicted against measured spans, both on logarithmic axes."""
     size, margin, low, high = 420, 50, -5.0, -1.9
-    evaluation = set(halves()["evaluation"])
+    development = set(halves()["development"])
 
     def place(seconds: float) -> float:
         return (math.log10(seconds) - low) / (high - low) * (size - 2 * margin)
@@ -184,7 +194,7 @@ def plot(programs: list[Compared]) -> str:
     for item in programs:
         x = margin + place(item.span_seconds)
         y = size - margin - place(item.prediction.seconds)
-        colour = "#c2410c" if item.name in evaluation else "#1d4ed8"
+        colour = "#1d4ed8" if item.name in development else "#c2410c"
         parts.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{item.name}</title>'
             "</circle>"
@@ -202,12 +212,12 @@ def plot(programs: list[Compared]) -> str:
 
 
 def main(*arguments: str) -> None:
-    programs = list(compared("zoo"))
-    print("\n".join(tables(programs)))
+    programs, unseen = list(compared("zoo")), list(compared("unseen"))
+    print("\n".join(tables(programs, unseen)))
     for item in compared("two"):
         print(f"{item.name}: kernels {item.kernel_error:+.1%}, span {item.span_error:+.1%}")
     if arguments:
-        Path(arguments[0]).write_text(plot(programs), encoding="utf-8")
+        Path(arguments[0]).write_text(plot([*programs, *unseen]), encoding="utf-8")
 
 
 if __name__ == "__main__":

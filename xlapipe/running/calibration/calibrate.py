@@ -19,6 +19,7 @@ from xlapipe.running.calibration.collectives import collective_programs
 from xlapipe.running.calibration.programs import calibration_programs
 from xlapipe.running.calibration.time_programs import Advance, Report, time_programs, write_calls
 from xlapipe.running.calibration.timed_program import TimedProgram
+from xlapipe.running.calibration.varied_programs import varied_programs
 from xlapipe.targets.catalogue import catalogue
 from xlapipe.targets.speeds import Speeds, speeds_of_config
 
@@ -29,7 +30,11 @@ _PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin")
 
 def programs_for_attached() -> dict[str, TimedProgram]:
     """The programs for the attached GPUs; those of collectives if there are several."""
-    return {**calibration_programs(), **collective_programs(jax.devices())}
+    return {
+        **calibration_programs(),
+        **varied_programs(),
+        **collective_programs(jax.devices()),
+    }
 
 
 def calibrate(folder: Path, command: list[str], report: Report, advance: Advance) -> Calibration:

@@ -225,7 +225,7 @@ def _stencil(x: Any) -> Any:
 
 def _reductions() -> Programs:
     shape: tuple[int, ...]
-    rows_of = (1, 8, 64, 512, 4096, 32768, 262144)
+    rows_of = (1, 8, 64, 512, 4096, 32768)
     columns_of = (16, 64, 256, 1024, 4096, 32768, 1 << 20)
     for rows, columns in itertools.product(rows_of, columns_of):
         if not 1 << 12 <= rows * columns <= 1 << 26:
@@ -234,7 +234,7 @@ def _reductions() -> Programs:
         yield f"row_sum_{rows}x{columns}", _program(lambda x: x.sum(1), Arg(shape))
         if rows > 1:
             yield f"column_sum_{rows}x{columns}", _program(lambda x: x.sum(0), Arg(shape))
-        if columns in (256, 1024, 4096, 32768) and rows in (8, 512, 4096, 32768):
+        if columns in (256, 4096, 32768) and rows in (8, 512, 32768):
             bf = Arg(shape, _BF16)
             yield f"row_sum_bf16_{rows}x{columns}", _program(_sum_f32(1), bf)
             yield f"column_sum_bf16_{rows}x{columns}", _program(_sum_f32(0), bf)
@@ -305,7 +305,7 @@ def _transposes() -> Programs:
 
 def _gathers() -> Programs:
     for width, count, table in itertools.product(
-        (1, 4, 16, 64, 256, 1024), (1 << 10, 1 << 15, 1 << 20), (1 << 20, 1 << 26)
+        (1, 16, 64, 1024), (1 << 10, 1 << 15, 1 << 20), (1 << 20, 1 << 26)
     ):
         if width * count > 1 << 26:
             continue
@@ -356,7 +356,7 @@ def _pair() -> tuple[Arg]:
 
 
 def _sorts() -> Programs:
-    for power in (10, 12, 14, 16, 18, 20, 22, 24):
+    for power in (10, 14, 18, 20, 22, 24):
         n = 1 << power
         yield f"sort_f32_{n}", _program(jnp.sort, Arg((n,)))
         if power % 4 == 2 or power == 24:
@@ -408,7 +408,7 @@ def _sorts() -> Programs:
 
 
 def _factorisations() -> Programs:
-    for n in (32, 64, 128, 256, 512, 1024, 2048, 4096):
+    for n in (32, 64, 256, 512, 1024, 4096):
         matrix = Arg((n, n), identity=4.0 * n, scale=0.01)
         yield f"cholesky_{n}", _program(_cholesky, matrix)
         for columns in (1, 64, n):
@@ -429,9 +429,7 @@ def _factorisations() -> Programs:
         yield f"solve_triangular_{batch}x{n}x{n}", _program(_solve, matrix, Arg((batch, n, n)))
         yield f"lu_{batch}x{n}", _program(lambda a: lax.linalg.lu(a)[0], matrix)
         yield f"qr_{batch}x{n}", _program(lambda a: jnp.linalg.qr(a)[0], matrix)
-    for n, total in itertools.product(
-        (64, 256, 1000, 1024, 4096, 65536, 1 << 20), (1 << 16, 1 << 20, 1 << 24)
-    ):
+    for n, total in itertools.product((64, 1000, 1024, 4096, 65536), (1 << 16, 1 << 20, 1 << 24)):
         if n <= total:
             x = Arg((total // n, n))
             yield f"fft_{total // n}x{n}", _program(lambda x: jnp.fft.fft(x + 0j), x)
@@ -784,12 +782,9 @@ def _masked() -> Programs:
 
     for shape in (
         (16, 4, 128, 128),
-        (8, 8, 256, 256),
         (2, 12, 512, 512),
-        (16, 8, 512, 512),
         (2, 8, 1024, 1024),
         (8, 4, 1024, 1024),
-        (1, 4, 2048, 2048),
         (4, 4, 2048, 2048),
         (4, 4, 256, 1024),
         (64, 8, 1, 1024),
