@@ -352,7 +352,8 @@ def _at(tree: ast.Module, steps: tuple[tuple[str, int | None], ...]) -> ast.AST:
 
 
 def modules_of(root: Path, packages: tuple[str, ...]) -> Iterator[str]:
-    """Paths of the modules of packages, such as `xlapipe/plans`, relative to the root."""
+    """Paths of modules, relative to the root: those of packages, and modules named themselves."""
     for package in packages:
-        for path in sorted((root / package).rglob("*.py")):
-            yield str(path.relative_to(root))
+        path = root / package
+        for module in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            yield str(module.relative_to(root))
