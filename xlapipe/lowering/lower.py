@@ -59,7 +59,7 @@ from xlapipe.lowering.wrapped_steps import (
     record_lowering,
     wrapped_step,
 )
-from xlapipe.lowering.xla_input import XlaInput, xla_input
+from xlapipe.lowering.xla_input import recordable_options, xla_input
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.platforms import NVIDIA, PLATFORMS, Platform
 from xlapipe.targets.device_topology import DeviceTopology
@@ -239,7 +239,7 @@ def _lowered_program(
         device_count=len(devices),
         settings=given.settings,
         compile_options=given.compile_options,
-        options={**_compiler_options(workload, given), **workload.options},
+        options={**recordable_options(workload.name, given), **workload.options},
         mesh=dict(axes) if axes is not None else None,
         expectations=tuple(
             expectation_to_json(item) for item in _for_platform(workload.expectations, platform)
@@ -254,18 +254,6 @@ def _bytecode(module: Any) -> bytes:
         return content
     strip_locations(module)
     return mlir.module_to_bytecode(module)
-
-
-def _compiler_options(workload: Workload, given: XlaInput) -> dict[str, Any]:
-    """The `compiler_options` of the function's own `jax.jit`."""
-    for name, value in given.compiler_options.items():
-        if not isinstance(value, (bool, int, float, str)):
-            raise WorkloadError(
-                f"workload {workload.name}: fn has {name!r} in its compiler_options, a "
-                f"{type(value).__name__}, expected a number, a boolean or a string; fix: leave it "
-                "out, since xlapipe cannot record it in a dump"
-            )
-    return dict(given.compiler_options)
 
 
 @contextmanager

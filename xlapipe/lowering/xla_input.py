@@ -74,6 +74,22 @@ def xla_input(lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
     )
 
 
+def recordable_options(workload: str, given: XlaInput) -> dict[str, Any]:
+    """The `compiler_options` of the function's own `jax.jit`.
+
+    Raises:
+      WorkloadError: one is not plain data.
+    """
+    for name, value in given.compiler_options.items():
+        if not isinstance(value, (bool, int, float, str)):
+            raise WorkloadError(
+                f"workload {workload}: fn has {name!r} in its compiler_options, a "
+                f"{type(value).__name__}, expected a number, a boolean or a string; fix: leave it "
+                "out, since xlapipe cannot record it in a dump"
+            )
+    return dict(given.compiler_options)
+
+
 @contextmanager
 def _replaced_compiler(function: Any) -> Iterator[None]:
     original = compiler.compile_or_get_cached
