@@ -30,7 +30,7 @@ _PATH = re.compile(rf"(?<![\w/.<>-])(?:{_FOLDERS})/[\w./*-]*[\w*/]")
 # "`find_gemms` in `xlapipe/plans/gemms.py`", and several names before one file.
 _DEFINED_IN = re.compile(r"((?:`\w+`(?:, | and )?)+) in `([\w./-]+\.py)`")
 # Folders that a user's own commands write.
-_OF_USERS = re.compile(r"hlo_dumps/(my-step|<)|hlo_dumps/$")
+_OF_USERS = re.compile(r"hlo_dumps/(my-step|classifier|<)|hlo_dumps/$")
 
 
 def page_name(path: Path) -> str:

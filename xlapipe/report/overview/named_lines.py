@@ -186,7 +186,7 @@ class _Named:
             yield from self._fact(
                 "at peak",
                 f"{rounded(row.counted_bytes)} ({exact(row.counted_bytes)}) in {row.values} "
-                f"values: {purpose}",
+                f"{'value' if row.values == 1 else 'values'}: {purpose}",
             )
         values = self._made_at(source)
         if not at_peak and values:

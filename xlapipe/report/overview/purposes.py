@@ -12,6 +12,8 @@ from xlapipe.plans.opcodes import COPIES, RENAMES
 from xlapipe.plans.phases import Phase, Phases, phases_of
 
 _CASTS = "convert_element_type"
+# Positions between an operation and the gradient that it was moved to.
+_BESIDE = 3
 # Arguments are followed through these to the instructions that read them.
 _HANDED_ON = RENAMES | COPIES | {"copy-done"}
 
@@ -102,18 +104,31 @@ class Uses:
             return Purpose.COLLECTIVE
         phase = self._phases.of(value.instruction)
         if phase is Phase.FORWARD and (
-            until_phase not in (Phase.FORWARD, None) or self._crosses_into_backward(value)
+            until_phase not in (Phase.FORWARD, None) or self._ends_beside_a_gradient(value)
         ):
             return Purpose.SAVED
         return self._of_operation(value.instruction, phase)
 
-    def _crosses_into_backward(self, value: LogicalBuffer) -> bool:
-        """Whether a value is read after the first gradient, by an operation of the forward pass.
+    def _ends_beside_a_gradient(self, value: LogicalBuffer) -> bool:
+        """Whether a value ends at an operation of the forward pass that a gradient needs at once.
 
-        XLA moves such operations next to those that need their results.
+        XLA moves such operations out of the forward pass, next to the gradient.
         """
-        alive, first = self.occupancy.alive.get(value.name), self._phases.first_gradient
-        return alive is not None and first is not None and alive.start < first <= alive.end
+        last = self.last_instruction(value)
+        live = self._plan.live_ranges
+        if last is None or live is None:
+            return False
+        users = [user for user in self._plan.users_of(last) if user in self._positions]
+        first = min(users, key=self._positions.__getitem__, default=None)
+        if first is None or self._phases.of(first) is not Phase.BACKWARD:
+            return False
+        beside = max(_BESIDE, len(live.schedule) // 100)
+        return self._positions[first] - self._positions[last] <= beside
+
+    @cached_property
+    def _positions(self) -> Mapping[str, int]:
+        live = self._plan.live_ranges
+        return {name: place for place, name in enumerate(live.schedule)} if live is not None else {}
 
     def _of_operation(self, name: str, phase: Phase | None) -> Purpose:
         instruction = self._plan.instructions.get(name)
