@@ -137,14 +137,14 @@ def specs_of(**change: object) -> list[PartitionSpec]:
 
 def test_the_dimensions_that_hold_the_batch_are_sharded() -> None:
     assert specs_of(shard_size="batch") == [PartitionSpec()] * 4 + [PartitionSpec("shard")]
-    with pytest.raises(WorkloadError, match="expected an integer tokens of 2 or more"):
+    with pytest.raises(WorkloadError, match="expected an integer `tokens` of 2 or more"):
         specs_of(shard_size="tokens")
 
 
 def test_an_argument_is_sharded_along_the_given_axes() -> None:
     specs = specs_of(shard_leaves={1: 1, 4: 0})
     assert specs[1:3] == [PartitionSpec(None, "shard"), PartitionSpec()]
-    with pytest.raises(WorkloadError, match="no dimension is divisible by 2"):
+    with pytest.raises(WorkloadError, match="its arguments is divisible by 2; fix:"):
         specs_of(shard_leaves={})
 
 
@@ -166,13 +166,15 @@ def test_more_devices_replace_the_workloads_own() -> None:
     )
     workload = changed_workload(reference=reference.to_json(), more_devices=4)
     assert workload.mesh == {"data": 4}
-    with pytest.raises(WorkloadError, match="no integer argument devices"):
+    with pytest.raises(WorkloadError, match="no integer argument `devices`; fix:"):
         changed_workload(reference=REFERENCE.to_json(), more_devices=4)
 
 
 def test_a_size_is_halved() -> None:
     assert "f32[2048,64]" in changed(halve="batch")
-    with pytest.raises(WorkloadError, match="expected an integer rows of 2 or more"):
+    with pytest.raises(
+        WorkloadError, match="expected an integer `rows` of 2 or more, found None; fix:"
+    ):
         changed(halve="rows")
 
 

@@ -164,7 +164,8 @@ def _on_one_device(outputs: tuple[OutputLeaf, ...], plan: Plan) -> tuple[OutputL
     if len(arrays) != len(outputs):
         raise CompileError(
             f"the module has {len(arrays)} outputs where the program has {len(outputs)}: "
-            "tokens or tuples of other form are not supported over several devices"
+            "tokens or tuples of other form are not supported over several devices; fix: return "
+            "arrays from the step"
         )
     return tuple(
         replace(leaf, size_bytes=array.size_bytes or 0)

@@ -111,7 +111,8 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     if code != 0 or not result_path.exists():
         raise CompileError(
             f"{job.reference.name}: the compiling process {_ending(code)}; the child's log is "
-            f"{log_path}{_last_log_line(log_path)}"
+            f"{log_path}{_last_log_line(log_path)}; fix: where the log shows no mistake of "
+            "the step, please report it"
         )
     result = json.loads(result_path.read_text(encoding="utf-8"))
     if "error" in result:

@@ -20,6 +20,7 @@ from typing import Any
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.notebook_cells import cells_in
 from xlapipe.compiling.pipeline import compile_dump
+from xlapipe.compiling.user_environment import left_out
 from xlapipe.dumps.dump import Dump, is_dump, open_dump, write_dump
 from xlapipe.dumps.manifest import SCHEMA_VERSION
 from xlapipe.dumps.normal_form.plan import FORM_VERSION
@@ -145,5 +146,13 @@ def _read(path: Path) -> Dump | None:
 
 
 def _with_expectations(dump: Dump, program: LoweredProgram) -> Dump:
-    """A dump that was compiled earlier, with the program's present expectations."""
-    return replace(dump, manifest=replace(dump.manifest, expectations=program.expectations))
+    """A dump that was compiled earlier, with present expectations and the present environment.
+
+    What the compile does not get of the environment is no part of the plan, so neither of the key.
+    """
+    manifest = replace(
+        dump.manifest,
+        expectations=program.expectations,
+        left_out=left_out(os.environ, lowered_here=True),
+    )
+    return replace(dump, manifest=manifest)

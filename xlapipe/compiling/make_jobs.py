@@ -57,7 +57,9 @@ class CompileOptions:
         if self.target is not None and self.target_config is not None:
             raise XlapipeError("--target and --target-config are both given; fix: leave one out")
         if self.timeout_seconds <= 0:
-            raise XlapipeError(f"--timeout {self.timeout_seconds:g}: expected seconds above 0")
+            raise XlapipeError(
+                f"--timeout {self.timeout_seconds:g}: expected seconds above 0; fix: give more"
+            )
         if self.tune and self.target in tpu_catalogue():
             raise XlapipeError(
                 f"--tune measures kernels on a GPU, and target {self.target} is a TPU, whose plans "

@@ -58,11 +58,8 @@ class Manifest(CompileFacts):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know of the program to judge its plan."""
-        unused = [leaf.path for leaf in self.arguments if leaf.parameter_number is None]
-        constant = [leaf.path for leaf in self.outputs if leaf.constant]
         return (
-            *_paths_note("argument", unused, "not used by the program"),
-            *_paths_note("output", constant, "independent of all arguments"),
+            *self.notes_on_unused,
             *_paths_note(
                 "value",
                 self.dropped_updates,
@@ -82,6 +79,16 @@ class Manifest(CompileFacts):
                 "fix: jax.config.update in the module, or the workload's options for XLA's flags"
                 for variable in self.left_out
             ),
+        )
+
+    @property
+    def notes_on_unused(self) -> tuple[str, ...]:
+        """Those of the notes that `xlapipe check` states as warnings."""
+        unused = [leaf.path for leaf in self.arguments if leaf.parameter_number is None]
+        constant = [leaf.path for leaf in self.outputs if leaf.constant]
+        return (
+            *_paths_note("argument", unused, "not used by the program"),
+            *_paths_note("output", constant, "independent of all arguments"),
         )
 
     @property

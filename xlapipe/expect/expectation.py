@@ -39,16 +39,18 @@ class Finding:
       expectation: as its author wrote it.
       because: the author's formula or reason.
       measured: the figure that was checked, as text.
+      is_warning: whether violations are stated without a failure.
     """
 
     expectation: str
     because: str
     measured: str
     violations: tuple[Violation, ...] = ()
+    is_warning: bool = False
 
     @property
     def holds(self) -> bool:
-        return not self.violations
+        return self.is_warning or not self.violations
 
 
 @dataclass(frozen=True, kw_only=True)

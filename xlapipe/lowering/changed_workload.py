@@ -84,7 +84,10 @@ def _donating(workload: Workload, names: Sequence[str]) -> Workload:
     is_nnx = isinstance(step.wrapper, NnxJit)
     inner = getattr(step.fn, "fun" if is_nnx else "__wrapped__", None)
     if step.is_equinox or inner is None or step.args or step.kwargs:
-        raise WorkloadError(f"workload {workload.name}: donate {', '.join(names)} in its own jit")
+        raise WorkloadError(
+            f"workload {workload.name}: its step is wrapped already, so its donation cannot be "
+            f"changed from outside; fix: donate {', '.join(names)} in its own jit"
+        )
     if is_nnx:
         from flax import nnx
 
@@ -95,7 +98,10 @@ def _donating(workload: Workload, names: Sequence[str]) -> Workload:
 def _over_devices(reference: WorkloadReference, devices: int) -> WorkloadReference:
     given = dict(reference.arguments or {})
     if not isinstance(given.get("devices", _default(reference, "devices")), int):
-        raise WorkloadError(f"{reference}: its function has no integer argument devices")
+        raise WorkloadError(
+            f"{reference}: its function has no integer argument `devices`; fix: give it one, over "
+            "which it shards its arguments"
+        )
     return replace(reference, arguments={**given, "devices": devices})
 
 
@@ -103,7 +109,10 @@ def _halved(reference: WorkloadReference, name: str) -> WorkloadReference:
     given = dict(reference.arguments or {})
     value = given.get(name, _default(reference, name))
     if not isinstance(value, int) or isinstance(value, bool) or value < 2:
-        raise WorkloadError(f"{reference}: expected an integer {name} of 2 or more")
+        raise WorkloadError(
+            f"{reference}: expected an integer `{name}` of 2 or more, found {value!r:.60}; fix: "
+            "name an integer argument of the workload's function"
+        )
     return replace(reference, arguments={**given, name: value // 2})
 
 

@@ -94,7 +94,10 @@ def checkpointed_but_largest(
         <= _ALONE * group.size_bytes
     ]
     if not useful:
-        raise WorkloadError("no saved value can be computed again by itself from fewer bytes")
+        raise WorkloadError(
+            "no saved value can be computed again by itself from fewer bytes; fix: rematerialise "
+            "whole layers, by jax.checkpoint around each"
+        )
     return min(useful, key=itemgetter(0))[1:]
 
 

@@ -23,9 +23,14 @@ def sharded(workload: Workload, axis_of_leaf: Mapping[int, int], devices: int) -
       WorkloadError: the workload has a mesh already, or there is nothing to shard.
     """
     if workload.mesh is not None:
-        raise WorkloadError(f"workload {workload.name}: it has a mesh already")
+        raise WorkloadError(
+            f"workload {workload.name}: it has a mesh already; fix: change the mesh in the workload"
+        )
     if not axis_of_leaf:
-        raise WorkloadError(f"workload {workload.name}: no dimension is divisible by {devices}")
+        raise WorkloadError(
+            f"workload {workload.name}: no dimension of its arguments is divisible by {devices}; "
+            "fix: choose sizes that are"
+        )
     leaves, tree = jax.tree.flatten(tuple(workload.args))
     specs = [_spec(axis_of_leaf.get(number)) for number in range(len(leaves))]
     return replace(workload, mesh={_AXIS: devices}, in_specs=jax.tree.unflatten(tree, specs))

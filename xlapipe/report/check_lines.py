@@ -33,6 +33,11 @@ def check_lines(
     for note in notes:
         yield Text(f"  note: {note}")
     for finding in findings:
+        if finding.is_warning:
+            yield Text(f"  warn  {finding.expectation}: {finding.measured}", style="yellow")
+            for line in finding_lines(finding):
+                yield Text(f"        {line}".rstrip())
+            continue
         if finding.holds:
             yield Text(f"  ok    {finding.expectation}: {finding.measured}")
             continue
@@ -41,6 +46,7 @@ def check_lines(
             yield Text(f"        {line}".rstrip())
     for line in (*failed_donation_lines(donated), *collectives):
         yield Text(f"  {line}")
-    if findings:
-        held = len(findings) - failed_count(findings)
-        yield Text(f"  {held} of {len(findings)} expectations hold")
+    expected = [finding for finding in findings if not finding.is_warning]
+    if expected:
+        held = len(expected) - failed_count(expected)
+        yield Text(f"  {held} of {len(expected)} expectations hold")

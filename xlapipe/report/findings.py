@@ -10,11 +10,12 @@ from xlapipe.report.units import exact, rounded
 
 
 def finding_figures(finding: Finding) -> dict[str, Any]:
-    """The JSON of one finding; `violations` is empty if the expectation holds."""
+    """The JSON of one finding; `violations` is empty if it holds and is no warning."""
     return {
         "expectation": finding.expectation,
         "because": finding.because,
         "holds": finding.holds,
+        "warning": finding.is_warning,
         "measured": finding.measured,
         "violations": finding.violations,
     }
@@ -46,11 +47,11 @@ def failed_count(findings: Sequence[Finding]) -> int:
 
 
 def finding_lines(finding: Finding) -> Iterator[str]:
-    """What was expected and found, where, at which line, what to try; no line if it holds.
+    """What was expected and found, where, at which line, what to try; no line without violations.
 
     Violations of one group and advice are added up, and the largest of them is printed.
     """
-    if finding.holds:
+    if not finding.violations:
         return
     if finding.because:
         yield f"because   {finding.because}"

@@ -75,6 +75,7 @@ class XlaSubject:
     def checked(self) -> CheckedSubject:
         """The findings of the dump's expectations."""
         from xlapipe.expect import check_all
+        from xlapipe.expect.unused import unused_findings
         from xlapipe.report.findings import refused_finding
         from xlapipe.report.host_memory import host_lines
 
@@ -87,8 +88,13 @@ class XlaSubject:
             notes.append(f"not checked: {unrecorded} expectations defined outside xlapipe.expect")
         if not dump.expectations:
             notes.append("the dump contains no expectations; the plan's invariants hold")
-        notes += [*opened.notes, *host_lines(opened.plan)]
-        findings = check_all(dump.expectations, opened.program)
+        on_unused = dump.manifest.notes_on_unused
+        notes += [note for note in opened.notes if note not in on_unused]
+        notes += host_lines(opened.plan)
+        findings = (
+            *unused_findings(opened.program),
+            *check_all(dump.expectations, opened.program),
+        )
         if dump.manifest.refused is not None:
             findings = (refused_finding(dump.manifest.refused, opened.plan), *findings)
         return self._checked(findings, notes)

@@ -1,0 +1,60 @@
+"""Warnings of arguments that nothing reads, and of outputs that depend on no argument."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from xlapipe.cli import main
+from xlapipe.dumps.dump import open_dump
+from xlapipe.expect.unused import unused_findings
+from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
+
+GOLDEN = Path(__file__).resolve().parents[2] / "hlo_dumps/qwen3-step/h200-cublas-jax0.11.2"
+UNREAD = ArgumentLeaf("key", (2,), "uint32", 8, False, None)
+CONSTANT = OutputLeaf("mask", (4,), "bool", 4, 0, constant=True)
+COMPUTED = OutputLeaf("loss", (), "float32", 4, 1)
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return open_dump(GOLDEN).program
+
+
+def test_a_program_that_uses_all_has_no_warning(program: Program) -> None:
+    assert unused_findings(program) == ()
+
+
+def test_an_argument_that_nothing_reads(program: Program) -> None:
+    (finding,) = unused_findings(replace(program, arguments=(*program.arguments, UNREAD)))
+    assert finding.is_warning
+    assert finding.holds
+    assert finding.measured == f"1 of {len(program.arguments) + 1} are not"
+    assert [violation.where for violation in finding.violations] == ["key"]
+
+
+def test_an_output_that_depends_on_no_argument(program: Program) -> None:
+    (finding,) = unused_findings(replace(program, outputs=(CONSTANT, COMPUTED)))
+    assert finding.measured == "1 of 2 depend on none"
+    assert finding.violations[0].size_bytes == 4
+
+
+def test_a_program_without_an_output_of_its_arguments(program: Program) -> None:
+    (finding,) = unused_findings(replace(program, outputs=(CONSTANT,)))
+    assert finding.expectation == "the outputs depend on the arguments"
+    assert "mask" in finding.violations[0].where
+
+
+def test_check_prints_warnings_and_does_not_fail(
+    program: Program, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump = open_dump(GOLDEN)
+    unread = tuple(replace(UNREAD, path=f"state[{number}]") for number in range(3))
+    manifest = replace(dump.manifest, arguments=(*dump.manifest.arguments, *unread))
+    opened = replace(dump, manifest=manifest)
+    monkeypatch.setattr("xlapipe.dumps.opened.open_dump", lambda path: opened)
+    assert main(["check", str(GOLDEN)]) == 0
+    text = capsys.readouterr().out
+    assert "warn  every argument is read: 3 of" in text
+    assert "3 arguments, 24 B" in text
+    assert "note: 3 arguments" not in text
