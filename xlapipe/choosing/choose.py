@@ -208,7 +208,9 @@ class _Search:
         """Compiles the step as written; the forward pass of each point, by its number."""
         note = {number: str(folder / f"{number}.json") for number in range(len(self.points))}
         self.compiles.run(bases, recording=note)
-        graphs = {n: _read(Path(path)) for n, path in note.items() if Path(path).exists()}
+        graphs = {
+            n: forward_graph_at(Path(path)) for n, path in note.items() if Path(path).exists()
+        }
         for number, graph in graphs.items():
             if any(site.kind == "checkpoint" for site in graph.sites):
                 # What its own policies leave out is seen only if everything is kept.
@@ -223,7 +225,7 @@ class _Search:
         path = folder / "everything.json"
         path.unlink(missing_ok=True)
         self.compiles.run([replace(base, change=change)], recording={0: str(path)})
-        return _read(path) if path.exists() else None
+        return forward_graph_at(path) if path.exists() else None
 
     def _refuse_nothing_saved(
         self, graphs: Mapping[int, ForwardGraph], places: Mapping[int, Sequence[Place]]
@@ -254,7 +256,7 @@ class _Search:
                     yield replace(base, change=offloaded(groups[:number], place))
 
     def _searched(self, place: Place, shares: Sequence[float], target: str) -> Iterator[Change]:
-        for kept in solutions(place.values, shares, _speeds(target)).values():
+        for kept in solutions(place.values, shares, target_speeds(target)).values():
             change = chosen_values(kept, place)
             self._kept_bytes[change] = kept.kept_bytes
             yield change
@@ -292,11 +294,13 @@ def _identity(candidate: Candidate) -> str:
     return repr((candidate.target, dict(candidate.arguments), own))
 
 
-def _read(path: Path) -> ForwardGraph:
+def forward_graph_at(path: Path) -> ForwardGraph:
+    """What a compiling child recorded."""
     return ForwardGraph.from_json(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _speeds(target: str) -> Speeds:
+def target_speeds(target: str) -> Speeds:
+    """The speeds that order what is computed again on a target."""
     speeds = speeds_of_target(target) or speeds_of_target(_REFERENCE)
     assert speeds is not None
     return speeds

@@ -136,28 +136,38 @@ class Compiles:
         self.on_done(candidate, self.rows[-1])
 
     def _job(self, candidate: Candidate, note: str | None) -> Job:
-        own = find_workload(self.workload)
-        if candidate.arguments:
-            own = own.with_arguments({**(own.arguments or {}), **candidate.arguments})
-        options = self.limits.options
-        if options.target_config is None:
-            options = replace(options, target=candidate.target)
-        (job,) = jobs_of([own], options)
-        change = candidate.change
-        rematerialise = {
-            **((change.rematerialise or {}) if change is not None else {}),
-            **({"record": note} if note is not None else {}),
-        }
-        if change is not None:
-            job = replace(job, options={**job.options, **change.options})
-        if not rematerialise:
-            return job
-        changed = WorkloadReference(
-            name=own.name,
-            target=_CHANGED,
-            arguments={"reference": own.to_json(), "rematerialise": rematerialise},
-        )
-        return replace(job, reference=changed)
+        return job_of(self.workload, candidate, self.limits.options, note)
+
+
+def job_of(
+    workload: str, candidate: Candidate, options: CompileOptions, note: str | None = None
+) -> Job:
+    """The compile of a candidate.
+
+    Args:
+      note: file for the step's `ForwardGraph`, which the child writes.
+    """
+    own = find_workload(workload)
+    if candidate.arguments:
+        own = own.with_arguments({**(own.arguments or {}), **candidate.arguments})
+    if options.target_config is None:
+        options = replace(options, target=candidate.target)
+    (job,) = jobs_of([own], options)
+    change = candidate.change
+    rematerialise = {
+        **((change.rematerialise or {}) if change is not None else {}),
+        **({"record": note} if note is not None else {}),
+    }
+    if change is not None:
+        job = replace(job, options={**job.options, **change.options})
+    if not rematerialise:
+        return job
+    changed = WorkloadReference(
+        name=own.name,
+        target=_CHANGED,
+        arguments={"reference": own.to_json(), "rematerialise": rematerialise},
+    )
+    return replace(job, reference=changed)
 
 
 def items_of(arguments: object, name: str) -> float:

@@ -32,6 +32,7 @@ _COMMANDS = (
     "build",
     "fit",
     "choose",
+    "saved",
     "run",
     "launch",
     "target",

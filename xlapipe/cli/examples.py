@@ -30,7 +30,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], tuple[str, str]]] = {
             "xlapipe choose step:workload --vary batch=8,16,32 --maximise batch",
             "which batch takes least time per item on an H200, among those that fit",
         ),
-        ("xlapipe choose step:workload --target h100_sxm,h200 --vary batch=8,16", "for two GPUs"),
+        ("xlapipe choose step:workload --remat --target h100_sxm,h200", "which policy to write"),
+    ),
+    "saved": (
+        ("xlapipe saved step:workload", "what is kept for the backward pass, most bytes first"),
+        ("xlapipe saved step:workload --free 2000000000", "the cheapest values to compute again"),
     ),
     "advise": (
         ("xlapipe advise step:workload", "what would save memory, by bytes"),

@@ -84,7 +84,8 @@ def _record_at_lowering(path: Path, sites: Mapping[Site, None]) -> None:
     @wraps(original)
     def lower(self: Any, **options: Any) -> Any:
         if not path.exists():
-            graph = ForwardGraph(forward_values(self.jaxpr), tuple(sites))
+            values, names = forward_values(self.jaxpr)
+            graph = ForwardGraph(values, tuple(sites), names)
             path.write_text(json.dumps(graph.to_json()), encoding="utf-8")
         return original(self, **options)
 

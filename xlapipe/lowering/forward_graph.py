@@ -94,18 +94,21 @@ class ForwardGraph:
     Attributes:
       values: in the order in which they are computed.
       sites: in the order in which they are traced.
+      names: that the step gives with `checkpoint_name`, also to values that are not kept.
     """
 
     values: tuple[ForwardValue, ...]
     sites: tuple[Site, ...]
+    names: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
             "values": [asdict(value) for value in self.values],
             "sites": [asdict(site) for site in self.sites],
+            "names": list(self.names),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "ForwardGraph":
         values = tuple(map(ForwardValue.from_json, data["values"]))
-        return cls(values, tuple(map(Site.from_json, data["sites"])))
+        return cls(values, tuple(map(Site.from_json, data["sites"])), tuple(data["names"]))

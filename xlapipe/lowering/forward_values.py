@@ -18,15 +18,18 @@ from xlapipe.lowering.user_frame import is_user_code
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
-def forward_values(closed: Any) -> tuple[ForwardValue, ...]:
+def forward_values(closed: Any) -> tuple[tuple[ForwardValue, ...], tuple[str, ...]]:
     """The values that the backward pass uses, and those that they are computed from.
 
     Args:
       closed: the ClosedJaxpr of a whole step.
+
+    Returns:
+      The values, and all names of `checkpoint_name` in the step.
     """
     walk = _Walk()
     walk.equations(closed.jaxpr, {}, _Place())
-    return walk.result()
+    return walk.result(), tuple(walk.names)
 
 
 def _user_line(equation: Any) -> str | None:
@@ -46,6 +49,7 @@ class _Walk:
     def __init__(self) -> None:
         self._made: list[dict[str, Any]] = []
         self._needed: set[int] = set()
+        self.names: dict[str, None] = {}
 
     def result(self) -> tuple[ForwardValue, ...]:
         used = set(self._needed)
@@ -67,6 +71,8 @@ class _Walk:
         for equation in jaxpr.eqns:
             place = around.inside(equation)
             body = _body(equation)
+            if equation.primitive.name == "name":
+                self.names[equation.params["name"]] = None
             if body is not None:
                 self._inner(equation, body, maker, place)
             elif place.backward:

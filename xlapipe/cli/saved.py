@@ -1,0 +1,135 @@
+"""`xlapipe saved`: what the forward pass keeps for the backward pass."""
+
+import argparse
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from xlapipe.cli.options import (
+    WORKLOAD_HELP,
+    Commands,
+    add_target_options,
+    at_least_one,
+    read_compile_options,
+)
+from xlapipe.cli.output import print_error, print_json, print_lines
+from xlapipe.compiling.defaults import DEFAULT_TARGET
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from xlapipe.choosing.saved import Freed, SavedValues
+
+_NAME = re.compile(r"""(?P<quote>["'])(?P<name>.+?)(?P=quote)""")
+_SHOWN = 30
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    text = "List what a step's forward pass keeps for its backward pass."
+    parser = commands.add("saved", _saved, text)
+    parser.add_argument("workload", metavar="WORKLOAD", help=WORKLOAD_HELP)
+    parser.add_argument(
+        "--policy",
+        metavar="NAMES",
+        help="the names of the step's policy, e.g. attn,mlp or \"save_only_these_names('attn')\": "
+        "those that the step gives to no value are errors",
+    )
+    parser.add_argument(
+        "--free",
+        type=at_least_one,
+        metavar="BYTES",
+        help="compile the policy that computes least again and keeps so many bytes less",
+    )
+    add_target_options(parser)
+
+
+def _saved(options: argparse.Namespace) -> int:
+    from xlapipe.choosing.saved import freeing, saved
+
+    target = options.target or DEFAULT_TARGET
+    if options.target_config is not None:
+        target = options.target_config.stem
+    compile_options = read_compile_options(options, None)
+    values, graph = saved(
+        options.workload, target, compile_options, policy_names=_names(options.policy or "")
+    )
+    freed: tuple[Freed, ...] = ()
+    if options.free is not None:
+        freed = freeing(options.workload, target, compile_options, graph, options.free)
+    if options.json:
+        print_json({**values.to_json(), "freed": [_freed_figures(item) for item in freed]})
+    else:
+        print_lines(_lines(values, freed))
+    for name in values.unmatched:
+        given = ", ".join(values.names) or "no name"
+        print_error(
+            f"{options.workload}: no value has the name {name!r}, so the policy does nothing for "
+            f"it; the step gives {given}; fix: checkpoint_name(value, {name!r})"
+        )
+    return 1 if values.unmatched else 0
+
+
+def _names(text: str) -> list[str]:
+    quoted = [match["name"] for match in _NAME.finditer(text)]
+    return quoted or [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _freed_figures(item: "Freed") -> dict[str, object]:
+    return {
+        "change": item.change.text,
+        "code": item.change.code,
+        "freed_bytes": item.freed_bytes,
+        "total_bytes": item.total_bytes,
+        "added_seconds": item.seconds,
+    }
+
+
+def _change(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"{seconds * 1e6:+,.1f} µs"
+
+
+def _lines(values: "SavedValues", freed: "tuple[Freed, ...]") -> "Iterator[Text]":
+    from rich.text import Text
+
+    from xlapipe.report.text_table import aligned_rows
+    from xlapipe.report.time_lines import microseconds
+    from xlapipe.report.units import rounded
+
+    kept = sum(row.size_bytes for row in values.rows)
+    at_peak = sum(row.peak_bytes or 0 for row in values.rows)
+    yield Text(
+        f"{values.workload} on {values.target}: the backward pass uses {kept:,} B of the forward "
+        f"pass; {at_peak:,} B of them are alive at the peak of {values.total_bytes:,} B",
+        style="bold",
+    )
+    table = [["all devices", "at the peak", "in", "count", "again", "value", "line", "why"]]
+    for row in values.rows[:_SHOWN]:
+        shape = ",".join(map(str, row.shape))
+        table.append(
+            [
+                rounded(row.size_bytes),
+                rounded(row.peak_bytes) if row.peak_bytes is not None else "no",
+                ", ".join(map(str, row.allocations)),
+                str(row.count),
+                microseconds(row.again_seconds),
+                f"{row.name or row.primitive} {row.dtype}[{shape}]",
+                row.source or "-",
+                row.why,
+            ]
+        )
+    yield from map(Text, aligned_rows(table, right={0, 1, 2, 3, 4}))
+    if len(values.rows) > _SHOWN:
+        yield Text(f"and {len(values.rows) - _SHOWN} smaller kinds; --json lists all")
+    yield Text(
+        "at the peak: a value of this shape is alive there, on one device, in the allocation of "
+        "this number; no: XLA computes it inside of kernels, or it is not alive then. again: "
+        "estimated from bytes and operations."
+    )
+    for item in freed:
+        yield Text(
+            f"{item.change.text}: {item.freed_bytes:,} B less, {item.total_bytes:,} B in total, "
+            f"predicted time {_change(item.seconds)}",
+            style="bold",
+        )
+        yield from map(Text, item.change.code.splitlines())
