@@ -15,6 +15,7 @@ import json
 import marshal
 import os
 import pickle
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,10 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     description, _, _ = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("paths", nargs="*", default=PACKAGES, help="packages or modules")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="folders or files of tests")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
     parser.add_argument("--budget", type=float, default=5.0, help="seconds of CPU per mutant")
     parser.add_argument("--fresh", action="store_true", help="run also what has an outcome")
     options = parser.parse_args(arguments)
+    if sys.version_info < (3, 12):
+        parser.error(
+            "expected Python 3.12 or newer, for sys.monitoring; fix: make PYTHON=python3.12"
+        )
     os.chdir(ROOT)
     os.nice(10)
     for library in _LIBRARIES:
@@ -78,8 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 *mentions.values()
             )
         )
-        with Servers(ROOT, options.jobs, wanted, TESTS) as servers:
-            recorded = _record(servers, wanted, console)
+        tests_run = tuple(options.tests)
+        with Servers(ROOT, options.jobs, wanted, tests_run) as servers:
+            recorded = _record(servers, wanted, tests_run, console)
             tests_at = _tests_at(recorded)
 
             def request(mutant: Mutant) -> Request:
@@ -98,7 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 task = progress.add_task("mutants", total=len(waiting))
 
                 def done(mutant: Mutant, outcome: Outcome) -> None:
-                    results.add(mutant, outcome)
+                    if outcome.killed_by is not None or tests_run == TESTS:
+                        results.add(mutant, outcome)
                     progress.advance(task)
 
                 servers.run(waiting, request, done)
@@ -113,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     (RESULTS / "results.json").write_text(json.dumps(records, indent=1, ensure_ascii=False))
     print_summary(outcomes, console)
     console.print(f"{len(waiting)} mutants run in {seconds:.0f} s: {RESULTS / 'results.json'}")
-    if tuple(options.paths) == PACKAGES:
+    if tuple(options.paths) == PACKAGES and tests_run == TESTS:
         PAGE.write_text(page(outcomes))
         console.print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0
@@ -124,10 +132,12 @@ def _progress(console: Console) -> Progress:
     return Progress(*columns, console=console)
 
 
-def _record(servers: Servers, wanted: Lines, console: Console) -> dict[str, Recorded]:
+def _record(
+    servers: Servers, wanted: Lines, tests_run: tuple[str, ...], console: Console
+) -> dict[str, Recorded]:
     """The lines and the time of each test that passes, each run in a process of its own."""
     file = RESULTS / "recorded.pickle"
-    key = (digest_of_tree(ROOT), wanted)
+    key = (digest_of_tree(ROOT), wanted, tests_run)
     if file.exists():
         known_key, recorded = pickle.loads(file.read_bytes())
         if known_key == key:
