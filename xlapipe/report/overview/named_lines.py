@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-from rich.text import Text
-
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
@@ -16,6 +14,7 @@ from xlapipe.report.overview.chain_lines import chain_lines
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text
+from xlapipe.report.styled_line import StyledLine
 from xlapipe.report.units import exact, rounded, seconds_text
 from xlapipe.report.wrapped_text import shortened, wrapped
 
@@ -26,7 +25,7 @@ _LABEL = 9
 Placed = tuple[BufferAllocation, LogicalBuffer]
 
 
-def named_lines(opened: Opened, names: Sequence[str], *, width: int) -> Iterator[Text]:
+def named_lines(opened: Opened, names: Sequence[str], *, width: int) -> Iterator[StyledLine]:
     """The lines for each name.
 
     Args:
@@ -40,7 +39,7 @@ def named_lines(opened: Opened, names: Sequence[str], *, width: int) -> Iterator
     sections = [list(shown.lines(name)) for name in names]
     for number, section in enumerate(sections):
         if number:
-            yield Text("")
+            yield StyledLine("")
         yield from section
 
 
@@ -57,7 +56,7 @@ class _Named:
     def _plan(self) -> Plan:
         return self._opened.plan
 
-    def lines(self, name: str) -> Iterator[Text]:
+    def lines(self, name: str) -> Iterator[StyledLine]:
         """The lines for one name."""
         values = self._values_named(name)
         if values:
@@ -112,7 +111,7 @@ class _Named:
 
     # --- a value
 
-    def _value(self, placed: Placed) -> Iterator[Text]:
+    def _value(self, placed: Placed) -> Iterator[StyledLine]:
         allocation, value = placed
         size = f"{rounded(value.size_bytes)} ({exact(value.size_bytes)})"
         yield from self._bold(f"{value.name}  {value.shape.without_layout}  {size}")
@@ -169,11 +168,11 @@ class _Named:
 
     # --- a source line
 
-    def _source(self, source: SourceLine) -> Iterator[Text]:
+    def _source(self, source: SourceLine) -> Iterator[StyledLine]:
         text = self._texts.of(source)
         yield from self._bold(str(source))
         if text:
-            yield Text(f"  {shortened(text, self._width - 2)}")
+            yield StyledLine(f"  {shortened(text, self._width - 2)}")
         at_peak = [
             row
             for row in self._overview.rows
@@ -194,10 +193,10 @@ class _Named:
         yield from self._kernels(source)
         if values:
             total = len(values)
-            yield Text(f"  values that it makes: {total}, largest first")
+            yield StyledLine(f"  values that it makes: {total}, largest first")
             yield from self._value_rows(values[:_MAX_VALUES])
             if total > _MAX_VALUES:
-                yield Text(f"    and {total - _MAX_VALUES} more (--json lists all)")
+                yield StyledLine(f"    and {total - _MAX_VALUES} more (--json lists all)")
         first = next(
             (name for name, item in self._plan.instructions.items() if item.source == source), None
         )
@@ -214,7 +213,7 @@ class _Named:
         ]
         return sorted(placed, key=lambda item: (-item[1].size_bytes, item[1].name))
 
-    def _value_rows(self, values: Sequence[Placed]) -> Iterator[Text]:
+    def _value_rows(self, values: Sequence[Placed]) -> Iterator[StyledLine]:
         alive = self._overview.peak.occupancy.alive
         peak = self._overview.peak.position
         digits = max(len(rounded(value.size_bytes)) for _, value in values)
@@ -224,9 +223,9 @@ class _Named:
             mark = "  peak" if live and peak is not None and live.start <= peak <= live.end else ""
             text = f"{value.name} {value.shape.without_layout}, {span}{mark}"
             size = f"    {rounded(value.size_bytes):>{digits}}  "
-            yield from map(Text, wrapped(text, self._width, indent=digits + 6, first=size))
+            yield from map(StyledLine, wrapped(text, self._width, indent=digits + 6, first=size))
 
-    def _kernels(self, source: SourceLine) -> Iterator[Text]:
+    def _kernels(self, source: SourceLine) -> Iterator[StyledLine]:
         cost = self._opened.step_cost
         if cost is None:
             return
@@ -239,7 +238,7 @@ class _Named:
 
     # --- an argument
 
-    def _leaves(self, name: str, leaves: Sequence[ArgumentLeaf]) -> Iterator[Text]:
+    def _leaves(self, name: str, leaves: Sequence[ArgumentLeaf]) -> Iterator[StyledLine]:
         total = sum(leaf.size_bytes for leaf in leaves)
         count = f"{len(leaves)} {'leaf' if len(leaves) == 1 else 'leaves'}"
         yield from self._bold(f"{name}  {count}, {rounded(total)} ({exact(total)})")
@@ -264,9 +263,9 @@ class _Named:
             at = f", first read at {self._overview.named(read)}" if read is not None else ""
             size = f"    {rounded(leaf.size_bytes):>9}  "
             text = f"{leaf.path} {shape}{at}"
-            yield from map(Text, wrapped(text, self._width, indent=13, first=size))
+            yield from map(StyledLine, wrapped(text, self._width, indent=13, first=size))
         if len(ordered) > _MAX_VALUES:
-            yield Text(f"    and {len(ordered) - _MAX_VALUES} more (--json lists all)")
+            yield StyledLine(f"    and {len(ordered) - _MAX_VALUES} more (--json lists all)")
 
     def _read_at(self, leaf: ArgumentLeaf) -> SourceLine | None:
         module = self._plan.module
@@ -276,7 +275,7 @@ class _Named:
 
     # --- an instruction without a value
 
-    def _instruction(self, name: str) -> Iterator[Text]:
+    def _instruction(self, name: str) -> Iterator[StyledLine]:
         instruction = self._plan.instructions[name]
         yield from self._bold(f"{name}  {instruction.shape.without_layout}")
         yield from self._fact("is", f"{instruction.opcode}, without a value of its own")
@@ -286,7 +285,7 @@ class _Named:
 
     # --- parts
 
-    def _chain(self, traced: str | None, *, nearest: bool) -> Iterator[Text]:
+    def _chain(self, traced: str | None, *, nearest: bool) -> Iterator[StyledLine]:
         module = self._plan.module
         chain = module.chains.chain(traced) if module is not None and traced is not None else ()
         if not chain:
@@ -295,14 +294,14 @@ class _Named:
                 yield from self._fact("line", f"{source}  {self._texts.of(source)}".rstrip())
             return
         heading = "  traced at" + (f" (of {traced}, the nearest with a line)" if nearest else "")
-        yield Text(heading)
+        yield StyledLine(heading)
         for line in chain_lines(chain, self._texts, self._width - 4):
-            yield from map(Text, wrapped(line, self._width, indent=8, first="    "))
+            yield from map(StyledLine, wrapped(line, self._width, indent=8, first="    "))
 
-    def _fact(self, label: str, text: str) -> Iterator[Text]:
+    def _fact(self, label: str, text: str) -> Iterator[StyledLine]:
         first = f"  {label:<{_LABEL}} "
-        yield from map(Text, wrapped(text, self._width, indent=len(first), first=first))
+        yield from map(StyledLine, wrapped(text, self._width, indent=len(first), first=first))
 
-    def _bold(self, text: str) -> Iterator[Text]:
+    def _bold(self, text: str) -> Iterator[StyledLine]:
         for line in wrapped(text, self._width, indent=2, first=""):
-            yield Text(line, style="bold")
+            yield StyledLine(line, "bold")
