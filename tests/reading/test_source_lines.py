@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from tests.reading.dumps import DATA, DIRECTORIES, name_of, one, proto_of, texts_of
 from xlapipe.cli import main
+from xlapipe.compiling import wire_format
 from xlapipe.compiling.separate_source_lines import source_lines, without_frames
+from xlapipe.compiling.wire_format import with_fields
 from xlapipe.dumps.dump import open_dump, read_file, read_manifest, write_dump
 from xlapipe.dumps.normal_form.plan import differences, read_normal_form
 from xlapipe.dumps.opened import open_path
@@ -225,3 +228,21 @@ def test_missing_lines_are_refused(new: Path) -> None:
     (new / SOURCE_LINES).unlink()
     with pytest.raises(DumpError, match=rf"{SOURCE_LINES}.*fix: "):
         open_dump(new)
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=name_of)
+def test_taking_frames_out_of_a_module_keeps_every_other_byte(directory: Path) -> None:
+    def without(content: bytes, number: int) -> bytes:
+        return b"".join(
+            content[start:end] for at, start, _, end in wire_format._fields(content) if at != number
+        )
+
+    def instruction(content: bytes) -> bytes:
+        return with_fields(content, {7: lambda metadata: without(metadata, 15)})
+
+    def module(content: bytes) -> bytes:
+        computation = partial(with_fields, changed={2: instruction})
+        return with_fields(without(content, 17), {3: computation})
+
+    proto = proto_of(directory)
+    assert without_frames(Part.PROTO, proto) == with_fields(proto, {1: module})

@@ -7,8 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from xlapipe.cli.progress import Bar
-from xlapipe.report.check_lines import TUNE
-from xlapipe.report.plan_lines import device_text
+from xlapipe.report.target_text import TUNE, device_text
 from xlapipe.report.text_table import aligned_row
 
 if TYPE_CHECKING:

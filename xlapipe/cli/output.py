@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
     from xlapipe.compiling.job import Job
-    from xlapipe.report.styled_line import StyledLine
 
-# Variables with which rich prints styles into a file.
-_FORCING_STYLES = ("FORCE_COLOR", "TTY_COMPATIBLE")
 # Output to a file is not folded at the width of a terminal.
 _WIDTH_OF_FILES = 160
 _LINE_OF_FILES, _LEAST_WIDTH, _WIDEST = 80, 40, 120
@@ -61,44 +58,37 @@ def screen_width() -> int:
     return max(_LEAST_WIDTH, min(shutil.get_terminal_size().columns, _WIDEST))
 
 
-def print_lines(lines: "Iterable[RenderableType | StyledLine]") -> None:
-    """Prints lines with their styles; those that are wider than a terminal are folded."""
-    if not (sys.stdout.isatty() or any(name in os.environ for name in _FORCING_STYLES)):
-        for line in lines:
-            _print_plain(line)
-        return
+def print_lines(lines: "Iterable[RenderableType]") -> None:
+    """Prints lines with their styles; long ones are not folded."""
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(soft_wrap=True, highlight=False)
-    for line in lines:
-        for part in _folded(line, console.width):
-            console.print(_visible(part))
-
-
-def _print_plain(line: "RenderableType | StyledLine") -> None:
-    """Prints what a console prints without styles, for lines of text in a tenth of the time."""
-    plain = getattr(line, "plain", None)
-    if isinstance(plain, str) and "\t" not in plain:
-        print(visible_line(plain).rstrip())
+    if console.is_terminal:
+        for line in lines:
+            for part in _folded(line, console.width):
+                console.print(_visible(part))
         return
-    from rich.console import Console
+    console.width = _WIDTH_OF_FILES
+    for line in lines:
+        if isinstance(line, Text) and "\t" not in line.plain:
+            printed = visible_line(
+                line.plain
+            )  # what the console prints without styles, in a tenth of the time
+        else:
+            with console.capture() as capture:
+                console.print(_visible(line))
+            printed = capture.get()
+        # Tables are padded to the width of the console.
+        print("\n".join(text.rstrip() for text in printed.splitlines()))
 
-    console = Console(soft_wrap=True, highlight=False, width=_WIDTH_OF_FILES)
-    with console.capture() as capture:
-        console.print(_visible(line))
-    # Tables are padded to the width of the console.
-    print("\n".join(text.rstrip() for text in capture.get().splitlines()))
 
-
-def _folded(line: "RenderableType | StyledLine", width: int) -> "Iterator[RenderableType]":
+def _folded(line: "RenderableType", width: int) -> "Iterator[RenderableType]":
     """A line as lines that are no wider than the terminal, broken between names."""
     from rich.text import Text
 
-    from xlapipe.report.styled_line import StyledLine
     from xlapipe.report.wrapped_text import wrapped
 
-    if isinstance(line, StyledLine):
-        line = Text(line.text, style=line.style).append(line.beside, style="not bold dim")
     if not isinstance(line, Text) or len(line.plain) <= width:
         yield line
         return
@@ -107,14 +97,9 @@ def _folded(line: "RenderableType | StyledLine", width: int) -> "Iterator[Render
     yield from (Text(part, style=line.style) for part in parts)
 
 
-def _visible(line: "RenderableType | StyledLine") -> "RenderableType":
+def _visible(line: "RenderableType") -> "RenderableType":
     """What is printed of `line`: its own styles, and no control characters of its texts."""
     from rich.text import Text
-
-    from xlapipe.report.styled_line import StyledLine
-
-    if isinstance(line, StyledLine):
-        return Text(visible_line(line.plain), style=line.style)
 
     if isinstance(line, str):
         return Text(visible_line(line))  # not rich's markup, which a name may look like

@@ -8,15 +8,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from xlapipe.compiling.wire_format import with_fields, without_fields
+from xlapipe.compiling.frame_messages import module_without_frames
 from xlapipe.platforms.dump_files import Part
-from xlapipe.readers.hlo_proto import (
-    HloComputationProto,
-    HloInstructionProto,
-    HloModuleProto,
-    HloProto,
-    OpMetadata,
-)
+from xlapipe.readers.hlo_proto import HloProto
 from xlapipe.readers.source_lines import FrameLocation, SourceLines
 
 # Up to the empty line after the entries.
@@ -29,20 +23,6 @@ _FRAME = re.compile(
 )
 
 
-def _number(message: type, name: str) -> int:
-    """Of a field of a protobuf message."""
-    number: int = message.DESCRIPTOR.fields_by_name[name].number  # type: ignore[attr-defined]
-    return number
-
-
-_MODULE = _number(HloProto, "hlo_module")
-_COMPUTATIONS = _number(HloModuleProto, "computations")
-_STACK_FRAMES = _number(HloModuleProto, "stack_frame_index")
-_INSTRUCTIONS = _number(HloComputationProto, "instructions")
-_METADATA = _number(HloInstructionProto, "metadata")
-_FRAME_ID = _number(OpMetadata, "stack_frame_id")
-
-
 def without_frames(part: Part, content: bytes) -> bytes:
     """A file of a dump without stack frames; all else keeps its bytes."""
     if part in (Part.BEFORE, Part.HLO, Part.VALUES):
@@ -50,7 +30,7 @@ def without_frames(part: Part, content: bytes) -> bytes:
         end = content.find(b"\n%") + 1 or len(content)
         return _FRAME.sub(rb"\1", _TABLE.sub(b"", content[:end]) + content[end:])
     if part is Part.PROTO:
-        return with_fields(content, {_MODULE: _module_without_frames})
+        return module_without_frames(content)
     return content
 
 
@@ -96,19 +76,3 @@ def _names_by_frame(frame_of: Mapping[str, int], count: int) -> tuple[str, ...]:
         if 0 < frame <= count:
             names[frame].append(name)
     return tuple(" ".join(items) for items in names[1:])
-
-
-def _module_without_frames(module: bytes) -> bytes:
-    return with_fields(
-        without_fields(module, _STACK_FRAMES), {_COMPUTATIONS: _computation_without_frames}
-    )
-
-
-def _computation_without_frames(computation: bytes) -> bytes:
-    return with_fields(computation, {_INSTRUCTIONS: _instruction_without_frame})
-
-
-def _instruction_without_frame(instruction: bytes) -> bytes:
-    return with_fields(
-        instruction, {_METADATA: lambda metadata: without_fields(metadata, _FRAME_ID)}
-    )

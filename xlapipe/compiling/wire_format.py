@@ -63,13 +63,6 @@ def with_fields(content: bytes, changed: Mapping[int, Callable[[bytes], bytes]])
     return b"".join(parts)
 
 
-def without_fields(content: bytes, *numbers: int) -> bytes:
-    """A message without the fields of these numbers; the others keep their bytes."""
-    return b"".join(
-        content[start:end] for number, start, _, end in _fields(content) if number not in numbers
-    )
-
-
 def _in_number_order(content: bytes, message: Any) -> bytes:
     chunks = []
     for number, start, body, end in sorted(_fields(content), key=lambda part: part[0]):

@@ -40,8 +40,9 @@ _COMPRESS_ABOVE_BYTES = {
     file.name: 64 * 1024 for platform in PLATFORMS for file in platform.dump_files
 } | {HLO: 256 * 1024}
 _GZIP_LEVEL = 6
-# Faster than gzip for kernels' code, and 20 times smaller; level 6 takes 7 times as long.
-_XZ_PRESET = 3
+# Faster than gzip for kernels' code, and 20 times smaller. Preset 3 takes twice as long for files
+# that are smaller by 8 %.
+_XZ_PRESET, _XZ_DEPTH, _XZ_NICE_BYTES = 3, 4, 128
 _LARGEST_MANIFEST_BYTES = 64 * 1024 * 1024
 # Executables have the machine code of all kernels.
 _LARGEST_FILE_BYTES = 4 << 30
@@ -259,7 +260,9 @@ def _stored(name: str, content: bytes) -> tuple[str, bytes]:
     with suppress(ModuleNotFoundError):  # in a Python that was built without liblzma
         import lzma
 
-        return f"{name}.xz", lzma.compress(content, preset=_XZ_PRESET)
+        settings = {"preset": _XZ_PRESET, "depth": _XZ_DEPTH, "nice_len": _XZ_NICE_BYTES}
+        filters = [{"id": lzma.FILTER_LZMA2, **settings}]
+        return f"{name}.xz", lzma.compress(content, filters=filters)
     return f"{name}.gz", gzip.compress(content, compresslevel=_GZIP_LEVEL, mtime=0)
 
 

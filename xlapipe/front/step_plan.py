@@ -10,7 +10,6 @@ from xlapipe.errors import XlapipeError
 from xlapipe.expect import Aliased, Donated, Expectation, check_all
 from xlapipe.front.answer import Answer, answer_of
 from xlapipe.front.rows import Rows
-from xlapipe.front.shown_plan import ShownPlan
 from xlapipe.plans import Plan, Totals
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.copies import Copy, find_copies
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _CUBLAS = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
 
 
-class StepPlan(ShownPlan):
+class StepPlan:
     """What `xlapipe.plan` and `xlapipe.read` return. Bytes are ints, on one device.
 
     In a notebook it shows itself: totals, the peak by source line and the map of the memory.
@@ -101,7 +100,11 @@ class StepPlan(ShownPlan):
         """
         if name == "peak":
             return Rows(asdict(value) for value in self.peak.values)
-        return super().table(name)
+        rows = self.figures.get(name)
+        if not isinstance(rows, list):
+            known = [key for key, value in self.figures.items() if isinstance(value, list)]
+            raise XlapipeError(f"no table {name!r}; fix: choose one of {', '.join(known)}, peak")
+        return Rows(rows)
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draws memory over the schedule with matplotlib.

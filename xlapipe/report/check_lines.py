@@ -8,8 +8,7 @@ from xlapipe.expect import Finding
 from xlapipe.plans.donation import Donation
 from xlapipe.report.donation import failed_donation_lines
 from xlapipe.report.findings import failed_count, finding_lines
-
-TUNE = "xlapipe dump WORKLOAD --target attached --tune, on the GPU"
+from xlapipe.report.target_text import TUNE
 
 
 def check_lines(

@@ -1,10 +1,11 @@
 """One row of `xlapipe dump` and `xlapipe build`, as JSON."""
 
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
 from xlapipe.dumps.dump import Dump
-from xlapipe.report.plan_figures import gemm_counts
+from xlapipe.plans import Plan
 
 
 def dump_row(dump: Dump, *, changed: bool, seconds: float) -> dict[str, Any]:
@@ -26,7 +27,12 @@ def dump_row(dump: Dump, *, changed: bool, seconds: float) -> dict[str, Any]:
         "changed": changed,
         "allocations": len(plan.allocations),
         **asdict(plan.totals),
-        "gemms": gemm_counts(plan),
+        "gemms": _gemm_counts(plan),
         "aliases": len(plan.aliases),
         "seconds": round(seconds, 2),
     }
+
+
+def _gemm_counts(plan: Plan) -> dict[str, int]:
+    """Number of GEMMs by backend."""
+    return dict(sorted(Counter(str(gemm.backend) for gemm in plan.gemms).items()))

@@ -1,6 +1,5 @@
 """The figures of one plan, which JSON, the terminal, Markdown and HTML render."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -255,8 +254,3 @@ def _collectives_of_dump(dump: Dump) -> tuple[Rows, Requested]:
     )
     compiled = collective_rows(dump.plan.collectives, gpus)
     return compiled, manifest.requested_collectives
-
-
-def gemm_counts(plan: Plan) -> dict[str, int]:
-    """Number of GEMMs by backend."""
-    return dict(sorted(Counter(str(gemm.backend) for gemm in plan.gemms).items()))

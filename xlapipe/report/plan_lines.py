@@ -16,14 +16,10 @@ from xlapipe.report.host_memory import host_lines
 from xlapipe.report.memory_spaces import space_lines
 from xlapipe.report.plan_figures import GemmRow, PlanFigures
 from xlapipe.report.subjects import ShowOptions
+from xlapipe.report.target_text import device_text
 
 _MAX_ALLOCATIONS = 40
 _MAX_VALUES = 3
-
-
-def device_text(target: str | None, topology: str | None) -> str:
-    """The target and its topology, if any: `h200 8x8`."""
-    return " ".join(filter(None, (target, topology)))
 
 
 def plan_lines(

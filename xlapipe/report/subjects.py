@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rich.console import RenderableType
+
 from xlapipe.dumps.opened import is_inductor_dump, open_path
 from xlapipe.errors import DumpError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.text import Text
 
     from xlapipe.expect import Finding
     from xlapipe.plans.donation import Donation
-    from xlapipe.report.styled_line import StyledLine
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Subject(Protocol):
     def figures(self, options: ShowOptions) -> dict[str, Any]:
         """The JSON of `xlapipe show`."""
 
-    def lines(self, options: ShowOptions) -> "Iterator[RenderableType | StyledLine]":
+    def lines(self, options: ShowOptions) -> Iterator[RenderableType]:
         """What `xlapipe show` prints on a terminal."""
 
     def checked(self) -> CheckedSubject:

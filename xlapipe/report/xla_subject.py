@@ -6,16 +6,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.errors import TargetError
 from xlapipe.plans.donation import donations
 from xlapipe.platforms import platform_named
-from xlapipe.report.styled_line import StyledLine
 from xlapipe.report.subjects import CheckedSubject, ShowOptions, TimeOptions
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from xlapipe.report.sections.two_dumps import Comparison
 
 
@@ -38,12 +38,12 @@ class XlaSubject:
             figures["order"] = order_figures(order_share(self.opened.plan))
         return figures
 
-    def lines(self, options: ShowOptions) -> "Iterator[RenderableType | StyledLine]":
+    def lines(self, options: ShowOptions) -> Iterator[RenderableType]:
         """What `xlapipe show` prints on a terminal."""
         if options.kernel is not None:
             from xlapipe.report.why_lines import why_lines
 
-            yield from map(StyledLine, why_lines(self.opened.prediction, options.kernel))
+            yield from map(Text, why_lines(self.opened.prediction, options.kernel))
             return
         if options.names:
             from xlapipe.report.overview.named_lines import named_lines
@@ -65,12 +65,12 @@ class XlaSubject:
         if options.time:
             from xlapipe.report.time_lines import time_lines
 
-            yield from map(StyledLine, time_lines(figures.time, on_tpu=figures.on_tpu))
+            yield from map(Text, time_lines(figures.time, on_tpu=figures.on_tpu))
         if options.order:
             from xlapipe.report.order_lines import order_lines
             from xlapipe.temp_order.instruction_order import order_share
 
-            yield from map(StyledLine, order_lines(order_share(program.plan)))
+            yield from map(Text, order_lines(order_share(program.plan)))
 
     def checked(self) -> CheckedSubject:
         """The findings of the dump's expectations."""

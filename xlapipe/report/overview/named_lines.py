@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
+from rich.text import Text
+
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
@@ -14,7 +16,6 @@ from xlapipe.report.overview.chain_lines import chain_lines
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text
-from xlapipe.report.styled_line import StyledLine
 from xlapipe.report.units import exact, rounded, seconds_text
 from xlapipe.report.wrapped_text import shortened, wrapped
 
@@ -25,7 +26,7 @@ _LABEL = 9
 Placed = tuple[BufferAllocation, LogicalBuffer]
 
 
-def named_lines(opened: Opened, names: Sequence[str], *, width: int) -> Iterator[StyledLine]:
+def named_lines(opened: Opened, names: Sequence[str], *, width: int) -> Iterator[Text]:
     """The lines for each name.
 
     Args:
@@ -39,7 +40,7 @@ def named_lines(opened: Opened, names: Sequence[str], *, width: int) -> Iterator
     sections = [list(shown.lines(name)) for name in names]
     for number, section in enumerate(sections):
         if number:
-            yield StyledLine("")
+            yield Text("")
         yield from section
 
 
@@ -56,7 +57,7 @@ class _Named:
     def _plan(self) -> Plan:
         return self._opened.plan
 
-    def lines(self, name: str) -> Iterator[StyledLine]:
+    def lines(self, name: str) -> Iterator[Text]:
         """The lines for one name."""
         values = self._values_named(name)
         if values:
@@ -111,7 +112,7 @@ class _Named:
 
     # --- a value
 
-    def _value(self, placed: Placed) -> Iterator[StyledLine]:
+    def _value(self, placed: Placed) -> Iterator[Text]:
         allocation, value = placed
         size = f"{rounded(value.size_bytes)} ({exact(value.size_bytes)})"
         yield from self._bold(f"{value.name}  {value.shape.without_layout}  {size}")
@@ -168,11 +169,11 @@ class _Named:
 
     # --- a source line
 
-    def _source(self, source: SourceLine) -> Iterator[StyledLine]:
+    def _source(self, source: SourceLine) -> Iterator[Text]:
         text = self._texts.of(source)
         yield from self._bold(str(source))
         if text:
-            yield StyledLine(f"  {shortened(text, self._width - 2)}")
+            yield Text(f"  {shortened(text, self._width - 2)}")
         at_peak = [
             row
             for row in self._overview.rows
@@ -193,10 +194,10 @@ class _Named:
         yield from self._kernels(source)
         if values:
             total = len(values)
-            yield StyledLine(f"  values that it makes: {total}, largest first")
+            yield Text(f"  values that it makes: {total}, largest first")
             yield from self._value_rows(values[:_MAX_VALUES])
             if total > _MAX_VALUES:
-                yield StyledLine(f"    and {total - _MAX_VALUES} more (--json lists all)")
+                yield Text(f"    and {total - _MAX_VALUES} more (--json lists all)")
         first = next(
             (name for name, item in self._plan.instructions.items() if item.source == source), None
         )
@@ -213,7 +214,7 @@ class _Named:
         ]
         return sorted(placed, key=lambda item: (-item[1].size_bytes, item[1].name))
 
-    def _value_rows(self, values: Sequence[Placed]) -> Iterator[StyledLine]:
+    def _value_rows(self, values: Sequence[Placed]) -> Iterator[Text]:
         alive = self._overview.peak.occupancy.alive
         peak = self._overview.peak.position
         digits = max(len(rounded(value.size_bytes)) for _, value in values)
@@ -223,9 +224,9 @@ class _Named:
             mark = "  peak" if live and peak is not None and live.start <= peak <= live.end else ""
             text = f"{value.name} {value.shape.without_layout}, {span}{mark}"
             size = f"    {rounded(value.size_bytes):>{digits}}  "
-            yield from map(StyledLine, wrapped(text, self._width, indent=digits + 6, first=size))
+            yield from map(Text, wrapped(text, self._width, indent=digits + 6, first=size))
 
-    def _kernels(self, source: SourceLine) -> Iterator[StyledLine]:
+    def _kernels(self, source: SourceLine) -> Iterator[Text]:
         cost = self._opened.step_cost
         if cost is None:
             return
@@ -238,7 +239,7 @@ class _Named:
 
     # --- an argument
 
-    def _leaves(self, name: str, leaves: Sequence[ArgumentLeaf]) -> Iterator[StyledLine]:
+    def _leaves(self, name: str, leaves: Sequence[ArgumentLeaf]) -> Iterator[Text]:
         total = sum(leaf.size_bytes for leaf in leaves)
         count = f"{len(leaves)} {'leaf' if len(leaves) == 1 else 'leaves'}"
         yield from self._bold(f"{name}  {count}, {rounded(total)} ({exact(total)})")
@@ -263,9 +264,9 @@ class _Named:
             at = f", first read at {self._overview.named(read)}" if read is not None else ""
             size = f"    {rounded(leaf.size_bytes):>9}  "
             text = f"{leaf.path} {shape}{at}"
-            yield from map(StyledLine, wrapped(text, self._width, indent=13, first=size))
+            yield from map(Text, wrapped(text, self._width, indent=13, first=size))
         if len(ordered) > _MAX_VALUES:
-            yield StyledLine(f"    and {len(ordered) - _MAX_VALUES} more (--json lists all)")
+            yield Text(f"    and {len(ordered) - _MAX_VALUES} more (--json lists all)")
 
     def _read_at(self, leaf: ArgumentLeaf) -> SourceLine | None:
         module = self._plan.module
@@ -275,7 +276,7 @@ class _Named:
 
     # --- an instruction without a value
 
-    def _instruction(self, name: str) -> Iterator[StyledLine]:
+    def _instruction(self, name: str) -> Iterator[Text]:
         instruction = self._plan.instructions[name]
         yield from self._bold(f"{name}  {instruction.shape.without_layout}")
         yield from self._fact("is", f"{instruction.opcode}, without a value of its own")
@@ -285,7 +286,7 @@ class _Named:
 
     # --- parts
 
-    def _chain(self, traced: str | None, *, nearest: bool) -> Iterator[StyledLine]:
+    def _chain(self, traced: str | None, *, nearest: bool) -> Iterator[Text]:
         module = self._plan.module
         chain = module.chains.chain(traced) if module is not None and traced is not None else ()
         if not chain:
@@ -294,14 +295,14 @@ class _Named:
                 yield from self._fact("line", f"{source}  {self._texts.of(source)}".rstrip())
             return
         heading = "  traced at" + (f" (of {traced}, the nearest with a line)" if nearest else "")
-        yield StyledLine(heading)
+        yield Text(heading)
         for line in chain_lines(chain, self._texts, self._width - 4):
-            yield from map(StyledLine, wrapped(line, self._width, indent=8, first="    "))
+            yield from map(Text, wrapped(line, self._width, indent=8, first="    "))
 
-    def _fact(self, label: str, text: str) -> Iterator[StyledLine]:
+    def _fact(self, label: str, text: str) -> Iterator[Text]:
         first = f"  {label:<{_LABEL}} "
-        yield from map(StyledLine, wrapped(text, self._width, indent=len(first), first=first))
+        yield from map(Text, wrapped(text, self._width, indent=len(first), first=first))
 
-    def _bold(self, text: str) -> Iterator[StyledLine]:
+    def _bold(self, text: str) -> Iterator[Text]:
         for line in wrapped(text, self._width, indent=2, first=""):
-            yield StyledLine(line, "bold")
+            yield Text(line, style="bold")

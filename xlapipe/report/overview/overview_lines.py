@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from rich.text import Text
+
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.donatable import donatable
 from xlapipe.plans.donation import donations
@@ -12,7 +14,6 @@ from xlapipe.plans.phases import Phase
 from xlapipe.report.overview.overview import LineRow, Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text, shapes_text
-from xlapipe.report.styled_line import StyledLine
 from xlapipe.report.units import exact, in_unit, rounded, seconds_text, share, unit_for
 from xlapipe.report.wrapped_text import shortened, wrapped
 
@@ -27,7 +28,7 @@ _TUNE = "to tune: xlapipe dump --tune on the GPU"
 _MORE = re.compile(r" and \d+ more")
 
 
-def overview_lines(overview: Overview, name: str, *, width: int) -> Iterator[StyledLine]:
+def overview_lines(overview: Overview, name: str, *, width: int) -> Iterator[Text]:
     """The lines.
 
     Args:
@@ -42,7 +43,7 @@ def overview_lines(overview: Overview, name: str, *, width: int) -> Iterator[Sty
     yield from tail
 
 
-def _head(overview: Overview, width: int) -> Iterator[StyledLine]:
+def _head(overview: Overview, width: int) -> Iterator[Text]:
     opened, memory = overview.opened, overview.memory
     total = overview.total_bytes
     text = f"{opened.title}: {rounded(total)} of device memory"
@@ -50,11 +51,11 @@ def _head(overview: Overview, width: int) -> Iterator[StyledLine]:
         room = memory.usable_bytes - total
         text += f", fits with {rounded(room)} to spare" if room >= 0 else ", DOES NOT FIT"
     for line in wrapped(text, width):
-        yield StyledLine(line, "bold")
+        yield Text(line, style="bold")
     if memory is not None:
         usable, device = memory.usable_bytes, memory.device_memory_bytes
         text = f"  {exact(total)} of {exact(usable)} usable, {usable / device:.0%} of the device's"
-        yield from map(StyledLine, wrapped(f"{text} {rounded(device)}", width, indent=2))
+        yield from map(Text, wrapped(f"{text} {rounded(device)}", width, indent=2))
     dump = opened.dump
     if dump is not None:
         manifest = dump.manifest
@@ -62,24 +63,24 @@ def _head(overview: Overview, width: int) -> Iterator[StyledLine]:
         tune = f" ({_TUNE})" if manifest.tuned_or_none is False else ""
         line = f"  GEMM policy {manifest.gemm_policy}, {label}{tune}"
         for text in wrapped(line, width, indent=2):
-            yield StyledLine(text)
+            yield Text(text)
         if manifest.refused is not None:
             for text in list(wrapped(f"  REFUSED by XLA: {manifest.refused}", width, indent=2))[:3]:
-                yield StyledLine(text, "red")
+                yield Text(text, style="red")
     notes = [note for note in opened.notes if not note.startswith("patches made to XLA")]
     for note in notes[:_MAX_NOTES]:
-        yield StyledLine(shortened(f"  note: {note}", width))
+        yield Text(shortened(f"  note: {note}", width))
     if len(notes) > _MAX_NOTES:
-        yield StyledLine(f"  and {len(notes) - _MAX_NOTES} more notes (--all)")
+        yield Text(f"  and {len(notes) - _MAX_NOTES} more notes (--all)")
     yield from _peak(overview, width)
     yield from _purposes(overview)
 
 
-def _peak(overview: Overview, width: int) -> Iterator[StyledLine]:
+def _peak(overview: Overview, width: int) -> Iterator[Text]:
     peak = overview.peak
     live = overview.plan.live_ranges
     if live is None or peak.position is None:
-        yield StyledLine("The dump has no live ranges: every value is counted.", "bold")
+        yield Text("The dump has no live ranges: every value is counted.", style="bold")
         return
     text = f"Peak at position {peak.position:,} of {len(live.schedule):,}"
     if overview.peak_phase is not None:
@@ -88,10 +89,10 @@ def _peak(overview: Overview, width: int) -> Iterator[StyledLine]:
     if overview.peak_source is not None:
         text += f", at {overview.named(overview.peak_source)}"
     for line in wrapped(text, width, indent=2):
-        yield StyledLine(line, "bold")
+        yield Text(line, style="bold")
 
 
-def _purposes(overview: Overview) -> Iterator[StyledLine]:
+def _purposes(overview: Overview) -> Iterator[Text]:
     total = max(overview.total_bytes, 1)
     rows = [(str(row.purpose), row.counted_bytes) for row in overview.by_purpose]
     shown = [row for row in rows if row[1] >= _LEAST_SHARE * total][:_MAX_PURPOSES]
@@ -103,15 +104,15 @@ def _purposes(overview: Overview) -> Iterator[StyledLine]:
     digits = max(map(len, sizes))
     for (label, size), text in zip(rows, sizes, strict=True):
         bar = "█" * round(_BAR * size / total) or ("▏" if size else "")
-        yield StyledLine(f"  {label:<20} {text:>{digits}} {share(size, total):>7}  {bar}".rstrip())
+        yield Text(f"  {label:<20} {text:>{digits}} {share(size, total):>7}  {bar}".rstrip())
 
 
-def _rows(overview: Overview, width: int, left: int) -> Iterator[StyledLine]:
+def _rows(overview: Overview, width: int, left: int) -> Iterator[Text]:
     """The largest rows, in at most `left` lines."""
     rows = overview.rows
     texts = SourceTexts(overview.opened.path)
     unit = unit_for(overview.total_bytes)
-    blocks: list[list[StyledLine]] = []
+    blocks: list[list[Text]] = []
     used = 2  # the heading and the line about the rest
     digits = max((len(in_unit(row.counted_bytes, unit)) for row in rows), default=0)
     for row in rows[:_MAX_ROWS]:
@@ -125,26 +126,26 @@ def _rows(overview: Overview, width: int, left: int) -> Iterator[StyledLine]:
         blocks.append(block)
     if not blocks:
         return
-    yield StyledLine("Largest at the peak, by line", "bold")
+    yield Text("Largest at the peak, by line", style="bold")
     for block in blocks:
         yield from block
     others = rows[len(blocks) :]
     if others:
         rest = sum(row.counted_bytes for row in others)
-        yield StyledLine(f"  and {len(others)} smaller rows, {rounded(rest)} (--all)")
+        yield Text(f"  and {len(others)} smaller rows, {rounded(rest)} (--all)")
 
 
 def _row_lines(
     overview: Overview, row: LineRow, figures: str, texts: SourceTexts, width: int
-) -> list[StyledLine]:
+) -> list[Text]:
     is_line = row.source is not None and row.name == str(row.source)
     label = overview.named(row.source) if is_line and row.source else row.name
     head = list(wrapped(label or "(no source line)", width, indent=len(figures), first=figures))
     text = texts.of(row.source) if is_line else ""
     beside = shortened(text, width - len(head[-1]) - 2)
-    styled = [StyledLine(line, "bold") for line in head]
+    styled = [Text(line, style="bold") for line in head]
     if beside:
-        styled[-1] = styled[-1]._replace(beside=f"  {beside}")
+        styled[-1].append(f"  {beside}", style="not bold dim")
     purpose = purpose_text(
         row.purpose,
         row.until,
@@ -157,17 +158,17 @@ def _row_lines(
     less = _MORE.sub(" …", purpose)
     variants = (f"{shapes}: {purpose}", f"{shapes}: {less}", f"{_MORE.sub(' …', shapes)}: {less}")
     fitting = next((text for text in variants if len(text) <= width - 6), variants[-1])
-    return [*styled, *map(StyledLine, wrapped(fitting, width, indent=6))]
+    return [*styled, *map(Text, wrapped(fitting, width, indent=6))]
 
 
-def _tail(overview: Overview, name: str, width: int) -> Iterator[StyledLine]:
+def _tail(overview: Overview, name: str, width: int) -> Iterator[Text]:
     for line in (*_donation(overview), *_copies(overview), *_collectives(overview)):
-        yield from map(StyledLine, wrapped(line, width, indent=2))
+        yield from map(Text, wrapped(line, width, indent=2))
     for line in list(missing_lines(overview.plan.missing_memory))[:1]:
-        yield from map(StyledLine, wrapped(f"Not in the plan: {line.strip()}", width, indent=2))
+        yield from map(Text, wrapped(f"Not in the plan: {line.strip()}", width, indent=2))
     for line in _time(overview):
-        yield from map(StyledLine, wrapped(line, width, indent=2))
-    yield StyledLine(_next(overview, name, width), "bold")
+        yield from map(Text, wrapped(line, width, indent=2))
+    yield Text(_next(overview, name, width), style="bold")
 
 
 def _donation(overview: Overview) -> Iterator[str]:
