@@ -22,11 +22,12 @@ def in_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_values_are_ranked_by_time_per_item_and_compared_with_the_limit(
     capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
+    page = tmp_path / "curve.html"
     arguments = ["choose", "choose_steps:workload", "--vary", "batch=512,4096,64"]
-    code = main(
-        [*arguments, "--maximise", "batch", "--limit", "100000000", "--jobs", "2", "--json"]
-    )
+    arguments += ["--maximise", "batch", "--limit", "100000000", "--html", str(page)]
+    code = main([*arguments, "--jobs", "2", "--json"])
     figures = json.loads(capsys.readouterr().out)
     rows = {row["arguments"]["batch"]: row for row in figures["rows"]}
     assert code == 0
@@ -40,6 +41,9 @@ def test_values_are_ranked_by_time_per_item_and_compared_with_the_limit(
         assert row["fits"] == (row["total_bytes"] <= 100_000_000)
     per_item = [row["predicted_seconds_per_item"] for row in figures["rows"]]
     assert per_item == sorted(per_item)
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<circle") == 3 and text.count("<circle class=chosen") == 1
+    assert f"{rows[512]['total_bytes']:,} B" in text
 
 
 def test_a_limit_that_nothing_meets_states_what_is_missing(

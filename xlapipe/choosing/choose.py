@@ -14,7 +14,7 @@ from xlapipe.choosing.compiles import Compiles, Limits, items_of
 from xlapipe.choosing.policies import Place, chosen_values, offloaded, places_of, presets
 from xlapipe.choosing.rows import ChoiceRow, with_chosen
 from xlapipe.choosing.search import groups_of, saved_bytes, solutions
-from xlapipe.choosing.xla_options import option_changes
+from xlapipe.choosing.xla_options import option_changes, without_limit
 from xlapipe.compiling.defaults import DEFAULT_TARGET
 from xlapipe.compiling.make_jobs import CompileOptions
 from xlapipe.environment.scratch import scratch_folder
@@ -179,6 +179,7 @@ class _Search:
         bases = [Candidate(point, target) for target in self.targets for point in self.points]
         if not policies:
             self._run([bases, *(self._options(base) for base in bases)])
+            self._compare_with_no_limit()
             return
         with scratch_folder("choose-") as folder:
             graphs = self._graphs(bases, folder)
@@ -193,6 +194,7 @@ class _Search:
         self._run([[*self._policies(*item), *self._options(item[0])] for item in searched])
         if self.changes.remat:
             self._run([self._between(*item) for item in searched])
+        self._compare_with_no_limit()
 
     def _run(self, lists: Iterable[Iterable[Candidate]]) -> None:
         """Compiles the first candidate of each list, then the second ones, and so on."""
@@ -248,8 +250,11 @@ class _Search:
     def _policies(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
         for place in places:
             if self.changes.remat:
-                for change in (*presets(place), *self._searched(place, _SHARES, base.target)):
-                    yield replace(base, change=change)
+                searched = self._searched(place, _SHARES, base.target)
+                # Both kinds first: a budget may end the search early.
+                for change in chain.from_iterable(zip_longest(presets(place), searched)):
+                    if change is not None:
+                        yield replace(base, change=change)
             if self.changes.offload:
                 groups = [g for g in groups_of(place.values) if g.saved_bytes][:_MOST_OFFLOADED]
                 for number in range(1, len(groups) + 1):
@@ -280,6 +285,31 @@ class _Search:
             shares = [(low + part * (high - low)) / whole for part in _BETWEEN]
             for change in self._searched(place, shares, base.target):
                 yield replace(base, change=change)
+
+    def _compare_with_no_limit(self) -> None:
+        """States what XLA's own rematerialisation costs the steps as written."""
+        own = [
+            row
+            for row in self.compiles.rows
+            if row.candidate.change is None and row.memory.rematerialised
+        ]
+        unlimited = without_limit()
+        self._run([[replace(row.candidate, change=unlimited) for row in own]])
+        for row in own:
+            wanted = replace(row.candidate, change=unlimited)
+            other = next((r for r in self.compiles.rows if r.candidate == wanted), None)
+            if other is None or other.memory.refused:
+                continue
+            less_bytes = other.memory.total_bytes - row.memory.total_bytes
+            note = (
+                f"{row.candidate.target}, {row.candidate}: XLA itself computes "
+                f"{row.memory.rematerialised} instructions again; {less_bytes:,} B less at the "
+                "peak would turn it off"
+            )
+            if other.memory.predicted is not None and row.memory.predicted is not None:
+                share = other.memory.predicted.seconds / row.memory.predicted.seconds - 1
+                note += f": {share:+.1%} predicted time"
+            self.notes.append(f"{note}.")
 
     def _options(self, base: Candidate) -> Iterator[Candidate]:
         if self.changes.options:

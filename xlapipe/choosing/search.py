@@ -6,8 +6,11 @@ arXiv 1910.02653, without its schedule). The seconds are estimates from bytes an
 only order what is compiled.
 """
 
+import os
+import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from xlapipe.lowering.forward_graph import ForwardValue, PolicyKey
@@ -138,13 +141,14 @@ def keep_within(values: Sequence[ForwardValue], budget_bytes: int, speeds: Speed
     upper[: len(groups)] = [1.0 if group.size_bytes >= least_bytes else 0.0 for group in groups]
     integrality = np.zeros(count)
     integrality[: len(groups)] = 1
-    solution = milp(
-        cost / total,
-        constraints=LinearConstraint(matrix, np.array([least for _, least in rows]), np.inf),
-        bounds=Bounds(np.zeros(count), upper),
-        integrality=integrality,
-        options={"time_limit": _SOLVER_SECONDS, "mip_rel_gap": 1e-3},
-    )
+    with _without_output():
+        solution = milp(
+            cost / total,
+            constraints=LinearConstraint(matrix, np.array([least for _, least in rows]), np.inf),
+            bounds=Bounds(np.zeros(count), upper),
+            integrality=integrality,
+            options={"time_limit": _SOLVER_SECONDS, "mip_rel_gap": 1e-3},
+        )
     if solution.x is None:
         return None
     chosen = solution.x
@@ -153,6 +157,22 @@ def keep_within(values: Sequence[ForwardValue], budget_bytes: int, speeds: Speed
         seconds_of(value, speeds) for value in own if chosen[again[value.number]] > 0.5
     )
     return Kept(kept, int(bytes_row @ chosen), again_seconds)
+
+
+@contextmanager
+def _without_output() -> Iterator[None]:
+    """The solver sometimes prints a line from C++, which is no part of a command's output."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    kept = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def solutions(

@@ -5,15 +5,24 @@ from collections.abc import Iterator
 from xlapipe.choosing.candidate import Change
 from xlapipe.compiling.job import XlaOption
 
+_NO_LIMIT = "xla_gpu_memory_limit_slop_factor"
 _OPTIONS: tuple[tuple[str, XlaOption, str], ...] = (
     ("xla_gpu_enable_latency_hiding_scheduler", True, "hide the latency of collectives"),
     ("xla_gpu_enable_triton_gemm", False, "leave all matrix products to cuBLAS"),
-    ("xla_gpu_memory_limit_slop_factor", 10_000, "let XLA rematerialise nothing"),
 )
 
 
 def option_changes() -> Iterator[Change]:
     """One change for each option."""
     for name, value, text in _OPTIONS:
-        code = f"jax.jit(step, compiler_options={{{name!r}: {value!r}}})\n"
-        yield Change(f"{text} ({name}={value})", code, options={name: value})
+        yield _change(name, value, text)
+
+
+def without_limit() -> Change:
+    """XLA's own rematerialisation switched off: as if the device had a hundred times its memory."""
+    return _change(_NO_LIMIT, 10_000, "let XLA rematerialise nothing")
+
+
+def _change(name: str, value: XlaOption, text: str) -> Change:
+    code = f"jax.jit(step, compiler_options={{{name!r}: {value!r}}})\n"
+    return Change(f"{text} ({name}={value})", code, options={name: value})

@@ -2,6 +2,7 @@
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import (
@@ -61,6 +62,12 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--compiles", type=at_least_one, metavar="N", help="the largest number of compiles"
     )
+    parser.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="also write a page with the curve of memory against time",
+    )
     add_target_options(parser)
     add_fitting_options(parser)
 
@@ -73,6 +80,11 @@ def _choose(options: argparse.Namespace) -> int:
             "choose does not accept --autotune-lock: a lock is valid only for one form of a step"
         )
     choice = _choice(options)
+    if options.html is not None:
+        from xlapipe.choosing.page import choice_page
+        from xlapipe.files.writing import write_files
+
+        write_files({options.html: choice_page(choice).encode(errors="replace")})
     if options.json:
         print_json(choice_figures(choice))
     else:
