@@ -132,3 +132,10 @@ def test_floors_are_unchanged_by_a_calibration() -> None:
     before = step_cost(opened.plan, speeds_of_target("h200")).floor_seconds
     predict(opened.plan, opened.step_cost, calibration())
     assert step_cost(opened.plan, speeds_of_target("h200")).floor_seconds == before
+
+
+@pytest.mark.parametrize("target", ["h200", "h100_sxm"])
+def test_the_package_s_calibrations_pass_every_check(target: str) -> None:
+    folder = ROOT / "xlapipe" / "predict" / "calibrations"
+    text = (folder / f"{target}.jsonl").read_text(encoding="utf-8")
+    assert parse_calibration(text, where=target) == shipped_calibration(target)
