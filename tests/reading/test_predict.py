@@ -3,7 +3,9 @@
 import dataclasses
 import importlib.util
 import json
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +13,8 @@ import pytest
 
 from xlapipe.cost import step_cost
 from xlapipe.dumps.opened import open_path
+from xlapipe.dumps.timed_kernels import timed_kernels
+from xlapipe.errors import DumpError
 from xlapipe.expect import StepTimeAtMost
 from xlapipe.predict import predict
 from xlapipe.predict.calibration import (
@@ -139,3 +143,23 @@ def test_the_package_s_calibrations_pass_every_check(target: str) -> None:
     folder = ROOT / "xlapipe" / "predict" / "calibrations"
     text = (folder / f"{target}.jsonl").read_text(encoding="utf-8")
     assert parse_calibration(text, where=target) == shipped_calibration(target)
+
+
+def test_kernels_that_were_timed_before(tmp_path: Path) -> None:
+    """qwen3-step's record has most kernels of the donated step, which is not read itself."""
+    name = "h200-auto-tuned-jax0.11.2"
+    shutil.copytree(DUMPS / "qwen3-step" / name, tmp_path / name)
+    times = timed_kernels(tmp_path, "NVIDIA H200")
+    opened = replace(open_path(DUMPS / "qwen3-step-donated" / name), timed=times)
+    assert opened.prediction is not None
+    assert opened.time_record is not None
+    measured = opened.time_record.seconds_of
+    known = [item for item in opened.prediction.kernels if item.launch.basis == "timed"]
+    assert len(known) >= len(opened.prediction.kernels) / 2
+    predicted = sum(item.seconds for item in known)
+    assert abs(predicted / sum(measured[item.name] for item in known) - 1) < 0.1
+
+
+def test_no_record_of_the_gpu_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DumpError, match=r"time_record.json of NVIDIA H200, found none; fix: "):
+        timed_kernels(tmp_path, "NVIDIA H200")

@@ -44,6 +44,12 @@ def add(commands: Commands) -> None:
         help="what the predicted time of a kernel is made of",
     )
     show.add_argument(
+        "--timed",
+        type=Path,
+        metavar="FOLDER",
+        help="predict kernels that were timed before by their times: dumps with time records",
+    )
+    show.add_argument(
         "--calibration",
         type=Path,
         metavar="FILE",
@@ -77,7 +83,7 @@ def _show(options: argparse.Namespace) -> int:
         for line in module_lines(path, modules, width=screen_width()):
             print_text(line)
         return 0
-    times = TimeOptions(options.target, options.calibration, options.trips)
+    times = TimeOptions(options.target, options.calibration, options.trips, options.timed)
     subject = open_subject(path, times)
     shown = ShowOptions(
         allocations=options.allocations,

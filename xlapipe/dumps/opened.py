@@ -53,6 +53,7 @@ class Opened:
       target: a name of the catalogue, for the speeds of the GPU instead of the dump's own target.
       calibration: for predicted times; by default that of the target in `xlapipe.predict`.
       unknown_trips: trips of each loop whose number the plan does not state.
+      timed: seconds of a launch of kernels that ran before; see `timed_kernels`.
       given_name: for people, where the path is not.
     """
 
@@ -62,6 +63,7 @@ class Opened:
     target: str | None = None
     calibration: Calibration | None = None
     unknown_trips: int | None = None
+    timed: Mapping[str, float] | None = None
     given_name: str = ""
 
     @classmethod
@@ -131,7 +133,13 @@ class Opened:
         calibration = calibration_for(target, speeds, self.calibration)
         if calibration is None:
             return None
-        return predict(self.plan, cost, calibration, unknown_trips=self.unknown_trips)
+        return predict(
+            self.plan,
+            cost,
+            calibration,
+            unknown_trips=self.unknown_trips,
+            timed=self.timed,
+        )
 
     @cached_property
     def time_record(self) -> "TimeRecord | None":

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from xlapipe.cost.fingerprint import fingerprint
 from xlapipe.cost.schedule import schedule_of
 from xlapipe.cost.step_cost import KernelCost, StepCost
 from xlapipe.plans.hlo import Computation
@@ -15,6 +16,7 @@ from xlapipe.predict.kernel_time import (
     SCALED,
     TIMED,
     KernelTime,
+    measured_time,
     time_of,
 )
 from xlapipe.predict.kernel_work import KernelWork, work_of
@@ -73,15 +75,21 @@ class Prediction:
 
 
 def predict(
-    plan: Plan, cost: StepCost, calibration: Calibration, *, unknown_trips: int | None = None
+    plan: Plan,
+    cost: StepCost,
+    calibration: Calibration,
+    *,
+    unknown_trips: int | None = None,
+    timed: Mapping[str, float] | None = None,
 ) -> Prediction:
     """Predicts the time of a step that follows an equal one.
 
     Args:
       cost: of the plan, with the speeds of the calibration's GPU.
       unknown_trips: trips of each loop whose number the plan does not state.
+      timed: seconds of a launch of kernels that ran before, by `fingerprint`.
     """
-    return _Predictor(plan, cost, calibration, unknown_trips).run()
+    return _Predictor(plan, cost, calibration, unknown_trips, timed or {}).run()
 
 
 @dataclass
@@ -93,7 +101,12 @@ class _Sum:
 
 class _Predictor:
     def __init__(
-        self, plan: Plan, cost: StepCost, calibration: Calibration, unknown_trips: int | None
+        self,
+        plan: Plan,
+        cost: StepCost,
+        calibration: Calibration,
+        unknown_trips: int | None,
+        timed: Mapping[str, float],
     ) -> None:
         assert plan.module is not None
         self._plan = plan
@@ -101,6 +114,7 @@ class _Predictor:
         self._cost = cost
         self._calibration = calibration
         self._unknown_trips = unknown_trips
+        self._timed = timed
         self._thunks = thunks_of(plan, schedule_of(plan.module))
         self._floors = {kernel.name: _floor_of_a_launch(kernel) for kernel in cost.kernels}
         self._link_bytes = {
@@ -330,6 +344,8 @@ class _Predictor:
             launch.cached_bytes,
             launch.graph is not None,
         )
+        if self._timed and (seconds := self._timed.get(fingerprint(site, self._module))):
+            return measured_time(seconds)
         if key not in self._times:
             self._times[key] = time_of(
                 work, launch.cached_bytes, launch.graph is not None, self._calibration

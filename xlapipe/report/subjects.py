@@ -140,6 +140,7 @@ class TimeOptions:
 
     Attributes:
       target: a GPU of the catalogue; None for the dump's.
+      timed: a folder of dumps with time records, whose kernels are known; None for none.
       calibration: a file of `xlapipe calibrate`; None for that of the GPU in xlapipe.
       trips: of each loop whose number of trips is unknown; None for 1.
     """
@@ -147,6 +148,7 @@ class TimeOptions:
     target: str | None = None
     calibration: Path | None = None
     trips: int | None = None
+    timed: Path | None = None
 
 
 def open_subject(path: Path, times: TimeOptions = TimeOptions(), *, name: str = "") -> Subject:

@@ -177,6 +177,11 @@ def with_times(opened: Opened, times: TimeOptions) -> Opened:
         from xlapipe.predict.calibration import read_calibration
 
         opened = replace(opened, calibration=read_calibration(times.calibration))
+    if times.timed is not None:
+        from xlapipe.dumps.timed_kernels import timed_kernels
+
+        device = opened.dump.manifest.target_description if opened.dump is not None else ""
+        opened = replace(opened, timed=timed_kernels(times.timed, device))
     return opened if times.trips is None else replace(opened, unknown_trips=times.trips)
 
 
