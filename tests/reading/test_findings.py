@@ -1004,3 +1004,61 @@ def test_scopes_are_whole_segments_also_of_gradients(
     scope: str, op_name: str | None, inside: bool
 ) -> None:
     assert within_differentiated(scope, op_name) is inside
+
+
+NOTHING = Program(
+    plan_of_text(
+        f"HloModule m, is_scheduled=true\n\nENTRY %main (x: f32[8]) -> f32[8] {{\n"
+        f"  %x = {ROW} parameter(0)\n  ROOT %n = {ROW} negate(%x)\n}}\n",
+        {},
+        {},
+    ),
+    requested_collectives=(),
+    target="h200",
+)
+
+
+@pytest.mark.parametrize(
+    ("expectation", "measured"),
+    [
+        (CollectiveBytes(0), "0 B of results in 0 collectives"),
+        (CollectiveCount(0), "none"),
+        (CollectiveCount(1, "no"), "unknown"),
+        (CollectivesAskedFor(1, "no"), "unknown"),
+        (ConvolutionCount(0), "0 of 0 convolutions"),
+        (Donated("x"), "0 leaves, 0 B aliased"),
+        (FusionCount(0), "none"),
+        (GemmCount(0), "none"),
+        (GatheredLiveAtMost(0), "0 B of 0 gathered values"),
+        (LaunchesAtMost(0), "1 launch"),
+        (LaunchesAtMost(1), "1 launch"),
+        (NoAllocationAbove(0), "largest 0 B"),
+        (NoCopyAbove(0), "0 copies, largest 0 B"),
+        (NoUndefinedCopy(), "0 copies of undefined data"),
+        (NoValueAbove(0), "largest 0 B"),
+        (NotAliased(), "0 aliases in the module"),
+        (ReadAtMost("x", 1), "read by 0 instructions"),
+        (ReadsAtMost("x", 1), "read 0 times"),
+        (BoundBy("memory"), "memory 100%"),
+    ],
+    ids=str,
+)
+def test_what_is_measured_of_a_program_of_one_kernel(
+    expectation: Expectation, measured: str
+) -> None:
+    assert expectation.check(NOTHING).measured == measured
+
+
+@pytest.mark.parametrize(
+    ("expectation", "found"),
+    [
+        (ConvolutionCount(1), "0 (all: none)"),
+        (FusionCount(1), "0 (none)"),
+        (GemmCount(1), "0 (none)"),
+        (DeadCollective("all-gather", "a"), "none"),
+        (CollectivesOverlap("all-gather"), "none (the program has: none)"),
+    ],
+    ids=str,
+)
+def test_what_is_found_in_a_program_of_one_kernel(expectation: Expectation, found: str) -> None:
+    assert expectation.check(NOTHING).violations[0].found == found
