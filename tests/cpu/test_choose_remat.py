@@ -3,13 +3,18 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import pytest
 
 import xlapipe
+from tests.cpu import choose_steps
 from xlapipe import XlapipeError
 from xlapipe.choosing.choose import Changes, Choice, choose
+from xlapipe.lowering.forward_graph import PolicyKey
+from xlapipe.lowering.forward_values import forward_values
 
 FOLDER = Path(__file__).parent
 STEPS = (FOLDER / "choose_steps.py").read_text(encoding="utf-8")
@@ -18,6 +23,10 @@ PASTED = {
     "scan": (
         "jax.lax.scan(layer, x, params)",
         "jax.lax.scan(jax.checkpoint(layer, policy=policy, prevent_cse=False), x, params)",
+    ),
+    "nnx": (
+        "nnx.value_and_grad(nnx_loss)",
+        "nnx.value_and_grad(nnx.remat(nnx_loss, policy=policy))",
     ),
     "gradient": ("jax.value_and_grad(loss)", "jax.value_and_grad(rematerialised(loss))"),
 }
@@ -112,3 +121,40 @@ def test_a_step_without_a_gradient_is_one_error(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(FOLDER)
     with pytest.raises(XlapipeError, match="the step has no gradient"):
         xlapipe.choose("choose_steps:forward(batch=8)", remat=True)
+
+
+def test_the_code_for_a_flax_module_compiles_to_the_promised_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(FOLDER)
+    rows = xlapipe.choose("choose_steps:nnx_workload", remat=True, compiles=3)
+    promised = next(row for row in rows if row["code"] and "KEPT" in row["code"])
+    assert "nnx.value_and_grad(nnx.remat(…, policy=policy), …)" in promised["code"]
+    before, after = PASTED["nnx"]
+    header, rest = STEPS.split("\nimport jax\n", 1)
+    assert rest.count(before) == 1
+    text = f"{header}\n{promised['code']}\nimport jax\n{rest}".replace(before, after)
+    (tmp_path / "pasted_nnx.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (pasted,) = xlapipe.choose("pasted_nnx:nnx_workload")
+    for name in ("total_bytes", "temp_bytes", "predicted_seconds"):
+        assert pasted[name] == promised[name], name
+
+
+@pytest.mark.parametrize("loss", [choose_steps.scanned_loss, choose_steps.unrolled_loss])
+def test_the_forward_values_of_a_checkpoint_that_keeps_everything_are_those_without_it(
+    loss: Callable[..., jax.Array],
+) -> None:
+    workload = choose_steps.workload(batch=8, width=4)
+    everything = jax.checkpoint_policies.everything_saveable
+
+    def kept(function: Callable[..., jax.Array]) -> set[PolicyKey]:
+        traced = jax.jit(jax.value_and_grad(function)).trace(*workload.args)
+        values, names = forward_values(traced.jaxpr)
+        assert names == ("hidden",)
+        large = (value for value in values if value.needed and value.size_bytes > 8 * 4)
+        # Slices of arguments are not kept by a checkpoint, and carries are its arguments.
+        keys = {value.key for value in large if value.key is not None}
+        return {key for key in keys if key.primitive != "squeeze"}
+
+    assert kept(jax.checkpoint(loss, policy=everything)) == kept(loss)

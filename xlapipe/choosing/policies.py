@@ -115,24 +115,26 @@ _WHERE = {GRADIENT: "whole gradient", SCAN: "scan bodies", CHECKPOINT: "own jax.
 def _usage(place: Place) -> str:
     """Where the user writes the policy, as code and comments."""
     lines = []
-    if place.kind == SCAN:
-        lines += [
-            f"# {relative(site.source)}: scan over the body "
-            "jax.checkpoint(body, policy=policy, prevent_cse=False)"
-            for site in place.sites
-        ]
-    elif place.kind == CHECKPOINT:
-        lines += [
-            f"# {relative(site.source)}: jax.checkpoint(…, policy=policy)" for site in place.sites
-        ]
-    else:
-        positions = tuple(dict.fromkeys(p for site in place.sites for p in site.positions)) or (0,)
+    plain = [site for site in place.sites if site.function.startswith("jax.")]
+    if place.kind == GRADIENT and plain:
+        positions = tuple(dict.fromkeys(p for site in plain for p in site.positions)) or (0,)
         lines += _wrapper(positions).splitlines()
-        lines += [
-            f"# {relative(site.source)}: {site.function}(rematerialised(…), …)"
-            for site in place.sites
-        ]
+    lines += [f"# {relative(site.source)}: {_call(site)}" for site in place.sites]
     return "\n".join(lines) + "\n"
+
+
+def _call(site: Site) -> str:
+    """The call to write at a site; libraries' functions need their own form of jax.checkpoint."""
+    library = site.function.partition(".")[0]
+    wrapper = {"jax": "jax.checkpoint", "eqx": "eqx.filter_checkpoint"}.get(library)
+    wrapper = wrapper or f"{library}.remat"
+    if site.kind == SCAN:
+        return f"scan over the body {wrapper}(body, policy=policy, prevent_cse=False)"
+    if site.kind == CHECKPOINT:
+        return f"{wrapper}(…, policy=policy)"
+    if library == "jax":
+        return f"{site.function}(rematerialised(…), …)"
+    return f"{site.function}({wrapper}(…, policy=policy), …)"
 
 
 def _wrapper(positions: tuple[int, ...]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from jax import numpy as jnp
 from jax._src import source_info_util
 
 from xlapipe.lowering.forward_graph import ForwardValue, PolicyKey
@@ -75,6 +76,8 @@ class _Walk:
                 self.names[equation.params["name"]] = None
             if body is not None:
                 self._inner(equation, body, maker, place)
+            elif _keeps_value(equation):
+                maker.update(zip(equation.outvars, _numbers(equation.invars, maker), strict=False))
             elif place.backward:
                 self._needed.update(_numbers(equation.invars, maker))
             else:
@@ -200,6 +203,14 @@ def _body(equation: Any) -> Any:
         ):
             return body
     return None
+
+
+def _keeps_value(equation: Any) -> bool:
+    """Whether it is the mark that `jax.checkpoint` puts on a value that it keeps."""
+    if equation.primitive.name != "reduce_precision":
+        return False
+    finfo: Any = jnp.finfo  # jax's stub lacks its types
+    return bool(equation.params["mantissa_bits"] == finfo(equation.invars[0].aval.dtype).nmant)
 
 
 def _carried(parameters: Mapping[str, Any]) -> slice:
