@@ -24,6 +24,9 @@ differ.
 | step | {kinds} |
 |---|{columns}|
 """
+# What the first compiles of these projects ran into. Its names are rows of tests/zoo, which a test
+# there compares.
+FINDINGS = Path(__file__).with_name("findings.md").read_text(encoding="utf-8")
 
 
 def page(compiled: CompiledSteps) -> str:
@@ -43,7 +46,7 @@ def page(compiled: CompiledSteps) -> str:
         )
         lines.append(f"| `{step}` | {' | '.join(cells)} |")
     pins = [line for line in REQUIREMENTS.read_text(encoding="utf-8").split() if "==" in line]
-    return "\n".join([*lines, "", f"Installed beside jax: {', '.join(pins)}.", ""])
+    return "\n".join([*lines, "", f"Installed beside jax: {', '.join(pins)}.", "", FINDINGS])
 
 
 if __name__ == "__main__":

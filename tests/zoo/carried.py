@@ -559,9 +559,9 @@ LEFT_OUT: Mapping[str, str] = {
     "and the number of its devices are not",
     "`JAX_*` variables": "listed by `show` and `check` where the compiling child traces the step; "
     "`JAX_NUM_CPU_DEVICES` is kept",
-    "arguments that the program does not use": "listed by `show` and `check`",
+    "arguments that the program does not use": "a warning of `check`, listed by `show`",
     "values stored in Python objects by a step under `jax.jit`": "listed by `show` and `check`",
-    "outputs that depend on no argument": "listed by `show` and `check`",
+    "outputs that depend on no argument": "a warning of `check`, listed by `show`",
     "`jax_compilation_cache_dir`": "the cache is off while a plan is made",
     "more than 2,000 parameters on a TPU": "jax passes them as one tuple, the plan is of separate "
     "parameters",

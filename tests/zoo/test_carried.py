@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import pytest
 from jax._src import config, pjit
 
+from tests.public.record import FINDINGS
 from tests.zoo.carried import CARRIED, ON_A_DEVICE, REFUSED, table
 from tests.zoo.coverage import ROOT
 from tests.zoo.test_refusals import REFUSED as TESTED_REFUSALS
@@ -97,6 +99,14 @@ def test_every_row_has_its_test_and_the_page_has_every_row() -> None:
     assert {name for names in ON_A_DEVICE.values() for name in names} <= set(ran)
     page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
     assert "\n".join(table()) in page, "run python -m tests.zoo.coverage"
+
+
+def test_rows_of_the_page_on_public_projects_are_tests() -> None:
+    names = {"carried": {case.name for case in CARRIED}, "refused": set(TESTED_REFUSALS)}
+    rows = re.findall(r"(carried|refused)[^:;|]*: ((?:`\w+`(?:, )?)+)", FINDINGS)
+    assert len(rows) > 12
+    for kind, listed in rows:
+        assert set(re.findall(r"\w+", listed)) <= names[kind], listed
 
 
 def test_every_parameter_of_jit_is_known() -> None:
