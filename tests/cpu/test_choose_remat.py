@@ -158,3 +158,16 @@ def test_the_forward_values_of_a_checkpoint_that_keeps_everything_are_those_with
         return {key for key in keys if key.primitive != "squeeze"}
 
     assert kept(jax.checkpoint(loss, policy=everything)) == kept(loss)
+
+
+def test_what_no_policy_makes_fit_has_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(FOLDER)
+    choice = choose(
+        "choose_steps:workload(scan=False, layers=2)",
+        changes=Changes(remat=True),
+        limit_bytes=1000,
+        compiles=2,
+    )
+    (note,) = choice.notes
+    assert not choice.chosen and "a jax.lax.scan over the layers" in note
+    assert choice.left_out > 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from xlapipe.choosing.candidate import Candidate, Change
 from xlapipe.choosing.compiles import Compiles, Limits, items_of
-from xlapipe.choosing.policies import Place, chosen_values, offloaded, places_of, presets
+from xlapipe.choosing.policies import GRADIENT, Place, chosen_values, offloaded, places_of, presets
 from xlapipe.choosing.rows import ChoiceRow, with_chosen
 from xlapipe.choosing.search import groups_of, saved_bytes, solutions
 from xlapipe.choosing.xla_options import option_changes, without_limit
@@ -194,6 +194,7 @@ class _Search:
         self._run([[*self._policies(*item), *self._options(item[0])] for item in searched])
         if self.changes.remat:
             self._run([self._between(*item) for item in searched])
+            self._advise(searched)
         self._compare_with_no_limit()
 
     def _run(self, lists: Iterable[Iterable[Candidate]]) -> None:
@@ -285,6 +286,27 @@ class _Search:
             shares = [(low + part * (high - low)) / whole for part in _BETWEEN]
             for change in self._searched(place, shares, base.target):
                 yield replace(base, change=change)
+
+    def _advise(self, searched: Sequence[tuple[Candidate, Sequence[Place]]]) -> None:
+        """States what frees more than any policy, for steps that no row makes fit."""
+        for base, places in searched:
+            own = [
+                row
+                for row in self.compiles.rows
+                if row.candidate.target == base.target and row.candidate.arguments == base.arguments
+            ]
+            if any(row.fits for row in own):
+                continue
+            advice = "smaller blocks, a smaller batch or more devices"
+            if places[0].kind == GRADIENT:
+                advice = (
+                    "a jax.lax.scan over the layers, whose body takes the policy: a policy around "
+                    "the whole gradient lets XLA compute all layers again at once"
+                )
+            self.notes.append(
+                f"{base.target}, {base}: no policy makes it fit; fewer bytes than recomputing "
+                f"everything need another program: {advice}."
+            )
 
     def _compare_with_no_limit(self) -> None:
         """States what XLA's own rematerialisation costs the steps as written."""

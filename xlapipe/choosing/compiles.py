@@ -118,7 +118,8 @@ class Compiles:
                 )
         except _BudgetUsedError:
             pass
-        self.left_out += len(candidates) - (self.count - done_before)
+        finally:  # an interrupt leaves some as well
+            self.left_out += len(candidates) - (self.count - done_before)
 
     def _keep(self, candidate: Candidate, row: Row) -> None:
         if isinstance(row.outcome, XlapipeError):
