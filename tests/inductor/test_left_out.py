@@ -1,6 +1,9 @@
 """What is not understood costs that part, not the file: it is listed with its line."""
 
+import gzip
+import re
 import shutil
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,3 +74,31 @@ def test_a_damaged_graph_does_not_hide_the_others(tmp_path: Path, inductor: Path
     shutil.rmtree(folder / "forward0")
     with pytest.raises(DumpError, match=r"backward0/output_code\.py"):
         read_inductor(folder)
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind"),
+    [
+        ("match arg0_1:\n    case held:\n        pass", "Match"),
+        ("class Later:\n    pass", "ClassDef"),
+        ("later.kept = arg0_1", "Attribute"),
+    ],
+)
+def test_a_statement_that_is_not_understood(
+    tmp_path: Path, inductor: Path, statement: str, kind: str
+) -> None:
+    code = gzip.decompress((inductor / "spectral/inference0/output_code.py.gz").read_bytes())
+    text = code.decode()
+    whole = plan_of(tmp_path / "output_code.py", text)
+    match = re.search(r"( +)args\.clear\(\)\n", text)
+    assert match is not None
+    lines = textwrap.indent(statement, match[1])
+    text = f"{text[: match.end()]}{lines}\n{text[match.end() :]}"
+    plan = plan_of(tmp_path / "output_code.py", text)
+    line = 1 + text[: match.end()].count("\n")
+    (note,) = (note for note in plan.notes if note.startswith("left out"))
+    assert f"output_code.py:{line}: expected a " in note
+    assert note.endswith(f", found {kind}")
+    # No figure pretends to know what it holds.
+    assert plan.totals.unknown_allocations == whole.totals.unknown_allocations + 1
+    assert len(plan.kernels) == len(whole.kernels)

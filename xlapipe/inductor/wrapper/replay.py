@@ -87,15 +87,27 @@ class _Interpreter:
                 self._delete(targets)
             case ast.Expr(value=ast.Call() as call):
                 self._state.release(self._call(call, ()), call)
-            case ast.Expr() | ast.Pass() | ast.Assert() | ast.Raise() | ast.Global():
+            case ast.Expr() | ast.Pass() | ast.Assert() | ast.Raise():
+                pass
+            case ast.Global() | ast.Nonlocal() | ast.AnnAssign(value=None):
                 pass
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 for alias in names:
                     name = alias.asname or alias.name.partition(".")[0]
                     self._state.bind(name, OPAQUE, statement)
             case _:
-                self._state.fail(statement, "a statement of wrapper code", type(statement).__name__)
+                self._leave_out(statement, "a statement of wrapper code")
         return None
+
+    def _leave_out(self, node: ast.stmt | ast.expr, expected: str) -> None:
+        """Lists a part that is not understood. What it holds is not known, nor what it frees."""
+        kind = type(node).__name__
+        where = f"{self._state.code.text.where}:{self._state.number(node)}"
+        self._state.note(f"left out: {where}: expected {expected}, found {kind}")
+        self._state.unknown(kind, node, f"expected {expected}")
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                self._state.bind(part.id, OPAQUE, node)
 
     def _compound(
         self, statement: ast.With | ast.Try | ast.For | ast.While | ast.If
@@ -182,8 +194,8 @@ class _Interpreter:
                 self._state.release(before, target)
             case ast.Starred(value=inner):
                 self._store(inner, value)
-            case _:
-                self._state.fail(target, "a name or an item of a list", type(target).__name__)
+            case _:  # the value is kept to the end, since nothing says until when
+                self._leave_out(target, "a name or an item of a list")
 
     def _delete(self, targets: Sequence[ast.expr]) -> None:
         for target in targets:
