@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from xlapipe.dumps.dump import open_dump
+from xlapipe.dumps.dump import open_dump, read_file
 from xlapipe.plans.call_chains import CallChains, Frame
 from xlapipe.readers.hlo_text import parse_hlo
+from xlapipe.readers.source_lines import read_source_lines
 from xlapipe.readers.source_text import SourceText
 
 DUMP = Path(__file__).parents[2] / "hlo_dumps" / "qwen3-decode" / "h200-cublas-jax0.11.2"
@@ -18,8 +19,9 @@ def plan():
 
 
 def test_text_and_protobuf_give_the_same_chains(plan) -> None:
-    text = (DUMP / "after_optimizations.txt").read_text(encoding="utf-8")
-    from_text = parse_hlo(SourceText("hlo.txt", text)).module
+    text = read_file(DUMP, "after_optimizations.txt").decode()
+    lines = read_source_lines(DUMP / "source_lines.json")
+    from_text = parse_hlo(SourceText("hlo.txt", text), lines).module
     with_chain = [name for name in plan.instructions if plan.module.chains.chain(name)]
     assert len(with_chain) > 20
     for name in with_chain:

@@ -23,6 +23,7 @@ from unittest.mock import patch
 import jax
 from jax._src import stages
 
+from xlapipe.files.writing import write_files
 from xlapipe.lowering.forward_graph import ForwardGraph, Site
 from xlapipe.lowering.forward_values import forward_values
 from xlapipe.lowering.user_frame import is_user_code
@@ -86,7 +87,7 @@ def _record_at_lowering(path: Path, sites: Mapping[Site, None]) -> None:
         if not path.exists():
             values, names = forward_values(self.jaxpr)
             graph = ForwardGraph(values, tuple(sites), names)
-            path.write_text(json.dumps(graph.to_json()), encoding="utf-8")
+            write_files({path: json.dumps(graph.to_json()).encode()})
         return original(self, **options)
 
     _ACTIVE.enter_context(patch.object(stages.Traced, "lower", lower))
