@@ -28,6 +28,7 @@ from xlapipe.errors import CompileError
 from xlapipe.plans import Instruction, Plan
 from xlapipe.plans.gemms import requested_dots
 from xlapipe.plans.missing_memory import sorts_for_cub
+from xlapipe.plans.opcodes import DOTS
 from xlapipe.plans.program import OutputLeaf, RequestedCollective, RequestedDot
 from xlapipe.plans.workspaces import workspaces_of
 from xlapipe.platforms import Platform
@@ -82,7 +83,9 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     for name, content in {**files, SOURCE_LINES: lines.to_bytes()}.items():
         (canonical / name).write_bytes(content)
     plan = replace(read_path(canonical), sorts_undecided=record.sorts_undecided)
-    dots = requested_dots(read_module(relative.in_proto(before), where=where))
+    dots: tuple[Instruction, ...] = ()
+    if any(opcode.encode() in before for opcode in DOTS):  # reading it takes a while
+        dots = requested_dots(read_module(relative.in_proto(before), where=where))
     lock = _lock(job, compiled, plan)
     if lock is not None:
         files[LOCK] = lock.to_bytes()
