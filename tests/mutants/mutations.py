@@ -243,6 +243,8 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name == "TypeVar":
+            return
         if name == "cast":
             self._steps.append(("args", 1))
             self.visit(node.args[1])

@@ -60,7 +60,9 @@ def page(outcomes: Outcomes) -> str:
         of_kind = {mutant: known for mutant, known in outcomes.items() if mutant.kind == kind}
         lines.append(f"| {' | '.join(_row(kind, of_kind))} |")
     lines += ["", "## Survivors", ""]
-    survivors = [mutant for mutant, known in outcomes.items() if known and not known.killed_by]
+    survivors = [
+        mutant for mutant, outcome in outcomes.items() if not (outcome and outcome.killed_by)
+    ]
     reasons = read_reasons()
     by_reason: dict[Reason | None, list[Mutant]] = defaultdict(list)
     for mutant in survivors:
