@@ -5,8 +5,10 @@ xlapipe is imported.
 """
 
 import json
+import re
 import sys
 import traceback
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,22 @@ _SIZES = ("argument", "output", "alias", "temp")
 _KINDS = (*_SIZES, *(f"host_{size}" for size in _SIZES))
 
 
-def by_jax(case: Case, config: str) -> dict[str, int]:
-    """Totals of a compile by jax alone."""
+_OPCODE = re.compile(r"^ +(?:ROOT )?%\S+ = .*?[\]})] ([a-z][\w-]*)\(", re.MULTILINE)
+
+
+def _opcodes(dump: Path) -> dict[str, int]:
+    """Number of optimised instructions by opcode, since settings may change no total."""
+    (path,) = dump.glob("*after_optimizations.txt")
+    return dict(sorted(Counter(_OPCODE.findall(path.read_text())).items()))
+
+
+def _dumping(dump: Path) -> dict[str, Any]:
+    """Options of XLA for one case."""
+    return {**_OPTIONS, "xla_dump_to": str(dump), "xla_dump_hlo_as_text": True}
+
+
+def by_jax(case: Case, config: str, folder: Path) -> dict[str, Any]:
+    """Totals, and opcodes, of a compile by jax alone."""
     topology = topologies.get_topology_desc(
         platform="cuda", target_config=config, topology=f"1x1x{case.device_count}"
     )
@@ -33,8 +49,9 @@ def by_jax(case: Case, config: str) -> dict[str, int]:
         if case.device_count == 1:
             place = SingleDeviceSharding(devices[0])
             args = jax.tree.map(lambda leaf: _placed(leaf, place), args)
-        memory = fn.lower(*args).compile(_OPTIONS).memory_analysis()
-    return {kind: getattr(memory, f"{kind}_size_in_bytes") for kind in _KINDS}
+        memory = fn.lower(*args).compile(_dumping(folder)).memory_analysis()
+    totals = {kind: getattr(memory, f"{kind}_size_in_bytes") for kind in _KINDS}
+    return {**totals, "opcodes": _opcodes(folder)}
 
 
 def _placed(leaf: Any, place: SingleDeviceSharding) -> Any:
@@ -43,8 +60,8 @@ def _placed(leaf: Any, place: SingleDeviceSharding) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
 
 
-def by_xlapipe(case: Case, config: str, folder: Path) -> dict[str, int]:
-    """Totals of a compile by xlapipe."""
+def by_xlapipe(case: Case, config: str, folder: Path) -> dict[str, Any]:
+    """Totals, and opcodes, of a compile by xlapipe."""
     from xlapipe import Workload
     from xlapipe.compiling.child import main
     from xlapipe.compiling.messages import CompileRequest
@@ -64,7 +81,7 @@ def by_xlapipe(case: Case, config: str, folder: Path) -> dict[str, int]:
         platform="cuda",
         target_config=config,
         topology=f"1x{case.device_count}" if case.device_count > 1 else None,
-        options=_OPTIONS,
+        options=_dumping(folder / "dump"),
         locked=False,
         executable_path=None,
         result_path=str(folder / "result.json"),
@@ -75,7 +92,8 @@ def by_xlapipe(case: Case, config: str, folder: Path) -> dict[str, int]:
     result = json.loads((folder / "result.json").read_text())
     if "error" in result:
         raise RuntimeError(result["error"]["message"])
-    return {kind: result["memory_analysis"].get(f"{kind}_bytes", 0) for kind in _KINDS}
+    totals = {kind: result["memory_analysis"].get(f"{kind}_bytes", 0) for kind in _KINDS}
+    return {**totals, "opcodes": _opcodes(folder / "dump")}
 
 
 def compile_all(who: str, config_path: Path, folder: Path) -> None:
@@ -85,7 +103,7 @@ def compile_all(who: str, config_path: Path, folder: Path) -> None:
     for case in CARRIED:
         try:
             compiled = (
-                by_jax(case, config)
+                by_jax(case, config, folder / f"{case.name}-alone")
                 if who == "jax"
                 else by_xlapipe(case, config, folder / case.name)
             )

@@ -90,7 +90,8 @@ def _carried_lines() -> list[str]:
         "Arguments of `jax.jit`, meshes, contexts, settings and variables say more of a step than "
         "its operations. `tests/zoo/carried.py` has a step for each row; those that are "
         "carried are compiled by jax alone and by xlapipe, and argument, output, alias and temp "
-        "bytes must be equal. A test sets every setting of jax that is on or off for one thread, "
+        "bytes, and optimised instructions by opcode, must be equal. A test sets every setting of "
+        "jax that is on or off for one thread, "
         "and asks inside the step whether it is in force.",
         "",
         *table(),

@@ -90,6 +90,8 @@ def test_what_is_said_changes_the_plan(totals: Mapping[str, Mapping[str, Any]]) 
     temp = {name: case["temp"] for name, case in totals["jax"].items()}
     assert temp["compiler_options"] != temp["optimization_level"]
     assert temp["matmul_precision"] != temp["dtype_promotion"]
+    opcodes = {name: case["opcodes"] for name, case in totals["jax"].items()}
+    assert opcodes["prng_impl"] != opcodes["threefry"] != opcodes["seed_offset"]
     assert totals["jax"]["enable_x64"] != totals["jax"]["config_x64"]
 
 
