@@ -682,7 +682,12 @@ PROGRAM = program()
                 )
             ],
         ),
-        (ReadsAtMost("x", 1), "read 1 time", []),
+        (
+            # A kernel, an all-gather and an all-reduce.
+            ReadsAtMost("x", 1),
+            "read 3 times",
+            [("x: read at most 1 time", "read 3 times: 96 B of 32 B", "allocation 0")],
+        ),
         (
             LaunchesAtMost(1),
             "11 launches",

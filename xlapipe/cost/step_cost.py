@@ -6,7 +6,7 @@ takes longest. Launches, latencies and imperfect access patterns come on top.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -280,7 +280,11 @@ class _Walk:
         if name not in self._one_launch:
             self._one_launch[name] = self._measure(site)
         one, touched = self._one_launch[name]
-        for read in touched.reads:
+        reads: Iterable[Access] = touched.reads
+        if name in self._collectives:
+            # What they touch is not followed to the L2 cache, but it is read.
+            reads = self._touched.of_collective(site.inner, site.scope)
+        for read in reads:
             self._read_bytes_of[read.memory] += times * read.size_bytes
         cached = cache.launch(touched) if self._speeds is not None else 0
         launched = self._with_floor(replace(one, cached_bytes=cached))

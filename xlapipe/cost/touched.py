@@ -67,6 +67,13 @@ class TouchedBytes:
         self._counts = ElementCounts(module)
         self._memory = MemoryOf(plan, module)
 
+    def of_collective(self, instruction: Instruction, scope: Computation) -> Iterator[Access]:
+        """The operands of a collective, which it reads whole."""
+        for position, name in enumerate(instruction.operands):
+            operand = scope.by_name.get(name)
+            size_bytes = (operand.shape.size_bytes if operand is not None else None) or 0
+            yield Access(self._memory.operand(scope, instruction, position), size_bytes, size_bytes)
+
     def of(self, instruction: Instruction, scope: Computation) -> Touched:
         """What the kernel of `instruction` touches.
 
