@@ -26,6 +26,7 @@ WHEELS = {
     "numpy": "2.5.5",
     "protobuf": "7.36.2",
     "rich": "15.0.0",
+    "scipy": "1.18.1",
 }
 FILES = (
     "jax_cuda13_plugin/cuda_plugin_extension.so",

@@ -185,8 +185,6 @@ def test_what_an_unknown_function_allocates_is_unknown(
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
-        ("async def f(): pass", "a statement of wrapper code"),
-        ("buf0.attribute = 3", "a name or an item of a list"),
         ("buf0, buf1 = [arg0_1]", "2 values to unpack"),
         ("buf9[3] = arg0_1", "an item of a list"),
     ],

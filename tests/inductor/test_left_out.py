@@ -81,6 +81,7 @@ def test_a_damaged_graph_does_not_hide_the_others(tmp_path: Path, inductor: Path
     [
         ("match arg0_1:\n    case held:\n        pass", "Match"),
         ("class Later:\n    pass", "ClassDef"),
+        ("async def later():\n    pass", "AsyncFunctionDef"),
         ("later.kept = arg0_1", "Attribute"),
     ],
 )

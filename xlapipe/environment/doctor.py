@@ -21,6 +21,7 @@ OLDEST_PACKAGES = {
     "numpy": "2.0",
     "protobuf": "6.31",
     "rich": "13",
+    "scipy": "1.13",
 }
 # What many models import; xlapipe does not.
 OLDEST_MODEL_PACKAGES = {"flax": "0.12", "jaxtyping": "0.3", "optax": "0.2.5"}
