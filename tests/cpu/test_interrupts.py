@@ -34,6 +34,18 @@ def _alive(pid: int) -> bool:
     return state not in ("Z", "X")
 
 
+@pytest.fixture(autouse=True)
+def signals_not_ignored() -> Iterator[None]:
+    """Lets children be interrupted under nohup and in a script's background, which ignore these."""
+    former = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGHUP)
+    }
+    yield
+    for number, handler in former.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "steps").mkdir()
