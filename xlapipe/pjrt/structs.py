@@ -10,101 +10,49 @@ from collections.abc import Mapping
 from ctypes import POINTER, c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
 from typing import Any, ClassVar, TypeAlias
 
-# The functions of PJRT_Api, in its order after `ApiHead`, without the prefix `PJRT_`.
-FUNCTIONS = (
-    "Error_Destroy",
-    "Error_Message",
-    "Error_GetCode",
-    "Plugin_Initialize",
-    "Plugin_Attributes",
-    "Event_Destroy",
-    "Event_IsReady",
-    "Event_Error",
-    "Event_Await",
-    "Event_OnReady",
-    "Client_Create",
-    "Client_Destroy",
-    "Client_PlatformName",
-    "Client_ProcessIndex",
-    "Client_PlatformVersion",
-    "Client_Devices",
-    "Client_AddressableDevices",
-    "Client_LookupDevice",
-    "Client_LookupAddressableDevice",
-    "Client_AddressableMemories",
-    "Client_Compile",
-    "Client_DefaultDeviceAssignment",
-    "Client_BufferFromHostBuffer",
-    "DeviceDescription_Id",
-    "DeviceDescription_ProcessIndex",
-    "DeviceDescription_Attributes",
-    "DeviceDescription_Kind",
-    "DeviceDescription_DebugString",
-    "DeviceDescription_ToString",
-    "Device_GetDescription",
-    "Device_IsAddressable",
-    "Device_LocalHardwareId",
-    "Device_AddressableMemories",
-    "Device_DefaultMemory",
-    "Device_MemoryStats",
-    "Memory_Id",
-    "Memory_Kind",
-    "Memory_DebugString",
-    "Memory_ToString",
-    "Memory_AddressableByDevices",
-    "Executable_Destroy",
-    "Executable_Name",
-    "Executable_NumReplicas",
-    "Executable_NumPartitions",
-    "Executable_NumOutputs",
-    "Executable_SizeOfGeneratedCodeInBytes",
-    "Executable_GetCostAnalysis",
-    "Executable_OutputMemoryKinds",
-    "Executable_OptimizedProgram",
-    "Executable_Serialize",
-    "LoadedExecutable_Destroy",
-    "LoadedExecutable_GetExecutable",
-    "LoadedExecutable_AddressableDevices",
-    "LoadedExecutable_Delete",
-    "LoadedExecutable_IsDeleted",
-    "LoadedExecutable_Execute",
-    "Executable_DeserializeAndLoad",
-    "LoadedExecutable_Fingerprint",
-    "Buffer_Destroy",
-    "Buffer_ElementType",
-    "Buffer_Dimensions",
-    "Buffer_UnpaddedDimensions",
-    "Buffer_DynamicDimensionIndices",
-    "Buffer_GetMemoryLayout",
-    "Buffer_OnDeviceSizeInBytes",
-    "Buffer_Device",
-    "Buffer_Memory",
-    "Buffer_Delete",
-    "Buffer_IsDeleted",
-    "Buffer_CopyToDevice",
-    "Buffer_ToHostBuffer",
-    "Buffer_IsOnCpu",
-    "Buffer_ReadyEvent",
-    "Buffer_UnsafePointer",
-    "Buffer_IncreaseExternalReferenceCount",
-    "Buffer_DecreaseExternalReferenceCount",
-    "Buffer_OpaqueDeviceMemoryDataPointer",
-    "CopyToDeviceStream_Destroy",
-    "CopyToDeviceStream_AddChunk",
-    "CopyToDeviceStream_TotalBytes",
-    "CopyToDeviceStream_GranuleSize",
-    "CopyToDeviceStream_CurrentBytes",
-    "TopologyDescription_Create",
-    "TopologyDescription_Destroy",
-    "TopologyDescription_PlatformName",
-    "TopologyDescription_PlatformVersion",
-    "TopologyDescription_GetDeviceDescriptions",
-    "TopologyDescription_Serialize",
-    "TopologyDescription_Attributes",
-    "Compile",
-    "Executable_OutputElementTypes",
-    "Executable_OutputDimensions",
+# The functions of PJRT_Api, in its order after `ApiHead`: the object, and what it can be asked.
+_TABLE = (
+    ("Error", "Destroy Message GetCode"),
+    ("Plugin", "Initialize Attributes"),
+    ("Event", "Destroy IsReady Error Await OnReady"),
+    (
+        "Client",
+        "Create Destroy PlatformName ProcessIndex PlatformVersion Devices AddressableDevices "
+        "LookupDevice LookupAddressableDevice AddressableMemories Compile "
+        "DefaultDeviceAssignment BufferFromHostBuffer",
+    ),
+    ("DeviceDescription", "Id ProcessIndex Attributes Kind DebugString ToString"),
+    (
+        "Device",
+        "GetDescription IsAddressable LocalHardwareId AddressableMemories DefaultMemory "
+        "MemoryStats",
+    ),
+    ("Memory", "Id Kind DebugString ToString AddressableByDevices"),
+    (
+        "Executable",
+        "Destroy Name NumReplicas NumPartitions NumOutputs SizeOfGeneratedCodeInBytes "
+        "GetCostAnalysis OutputMemoryKinds OptimizedProgram Serialize",
+    ),
+    ("LoadedExecutable", "Destroy GetExecutable AddressableDevices Delete IsDeleted Execute"),
+    ("Executable", "DeserializeAndLoad"),
+    ("LoadedExecutable", "Fingerprint"),
+    (
+        "Buffer",
+        "Destroy ElementType Dimensions UnpaddedDimensions DynamicDimensionIndices "
+        "GetMemoryLayout OnDeviceSizeInBytes Device Memory Delete IsDeleted CopyToDevice "
+        "ToHostBuffer IsOnCpu ReadyEvent UnsafePointer IncreaseExternalReferenceCount "
+        "DecreaseExternalReferenceCount OpaqueDeviceMemoryDataPointer",
+    ),
+    ("CopyToDeviceStream", "Destroy AddChunk TotalBytes GranuleSize CurrentBytes"),
+    (
+        "TopologyDescription",
+        "Create Destroy PlatformName PlatformVersion GetDeviceDescriptions Serialize Attributes",
+    ),
+    ("", "Compile"),
+    ("Executable", "OutputElementTypes OutputDimensions"),
 )
+FUNCTIONS = tuple(f"{noun}_{verb}".lstrip("_") for noun, verbs in _TABLE for verb in verbs.split())
+"""The functions of PJRT_Api, without the prefix `PJRT_`."""
 
 Fields: TypeAlias = list[tuple[str, Any]]
 
@@ -221,139 +169,93 @@ OPTIONAL_STATS = (
     "peak_pool_bytes",
 )
 
-_EVENT: Fields = [("event", c_void_p)]
-_BUFFER: Fields = [("buffer", c_void_p)]
-_TEXT: Fields = [("text", c_void_p), ("text_size", c_size_t)]
-_LIST: Fields = [("items", POINTER(c_void_p)), ("count", c_size_t)]
+_TYPES: Mapping[str, Any] = {
+    "": c_void_p,
+    "*": POINTER(c_void_p),
+    "**": POINTER(POINTER(c_void_p)),
+    "bool": c_bool,
+    "int": c_int,
+    "int*": POINTER(c_int),
+    "int64": c_int64,
+    "int64*": POINTER(c_int64),
+    "NamedValue*": POINTER(NamedValue),
+    "size": c_size_t,
+    "size*": POINTER(c_size_t),
+    "text": c_char_p,
+}
 
-# The arguments of each function that is used, after struct_size and extension_start. Pointers to
-# text are c_void_p, because the text has a size and no terminator. Newer fields at the end are left
-# out where the plugin accepts the struct without them.
-_USED: Mapping[str, Fields] = {
-    "Error_Destroy": [("error", c_void_p)],
-    "Error_Message": [("error", c_void_p), *_TEXT],
-    "Error_GetCode": [("error", c_void_p), ("code", c_int)],
-    "Plugin_Initialize": [],
-    "Event_Destroy": _EVENT,
-    "Event_Await": _EVENT,
-    "Client_Create": [
-        ("create_options", POINTER(NamedValue)),
-        ("num_options", c_size_t),
-        ("kv_get_callback", c_void_p),
-        ("kv_get_user_arg", c_void_p),
-        ("kv_put_callback", c_void_p),
-        ("kv_put_user_arg", c_void_p),
-        ("client", c_void_p),
-        ("kv_try_get_callback", c_void_p),
-        ("kv_try_get_user_arg", c_void_p),
-    ],
-    "Client_Destroy": [("client", c_void_p)],
-    "Client_AddressableDevices": [("client", c_void_p), *_LIST],
-    "Client_BufferFromHostBuffer": [
-        ("client", c_void_p),
-        ("data", c_void_p),
-        ("type", c_int),
-        ("dims", POINTER(c_int64)),
-        ("num_dims", c_size_t),
-        ("byte_strides", POINTER(c_int64)),
-        ("num_byte_strides", c_size_t),
-        ("host_buffer_semantics", c_int),
-        ("device", c_void_p),
-        ("memory", c_void_p),
-        ("device_layout", c_void_p),
-        ("done_with_host_buffer", c_void_p),
-        ("buffer", c_void_p),
-    ],
-    "DeviceDescription_Id": [("description", c_void_p), ("id", c_int)],
-    "DeviceDescription_Attributes": [
-        ("description", c_void_p),
-        ("count", c_size_t),
-        ("attributes", POINTER(NamedValue)),
-    ],
-    "DeviceDescription_Kind": [("description", c_void_p), *_TEXT],
-    "DeviceDescription_ToString": [("description", c_void_p), *_TEXT],
-    "Device_GetDescription": [("device", c_void_p), ("description", c_void_p)],
-    "Device_MemoryStats": [
-        ("device", c_void_p),
-        ("bytes_in_use", c_int64),
-        *(
-            field
-            for name in OPTIONAL_STATS
-            for field in ((name, c_int64), (f"{name}_is_set", c_bool))
-        ),
-    ],
-    "Executable_Destroy": [("executable", c_void_p)],
-    "Executable_OutputElementTypes": [
-        ("executable", c_void_p),
-        ("types", POINTER(c_int)),
-        ("count", c_size_t),
-    ],
-    "Executable_OutputDimensions": [
-        ("executable", c_void_p),
-        ("num_outputs", c_size_t),
-        ("dims", POINTER(c_int64)),
-        ("dim_sizes", POINTER(c_size_t)),
-    ],
-    "Executable_DeserializeAndLoad": [
-        ("client", c_void_p),
-        ("serialized_executable", c_char_p),
-        ("serialized_executable_size", c_size_t),
-        ("loaded_executable", c_void_p),
-        ("overridden_serialized_compile_options", c_char_p),
-        ("overridden_serialized_compile_options_size", c_size_t),
-    ],
-    "LoadedExecutable_Destroy": [("executable", c_void_p)],
-    "LoadedExecutable_GetExecutable": [("loaded_executable", c_void_p), ("executable", c_void_p)],
-    "LoadedExecutable_Execute": [
-        ("executable", c_void_p),
-        ("options", c_void_p),
-        ("argument_lists", POINTER(POINTER(c_void_p))),
-        ("num_devices", c_size_t),
-        ("num_args", c_size_t),
-        ("output_lists", POINTER(POINTER(c_void_p))),
-        ("device_complete_events", POINTER(c_void_p)),
-        ("execute_device", c_void_p),
-    ],
-    "Buffer_Destroy": _BUFFER,
-    "Buffer_ToHostBuffer": [
-        ("src", c_void_p),
-        ("host_layout", c_void_p),
-        ("dst", c_void_p),
-        ("dst_size", c_size_t),
-        *_EVENT,
-    ],
+
+def _fields(declarations: str) -> Fields:
+    """The fields in `client, type: int`; those without a type are pointers to anything."""
+    pairs = (declaration.partition(":") for declaration in declarations.split(",") if declaration)
+    return [(name.strip(), _TYPES[kind.strip()]) for name, _, kind in pairs]
+
+
+_TEXT = "text, text_size: size"
+_STATS = ", ".join(f"{name}: int64, {name}_is_set: bool" for name in OPTIONAL_STATS)
+
+# The arguments of each function that is used, after struct_size and extension_start. Text that has
+# a size and no terminator is a pointer to anything. Newer fields at the end are left out where the
+# plugin accepts the struct without them.
+_USED: Mapping[str, str] = {
+    "Error_Destroy": "error",
+    "Error_Message": f"error, {_TEXT}",
+    "Error_GetCode": "error, code: int",
+    "Plugin_Initialize": "",
+    "Event_Destroy": "event",
+    "Event_Await": "event",
+    "Client_Create": (
+        "create_options: NamedValue*, num_options: size, kv_get_callback, kv_get_user_arg, "
+        "kv_put_callback, kv_put_user_arg, client, kv_try_get_callback, kv_try_get_user_arg"
+    ),
+    "Client_Destroy": "client",
+    "Client_AddressableDevices": "client, items: *, count: size",
+    "Client_BufferFromHostBuffer": (
+        "client, data, type: int, dims: int64*, num_dims: size, byte_strides: int64*, "
+        "num_byte_strides: size, host_buffer_semantics: int, device, memory, device_layout, "
+        "done_with_host_buffer, buffer"
+    ),
+    "DeviceDescription_Id": "description, id: int",
+    "DeviceDescription_Attributes": "description, count: size, attributes: NamedValue*",
+    "DeviceDescription_Kind": f"description, {_TEXT}",
+    "DeviceDescription_ToString": f"description, {_TEXT}",
+    "Device_GetDescription": "device, description",
+    "Device_MemoryStats": f"device, bytes_in_use: int64, {_STATS}",
+    "Executable_Destroy": "executable",
+    "Executable_OutputElementTypes": "executable, types: int*, count: size",
+    "Executable_OutputDimensions": (
+        "executable, num_outputs: size, dims: int64*, dim_sizes: size*"
+    ),
+    "Executable_DeserializeAndLoad": (
+        "client, serialized_executable: text, serialized_executable_size: size, loaded_executable, "
+        "overridden_serialized_compile_options: text, "
+        "overridden_serialized_compile_options_size: size"
+    ),
+    "LoadedExecutable_Destroy": "executable",
+    "LoadedExecutable_GetExecutable": "loaded_executable, executable",
+    "LoadedExecutable_Execute": (
+        "executable, options, argument_lists: **, num_devices: size, num_args: size, "
+        "output_lists: **, device_complete_events: *, execute_device"
+    ),
+    "Buffer_Destroy": "buffer",
+    "Buffer_ToHostBuffer": "src, host_layout, dst, dst_size: size, event",
 }
 
 ARGUMENTS: Mapping[str, type[Struct]] = {
-    name: struct_named(f"{name}_Args", fields) for name, fields in _USED.items()
+    name: struct_named(f"{name}_Args", _fields(text)) for name, text in _USED.items()
 }
 
 ExecuteOptions = struct_named(
     "ExecuteOptions",
-    [
-        ("send_callbacks", c_void_p),
-        ("recv_callbacks", c_void_p),
-        ("num_send_ops", c_size_t),
-        ("num_recv_ops", c_size_t),
-        ("launch_id", c_int),
-        ("non_donatable_input_indices", POINTER(c_int64)),
-        ("num_non_donatable_input_indices", c_size_t),
-        ("context", c_void_p),
-        ("call_location", c_char_p),
-        ("num_tasks", c_size_t),
-        ("task_ids", POINTER(c_int)),
-        ("incarnation_ids", POINTER(c_int64)),
-    ],
+    _fields(
+        "send_callbacks, recv_callbacks, num_send_ops: size, num_recv_ops: size, launch_id: int, "
+        "non_donatable_input_indices: int64*, num_non_donatable_input_indices: size, context, "
+        "call_location: text, num_tasks: size, task_ids: int*, incarnation_ids: int64*"
+    ),
 )
 
 # Of a compile, up to the field that is read. They are only read, so their size is not compared.
-CompileArguments = struct_named("Compile_Args", [("topology", c_void_p), ("program", c_void_p)])
+CompileArguments = struct_named("Compile_Args", _fields("topology, program"))
 CompiledProgram = struct_named(
-    "Program",
-    [
-        ("code", c_void_p),
-        ("code_size", c_size_t),
-        ("format", c_void_p),
-        ("format_size", c_size_t),
-    ],
+    "Program", _fields("code, code_size: size, format, format_size: size")
 )
