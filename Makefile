@@ -25,6 +25,8 @@ unexport $(filter JAX_% XLA_% TF_%,$(.VARIABLES))
 unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS PYTHONINSPECT PYTHONSTARTUP
 unexport PYTEST_ADDOPTS PYTEST_PLUGINS
 export PYTHONNOUSERSITE := 1
+# What is tested, measured or committed is compiled.
+export XLAPIPE_NO_CACHE := 1
 
 setup := .ci/setup-venv "$(VENV)" "$(PYTHON)" "$(JAX)"
 bin := "$(VENV)/bin"

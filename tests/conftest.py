@@ -1,5 +1,6 @@
 """What the tests share: folders, and compiled dumps of the registered workloads."""
 
+import os
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +18,9 @@ from xlapipe.targets.catalogue import target_named
 # Shapes and types in the models' annotations are checked in every call that a test's own process
 # makes. Compiling children import the models without the checks.
 install_import_hook("models", "beartype.beartype")
+
+# No test takes a plan from this user's cache; tests of the cache switch theirs on.
+os.environ["XLAPIPE_NO_CACHE"] = "1"
 
 ROOT = Path(__file__).resolve().parent.parent
 

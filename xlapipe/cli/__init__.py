@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from xlapipe.cli.output import run_command, usable_streams
+from xlapipe.cli.output import print_reused_compiles, run_command, usable_streams
 from xlapipe.environment.process_end import signals_interrupt
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def run() -> int:
         options = _parser(arguments).parse_args(arguments)
         command: Command = options.command
-        return command(options)
+        code = command(options)
+        print_reused_compiles()
+        return code
 
     with usable_streams(), no_garbage_collection(), signals_interrupt():
         return run_command(run, program="xlapipe", json_output="--json" in arguments)

@@ -145,6 +145,12 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
         help="a change that xlapipe makes to XLA in memory and that is not made; repeatable",
     )
     parser.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="compile again what was compiled before and is unchanged; XLAPIPE_NO_CACHE=1 in the "
+        "environment does so in every command",
+    )
+    parser.add_argument(
         "--timeout",
         type=float,
         default=DEFAULT_TIMEOUT_SECONDS,
@@ -218,6 +224,7 @@ def read_compile_options(
         topology=options.topology,
         without_xla_patches=frozenset(map(XlaPatch, options.without_xla_patch)),
         tune=getattr(options, "tune", False),
+        use_cache=not options.no_cache,
         options=ESTIMATE_OPTIONS if getattr(options, "estimate", False) else {},
     )
 

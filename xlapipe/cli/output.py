@@ -130,6 +130,15 @@ def print_error(message: object, *, program: str = "xlapipe") -> None:
     print(visible_lines(f"{program}: error: {message}"), file=sys.stderr)
 
 
+def print_reused_compiles() -> None:
+    """Prints on stderr how many of this command's plans came from the cache, if any did."""
+    compiles = sys.modules.get("xlapipe.compiling.reused_compiles")  # not imported: none compiled
+    note = compiles.ENDED_COMPILES.take_note() if compiles is not None else None
+    if note is not None:
+        sys.stdout.flush()
+        print(f"xlapipe: {note}", file=sys.stderr)
+
+
 def named_error(job: "Job", error: XlapipeError) -> str:
     """The message of a failed compile, with the workload's name even if the error lacks it."""
     name, message = job.reference.name, str(error)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from xlapipe.environment.cache_folder import cache_folder
 from xlapipe.environment.doctor import OLDEST_JAX, OLDEST_MODEL_PACKAGES, OLDEST_PACKAGES
 from xlapipe.environment.machine import Machine
 from xlapipe.errors import XlapipeError
@@ -60,7 +61,7 @@ def python_with_jax(version: str, *, on_install: Callable[[str], None]) -> Path:
     pins = _PINS / f"jax-{version}.txt"
     pinned = pins.read_text(encoding="utf-8") if pins.is_file() else ""
     key = hashlib.sha256("\n".join([str(base), *requirements, pinned]).encode()).hexdigest()[:12]
-    folder = _cache_folder() / f"jax-{version}-{key}"
+    folder = cache_folder("environments") / f"jax-{version}-{key}"
     python = folder / "bin" / "python"
     with _locked(folder):
         if not (folder / _STAMP).is_file():
@@ -95,11 +96,6 @@ def parsed_version(version: str) -> tuple[int, ...]:
             "the older version's XLA, and compare the dumps with `xlapipe diff A B`"
         )
     return number
-
-
-def _cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser() / "xlapipe" / "environments"
 
 
 @contextmanager

@@ -10,12 +10,13 @@ import os
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from xlapipe.compiling.compile_cache import CompileCache, compile_key
 from xlapipe.compiling.compile_program import CompiledProgram, compile_program
 from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
 from xlapipe.compiling.xla_patches import XlaPatch
@@ -81,7 +82,7 @@ class _Stages:
         ends = [*(entered for _, entered in self._entered[1:]), time.monotonic()]
         seconds = {"load": 0.0, "lower": 0.0, "compile": 0.0}
         for (stage, begin), end in zip(self._entered, ends, strict=True):
-            if stage != "record":
+            if stage not in ("cache", "record"):
                 seconds[stage if stage in seconds else "load"] += end - begin
         return seconds
 
@@ -97,6 +98,12 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     source_info_util.register_exclusion(os.path.dirname(__file__))
 
     program, topology, devices, config_text = _lowered(request, stages)
+    stages.enter("cache")
+    cache = CompileCache(Path(request.cache_folder)) if request.cache_folder is not None else None
+    key = compile_key(request, program, os.environ) if cache is not None else ""
+    earlier = cache.restore(key, request) if cache is not None else None
+    if earlier is not None:
+        return replace(earlier, expectations=program.expectations, seconds=stages.seconds())
     stages.enter("compile")
     cub_installed, sorts_undecided = _decide_on_sorts(request, program)
     compiled, refused = CompiledProgram(None), None
@@ -113,7 +120,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         # PJRT's own bytes. jax's serialize_executable wraps them in a pickle, which can run code.
         Path(request.executable_path).write_bytes(executable.serialize())
     packages = ("jax", "jaxlib", *platform_named(request.platform).recorded_packages)
-    return CompileRecord(
+    record = CompileRecord(
         workload=program.workload,
         arguments=program.arguments,
         outputs=_outputs(program, executable) if executable is not None else program.outputs,
@@ -133,6 +140,9 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         xla_patches=tuple(patch for patch, is_made in made.items() if is_made),
         sorts_undecided=sorts_undecided,
     )
+    if cache is not None:
+        cache.keep(key, request, record)
+    return record
 
 
 def _decide_on_sorts(request: CompileRequest, program: LoweredProgram) -> tuple[bool, bool]:

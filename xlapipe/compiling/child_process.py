@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import IO
 
 from xlapipe.compiling.fork_server import ForkedChild, ForkServers
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
+from xlapipe.compiling.reused_compiles import ENDED_COMPILES
 from xlapipe.compiling.user_environment import CPU_DEVICES, kept_variables
 from xlapipe.dumps.dump import EXECUTABLE
 from xlapipe.environment.doctor import missing_to_compile
@@ -117,7 +119,9 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     result = json.loads(result_path.read_text(encoding="utf-8"))
     if "error" in result:
         raise _error(job.reference, job.target, ChildError(**result["error"]), log_path)
-    return CompileRecord.from_json(result)
+    record = CompileRecord.from_json(result)
+    ENDED_COMPILES.compiled_at.append(record.compiled_at)
+    return record
 
 
 def _request(job: Job, scratch: Path) -> CompileRequest:
@@ -132,6 +136,8 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
         reference=job.reference,
         program_path=str(scratch / "program.json") if job.program is not None else None,
         shared_lowering=str(job.shared_lowering) if job.shared_lowering is not None else None,
+        cache_folder=_cache_folder(job),
+        lock_sha256=sha256(job.lock.to_bytes()).hexdigest() if job.lock is not None else None,
         platform=job.platform.name,
         target_config=job.target.config_text if job.target is not None else None,
         topology=str(job.topology) if job.topology is not None else None,
@@ -144,6 +150,13 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
         memory_limit_bytes=job.memory_limit_bytes,
         workspaces=job.lock.workspaces if job.lock is not None and job.target is not None else {},
     )
+
+
+def _cache_folder(job: Job) -> str | None:
+    """None for what only a compile can tell: of an attached device, and in a particular process."""
+    if job.cache_folder is None or job.target is None or job.process is not None:
+        return None
+    return str(job.cache_folder)
 
 
 def _wait_for_child(

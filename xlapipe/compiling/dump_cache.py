@@ -13,14 +13,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from xlapipe.compiling.compiler_identity import compiler_identity
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.notebook_cells import cells_in
 from xlapipe.compiling.pipeline import compile_dump
-from xlapipe.compiling.user_environment import left_out
+from xlapipe.compiling.user_environment import kept_variables, left_out
 from xlapipe.dumps.dump import Dump, is_dump, open_dump, write_dump
 from xlapipe.dumps.manifest import SCHEMA_VERSION
 from xlapipe.dumps.normal_form.plan import FORM_VERSION
@@ -67,7 +67,7 @@ class DumpCache:
         Raises:
           XlapipeError: as `compile_workload`, or the cache cannot be written.
         """
-        job = replace(job, program=program)
+        job = replace(job, program=program, cache_folder=None)
         key = cache_key(job, program, folder)
         path = self.folder / key
         dump = _read(path)
@@ -110,7 +110,6 @@ class DumpCache:
 def cache_key(job: Job, program: LoweredProgram, folder: Path) -> str:
     """SHA-256 of all that the dump of `program` depends on, except expectations."""
     target = job.target
-    packages = ("xlapipe", "jax", "jaxlib", *job.platform.compiler_packages)
     content: dict[str, Any] = {
         "program": replace(program, expectations=()).to_json(),
         "target": None if target is None else [target.name, target.description, target.config_text],
@@ -123,16 +122,9 @@ def cache_key(job: Job, program: LoweredProgram, folder: Path) -> str:
         "folder": str(folder),
         "cells": cells_in(program.stablehlo),
         "schema": [SCHEMA_VERSION, FORM_VERSION],
-        "versions": {name: _version(name) for name in packages},
+        "compiler": compiler_identity(job.platform, kept_variables(os.environ)),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _read(path: Path) -> Dump | None:

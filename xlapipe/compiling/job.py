@@ -44,6 +44,7 @@ class Job:
       shared_lowering: a file that jobs of one program have in common: the first child that has
         lowered it writes it there as JSON, and later ones read it instead of lowering it again.
       serialize: keep the executable too.
+      cache_folder: where results of compiles are kept and looked up; None to compile in any case.
       plan_only: dump only what the plan needs, without texts, and skip the optimisation of
         generated code, which comes after buffer assignment and changes no plan.
       topology: hosts and GPUs per host, or a grid of chips; None for the number of devices of
@@ -64,6 +65,7 @@ class Job:
     tune: bool = False
     shared_lowering: Path | None = None
     serialize: bool = False
+    cache_folder: Path | None = None
     plan_only: bool = False
     topology: DeviceTopology | None = None
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)

@@ -1,5 +1,6 @@
 """From a user's options to Jobs; invalid options are refused before anything is compiled."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -10,6 +11,7 @@ from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.dumps.autotune_lock import LOCK, raw_lock, read_lock
+from xlapipe.environment.cache_folder import cache_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.platforms import platform_named
 from xlapipe.registry import WorkloadReference, find_workload
@@ -37,6 +39,7 @@ class CompileOptions:
       options: extra XLA options.
       without_xla_patches: changes to XLA that are not made; see `xlapipe.compiling.xla_patches`.
       python: the interpreter of another environment; see `Job`.
+      use_cache: take results of earlier compiles from this user's cache, and keep new ones there.
 
     Raises:
       XlapipeError: the options contradict each other.
@@ -52,6 +55,7 @@ class CompileOptions:
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     without_xla_patches: frozenset[XlaPatch] = frozenset()
     python: Path | None = None
+    use_cache: bool = True
 
     def __post_init__(self) -> None:
         if self.target is not None and self.target_config is not None:
@@ -104,6 +108,7 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], options: CompileOption
             options=options.options,
             without_xla_patches=options.without_xla_patches,
             python=options.python,
+            cache_folder=_cache_folder(options),
         )
         for reference in references
         for policy in dict.fromkeys(options.policies or (GemmPolicy.AUTO.value,))
@@ -174,4 +179,10 @@ def _locked_job(reference: WorkloadReference, options: CompileOptions, path: Pat
         topology=topology,
         options=options.options,
         without_xla_patches=options.without_xla_patches,
+        cache_folder=_cache_folder(options),
     )
+
+
+def _cache_folder(options: CompileOptions) -> Path | None:
+    is_used = options.use_cache and not os.environ.get("XLAPIPE_NO_CACHE")
+    return cache_folder("compiles") if is_used else None

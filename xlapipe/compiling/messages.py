@@ -18,6 +18,8 @@ class CompileRequest:
     Attributes:
       program_path: a lowered program as JSON; None if the child imports and lowers `reference`.
       shared_lowering: as of `Job`; None to lower `reference` in any case.
+      cache_folder: where results of earlier compiles are; None to compile in any case.
+      lock_sha256: of the autotune results that are loaded; None without a lock.
       platform: jax's name of the platform, e.g. `cuda`.
       target_config: None for the attached GPU.
       topology: as `Topology` writes it; None for the number of devices of the mesh.
@@ -45,6 +47,8 @@ class CompileRequest:
     memory_limit_bytes: int | None = None
     workspaces: Mapping[str, int] = field(default_factory=dict)
     shared_lowering: str | None = None
+    cache_folder: str | None = None
+    lock_sha256: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         fields = {name: value for name, value in vars(self).items() if name != "reference"}
@@ -63,11 +67,14 @@ class CompileRecord(CompileFacts):
       target_config: of the device that was compiled for, as text.
       seconds: wall time by stage: `load` (Python, jax, the module), `lower`, `compile`.
       standard_library: its folder, for relative source paths.
+      compiled_at: when it was compiled, in ISO 8601, if it comes from the cache; None if it was
+        compiled now.
     """
 
     target_config: str
     seconds: Mapping[str, float]
     standard_library: str
+    compiled_at: str | None = None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "CompileRecord":

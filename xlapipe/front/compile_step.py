@@ -1,6 +1,5 @@
 """Compile a step from Python: one of this process, or a registered workload."""
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from xlapipe.compiling import pipeline
 from xlapipe.compiling.defaults import DEFAULT_TARGET
 from xlapipe.compiling.dump_cache import CachedDump, DumpCache
 from xlapipe.dumps.opened import Opened
+from xlapipe.environment.cache_folder import cache_folder
 from xlapipe.expect import Expectation
 from xlapipe.front.plan_arguments import job_of
 from xlapipe.front.planner import Planner, lowered_here
@@ -31,7 +31,7 @@ class _StepPlans(Planner[StepPlan]):
 
     @property
     def _cache(self) -> DumpCache:
-        return DumpCache(cache_folder(), "set XDG_CACHE_HOME to another folder")
+        return DumpCache(cache_folder("plans"), "set XDG_CACHE_HOME to another folder")
 
     @property
     def _folder(self) -> Path:
@@ -91,9 +91,3 @@ def build(
         job, folder = replace(job, program=program), Path.cwd()
     dump = pipeline.build(job, Path(out), folder=folder).dump
     return StepPlan(Opened.of_dump(dump), dump.expectations)
-
-
-def cache_folder() -> Path:
-    """Where plans of `plan` are kept between runs."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "xlapipe" / "plans"

@@ -76,6 +76,8 @@ NVIDIA = Platform(
         "jax-cuda13-pjrt",
         "nvidia-cuda-nvcc",
         "nvidia-nvvm",
+        "nvidia-cublas",
+        "nvidia-cudnn-cu13",
     ),
     dump_files=stage_files(
         "gpu_after_optimizations",

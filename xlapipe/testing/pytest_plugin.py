@@ -123,7 +123,9 @@ def _cache_folder(config: pytest.Config) -> Path:
     cache = getattr(config, "cache", None)  # None under -p no:cacheprovider
     if cache is not None:
         return Path(cache.mkdir("xlapipe"))
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "xlapipe")
+    from xlapipe.environment.cache_folder import cache_folder
+
+    return cache_folder("plans")
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)

@@ -1,0 +1,10 @@
+"""Where xlapipe keeps between runs what it can make again."""
+
+import os
+from pathlib import Path
+
+
+def cache_folder(name: str) -> Path:
+    """A folder of this user's, e.g. `~/.cache/xlapipe/plans`; it need not be there yet."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "xlapipe" / name
