@@ -74,3 +74,49 @@ def nnx_workload(batch: int = 512, width: int = 256) -> Workload:
 
     x = jax.ShapeDtypeStruct((batch, width), jnp.float32)
     return Workload(name="choose-nnx", fn=step, args=(model, x))
+
+
+def named_workload(
+    offload: bool = True, scan: bool = True, layers: int = 2, microbatches: int = 1
+) -> Workload:
+    """Layers with named values: `up`, `hidden` and `attn`.
+
+    Args:
+      offload: whether a policy of `jax.checkpoint` saves `up` and moves `hidden` to the host.
+      microbatches: over which gradients are accumulated.
+    """
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["up"],
+        names_which_can_be_offloaded=["hidden"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+
+    def named_layer(x: jax.Array, weights: Params) -> tuple[jax.Array, None]:
+        up = checkpoint_name(x @ weights[0], "up")
+        hidden = checkpoint_name(jax.nn.silu(up), "hidden")
+        return x + checkpoint_name(jnp.tanh(hidden @ weights[1]), "attn"), None
+
+    body = named_layer
+    if offload:
+        body = jax.checkpoint(named_layer, policy=policy, prevent_cse=not scan)
+
+    def loss(params: Params, x: jax.Array) -> jax.Array:
+        if scan:
+            x, _ = jax.lax.scan(body, x, params)
+        else:
+            for number in range(layers):
+                x, _ = body(x, (params[0][number], params[1][number]))
+        return jnp.mean(x**2)
+
+    def step(params: Params, x: jax.Array) -> Params:
+        if microbatches == 1:
+            return jax.grad(loss)(params, x)
+
+        def add(total: Params, part: jax.Array) -> tuple[Params, None]:
+            return jax.tree.map(jnp.add, total, jax.grad(loss)(params, part)), None
+
+        parts = x.reshape(microbatches, -1, x.shape[1])
+        return jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), parts)[0]
+
+    return Workload(name="named", fn=step, args=workload(512, layers).args)

@@ -125,6 +125,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         arguments=program.arguments,
         outputs=_outputs(program, executable) if executable is not None else program.outputs,
         requested_collectives=program.requested_collectives,
+        named_values=program.named_values,
         expectations=program.expectations,
         options={name: str(value) for name, value in program.options.items()},
         mesh=program.mesh,

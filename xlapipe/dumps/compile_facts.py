@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, RequestedCollective
+from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +16,7 @@ class CompileFacts:
       outputs: with the shardings that XLA chose.
       requested_collectives: of the traced program; None for a dump of several devices from before
         they were recorded.
+      named_values: of the traced program; empty also for a dump from before they were recorded.
       expectations: as `expectation_to_json` writes them; None for one of a user's own class.
       memory_analysis: XLA's own totals in bytes: argument, output, alias, temp; empty if XLA
         refused the plan.
@@ -37,6 +38,7 @@ class CompileFacts:
     expectations: tuple[Mapping[str, Any] | None, ...]
     memory_analysis: Mapping[str, int]
     requested_collectives: tuple[RequestedCollective, ...] | None = ()
+    named_values: tuple[NamedValue, ...] = ()
     mesh: Mapping[str, int] | None = None
     topology: str | None = None
     fusion_without_result: str | None = None
@@ -68,6 +70,7 @@ def facts_of_json(data: Mapping[str, Any]) -> dict[str, Any]:
     if requested is not None:
         requested = tuple(map(RequestedCollective.from_json, requested))
     facts["requested_collectives"] = requested
+    facts["named_values"] = tuple(map(NamedValue.from_json, data.get("named_values", ())))
     facts["expectations"] = tuple(data["expectations"])
     for name in ("dropped_updates", "xla_patches"):
         facts[name] = tuple(map(str, data.get(name, ())))

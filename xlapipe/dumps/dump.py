@@ -65,6 +65,7 @@ class Dump:
             outputs=self.manifest.outputs,
             requested_dots=self.manifest.requested_dots,
             requested_collectives=self.manifest.requested_collectives,
+            named_values=self.manifest.named_values,
             target=self.manifest.target,
         )
 

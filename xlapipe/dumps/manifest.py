@@ -17,7 +17,7 @@ from xlapipe.platforms.dump_files import SOURCE_LINES
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 # Fields that older dumps lack, and that are left out where they are empty.
-_LISTS_OF_TEXT = ("dropped_updates", "left_out", "xla_patches", "without_xla_patches")
+_LISTS = ("dropped_updates", "left_out", "named_values", "xla_patches", "without_xla_patches")
 # Paths that a note names.
 _LISTED = 4
 
@@ -117,7 +117,7 @@ class Manifest(CompileFacts):
             del data["topology"]
         if not self.sorts_undecided:
             del data["sorts_undecided"]
-        for name in _LISTS_OF_TEXT:
+        for name in _LISTS:
             if not data[name]:
                 del data[name]
         if self.platform == "cuda":

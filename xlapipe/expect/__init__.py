@@ -20,6 +20,7 @@ from xlapipe.expect.gemms import (
     backend_counts,
 )
 from xlapipe.expect.host_memory import HostAtMost, Offloaded
+from xlapipe.expect.kept import NotSaved, Saved
 from xlapipe.expect.kernels import FusionCount, KernelCount
 from xlapipe.expect.leaves import LeavesTotal
 from xlapipe.expect.loops import LoopOfTrips, NoCopyInLoopAbove
@@ -82,10 +83,12 @@ __all__ = [
     "NoValueAbove",
     "NoValueOfShape",
     "NotAliased",
+    "NotSaved",
     "Offloaded",
     "ParameterBytes",
     "ReadAtMost",
     "ReadsAtMost",
+    "Saved",
     "SlowerThanRecord",
     "StepTimeAtMost",
     "TempAtMost",

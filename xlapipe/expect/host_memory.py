@@ -3,18 +3,32 @@
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
+from xlapipe.expect.kept import kept_in_plan
 from xlapipe.expect.memory import allocations_named, describe, no_leaf_named
+from xlapipe.expect.wording import counted
 from xlapipe.plans.memory_spaces import MemorySpace
-from xlapipe.plans.program import Program
+from xlapipe.plans.program import KeptIn, NamedValue, Program
+
+_SCAN = (
+    "scan over the layers (jax.lax.scan): XLA schedules the copies of a Python loop's layers where "
+    "it wants to, here after the forward pass"
+)
 
 
 @dataclass(frozen=True)
 class Offloaded(Expectation):
-    """Each leaf named `name` (argument or output) is in pinned host memory."""
+    """Each leaf named `name` (argument or output) is in pinned host memory.
+
+    If no leaf has the name, each value of the forward pass that `checkpoint_name` gives it to is
+    kept there for the backward pass.
+    """
 
     name: str
 
     def check(self, program: Program) -> Finding:
+        values = program.values_named(self.name)
+        if values and not allocations_named(program, self.name):
+            return self._check_values(program, values)
         host = {allocation.index for allocation in program.plan.allocations_in(MemorySpace.HOST)}
         named = allocations_named(program, self.name)
         violations = [
@@ -37,6 +51,38 @@ class Offloaded(Expectation):
             if allocation is not None and allocation.index in host
         )
         return self.finding(f"{offloaded:,} B in host memory", *violations)
+
+    def _check_values(self, program: Program, values: tuple[NamedValue, ...]) -> Finding:
+        violations = []
+        offloaded_bytes = 0
+        for value in values:
+            held = kept_in_plan(program, value, MemorySpace.HOST)
+            if value.kept is KeptIn.HOST and len(held) >= value.count:
+                offloaded_bytes += value.size_bytes
+                continue
+            if value.kept is KeptIn.HOST:
+                on_device = len(kept_in_plan(program, value, MemorySpace.HBM))
+                found = (
+                    f"the policy offloads {counted(value.count, 'value')}; of this size the plan "
+                    f"has {len(held)} in host memory and {on_device} on the device from the "
+                    "forward to the backward pass"
+                )
+            elif value.kept is KeptIn.DEVICE:
+                found = "it is kept on the device"
+            else:
+                found = "the backward pass does not use it, or computes it again"
+            violations.append(
+                Violation(
+                    f"{value}: kept in host memory",
+                    found,
+                    advice=_SCAN
+                    if value.kept is KeptIn.HOST
+                    else "offload it with jax.checkpoint_policies.save_and_offload_only_these_"
+                    f'names(names_which_can_be_offloaded=[{self.name!r}], offload_src="device", '
+                    'offload_dst="pinned_host", …)',
+                )
+            )
+        return self.finding(f"{offloaded_bytes:,} B in host memory", *violations)
 
 
 @dataclass(frozen=True)

@@ -32,15 +32,16 @@ class ForwardValue:
     Attributes:
       key: None for a value that no policy decides about: an input of a loop's iteration.
       shape, dtype: of one iteration.
-      size_bytes: on all devices.
-      operations: multiplications and additions.
-      touched_bytes: of inputs and outputs.
+      size_bytes: of all iterations that are kept at once, on all devices.
+      operations: multiplications and additions, of all iterations and devices.
+      touched_bytes: of inputs and outputs, likewise.
       inputs: numbers of the values that it is computed from; arguments are left out.
       needed: whether the backward pass uses it.
       differentiated: whether it is inside a differentiated function.
       source: `file:line` of the user.
       loop: `file:line` of the innermost scan; None outside.
-      trips: iterations of all loops around it.
+      trips: iterations whose values are kept at once.
+      on_host: whether the step moves it to the host's memory until then.
     """
 
     number: int
@@ -56,6 +57,7 @@ class ForwardValue:
     source: str | None
     loop: str | None
     trips: int
+    on_host: bool = False
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "ForwardValue":

@@ -2,19 +2,23 @@
 
 jax writes its transformations into the name stack of each equation: `jvp` for what is
 differentiated, `transpose` for the backward pass. A value of the forward pass that an equation of
-the backward pass reads is kept until then.
+the backward pass reads is kept until then. If a loop's body has both passes, as with accumulated
+gradients, one iteration's values are kept, else those of all iterations.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+import jax
 from jax import numpy as jnp
-from jax._src import source_info_util
+from jax._src import core, source_info_util
 
 from xlapipe.lowering.forward_graph import ForwardValue, PolicyKey
 from xlapipe.lowering.user_frame import is_user_code
+from xlapipe.plans.program import KeptIn, NamedValue
 
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
@@ -31,6 +35,28 @@ def forward_values(closed: Any) -> tuple[tuple[ForwardValue, ...], tuple[str, ..
     walk = _Walk()
     walk.equations(closed.jaxpr, {}, _Place())
     return walk.result(), tuple(walk.names)
+
+
+def named_values(closed: Any) -> tuple[NamedValue, ...]:
+    """The values of the forward pass with a name of `checkpoint_name`, and where they are kept.
+
+    Args:
+      closed: the ClosedJaxpr of a whole step.
+    """
+    if not _has_names(closed.jaxpr):
+        return ()
+    walk = _Walk()
+    walk.equations(closed.jaxpr, {}, _Place())
+    return walk.named()
+
+
+def _has_names(jaxpr: Any) -> bool:
+    return any(
+        equation.primitive.name == "name"
+        or any(map(_has_names, core.jaxprs_in_params(equation.params)))
+        for equation in jaxpr.eqns
+        if equation.primitive.name != "pallas_call"
+    )
 
 
 def _user_line(equation: Any) -> str | None:
@@ -50,6 +76,9 @@ class _Walk:
     def __init__(self) -> None:
         self._made: list[dict[str, Any]] = []
         self._needed: set[int] = set()
+        self._on_host: set[int] = set()
+        self._loops = 0
+        self._loops_of_both_passes: set[int] = set()
         self.names: dict[str, None] = {}
 
     def result(self) -> tuple[ForwardValue, ...]:
@@ -57,10 +86,42 @@ class _Walk:
         for value in reversed(self._made):
             if value["number"] in used:
                 used.update(value["inputs"])
+        return tuple(self._value(number) for number in range(len(self._made)) if number in used)
+
+    def named(self) -> tuple[NamedValue, ...]:
+        groups: dict[tuple[Any, ...], list[ForwardValue]] = defaultdict(list)
+        for made in self._made:
+            if made["key"] is not None and made["key"].name is not None:
+                value = self._value(made["number"])
+                kept = None
+                # A name copies nothing: what it is given to is the same value.
+                if not self._needed.isdisjoint((value.number, *value.inputs)):
+                    kept = KeptIn.HOST if value.on_host else KeptIn.DEVICE
+                name = made["key"].name
+                groups[name, value.shape, value.dtype, value.trips, kept].append(value)
         return tuple(
-            ForwardValue(**value, needed=value["number"] in self._needed)
-            for value in self._made
-            if value["number"] in used
+            NamedValue(
+                name=name,
+                shape=shape,
+                dtype=dtype,
+                trips=trips,
+                kept=kept,
+                count=len(own),
+                size_bytes=sum(value.size_bytes for value in own),
+            )
+            for (name, shape, dtype, trips, kept), own in groups.items()
+        )
+
+    def _value(self, number: int) -> ForwardValue:
+        made = dict(self._made[number])
+        loops = made.pop("loops")
+        trips = prod(length for loop, length in loops if loop not in self._loops_of_both_passes)
+        made["size_bytes"] *= trips
+        return ForwardValue(
+            **made,
+            trips=trips,
+            needed=number in self._needed,
+            on_host=number in self._on_host,
         )
 
     def equations(self, jaxpr: Any, maker: dict[Any, int], around: "_Place") -> None:
@@ -76,10 +137,14 @@ class _Walk:
                 self.names[equation.params["name"]] = None
             if body is not None:
                 self._inner(equation, body, maker, place)
-            elif _keeps_value(equation):
-                maker.update(zip(equation.outvars, _numbers(equation.invars, maker), strict=False))
+            elif not place.backward and (_keeps_value(equation) or _moves_to_host(equation)):
+                numbers = tuple(_numbers(equation.invars, maker))
+                maker.update(zip(equation.outvars, numbers, strict=False))
+                if _moves_to_host(equation):
+                    self._on_host.update(numbers)
             elif place.backward:
                 self._needed.update(_numbers(equation.invars, maker))
+                self._loops_of_both_passes.update(loop for loop, _ in place.loops)
             else:
                 number = self._add(equation, maker, place)
                 maker.update((output, number) for output in equation.outvars)
@@ -91,11 +156,14 @@ class _Walk:
             if not hasattr(outside, "val") and outside in maker
         }
         if equation.primitive.name == "scan":
-            trips = place.trips * equation.params["length"]
-            place = replace(place, trips=trips, loop=place.line)
+            self._loops += 1
+            loops = (*place.loops, (self._loops, equation.params["length"]))
+            place = replace(place, loops=loops, loop=place.line)
             if not place.backward:
                 for variable in body.invars[_carried(equation.params)]:
                     inner[variable] = self._add_carry(variable.aval, place)
+        if equation.primitive.name == "shard_map":
+            place = replace(place, devices=place.devices * _manual_devices(equation.params))
         self.equations(body, inner, place)
         for outside, inside in zip(equation.outvars, body.outvars, strict=True):
             if not hasattr(inside, "val") and inside in inner:
@@ -142,14 +210,14 @@ class _Walk:
                 "key": key,
                 "shape": tuple(getattr(aval, "shape", ())),
                 "dtype": str(getattr(aval, "dtype", "")),
-                "size_bytes": own_bytes * place.trips,
-                "operations": operations * place.trips,
-                "touched_bytes": touched_bytes * place.trips,
+                "size_bytes": own_bytes * place.devices,
+                "operations": operations * place.computed,
+                "touched_bytes": touched_bytes * place.computed,
                 "inputs": inputs,
                 "differentiated": place.differentiated,
                 "source": place.line,
                 "loop": place.loop,
-                "trips": place.trips,
+                "loops": place.loops,
             }
         )
         return number
@@ -163,13 +231,20 @@ class _Place:
       stack: name stacks of the calls around it, and its own.
       line: of the user; that of the call around it if it has none.
       loop: line of the innermost scan.
-      trips: iterations of all loops around it.
+      loops: number and iterations of each scan around it, the outermost first.
+      devices: that compute it, each a value of its own, inside of `shard_map`.
     """
 
     stack: str = ""
     line: str | None = None
     loop: str | None = None
-    trips: int = 1
+    loops: tuple[tuple[int, int], ...] = ()
+    devices: int = 1
+
+    @property
+    def computed(self) -> int:
+        """How often an equation runs, on all devices."""
+        return self.devices * prod(length for _, length in self.loops)
 
     @property
     def backward(self) -> bool:
@@ -213,6 +288,13 @@ def _keeps_value(equation: Any) -> bool:
     return bool(equation.params["mantissa_bits"] == finfo(equation.invars[0].aval.dtype).nmant)
 
 
+def _moves_to_host(equation: Any) -> bool:
+    """Whether it is what a policy that offloads puts after a value."""
+    if equation.primitive.name != "device_put":
+        return False
+    return bool(equation.outvars[0].aval.memory_space == jax.memory.Space.Host)
+
+
 def _carried(parameters: Mapping[str, Any]) -> slice:
     """Which inputs of a scan's body it passes from one iteration to the next."""
     if "num_carry" in parameters:  # until jax 0.10
@@ -220,6 +302,13 @@ def _carried(parameters: Mapping[str, Any]) -> slice:
     else:
         first, count = (len(part) for part in parameters["ft_in"].unpack()[:2])
     return slice(first, first + count)
+
+
+def _manual_devices(parameters: Mapping[str, Any]) -> int:
+    """The number of devices that each have values of their own inside of a `shard_map`."""
+    mesh = parameters["mesh"]
+    axes = parameters.get("manual_axes", mesh.axis_names)
+    return prod(mesh.shape[axis] for axis in axes)
 
 
 def _bytes(aval: Any) -> int:

@@ -32,6 +32,7 @@ from xlapipe.lowering.arguments import (
     shard_bytes,
 )
 from xlapipe.lowering.dependence import dependent_outputs
+from xlapipe.lowering.forward_values import named_values
 from xlapipe.lowering.inner_donation import refuse_lost_donation
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
 from xlapipe.lowering.jit_parameters import jit_device, refuse_other_device
@@ -236,6 +237,7 @@ def _lowered_program(
         arguments=leaves,
         outputs=_outputs(step, arguments, lowering, leaves),
         requested_collectives=requested_collectives(lowering.traced.jaxpr),
+        named_values=named_values(lowering.traced.jaxpr),
         device_count=len(devices),
         settings=given.settings,
         compile_options=given.compile_options,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, RequestedCollective
+from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class LoweredProgram:
       settings: the parts of jax's configuration that decide about compile options.
       compile_options: the fields of jax's own compile options, which the compile must have too.
       dropped_updates: values that the step stored in Python objects, which jax drops.
-      requested_collectives: of the traced program.
+      requested_collectives, named_values: of the traced program.
       options: XLA options of the function's `jax.jit` and of the workload, which override them.
       expectations: as `expectation_to_json` writes them; None stands for one of a user's class.
     """
@@ -31,6 +31,7 @@ class LoweredProgram:
     arguments: tuple[ArgumentLeaf, ...]
     outputs: tuple[OutputLeaf, ...]
     requested_collectives: tuple[RequestedCollective, ...] = ()
+    named_values: tuple[NamedValue, ...] = ()
     device_count: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     compile_options: Mapping[str, Any] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class LoweredProgram:
                 **data,
                 **leaves,
                 "requested_collectives": tuple(collectives),
+                "named_values": tuple(map(NamedValue.from_json, data["named_values"])),
                 "expectations": tuple(data["expectations"]),
                 "dropped_updates": tuple(data["dropped_updates"]),
                 "stablehlo": base64.b64decode(data["stablehlo"]),

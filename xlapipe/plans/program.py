@@ -7,6 +7,7 @@ the other; the mapping is recorded when the program is lowered.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, Self
 
@@ -137,6 +138,49 @@ class RequestedCollective:
         return cls(**{**data, "shapes": tuple(data["shapes"]), "source": line})
 
 
+class KeptIn(StrEnum):
+    """The memory that keeps a value of the forward pass for the backward pass."""
+
+    DEVICE = "device"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedValue:
+    """Values of the forward pass of one name (`jax.ad_checkpoint.checkpoint_name`) and shape.
+
+    Attributes:
+      shape: of one iteration of a loop.
+      trips: iterations whose values are kept at once; 1 outside of loops.
+      kept: where jax keeps them for the backward pass; None if the backward pass does not use
+        them, or computes them again.
+      count: number of values; those of all iterations are one.
+      size_bytes: of all, on all devices.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    trips: int
+    kept: KeptIn | None
+    count: int
+    size_bytes: int
+
+    def __str__(self) -> str:
+        loop = f" of each of {self.trips} iterations" if self.trips > 1 else ""
+        return f"{self.name} {self.dtype}[{','.join(map(str, self.shape))}]{loop}"
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "NamedValue":
+        """The values that `dataclasses.asdict` converted to `data`.
+
+        Raises:
+          KeyError, TypeError, ValueError: the data has another form.
+        """
+        kept = KeptIn(data["kept"]) if data["kept"] is not None else None
+        return cls(**{**data, "shape": tuple(map(int, data["shape"])), "kept": kept})
+
+
 @dataclass(frozen=True)
 class Program:
     """A plan together with the author's names for arguments and outputs.
@@ -144,6 +188,7 @@ class Program:
     Attributes:
       gemm_policy: `auto`, `cublas` or `triton`.
       requested_dots, requested_collectives: None if the dump does not record them.
+      named_values: of the traced program; empty for a dump from before they were recorded.
       same_buffer: maps the path of an argument leaf to the path of another leaf that is the same
         array; known only if the program was lowered from concrete arrays.
       target: name of the GPU that it was compiled for; None if unknown.
@@ -157,6 +202,7 @@ class Program:
     outputs: tuple[OutputLeaf, ...] = ()
     requested_dots: tuple[RequestedDot, ...] | None = None
     requested_collectives: tuple[RequestedCollective, ...] | None = None
+    named_values: tuple[NamedValue, ...] = ()
     same_buffer: Mapping[str, str] = field(default_factory=dict)
     target: str | None = None
     measured_seconds: Mapping[str, float] | None = None
@@ -167,6 +213,9 @@ class Program:
 
     def outputs_named(self, pattern: str) -> tuple[OutputLeaf, ...]:
         return tuple(leaf for leaf in self.outputs if matches(pattern, leaf.path))
+
+    def values_named(self, name: str) -> tuple[NamedValue, ...]:
+        return tuple(value for value in self.named_values if value.name == name)
 
     def output_path(self, index: tuple[int, ...] | None) -> str:
         """The author's name for XLA's output index, or the index as text if it has no name."""
