@@ -27,7 +27,7 @@ from xlapipe.readers.stack_frames import StackFrames
 _MODULE = re.compile(r"HloModule ([^\s,]+)")
 _ALIAS = re.compile(r"\{([\d, ]*)\}: \((\d+), \{([\d, ]*)\}(?:, (may|must)-alias)?\)(?:, | *$)")
 _DONOR = re.compile(r"\((\d+), \{([\d, ]*)\}\)(?:, | *$)")
-_TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _ENTRY = re.compile(r"(\d+) (.*)")
 
 Donor = tuple[int, tuple[int, ...]]
@@ -119,7 +119,7 @@ def _entries(
 
 def _frames(source: SourceText, position: int) -> tuple[StackFrames, int]:
     lines = source.lines
-    tables: dict[str, list[tuple[int, str]]] = {name: [] for name in _TABLES}
+    tables: dict[str, list[tuple[int, str]]] = {name: [] for name in TABLES}
     while position < len(lines):
         heading = lines[position].strip()
         if heading in tables:

@@ -18,15 +18,19 @@ from xlapipe.readers import backend_config
 from xlapipe.readers.canonical_hlo import opcode_of
 from xlapipe.readers.contraction import MAY_CONTRACT, contraction_of_text
 from xlapipe.readers.fixes import DUMP_AGAIN_OR_REPORT
-from xlapipe.readers.hlo_syntax import attribute_values, bracket_end, fields, unquote
+from xlapipe.readers.hlo_syntax import (
+    attribute_values,
+    bracket_end,
+    fields,
+    instruction_head,
+    unquote,
+)
 from xlapipe.readers.replica_groups import groups_of_text, pairs_of_text
 from xlapipe.readers.scalar_integers import integer_of_text
 from xlapipe.readers.slice_transfers import TRANSFERS, transfer_of_text
 from xlapipe.readers.source_text import SourceText, int64, shown, without_index_comments
 from xlapipe.readers.stack_frames import StackFrames
 
-_HEAD = re.compile(r"\s*(ROOT )?%?([^\s=%{}()]+) = ")
-_OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")
 _ANNOTATED_OPERAND = re.compile(r"%([^\s,#%{}()]+)((?:#\d+)*)")
 _CALLED = re.compile(r"[^\s,%{}]+")
 _NO_OPERANDS = frozenset({"constant", "parameter"})
@@ -78,25 +82,17 @@ class InstructionParser:
           DumpError: the text is not an instruction.
         """
         text = without_index_comments(text)
-        head = _HEAD.match(text)
+        head = instruction_head(text)
         if head is None:
             self._source.fail_at(number, "an instruction `%name = shape opcode(…)`")
-        shape_start = head.end()
-        if text.startswith("(", shape_start):
-            shape_end = bracket_end(text, shape_start)
-        else:
-            shape_end = text.find(" ", shape_start)
-        match = _OPCODE.match(text, shape_end) if shape_end > 0 else None
-        if match is None:
-            self._source.fail_at(number, "an instruction `%name = shape opcode(…)`")
-        operands_start = match.end()
+        operands_start = head.operands_start
         end = text.find(")", operands_start) + 1
         if not end or "(" in (inside := text[operands_start : end - 1]) or '"' in inside:
             end = bracket_end(text, operands_start - 1)
         if end < 0:
             self._source.fail_at(number, "a closing bracket after the operands")
         operands_text = text[operands_start : end - 1]
-        opcode = opcode_of(match[1])
+        opcode = opcode_of(head.opcode)
         attributes = self._attributes(text, end, number)
         operands, indices = ((), ()) if opcode in _NO_OPERANDS else _operands(operands_text)
         if opcode == "get-tuple-element":
@@ -104,9 +100,9 @@ class InstructionParser:
             if not index.isdecimal() or indices:
                 self._source.fail_at(number, "`index=N` of a get-tuple-element")
             indices = ((int64(index, self._source, number, "an index"),),)
-        shape = shape_of(text[shape_start:shape_end])
+        shape = shape_of(text[head.shape_start : head.shape_end])
         instruction = Instruction(
-            name=head[2],
+            name=head.name,
             opcode=opcode,
             shape=shape,
             operands=operands,
@@ -126,9 +122,9 @@ class InstructionParser:
             contraction=contraction_of_text(attributes) if opcode in MAY_CONTRACT else None,
             integer=(integer_of_text(shape, operands_text) if opcode == "constant" else None),
             comparison=attributes.get("direction") if opcode == "compare" else None,
-            **self._metadata(head[2], attributes.get("metadata"), number),
+            **self._metadata(head.name, attributes.get("metadata"), number),
         )
-        return instruction, head[1] is not None
+        return instruction, head.is_root
 
     def _attributes(self, text: str, end: int, number: int) -> dict[str, str]:
         attributes: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 # An unterminated string matches up to the end; otherwise each of its quotes would be tried again.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}()\[\]]')
@@ -13,6 +14,37 @@ _FIELD = re.compile(r'(?<![a-z_])([a-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"{}]+|\{[^{}"]
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)", re.DOTALL)
 _ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
 _OPENING = "{(["
+_HEAD = re.compile(r"\s*(ROOT )?%?([^\s=%{}()]+) = ")
+_OPCODE = re.compile(r" ([a-z][a-z0-9\-]*)\(")
+
+
+class InstructionHead(NamedTuple):
+    """What an instruction's line begins with: `ROOT %name = shape opcode(`.
+
+    Attributes:
+      opcode: in XLA's spelling of the text.
+      operands_start: position after the opcode's bracket.
+    """
+
+    is_root: bool
+    name: str
+    shape_start: int
+    shape_end: int
+    opcode: str
+    operands_start: int
+
+
+def instruction_head(text: str) -> InstructionHead | None:
+    """The head of an instruction's line; None for text of another form."""
+    head = _HEAD.match(text)
+    if head is None:
+        return None
+    start = head.end()
+    end = bracket_end(text, start) if text.startswith("(", start) else text.find(" ", start)
+    opcode = _OPCODE.match(text, end) if end > 0 else None
+    if opcode is None:
+        return None
+    return InstructionHead(head[1] is not None, head[2], start, end, opcode[1], opcode.end())
 
 
 def bracket_end(text: str, start: int) -> int:

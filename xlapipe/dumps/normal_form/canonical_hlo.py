@@ -23,23 +23,22 @@ Rules, by name; each leaves a real change visible:
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
 from xlapipe.dumps.normal_form.hlo import in_order
-from xlapipe.dumps.normal_form.output_order import (
-    Computation,
-    Orders,
-    output_orders,
-    with_ordered_outputs,
+from xlapipe.dumps.normal_form.module_text import (
+    COMPUTATION,
+    ComputationText,
+    InstructionText,
+    numbered,
+    read_module_text,
+    renamed,
 )
+from xlapipe.dumps.normal_form.output_order import Orders, output_orders, with_ordered_outputs
 from xlapipe.dumps.normal_form.plain_config import with_plain_config
 
-_HEADER = re.compile(r"(?P<name>[\w.\-]+) (?P<signature>\(.*)\{$")
-_DEFINED = re.compile(r"  (?:ROOT )?%(?P<name>[\w.\-]+) = (?P<rest>.*)")
-_NAME = re.compile(r"%([\w.\-]+)")
-_CALLED = re.compile(r"\b(computation_\d+)\b")
 _SCHEDULED_BY = re.compile(
     r"\b(?:body|condition|branch_computations|true_computation|false_computation)="
     r"(\{[^{}]*\}|computation_\d+)"
@@ -69,31 +68,31 @@ class CanonicalHlo:
 
 def canonical_hlo(text: str) -> CanonicalHlo:
     """The canonical form of a module in normal form; other text is returned as it is."""
-    header, computations = _parse(text)
+    header, computations = read_module_text(text)
     if "ENTRY" not in computations:
         return CanonicalHlo(text)
     orders = output_orders(computations)
     computations = with_ordered_outputs(computations, orders)
     scheduled = _scheduled(computations)
     fused = {
-        name: _by_operands(it.lines) for name, it in computations.items() if name not in scheduled
+        name: _by_operands(it.instructions)
+        for name, it in computations.items()
+        if name not in scheduled
     }
     ordered = fused | {
-        name: _neighbours(_in_schedule(computations[name].lines), fused) for name in scheduled
+        name: _neighbours(in_order(computations[name].instructions, _has_no_thunk), fused)
+        for name in scheduled
     }
     new_names = _computation_names(ordered)
     entry_names = _entry_names(ordered["ENTRY"])
     lines = [header]
     for name, new_name in new_names.items():
-        instructions = ordered[name]
-        names = entry_names if name == "ENTRY" else _numbered(instructions)
+        names = entry_names if name == "ENTRY" else numbered(ordered[name])
         lines.append(f"{new_name} {computations[name].signature}{{")
-        lines += (_renamed(line, names, new_names) for line in instructions)
+        lines += (_renamed(line.text, names, new_names) for line in ordered[name])
         lines.append("}")
     reading_nothing = frozenset(
-        re.sub(r"[.\-]", "_", match["name"])
-        for line in ordered["ENTRY"]
-        if (match := _DEFINED.match(line)) and _reads_nothing(line)
+        re.sub(r"[.\-]", "_", line.name) for line in ordered["ENTRY"] if _reads_nothing(line)
     )
     return CanonicalHlo("\n".join(lines) + "\n", entry_names, reading_nothing, orders)
 
@@ -113,24 +112,7 @@ class Numbering:
         return self.names[name]
 
 
-def _parse(text: str) -> tuple[str, dict[str, Computation]]:
-    header, name, signature = "", "", ""
-    computations: dict[str, Computation] = {}
-    lines: list[str] = []
-    for line in text.splitlines():
-        match = _HEADER.match(line)
-        if line.startswith("HloModule"):
-            header = line
-        elif match is not None and not line.startswith(" "):
-            name, signature, lines = match["name"], match["signature"], []
-        elif line == "}":
-            computations[name] = Computation(name, signature, tuple(lines))
-        else:
-            lines.append(line)
-    return header, computations
-
-
-def _scheduled(computations: Mapping[str, Computation]) -> set[str]:
+def _scheduled(computations: Mapping[str, ComputationText]) -> set[str]:
     """Names of the computations whose order of instructions is an order of thunks."""
     scheduled, pending = set(), ["ENTRY"]
     while pending:
@@ -138,39 +120,24 @@ def _scheduled(computations: Mapping[str, Computation]) -> set[str]:
         if name in scheduled or name not in computations:
             continue
         scheduled.add(name)
-        for line in computations[name].lines:
-            if _opcode(line) in _CALLING:
-                pending += _CALLED.findall(line)
-            for called in _SCHEDULED_BY.findall(line):
-                pending += _CALLED.findall(called)
+        for line in computations[name].instructions:
+            if line.opcode in _CALLING:
+                pending += COMPUTATION.findall(line.text)
+            for called in _SCHEDULED_BY.findall(line.text):
+                pending += COMPUTATION.findall(called)
     return scheduled
 
 
-def _opcode(line: str) -> str:
-    match = _DEFINED.match(line)
-    if match is None:
-        return ""
-    depth = 0
-    for position, character in enumerate(match["rest"]):
-        depth += (character in "({") - (character in ")}")
-        if character == " " and depth == 0:
-            return match["rest"][position + 1 :].partition("(")[0]
-    return ""
-
-
-def _by_operands(lines: tuple[str, ...]) -> list[str]:
+def _by_operands(instructions: Sequence[InstructionText]) -> list[InstructionText]:
     """Parameters by number, then each instruction after its operands, from the root's on."""
-    by_name = {match["name"]: line for line in lines if (match := _DEFINED.match(line))}
-    parameters = [line for line in lines if _opcode(line) == "parameter"]
-    ordered = dict.fromkeys(parameters)
-    roots = [line for line in lines if line.startswith("  ROOT ")]
-    pending = [*reversed(lines), *roots]  # those that the root does not need come last
+    by_name = {line.name: line for line in instructions}
+    ordered = dict.fromkeys(line for line in instructions if line.opcode == "parameter")
+    roots = [line for line in instructions if line.is_root]
+    pending = [*reversed(instructions), *roots]  # those that the root does not need come last
     while pending:
         line = pending[-1]
         missing = [
-            by_name[name]
-            for name in _NAME.findall(line)[1:]
-            if name in by_name and by_name[name] not in ordered
+            by_name[name] for name in line.reads if name in by_name and by_name[name] not in ordered
         ]
         if line in ordered or not missing:
             ordered[pending.pop()] = None
@@ -179,30 +146,32 @@ def _by_operands(lines: tuple[str, ...]) -> list[str]:
     return list(ordered)
 
 
-def _in_schedule(lines: tuple[str, ...]) -> list[str]:
-    return in_order(list(lines), lambda line: _opcode(line) in _WITHOUT_THUNK)
+def _has_no_thunk(line: InstructionText) -> bool:
+    return line.opcode in _WITHOUT_THUNK
 
 
-def _neighbours(lines: list[str], fused: Mapping[str, list[str]]) -> list[str]:
+def _neighbours(
+    lines: list[InstructionText], fused: Mapping[str, list[InstructionText]]
+) -> list[InstructionText]:
     """Consecutive instructions that read nothing, ordered by what they compute."""
 
-    def computed(line: str) -> tuple[str, ...]:
-        called = [text for name in _CALLED.findall(line) for text in fused.get(name, ())]
-        own = _CALLED.sub("", line.partition(" = ")[2])
-        return own, *(_renamed(text, _numbered(called), {}) for text in called)
+    def computed(line: InstructionText) -> tuple[str, ...]:
+        called = [it for name in COMPUTATION.findall(line.text) for it in fused.get(name, ())]
+        own = COMPUTATION.sub("", line.definition)
+        return own, *(_renamed(it.text, numbered(called), {}) for it in called)
 
-    ordered: list[str] = []
+    ordered: list[InstructionText] = []
     for reads_nothing, run in groupby(lines, _reads_nothing):
         neighbours = list(run)
         ordered += sorted(neighbours, key=computed) if reads_nothing else neighbours
     return ordered
 
 
-def _reads_nothing(line: str) -> bool:
-    return _opcode(line) == "fusion" and " fusion()," in line and not line.startswith("  ROOT")
+def _reads_nothing(line: InstructionText) -> bool:
+    return line.opcode == "fusion" and " fusion()," in line.text and not line.is_root
 
 
-def _computation_names(ordered: Mapping[str, list[str]]) -> dict[str, str]:
+def _computation_names(ordered: Mapping[str, list[InstructionText]]) -> dict[str, str]:
     """New names in the order of the calls, from the entry on."""
     names: dict[str, str] = {}
     pending = ["ENTRY"]
@@ -212,27 +181,20 @@ def _computation_names(ordered: Mapping[str, list[str]]) -> dict[str, str]:
             continue
         names[name] = f"computation_{len(names)}" if names else name
         for line in ordered[name]:
-            pending += _CALLED.findall(line)
+            pending += COMPUTATION.findall(line.text)
     return names
 
 
-def _entry_names(lines: list[str]) -> dict[str, str]:
+def _entry_names(lines: list[InstructionText]) -> dict[str, str]:
     numbering = Numbering()
     for line in lines:
-        match = _DEFINED.match(line)
-        if match is not None:
-            pattern = _CONSTANT_NUMBERS if _opcode(line) == "constant" else _NUMBERS
-            numbering.numbered(match["name"], pattern.sub("", match["name"]))
+        pattern = _CONSTANT_NUMBERS if line.opcode == "constant" else _NUMBERS
+        numbering.numbered(line.name, pattern.sub("", line.name))
     return numbering.names
 
 
-def _numbered(lines: list[str]) -> dict[str, str]:
-    matches = (_DEFINED.match(line) for line in lines)
-    return {match["name"]: str(number) for number, match in enumerate(matches) if match}
-
-
-def _renamed(line: str, names: Mapping[str, str], computations: Mapping[str, str]) -> str:
-    if _CUDNN_CALL in line:
-        line = with_plain_config(line)
-    line = _CALLED.sub(lambda match: computations.get(match[1], match[1]), line)
-    return _NAME.sub(lambda match: f"%{names.get(match[1], match[1])}", line)
+def _renamed(text: str, names: Mapping[str, str], computations: Mapping[str, str]) -> str:
+    if _CUDNN_CALL in text:
+        text = with_plain_config(text)
+    text = COMPUTATION.sub(lambda match: computations.get(match[1], match[1]), text)
+    return renamed(text, names)

@@ -17,36 +17,23 @@ Rules, by name; for each, a test proves that a real change still shows:
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-_TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
-_HEADER = re.compile(r"(?P<entry>ENTRY )?%(?P<name>\S+) (?P<signature>\(.*)\{$")
-_DEFINED = re.compile(r"  (?P<root>ROOT )?%(?P<name>[\w.\-]+) = ")
-_PARAMETER = re.compile(r" parameter\((\d+)\)")
-_BITCAST = re.compile(r"^[^(]*[\]})] bitcast\(")
+from xlapipe.dumps.normal_form.module_text import (
+    NAME,
+    ComputationText,
+    InstructionText,
+    numbered,
+    read_module_text,
+    renamed,
+)
+
 _CALLED = re.compile(
     r"\b((?:calls|to_apply|body|condition|select|scatter|comparator|\w+_computations?)=)"
     r"(%[\w.\-]+|\{[^{}]*\})"
 )
-_NAME = re.compile(r"%([\w.\-]+)")
-# Without inner braces, as nearly all are.
-_METADATA = re.compile(r', metadata=\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*\}')
 _FINGERPRINT = re.compile(r',? ?(?:frontend_attributes=\{)?fingerprint_before_lhs="[^"]*"\}?')
 _PARAMETER_NAME = re.compile(r"(?<=[(\s])[\w.\-]+: ")
-
-
-@dataclass(frozen=True)
-class _ComputationText:
-    name: str
-    is_entry: bool
-    signature: str
-    lines: list[str]
-
-    @cached_property
-    def lines_in_order(self) -> list[str]:
-        return in_order(self.lines)
 
 
 def normal_hlo(text: str, *, entry_names: bool = True) -> str:
@@ -56,152 +43,99 @@ def normal_hlo(text: str, *, entry_names: bool = True) -> str:
       entry_names: keep the names of the entry's instructions; if False, number them as in other
         computations.
     """
-    header, computations = _parse(_without_tables(text.splitlines()))
-    names = _new_names(computations)
+    header, computations = read_module_text(text)
+    ordered = {name: in_order(it.instructions) for name, it in computations.items()}
+    names = _new_names(computations, ordered)
     lines = [_FINGERPRINT.sub("", header)]
     for name in names:
-        lines += _normal_lines(computations[name], names, entry_names)
+        computation = computations[name]
+        keeps_names = computation.is_entry and entry_names
+        lines += _normal_lines(computation, ordered[name], names, keeps_names=keeps_names)
     return "\n".join(lines) + "\n"
 
 
-def _without_tables(lines: list[str]) -> Iterator[str]:
-    in_table = False
-    for line in lines:
-        if line in _TABLES:
-            in_table = True
-        elif in_table and (not line or line[0].isdigit()):
-            continue
-        else:
-            in_table = False
-            yield line
-
-
-def _parse(lines: Iterator[str]) -> tuple[str, dict[str, _ComputationText]]:
-    header = ""
-    computations: dict[str, _ComputationText] = {}
-    current: _ComputationText | None = None
-    for line in lines:
-        if line.startswith("  "):
-            if current is not None:
-                current.lines.append(_without_metadata(line))
-        elif line.startswith("HloModule"):
-            header = line
-        elif (match := _HEADER.match(line)) is not None:
-            current = _ComputationText(match["name"], bool(match["entry"]), match["signature"], [])
-            computations[current.name] = current
-    return header, computations
-
-
-def _new_names(computations: dict[str, _ComputationText]) -> dict[str, str]:
+def _new_names(
+    computations: Mapping[str, ComputationText], ordered: Mapping[str, list[InstructionText]]
+) -> dict[str, str]:
     """New names of the computations: the entry first, the others in the order of the calls."""
     names: dict[str, str] = {}
-    pending = deque(item.name for item in computations.values() if item.is_entry)
+    pending = deque(name for name, it in computations.items() if it.is_entry)
     while pending:
         name = pending.popleft()
         if name in names or name not in computations:
             continue
-        names[name] = "entry" if computations[name].is_entry else f"computation_{len(names)}"
-        for line in computations[name].lines_in_order:
-            if _may_call(line):
-                for _, called in _CALLED.findall(line):
-                    pending += _NAME.findall(called)
+        names[name] = "ENTRY" if computations[name].is_entry else f"computation_{len(names)}"
+        for line in ordered[name]:
+            if _may_call(line.text):
+                for _, called in _CALLED.findall(line.text):
+                    pending += NAME.findall(called)
     return names
 
 
 def _normal_lines(
-    computation: _ComputationText, computation_names: dict[str, str], entry_names: bool
+    computation: ComputationText,
+    instructions: Sequence[InstructionText],
+    computation_names: Mapping[str, str],
+    *,
+    keeps_names: bool,
 ) -> Iterator[str]:
-    lines = computation.lines_in_order
-    name = "ENTRY" if computation.is_entry else computation_names[computation.name]
-    yield f"{name} {_PARAMETER_NAME.sub('', computation.signature)}{{"
-    instruction_names: dict[str, str] = {}
-    if not (computation.is_entry and entry_names):
-        instruction_names = {
-            match["name"]: str(number)
-            for number, line in enumerate(lines)
-            if (match := _DEFINED.match(line)) is not None
-        }
-
-    def rename_instruction(match: re.Match[str]) -> str:
-        return f"%{instruction_names.get(match[1], match[1])}"
+    signature = _PARAMETER_NAME.sub("", computation.signature)
+    yield f"{computation_names[computation.name]} {signature}{{"
+    names = {} if keeps_names else numbered(instructions)
 
     def rename_computation(match: re.Match[str]) -> str:
         return computation_names.get(match[1], match[1])
 
     def rename_called(match: re.Match[str]) -> str:
-        return match[1] + _NAME.sub(rename_computation, match[2])
+        return match[1] + NAME.sub(rename_computation, match[2])
 
-    for line in lines:
+    for line in instructions:
         # Called computations lose their %, so that they are not mistaken for instructions.
-        called = _CALLED.sub(rename_called, line) if _may_call(line) else line
-        yield _NAME.sub(rename_instruction, called) if instruction_names else called
+        text = line.text
+        yield renamed(_CALLED.sub(rename_called, text) if _may_call(text) else text, names)
     yield "}"
 
 
-def _may_call(line: str) -> bool:
+def _may_call(text: str) -> bool:
     """Whether `_CALLED` may match, which takes ten times as long to find out."""
-    return "=%" in line or "={" in line
+    return "=%" in text or "={" in text
 
 
-def _is_bitcast(line: str) -> bool:
-    return " bitcast(" in line and _BITCAST.match(line) is not None
+def _is_bitcast(line: InstructionText) -> bool:
+    """Whether it is a bitcast to an array without tiles: those of TPUs keep their places."""
+    return line.opcode == "bitcast" and "(" not in line.text[: line.operands_start - 1]
 
 
-def in_order(lines: list[str], is_moved: Callable[[str], bool] = _is_bitcast) -> list[str]:
+def in_order(
+    instructions: Sequence[InstructionText],
+    is_moved: Callable[[InstructionText], bool] = _is_bitcast,
+) -> list[InstructionText]:
     """Parameters by number, then the rest, each moved instruction before its first reader.
 
     Args:
-      is_moved: whether the instruction on a line has no place in the schedule of its own.
+      is_moved: whether an instruction has no place in the schedule of its own.
     """
-    parameters = {
-        int(match[1]): line
-        for line in lines
-        if " parameter(" in line and (match := _PARAMETER.search(line)) is not None
-    }
-    ordered = [parameters[number] for number in sorted(parameters)]
+    parameters = (line for line in instructions if line.opcode == "parameter")
+    ordered = sorted(parameters, key=_parameter_number)
     added = set(ordered)
-    bitcasts = {
-        match["name"]: line
-        for line in lines
-        if is_moved(line) and (match := _DEFINED.match(line)) is not None and not match["root"]
-    }
+    moved = {line.name: line for line in instructions if is_moved(line) and not line.is_root}
 
-    def add(line: str) -> None:
+    def add(line: InstructionText) -> None:
         if line in added:
             return
         added.add(line)
-        if bitcasts:
-            for name in _NAME.findall(line):
-                if name in bitcasts:
-                    add(bitcasts[name])
+        for name in line.reads if moved else ():
+            if name in moved:
+                add(moved[name])
         ordered.append(line)
 
-    bitcast_lines = set(bitcasts.values())
-    for line in lines:
-        if line not in bitcast_lines:
+    for line in instructions:
+        if line.name not in moved:
             add(line)
-    for line in bitcasts.values():  # those without a reader
+    for line in moved.values():  # those without a reader
         add(line)
     return ordered
 
 
-def _without_metadata(line: str) -> str:
-    """Removes `, metadata={…}`; braces inside its strings are ignored."""
-    start = line.find(", metadata={")
-    if start < 0:
-        return line
-    if (match := _METADATA.match(line, start)) is not None:
-        return line[:start] + line[match.end() :]
-    depth, quoted, position = 0, False, start + len(", metadata=")
-    while position < len(line):
-        character = line[position]
-        if quoted and character == "\\":
-            position += 1
-        elif character == '"':
-            quoted = not quoted
-        elif not quoted and character in "{}":
-            depth += 1 if character == "{" else -1
-            if depth == 0:
-                break
-        position += 1
-    return line[:start] + line[position + 1 :]
+def _parameter_number(line: InstructionText) -> int:
+    return int(line.text[line.operands_start :].partition(")")[0])

@@ -8,17 +8,19 @@ outputs, and in the plan. A fusion whose tuple is passed on as a whole keeps its
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from xlapipe.dumps.normal_form.module_text import (
+    COMPUTATION,
+    NAME,
+    ComputationText,
+    InstructionText,
+)
 
 # Texts of HLO have a comment with the index before every fifth element.
 _COMMENT = re.compile(r"/\*index=\d+\*/")
 _COMMENT_EVERY = 5
-_DEFINED = re.compile(r"  (?:ROOT )?%(?P<name>[\w.\-]+) = (?P<rest>.*)")
-_FUSION = re.compile(
-    r"  %(?P<name>[\w.\-]+) = \(.* fusion\(.*\bcalls=(?P<called>computation_\d+)\b"
-)
-_NAME = re.compile(r"%([\w.\-]+)")
-_CALLED = re.compile(r"\b(computation_\d+)\b")
+_CALLS = re.compile(r"\bcalls=(computation_\d+)\b")
 _READ_WHOLE = r"%{name}(?![\w.\-#])"
 _VALUE = re.compile(
     r"(?P<head>  @[\d,]+ [\d,]+ B )(?P<name>[\w.\-]+)\{(?P<index>\d*)\} (?P<shape>.*)"
@@ -26,56 +28,50 @@ _VALUE = re.compile(
 _FUSION_LINE = re.compile(r"(?P<name>[\w.\-]+): (?P<kind>\w+) (?P<rest>\(.*)")
 
 
-@dataclass(frozen=True)
-class Computation:
-    """A computation of a module in normal form.
-
-    Attributes:
-      lines: one for each instruction.
-    """
-
-    name: str
-    signature: str
-    lines: tuple[str, ...]
-
-
 Orders = Mapping[str, tuple[int, ...]]
 
 
-def output_orders(computations: Mapping[str, Computation]) -> Orders:
+def output_orders(computations: Mapping[str, ComputationText]) -> Orders:
     """For each fusion of the entry with several outputs, their indices in canonical order."""
-    entry = computations["ENTRY"].lines
-    text = "\n".join(entry)
+    entry = computations["ENTRY"].instructions
+    text = "\n".join(line.text for line in entry)
     orders = {}
     for line in entry:
-        match = _FUSION.match(line)
-        if match is None or match["called"] not in computations:
+        called = _called_with_outputs(line)
+        if called not in computations:
             continue
-        definition = rf"  %{re.escape(match['name'])} = "
-        reads = re.sub(definition, "", text)
-        whole = re.search(_READ_WHOLE.format(name=re.escape(match["name"])), reads)
-        keys = _output_keys(match["called"], computations)
+        reads = text.replace(f"  %{line.name} = ", "")
+        whole = re.search(_READ_WHOLE.format(name=re.escape(line.name)), reads)
+        keys = _output_keys(called, computations)
         order = tuple(sorted(range(len(keys)), key=lambda index: keys[index]))
         if whole is None and order != tuple(range(len(keys))):
-            orders[match["name"]] = order
+            orders[line.name] = order
     return orders
 
 
 def with_ordered_outputs(
-    computations: Mapping[str, Computation], orders: Orders
-) -> dict[str, Computation]:
+    computations: Mapping[str, ComputationText], orders: Orders
+) -> dict[str, ComputationText]:
     """The computations with the outputs of fusions in these orders."""
     ordered = dict(computations)
     entry = computations["ENTRY"]
     lines = []
-    for line in entry.lines:
-        match = _FUSION.match(line)
-        if match is not None and match["name"] in orders:
-            order = orders[match["name"]]
-            ordered[match["called"]] = _with_ordered_root(ordered[match["called"]], order)
-            line = _with_ordered_group(line, line.index(" = (") + 3, order)  # noqa: PLW2901
-        lines.append(_with_new_indices(line, orders))
-    return ordered | {"ENTRY": replace(entry, lines=tuple(lines))}
+    for line in entry.instructions:
+        text, called = line.text, _called_with_outputs(line)
+        if line.name in orders:
+            order = orders[line.name]
+            ordered[called] = _with_ordered_root(ordered[called], order)
+            text = _with_ordered_group(text, text.index(" = (") + 3, order)
+        lines.append(InstructionText.of(_with_new_indices(text, orders)))
+    return ordered | {"ENTRY": replace(entry, instructions=lines)}
+
+
+def _called_with_outputs(line: InstructionText) -> str:
+    """The computation of a fusion with several outputs; empty for another instruction."""
+    if line.opcode != "fusion" or line.is_root or not line.definition.startswith("("):
+        return ""
+    match = _CALLS.search(line.text)
+    return match[1] if match is not None else ""
 
 
 def with_ordered_values(lines: Iterable[str], orders: Orders) -> Iterator[str]:
@@ -98,20 +94,18 @@ def _with_ordered_value(value: re.Match[str], order: Sequence[int]) -> str:
     return f"{name}{{}} " + _with_ordered_group(value["shape"], 0, order, comments=False)
 
 
-def _output_keys(name: str, computations: Mapping[str, Computation]) -> list[tuple[str, str]]:
+def _output_keys(name: str, computations: Mapping[str, ComputationText]) -> list[tuple[str, str]]:
     """A key of each output: its shape and opcode, and a digest of everything that computes it."""
-    lines = computations[name].lines
-    root = next((line for line in lines if line.startswith("  ROOT ")), "")
-    if " tuple(" not in root:
+    root = computations[name].root
+    if root is None or root.opcode != "tuple":
         return []
     digests = _digests(name, computations, {})
-    texts = {match["name"]: match["rest"] for line in lines if (match := _DEFINED.match(line))}
-    outputs = _NAME.findall(root[root.index(" tuple(") :])
-    return [(texts[output].partition("(%")[0], digests[output]) for output in outputs]
+    lines = {line.name: line for line in computations[name].instructions}
+    return [(lines[output].definition.partition("(%")[0], digests[output]) for output in root.reads]
 
 
 def _digests(
-    name: str, computations: Mapping[str, Computation], known: dict[str, str]
+    name: str, computations: Mapping[str, ComputationText], known: dict[str, str]
 ) -> dict[str, str]:
     """A digest of each instruction of a computation, independent of names and of their order.
 
@@ -119,34 +113,30 @@ def _digests(
       known: digests of the computations that are called, by name; added to.
     """
     digests: dict[str, str] = {}
-    for line in computations[name].lines:
-        match = _DEFINED.match(line)
-        if match is None:
-            continue
-        for called in _CALLED.findall(match["rest"]):
+    for line in computations[name].instructions:
+        definition = line.definition
+        for called in COMPUTATION.findall(definition):
             if called in computations and called not in known:
                 inner = _digests(called, computations, known)
                 known[called] = list(inner.values())[-1] if inner else ""
-        text = _CALLED.sub(lambda it: known.get(it[1], it[1]), _COMMENT.sub("", match["rest"]))
-        text = _NAME.sub(lambda it: digests.get(it[1], it[1]), text)
-        digests[match["name"]] = hashlib.sha256(text.encode()).hexdigest()
+        text = COMPUTATION.sub(lambda it: known.get(it[1], it[1]), _COMMENT.sub("", definition))
+        text = NAME.sub(lambda it: digests.get(it[1], it[1]), text)
+        digests[line.name] = hashlib.sha256(text.encode()).hexdigest()
     return digests
 
 
-def _with_ordered_root(computation: Computation, order: Sequence[int]) -> Computation:
+def _with_ordered_root(computation: ComputationText, order: Sequence[int]) -> ComputationText:
     lines = []
-    for line in computation.lines:
-        if line.startswith("  ROOT "):
-            line = _with_ordered_group(line, line.index(" tuple(") + len(" tuple"), order)  # noqa: PLW2901
-            line = _with_ordered_group(line, line.index(" = (") + 3, order)  # noqa: PLW2901
-        lines.append(line)
+    for line in computation.instructions:
+        if line.is_root:
+            text = _with_ordered_group(line.text, line.operands_start - 1, order)
+            text = _with_ordered_group(text, text.index(" = (") + 3, order)
+            lines.append(InstructionText.of(text))
+        else:
+            lines.append(line)
     signature = computation.signature
-    start = signature.index("-> (") + 3
-    return replace(
-        computation,
-        signature=_with_ordered_group(signature, start, order),
-        lines=tuple(lines),
-    )
+    signature = _with_ordered_group(signature, signature.index("-> (") + 3, order)
+    return replace(computation, signature=signature, instructions=lines)
 
 
 def _with_new_indices(line: str, orders: Orders) -> str:
