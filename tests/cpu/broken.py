@@ -85,6 +85,22 @@ def exits() -> Workload:
     return _workload("exits", leave)
 
 
+def ends_as_llvm_does() -> Workload:
+    """Writes the log of an XLA of which LLVM refuses a kernel, and exits."""
+
+    def leave(cache: dict[str, Any], row: jax.Array) -> jax.Array:
+        os.write(
+            2,
+            b"E1123 1 2 xtile_compiler.cc:576] LLVM Fatal Error while compiling Triton kernel: "
+            b"size mismatch Context: Fusion: psum.1 = f32[] fusion(param)\n"
+            b"F1123 1 2 error_handler.cc:44] *** Begin stack trace ***\n\n"
+            b"*** End stack trace ***\n",
+        )
+        os._exit(1)
+
+    return _workload("ends_as_llvm_does", leave)
+
+
 def finds_mosaic_library() -> Workload:
     import jax.experimental.pallas.mosaic_gpu  # noqa: F401
 

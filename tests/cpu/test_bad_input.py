@@ -81,6 +81,7 @@ def test_refused_before_compiling(
         ("broken:no_such_option", ["xla_gpu_no_such_option"]),
         ("broken:crashes", ["SIGABRT", "child.log"]),
         ("broken:exits", ["exit code 3", "child.log"]),
+        ("broken:ends_as_llvm_does", ["exit code 1", "LLVM Fatal Error", "Fusion: psum.1"]),
     ],
 )
 def test_a_workload_that_fails_leaves_goldens_alone(

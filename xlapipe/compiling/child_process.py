@@ -309,7 +309,10 @@ def _ending(code: int) -> str:
 def _last_log_line(log_path: Path) -> str:
     """XLA's fatal message, or else the log's last line with text, after a colon."""
     lines = [line.strip() for line in log_path.read_text(errors="replace").splitlines()]
-    fatal = [line for line in lines if "Check failed" in line or line.startswith("F")]
+    # LLVM's fatal errors are logged before a stack trace that starts with a fatal line of its own.
+    fatal = [line for line in lines if "LLVM Fatal Error" in line] or [
+        line for line in lines if "Check failed" in line or line.startswith("F")
+    ]
     last = (fatal or [line for line in lines if line])[-1:]
     return f": {last[0]:.300}" if last else ""
 

@@ -44,7 +44,7 @@ def compiler_identity(own_platform: Platform, environment: Mapping[str, str]) ->
             for name, value in sorted(environment.items())
             if _READ_BY_COMPILERS.match(name) and name not in _OWN_VARIABLES
         },
-        "programs": {name: shutil.which(name, path=environment.get("PATH")) for name in _PROGRAMS},
+        "programs": {name: _program(name, environment.get("PATH")) for name in _PROGRAMS},
     }
 
 
@@ -57,6 +57,15 @@ def _package(name: str) -> list[str] | None:
         return None
     record = installed.read_text("RECORD") or ""
     return [installed.version, hashlib.sha256(record.encode()).hexdigest()]
+
+
+def _program(name: str, path: str | None) -> tuple[str, int, int] | None:
+    """Where XLA would find a program, its bytes and when it was written: toolkits are replaced."""
+    place = shutil.which(name, path=path)
+    if place is None:
+        return None
+    state = Path(place).stat()
+    return place, state.st_size, state.st_mtime_ns
 
 
 @cache
