@@ -37,6 +37,7 @@ from xlapipe.dumps.dump import open_dump
 from xlapipe.dumps.normal_form.plan import read_normal_form
 from xlapipe.dumps.opened import Opened, open_path
 from xlapipe.errors import XlapipeError
+from xlapipe.files.records import record_of
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.report.advice import Advice, Remedy, advice_figures
 from xlapipe.report.difference_figures import difference_figures
@@ -255,13 +256,14 @@ def _run(*, memory: bool) -> dict[str, Any]:
 def _device_run(device: dict[str, Any], *, memory: bool) -> DeviceRun:
     fields = {field.name for field in dataclasses.fields(MemoryAccount)}
     known = {name: value for name, value in device["memory"].items() if name in fields}
-    return DeviceRun.from_json(
+    return record_of(
+        DeviceRun,
         {
             **device,
             "memory": known if memory else None,
             "outside_before_bytes": device["outside_before_bytes"] if memory else None,
             "outside_after_bytes": device["outside_after_bytes"] if memory else None,
-        }
+        },
     )
 
 

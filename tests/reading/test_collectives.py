@@ -525,7 +525,7 @@ def test_a_manifest_keeps_the_requested_collectives() -> None:
     del data["requested_collectives"]
     assert Manifest.from_json(data, where="m").requested_collectives is None
     for damaged in ([{"kind": "all-gather"}], ["x"], 3, [{**meshed_row(meshed), "more": 1}]):
-        with pytest.raises(DumpError, match="m: not a manifest of xlapipe"):
+        with pytest.raises(DumpError, match=r"m: (not a manifest|requested_collectives is 3)"):
             Manifest.from_json({**data, "requested_collectives": damaged}, where="m")
 
 

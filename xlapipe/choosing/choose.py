@@ -20,6 +20,7 @@ from xlapipe.compiling.make_jobs import CompileOptions
 from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import read_json
+from xlapipe.files.records import record_of
 from xlapipe.lowering.forward_graph import ForwardGraph
 from xlapipe.registry import find_workload
 from xlapipe.sizing.sweep import Axis, combinations
@@ -349,7 +350,7 @@ def _identity(candidate: Candidate) -> str:
 
 def forward_graph_at(path: Path) -> ForwardGraph:
     """What a compiling child recorded."""
-    return ForwardGraph.from_json(read_json(path))
+    return record_of(ForwardGraph, read_json(path))
 
 
 def target_speeds(target: str) -> Speeds:

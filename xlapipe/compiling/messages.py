@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from xlapipe.dumps.compile_facts import CompileFacts, facts_of_json
+from xlapipe.dumps.compile_facts import CompileFacts
+from xlapipe.files.records import record_of
 from xlapipe.registry import WorkloadReference
 
 
@@ -78,7 +79,7 @@ class CompileRecord(CompileFacts):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "CompileRecord":
-        return cls(**{**data, **facts_of_json(data)})
+        return record_of(cls, data)
 
 
 @dataclass(frozen=True)

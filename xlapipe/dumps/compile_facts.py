@@ -54,24 +54,3 @@ class CompileFacts:
             for name in ("arguments", "outputs")
         }
         return {**asdict(self), **leaves}
-
-
-def facts_of_json(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `CompileFacts` in `data`, with their types; others are left out.
-
-    Raises:
-      KeyError, TypeError, ValueError: the data has another form.
-    """
-    known = CompileFacts.__dataclass_fields__
-    facts = {name: value for name, value in data.items() if name in known}
-    facts["arguments"] = tuple(map(ArgumentLeaf.from_json, data["arguments"]))
-    facts["outputs"] = tuple(map(OutputLeaf.from_json, data["outputs"]))
-    requested = data.get("requested_collectives", None if data.get("mesh") else ())
-    if requested is not None:
-        requested = tuple(map(RequestedCollective.from_json, requested))
-    facts["requested_collectives"] = requested
-    facts["named_values"] = tuple(map(NamedValue.from_json, data.get("named_values", ())))
-    facts["expectations"] = tuple(data["expectations"])
-    for name in ("dropped_updates", "xla_patches"):
-        facts[name] = tuple(map(str, data.get(name, ())))
-    return facts

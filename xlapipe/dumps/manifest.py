@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from xlapipe.dumps.compile_facts import CompileFacts, facts_of_json
+from xlapipe.dumps.compile_facts import CompileFacts
 from xlapipe.errors import DumpError
 from xlapipe.files.field_types import misfit
+from xlapipe.files.records import record_of
 from xlapipe.files.visible_text import visible_line
-from xlapipe.plans import SourceLine
 from xlapipe.plans.program import RequestedDot
 from xlapipe.platforms import platform_named
 from xlapipe.platforms.dump_files import SOURCE_LINES
@@ -147,12 +147,10 @@ class Manifest(CompileFacts):
             )
         known = {item.name: item for item in fields(cls)}
         given = {key: value for key, value in data.items() if key in known}
+        if data.get("mesh"):
+            given.setdefault("requested_collectives", None)  # absent in older dumps
         try:
-            given.update(facts_of_json(given))
-            given["requested_dots"] = tuple(map(_requested_dot, given["requested_dots"]))
-            for name in ("left_out", "without_xla_patches"):
-                given[name] = tuple(map(str, given.get(name, ())))
-            manifest = cls(**given)
+            manifest = record_of(cls, given)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise DumpError(
                 f"{where}: not a manifest of xlapipe: {visible_line(str(error))}; "
@@ -195,13 +193,6 @@ def _paths_note(noun: str, paths: Sequence[str], what: str) -> Iterator[str]:
         more = f" and {len(paths) - _LISTED} more" if len(paths) > _LISTED else ""
         nouns = noun if len(paths) == 1 else f"{noun}s"
         yield f"{len(paths)} {nouns} {what}: {', '.join(paths[:_LISTED])}{more}"
-
-
-def _requested_dot(data: Mapping[str, Any]) -> RequestedDot:
-    source = data["source"]
-    return RequestedDot(
-        data["op_name"], data["shape"], SourceLine(**source) if source is not None else None
-    )
 
 
 def with_digests(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:

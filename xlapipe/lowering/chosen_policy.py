@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from types import ModuleType
@@ -87,7 +88,7 @@ def _record_at_lowering(path: Path, sites: Mapping[Site, None]) -> None:
         if not path.exists():
             values, names = forward_values(self.jaxpr)
             graph = ForwardGraph(values, tuple(sites), names)
-            write_files({path: json.dumps(graph.to_json()).encode()})
+            write_files({path: json.dumps(asdict(graph)).encode()})
         return original(self, **options)
 
     _ACTIVE.enter_context(patch.object(stages.Traced, "lower", lower))

@@ -4,9 +4,8 @@ The compiling child writes it as JSON while it lowers a step; `xlapipe choose` a
 read it.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class PolicyKey(NamedTuple):
@@ -59,14 +58,6 @@ class ForwardValue:
     trips: int
     on_host: bool = False
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "ForwardValue":
-        key = data["key"]
-        if key is not None:
-            key = PolicyKey(key[0], tuple(map(tuple, key[1])), key[2], key[3])
-        lists = {name: tuple(data[name]) for name in ("shape", "inputs")}
-        return cls(**{**data, **lists, "key": key})
-
 
 @dataclass(frozen=True)
 class Site:
@@ -84,10 +75,6 @@ class Site:
     function: str
     positions: tuple[int, ...] = ()
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Site":
-        return cls(**{**data, "positions": tuple(data["positions"])})
-
 
 @dataclass(frozen=True)
 class ForwardGraph:
@@ -102,15 +89,3 @@ class ForwardGraph:
     values: tuple[ForwardValue, ...]
     sites: tuple[Site, ...]
     names: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "values": [asdict(value) for value in self.values],
-            "sites": [asdict(site) for site in self.sites],
-            "names": list(self.names),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "ForwardGraph":
-        values = tuple(map(ForwardValue.from_json, data["values"]))
-        return cls(values, tuple(map(Site.from_json, data["sites"])), tuple(data["names"]))

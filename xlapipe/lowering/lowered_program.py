@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from xlapipe.files.records import record_of
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
 
 
@@ -47,19 +48,4 @@ class LoweredProgram:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "LoweredProgram":
         """What `to_json` wrote, a moment ago and with this code: nothing is checked."""
-        leaves = {
-            name: tuple(map(leaf_class.from_json, data[name]))
-            for name, leaf_class in (("arguments", ArgumentLeaf), ("outputs", OutputLeaf))
-        }
-        collectives = map(RequestedCollective.from_json, data["requested_collectives"])
-        return cls(
-            **{
-                **data,
-                **leaves,
-                "requested_collectives": tuple(collectives),
-                "named_values": tuple(map(NamedValue.from_json, data["named_values"])),
-                "expectations": tuple(data["expectations"]),
-                "dropped_updates": tuple(data["dropped_updates"]),
-                "stablehlo": base64.b64decode(data["stablehlo"]),
-            }
-        )
+        return record_of(cls, {**data, "stablehlo": base64.b64decode(data["stablehlo"])})

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.plan import Plan
@@ -20,7 +20,7 @@ Spec = tuple[str | tuple[str, ...] | None, ...]
 
 
 class _LeafJson:
-    """Conversion of `ArgumentLeaf` and `OutputLeaf` to and from plain data."""
+    """Conversion of `ArgumentLeaf` and `OutputLeaf` to plain data."""
 
     __slots__ = ()
 
@@ -31,27 +31,6 @@ class _LeafJson:
             if not data.get(name, True) and data[name] != ():
                 del data[name]
         return data
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The leaf that `to_json` wrote.
-
-        Raises:
-          KeyError, TypeError, ValueError: the data has another form.
-        """
-        spec = data.get("spec")
-        if spec is not None:
-            if not isinstance(spec, (list, tuple)):
-                raise TypeError(f"expected spec to be a list of mesh axes, found {spec!r:.60}")
-            spec = tuple(_spec_entry(entry) for entry in spec)
-        return cls(**{**data, "shape": tuple(data["shape"]), "spec": spec})
-
-
-def _spec_entry(entry: Any) -> str | tuple[str, ...] | None:
-    axes = entry if isinstance(entry, (list, tuple)) else [entry] if entry is not None else []
-    if not all(isinstance(axis, str) for axis in axes):
-        raise TypeError(f"expected a spec entry to name mesh axes, found {entry!r:.60}")
-    return tuple(axes) if isinstance(entry, (list, tuple)) else entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +105,6 @@ class RequestedCollective:
     executions: int | None
     source: SourceLine | None
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "RequestedCollective":
-        """The collective that `dataclasses.asdict` converted to `data`.
-
-        Raises:
-          KeyError, TypeError: the data has another form.
-        """
-        source = data["source"]
-        line = SourceLine(**source) if source is not None else None
-        return cls(**{**data, "shapes": tuple(data["shapes"]), "source": line})
-
 
 class KeptIn(StrEnum):
     """The memory that keeps a value of the forward pass for the backward pass."""
@@ -169,16 +137,6 @@ class NamedValue:
     def __str__(self) -> str:
         loop = f" of each of {self.trips} iterations" if self.trips > 1 else ""
         return f"{self.name} {self.dtype}[{','.join(map(str, self.shape))}]{loop}"
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "NamedValue":
-        """The values that `dataclasses.asdict` converted to `data`.
-
-        Raises:
-          KeyError, TypeError, ValueError: the data has another form.
-        """
-        kept = KeptIn(data["kept"]) if data["kept"] is not None else None
-        return cls(**{**data, "shape": tuple(map(int, data["shape"])), "kept": kept})
 
 
 @dataclass(frozen=True)

@@ -39,12 +39,6 @@ class DeviceRun:
     outside_before_bytes: int | None
     outside_after_bytes: int | None
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "DeviceRun":
-        """From `asdict` of a DeviceRun."""
-        memory = data["memory"]
-        return cls(**{**data, "memory": memory and MemoryAccount(**memory)})
-
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
