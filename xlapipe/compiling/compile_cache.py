@@ -64,6 +64,8 @@ class CompileCache:
         with suppress(Exception):  # zipfile raises errors of many classes for damaged data
             content = read_plain(path, limit_bytes=_LARGEST_RESULT_BYTES)
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                if sum(entry.file_size for entry in archive.infolist()) > _LARGEST_RESULT_BYTES:
+                    return None
                 files = {name: archive.read(name) for name in archive.namelist()}
             record = CompileRecord.from_json(json.loads(files.pop(_RECORD)))
             write_files({_place(name, request): data for name, data in files.items()})
