@@ -20,6 +20,8 @@ def record_of(record_type: type[Record], data: Mapping[str, Any]) -> Record:
     Raises:
       KeyError, TypeError, ValueError: the data has another form, or keys that are no fields.
     """
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{data!r:.60} is no object of {record_type.__name__}")
     converters = _converters(record_type)  # type: ignore[arg-type]  # a class is hashable
     return record_type(
         **{
@@ -60,7 +62,9 @@ def _if_not_scalar(convert: _Convert, value: Any) -> Any:
 
 
 def _tuple_of(converters: list[_Convert | None], values: Iterable[Any]) -> tuple[Any, ...]:
-    """A tuple; a single converter is for all values."""
+    """A tuple of a list; a single converter is for all values."""
+    if not isinstance(values, (list, tuple)):  # an object and a text can be iterated too
+        raise TypeError(f"{values!r:.60} is no list")
     if len(converters) == 1:
         convert = converters[0]
         return tuple(values) if convert is None else tuple(map(convert, values))
