@@ -12,14 +12,13 @@ from xlapipe.plans.dataflow import operand_index
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape
 
-# The first operand is addressed by the others, which are read in full.
-_ADDRESSED = frozenset({"dynamic-slice", "gather"})
-# Every element of the result needs at most one element of each operand.
+# Every element of the result needs at most one element of each operand. (The other operands of a
+# dynamic-slice are scalars.)
 _ONE_FOR_ONE = (
     opcodes.ELEMENTWISE
     | opcodes.EXTENDS
     | opcodes.RESHAPES
-    | (opcodes.REARRANGES - _ADDRESSED)
+    | opcodes.REARRANGES
     | {"copy", "opt-barrier"}
 )
 
@@ -107,18 +106,17 @@ class ElementCounts:
             _operand_array(by_name, instruction, k) for k in range(len(instruction.operands))
         ]
         if opcode in _ONE_FOR_ONE:
-            return [_bytes_of(min(needed, array.elements), array) for array in operands]
-        if opcode in _ADDRESSED:
-            first = _bytes_of(min(needed, operands[0].elements), operands[0])
-            return [first, *(array.size_bytes for array in operands[1:])]
+            return [_bytes_of(needed, array) for array in operands]
+        if opcode == "gather":
+            table, *indices = operands
+            return [_bytes_of(needed, table), *(array.size_bytes for array in indices)]
         if opcode == "dynamic-update-slice":
             return self._update(instruction, operands, needed, in_place)
         if opcode == "scatter":
             return self._scatter(instruction, operands, in_place)
         if opcode == "reduce":
             result = array_of(instruction.shape).elements
-            share = min(1.0, needed / result) if result else 1.0
-            return [round(array.size_bytes * share) for array in operands]
+            return [_bytes_of(needed, array._replace(elements=result)) for array in operands]
         if opcode == "bitcast-convert":
             own = array_of(instruction.shape)
             return [min(_bytes_of(needed, own), array.size_bytes) for array in operands]
@@ -140,8 +138,8 @@ class ElementCounts:
         updated, update, *indices = operands
         kept = 0 if instruction.name in in_place else max(0, needed - update.elements)
         return [
-            _bytes_of(min(kept, updated.elements), updated),
-            _bytes_of(min(needed, update.elements), update),
+            _bytes_of(kept, updated),
+            _bytes_of(needed, update),
             *(array.size_bytes for array in indices),
         ]
 
@@ -165,13 +163,12 @@ def _operand_array(
     by_name: Mapping[str, Instruction], instruction: Instruction, position: int
 ) -> Array:
     """The array that an operand is, or the element of a tuple that it names."""
-    operand = by_name.get(instruction.operands[position])
-    if operand is None:
-        return Array(0, 0)
+    operand = by_name[instruction.operands[position]]
     return array_of(operand.shape.at(operand_index(instruction, position)))
 
 
 def _bytes_of(elements: int, array: Array) -> int:
+    """Bytes of so many elements of an array, at most all of them."""
     if elements >= array.elements:
         return array.size_bytes
     return -(-array.size_bytes * elements // array.elements)

@@ -8,7 +8,7 @@ Arithmetic on elements is not counted.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -43,6 +43,8 @@ class Flops:
         if instruction.name in self._reduced:
             flops[VECTOR] += self._reduced[instruction.name]
         for contracting, body in self._contracting(instruction, scope):
+            if contracting.contraction is None:
+                return None
             flops[_type_of(contracting, body)] += _flops_of(contracting, body)
         return dict(flops)
 
@@ -80,12 +82,16 @@ def _shape_of(instruction: Instruction, scope: Computation, position: int) -> Sh
 
 def _flops_of(instruction: Instruction, scope: Computation) -> int:
     """Operations of a dot or convolution: two per element of the result and per term of its sum."""
-    if instruction.contraction is None:
-        return 0
+    assert instruction.contraction is not None
     position = 1 if instruction.opcode == "convolution" else 0
-    dims = _shape_of(instruction, scope, position).dims
-    terms = prod(dims[dim] for dim in instruction.contraction.dims if dim < len(dims))
+    terms = _terms(_shape_of(instruction, scope, position), instruction.contraction.dims)
     return _complex_factor(instruction, scope) * instruction.shape.elements * terms
+
+
+def _terms(operand: Shape, contracted: Iterable[int]) -> int:
+    """Terms of the sum for each element of the result, over these dimensions of an operand."""
+    dims = operand.dims
+    return prod(dims[dim] for dim in contracted if dim < len(dims))
 
 
 def _complex_factor(instruction: Instruction, scope: Computation) -> int:
@@ -116,10 +122,8 @@ def _gemm_call(instruction: Instruction, scope: Computation) -> Mapping[str, int
     except (ValueError, KeyError, TypeError):
         return None
     first = _shape_of(instruction, scope, 0)
-    dims = first.dims
-    terms = prod(dims[dim] for dim in contracting if dim < len(dims))
-    result = instruction.shape.arrays[0].elements
-    return {_element_type(first): _complex_factor(instruction, scope) * result * terms}
+    products = instruction.shape.arrays[0].elements * _terms(first, contracting)
+    return {_element_type(first): _complex_factor(instruction, scope) * products}
 
 
 def _convolution_call(instruction: Instruction, scope: Computation) -> int:
@@ -135,9 +139,7 @@ def _convolution_call(instruction: Instruction, scope: Computation) -> int:
         kernel, output = result, second
     else:
         kernel, output = second, result
-    dims = kernel.dims
-    terms = prod(dims[dim] for dim in instruction.contraction.dims if dim < len(dims))
-    return 2 * output.elements * terms
+    return 2 * output.elements * _terms(kernel, instruction.contraction.dims)
 
 
 def _attention_call(instruction: Instruction, scope: Computation) -> Mapping[str, int] | None:

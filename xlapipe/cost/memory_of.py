@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 from functools import cached_property
 
+from xlapipe.plans.buffers import value_name
 from xlapipe.plans.dataflow import Value, dataflow_of, operand_index
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.plan import Plan
@@ -40,6 +41,5 @@ class MemoryOf:
 
     def result(self, instruction: Instruction, path: tuple[int, ...]) -> Hashable:
         """The memory of the result, or of an element of it."""
-        index = f"{{{','.join(map(str, path))}}}" if path else ""
-        address = self._address_of_value.get(f"{instruction.name}{index}")
+        address = self._address_of_value.get(value_name(instruction.name, path))
         return address if address is not None else (instruction.name, path)

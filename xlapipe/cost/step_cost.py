@@ -168,8 +168,8 @@ class StepCost:
         """Floor of the kernels that each bound determines."""
         seconds: dict[str, float] = {}
         for kernel in self.kernels:
-            if kernel.bound is not None:
-                seconds[kernel.bound] = seconds.get(kernel.bound, 0.0) + (kernel.floor_seconds or 0)
+            if kernel.bound is not None and kernel.floor_seconds is not None:
+                seconds[kernel.bound] = seconds.get(kernel.bound, 0.0) + kernel.floor_seconds
         return seconds
 
 
@@ -385,7 +385,7 @@ def _multiplied(kernel: KernelCost, times: int) -> KernelCost:
 
 
 def _sum(first: KernelCost | None, second: KernelCost) -> KernelCost:
-    """Launches of one kernel together."""
+    """Launches of one kernel together, which have the same types and models."""
     if first is None:
         return second
     return replace(
@@ -397,13 +397,12 @@ def _sum(first: KernelCost | None, second: KernelCost) -> KernelCost:
         unknown_bytes=first.unknown_bytes + second.unknown_bytes,
         flops=None
         if first.flops is None or second.flops is None
-        else {key: flops + second.flops.get(key, 0) for key, flops in first.flops.items()},
+        else {key: flops + second.flops[key] for key, flops in first.flops.items()},
         memory_seconds=_plus(first.memory_seconds, second.memory_seconds),
         compute_seconds=_plus(first.compute_seconds, second.compute_seconds),
         link_seconds=_plus(first.link_seconds, second.link_seconds),
         estimates={
-            model: seconds + second.estimates.get(model, 0.0)
-            for model, seconds in first.estimates.items()
+            model: seconds + second.estimates[model] for model, seconds in first.estimates.items()
         },
     )
 

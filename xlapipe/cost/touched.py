@@ -8,7 +8,7 @@ operand that it updates in place is unknown.
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
-from xlapipe.cost.elements import ElementCounts
+from xlapipe.cost.elements import ElementCounts, array_of
 from xlapipe.cost.memory_of import MemoryOf
 from xlapipe.plans import opcodes
 from xlapipe.plans.dataflow import operand_index
@@ -71,7 +71,7 @@ class TouchedBytes:
         """The operands of a collective, which it reads whole."""
         for position, name in enumerate(instruction.operands):
             operand = scope.by_name.get(name)
-            size_bytes = (operand.shape.size_bytes if operand is not None else None) or 0
+            size_bytes = array_of(operand.shape).size_bytes if operand is not None else 0
             yield Access(self._memory.operand(scope, instruction, position), size_bytes, size_bytes)
 
     def of(self, instruction: Instruction, scope: Computation) -> Touched:
@@ -88,7 +88,7 @@ class TouchedBytes:
         reads = self._reads(instruction, scope, sizes)
         writes = []
         for path, shape in _results(instruction):
-            whole_bytes = shape.size_bytes or 0
+            whole_bytes = array_of(shape).size_bytes
             written = updates[path][1] if path in updates else whole_bytes
             memory = self._memory.result(instruction, path)
             writes.append(Access(memory, min(written, whole_bytes), whole_bytes))
@@ -105,7 +105,7 @@ class TouchedBytes:
                 continue
             shape = operand.shape.at(operand_index(instruction, position))
             memory = self._memory.operand(scope, instruction, position)
-            whole_bytes = shape.size_bytes or 0
+            whole_bytes = array_of(shape).size_bytes
             earlier = reads.get(memory, Access(memory, 0, 0))
             whole_bytes = max(whole_bytes, earlier.whole_bytes)
             together = min(read_bytes + earlier.size_bytes, whole_bytes)
@@ -122,7 +122,7 @@ class TouchedBytes:
         writes = [
             Access(self._memory.result(instruction, path), size_bytes, size_bytes)
             for path, shape in results
-            if (size_bytes := shape.size_bytes or 0)
+            if (size_bytes := array_of(shape).size_bytes)
         ]
         if library:
             return Touched(reads, tuple(writes))
@@ -176,10 +176,9 @@ def _renamed(body: Computation, name: str) -> Instruction:
 
 def _update_bytes(update: Instruction, scope: Computation, position: int) -> int:
     """Bytes that an update writes."""
-    operands = update.operands
-    if update.opcode == "dynamic-update-slice":
-        return scope.by_name[operands[1]].shape.size_bytes or 0
-    return scope.by_name[operands[len(operands) // 2 + 1 + position]].shape.size_bytes or 0
+    is_slice = update.opcode == "dynamic-update-slice"
+    number = 1 if is_slice else len(update.operands) // 2 + 1 + position
+    return array_of(scope.by_name[update.operands[number]].shape).size_bytes
 
 
 def _results(instruction: Instruction) -> Iterator[tuple[tuple[int, ...], Shape]]:

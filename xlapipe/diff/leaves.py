@@ -117,7 +117,7 @@ def _output_allocations(program: Program, shapes: Sequence[Shape]) -> dict[int, 
             if is_live_out(allocation) and not allocation.is_a(AllocationKind.PARAMETER)
             for value in allocation.values
         ),
-        key=lambda pair: _part(pair[0]),
+        key=lambda pair: pair[0].index,
     )
     untaken: dict[Hashable, deque[BufferAllocation]] = defaultdict(deque)
     for value, allocation in results:
@@ -133,16 +133,6 @@ def _output_allocations(program: Program, shapes: Sequence[Shape]) -> dict[int, 
             allocations[index] = candidates.popleft()
             taken.add(allocations[index].index)
     return allocations
-
-
-def _part(value: LogicalBuffer) -> tuple[int, ...]:
-    """The tuple index in the value's name.
-
-    >>> _part(LogicalBuffer("fusion.1{10}", 0, 4, shape_of("f32[]")))
-    (10,)
-    """
-    index = value.name.partition("{")[2].rstrip("}")
-    return tuple(int(number) for number in index.split(",") if number.isdecimal())
 
 
 def _extent(shape: Shape) -> tuple[str, int]:

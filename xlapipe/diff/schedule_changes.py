@@ -32,8 +32,8 @@ def placement_changes(matching: Matching) -> Iterator[PlacementChange]:
     moved: dict[tuple[str, str], list[LogicalBuffer]] = {}
     for allocation in matching.a.program.plan.allocations:
         for value in allocation.values:
-            instruction, brace, index = value.name.partition("{")
-            other = values_b.get(f"{matching.instructions.get(instruction)}{brace}{index}")
+            partner = matching.instructions.get(value.instruction, "")
+            other = values_b.get(partner + value.name.removeprefix(value.instruction))
             if other is None or value.size_bytes != other.size_bytes:
                 continue
             a, b = places[0](value.name), places[1](other.name)

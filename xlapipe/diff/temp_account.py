@@ -55,23 +55,11 @@ class TempAccount:
             )
 
     def _color(self, color: int, a: TempArena, b: TempArena) -> Iterator[BytesChange]:
-        if a.size_bytes == b.size_bytes:
+        sizes = a.size_bytes, b.size_bytes
+        if sizes[0] == sizes[1]:
             return
-        positions = self._positions(a, b)
-        if positions[0] is not None and positions[1] is not None:
-            yield from self._values_alive(color, a.at(positions[0]), b.at(positions[1]))
-        yield from self._slack(color, (a, b), positions)
-
-    def _slack(
-        self,
-        color: int,
-        both: tuple[TempArena, TempArena],
-        positions: tuple[int | None, int | None],
-    ) -> Iterator[BytesChange]:
-        """The bytes of the arenas that the values alive at the compared positions do not use."""
-        sizes = both[0].size_bytes, both[1].size_bytes
-        if None in positions:
-            # One dump has no live ranges; those of the other would explain half of the delta.
+        if a.plan.live_ranges is None or b.plan.live_ranges is None:
+            # Live ranges of one dump alone would explain half of the delta.
             yield BytesChange(
                 place=Place.TEMP,
                 a_bytes=sizes[0],
@@ -80,13 +68,24 @@ class TempAccount:
                 color=color,
             )
             return
-        used = [arena.used_bytes(at or 0) for arena, at in zip(both, positions, strict=True)]
-        peaks = [arena.used_bytes(arena.peak_position or 0) for arena in both]
-        larger = 0 if sizes[0] > sizes[1] else 1
+        larger = sizes.index(max(sizes))
+        positions = self._positions((a, b), larger)
+        yield from self._values_alive(color, a.at(positions[0]), b.at(positions[1]))
+        yield from self._slack(color, (a, b), larger, positions)
+
+    def _slack(
+        self,
+        color: int,
+        both: tuple[TempArena, TempArena],
+        larger: int,
+        positions: tuple[int, int],
+    ) -> Iterator[BytesChange]:
+        """The bytes of the arenas that the values alive at the compared positions do not use."""
+        used = [arena.used_bytes(at) for arena, at in zip(both, positions, strict=True)]
+        peaks = [arena.used_bytes(arena.peak_position) for arena in both]
         smaller = 1 - larger
         peak = both[smaller].peak_position
-        alive = both[smaller].at(peak or 0)
-        largest = max(alive, key=lambda live: live.held_bytes, default=None)
+        largest = max(both[smaller].at(peak), key=lambda live: live.held_bytes, default=None)
         yield BytesChange(
             place=Place.TEMP,
             a_bytes=peaks[0] - used[0],
@@ -99,53 +98,39 @@ class TempAccount:
         )
         yield BytesChange(
             place=Place.TEMP,
-            a_bytes=sizes[0] - peaks[0],
-            b_bytes=sizes[1] - peaks[1],
+            a_bytes=both[0].size_bytes - peaks[0],
+            b_bytes=both[1].size_bytes - peaks[1],
             room=SlackReason.PACKING,
             color=color,
         )
 
-    def _operation_at(self, side: int, position: int | None) -> OperationName | None:
+    def _run_by(self, side: int, position: int) -> Iterator[str]:
+        """Instructions that run at or before a schedule position, the last first."""
+        of_side = self._describers[side].side
+        live = of_side.program.plan.live_ranges
+        schedule = live.schedule if live is not None else ()
+        return (name for name in reversed(schedule[: position + 1]) if name in of_side.nodes)
+
+    def _operation_at(self, side: int, position: int) -> OperationName | None:
         """The last instruction that runs at or before a schedule position."""
-        describer = self._describers[side]
-        live = describer.side.program.plan.live_ranges
-        if position is None or live is None:
-            return None
-        for earlier in range(min(position, len(live.schedule) - 1), -1, -1):
-            if live.schedule[earlier] in describer.side.nodes:
-                return describer.operation(live.schedule[earlier])
-        return None
+        return next(map(self._describers[side].operation, self._run_by(side, position)), None)
 
-    def _positions(self, a: TempArena, b: TempArena) -> tuple[int | None, int | None]:
-        """The schedule positions at which the arenas are compared."""
-        peak_a, peak_b = a.peak_position, b.peak_position
-        if peak_a is None or peak_b is None:
-            return peak_a, peak_b
-        if a.size_bytes > b.size_bytes:
-            return peak_a, self._counterpart(a, peak_a, b, self._matching.instructions)
-        return self._counterpart(b, peak_b, a, self._matching.reverse), peak_b
-
-    @staticmethod
-    def _counterpart(
-        larger: TempArena, peak: int, smaller: TempArena, pairs: Mapping[str, str]
-    ) -> int | None:
-        """The position in the smaller arena's plan of the instruction at the larger one's peak.
+    def _positions(self, both: tuple[TempArena, TempArena], larger: int) -> tuple[int, int]:
+        """The peak of the larger arena, and the position of the same instruction in the other.
 
         If that instruction is not paired, the nearest earlier one that is.
         """
-        live, other_live = larger.plan.live_ranges, smaller.plan.live_ranges
-        assert live is not None and other_live is not None  # otherwise there is no peak position
-        positions = {name: position for position, name in enumerate(other_live.schedule)}
-        parameters = {
-            name
-            for name, instruction in larger.plan.instructions.items()
-            if instruction.opcode == "parameter"
-        }
-        for position in range(min(peak, len(live.schedule) - 1), -1, -1):
-            name = live.schedule[position]
-            if name not in parameters and pairs.get(name) in positions:
-                return positions[pairs[name]]
-        return smaller.peak_position
+        peak, smaller = both[larger].peak_position, both[1 - larger]
+        pairs = (self._matching.instructions, self._matching.reverse)[larger]
+        live = smaller.plan.live_ranges
+        schedule = live.schedule if live is not None else ()
+        positions = {name: position for position, name in enumerate(schedule)}
+        partners = (pairs.get(name) for name in self._run_by(larger, peak))
+        counterpart = next(
+            (positions[partner] for partner in partners if partner in positions),
+            smaller.peak_position,
+        )
+        return (counterpart, peak) if larger else (peak, counterpart)
 
     def _values_alive(
         self, color: int, a: tuple[LiveValue, ...], b: tuple[LiveValue, ...]

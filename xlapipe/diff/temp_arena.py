@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from xlapipe.plans import AllocationKind, BufferAllocation, LogicalBuffer, Plan
+from xlapipe.plans.occupancy import Occupancy
 
 _NOT_TEMP = frozenset(
     {
@@ -73,14 +74,13 @@ class TempArena:
         """Values alive at a schedule position, by address; their bytes add up to those in use."""
         alive = [life for life in self._lifetimes if life.start <= position <= life.end]
         alive.sort(key=lambda life: (life.allocation, life.value.offset_bytes, life.start))
-        values, allocation, end = [], -1, 0
+        values = []
+        ends: defaultdict[int, int] = defaultdict(int)
         for life in alive:
-            if life.allocation != allocation:
-                allocation, end = life.allocation, 0
-            value_end = life.value.offset_bytes + life.value.size_bytes
-            beyond_others = max(0, value_end - max(end, life.value.offset_bytes))
-            values.append(LiveValue(life.value, beyond_others))
-            end = max(end, value_end)
+            begin = max(ends[life.allocation], life.value.offset_bytes)
+            end = max(begin, life.value.offset_bytes + life.value.size_bytes)
+            values.append(LiveValue(life.value, end - begin))
+            ends[life.allocation] = end
         return tuple(values)
 
     def used_bytes(self, position: int) -> int:
@@ -88,32 +88,10 @@ class TempArena:
         return sum(live.held_bytes for live in self.at(position))
 
     @cached_property
-    def peak_position(self) -> int | None:
-        """A position at which the most bytes are in use; None without live ranges.
-
-        The sum of the sizes alive is an upper bound of the bytes in use, since values may overlap,
-        and is cheap to compute for all positions. Positions are tried from the largest sum down
-        until no sum exceeds the best result.
-        """
-        if self.plan.live_ranges is None:
-            return None
-        changes: defaultdict[int, int] = defaultdict(int)
-        for life in self._lifetimes:
-            changes[life.start] += life.value.size_bytes
-            changes[life.end + 1] -= life.value.size_bytes
-        sums: list[tuple[int, int]] = []
-        running = 0
-        for position in sorted(changes):
-            running += changes[position]
-            sums.append((running, position))
-        best: tuple[int, int] | None = None
-        for upper_bound, position in sorted(sums, key=lambda entry: (-entry[0], entry[1])):
-            if best is not None and upper_bound <= best[0]:
-                break
-            used = self.used_bytes(position)
-            if best is None or used > best[0]:
-                best = (used, position)
-        return best[1] if best is not None else 0
+    def peak_position(self) -> int:
+        """The first position at which the most bytes are in use; 0 without live ranges."""
+        fullest = Occupancy(self.plan).fullest(*self.allocations)
+        return fullest[0] if fullest is not None else 0
 
 
 def arenas(plan: Plan) -> dict[int, TempArena]:

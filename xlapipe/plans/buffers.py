@@ -17,6 +17,27 @@ class AllocationKind(StrEnum):
     PREALLOCATED_TEMP = "preallocated-temp"
 
 
+def value_name(instruction: str, index: tuple[int, ...]) -> str:
+    """XLA's name of a value: the instruction that defines it, and the index in its result.
+
+    A pointer table is named with `{}` in addition.
+
+    >>> value_name("fusion.1", (1, 0)), value_name("fusion.1", ())
+    ('fusion.1{1,0}', 'fusion.1')
+    """
+    return f"{instruction}{{{','.join(map(str, index))}}}" if index else instruction
+
+
+def split_value_name(name: str) -> tuple[str, tuple[int, ...]]:
+    """The instruction and the index of which `value_name` made a name.
+
+    >>> split_value_name("fusion.1{1,0}"), split_value_name("fusion.1")
+    (('fusion.1', (1, 0)), ('fusion.1', ()))
+    """
+    instruction, _, index = name.partition("{")
+    return instruction, tuple(int(part) for part in index[:-1].split(",") if part.isdecimal())
+
+
 @dataclass(frozen=True, slots=True)
 class LogicalBuffer:
     """A value (HloValue in dataflow analysis) at an offset inside an allocation.
@@ -35,7 +56,12 @@ class LogicalBuffer:
     @property
     def instruction(self) -> str:
         """Name of the instruction that defines the value."""
-        return self.name.partition("{")[0]
+        return split_value_name(self.name)[0]
+
+    @property
+    def index(self) -> tuple[int, ...]:
+        """Of the value in the result of the instruction; empty if it is the whole result."""
+        return split_value_name(self.name)[1]
 
 
 @dataclass(frozen=True, slots=True)

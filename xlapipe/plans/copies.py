@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xlapipe.plans import opcodes
-from xlapipe.plans.buffers import BufferAllocation, LogicalBuffer
+from xlapipe.plans.buffers import BufferAllocation, LogicalBuffer, value_name
 from xlapipe.plans.dataflow import Dataflow, dataflow_of, operand_index
 from xlapipe.plans.hlo import Computation, Instruction, SourceLine
 from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip, space_of
@@ -202,7 +202,7 @@ def _read_color(computation: Computation, instruction: Instruction, written: Sha
 def _element_name(instruction: Instruction, number: int) -> str | None:
     """XLA's name of the element of a tuple that is read, e.g. `fusion.1{2}`; None without one."""
     index = operand_index(instruction, number)
-    return f"{instruction.operands[number]}{{{','.join(map(str, index))}}}" if index else None
+    return value_name(instruction.operands[number], index) if index else None
 
 
 def _source(plan: Plan, origins: list[tuple[int, str]]) -> SourceLine | None:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from xlapipe.plans import opcodes
+from xlapipe.plans.buffers import value_name
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.once import once_per_object
 
@@ -41,8 +42,7 @@ class Value(NamedTuple):
     @property
     def name(self) -> str:
         """XLA's name of the value, e.g. `fusion.1{2}`."""
-        index = f"{{{','.join(map(str, self.path))}}}" if self.path else ""
-        return f"{self.instruction.name}{index}"
+        return value_name(self.instruction.name, self.path)
 
     @property
     def key(self) -> tuple[str, str, Path]:

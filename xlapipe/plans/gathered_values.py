@@ -10,7 +10,7 @@ conversion, is not a gathered value.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xlapipe.plans.buffers import BufferAllocation, LogicalBuffer
+from xlapipe.plans.buffers import BufferAllocation, LogicalBuffer, split_value_name
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.copies import only_moves
 from xlapipe.plans.dataflow import Dataflow, dataflow_of, operand_index
@@ -121,7 +121,7 @@ class _GatheredValueFinder:
                 if not self._may_be_result(value, collective):
                     continue
                 yield self._value(value, collective)
-                element = _index_of(value)
+                _, element = split_value_name(value)
                 if collective.done is not None and name == collective.instruction:
                     element = element[1:]  # a start's shape is (operands, results)
                 pending.append((collective.done or collective.instruction, element))
@@ -173,7 +173,7 @@ class _GatheredValueFinder:
         end = self._alive[name].end
         address = (allocation.index, value.offset_bytes, value.shape)
         for other in sorted(self._by_address[address], key=lambda name: self._alive[name].start):
-            producer = self._plan.instructions.get(other.partition("{")[0])
+            producer = self._plan.instructions.get(split_value_name(other)[0])
             live = self._alive[other]
             # No other value may have used the memory in between.
             if producer is not None and producer.opcode == "while" and live.start == end:
@@ -205,8 +205,3 @@ class _GatheredValueFinder:
             and name == entry.root
             and entry.by_name[entry.root].opcode in FORWARDS
         )
-
-
-def _index_of(value: str) -> tuple[int, ...]:
-    """`(1, 0)` for `all-gather-start{1,0}`."""
-    return tuple(map(int, filter(None, value.partition("{")[2].rstrip("}").split(","))))

@@ -6,6 +6,7 @@ never exceed the allocations.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -115,14 +116,15 @@ class Occupancy:
         """Like `contents`, for one allocation."""
         return _ranked(self._counted(allocation, position))
 
-    def fullest(self, allocation: BufferAllocation) -> tuple[int, int] | None:
-        """The first position at which the most bytes of `allocation` are in use, and these bytes.
+    def fullest(self, *allocations: BufferAllocation) -> tuple[int, int] | None:
+        """The first position at which the most bytes of `allocations` are in use, and these bytes.
 
-        None for an allocation without live ranges.
+        None for allocations without live ranges.
         """
-        changes: dict[int, int] = {}
-        for position, difference in self._changes(allocation):
-            changes[position] = changes.get(position, 0) + difference
+        changes: Counter[int] = Counter()
+        for allocation in allocations:
+            for position, difference in self._changes(allocation):
+                changes[position] += difference
         in_use_bytes, fullest = 0, None
         for position in sorted(changes):
             in_use_bytes += changes[position]

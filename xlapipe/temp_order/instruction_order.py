@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
+from xlapipe.plans.buffers import split_value_name
 from xlapipe.plans.hlo import HloModule
 from xlapipe.plans.opcodes import RUNS_COMPUTATIONS
 from xlapipe.plans.plan import Plan
@@ -155,7 +156,7 @@ class _Run:
             sum(buffers[index].size_bytes for index in indices) + inner_bytes.get(number, 0)
             for number, indices in enumerate(self._buffers_of)
         )
-        return max(needs, default=0)
+        return max(needs)
 
     def orders(self) -> Iterator[Sequence[int]]:
         """The orders to try; XLA's is the first."""
@@ -168,12 +169,12 @@ class _Run:
         """Simulates an order."""
         buffers = self._graph.buffers
         left = [len(buffer.nodes) for buffer in buffers]
-        first, last = [len(order)] * len(buffers), [-1] * len(buffers)
+        first, last = [len(order)] * len(buffers), [len(order)] * len(buffers)
         in_use: Counter[int] = Counter()
         fullest: dict[int, tuple[int, int, _Peak]] = {}
         for place, number in enumerate(order):
             for index in self._buffers_of[number]:
-                if place < first[index]:
+                if first[index] == len(order):
                     first[index] = place
                     in_use[buffers[index].color] += buffers[index].size_bytes
             inner = self._inner.get(number, _Peaks()).by_color
@@ -235,13 +236,10 @@ class _Run:
 
         def growth(number: int) -> int:
             """Bytes that are held more after the node than before it."""
-            total = 0
-            for index in self._buffers_of[number]:
-                size_bytes = buffers[index].size_bytes
-                total += (0 if held[index] else size_bytes) - (
-                    size_bytes if left[index] == 1 else 0
-                )
-            return total
+            return sum(
+                buffers[index].size_bytes * ((not held[index]) - (left[index] == 1))
+                for index in self._buffers_of[number]
+            )
 
         heap = [(growth(number), number) for number in range(self._count) if not waiting[number]]
         heapq.heapify(heap)
@@ -295,6 +293,6 @@ def _by_source(plan: Plan, peaks: _Peaks) -> Mapping[str, int]:
     totals: Counter[str] = Counter()
     for peak in peaks.by_color.values():
         for name, size_bytes in peak.buffers.items():
-            source = plan.nearest_source(name.partition("{")[0])
+            source = plan.nearest_source(split_value_name(name)[0])
             totals[str(source) if source is not None else UNKNOWN_SOURCE] += size_bytes
     return totals

@@ -6,6 +6,7 @@ XLA's sequence. XLA's order is one of the valid orders.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -185,7 +186,7 @@ class _Builder:
         """Merges results with the operands whose memory they are in."""
         own = self._graphs.structure.own(instruction.name).values()
         results = {self._address(name): name for name in own if self._graphs.value(name)}
-        if not results or instruction.opcode == "parameter":
+        if not results:
             return
         for position in range(len(instruction.operands)):
             for name in self._graphs.structure.operand_values(instruction, position):
@@ -259,14 +260,14 @@ class _Builder:
                     heappush(nodes, item)
 
     def _buffers(self) -> Iterator[TempBuffer]:
-        sizes: dict[str, int] = {}
+        sizes: Counter[str] = Counter()
         nodes: dict[str, set[int]] = {}
         for name in self._writers:
             value = self._graphs.value(name)
             if value is None or not value.size_bytes or not self._is_counted(name, value):
                 continue
             first = self._first(name)
-            sizes[first] = max(sizes.get(first, 0), value.size_bytes)
+            sizes[first] = max(sizes[first], value.size_bytes)
             nodes.setdefault(first, set()).update(self._nodes(name))
         for first, size_bytes in sizes.items():
             color = self._graphs.allocation(first).color

@@ -19,7 +19,7 @@ class ValueStructure:
         self._own: dict[str, dict[Path, str]] = {}
         for allocation in plan.allocations:
             for value in allocation.values:
-                self._own.setdefault(value.instruction, {})[_path(value.name)] = value.name
+                self._own.setdefault(value.instruction, {})[value.index] = value.name
         self._cache: dict[str, Mapping[Path, str]] = {}
         self._elements_of: dict[str, dict[int, dict[Path, str]]] = {}
 
@@ -39,8 +39,6 @@ class ValueStructure:
         return set(self._operand(instruction, position).values())
 
     def _operand(self, instruction: Instruction, position: int) -> Mapping[Path, str]:
-        if position >= len(instruction.operands):
-            return _NO_VALUES
         name, prefix = instruction.operands[position], operand_index(instruction, position)
         if not prefix:
             return self.of(name)
@@ -80,13 +78,6 @@ class ValueStructure:
             for position in range(len(instruction.operands))
             for path, value in self._operand(instruction, position).items()
         }
-
-
-def _path(value: str) -> Path:
-    """(1, 0) of `name{1,0}`."""
-    _, brace, index = value.partition("{")
-    numbers = index.rstrip("}")
-    return tuple(int(number) for number in numbers.split(",")) if brace and numbers else ()
 
 
 def _below(structure: Mapping[Path, str], prefix: Path) -> Mapping[Path, str]:
