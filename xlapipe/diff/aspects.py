@@ -226,7 +226,8 @@ def _reads_the_same(matching: Matching, node: Node, other: Node) -> bool:
         return True
     if not all(name in reverse for name in other.operands):
         return True
-    return tuple(pairs[name] for name in node.operands) == other.operands
+    paired = tuple(pairs[name] for name in node.operands)
+    return (paired, node.elements) == (other.operands, other.elements)
 
 
 def _dims(shape: Shape) -> tuple[int, ...]:

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from xlapipe.plans import Computation, HloModule, Instruction, Plan, opcodes
+from xlapipe.plans.dataflow import Path, operand_index
 from xlapipe.plans.gemms import Gemm
+
+# Names of operands, and the element of each that is read.
+_Operands = tuple[tuple[str, Path], ...]
 
 # Instructions that neither run nor allocate memory; a `-done` is part of its `-start`.
 FREE = opcodes.NO_KERNEL | opcodes.DEVICE_NUMBERS
@@ -34,6 +38,7 @@ class Node:
     Attributes:
       position: in the order in which computations are entered and scheduled.
       operands: names of nodes and parameters; bitcasts, tuples and the like are skipped.
+      elements: of each operand, the element that is read; `()` for all of it.
       local: number of the operation without its operands: opcode, shape, body, configuration.
       body: number of the computations that it calls by value.
       identity: number of what it computes from the program's arguments.
@@ -45,6 +50,7 @@ class Node:
     instruction: Instruction
     position: int
     operands: tuple[str, ...]
+    elements: tuple[Path, ...]
     local: int
     body: int
     identity: int
@@ -115,7 +121,8 @@ class Identities:
         numbers: dict[str, int] = {}
         for instruction in computation.instructions:
             operands = tuple([numbers.get(operand, -1) for operand in instruction.operands])
-            numbers[instruction.name] = self._terms.number((self._local(instruction), operands))
+            reads = operands, instruction.operand_indices
+            numbers[instruction.name] = self._terms.number((self._local(instruction), reads))
         return self._terms.number(
             ("computation", numbers.get(computation.root), tuple(sorted(numbers.values())))
         )
@@ -133,9 +140,8 @@ class Identities:
             operands = _effective_operands(computation)
             for instruction in computation.instructions:
                 local = self._local(instruction)
-                term: Hashable = tuple(
-                    [identities.get(operand, -1) for operand in instruction.operands]
-                )
+                read = tuple([identities.get(operand, -1) for operand in instruction.operands])
+                term: Hashable = (read, instruction.operand_indices)
                 if instruction.opcode == "parameter":
                     anchor = self._anchors.get(instruction.name)
                     term = (entered[name], anchor if entered[name] is None else None)
@@ -150,7 +156,7 @@ class Identities:
                     self._add(instruction, operands[instruction.name], local, identity)
 
     def _add(
-        self, instruction: Instruction, operands: tuple[str, ...], local: int, identity: int
+        self, instruction: Instruction, operands: _Operands, local: int, identity: int
     ) -> None:
         scopes = {scope_of(instruction.op_name)}
         if instruction.opcode not in opcodes.RUNS_COMPUTATIONS:
@@ -161,7 +167,8 @@ class Identities:
         self.nodes[instruction.name] = Node(
             instruction=instruction,
             position=len(self.nodes),
-            operands=operands,
+            operands=tuple(name for name, _ in operands),
+            elements=tuple(element for _, element in operands),
             local=local,
             body=self._called(instruction),
             identity=identity,
@@ -194,14 +201,16 @@ class Identities:
         return self._terms.number(tuple(contents))
 
 
-def _effective_operands(computation: Computation) -> dict[str, tuple[str, ...]]:
+def _effective_operands(computation: Computation) -> dict[str, _Operands]:
     """Operands that run or are parameters: bitcasts, tuples and the like are replaced by theirs."""
-    replacements: dict[str, tuple[str, ...]] = {}
-    operands: dict[str, tuple[str, ...]] = {}
+    replacements: dict[str, _Operands] = {}
+    operands: dict[str, _Operands] = {}
     for instruction in computation.instructions:
-        read: list[str] = []
-        for name in instruction.operands:
-            read.extend(replacements.get(name, (name,)))
+        read: list[tuple[str, Path]] = []
+        for position, name in enumerate(instruction.operands):
+            index = operand_index(instruction, position)
+            values = replacements.get(name, ((name, ()),))
+            read.extend((value, (*element, *index)) for value, element in values)
         operands[instruction.name] = tuple(read)
         if instruction.opcode == "tuple":
             replacements[instruction.name] = tuple(read)

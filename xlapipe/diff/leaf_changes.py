@@ -81,13 +81,13 @@ def _donors(side: Side) -> set[tuple[int, ...]]:
 def output_changes(
     matching: Matching, a: InstructionDescriber, b: InstructionDescriber
 ) -> Iterator[OutputChange]:
-    """Outputs that A and B compute by instructions which are not paired with each other."""
-    makers_a, makers_b = makers(matching.a.program), makers(matching.b.program)
+    """Outputs that A and B compute by instructions which are not paired, or by other results."""
+    makers_a, makers_b = makers(matching.a.program.plan), makers(matching.b.program.plan)
     for index_a, index_b in matching.outputs.items():
-        maker_a, maker_b = makers_a.get(index_a), makers_b.get(index_b)
-        if maker_a is None or maker_b is None:
-            continue
+        (maker_a, element_a), (maker_b, element_b) = makers_a[index_a], makers_b[index_b]
         paired = matching.instructions.get(maker_a)
-        if paired != maker_b and paired is not None and maker_b in matching.reverse:
+        if paired is None or maker_b not in matching.reverse:
+            continue
+        if paired != maker_b or element_a != element_b:
             label = matching.b.outputs[index_b].label
             yield OutputChange(label, a.operation(maker_a), b.operation(maker_b))

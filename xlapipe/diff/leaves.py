@@ -4,10 +4,10 @@ from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from xlapipe.diff.identity import FREE
 from xlapipe.plans import AllocationKind, BufferAllocation, LogicalBuffer, Plan
+from xlapipe.plans.dataflow import Path, Value, dataflow_of
 from xlapipe.plans.program import Program
-from xlapipe.plans.shapes import Shape, shape_of
+from xlapipe.plans.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,93 +70,41 @@ def _is_parameter(plan: Plan, value: LogicalBuffer) -> bool:
 
 def output_leaves(program: Program) -> tuple[ComparedLeaf, ...]:
     """One leaf per output; empty if the dump contains no HLO."""
-    plan = program.plan
-    if plan.module is None or plan.module.entry is None:
-        return ()
-    entry = plan.module.computations[plan.module.entry]
-    root = entry.by_name[entry.root]
-    is_tuple = root.opcode == "tuple"
-    shapes = (
-        [
-            entry.by_name[name].shape if name in entry.by_name else shape_of("")
-            for name in root.operands
-        ]
-        if is_tuple
-        else [root.shape]
-    )
+    plan, shapes = program.plan, _output_shapes(program.plan)
     labels = {leaf.index: leaf.path for leaf in program.outputs}
-    allocations = _output_allocations(program, shapes)
     return tuple(
         ComparedLeaf(
             label=labels.get(index, f"output {index}"),
             shape=dims_of(shape),
             number=(index,),
             donated=None,
-            allocation=allocations.get(index),
+            allocation=plan.output_allocation(index, of=len(shapes)),
         )
         for index, shape in enumerate(shapes)
     )
 
 
-def _output_allocations(program: Program, shapes: Sequence[Shape]) -> dict[int, BufferAllocation]:
-    """The allocation of each output, without outputs for which the HLO does not determine it.
+def _output_shapes(plan: Plan) -> tuple[Shape, ...]:
+    shape = plan.result_shape
+    if shape is None:
+        return ()
+    return shape.parts if shape.is_tuple else (shape,)
 
-    A plan does not record which result of an instruction is which output: results of one type and
-    size are taken in order, each once, so that the answer does not depend on allocation numbers.
+
+def makers(plan: Plan) -> dict[int, tuple[str, Path]]:
+    """The instruction that computes each output, and the element of its result that the output is.
+
+    Bitcasts and the like are skipped.
     """
-    plan = program.plan
-    allocations: dict[int, BufferAllocation] = {}
-    for alias in plan.aliases:
-        parameter = plan.parameter_allocation(alias.parameter_number)
-        if alias.output_index is not None and parameter is not None:
-            allocations[(alias.output_index or (0,))[0]] = parameter
-    results = sorted(
-        (
-            (value, allocation)
-            for allocation in plan.allocations
-            if is_live_out(allocation) and not allocation.is_a(AllocationKind.PARAMETER)
-            for value in allocation.values
-        ),
-        key=lambda pair: pair[0].index,
-    )
-    untaken: dict[Hashable, deque[BufferAllocation]] = defaultdict(deque)
-    for value, allocation in results:
-        untaken[value.instruction, _extent(value.shape)].append(allocation)
-    taken: set[int] = set()
-    for index, maker in makers(program).items():
-        if index in allocations or index >= len(shapes):
-            continue
-        candidates = untaken[maker, _extent(shapes[index])]
-        while candidates and candidates[0].index in taken:
-            candidates.popleft()
-        if candidates:
-            allocations[index] = candidates.popleft()
-            taken.add(allocations[index].index)
-    return allocations
-
-
-def _extent(shape: Shape) -> tuple[str, int]:
-    """Type and number of elements, which a bitcast between a value and the output keeps."""
-    return shape.element, shape.elements
-
-
-def makers(program: Program) -> dict[int, str]:
-    """The instruction that computes each output; bitcasts and the like are skipped."""
-    module = program.plan.module
-    if module is None or module.entry is None:
+    entry = plan.module.entry_computation if plan.module is not None else None
+    if plan.module is None or entry is None:
         return {}
-    entry = module.computations[module.entry]
-    root = entry.by_name[entry.root]
+    root, dataflow = entry.by_name[entry.root], dataflow_of(plan.module)
     by_output = {}
-    for index, output in enumerate(root.operands if root.opcode == "tuple" else (root.name,)):
-        name, seen = output, set[str]()
-        while name in entry.by_name and name not in seen:
-            seen.add(name)
-            instruction = entry.by_name[name]
-            if instruction.opcode not in FREE or not instruction.operands:
-                break
-            name = instruction.operands[0]
-        by_output[index] = name
+    for index in range(len(_output_shapes(plan))):
+        output = Value(entry, root, (index,) if root.shape.is_tuple else ())
+        maker = dataflow.definition(output)
+        by_output[index] = maker.instruction.name, maker.path
     return by_output
 
 

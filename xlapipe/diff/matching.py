@@ -19,7 +19,7 @@ Passes 4 to 7 pair instructions that the compiler treated differently; these pai
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,6 +33,8 @@ from xlapipe.diff.leaves import (
     output_leaves,
     pair_leaves,
 )
+from xlapipe.plans.hlo import Computation
+from xlapipe.plans.opcodes import RUNS_COMPUTATIONS
 from xlapipe.plans.program import Program
 
 # An op_name that more instructions have does not identify any of them.
@@ -56,6 +58,14 @@ class Side:
     outputs: tuple[ComparedLeaf, ...]
     nodes: dict[str, Node]
 
+    def computations_run_by(self, name: str) -> tuple[Computation, ...]:
+        """Those whose instructions are nodes too: a loop's, but not the body of a fusion."""
+        instruction, module = self.nodes[name].instruction, self.program.plan.module
+        if instruction.opcode not in RUNS_COMPUTATIONS or module is None:
+            return ()
+        called = instruction.called_computations
+        return tuple(module.computations[key] for key in called if key in module.computations)
+
 
 @dataclass(frozen=True)
 class Matching:
@@ -63,7 +73,8 @@ class Matching:
 
     Attributes:
       arguments, outputs: index of a leaf in `a` to the index in `b`.
-      instructions: name in `a` to name in `b`.
+      instructions: name in `a` to name in `b`, of nodes and of parameters, also of those of loop
+        bodies.
     """
 
     a: Side
@@ -96,7 +107,19 @@ def match(a: Program, b: Program) -> Matching:
     users_a = _users(side_a, {index: index for index in outputs})
     users_b = _users(side_b, {other: index for index, other in outputs.items()})
     passes = _Passes(side_a.nodes, side_b.nodes, parameters)
-    return Matching(side_a, side_b, pairs, outputs, parameters | passes.run(users_a, users_b))
+    nodes = passes.run(users_a, users_b)
+    called = dict(_called_parameters(side_a, side_b, nodes))
+    return Matching(side_a, side_b, pairs, outputs, parameters | nodes | called)
+
+
+def _called_parameters(a: Side, b: Side, pairs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Parameters of the computations that paired instructions run, such as the body of a loop."""
+    for name, other in pairs.items():
+        called_a, called_b = a.computations_run_by(name), b.computations_run_by(other)
+        for one, two in zip(called_a, called_b, strict=False):
+            for number, parameter in one.parameters.items():
+                if number in two.parameters:
+                    yield parameter.name, two.parameters[number].name
 
 
 def _users(side: Side, outputs: dict[int, int]) -> dict[str, Hashable]:
@@ -109,7 +132,7 @@ def _users(side: Side, outputs: dict[int, int]) -> dict[str, Hashable]:
     for node in side.nodes.values():
         for name in node.operands:
             users[name].append((node.local, node.scope))
-    for index, name in makers(side.program).items():
+    for index, (name, _) in makers(side.program.plan).items():
         users[name].append((-1, str(outputs.get(index))))
     return {name: tuple(sorted(readers)) for name, readers in users.items()}
 

@@ -150,6 +150,8 @@ def change_text(change: Change, name: _Name) -> str:
             return _instruction(change, name)
         case AliasChange():
             return _alias(change, name)
+        case OutputChange() if change.a == change.b:
+            return f"output {name(change.label)} is another result of {_operation(change.b, name)}"
         case OutputChange():
             return (
                 f"output {name(change.label)} is computed by {_operation(change.b, name)}, "
