@@ -86,14 +86,20 @@ def test_products_are_alike_whatever_is_transposed(shapes: tuple[str, ...]) -> N
     assert product.multiplications == 8 * 16 * 32
 
 
-def test_convolutions_have_no_multiplications() -> None:
-    shapes = ("f32[8, 3, 9, 9]", "f32[4, 3, 3, 3]", "f32[8, 4, 7, 7]")
-    assert (
-        read_product(
-            Gemm("c", GemmBackend.CUDNN, tuple(map(shape_of, shapes)), None, None)
-        ).multiplications
-        is None
-    )
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ("f32[8, 3, 9, 9]", "f32[4, 3, 3, 3]", "f32[8, 4, 7, 7]"),
+        # A product whose result is split into parts to be added.
+        ("bf16[8, 16]", "bf16[16, 32]", "f32[4, 8, 32]"),
+        ("bf16[8, 16]",),
+    ],
+)
+def test_convolutions_and_products_of_parts_have_no_multiplications(
+    shapes: tuple[str, ...],
+) -> None:
+    gemm = Gemm("c", GemmBackend.CUDNN, tuple(map(shape_of, shapes)), None, None)
+    assert read_product(gemm).multiplications is None
 
 
 def test_a_product_is_named_by_the_dimensions_of_its_result() -> None:

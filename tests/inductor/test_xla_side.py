@@ -9,7 +9,7 @@ from xlapipe.diff.compilers.compiler_side import CompilerSide, Exchange, HeldByt
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
 from xlapipe.diff.compilers.xla_side import xla_side
 from xlapipe.dumps.opened import Opened
-from xlapipe.plans import Thunk
+from xlapipe.plans import InputOutputAlias, Thunk
 from xlapipe.plans.program import Program
 
 
@@ -50,6 +50,7 @@ def test_bytes_beside_the_arguments() -> None:
     # The output that is written over x is one of the arguments' bytes.
     assert (own.own_peak_bytes, own.argument_bytes) == (320 + 32, 256 + 32)
     assert (own.output_bytes, own.reused_bytes) == (32, 32)
+    assert own.unknown_calls == 0
     assert own.held == (
         HeldBytes("gemm{0} f32[8,8]{1,0} (temp)", 256),
         HeldBytes("gemm{1} s8[64]{0} (temp)", 64),
@@ -87,3 +88,22 @@ def test_thunks_that_hold_others_launch_nothing() -> None:
     thunks = tuple(Thunk(kind, 0) for kind in kinds)
     assert side(with_plan(thunks=thunks)).kernels == {"kGemm": 1, "kKernel": 2}
     assert side(A).kernels is None
+
+
+def test_parameters_are_in_order_of_their_numbers() -> None:
+    backwards = with_plan(allocations=tuple(reversed(A.plan.allocations)))
+    unnamed = side(replace(backwards, arguments=()))
+    assert [leaf.name for leaf in unnamed.arguments] == ["parameter 0", "parameter 1"]
+
+
+def test_a_single_output_that_is_written_over_an_argument_is_reused() -> None:
+    single = changed(
+        (
+            f"ROOT %results = ({ROW}, {ROW}) tuple(%out, %tile)",
+            f"ROOT %result = {ROW} bitcast(%out)",
+        ),
+        ("-> (f32[8], f32[8])", "-> f32[8]"),
+    )
+    aliased = with_plan(single, header_aliases=(InputOutputAlias(0, ()),))
+    assert side(aliased).outputs == (TensorLeaf("out[0]", "float32", (8,), 32, reused=True),)
+    assert not side(with_plan(single, header_aliases=())).outputs[0].reused

@@ -4,6 +4,8 @@ import pytest
 
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.cost import KernelCost, StepCost, step_cost
+from xlapipe.cost.fingerprint import fingerprint
+from xlapipe.cost.schedule import Site, schedule_of
 from xlapipe.targets.speeds import Speeds
 
 # One byte takes a microsecond, and so does one operation.
@@ -261,7 +263,8 @@ def test_loop_of_unknown_trip_count_has_no_most() -> None:
     assert (cost.traffic_bytes, cost.traffic_at_most_bytes) == (800 + 2 * 9, None)
 
 
-def test_conditional_is_a_range() -> None:
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_conditional_is_a_range(order: tuple[int, int, int]) -> None:
     branches = """%small (x: f32[10]) -> f32[10] {
   %x = f32[10]{0} parameter(0)
   ROOT %p = f32[10]{0} negate(%x)
@@ -278,12 +281,13 @@ def test_conditional_is_a_range() -> None:
   ROOT %g = f32[10]{0} slice(%h), slice={[0:10]}
 }
 """
-    entry = """
+    names, operands = ("%small", "%large", "%largest"), ("%x", "%z", "%z")
+    entry = f"""
   %i = s32[] parameter(0)
-  %x = f32[10]{0} parameter(1)
-  %z = f32[1000]{0} parameter(2)
-  ROOT %c = f32[10]{0} conditional(%i, %x, %z, %z), \
-branch_computations={%small, %large, %largest}
+  %x = f32[10]{{0}} parameter(1)
+  %z = f32[1000]{{0}} parameter(2)
+  ROOT %c = f32[10]{{0}} conditional(%i, {", ".join(operands[k] for k in order)}), \
+branch_computations={{{", ".join(names[k] for k in order)}}}
 """
     cost = cost_of(module(entry, branches))
     assert (cost.traffic_bytes, cost.traffic_at_most_bytes) == (80, 8000 + 80)
@@ -325,6 +329,9 @@ def test_no_cost_without_a_complete_module_and_no_floor_without_speeds() -> None
     cost = step_cost(plan)
     assert cost is not None
     assert (cost.traffic_bytes, cost.floor_seconds, cost.kernels[0].bound) == (1600, None, None)
+    assert [kernel.cached_bytes for kernel in cost.kernels] == [0, 0]
+    assert cost.bound_seconds() == {}
+    assert cost.estimated_share == 0
     assert step_cost(type(plan)(())) is None
 
 
@@ -340,7 +347,7 @@ def test_estimates_are_xlas_by_model() -> None:
     entry = f"""
   %a = f32[4]{{0}} parameter(0)
   %f = f32[4]{{0}} fusion(%a), kind=kLoop, calls=%body, backend_config={config}
-  ROOT %c = f32[4]{{0}} copy(%f)
+  ROOT %c = f32[12]{{0}} concatenate(%f, %f, %f), dimensions={{0}}
 """
     cost = cost_of(module(entry, body))
     assert kernel(cost, "f").estimates == {
@@ -348,7 +355,9 @@ def test_estimates_are_xlas_by_model() -> None:
         "sol": pytest.approx(1.5e-6),
     }
     assert kernel(cost, "c").estimate_seconds is None
-    assert cost.estimated_share == pytest.approx(0.5)
+    # 32 bytes of the fusion; 16 that are read once, and 48.
+    assert cost.estimated_share == pytest.approx(32 / (32 + 64))
+    assert step_cost(plan_of_text(module("  ROOT %p = f32[] parameter(0)"))).estimated_share == 0  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("needed", [1, 4, 32])
@@ -700,6 +709,134 @@ def test_a_loop_runs_its_first_trip_without_a_cache() -> None:
     cost = cost_of(module(loop_entry(known), LOOP), None, 10**6)
     row = kernel(cost, "y")
     assert (row.launches, row.read_bytes) == (7, 2800)
-    for trips, launches in (("1", 1), ("0", None)):
+    for trips, launches in (("2", 2), ("1", 1), ("0", None)):
         once = cost_of(module(loop_entry(known.replace('"7"', f'"{trips}"')), LOOP))
         assert [kernel.launches for kernel in once.kernels] == ([launches] if launches else [])
+
+
+def test_a_product_in_a_loop_counts_in_every_trip() -> None:
+    body = LOOP.replace(
+        "%y = f32[100]{0} negate(%x)",
+        "%y = f32[100]{0} dot(%x, %x), lhs_batch_dims={0}, rhs_batch_dims={0}, "
+        "lhs_contracting_dims={}, "
+        'backend_config={"reification_cost":[{"exec_time_us":2,"name":""}]}',
+    )
+    known = ', backend_config={"known_trip_count":{"n":"7"}}'
+    row = kernel(cost_of(module(loop_entry(known), body)), "y")
+    assert row.flops == {"f32": 7 * 2 * 100}
+    assert row.estimates == {"default": pytest.approx(14e-6)}
+
+
+def test_operations_without_dimensions_are_unknown() -> None:
+    entry = """
+  %a = bf16[4,16]{1,0} parameter(0)
+  %b = bf16[2,16,8]{2,1,0} parameter(1)
+  %g = s32[2]{0} parameter(2)
+  ROOT %d = bf16[4,8]{1,0} ragged-dot(%a, %b, %g)
+"""
+    cost = cost_of(module(entry))
+    assert kernel(cost, "d").flops is None
+    assert kernel(cost, "d").compute_seconds == 0
+    assert cost.floor_seconds is not None
+
+
+@pytest.mark.parametrize("opcode", ["gather", "dynamic-slice"])
+def test_an_operand_that_a_body_does_not_read_is_no_traffic(opcode: str) -> None:
+    """And one whose size is not known counts as nothing."""
+    read = {
+        "gather": "gather(%x, %i), offset_dims={1}, slice_sizes={1,8}",
+        "dynamic-slice": "dynamic-slice(%x, %i, %i), dynamic_slice_sizes={1,8}",
+    }[opcode]
+    body = f"""%body (x: f32[1000,8], i: s32[], unused: f32[50], d: f32[<=8]) -> f32[1,8] {{
+  %x = f32[1000,8]{{1,0}} parameter(0)
+  %i = s32[] parameter(1)
+  %unused = f32[50]{{0}} parameter(2)
+  %d = f32[<=8]{{0}} parameter(3)
+  %n = f32[<=8]{{0}} negate(%d)
+  ROOT %r = f32[1,8]{{1,0}} {read}
+}}
+"""
+    entry = """
+  %a = f32[1000,8]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %u = f32[50]{0} parameter(2)
+  %d = f32[<=8]{0} parameter(3)
+  ROOT %f = f32[1,8]{1,0} fusion(%a, %i, %u, %d), kind=kLoop, calls=%body
+"""
+    row = kernel(cost_of(module(entry, body)), "f")
+    assert (row.read_bytes, row.written_bytes) == (32 + 4, 32)
+
+
+def test_arrays_of_unknown_size_are_no_traffic() -> None:
+    entry = """
+  %d = f32[<=8]{0} parameter(0)
+  %n = f32[<=8]{0} negate(%d)
+  ROOT %c = (f32[<=8]{0}, f32[4]{0}) custom-call(%n), custom_call_target="mine"
+"""
+    cost = cost_of(module(entry))
+    assert (kernel(cost, "n").read_bytes, kernel(cost, "n").written_bytes) == (0, 0)
+    assert (kernel(cost, "c").read_bytes, kernel(cost, "c").written_bytes) == (0, 16)
+
+
+def test_a_collective_without_a_link_is_bound_by_memory() -> None:
+    entry = """
+  %x = f32[100]{0} parameter(0)
+  ROOT %g = f32[400]{0} all-gather(%x), channel_id=1, \
+replica_groups={{0,1,2,3}}, dimensions={0}, use_global_device_ids=true
+"""
+    speeds = Speeds(
+        bandwidth=10**6, l2_bytes=0, vector_flops=1e6, peak_flops={}, link_bandwidth=None
+    )
+    cost = step_cost(plan_of_text(module(entry)), speeds)
+    assert cost is not None
+    row = kernel(cost, "g")
+    assert (row.link_seconds, row.bound, row.floor_seconds) == (0, "memory", pytest.approx(2e-3))
+
+
+KERNEL_BODY = """%body (x: f32[8], y: f32[8]) -> pred[8] {
+  %x = f32[8]{0} parameter(0)
+  %y = f32[8]{0} parameter(1)
+  %two = s32[] constant(2)
+  ROOT %c = pred[8]{0} compare(%x, %y), direction=LT
+}
+"""
+KERNEL_ENTRY = """
+  %a = f32[8]{0} parameter(0)
+  %b = f32[8]{0} parameter(1)
+  ROOT %f = pred[8]{0} fusion(%a, %b), kind=kLoop, calls=%body, backend_config={"tiles":"8"}
+"""
+
+
+def fingerprint_of(entry: str, *computations: str) -> str:
+    plan = plan_of_text(module(entry, *computations))
+    assert plan.module is not None
+    (site,) = schedule_of(plan.module)
+    assert isinstance(site, Site)
+    return fingerprint(site, plan.module)
+
+
+def test_a_kernel_has_one_fingerprint_whatever_its_names() -> None:
+    renamed = KERNEL_ENTRY.replace("%body", "%other").replace("%f", "%g").replace("%a", "%k")
+    body = KERNEL_BODY.replace("%body", "%other").replace("%x", "%v")
+    assert fingerprint_of(renamed, body) == fingerprint_of(KERNEL_ENTRY, KERNEL_BODY)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("direction=LT", "direction=GT"),
+        ("compare(%x, %y)", "compare(%y, %x)"),
+        ("constant(2)", "constant(3)"),
+        ("kind=kLoop", "kind=kInput"),
+        ('"tiles":"8"', '"tiles":"4"'),
+        ("%a = f32[8]{0}", "%a = f32[8]{0:S(5)}"),
+        ("f32[8]{0} parameter(0)", "bf16[8]{0} parameter(0)"),
+    ],
+)
+def test_a_kernel_that_computes_something_else_has_another_fingerprint(old: str, new: str) -> None:
+    entry, body = (text.replace(old, new) for text in (KERNEL_ENTRY, KERNEL_BODY))
+    assert fingerprint_of(entry, body) != fingerprint_of(KERNEL_ENTRY, KERNEL_BODY)
+
+
+def test_a_kernel_whose_body_is_missing_has_a_fingerprint() -> None:
+    assert fingerprint_of(KERNEL_ENTRY) != fingerprint_of(KERNEL_ENTRY, KERNEL_BODY)

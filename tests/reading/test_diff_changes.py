@@ -145,9 +145,20 @@ def with_more(kind: AllocationKind, color: int = 0) -> Program:
     return with_plan(allocations=(*A.plan.allocations, more))
 
 
+def in_color_1(name: str) -> Program:
+    """A program in which a value is in another memory space of the device."""
+    moved = program(memory={**MEMORY, name: 5})
+    allocations = (
+        replace(allocation, color=int(allocation.index == 5))
+        for allocation in moved.plan.allocations
+    )
+    return with_plan(moved, allocations=tuple(allocations))
+
+
 ARGUMENTS_OF_SUM = f"replica_groups={{{{0,1}}}}, to_apply=%add, {named('psum', 12)}"
 THUNKS = with_thunks(("kKernel", "k1 grid: 1, threads: 2"), ("kKernel", "k2 grid: 2, threads: 2"))
-GEMM, SUM = TEXT.splitlines(keepends=True)[21:23]
+WITHOUT_GEMM = {name: place for name, place in MEMORY.items() if not name.startswith("gemm")}
+GEMM, SUM, LOOP = TEXT.splitlines(keepends=True)[21:24]
 UNALIASED = program(memory={**MEMORY, "out": 4}, aliased=False)
 TURNED = f"%turned = {ROW} reverse(%tile), dimensions={{0}}, {named('rev', 17)}\n  "
 OUT = f"  %out = {ROW} add(%turned, %x)"
@@ -187,7 +198,7 @@ OUT = f"  %out = {ROW} add(%turned, %x)"
             changed(
                 (
                     '"epilogue":"DEFAULT"',
-                    '"epilogue":"DEFAULT","kind":"_UNSET","type":"F_UNKNOWN","size":"0","scale":[]',
+                    '"epilogue":"DEFAULT","kind":"_UNSET","type":"F_UNKNOWN","size":"0","scale":[],"name":""',
                 )
             ),
             [],
@@ -410,6 +421,67 @@ OUT = f"  %out = {ROW} add(%turned, %x)"
             ["schedule: 1 of 6 instructions run in a different order"],
             ["schedule: 1 of 6 instructions run in a different order"],
             id="another order",
+        ),
+        pytest.param(
+            program(TEXT.replace(GEMM + SUM + LOOP, SUM + LOOP + GEMM)),
+            ["schedule: 1 of 6 instructions run in a different order"],
+            ["schedule: 1 of 6 instructions run in a different order"],
+            id="two places later",
+        ),
+        pytest.param(
+            program(
+                TEXT.replace(
+                    f"({MATRIX}, s8[64]{{0}}) custom-call(%w, %w)", f"{MATRIX} custom-call(%w, %w)"
+                ),
+                memory={**WITHOUT_GEMM, "gemm": (3, 0)},
+                alive={**ALIVE, "gemm": (2, 2)},
+            ),
+            [
+                "-64 B temp: only in A: the workspace of dot at step.py:13 (layer/up) (s8[64])",
+                "dot at step.py:13 (layer/up) changed",
+            ],
+            [
+                "+64 B temp: only in B: the workspace of dot at step.py:13 (layer/up) (s8[64]; changed)",
+                "dot at step.py:13 (layer/up) changed",
+            ],
+            id="no workspace",
+        ),
+        pytest.param(
+            program(
+                TEXT.replace(
+                    GEMM,
+                    f"  %gemm = {MATRIX} fusion(%w), kind=kLoop, calls=%loops, {named('layer/up/dot_general', 13)}\n",
+                ),
+                memory={**WITHOUT_GEMM, "gemm": (3, 0)},
+                alive={**ALIVE, "gemm": (2, 2)},
+            ),
+            [
+                "-64 B temp: only in A: the workspace of dot at step.py:13 (layer/up) (s8[64])",
+                "dot at step.py:13 (layer/up) kind gemm → fusion, opcode custom-call → fusion, fusion kind none → kLoop, custom call target __cublas$gemm → none",
+            ],
+            [
+                "+64 B temp: only in B: the workspace of dot at step.py:13 (layer/up) (s8[64]; kind fusion → gemm, opcode fusion → custom-call, fusion kind kLoop → none, custom call target none → __cublas$gemm)",
+                "dot at step.py:13 (layer/up) kind fusion → gemm, opcode fusion → custom-call, fusion kind kLoop → none, custom call target none → __cublas$gemm",
+            ],
+            id="a product that became a fusion",
+        ),
+        pytest.param(
+            program(memory={**MEMORY, "gemm{0}": (3, 64), "gemm{1}": (3, 0)}),
+            ["offsets: 2 values at a different offset in temp, largest 256 B"],
+            ["offsets: 2 values at a different offset in temp, largest 256 B"],
+            id="elements at other offsets",
+        ),
+        pytest.param(
+            in_color_1("loop"),
+            [
+                "+32 B temp (color 1): fusion neg at step.py:15 (layer) (f32[8]); in B it is in temp (color 1)",
+                "allocations: 1 value moved from temp to temp (color 1), largest 32 B",
+            ],
+            [
+                "-32 B temp (color 1): fusion neg at step.py:15 (layer) (f32[8]); in B it is in temp",
+                "allocations: 1 value moved from temp (color 1) to temp, largest 32 B",
+            ],
+            id="a value in another memory space",
         ),
         pytest.param(
             UNALIASED,

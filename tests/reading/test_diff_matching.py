@@ -239,7 +239,7 @@ def test_the_kind_of_work_of_an_added_instruction(
 
 
 def test_outputs_are_named_by_their_index_whatever_the_numbers_of_allocations() -> None:
-    """Twelve results of one type: the tenth is after the second, and allocations are in no order."""
+    """Of twelve results of one type, the tenth comes after the second."""
     count = 12
     shape = f"({', '.join([X] * count)})"
     body = "\n".join(
@@ -255,7 +255,7 @@ def test_outputs_are_named_by_their_index_whatever_the_numbers_of_allocations() 
     entry = "\n".join(
         (
             f"%p = {X} parameter(0)",
-            f"%f = {shape} fusion(%p), kind=kLoop, calls=%body",
+            f"%f = {shape} fusion(%p), kind=kLoop, calls=%body, {op('layer/')}",
             *(f"%g{n} = {X} get-tuple-element(%f), index={n}" for n in range(count)),
             f"ROOT %t = {shape} tuple({', '.join(f'%g{n}' for n in range(count))})",
         )
@@ -269,6 +269,12 @@ def test_outputs_are_named_by_their_index_whatever_the_numbers_of_allocations() 
     )
     grown = replace(original, plan=replace(original.plan, allocations=larger))
     assert texts(compare(original, grown)) == ["output output 10: 32 B → 40 B"]
+    swapped = program(entry.replace("tuple(%g0, %g1,", "tuple(%g1, %g0,"), body, memory=memory)
+    fused = "fusion at step.py:1 (layer)"
+    assert texts(compare(original, swapped))[:2] == [
+        f"output output 0 is another result of {fused}",
+        f"output output 1 is another result of {fused}",
+    ]
 
 
 def test_arguments_without_names_are_labelled_by_metadata_or_number() -> None:

@@ -115,6 +115,10 @@ def slack(
             "dot at step.py:13 (mlp/up) (f32[8]); in B it is in the allocation of x",
         ),
         (
+            value(VALUE, replace(VALUE, place="temp (color 1)")),
+            "dot at step.py:13 (mlp/up) (f32[8]); in B it is in temp (color 1)",
+        ),
+        (
             value(VALUE, replace(VALUE, held_bytes=0)),
             "dot at step.py:13 (mlp/up) (f32[8]); in B it shares more memory with other values",
         ),

@@ -31,6 +31,8 @@ def opened(
     [
         (opened(), None),
         (opened(before=module("", name="other")), None),
+        (opened(before=module("").replace("%x", "%y").replace("(x:", "(y:")), None),
+        (opened(after=module("").replace("%x", "%y").replace("(x:", "(y:")), None),
         (opened(before=module(", sharding={replicated}")), None),
         (opened(before=module(', sharding={devices=[2]<=[2] metadata={op_name="a}"}}')), None),
         (opened(before=module(', frontend_attributes={a="{\\"b}"}')), None),
@@ -69,5 +71,6 @@ def test_the_first_line_in_which_modules_differ() -> None:
     assert not change.a.startswith(" ")
     assert hidden_change(opened(), opened()) is None
     assert hidden_change(opened(), opened(after=None)) is None
+    assert hidden_change(opened(after=None), opened()) is None
     # The header holds the module's name, which is not compared.
     assert hidden_change(opened(), opened(after=module("", name="other"))) is None

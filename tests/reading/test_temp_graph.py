@@ -82,6 +82,9 @@ LOOP_MEMORY: dict[str, Place] = {
     "x": 0, "a": (1, 0), "b": (1, 32), "w{0}": (1, 0), "w{1}": (1, 32), "new": (1, 0),
     "inner": (1, 64), "c": 2,
 }  # fmt: skip
+LOOP_MEMORY_OUTSIDE = {
+    name: place for name, place in LOOP_MEMORY.items() if name not in ("new", "inner")
+}
 LOOP_PLAN = plan_of(LOOP, LOOP_MEMORY, BODY, kinds={0: PARAMETER, 2: LIVE})
 
 
@@ -142,8 +145,8 @@ def test_disjoint_bytes_outside_temp_keep_no_sequence(
   %b = {X} sine(%x)
   ROOT %d = {X} add(%b, %c)
 """
-    for offset, apart in ((32, True), (31, False), (0, False)):
-        memory: dict[str, Place] = {"x": 0, "a": (1, 0), "b": (1, offset), "c": 2, "d": 2}
+    for first, second, apart in ((0, 32, True), (32, 0, True), (0, 31, False), (31, 0, False)):
+        memory: dict[str, Place] = {"x": 0, "a": (1, first), "b": (1, second), "c": 2, "d": 2}
         graph = graph_of(plan_of(entry, memory, kinds={0: PARAMETER, 1: LIVE, 2: LIVE}))
         assert after(graph)["b"] == ({"x"} if apart else {"x", "a", "c"})
 
@@ -189,6 +192,8 @@ def test_values_of_results_across_tuples_and_calls() -> None:
   %g = ({X}, {X}, u32[]) copy-start(%a)
   %h = {X} copy-done(%g)
   %second = {X} get-tuple-element(%d), index=1
+  %inner = ({X}, {X}) get-tuple-element(%u), index=0
+  %l = ({X}, {X}) tuple(%inner, %second)
   ROOT %k = {X} negate(%second)
 """,
         {"x": 0, "a": 1, "m": 2, "n": 3, "g{0}": 4, "k": 5},
@@ -201,6 +206,8 @@ def test_values_of_results_across_tuples_and_calls() -> None:
     assert values.of("e") == {(0,): "m", (1,): "n"}
     assert values.of("g") == {(0,): "g{0}"}
     assert values.of("h") == {(): "g{0}"}
+    # An element that is a tuple itself.
+    assert values.of("l") == {(0, 0): "a", (0, 1): "x", (1,): "n"}
     assert values.own("u") == {}
 
 
@@ -209,6 +216,40 @@ def test_values_that_a_loop_defines_and_hands_on() -> None:
     values = ValueStructure(LOOP_PLAN, LOOP_PLAN.module)
     assert values.of("w") == {(0,): "w{0}", (1,): "w{1}"}
     assert values.of("t") == {(0,): "a", (1,): "b"}
+
+
+def test_a_loop_that_defines_no_values_hands_on_what_it_starts_with() -> None:
+    memory = {name: place for name, place in LOOP_MEMORY.items() if not name.startswith("w{")}
+    values = structure(LOOP, memory, BODY)
+    assert values.of("w") == {(0,): "a", (1,): "b"}
+
+
+def test_a_value_made_inside_a_call_in_a_call_is_written_by_the_outer_one() -> None:
+    inner = f"""%inner (z: f32[8]) -> f32[8] {{
+  %z = {X} parameter(0)
+  ROOT %m = {X} negate(%z)
+}}
+"""
+    outer = f"""%outer (y: f32[8]) -> f32[8] {{
+  %y = {X} parameter(0)
+  ROOT %i = {X} call(%y), to_apply=%inner
+}}
+"""
+    entry = f"""
+  %x = {X} parameter(0)
+  %o = {X} call(%x), to_apply=%outer
+  ROOT %k = {X} sine(%o)
+"""
+    plan = plan_of(entry, {"x": 0, "m": 1, "k": 2}, inner, outer, kinds={0: PARAMETER, 2: LIVE})
+    assert named(graph_of(plan)) == {"m": (32, ["o", "k"])}
+
+
+def test_a_loop_whose_computations_are_missing_needs_its_carry() -> None:
+    share = order_share(plan_of(LOOP, LOOP_MEMORY_OUTSIDE, kinds={0: PARAMETER, 2: LIVE}))
+    assert share is not None
+    assert (share.planned_bytes, share.bound_bytes) == (64, 64)
+    # Nor is the source line of a value known.
+    assert share.planned_by_source == {"unknown": 64}
 
 
 # Two values of 100 and one of 10, each made from the first and reduced before the last: an order
@@ -253,6 +294,17 @@ def test_peaks_of_memory_spaces_add_up() -> None:
     assert {color: peak.peak_bytes for color, peak in peaks.by_color.items()} == {0: 201, 1: 10}
     assert peaks.by_color[0].buffers == {"a": 100, "b": 100, "ra": 1}
     assert peaks.peak_bytes == 211
+
+
+def test_of_equally_full_moments_the_first_is_listed() -> None:
+    graph = TempGraph(
+        ("a", "b"),
+        (frozenset(), frozenset()),
+        (TempBuffer("one", 100, 0, (0,)), TempBuffer("two", 100, 0, (1,))),
+    )
+    run = _Run(graph, {})
+    assert run.peaks([0, 1]).by_color[0].buffers == {"one": 100}
+    assert run.peaks([1, 0]).by_color[0].buffers == {"two": 100}
 
 
 def test_what_an_instruction_runs_is_held_beside_what_is_alive() -> None:

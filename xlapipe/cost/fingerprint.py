@@ -1,10 +1,10 @@
 """What one kernel computes, and how, as one short text: equal for equal kernels anywhere."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from xlapipe.cost.schedule import Site
-from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.hlo import HloModule, Instruction
 
 
 def fingerprint(site: Site, module: HloModule) -> str:
@@ -12,36 +12,31 @@ def fingerprint(site: Site, module: HloModule) -> str:
 
     Tiles and algorithms are in the backend config, so a kernel that was tuned otherwise differs.
     """
-    inner = site.inner
-    shapes = [_shape(site.scope, name) for name in inner.operands]
-    lines = [" ".join(shapes), *_lines(inner, {}, module)]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    shapes = [site.scope.by_name[name].shape.text for name in site.inner.operands]
+    parts = [shapes, *_parts(site.inner, {}, module)]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _shape(scope: Computation, name: str) -> str:
-    operand = scope.by_name.get(name)
-    return operand.shape.text if operand is not None else "?"
-
-
-def _lines(instruction: Instruction, numbers: dict[str, int], module: HloModule) -> Iterator[str]:
+def _parts(
+    instruction: Instruction, numbers: Mapping[str, int], module: HloModule
+) -> Iterator[tuple[object, ...]]:
     """An instruction with its operands by number, and the computations that it calls."""
-    yield " ".join(
-        (
-            instruction.opcode,
-            instruction.custom_call_target or instruction.fusion_kind or "",
-            instruction.shape.text,
-            ",".join(str(numbers.get(name, "")) for name in instruction.operands),
-            str(instruction.parameter_number),
-            str(instruction.integer),
-            instruction.comparison or "",
-            str(instruction.contraction),
-            instruction.backend_config,
-        )
+    yield (
+        instruction.opcode,
+        instruction.custom_call_target,
+        instruction.fusion_kind,
+        instruction.shape.text,
+        [numbers.get(name) for name in instruction.operands],
+        instruction.operand_indices,
+        instruction.parameter_number,
+        instruction.integer,
+        instruction.comparison,
+        instruction.contraction,
+        instruction.backend_config,
     )
     for name in instruction.called_computations:
         called = module.computations.get(name)
-        if called is None:
-            continue
-        inside = {item.name: number for number, item in enumerate(called.instructions)}
-        for item in called.instructions:
-            yield from _lines(item, inside, module)
+        if called is not None:
+            inside = {item.name: number for number, item in enumerate(called.instructions)}
+            for item in called.instructions:
+                yield from _parts(item, inside, module)

@@ -85,7 +85,7 @@ def split_k(one: Sequence[Shape], two: Sequence[Shape]) -> tuple[str, str] | Non
     sizes = prod(first), prod(second)
     if sizes[0] == sizes[1] or 0 in sizes:
         return None
-    if first[1:] == second[1:] and len(first) > 2:
+    if len(first) == len(second) and first[1:] == second[1:]:
         return (str(first[0]), str(second[0]))
     if second[:1] == (sizes[1] // sizes[0],) and second[0] * sizes[0] == sizes[1]:
         return ("1", str(second[0]))

@@ -134,9 +134,9 @@ def pair_leaves(a: Sequence[ComparedLeaf], b: Sequence[ComparedLeaf]) -> dict[in
 
 
 def anchors(leaves: Sequence[ComparedLeaf], numbers: Mapping[int, int]) -> dict[str, Hashable]:
-    """The identity of each parameter instruction; `numbers` gives paired leaves one number."""
+    """The identity of each parameter instruction: the number of a pair, or its label."""
     return {
-        leaf.instruction: numbers.get(index, ("unpaired", leaf.label))
+        leaf.instruction: numbers.get(index, leaf.label)
         for index, leaf in enumerate(leaves)
         if leaf.instruction
     }

@@ -40,7 +40,10 @@ class TimeChange:
 
     @property
     def text(self) -> str:
-        """The change in words: `least time +38.0 µs (longer): layer.py:31 reads 1,024 B more`."""
+        """The change in words: `least time +38.0 µs (longer): layer.py:31 reads 1,024 B more`.
+
+        `same least time: layer.py:31 reads 1,024 B more`, where operations bound the time.
+        """
         parts = [
             f"{verb} {abs(after - before):,} B {'more' if after > before else 'less'}"
             for verb, before, after in (
@@ -56,6 +59,8 @@ class TimeChange:
         delta = self.delta_seconds
         if delta is None:
             return f"{name} {what}"
+        if abs(delta) < _LEAST_SECONDS:
+            return f"same least time: {name} {what}"
         longer = delta > 0
         touched = self.b.touched_bytes - self.a.touched_bytes
         # Fewer bytes take longer where the operations, or the launches, bound the time.

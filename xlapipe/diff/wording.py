@@ -121,9 +121,9 @@ def _gemm_change(line: BytesChange) -> str:
 def _other_place(a: ComparedValue, b: ComparedValue, name: _Name) -> str:
     if a.place == b.place:
         return ""
-    if a.place.startswith("temp"):
-        return f"; in B it is in the allocation of {name(b.place)}"
-    return f"; in A it is in the allocation of {name(a.place)}"
+    side, place = ("B", b.place) if a.place.startswith("temp") else ("A", a.place)
+    where = place if place.startswith("temp") else f"the allocation of {name(place)}"
+    return f"; in {side} it is in {where}"
 
 
 def _lifetime(a: ComparedValue, b: ComparedValue) -> str:

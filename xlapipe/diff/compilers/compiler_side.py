@@ -1,6 +1,6 @@
 """What one compiler decided about a program, in the terms that both compilers have."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
@@ -49,6 +49,23 @@ class Exchange:
     kind: str
     count: int
     output_bytes: int | None
+
+
+def exchanges_of(collectives: Iterable[tuple[str, int | None]]) -> tuple[Exchange, ...]:
+    """The collectives of each kind, from the kind and the bytes of each."""
+    sizes: dict[str, list[int | None]] = {}
+    for kind, output_bytes in collectives:
+        sizes.setdefault(kind, []).append(output_bytes)
+    return tuple(
+        Exchange(kind, len(of_kind), sum_if_known(of_kind))
+        for kind, of_kind in sorted(sizes.items())
+    )
+
+
+def sum_if_known(sizes: Sequence[int | None]) -> int | None:
+    """The sum; None if one of them is not known."""
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
-from xlapipe.diff.compilers.compiler_side import CompilerSide, Exchange, HeldBytes, Waste
+from xlapipe.diff.compilers.compiler_side import (
+    CompilerSide,
+    HeldBytes,
+    Waste,
+    exchanges_of,
+    sum_if_known,
+)
 from xlapipe.diff.compilers.shape_texts import read_product
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
 from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan
@@ -40,19 +47,20 @@ def _of_graph(dump: InductorDump, plan: InductorPlan) -> CompilerSide:
         held=tuple(_held(plan)),
         products=tuple(read_product(gemm) for gemm in plan.gemms),
         waste=tuple(_waste([plan])),
-        exchanges=tuple(_exchanges([plan])),
+        exchanges=exchanges_of((item.kind, item.output_bytes) for item in plan.collectives),
         notes=plan.notes,
     )
 
 
 def _of_all(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSide:
     """One step: forward and inference graphs, then backward graphs."""
-    held = peak = worst = 0
-    for at, plan in enumerate(dump.plans):
-        if held + plan.totals.own_peak_bytes > peak:
-            peak, worst = held + plan.totals.own_peak_bytes, at
-        held += plan.totals.end_bytes
-    before = sum(plan.totals.end_bytes for plan in dump.plans[:worst])
+    left = list(accumulate((plan.totals.end_bytes for plan in dump.plans), initial=0))
+    held = [
+        before + plan.totals.own_peak_bytes for before, plan in zip(left, dump.plans, strict=False)
+    ]
+    peak = max(held)
+    worst = held.index(peak)
+    before = left[worst]
     carried = [HeldBytes("left by the graphs before", before)] if before else []
     firsts = [s for s, plan in zip(alone, dump.plans, strict=True) if not _is_backward(plan)]
     tangents = [
@@ -73,11 +81,11 @@ def _of_all(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSide:
         outputs=tuple(leaf for side in alone for leaf in side.outputs),
         own_peak_bytes=peak,
         in_use_bytes=peak,
-        argument_bytes=_sum(leaf.size_bytes for leaf in arguments),
-        output_bytes=_sum(
-            leaf.size_bytes for side in alone for leaf in side.outputs if not leaf.reused
+        argument_bytes=sum_if_known([leaf.size_bytes for leaf in arguments]),
+        output_bytes=sum_if_known(
+            [leaf.size_bytes for side in alone for leaf in side.outputs if not leaf.reused]
         ),
-        kept_bytes=_sum(side.kept_bytes for side in firsts),
+        kept_bytes=sum_if_known([side.kept_bytes for side in firsts]),
         with_backward=any(_is_backward(plan) for plan in dump.plans),
         reused_bytes=sum(leaf.size_bytes or 0 for leaf in arguments if leaf.reused),
         unknown_calls=sum(side.unknown_calls for side in alone),
@@ -85,7 +93,11 @@ def _of_all(dump: InductorDump, alone: Sequence[CompilerSide]) -> CompilerSide:
         held=(*carried, *alone[worst].held),
         products=tuple(product for side in alone for product in side.products),
         waste=tuple(_waste(dump.plans)),
-        exchanges=tuple(_exchanges(dump.plans)),
+        exchanges=exchanges_of(
+            (collective.kind, collective.output_bytes)
+            for plan in dump.plans
+            for collective in plan.collectives
+        ),
         notes=tuple(dict.fromkeys(note for side in alone for note in side.notes)),
     )
 
@@ -126,25 +138,9 @@ def _held(plan: InductorPlan) -> Iterator[HeldBytes]:
 
 
 def _waste(plans: Iterable[InductorPlan]) -> Iterator[Waste]:
-    counts: dict[str, tuple[int, int]] = {}
+    sizes: dict[str, list[int | None]] = {}
     for plan in plans:
         for finding in plan.findings:
-            what = str(finding.kind).replace("_", " ")
-            count, size = counts.get(what, (0, 0))
-            counts[what] = count + 1, size + (finding.size_bytes or 0)
-    for what, (count, size) in counts.items():
-        yield Waste(what, count, size)
-
-
-def _exchanges(plans: Iterable[InductorPlan]) -> Iterator[Exchange]:
-    groups: dict[str, list[int | None]] = {}
-    for plan in plans:
-        for collective in plan.collectives:
-            groups.setdefault(collective.kind, []).append(collective.output_bytes)
-    for kind, sizes in sorted(groups.items()):
-        yield Exchange(kind, len(sizes), _sum(sizes))
-
-
-def _sum(sizes: Iterable[int | None]) -> int | None:
-    known = list(sizes)
-    return sum(size or 0 for size in known) if None not in known else None
+            sizes.setdefault(finding.kind.replace("_", " "), []).append(finding.size_bytes)
+    for what, of_kind in sizes.items():
+        yield Waste(what, len(of_kind), sum_if_known(of_kind))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from xlapipe.diff.compilers.compiler_side import CompilerSide, Exchange, HeldBytes, Waste
+from xlapipe.diff.compilers.compiler_side import CompilerSide, HeldBytes, Waste, exchanges_of
 from xlapipe.diff.compilers.shape_texts import read_array, read_product
 from xlapipe.diff.compilers.tensor_leaves import TensorLeaf
 from xlapipe.dumps.opened import Opened
@@ -47,7 +47,7 @@ def xla_side(opened: Opened) -> CompilerSide:
         held=tuple(_held(occupancy)),
         products=tuple(read_product(gemm) for gemm in plan.gemms),
         waste=tuple(_waste(opened)),
-        exchanges=tuple(_exchanges(plan)),
+        exchanges=exchanges_of((item.kind, item.output_bytes) for item in plan.collectives or ()),
     )
 
 
@@ -129,12 +129,3 @@ def _waste(opened: Opened) -> Iterator[Waste]:
     failed = [row for row in donations(opened.program) if not row.holds]
     if failed:
         yield Waste("donations without effect", len(failed), sum(r.size_bytes for r in failed))
-
-
-def _exchanges(plan: Plan) -> Iterator[Exchange]:
-    groups: dict[str, list[int | None]] = {}
-    for collective in plan.collectives or ():
-        groups.setdefault(collective.kind, []).append(collective.output_bytes)
-    for kind, sizes in sorted(groups.items()):
-        known = sum(size or 0 for size in sizes)
-        yield Exchange(kind, len(sizes), known if None not in sizes else None)

@@ -1,0 +1,238 @@
+"""Inductor's side of a comparison with XLA, on plans of a few values, and the matching of both."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.inductor.test_xla_side import side as xla_side_of
+from tests.reading.test_diff_changes import A
+from xlapipe.diff.compilers.comparison import CompilerComparison, _compare
+from xlapipe.diff.compilers.compiler_side import (
+    CompilerSide,
+    Exchange,
+    HeldBytes,
+    Product,
+    Waste,
+)
+from xlapipe.diff.compilers.inductor_side import inductor_sides
+from xlapipe.diff.compilers.tensor_leaves import Match, TensorLeaf, match_leaves
+from xlapipe.inductor.inductor_plan import (
+    FindingKind,
+    GraphKind,
+    InductorArgument,
+    InductorCollective,
+    InductorFinding,
+    InductorOutput,
+    InductorPlan,
+    InductorTotals,
+    Lifetime,
+)
+from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.reader import InductorDump
+from xlapipe.plans.buffers import BufferAllocation, InputOutputAlias, LogicalBuffer
+from xlapipe.plans.shapes import shape_of
+
+TOTALS = InductorTotals(
+    own_peak_bytes=100,
+    argument_bytes=32,
+    peak_with_arguments_bytes=132,
+    output_bytes=16,
+    unknown_allocations=0,
+    given_argument_bytes=0,
+    saved_bytes=None,
+    end_bytes=60,
+    live_out_bytes=16,
+    aliased_bytes=0,
+    constant_bytes=0,
+)
+ROW = Layout("float32", (8,), (1,))
+
+
+def argument(number: int, name: str, given_away: bool = False) -> InductorArgument:
+    return InductorArgument(number, name, ROW, 32, given_away, False, None)
+
+
+def finding(size_bytes: int | None) -> InductorFinding:
+    return InductorFinding(FindingKind.NEVER_READ, "op0", size_bytes, "", 1)
+
+
+def collective(output_bytes: int | None) -> InductorCollective:
+    return InductorCollective(
+        "op1", "all-reduce", (), (), 32, output_bytes, 2, 0, None, (), True, None
+    )
+
+
+FORWARD = InductorPlan(
+    where="forward.py",
+    graph="0_forward",
+    kind=GraphKind.FORWARD,
+    exact=True,
+    totals=replace(TOTALS, saved_bytes=44),
+    arguments=(argument(0, "primals_1"), argument(1, "primals_2", given_away=True)),
+    outputs=(
+        InductorOutput(0, "buf1", ROW, 32, None),
+        InductorOutput(1, "buf0", ROW, 32, None, saved=True),
+        InductorOutput(2, "primals_1", ROW, 32, None, argument=0),
+    ),
+    findings=(finding(8),),
+    collectives=(collective(32),),
+)
+BACKWARD = InductorPlan(
+    where="backward.py",
+    graph="0_backward",
+    kind=GraphKind.BACKWARD,
+    exact=True,
+    totals=replace(TOTALS, own_peak_bytes=50, end_bytes=-20),
+    arguments=(argument(0, "primals_2"), argument(1, "buf0"), argument(2, "tangents_1")),
+    outputs=(InductorOutput(0, "buf7", ROW, 64, None),),
+    findings=(finding(4),),
+    collectives=(collective(64),),
+)
+
+
+def sides(*plans: InductorPlan) -> Sequence[CompilerSide]:
+    return inductor_sides(cast(InductorDump, SimpleNamespace(path=Path("dump"), plans=plans)))
+
+
+def holding(plan: InductorPlan, *names: str) -> InductorPlan:
+    """The plan with one allocation of 100 bytes at its peak, of these values."""
+    values = tuple(LogicalBuffer(name, 0, 100, shape_of("f32[25]")) for name in names)
+    return replace(
+        plan,
+        allocations=(BufferAllocation(0, 100, (), values=values),),
+        lifetimes=(Lifetime(0, 1, held_at_peak=True, held_at_end=False, line=1, freed_line=2),),
+    )
+
+
+def test_one_graph_has_the_name_of_the_dump() -> None:
+    (alone,) = sides(FORWARD)
+    assert alone.name == "dump"
+    assert [side.name for side in sides(FORWARD, BACKWARD)] == [
+        "dump: 0_forward",
+        "dump: 0_backward",
+        "dump: 2 graphs, one after the other",
+    ]
+
+
+def test_the_graphs_of_a_step_add_up() -> None:
+    forward, backward, both = sides(FORWARD, BACKWARD)
+    # What is saved is no argument of the step, and its tangent comes from outside.
+    assert [leaf.name for leaf in both.arguments] == ["primals_1", "primals_2", "tangents_1"]
+    assert both.argument_bytes == 3 * 32
+    assert [leaf.name for leaf in both.outputs] == ["buf1", "buf7"]
+    assert both.output_bytes == 32 + 64
+    # The forward graph leaves 60 bytes, on which the backward graph holds 50.
+    assert both.own_peak_bytes == both.in_use_bytes == 110
+    assert both.held[0] == HeldBytes("left by the graphs before", 60)
+    assert (forward.kept_bytes, both.kept_bytes, backward.kept_bytes) == (44, 44, None)
+    assert (forward.with_backward, both.with_backward) == (False, True)
+    assert both.reused_bytes == 32
+    assert both.waste == (Waste("never read", 2, 12),)
+    assert both.exchanges == (Exchange("all-reduce", 2, 96),)
+    assert forward.exchanges == (Exchange("all-reduce", 1, 32),)
+
+
+def test_the_peak_of_equal_graphs_is_the_first() -> None:
+    """The forward graph leaves 60 bytes, so that 40 more are as much as its own 100."""
+    equal = replace(BACKWARD, totals=replace(BACKWARD.totals, own_peak_bytes=40))
+    _, _, both = sides(holding(FORWARD, "buf0"), equal)
+    assert both.own_peak_bytes == 100
+    assert both.held == (HeldBytes("buf0 f32[25]", 100),)
+
+
+def test_one_unknown_size_makes_a_sum_unknown() -> None:
+    unknown = replace(FORWARD, findings=(finding(8), finding(None)))
+    assert sides(unknown)[0].waste == (Waste("never read", 2, None),)
+    unknown = replace(FORWARD, collectives=(collective(32), collective(None)))
+    assert sides(unknown)[0].exchanges == (Exchange("all-reduce", 2, None),)
+
+
+def test_memory_at_the_peak_is_named_by_three_values() -> None:
+    (three,) = sides(holding(FORWARD, "a", "b", "c", "d"))
+    assert three.held == (HeldBytes("a, b, c f32[25]", 100),)
+
+
+def test_an_argument_is_reused_if_it_is_given_away_or_changed_in_place() -> None:
+    changed = replace(FORWARD, aliases=(InputOutputAlias(0, None),))
+    (alone,) = sides(changed)
+    assert [leaf.reused for leaf in alone.arguments] == [True, True]
+    # A step of JAX returns what is changed in place.
+    assert alone.outputs == (
+        TensorLeaf("buf1", "float32", (8,), 32),
+        TensorLeaf("primals_1", "float32", (8,), 32, reused=True),
+    )
+    (alone,) = sides(replace(FORWARD, aliases=(InputOutputAlias(0, (0,)),)))
+    assert alone.outputs == (TensorLeaf("buf1", "float32", (8,), 32, reused=True),)
+
+
+def leaf(name: str, *shape: int, dtype: str | None = "float32") -> TensorLeaf:
+    return TensorLeaf(name, dtype, shape, 32)
+
+
+def compared(
+    inductor: Sequence[TensorLeaf] = (), xla: Sequence[TensorLeaf] = (), **fields: Any
+) -> CompilerComparison:
+    """One side of each compiler, with these outputs."""
+    ours = replace(sides(FORWARD)[0], arguments=(), outputs=tuple(inductor), **fields)
+    theirs = replace(xla_side_of(A), arguments=(), outputs=tuple(xla), products=())
+    return _compare(ours, theirs)
+
+
+def test_outputs_that_only_xla_returns_are_what_it_keeps_for_the_backward_pass() -> None:
+    out, kept = leaf("out", 8), leaf("residual", 4, 4)
+    comparison = compared([out], [out, kept])
+    assert comparison.kept_by_xla == 32
+    assert comparison.same_interface
+    # An output that XLA lacks is another interface.
+    assert not compared([out, kept], [out]).same_interface
+    # A graph that keeps nothing, or has its backward pass, returns all that it computes.
+    for fields in ({"kept_bytes": None}, {"kept_bytes": 0}, {"with_backward": True}):
+        comparison = compared([out], [out, kept], **fields)
+        assert comparison.kept_by_xla is None
+        assert not comparison.same_interface
+        assert compared([out], [out], **fields).same_interface
+
+
+def test_products_are_listed_by_size_and_those_of_unknown_size_last() -> None:
+    products = (
+        Product(None, "8×8", "cudnn"),
+        Product(64, "4×4", "cublas"),
+        Product(512, "8×8", "triton"),
+        Product(64, "2×8", "cublas"),
+        Product(0, "0×8", "cublas"),
+    )
+    rows = compared(products=products).products
+    assert [(row.multiplications, row.results, row.inductor) for row in rows] == [
+        (512, ("8×8",), (("triton", 1),)),
+        (64, ("4×4", "2×8"), (("cublas", 2),)),
+        (None, ("8×8",), (("cudnn", 1),)),
+        (0, ("0×8",), (("cublas", 1),)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("inductor", "xla", "match"),
+    [
+        (leaf("a", 4, 8), leaf("x", 4, 8), "same"),
+        (leaf("a", 4, 8), leaf("x", 8, 4), "transposed"),
+        (leaf("a", 4, 8), leaf("x", 4, 8, dtype="bfloat16"), "other dtype"),
+        (TensorLeaf("a", None, None, 32), leaf("x", 8), "same bytes"),
+        # An argument whose bytes are not known either is like none.
+        (TensorLeaf("a", None, None, None), leaf("x", 8), "only Inductor"),
+        (TensorLeaf("a", None, None, None), TensorLeaf("x", None, None, None), "only Inductor"),
+        # Equal bytes of another shape are not the same argument.
+        (leaf("a", 8), leaf("x", 2, 4), "only Inductor"),
+    ],
+)
+def test_how_two_leaves_match(inductor: TensorLeaf, xla: TensorLeaf, match: str) -> None:
+    """The words are part of `diff --json`."""
+    matched = match_leaves([inductor], [xla])
+    assert matched.pairs[0].match == match
+    assert matched.same == (match == "same")
+    assert matched.matched == (match == "same")
+    assert all(pair.match != Match.SAME for pair in matched.differing)
+    assert len(matched.differing) == len(matched.pairs) - matched.matched
