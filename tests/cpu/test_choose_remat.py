@@ -14,7 +14,7 @@ from tests.cpu import choose_steps
 from xlapipe import XlapipeError
 from xlapipe.choosing.choose import Changes, Choice, choose
 from xlapipe.lowering.forward_graph import PolicyKey
-from xlapipe.lowering.forward_values import forward_values
+from xlapipe.lowering.forward_values import forward_graph
 
 FOLDER = Path(__file__).parent
 STEPS = (FOLDER / "choose_steps.py").read_text(encoding="utf-8")
@@ -150,9 +150,9 @@ def test_the_forward_values_of_a_checkpoint_that_keeps_everything_are_those_with
 
     def kept(function: Callable[..., jax.Array]) -> set[PolicyKey]:
         traced = jax.jit(jax.value_and_grad(function)).trace(*workload.args)
-        values, names = forward_values(traced.jaxpr)
-        assert names == ("hidden",)
-        large = (value for value in values if value.needed and value.size_bytes > 8 * 4)
+        graph = forward_graph(traced.jaxpr)
+        assert graph.names == ("hidden",)
+        large = (value for value in graph.values if value.needed and value.size_bytes > 8 * 4)
         # Slices of arguments are not kept by a checkpoint, and carries are its arguments.
         keys = {value.key for value in large if value.key is not None}
         return {key for key in keys if key.primitive != "squeeze"}

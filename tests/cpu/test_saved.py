@@ -2,52 +2,69 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from xlapipe import XlapipeError
+from xlapipe.choosing.saved import freeing
 from xlapipe.cli import main
+from xlapipe.compiling.make_jobs import CompileOptions
+from xlapipe.lowering.forward_graph import ForwardGraph
 
 FOLDER = Path(__file__).parent
 LAYERS, ROWS, WIDTH = 4, 512, 256
 HIDDEN_BYTES = LAYERS * ROWS * 4 * WIDTH * 4
+Output = tuple[int, dict[str, Any], str]
 
 
-@pytest.fixture(autouse=True)
-def in_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(FOLDER)
+@pytest.fixture(scope="module", autouse=True)
+def in_folder() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(FOLDER)
+        yield
 
 
-@pytest.mark.parametrize("scan", [True, False])
-def test_what_is_kept_is_listed_with_its_line_and_bytes(
-    scan: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["saved", f"choose_steps:workload(scan={scan})", "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
+@pytest.fixture
+def scanned(in_folder: None, capsys: pytest.CaptureFixture[str]) -> Output:
+    policy = "jax.checkpoint_policies.save_only_these_names('hidden', 'atn')"
+    free = ["--free", str(2 * HIDDEN_BYTES)]
+    code = main(["saved", "choose_steps:workload", "--policy", policy, *free, "--json"])
+    output = capsys.readouterr()
+    return code, json.loads(output.out), output.err
+
+
+def test_what_a_scan_keeps_a_name_that_no_value_has_and_what_frees_bytes(scanned: Output) -> None:
+    code, figures, errors = scanned
+    assert code == 1
     (hidden,) = [row for row in figures["rows"] if row["name"] == "hidden"]
     assert hidden["size_bytes"] == hidden["peak_bytes"] == HIDDEN_BYTES
-    assert hidden["count"] == (1 if scan else LAYERS)
+    assert hidden["count"] == 1 and hidden["why"] == "named in each iteration of a loop"
     line = hidden["source"].rpartition(":")[2]
     text = (FOLDER / "choose_steps.py").read_text(encoding="utf-8").splitlines()[int(line) - 1]
     assert "checkpoint_name" in text
     primitives = {row["primitive"] for row in figures["rows"]}
-    assert {"name", "dot_general", "logistic"} <= primitives
-    assert ("input of an iteration" in primitives) == scan
+    assert {"name", "dot_general", "logistic", "input of an iteration"} <= primitives
     at_peak = sum(row["peak_bytes"] or 0 for row in figures["rows"])
     assert HIDDEN_BYTES < at_peak < figures["total_bytes"]
+    weights_bytes = 2 * LAYERS * WIDTH * 4 * WIDTH * 4
+    assert (figures["arguments"], figures["arguments_bytes"]) == (2, weights_bytes)
 
-
-def test_a_name_that_no_value_has_and_what_frees_bytes(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    policy = "jax.checkpoint_policies.save_only_these_names('hidden', 'atn')"
-    free = ["--free", str(2 * HIDDEN_BYTES)]
-    assert main(["saved", "choose_steps:workload", "--policy", policy, *free, "--json"]) == 1
-    output = capsys.readouterr()
-    figures = json.loads(output.out)
-    assert "no value has the name 'atn'" in output.err and "'hidden', so" not in output.err
-    assert figures["unmatched"] == ["atn"]
+    assert "no value has the name 'atn'" in errors and "'hidden', so" not in errors
+    assert figures["unmatched"] == ["atn"] and figures["not_offloaded"] == {}
     assert figures["freed"][0]["freed_bytes"] >= 2 * HIDDEN_BYTES
     assert "policy" in figures["freed"][0]["code"]
+
+
+def test_what_a_python_loop_keeps_beside_an_offload_that_stays_on_the_device(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["saved", "choose_steps:named_workload(scan=False)"]) == 1
+    output = capsys.readouterr()
+    assert "'hidden' stays on the device: the policy offloads 2 values" in output.err
+    (hidden,) = [line for line in output.out.splitlines() if "hidden float32" in line]
+    assert "moved to the host by a policy" in hidden and " no " in hidden
+    assert "The backward pass also reads 1 of the step's arguments" in output.out
 
 
 def test_a_step_without_a_gradient_and_too_many_bytes_are_errors(
@@ -55,5 +72,5 @@ def test_a_step_without_a_gradient_and_too_many_bytes_are_errors(
 ) -> None:
     assert main(["saved", "choose_steps:forward(batch=8)"]) == 2
     assert "the step has no gradient" in capsys.readouterr().err
-    assert main(["saved", "choose_steps:workload", "--free", "1000000000"]) == 2
-    assert "--free 1000000000: a policy decides about" in capsys.readouterr().err
+    with pytest.raises(XlapipeError, match="--free 10: a policy decides about 0 B"):
+        freeing("choose_steps:workload", "h200", CompileOptions(), ForwardGraph((), ()), 10)

@@ -1,11 +1,12 @@
 """What a step's forward pass keeps for the backward pass, beside the plan: `xlapipe saved`."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import prod
 from typing import Any
 
+from xlapipe.choosing.at_peak import held_at_peak
 from xlapipe.choosing.candidate import Candidate, Change
 from xlapipe.choosing.choose import forward_graph_at, target_speeds
 from xlapipe.choosing.compiles import Compiles, Limits, job_of
@@ -15,16 +16,13 @@ from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.make_jobs import CompileOptions
 from xlapipe.environment.scratch import scratch_folder
 from xlapipe.errors import XlapipeError
+from xlapipe.expect import Offloaded
 from xlapipe.lowering.forward_graph import ForwardGraph, ForwardValue
 from xlapipe.plans import Plan
-from xlapipe.plans.occupancy import CountedValue, Occupancy, Role
+from xlapipe.plans.occupancy import CountedValue
+from xlapipe.plans.program import KeptIn, Program
 from xlapipe.readers import read_path
 from xlapipe.targets.speeds import Speeds
-
-# Arguments are kept anyway.
-_KEEPING = (Role.TEMP, Role.OUTPUT, Role.ALIAS)
-# A device's part of a value is a power of two at most this small.
-_MOST_PARTS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +37,8 @@ class SavedRow:
       peak_bytes: of those that are alive at the plan's peak, on one device; None if none of the
         plan's values at the peak has the shape.
       allocations: that hold them then.
-      again_seconds: estimated, of computing them once more from their own inputs.
+      again_seconds: estimated, of computing them once more from their own inputs, on one device.
+      on_host: whether a policy moves them to the host's memory.
       why: why they are kept.
     """
 
@@ -53,7 +52,27 @@ class SavedRow:
     peak_bytes: int | None
     allocations: tuple[int, ...]
     again_seconds: float
+    on_host: bool
     why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherForm:
+    """A value that the plan keeps at the peak in another form than the forward pass computes it.
+
+    XLA may keep the partial sums of a split matrix product, or a transposed or fused value.
+
+    Attributes:
+      name: XLA's.
+      shape: with XLA's element type.
+      size_bytes: on one device.
+    """
+
+    name: str
+    shape: str
+    source: str | None
+    size_bytes: int
+    allocation: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,17 +81,26 @@ class SavedValues:
 
     Attributes:
       rows: most bytes first.
+      other_forms: likewise.
       total_bytes: of the plan.
+      arguments: number of arguments that the backward pass reads, which are kept anyway.
+      arguments_bytes: of them, on all devices.
       names: that the step gives.
       unmatched: names of a policy that the step does not give.
+      not_offloaded: for each name whose values a policy offloads and the plan keeps on the device
+        all the same, what was found.
     """
 
     workload: str
     target: str
     rows: tuple[SavedRow, ...]
+    other_forms: tuple[OtherForm, ...]
     total_bytes: int
+    arguments: int
+    arguments_bytes: int
     names: tuple[str, ...]
     unmatched: tuple[str, ...] = ()
+    not_offloaded: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -111,26 +139,37 @@ def saved(
     with scratch_folder("saved-") as folder:
         note = folder / "graph.json"
         job = job_of(workload, Candidate({}, target), options or CompileOptions(), str(note))
-        with compile_workload(replace(job, plan_only=True)) as compiled:
-            plan = read_path(compiled.dump_folder)
-            several = compiled.record.topology is not None
+        with compile_workload(job) as compiled:  # live ranges are in XLA's texts
+            record = compiled.record
+            program = Program(
+                read_path(compiled.dump_folder),
+                arguments=record.arguments,
+                outputs=record.outputs,
+                named_values=record.named_values,
+            )
         graph = forward_graph_at(note)
     if not any(value.needed for value in graph.values):
         raise XlapipeError(
             f"{workload}: nothing is kept for a backward pass: the step has no gradient, or a "
             "jax.custom_vjp hides its residuals; fix: name a step that calls jax.grad"
         )
-    rows = _rows(graph, plan, target_speeds(target), several=several)
+    devices = prod((record.mesh or {}).values())
+    held = held_at_peak(graph.values, program.plan, several_devices=devices > 1)
+    rows = _rows(graph, held.holder, target_speeds(target), devices)
     unmatched = tuple(name for name in policy_names if name not in graph.names)
-    total_bytes = plan.totals.total_allocation_bytes - plan.totals.thread_local_bytes
+    totals = program.plan.totals
     return (
         SavedValues(
             workload=workload,
             target=target,
             rows=rows,
-            total_bytes=total_bytes,
+            other_forms=tuple(_other_form(other, program.plan) for other in held.others),
+            total_bytes=totals.total_allocation_bytes - totals.thread_local_bytes,
+            arguments=len(graph.arguments_bytes),
+            arguments_bytes=sum(graph.arguments_bytes),
             names=graph.names,
             unmatched=unmatched,
+            not_offloaded=_not_offloaded(program),
         ),
         graph,
     )
@@ -179,19 +218,38 @@ def freeing(
     return tuple(sorted(freed, key=lambda item: (item.freed_bytes < free_bytes, item.seconds or 0)))
 
 
+def _not_offloaded(program: Program) -> dict[str, str]:
+    offloaded = (value.name for value in program.named_values if value.kept is KeptIn.HOST)
+    violations = {name: Offloaded(name).check(program).violations for name in offloaded}
+    return {
+        name: f"{'; '.join(violation.found for violation in own)}; fix: {own[0].advice}"
+        for name, own in violations.items()
+        if own
+    }
+
+
+def _other_form(held: CountedValue, plan: Plan) -> OtherForm:
+    source = plan.nearest_source(held.value.instruction)
+    return OtherForm(
+        name=held.value.name,
+        shape=held.value.shape.without_layout,
+        source=relative(str(source)) if source is not None else None,
+        size_bytes=held.value.size_bytes,
+        allocation=held.allocation.index,
+    )
+
+
 def _rows(
-    graph: ForwardGraph, plan: Plan, speeds: Speeds, *, several: bool
+    graph: ForwardGraph, holder: Mapping[int, CountedValue], speeds: Speeds, devices: int
 ) -> tuple[SavedRow, ...]:
     groups: dict[tuple[object, ...], list[ForwardValue]] = defaultdict(list)
     for value in graph.values:
         if value.needed:
             groups[(value.key, value.source, value.shape, value.dtype)].append(value)
-    occupancy = Occupancy(plan)
-    alive = list(occupancy.contents(occupancy.peak_position))
     rows = []
     ordered = sorted(groups.values(), key=lambda own: -sum(value.size_bytes for value in own))
     for own in ordered:
-        matched = [m for value in own if (m := _take(value, alive, plan, several)) is not None]
+        matched = [holder[value.number] for value in own if value.number in holder]
         first, key = own[0], own[0].key
         rows.append(
             SavedRow(
@@ -204,47 +262,20 @@ def _rows(
                 size_bytes=sum(value.size_bytes for value in own),
                 peak_bytes=sum(m.value.size_bytes for m in matched) if matched else None,
                 allocations=tuple(sorted({m.allocation.index for m in matched})),
-                again_seconds=sum(seconds_of(value, speeds) for value in own),
+                again_seconds=sum(seconds_of(value, speeds) for value in own) / devices,
+                on_host=first.on_host,
                 why=_why(first),
             )
         )
     return tuple(rows)
 
 
-def _take(
-    value: ForwardValue, alive: list[CountedValue], plan: Plan, several: bool
-) -> CountedValue | None:
-    """Takes the value of the plan that holds a forward value at the peak, of its own line first."""
-    fitting = [held for held in alive if _holds(held, value, several)]
-    if not fitting:
-        return None
-    line = (value.source or "").rpartition("/")[2]
-
-    def other_line(held: CountedValue) -> bool:
-        source = plan.nearest_source(held.value.instruction)
-        return source is None or Path(str(source)).name != line
-
-    best = min(fitting, key=other_line)
-    alive.remove(best)
-    return best
-
-
-def _holds(held: CountedValue, value: ForwardValue, several: bool) -> bool:
-    if held.value.size_bytes == 0 or held.value.shape.is_tuple or held.role not in _KEEPING:
-        return False
-    if not several:
-        dims = sorted(dim for dim in value.shape if dim != 1)
-        loops = sorted([*dims, value.trips]) if value.trips > 1 else dims
-        own = sorted(held.value.shape.dims_without_ones)
-        return own in (dims, loops) and held.value.size_bytes == value.size_bytes
-    parts, rest = divmod(value.size_bytes, held.value.size_bytes)
-    return rest == 0 and parts <= _MOST_PARTS and parts & (parts - 1) == 0
-
-
 def _why(value: ForwardValue) -> str:
     if value.key is None:
         return "carried by the loop: input of each iteration"
     where = " in each iteration of a loop" if value.loop is not None else ""
+    if value.on_host:
+        return f"moved to the host by a policy{where}"
     if value.key.name is not None:
         return f"named{where}"
     return f"used by the backward pass{where}, and no policy leaves it out"

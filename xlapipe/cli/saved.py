@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import (
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from xlapipe.choosing.saved import Freed, SavedValues
 
 _NAME = re.compile(r"""(?P<quote>["'])(?P<name>.+?)(?P=quote)""")
-_SHOWN = 30
+_SHOWN, _SHOWN_FORMS = 30, 5
 
 
 def add(commands: Commands) -> None:
@@ -58,7 +58,7 @@ def _saved(options: argparse.Namespace) -> int:
     if options.free is not None:
         freed = freeing(options.workload, target, compile_options, graph, options.free)
     if options.json:
-        print_json({**values.to_json(), "freed": [_freed_figures(item) for item in freed]})
+        print_json(saved_figures(values, freed))
     else:
         print_lines(_lines(values, freed))
     for name in values.unmatched:
@@ -67,12 +67,19 @@ def _saved(options: argparse.Namespace) -> int:
             f"{options.workload}: no value has the name {name!r}, so the policy does nothing for "
             f"it; the step gives {given}; fix: checkpoint_name(value, {name!r})"
         )
-    return 1 if values.unmatched else 0
+    for name, reason in values.not_offloaded.items():
+        print_error(f"{options.workload}: {name!r} stays on the device: {reason}")
+    return 1 if values.unmatched or values.not_offloaded else 0
 
 
 def _names(text: str) -> list[str]:
     quoted = [match["name"] for match in _NAME.finditer(text)]
     return quoted or [name.strip() for name in text.split(",") if name.strip()]
+
+
+def saved_figures(values: "SavedValues", freed: "Sequence[Freed]") -> dict[str, object]:
+    """The JSON of `xlapipe saved`."""
+    return {**values.to_json(), "freed": [_freed_figures(item) for item in freed]}
 
 
 def _freed_figures(item: "Freed") -> dict[str, object]:
@@ -123,8 +130,21 @@ def _lines(values: "SavedValues", freed: "tuple[Freed, ...]") -> "Iterator[Text]
         yield Text(f"and {len(values.rows) - _SHOWN} smaller kinds; --json lists all")
     yield Text(
         "at the peak: a value of this shape is alive there, on one device, in the allocation of "
-        "this number; no: XLA computes it inside of kernels, or it is not alive then. again: "
-        "estimated from bytes and operations."
+        "this number; no: XLA computes it inside of kernels, keeps it in another form, or it is "
+        "not alive then. again: estimated from bytes and operations."
+    )
+    if values.other_forms:
+        kept = sum(form.size_bytes for form in values.other_forms)
+        yield Text(f"Kept in another form at the peak, such as partial sums: {kept:,} B", "bold")
+        forms = [
+            [rounded(form.size_bytes), str(form.allocation), form.shape, form.source or "-"]
+            for form in values.other_forms[:_SHOWN_FORMS]
+        ]
+        header = ["one device", "in", "value", "line"]
+        yield from map(Text, aligned_rows([header, *forms], right={0, 1}))
+    yield Text(
+        f"The backward pass also reads {values.arguments} of the step's arguments, "
+        f"{values.arguments_bytes:,} B on all devices, which are kept anyway."
     )
     for item in freed:
         yield Text(

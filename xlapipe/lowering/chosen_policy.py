@@ -25,8 +25,8 @@ import jax
 from jax._src import stages
 
 from xlapipe.files.writing import write_files
-from xlapipe.lowering.forward_graph import ForwardGraph, Site
-from xlapipe.lowering.forward_values import forward_values
+from xlapipe.lowering.forward_graph import Site
+from xlapipe.lowering.forward_values import forward_graph
 from xlapipe.lowering.user_frame import is_user_code
 
 GRADIENT, SCAN, CHECKPOINT = "gradient", "scan", "checkpoint"
@@ -86,8 +86,7 @@ def _record_at_lowering(path: Path, sites: Mapping[Site, None]) -> None:
     @wraps(original)
     def lower(self: Any, **options: Any) -> Any:
         if not path.exists():
-            values, names = forward_values(self.jaxpr)
-            graph = ForwardGraph(values, tuple(sites), names)
+            graph = forward_graph(self.jaxpr, tuple(sites))
             write_files({path: json.dumps(asdict(graph)).encode()})
         return original(self, **options)
 

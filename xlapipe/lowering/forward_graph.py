@@ -84,8 +84,10 @@ class ForwardGraph:
       values: in the order in which they are computed.
       sites: in the order in which they are traced.
       names: that the step gives with `checkpoint_name`, also to values that are not kept.
+      arguments_bytes: sizes of the arguments that the backward pass reads, on all devices.
     """
 
     values: tuple[ForwardValue, ...]
     sites: tuple[Site, ...]
     names: tuple[str, ...] = ()
+    arguments_bytes: tuple[int, ...] = ()

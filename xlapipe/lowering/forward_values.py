@@ -16,25 +16,23 @@ import jax
 from jax import numpy as jnp
 from jax._src import core, source_info_util
 
-from xlapipe.lowering.forward_graph import ForwardValue, PolicyKey
+from xlapipe.lowering.forward_graph import ForwardGraph, ForwardValue, PolicyKey, Site
 from xlapipe.lowering.user_frame import is_user_code
 from xlapipe.plans.program import KeptIn, NamedValue
 
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
-def forward_values(closed: Any) -> tuple[tuple[ForwardValue, ...], tuple[str, ...]]:
+def forward_graph(closed: Any, sites: Sequence[Site] = ()) -> ForwardGraph:
     """The values that the backward pass uses, and those that they are computed from.
 
     Args:
       closed: the ClosedJaxpr of a whole step.
-
-    Returns:
-      The values, and all names of `checkpoint_name` in the step.
+      sites: the calls in it that a policy can be given to.
     """
     walk = _Walk()
-    walk.equations(closed.jaxpr, {}, _Place())
-    return walk.result(), tuple(walk.names)
+    walk.step(closed.jaxpr)
+    return ForwardGraph(walk.result(), tuple(sites), tuple(walk.names), walk.arguments_bytes())
 
 
 def named_values(closed: Any) -> tuple[NamedValue, ...]:
@@ -46,7 +44,7 @@ def named_values(closed: Any) -> tuple[NamedValue, ...]:
     if not _has_names(closed.jaxpr):
         return ()
     walk = _Walk()
-    walk.equations(closed.jaxpr, {}, _Place())
+    walk.step(closed.jaxpr)
     return walk.named()
 
 
@@ -77,9 +75,20 @@ class _Walk:
         self._made: list[dict[str, Any]] = []
         self._needed: set[int] = set()
         self._on_host: set[int] = set()
+        self._arguments: list[Any] = []
         self._loops = 0
         self._loops_of_both_passes: set[int] = set()
         self.names: dict[str, None] = {}
+
+    def step(self, jaxpr: Any) -> None:
+        """Adds a whole step. Its arguments have the numbers -1, -2 and so on."""
+        self._arguments = [variable.aval for variable in jaxpr.invars]
+        numbers = {variable: -number for number, variable in enumerate(jaxpr.invars, start=1)}
+        self.equations(jaxpr, numbers, _Place())
+
+    def arguments_bytes(self) -> tuple[int, ...]:
+        """Sizes of the arguments that the backward pass reads."""
+        return tuple(_bytes(self._arguments[-n - 1]) for n in sorted(self._needed) if n < 0)
 
     def result(self) -> tuple[ForwardValue, ...]:
         used = set(self._needed)
@@ -128,7 +137,7 @@ class _Walk:
         """Adds the equations of a jaxpr.
 
         Args:
-          maker: number of the value of each variable that the forward pass makes.
+          maker: number of the value of each variable that the forward pass or the caller makes.
         """
         for equation in jaxpr.eqns:
             place = around.inside(equation)
@@ -189,7 +198,7 @@ class _Walk:
             own_bytes,
             _operations(equation),
             own_bytes + sum(map(_bytes, inputs)),
-            tuple(dict.fromkeys(_numbers(equation.invars, maker))),
+            tuple(dict.fromkeys(n for n in _numbers(equation.invars, maker) if n >= 0)),
         )
 
     def _append(

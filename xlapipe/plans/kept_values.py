@@ -12,11 +12,17 @@ from xlapipe.plans.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class KeptValue:
-    """A value that is alive from an instruction of the forward pass to one of a later phase."""
+    """A value that is alive from an instruction of the forward pass to one of a later phase.
+
+    Attributes:
+      start, end: schedule positions, both included.
+    """
 
     allocation: BufferAllocation
     value: LogicalBuffer
     space: MemorySpace
+    start: int
+    end: int
 
 
 @once_per_object
@@ -42,7 +48,7 @@ def kept_values(plan: Plan) -> tuple[KeptValue, ...]:
                     continue
                 last = phases[live.end] if live.end < len(phases) else None
                 if phases[live.start] is Phase.FORWARD and last is not Phase.FORWARD:
-                    kept.append(KeptValue(allocation, value, space))
+                    kept.append(KeptValue(allocation, value, space, live.start, live.end))
     return tuple(kept)
 
 

@@ -1,0 +1,38 @@
+"""Values that a plan keeps from the forward to the backward pass, at its peak."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from xlapipe.choosing.at_peak import held_at_peak
+from xlapipe.lowering.forward_graph import ForwardValue, PolicyKey
+from xlapipe.plans.kept_values import kept_values
+from xlapipe.readers import read_path
+
+DUMP = Path(__file__).parents[2] / "hlo_dumps/resnet50-train/h200-auto-tuned-jax0.11.2"
+
+
+def test_what_no_value_of_the_forward_pass_accounts_for_is_in_another_form() -> None:
+    plan = read_path(DUMP)
+    others = held_at_peak((), plan, several_devices=False).others
+    sizes = [held.value.size_bytes for held in others]
+    assert sizes == sorted(sizes, reverse=True) and sizes
+    kept_bytes = sum(held.value.size_bytes for held in kept_values(plan))
+    assert 0 < sum(sizes) <= kept_bytes
+    largest = others[0].value
+    source = str(plan.nearest_source(largest.instruction))
+    value = ForwardValue(
+        number=0, key=PolicyKey("mul", (), ""), shape=largest.shape.dims, dtype="",
+        size_bytes=largest.size_bytes, operations=0, touched_bytes=0, inputs=(), needed=True,
+        differentiated=True, source=source, loop=None, trips=1,
+    )  # fmt: skip
+    held = held_at_peak((value,), plan, several_devices=False)
+    assert held.holder[0].value.size_bytes == largest.size_bytes
+    assert len(held.others) == len(others) - 1
+    assert held_at_peak((replace(value, needed=False),), plan, several_devices=False).holder == {}
+
+
+def test_a_plan_without_live_ranges_or_without_gradients_keeps_nothing() -> None:
+    plan = read_path(DUMP)
+    assert kept_values(replace(plan, live_ranges=None)) == ()
+    forward = DUMP.parents[1] / "resnet50-forward" / DUMP.name
+    assert kept_values(read_path(forward)) == ()
