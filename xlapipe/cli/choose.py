@@ -14,7 +14,7 @@ from xlapipe.cli.options import (
     at_least_one,
     read_compile_options,
 )
-from xlapipe.cli.output import print_error, print_json, print_lines
+from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _choose(options: argparse.Namespace) -> int:
     if options.json:
         print_json(choice_figures(choice))
     else:
-        print_lines(choice_lines(choice))
+        print_lines(choice_lines(choice, width=table_width()))
     for candidate, error in choice.failed:
         print_error(f"{candidate}: {error}")
     for message in _nothing_fits(choice):

@@ -11,6 +11,7 @@ from xlapipe.report.text_table import aligned_row, column_widths
 from xlapipe.report.units import rounded
 
 _HEADER = ("total", "headroom", "temp", "predicted", "9 of 10 within")
+_FOR_WIDE_TERMINALS, _WHOLE_TABLE = ("temp", "9 of 10 within"), 120
 
 
 def choice_figures(choice: Choice) -> dict[str, Any]:
@@ -34,11 +35,16 @@ def choice_figures(choice: Choice) -> dict[str, Any]:
     }
 
 
-def choice_lines(choice: Choice) -> Iterator[Text]:
-    """For each target the rows, the fastest first, then what to write."""
+def choice_lines(choice: Choice, *, width: int | None = None) -> Iterator[Text]:
+    """For each target the rows, the fastest first, then what to write.
+
+    Args:
+      width: of a terminal, which has no room for the temporary bytes and the interval; None for
+        the whole table.
+    """
     for target in dict.fromkeys(row.candidate.target for row in choice.rows):
         rows = [row for row in choice.rows if row.candidate.target == target]
-        yield from _target_lines(choice, target, rows)
+        yield from _target_lines(choice, target, rows, width)
     for note in choice.notes:
         yield Text(note)
     if choice.left_out:
@@ -46,9 +52,11 @@ def choice_lines(choice: Choice) -> Iterator[Text]:
         yield Text(f"{choice.left_out} further candidates were not compiled because of {reason}.")
 
 
-def _target_lines(choice: Choice, target: str, rows: Sequence[ChoiceRow]) -> Iterator[Text]:
+def _target_lines(
+    choice: Choice, target: str, rows: Sequence[ChoiceRow], width: int | None
+) -> Iterator[Text]:
     yield Text(
-        f"{choice.workload} on {target}: {rows[0].limit_bytes:,} B may be used, "
+        f"{choice.workload} on {target}: {rounded(rows[0].limit_bytes)} may be used, "
         f"{len(rows)} forms compiled",
         style="bold",
     )
@@ -57,7 +65,10 @@ def _target_lines(choice: Choice, target: str, rows: Sequence[ChoiceRow]) -> Ite
     header = [*names, *_HEADER, *([per] if per else []), "fits", "", "change"]
     best = front(rows)
     table = [header, *(_cells(row, per is not None, row in best) for row in rows)]
-    widths, right = column_widths(table), range(len(header) - 3)
+    if width is not None and width < _WHOLE_TABLE:
+        kept = [number for number, name in enumerate(header) if name not in _FOR_WIDE_TERMINALS]
+        table = [[cells[number] for number in kept] for cells in table]
+    widths, right = column_widths(table), range(len(table[0]) - 3)
     for cells, row in zip(table, (None, *rows), strict=True):
         style = "bold" if row is None else "green" if row.chosen else "" if row.fits else "red"
         yield Text(aligned_row(cells, widths, right=right), style=style)

@@ -9,26 +9,26 @@ from rich.text import Text
 from xlapipe.cli.progress import Bar
 from xlapipe.report.target_text import TUNE, device_text
 from xlapipe.report.text_table import aligned_row
+from xlapipe.report.units import rounded
+from xlapipe.report.wrapped_text import folded
 
 if TYPE_CHECKING:
     from xlapipe.compiling.job import Job
 
-# Rows are printed before all of them are known, so widths are fixed. Only the first three columns
-# are as wide as the jobs need, and only the last may be wider than its heading.
+# Rows are printed before all of them are known, so widths are fixed. Only the first two columns are
+# as wide as the jobs need, and only the last may be wider than its heading.
 _HEADINGS = {
-    "workload": 20,
-    "target": 10,
+    "workload": 8,
+    "target": 6,
     "gemm": 6,
     "tuned": 7,
-    "allocs": 6,
-    "total bytes": 15,
-    "temp bytes": 15,
-    "aliases": 7,
+    "total": 9,
+    "temp": 9,
     "seconds": 7,
     "dump": 7,
     "gemms by backend": 16,
 }
-_RIGHT = {4, 5, 6, 7, 8}
+_RIGHT = {4, 5, 6}
 _MAX_FOLDERS = 8
 
 
@@ -43,6 +43,10 @@ class DumpTable(Bar):
             _width("target", map(_device, jobs)),
             *list(_HEADINGS.values())[2:],
         ]
+        # The last column is left out where the terminal has no room for it.
+        needed = sum(self._widths) + 2 * (len(self._widths) - 1)
+        if self._console.is_terminal and needed > self._console.width:
+            self._widths.pop()
         self._untuned = 0
         self._folders: list[str] = []
 
@@ -54,15 +58,15 @@ class DumpTable(Bar):
     def _print_end(self) -> None:
         if self._untuned:
             plans = "1 plan is" if self._untuned == 1 else f"{self._untuned} plans are"
-            self._console.print(
+            self._line(
                 f"{plans} untuned: GEMM tiles and split-K are XLA's defaults; to tune: {TUNE}"
             )
         for folder in self._folders[:_MAX_FOLDERS]:
-            self._console.print(Text(f"in {folder}"))
+            self._line(f"in {folder}")
         if len(self._folders) > _MAX_FOLDERS:
-            self._console.print(f"and {len(self._folders) - _MAX_FOLDERS} other folders")
+            self._line(f"and {len(self._folders) - _MAX_FOLDERS} other folders")
         if self._folders:
-            self._console.print(Text(f"Next: xlapipe show {self._folders[0]}"))
+            self._line(f"Next: xlapipe show {self._folders[0]}")
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Prints a row of `dump_row`."""
@@ -75,10 +79,8 @@ class DumpTable(Bar):
                 device_text(row["target"], row["topology"]),
                 row["gemm_policy"],
                 {True: "tuned", False: "untuned", None: "-"}[row["tuned"]],
-                str(row["allocations"]),
-                f"{row['total_allocation_bytes']:,}",
-                f"{row['temp_bytes']:,}",
-                str(row["aliases"]),
+                rounded(row["total_allocation_bytes"]),
+                rounded(row["temp_bytes"]),
                 f"{row['seconds']:.1f}",
                 "written" if row["changed"] else "same",
                 gemms or "none",
@@ -89,11 +91,16 @@ class DumpTable(Bar):
     def add_failure(self, job: "Job") -> None:
         """Prints a row for a compile that failed; its error is printed after the table."""
         row = [job.reference.name, _device(job), str(job.policy)]
-        self._row([*row, *[""] * 6, "FAILED", ""], style="red")
+        self._row([*row, *[""] * 4, "FAILED", ""], style="red")
         self.advance()
 
     def _row(self, cells: Sequence[str], style: str = "") -> None:
-        self._console.print(Text(aligned_row(cells, self._widths, _RIGHT), style=style))
+        self._line(aligned_row(cells[: len(self._widths)], self._widths, _RIGHT), style)
+
+    def _line(self, text: str, style: str = "") -> None:
+        width = self._console.width if self._console.is_terminal else len(text)
+        for part in folded(text, width):
+            self._console.print(Text(part, style=style))
 
 
 def _device(job: "Job") -> str:

@@ -47,8 +47,12 @@ def _can_be_printed(text: str) -> bool:
 
 
 def print_text(text: object = "") -> None:
-    """Prints one line, whatever characters a file put into it."""
-    print(visible_line(str(text)))
+    """Prints one line, whatever characters a file put into it; a terminal gets it folded."""
+    from xlapipe.report.wrapped_text import folded
+
+    line = visible_line(str(text))
+    for part in folded(line, screen_width()) if sys.stdout.isatty() else [line]:
+        print(part)
 
 
 def screen_width() -> int:
@@ -56,6 +60,11 @@ def screen_width() -> int:
     if not sys.stdout.isatty():
         return _LINE_OF_FILES
     return max(_LEAST_WIDTH, min(shutil.get_terminal_size().columns, _WIDEST))
+
+
+def table_width() -> int | None:
+    """The width that a table must keep; None for a file, which may be wider."""
+    return screen_width() if sys.stdout.isatty() else None
 
 
 def print_lines(lines: "Iterable[RenderableType]") -> None:
@@ -67,7 +76,8 @@ def print_lines(lines: "Iterable[RenderableType]") -> None:
     if console.is_terminal:
         for line in lines:
             for part in _folded(line, console.width):
-                console.print(_visible(part))
+                # A rich table fits itself into the terminal.
+                console.print(_visible(part), soft_wrap=isinstance(part, (str, Text)))
         return
     console.width = _WIDTH_OF_FILES
     for line in lines:
@@ -87,14 +97,12 @@ def _folded(line: "RenderableType", width: int) -> "Iterator[RenderableType]":
     """A line as lines that are no wider than the terminal, broken between names."""
     from rich.text import Text
 
-    from xlapipe.report.wrapped_text import wrapped
+    from xlapipe.report.wrapped_text import folded
 
     if not isinstance(line, Text) or len(line.plain) <= width:
         yield line
         return
-    start = line.plain[: len(line.plain) - len(line.plain.lstrip())]
-    parts = wrapped(line.plain.lstrip(), width, indent=len(start) + 4, first=start)
-    yield from (Text(part, style=line.style) for part in parts)
+    yield from (Text(part, style=line.style) for part in folded(line.plain, width))
 
 
 def _visible(line: "RenderableType") -> "RenderableType":
@@ -126,8 +134,14 @@ class _VisibleParts:
 
 
 def print_error(message: object, *, program: str = "xlapipe") -> None:
-    """Prints an error on stderr."""
-    print(visible_lines(f"{program}: error: {message}"), file=sys.stderr)
+    """Prints an error on stderr; a terminal gets it folded."""
+    text = visible_lines(f"{program}: error: {message}")
+    if sys.stderr.isatty():
+        from xlapipe.report.wrapped_text import folded
+
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(part for line in text.split("\n") for part in folded(line, width))
+    print(text, file=sys.stderr)
 
 
 def print_reused_compiles() -> None:

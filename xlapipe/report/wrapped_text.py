@@ -5,10 +5,14 @@ from collections.abc import Iterator
 
 # A path or a name that is longer than a line is broken in front of these.
 _PARTS = re.compile(r"[^/\[(,;=]*[/\[(,;=]|.+")
+# Between two cells of a table.
+_GAP = re.compile(r" {2,}")
+_CONTINUED = 4
+_LEAST_INDENT = 2
 
 
 def wrapped(text: str, width: int, *, indent: int = 0, first: str | None = None) -> Iterator[str]:
-    """Lines of at most `width` characters, where the parts of names allow it.
+    """Lines of at most `width` characters; a word that needs a whole line is indented less.
 
     Args:
       indent: spaces in front of every line but the first.
@@ -16,16 +20,36 @@ def wrapped(text: str, width: int, *, indent: int = 0, first: str | None = None)
 
     >>> list(wrapped("saved for the backward pass", 16, indent=2, first="- "))
     ['- saved for the', '  backward pass']
+    >>> list(wrapped("read at layers/attention.py:70", 24, indent=8))
+    ['        read at', '  layers/attention.py:70']
     """
     prefix, line = " " * indent if first is None else first, ""
     for word in text.split(" "):
-        for number, part in enumerate(_fitting(word, width - indent)):
+        for number, part in enumerate(_fitting(word, width - _LEAST_INDENT)):
             joint = " " if line and not number else ""
             if line and len(prefix) + len(line) + len(joint) + len(part) > width:
                 yield f"{prefix}{line}"
                 prefix, line, joint = " " * indent, "", ""
+            if not line and not prefix.strip():
+                prefix = " " * max(0, min(len(prefix), width - len(part)))
             line += joint + part
     yield f"{prefix}{line}"
+
+
+def folded(line: str, width: int) -> Iterator[str]:
+    """A line as lines of at most `width` characters; those of a table continue under its last cell.
+
+    >>> list(folded("name  bytes  a text of several words", 24))
+    ['name  bytes  a text of', '             several', '             words']
+    """
+    if len(line) <= width:
+        yield line
+        return
+    text = line.lstrip()
+    start = min(len(line) - len(text), width // 2)
+    cells = [gap.end() for gap in _GAP.finditer(text, 0, max(0, width * 3 // 5 - start))]
+    indent = start + (cells[-1] if cells else _CONTINUED)
+    yield from wrapped(text, width, indent=indent, first=" " * start)
 
 
 def shortened(text: str, width: int) -> str:
@@ -43,4 +67,8 @@ _LEAST_TEXT = 10
 
 
 def _fitting(word: str, width: int) -> list[str]:
-    return [word] if len(word) <= width else _PARTS.findall(word)
+    """A word, or its parts if it is longer than `width`."""
+    if len(word) <= width:
+        return [word]
+    parts = _PARTS.findall(word)
+    return [part[at : at + width] for part in parts for at in range(0, len(part), width)]
