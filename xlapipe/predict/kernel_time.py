@@ -2,6 +2,7 @@
 
 import heapq
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,11 +13,10 @@ from xlapipe.predict.kernel_work import KernelWork
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
 # float16 has the rate of bfloat16, and so on: as `Speeds.peak_of`.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
-# Kernels whose formula describes all of their time; a correction fades with the distance.
-_DESCRIBED = ("loop", "input", "triton", "copy")
-_NEIGHBOURS = 24
-_STEEPEST = 0.3
-_RIDGE = 0.35
+# Timed kernels that a prediction is interpolated from.
+_NEIGHBOURS = 16
+# Library calls whose time grows smoothly with their sizes, over several orders of magnitude.
+_SMOOTH = ("__cudnn$fmha", "__gpu$TopK", "cusolver")
 # Uncorrected formulas are this much too short on average.
 _UNCALIBRATED_RATIO = 1.3
 _COLD_BYTES = 256
@@ -138,73 +138,62 @@ def _interpolated(
 ) -> tuple[float, float, list[TimedKernel]]:
     """Logarithm of the ratio, its spread, and the timed kernels by distance.
 
-    A local linear fit (LOESS) over the nearest timed kernels, weighted by their distance.
+    Ordinary kriging over the nearest timed kernels, with a Matérn covariance of order 3/2.
     """
     origin = (*work.point, float(in_graph))
-    distances = [math.dist(kernel.place, origin) for kernel in timed]
-    order = heapq.nsmallest(_NEIGHBOURS, range(len(timed)), key=distances.__getitem__)
-    rows = [
-        (
-            distances[number] ** 2,
-            [a - b for a, b in zip(timed[number].place, origin, strict=True)],
-            timed[number],
-        )
-        for number in order
+    by_distance = ((math.dist(kernel.place, origin), n) for n, kernel in enumerate(timed))
+    nearest = [(distance, timed[n]) for distance, n in heapq.nsmallest(_NEIGHBOURS, by_distance)]
+    reach, noise = (20.0, 0.1) if work.kind.startswith(_SMOOTH) else (8.0, 0.2)
+
+    def covariance(distance: float) -> float:
+        scaled = math.sqrt(3) * distance / reach
+        return (1 + scaled) * math.exp(-scaled)
+
+    matrix = [
+        [
+            covariance(math.dist(a.place, b.place)) + (noise**2 if row == column else 0.0)
+            for column, (_, b) in enumerate(nearest[: row + 1])
+        ]
+        for row, (_, a) in enumerate(nearest)
     ]
-    nearest = rows[0][0]
-    width = 2 * max(1.0, 0.6 * nearest)
-    weights = [math.exp((nearest - row[0]) / width) for row in rows]
-    total = sum(weights)
-    values = [math.log(row[2].ratio) for row in rows]
-    mean = sum(w * value for w, value in zip(weights, values, strict=True)) / total
-    residual = sum(w * (v - mean) ** 2 for w, v in zip(weights, values, strict=True)) / total
-    result = mean
-    if len(rows) > 3:
-        slope_at_origin = _slope(rows, weights, values, mean, total)
-        result += max(-_STEEPEST, min(_STEEPEST, slope_at_origin))
-    if work.kind.startswith(_DESCRIBED) and not work.flops:
-        result /= 1 + nearest / 25
-    spread = math.sqrt(residual + 0.05**2 + 0.01 * nearest)
-    return result, min(spread, 1.0), [row[2] for row in rows]
+    values = [math.log(kernel.ratio) for _, kernel in nearest]
+    near = [covariance(distance) for distance, _ in nearest]
+    of_values, of_ones, of_near = _solved(matrix, (values, [1.0] * len(values), near))
+    mean = sum(of_values) / sum(of_ones)
+    result = mean + sum(
+        k * (v - mean * one) for k, v, one in zip(near, of_values, of_ones, strict=True)
+    )
+    left = (1 - sum(of_near)) ** 2 / sum(of_ones)
+    variance = max(0.0, 1 - sum(map(operator.mul, near, of_near)) + left) + noise**2
+    scale = sum(
+        (value - mean) * (solved - mean * one)
+        for value, solved, one in zip(values, of_values, of_ones, strict=True)
+    ) / max(1, len(values) - 1)
+    spread = math.sqrt(scale * variance + 0.05**2)
+    return result, min(spread, 1.0), [kernel for _, kernel in nearest]
 
 
-def _slope(
-    rows: Sequence[tuple[float, list[float], TimedKernel]],
-    weights: Sequence[float],
-    values: Sequence[float],
-    mean: float,
-    total: float,
-) -> float:
-    """What the local fit adds at the kernel's own place to the mean of its neighbours."""
-    size = len(rows[0][1])
-    centre = [
-        sum(w * row[1][k] for w, row in zip(weights, rows, strict=True)) / total
-        for k in range(size)
-    ]
-    matrix = [[_RIDGE if i == j else 0.0 for j in range(size)] for i in range(size)]
-    right = [0.0] * size
-    for w, row, value in zip(weights, rows, values, strict=True):
-        offset = [a - b for a, b in zip(row[1], centre, strict=True)]
-        for i, a in enumerate(offset):
-            share = w * a / total
-            right[i] += share * (value - mean)
-            for j, b in enumerate(offset):
-                matrix[i][j] += share * b
-    slopes = _solved(matrix, right)
-    return -sum(slope * c for slope, c in zip(slopes, centre, strict=True))
+def _solved(matrix: list[list[float]], columns: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Solves systems of equations by Cholesky's factorisation.
 
-
-def _solved(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Solves a system of equations whose matrix is positive definite."""
-    size = len(right)
-    for i in range(size):
-        for k in range(i + 1, size):
-            factor = matrix[k][i] / matrix[i][i]
-            for j in range(i, size):
-                matrix[k][j] -= factor * matrix[i][j]
-            right[k] -= factor * right[i]
-    result = [0.0] * size
-    for i in reversed(range(size)):
-        rest = sum(matrix[i][j] * result[j] for j in range(i + 1, size))
-        result[i] = (right[i] - rest) / matrix[i][i]
-    return result
+    Args:
+      matrix: positive definite; the lower half.
+    """
+    lower: list[list[float]] = []
+    for row in matrix:
+        factors: list[float] = []
+        for above, value in zip(lower, row, strict=False):
+            factors.append((value - sum(map(operator.mul, factors, above))) / above[-1])
+        factors.append(math.sqrt(row[-1] - sum(value * value for value in factors)))
+        lower.append(factors)
+    results = []
+    for column in columns:
+        solved: list[float] = []
+        for row, value in zip(lower, column, strict=True):
+            solved.append((value - sum(map(operator.mul, solved, row))) / row[-1])
+        for i in reversed(range(len(solved))):
+            solved[i] /= lower[i][i]
+            for j in range(i):
+                solved[j] -= lower[i][j] * solved[i]
+        results.append(solved)
+    return results

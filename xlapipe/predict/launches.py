@@ -1,6 +1,7 @@
 """The launches of a step in order: what each finds in the L2 cache, and how the host starts it."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,11 +35,13 @@ class Launch:
     Attributes:
       cached_bytes: of its reads, those that the L2 cache may hold.
       graph: number of the command buffer that has it; None outside of one.
+      graph_size: kernels of that command buffer.
     """
 
     site: Site
     cached_bytes: int
     graph: int | None
+    graph_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class _Walk:
     def __init__(self, cost: StepCost, graphs: Mapping[str, int], cache: Residency) -> None:
         self._cost = cost
         self._graphs = graphs
+        self._graph_sizes = Counter(graphs.values())
         self._cache = cache
 
     def run(self, nodes: Sequence[Node]) -> tuple[Step, ...]:
@@ -90,7 +94,9 @@ class _Walk:
         if isinstance(node, Site):
             name = node.instruction.name
             touched = self._cost.one_launch[name][1]
-            return Launch(node, self._cache.launch(touched), self._graphs.get(name))
+            graph = self._graphs.get(name)
+            size = self._graph_sizes[graph] if graph is not None else 0
+            return Launch(node, self._cache.launch(touched), graph, size)
         if isinstance(node, LoopNode):
             around = () if node.trips is not None else node.condition
             if node.trips == 0:

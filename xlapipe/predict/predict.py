@@ -22,6 +22,8 @@ from xlapipe.predict.kernel_time import (
 from xlapipe.predict.kernel_work import KernelWork, work_of
 from xlapipe.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
 
+# Kernels of the command buffer that `graph_interval_seconds` is of.
+_TIMED_GRAPH = 11
 # The host needs as long for a convolution of cuDNN as for this number of kernels.
 _CONVOLUTION_INTERVALS = 4
 # Of the time of a program that no part of the calibration was fitted to: nine of ten are within
@@ -279,7 +281,7 @@ class _Predictor:
             if self._in_loop:
                 interval = constants.loop_interval_seconds
             if launch.graph is not None:
-                interval = constants.graph_interval_seconds
+                interval = constants.graph_interval_seconds * launch.graph_size / _TIMED_GRAPH
             elif self._work[name].kind.startswith("__cudnn$conv"):
                 interval *= _CONVOLUTION_INTERVALS
             self._host += interval
