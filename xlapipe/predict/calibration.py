@@ -81,6 +81,7 @@ class TimedKernel:
       microseconds: its time.
       launches: kernels that the library ran for it.
       program: that ran it.
+      device: that ran it, if not the calibration's own: one of the same generation.
     """
 
     kind: str
@@ -90,6 +91,7 @@ class TimedKernel:
     microseconds: float
     launches: float
     program: str
+    device: str = ""
 
     @cached_property
     def place(self) -> tuple[float, ...]:
@@ -163,6 +165,7 @@ class Calibration:
                 "ratio": round(kernel.ratio, 3),
                 "launches": round(kernel.launches, 2),
                 "program": kernel.program,
+                **({"device": kernel.device} if kernel.device else {}),
             }
             for kernel in self.kernels
         ]
@@ -274,6 +277,7 @@ def _kernel(where: str, number: int, line: str) -> TimedKernel:
         float(data["us"]),
         float(data["launches"]),
         str(data.get("program", "")),
+        str(data.get("device", "")),
     )
 
 
@@ -303,6 +307,7 @@ def _parse_shipped(text: str) -> Calibration:
                 float(row["us"]),
                 float(row["launches"]),
                 row.get("program", ""),
+                row.get("device", ""),
             )
             for row in kernels
         ),

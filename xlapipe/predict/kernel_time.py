@@ -126,7 +126,7 @@ def time_of(
         ratio = _UNCALIBRATED_RATIO
         return KernelTime(seconds * ratio, parts, ratio, ASSUMED, 0.4)
     logarithm, spread, nearest = _interpolated(work, in_graph, timed)
-    basis = SCALED if calibration.scaled_from else CALIBRATED
+    basis = SCALED if calibration.scaled_from or nearest[0].device else CALIBRATED
     ratio = math.exp(logarithm)
     launches = sum(kernel.launches for kernel in nearest[:3]) / len(nearest[:3])
     names = tuple(dict.fromkeys(kernel.program for kernel in nearest))[:3]

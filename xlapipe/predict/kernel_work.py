@@ -46,6 +46,7 @@ _OTHER_INDEX = frozenset(
     {"broadcast", "concatenate", "dot", "dynamic-slice", "dynamic-update-slice", "gather", "pad"}
     | {"reduce", "reduce-window", "reverse", "scatter", "slice", "sort", "transpose"}
 )
+_UPDATES = ("dynamic-update-slice", "scatter")
 # The instruction that decides how a fusion runs, the first that its body has.
 _HEROES = (
     "scatter",
@@ -167,8 +168,7 @@ def _fusion(
     per_block: int,
 ) -> KernelWork:
     once = "triton" in cost.kind
-    operations, heroes = _body_work(body, module, once=once)
-    largest = max((_array(item.shape)[2] for item in body.instructions), default=0)
+    operations, heroes, largest = _body_work(body, module, once=once)
     operations += flops.get(VECTOR, 0)
     hero = next((name for name in _HEROES if name in heroes), "")
     if not hero:
@@ -228,16 +228,20 @@ def _fusion(
 
 def _body_work(
     body: Computation, module: HloModule, needed: float | None = None, *, once: bool = False
-) -> tuple[float, Mapping[str, Instruction]]:
-    """Operations of a fusion's body, and an instruction of each kind in `_HEROES`, the largest.
+) -> tuple[float, Mapping[str, Instruction], float]:
+    """Operations of a fusion's body, its heroes, and the most elements that an instruction has.
 
     An element that several others need at other indices is computed for each of them, as XLA's
     emitters do.
 
     Args:
       needed: elements of the result; None for all.
+
+    Returns:
+      Operations; an instruction of each kind in `_HEROES`, the largest; the elements, of which
+      only those that are needed count.
     """
-    operations = 0.0
+    operations = most = 0.0
     heroes: dict[str, Instruction] = {}
     at_same: dict[str, float] = {body.root: -1.0 if needed is None else needed}
     at_other: dict[str, float] = {}
@@ -249,6 +253,7 @@ def _body_work(
         count = (own if count < 0 else count) + at_other.get(name, 0.0)
         if once and count:
             count = own
+        most = max(most, own if once else min(count, own))
         if not count or opcode in ("parameter", "constant"):
             continue
         if opcode == "tuple":
@@ -256,19 +261,20 @@ def _body_work(
             at_root.update(instruction.operands)
             continue
         # An update is made in place.
-        if opcode == "dynamic-update-slice" and name == body.root and instruction.operands[1:]:
-            count = _array(body.by_name[instruction.operands[1]].shape)[2]
+        if opcode in _UPDATES and name in at_root and len(instruction.operands) > 2:
+            update = instruction.operands[-1 if opcode == "scatter" else 1]
+            count = _array(body.by_name[update].shape)[2]
         inner = None
         if opcode in ("fusion", "call") and instruction.called_computations:
             inner = module.computations.get(instruction.called_computations[0])
         if inner is not None:
-            more, others = _body_work(inner, module, count, once=once)
-            operations += more
+            more, others, inside = _body_work(inner, module, count, once=once)
+            operations, most = operations + more, max(most, inside)
             heroes = {**others, **heroes}
         elif opcode not in _FREE:
             size = count
-            if opcode in ("reduce", "reduce-window", "scatter") and instruction.operands:
-                operand = body.by_name[instruction.operands[-1 if opcode == "scatter" else 0]]
+            if opcode in ("reduce", "reduce-window") and instruction.operands:
+                operand = body.by_name[instruction.operands[0]]
                 size *= max(1.0, _array(operand.shape)[2] / max(own, 1))
             operations += size * _OPERATIONS.get(opcode, 1)
         # What the emitter is chosen by is at the root, or there are only element-wise ones between.
@@ -284,7 +290,7 @@ def _body_work(
                 at_same[operand_name] = max(at_same.get(operand_name, 0.0), count)
                 continue
             needs = count
-            if opcode in ("reduce", "reduce-window", "dot", "scatter", "sort"):
+            if opcode in ("reduce", "reduce-window", "dot", "sort"):
                 needs = count * max(1.0, elements / max(own, 1))
             elif opcode == "pad" and own > 1.4 * elements:
                 needs = count
@@ -292,10 +298,10 @@ def _body_work(
                 needs = count * elements / max(own, 1)
             elif opcode == "dynamic-update-slice":
                 needs = float(elements) if position == 1 else 0.0
-            elif opcode == "gather" and position == 1:
+            elif opcode in ("gather", "scatter") and position > 0:
                 needs = float(elements)
             at_other[operand_name] = at_other.get(operand_name, 0.0) + min(needs, 64 * elements)
-    return operations, heroes
+    return operations, heroes, most
 
 
 def _reduced(reduce: Instruction, body: Computation) -> tuple[str, int, int]:
