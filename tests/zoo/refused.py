@@ -1,7 +1,14 @@
-"""Steps that xlapipe refuses, because their plan would be of another program or of no machine."""
+"""Steps that xlapipe refuses, what its message must state, and the step after the fix.
+
+Each row of `REFUSALS` is a step as a user may write it. The message states where (the leaf, or the
+user's line), the cause and the fix; the step that follows the fix compiles.
+"""
 
 import functools
 import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -9,17 +16,86 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from jax.sharding import AbstractMesh, NamedSharding
+from jax._src.sharding_impls import GSPMDSharding
+from jax.experimental.layout import Format, Layout
+from jax.sharding import AbstractMesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from xlapipe import Workload
 
 X = jax.ShapeDtypeStruct((64, 64), jnp.float32)
 MESH, _OTHER_MESH = AbstractMesh((4,), ("x",)), AbstractMesh((2, 2), ("a", "b"))
+_OVER_4 = NamedSharding(MESH, P("x"))
 
 
-def sharded(mesh: AbstractMesh | jax.sharding.Mesh, spec: P) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=NamedSharding(mesh, spec))
+@dataclass(frozen=True)
+class Refusal:
+    """A step that is refused.
+
+    Attributes:
+      step: the step as written.
+      where, cause, fix: words of the message. `where` is a leaf of the arguments, the name of the
+        step, or part of the line of this file that the message names.
+      fixed: the step that follows the fix; None if the fix is not a change of the step.
+      options: of the command line, for both.
+      reference: what the command line is given in place of the step.
+    """
+
+    where: str
+    cause: str
+    fix: str
+    step: Callable[[], Any] | None = None
+    fixed: Callable[[], Workload] | None = None
+    options: Sequence[str] = ()
+    reference: str | None = None
+
+
+def refused(row: str) -> Any:
+    """The step of a row, as the command line compiles it."""
+    step = REFUSALS[row].step
+    assert step is not None
+    return _named(step(), row)
+
+
+def fixed(row: str) -> Any:
+    """The step of a row after the fix of its message."""
+    step = REFUSALS[row].fixed
+    assert step is not None
+    return _named(step(), row)
+
+
+def _named(workload: Any, row: str) -> Any:
+    return replace(workload, name=row) if isinstance(workload, Workload) else workload
+
+
+def of(fn: Any, *args: Any, **fields: Any) -> Workload:
+    return Workload(name="step", fn=fn, args=args, **fields)
+
+
+def sharded(
+    mesh: AbstractMesh | jax.sharding.Mesh, spec: P, memory_kind: str | None = None
+) -> jax.ShapeDtypeStruct:
+    return in_place(NamedSharding(mesh, spec, memory_kind=memory_kind))
+
+
+def in_place(sharding: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=sharding)
+
+
+def on_cpus(count: int, order: Sequence[int] = ()) -> jax.sharding.Mesh:
+    """A mesh of this machine's devices, which stand for those of the target."""
+    if jax.config.values["jax_num_cpu_devices"] != count:
+        jax.config.update("jax_num_cpu_devices", count)
+    devices = jax.devices()
+    return jax.sharding.Mesh([devices[number] for number in order or range(count)], ("x",))
+
+
+def first_two(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
+    return jax.sharding.Mesh(mesh.devices.flat[:2], ("x",))
+
+
+def add(x: Any, y: Any) -> Any:
+    return x + y
 
 
 @functools.partial(jax.jit, donate_argnums=0)
@@ -27,86 +103,72 @@ def update(state: Any, x: Any) -> Any:
     return state + x
 
 
-def _update_undonated(state: Any, x: Any) -> Any:
+def update_undonated(state: Any, x: Any) -> Any:
     return update(state, x)
 
 
-def _bytes_in_use(x: Any) -> Any:
+def bytes_in_use(x: Any) -> Any:
     stats = jax.devices()[0].memory_stats()
     return x * stats["bytes_in_use"]
 
 
-def _prints(x: Any) -> Any:
-    jax.debug.print("{}", x[0, 0])
-    return x + 1
-
-
-def _asks_cudnn_itself(x: Any) -> Any:
+def asks_cudnn(x: Any) -> Any:
     from jax._src.lib import cuda_versions
 
     return x * cuda_versions.cudnn_get_version()  # type: ignore[union-attr]
 
 
-def _own_mesh_in_shard_map(x: Any) -> Any:
+def maps_over_another_mesh(x: Any) -> Any:
     mapped = jax.shard_map(lambda x: x, mesh=_OTHER_MESH, in_specs=P("a"), out_specs=P("a"))
     return mapped(x)
 
 
-def _convolves(x: Any) -> Any:
-    return jax.lax.conv(x, x, (1, 1), "SAME")
-
-
-def _attends_with_cudnn(q: Any) -> Any:
-    return jax.nn.dot_product_attention(q, q, q, implementation="cudnn")
+def maps_over_the_current_mesh(x: Any) -> Any:
+    return jax.shard_map(lambda x: x, in_specs=P("a"), out_specs=P("a"))(x)
 
 
 def mean_over_devices(x: Any) -> Any:
     return x - jax.lax.pmean(x, "i")
 
 
-pmapped = Workload(name="pmapped", fn=jax.pmap(mean_over_devices, axis_name="i"), args=(X,))
-lost_donation = Workload(name="lost_donation", fn=_update_undonated, args=(X, X))
-static_string = Workload(name="static_string", fn=lambda x, mode: x, args=(X, "hello"))
-two_meshes = Workload(
-    name="two_meshes",
-    fn=lambda x, y: x + y,
-    args=(sharded(MESH, P("x")), sharded(_OTHER_MESH, P("a"))),
-)
-specs_and_shardings = Workload(
-    name="specs_and_shardings",
-    fn=lambda x: x,
-    args=(sharded(MESH, P("x")),),
-    mesh={"x": 4},
-    in_specs=P(None, "x"),
-)
-asks_for_memory = Workload(name="asks_for_memory", fn=_bytes_in_use, args=(X,))
-prints = Workload(name="prints", fn=_prints, args=(X,))
-asks_cudnn_itself = Workload(name="asks_cudnn_itself", fn=_asks_cudnn_itself, args=(X,))
-convolves = Workload(
-    name="convolves",
-    fn=_convolves,
-    args=(jax.ShapeDtypeStruct((8, 8, 3, 3), jnp.bfloat16),),
-)
-attends_with_cudnn = Workload(
-    name="attends_with_cudnn",
-    fn=_attends_with_cudnn,
-    args=(jax.ShapeDtypeStruct((2, 64, 4, 64), jnp.bfloat16),),
-)
+def lowers_another(x: Any) -> Any:
+    costs = jax.jit(jnp.sin).lower(x)
+    return x * float(costs is None)
 
 
-own_mesh_in_shard_map = Workload(
-    name="own_mesh_in_shard_map", fn=_own_mesh_in_shard_map, args=(X,), mesh={"a": 2, "b": 2}
-)
+def uses_a_leaked_value() -> Any:
+    scales = []
+
+    def make() -> jax.Array:
+        scales.append(jnp.ones((64, 64)) * 2)
+        return scales[0]
+
+    jax.eval_shape(make)
+    return lambda x: x * scales[0]
 
 
-_MESH_OF_4 = jax.sharding.AbstractMesh((4,), ("x",))
-_OVER_4 = NamedSharding(_MESH_OF_4, P("x"))
-jitted_shardings_and_mesh = Workload(
-    name="jitted_shardings_and_mesh",
-    fn=jax.jit(jnp.sin, in_shardings=_OVER_4),
-    args=(X,),
-    mesh={"x": 4},
-)
+class Wrapped:
+    """A wrapper of another library around `jax.jit`."""
+
+    def __init__(self, fn: Any) -> None:
+        self.__wrapped__ = fn
+
+    def __call__(self, x: Any) -> Any:
+        return self.__wrapped__(x)
+
+    def lower(self, x: Any) -> Any:
+        return jax.jit(self.__wrapped__).lower(x)
+
+
+def replicated(mesh: jax.sharding.Mesh) -> GSPMDSharding:
+    return GSPMDSharding.get_replicated(tuple(mesh.devices.flat))
+
+
+def constrained_to(sharding: Any) -> Any:
+    def constrained(x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(x * 2, sharding)
+
+    return constrained
 
 
 def trained() -> tuple[nnx.Linear, nnx.Optimizer[nnx.Linear]]:
@@ -131,19 +193,18 @@ class _Trainer:
 def jitted_for_a_backend() -> Workload:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        fn = jax.jit(jnp.sin, backend="cpu")
-    return Workload(name="jitted_for_a_backend", fn=fn, args=(X,))
+        return of(jax.jit(jnp.sin, backend="cpu"), X)
 
 
-def without_jit() -> Workload:
-    jax.config.update("jax_disable_jit", True)
-    return Workload(name="without_jit", fn=jnp.sin, args=(X,))
+def without_jit(value: bool) -> Workload:
+    jax.config.update("jax_disable_jit", value)
+    return of(add, X, X)
 
 
-def set_mesh_and_mesh() -> Workload:
+def under_set_mesh(**fields: Any) -> Workload:
     jax.config.update("jax_num_cpu_devices", 4)
     jax.set_mesh(jax.make_mesh((4,), ("x",)))
-    return Workload(name="set_mesh_and_mesh", fn=jnp.sin, args=(X,), mesh={"x": 4})
+    return of(jnp.sin, X, **fields)
 
 
 class ShardingMetadata:
@@ -157,19 +218,31 @@ class ArrayMetadata:
         self.shape, self.dtype, self.sharding = (64, 64), jnp.float32, ShardingMetadata()
 
 
+class Described:
+    """An array of another library, with a layout of that library."""
+
+    shape, dtype, format = (64, 64), jnp.float32, SimpleNamespace(layout="row-major")
+
+
+class Tensor:
+    """As of torch: a shape, and a dtype that is not one of numpy."""
+
+    shape, dtype = (64, 64), "torch.float32"
+
+
 def apply(state: Any, x: Any) -> Any:
     return state["w"] @ x
 
 
 METADATA = {"w": ArrayMetadata()}
-metadata_of_a_checkpoint = Workload(name="metadata_of_a_checkpoint", fn=apply, args=(METADATA, X))
 
 
 def cast(x: Any, dtype: Any) -> Any:
     return x.astype(dtype)
 
 
-dtype_as_argument = Workload(name="dtype_as_argument", fn=cast, args=(X, np.float16))
+def scaled(x: Any, mode: str) -> Any:
+    return x * len(mode)
 
 
 def iterator_step(state: Any, iterator: Any) -> Any:
@@ -177,7 +250,6 @@ def iterator_step(state: Any, iterator: Any) -> Any:
 
 
 iterator_step.__module__ = "keras.src.backend.jax.trainer"
-keras_train_function = Workload(name="keras_train_function", fn=iterator_step, args=(X, iter(())))
 
 
 def _library_update() -> Any:
@@ -190,24 +262,400 @@ def _library_update() -> Any:
 _LIBRARY_STEP = _library_update()
 
 
-def _call_library(state: Any, x: Any) -> Any:
+def call_library(state: Any, x: Any) -> Any:
     return _LIBRARY_STEP(state, x)
 
 
-donation_in_a_library = Workload(name="donation_in_a_library", fn=_call_library, args=(X, X))
+def of_size(size: int) -> Workload:
+    return of(add, *(jax.ShapeDtypeStruct((size,), jnp.float32) for _ in range(2)))
 
 
-def updates_in_place() -> Workload:
-    return Workload(name="updates_in_place", fn=train, args=(*trained(), X))
+def prints() -> Workload:
+    def step(x: Any) -> Any:
+        jax.debug.print("{}", x[0, 0])
+        return x + 1
+
+    return Workload(name="prints", fn=step, args=(X,))
 
 
-def empty_program() -> Workload:
-    return Workload(name="empty_program", fn=_Trainer().step, args=())
+def convolves() -> Workload:
+    def step(x: Any) -> Any:
+        return jax.lax.conv(x, x, (1, 1), "SAME")
+
+    return Workload(
+        name="convolves", fn=step, args=(jax.ShapeDtypeStruct((8, 8, 3, 3), jnp.bfloat16),)
+    )
 
 
-def reordered_devices() -> Workload:
-    """An argument over four devices of this machine, the first two exchanged."""
-    jax.config.update("jax_num_cpu_devices", 4)
-    first, second, *others = jax.devices()
-    mesh = jax.sharding.Mesh([second, first, *others], ("x",))
-    return Workload(name="reordered_devices", fn=jnp.sin, args=(sharded(mesh, P("x")),))
+def attends_with_cudnn() -> Workload:
+    def step(q: Any) -> Any:
+        return jax.nn.dot_product_attention(q, q, q, implementation="cudnn")
+
+    return Workload(
+        name="attends_with_cudnn",
+        fn=step,
+        args=(jax.ShapeDtypeStruct((2, 64, 4, 64), jnp.bfloat16),),
+    )
+
+
+REFUSALS: dict[str, Refusal] = {
+    # The arguments.
+    "static_string": Refusal(
+        "argument mode",
+        "'hello', expected an array",
+        "static_argnames=",
+        lambda: of(scaled, X, "hello"),
+        lambda: of(scaled, X, "hello", static_argnames="mode"),
+    ),
+    "dtype_as_argument": Refusal(
+        "argument dtype",
+        "numpy.float16",
+        "static_argnames=",
+        lambda: of(cast, X, np.float16),
+        lambda: of(cast, X, np.float16, static_argnames="dtype"),
+    ),
+    "jitted_string": Refusal(
+        "argument mode",
+        "is of type <class 'str'>",
+        "the jitted function's static_argnames=",
+        lambda: of(jax.jit(scaled), X, "hello"),
+        lambda: of(jax.jit(scaled, static_argnames="mode"), X, "hello"),
+    ),
+    "one_argument_less": Refusal(
+        "def add(",
+        "missing a required argument: 'y'",
+        "args= or kwargs= for each parameter",
+        lambda: of(add, X),
+        lambda: of(add, X, kwargs={"y": X}),
+    ),
+    "tensor_of_another_library": Refusal(
+        "argument x",
+        "'torch.float32', expected a dtype of numpy or jax",
+        "jax.ShapeDtypeStruct(",
+        lambda: of(jnp.sin, Tensor()),
+        lambda: of(jnp.sin, jax.ShapeDtypeStruct(Tensor.shape, jnp.float32)),
+    ),
+    "metadata_of_a_checkpoint": Refusal(
+        "argument state['w']",
+        "ShardingMetadata",
+        "jax.tree.map(lambda leaf",
+        lambda: of(apply, METADATA, X),
+        lambda: of(
+            apply,
+            *jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), (METADATA, X)),
+        ),
+    ),
+    "layout_of_another_library": Refusal(
+        "argument x",
+        "has layout row-major, expected a jax.experimental.layout.Layout",
+        "state the layout",
+        lambda: of(jnp.sin, Described()),
+        lambda: of(
+            jnp.sin,
+            in_place(Format(Layout((1, 0)), SingleDeviceSharding(jax.devices()[0]))),
+        ),
+    ),
+    "layout_over_devices": Refusal(
+        "argument x",
+        "is over several devices",
+        "leave the layout out",
+        lambda: of(jnp.sin, in_place(Format(Layout((1, 0)), _OVER_4))),
+        lambda: of(jnp.sin, in_place(_OVER_4)),
+    ),
+    "memory_on_one_device": Refusal(
+        "argument y",
+        "in memory 'pinned_host', and the program is over several",
+        "NamedSharding",
+        lambda: of(
+            add,
+            sharded(MESH, P("x")),
+            in_place(SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")),
+        ),
+        lambda: of(
+            lambda x, y: x + jax.device_put(y, jax.memory.Space.Device),
+            sharded(MESH, P("x")),
+            sharded(MESH, P("x"), "pinned_host"),
+        ),
+    ),
+    "sharding_without_axes": Refusal(
+        "argument x",
+        "GSPMDSharding over 4 devices",
+        "jax.sharding.NamedSharding over a mesh",
+        lambda: of(
+            jnp.sin,
+            in_place(replicated(on_cpus(4))),
+        ),
+        lambda: of(jnp.sin, sharded(MESH, P())),
+    ),
+    # Specs and meshes.
+    "specs_of_another_tree": Refusal(
+        "in_specs",
+        "are not a prefix of args",
+        "the form of that argument",
+        lambda: of(apply, {"w": X}, X, mesh={"x": 4}, in_specs=({"v": P("x")}, P())),
+        lambda: of(apply, {"w": X}, X, mesh={"x": 4}, in_specs=({"w": P("x")}, P())),
+    ),
+    "specs_and_shardings": Refusal(
+        "argument x",
+        "in_specs give another",
+        "leave one of them out",
+        lambda: of(jnp.sin, sharded(MESH, P("x")), mesh={"x": 4}, in_specs=P(None, "x")),
+        lambda: of(jnp.sin, sharded(MESH, P("x")), mesh={"x": 4}),
+    ),
+    "spec_too_long": Refusal(
+        "x (float32[64, 64])",
+        "3 entries for 2 dimensions",
+        "leave some out",
+        lambda: of(jnp.sin, X, mesh={"x": 4}, in_specs=P(None, None, "x")),
+        lambda: of(jnp.sin, X, mesh={"x": 4}, in_specs=P(None, "x")),
+    ),
+    "unknown_axis": Refusal(
+        "x (float32[64, 64])",
+        "the mesh has no axis 'y'; it has x",
+        "name one of these",
+        lambda: of(jnp.sin, X, mesh={"x": 4}, in_specs=P("y")),
+        lambda: of(jnp.sin, X, mesh={"x": 4}, in_specs=P("x")),
+    ),
+    "indivisible": Refusal(
+        "x (float32[64, 64])",
+        "'x' (6) does not divide dimension 0 of 64",
+        "multiple of 6",
+        lambda: of(jnp.sin, X, mesh={"x": 6}, in_specs=P("x")),
+        lambda: of(
+            jnp.sin, jax.ShapeDtypeStruct((66, 64), jnp.float32), mesh={"x": 6}, in_specs=P("x")
+        ),
+    ),
+    "two_meshes": Refusal(
+        "argument y",
+        "{'a': 2, 'b': 2}, argument x over {'x': 4}",
+        "over one mesh",
+        lambda: of(add, sharded(MESH, P("x")), sharded(_OTHER_MESH, P("a"))),
+        lambda: of(add, sharded(MESH, P("x")), sharded(MESH, P("x"))),
+    ),
+    "reordered_devices": Refusal(
+        "argument x",
+        "devices [1, 0, 2, 3]",
+        "jax.make_mesh",
+        lambda: of(jnp.sin, sharded(on_cpus(4, (1, 0, 2, 3)), P("x"))),
+        lambda: of(jnp.sin, sharded(on_cpus(4), P("x"))),
+    ),
+    "devices_inside": Refusal(
+        "def constrained(",
+        "is over 4 devices inside, and its arguments and mesh= are over 1",
+        "shard the arguments",
+        lambda: of(constrained_to(replicated(on_cpus(4))), X),
+        lambda: of(constrained_to(replicated(on_cpus(4))), sharded(MESH, P("x"))),
+    ),
+    "abstract_mesh_of_another_size": Refusal(
+        "def constrained(",
+        "AbstractMesh size: 2 does not match the device assignment size: 4",
+        "over the mesh that the step uses",
+        lambda: of(
+            constrained_to(NamedSharding(on_cpus(4), P("x"))),
+            sharded(AbstractMesh((2,), ("x",)), P("x")),
+        ),
+        lambda: of(constrained_to(NamedSharding(on_cpus(4), P("x"))), sharded(MESH, P("x"))),
+    ),
+    "fewer_devices_than_inside": Refusal(
+        "def constrained(",
+        "argument x of",
+        "over the mesh that the step uses",
+        lambda: of(
+            constrained_to(NamedSharding(on_cpus(4), P("x"))),
+            in_place(NamedSharding(first_two(on_cpus(4)), P("x"))),
+        ),
+        lambda: of(constrained_to(NamedSharding(on_cpus(4), P("x"))), sharded(MESH, P("x"))),
+    ),
+    "own_mesh_in_shard_map": Refusal(
+        "in maps_over_another_mesh: return mapped(x)",
+        "{'a': 2, 'b': 2}",
+        "leave mesh= out",
+        lambda: of(maps_over_another_mesh, X, mesh={"a": 2, "b": 2}),
+        lambda: of(maps_over_the_current_mesh, X, mesh={"a": 2, "b": 2}),
+    ),
+    "jitted_shardings_and_mesh": Refusal(
+        "workload jitted_shardings_and_mesh: fn",
+        "in_shardings over the mesh {'x': 4}",
+        "leave mesh= out",
+        lambda: of(jax.jit(jnp.sin, in_shardings=_OVER_4), X, mesh={"x": 4}),
+        lambda: of(jax.jit(jnp.sin, in_shardings=_OVER_4), X),
+    ),
+    "set_mesh_and_mesh": Refusal(
+        "workload set_mesh_and_mesh",
+        "jax.set_mesh has set AbstractMesh('x': 4",
+        "leave mesh= out",
+        lambda: under_set_mesh(mesh={"x": 4}),
+        under_set_mesh,
+    ),
+    "another_topology": Refusal(
+        "workload another_topology",
+        "(x=4) has 4 devices, topology 1x2 has 2",
+        "same size",
+        lambda: of(jnp.sin, X, mesh={"x": 4}),
+        lambda: of(jnp.sin, X, mesh={"x": 2}),
+        options=("--topology", "1x2"),
+    ),
+    "topology_without_mesh": Refusal(
+        "workload topology_without_mesh",
+        "it has no mesh, so it uses 1 device",
+        "give the workload a",
+        lambda: of(jnp.sin, X),
+        lambda: of(jnp.sin, X, mesh={"x": 2}),
+        options=("--topology", "1x2"),
+    ),
+    # The function.
+    "pmapped": Refusal(
+        "def mean_over_devices(",
+        "is under jax.pmap",
+        "jax.shard_map(jax.vmap(f)",
+        lambda: of(jax.pmap(mean_over_devices, axis_name="i"), X),
+        lambda: of(
+            jax.shard_map(jax.vmap(mean_over_devices), in_specs=P("i"), out_specs=P("i")),
+            X,
+            mesh={"i": 4},
+            in_specs=P("i"),
+        ),
+    ),
+    "keras_train_function": Refusal(
+        "def iterator_step(",
+        "takes an iterator",
+        "jax.jit(model.train_step, donate_argnums=0)",
+        lambda: of(iterator_step, X, iter(())),
+        lambda: of(jax.jit(add, donate_argnums=0), X, X),
+    ),
+    "unknown_wrapper": Refusal(
+        "def bytes_in_use(",
+        "Wrapped, a wrapper that xlapipe does not know",
+        "before it was wrapped",
+        lambda: of(Wrapped(bytes_in_use), X),
+        lambda: of(jnp.sin, X),
+    ),
+    "jitted_and_donated": Refusal(
+        "def add(",
+        "is jitted already",
+        "leave donate_argnums out",
+        lambda: of(jax.jit(add), X, X, donate_argnums=0),
+        lambda: of(jax.jit(add, donate_argnums=0), X, X),
+    ),
+    "jitted_for_a_backend": Refusal(
+        "workload jitted_for_a_backend: fn",
+        "backend='cpu'",
+        "leave backend= out",
+        jitted_for_a_backend,
+        lambda: of(jax.jit(jnp.sin), X),
+    ),
+    "without_jit": Refusal(
+        "def add(",
+        "operation by operation",
+        'jax.config.update("jax_disable_jit", False)',
+        lambda: without_jit(True),
+        lambda: without_jit(False),
+    ),
+    "option_that_is_not_data": Refusal(
+        "def add(",
+        "'xla_embed_ir_in_executable' in its compiler_options, a NoneType",
+        "leave it out",
+        lambda: of(jax.jit(add, compiler_options={"xla_embed_ir_in_executable": None}), X, X),
+        lambda: of(jax.jit(add), X, X),
+    ),
+    "unknown_option": Refusal(
+        "unknown_option",
+        "No such compile option: 'xla_gpu_no_such_option'",
+        "leave the option out",
+        lambda: of(jnp.sin, X, options={"xla_gpu_no_such_option": True}),
+        lambda: of(jnp.sin, X),
+    ),
+    "lost_donation": Refusal(
+        "return update(state, x)",
+        "'update' at ",
+        "give 'update' itself as fn",
+        lambda: of(update_undonated, X, X),
+        lambda: of(update, X, X),
+    ),
+    "donation_in_a_library": Refusal(
+        "return _LIBRARY_STEP(state, x)",
+        "of a library",
+        "name the arguments in donate_argnums=",
+        lambda: of(call_library, X, X),
+        lambda: of(call_library, X, X, donate_argnums=0),
+    ),
+    "updates_in_place": Refusal(
+        "model.bias",
+        "in place",
+        "nnx.jit(fn)",
+        lambda: of(train, *trained(), X),
+        lambda: of(nnx.jit(train), *trained(), X),
+    ),
+    "empty_program": Refusal(
+        "def step(self)",
+        "returns nothing",
+        "as an argument and return it",
+        lambda: of(_Trainer().step),
+        lambda: of(jnp.tanh, X),
+    ),
+    # What it does while it is traced.
+    "asks_for_memory": Refusal(
+        "in bytes_in_use: stats = jax",
+        "device.memory_stats of the target",
+        "outside the step",
+        lambda: of(bytes_in_use, X),
+        lambda: of(add, X, X),
+    ),
+    "asks_cudnn_itself": Refusal(
+        "in asks_cudnn: return x * cuda",
+        "cuDNN not found",
+        "pip install 'xlapipe[cudnn]'",
+        lambda: of(asks_cudnn, X),
+    ),
+    "lowers_another": Refusal(
+        "def lowers_another(",
+        "lowers 2 programs, expected one",
+        "outside of the step",
+        lambda: of(lowers_another, X),
+        lambda: of(jnp.sin, X),
+    ),
+    "value_of_another_trace": Refusal(
+        "return lambda x: x * scales[0]",
+        "float32[64,64] that another trace computed",
+        "without eval_shape",
+        lambda: of(uses_a_leaked_value(), X),
+        lambda: of(lambda x: x * (jnp.ones((64, 64)) * 2), X),
+    ),
+    # The reference.
+    "no_attribute": Refusal(
+        "refused:nothing_of_this_name",
+        "has no attribute 'nothing_of_this_name'",
+        "name one of",
+        reference="refused:nothing_of_this_name",
+    ),
+    "not_a_function": Refusal(
+        "refused:X(size=3)",
+        "X is not a function",
+        "leave them out",
+        reference="refused:X(size=3)",
+    ),
+    "not_a_workload": Refusal(
+        "refused:X",
+        "found ShapeDtypeStruct",
+        "xlapipe.Workload(name=…, fn=step, args=…)",
+        reference="refused:X",
+    ),
+    "step_as_reference": Refusal(
+        "refused:add",
+        "found one that needs x, y",
+        "Workload(fn=…, args=…) if it is the step",
+        reference="refused:add",
+    ),
+    "unknown_parameter": Refusal(
+        "refused:of_size",
+        "no parameter 'sizes'; it has size",
+        "name one of these",
+        reference="refused:of_size(sizes=3, size=3)",
+    ),
+    "no_module": Refusal(
+        "no_such_module_here:x",
+        "No module named 'no_such_module_here'",
+        "in the folder that has it",
+        reference="no_such_module_here:x",
+    ),
+}

@@ -17,7 +17,7 @@ from jax._src import config, pjit
 from tests.public.record import FINDINGS
 from tests.zoo.carried import CARRIED, ON_A_DEVICE, REFUSED, table
 from tests.zoo.coverage import ROOT
-from tests.zoo.test_refusals import REFUSED as TESTED_REFUSALS
+from tests.zoo.refused import REFUSALS
 from xlapipe import Workload
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.in_process import lower_in_test
@@ -96,7 +96,7 @@ def test_what_is_said_changes_the_plan(totals: Mapping[str, Mapping[str, Any]]) 
 
 
 def test_every_row_has_its_test_and_the_page_has_every_row() -> None:
-    assert set(REFUSED.values()) <= set(TESTED_REFUSALS)
+    assert set(REFUSED.values()) <= set(REFUSALS)
     ran = json.loads((ROOT / "tests" / "gpu" / "fidelity" / "h200.json").read_text())["programs"]
     assert {name for names in ON_A_DEVICE.values() for name in names} <= set(ran)
     page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
@@ -104,7 +104,7 @@ def test_every_row_has_its_test_and_the_page_has_every_row() -> None:
 
 
 def test_rows_of_the_page_on_public_projects_are_tests() -> None:
-    names = {"carried": {case.name for case in CARRIED}, "refused": set(TESTED_REFUSALS)}
+    names = {"carried": {case.name for case in CARRIED}, "refused": set(REFUSALS)}
     rows = re.findall(r"(carried|refused)[^:;|]*: ((?:`\w+`(?:, )?)+)", FINDINGS)
     assert len(rows) > 12
     for kind, listed in rows:

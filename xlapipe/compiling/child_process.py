@@ -6,6 +6,7 @@ failed check. In a child process, each of these is one error that names a log.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,6 +44,11 @@ _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt
 _START_CHILD = Path(__file__).with_name("_start_child.py")
 _SERVERS = ForkServers()
 _Child = subprocess.Popen[bytes] | ForkedChild
+_MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
+_XLA_OPTION_FIX = "leave the option out, or correct its name in options= or compiler_options="
+_XLA_FIX = (
+    "change what XLA's message names; where it names no part of the step, report it with the log"
+)
 _INSTALL_CUDNN = "; fix: install the wheel nvidia-cudnn-cu13: pip install 'xlapipe[cudnn]'"
 
 
@@ -334,10 +340,13 @@ def _error(
         named = str(reference)
         named = named if named == reference.name else f"{reference.name}: {named}"
         module = reference.target.partition(":")[0]
-        missing = error.type == "ModuleNotFoundError" and error.message in (
-            f"No module named {part!r}" for part in (module, module.partition(".")[0])
+        missing = _MISSING_MODULE.match(error.message)
+        own = missing is not None and f"{module}.".startswith(f"{missing[1]}.")
+        fix = (
+            f"; fix: install {missing[1]}{', or run this in the folder that has it' if own else ''}"
+            if missing is not None
+            else ""
         )
-        fix = f"; fix: install {module}, or run this in the folder that has it" if missing else ""
         return WorkloadError(f"{named} cannot be loaded: {text}{at}{fix}")
     if error.stage == "target" and target is None:
         return TargetError(
@@ -353,4 +362,5 @@ def _error(
     return CompileError(
         # XLA repeats the input that it rejected, which may be a whole kernel.
         f"{reference.name}: XLA did not compile it: {text:.600}; the child's log is {log_path}"
+        f"; fix: {_XLA_OPTION_FIX if 'No such compile option' in text else _XLA_FIX}"
     )

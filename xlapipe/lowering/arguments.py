@@ -3,9 +3,8 @@
 What a leaf carries (sharding, memory kind, layout, weak type) is kept, or refused with its path.
 """
 
-import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -19,6 +18,7 @@ from jax.tree_util import keystr
 
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.meshes import is_spec
+from xlapipe.lowering.names import argument_names, named_leaves
 from xlapipe.lowering.static_leaves import (
     is_module_with_static_leaves,
     without_static_leaves,
@@ -108,7 +108,8 @@ def _specs(workload: Workload) -> Sequence[Any]:
     except ValueError as error:
         text = str(error).replace("broadcast_prefix prefix_tree", "in_specs")
         raise WorkloadError(
-            f"workload {workload.name}: in_specs are not a prefix of args: {text}"
+            f"workload {workload.name}: in_specs are not a prefix of args: {text}; fix: give "
+            "each of args a PartitionSpec, or a tree of them of the form of that argument"
         ) from error
 
 
@@ -154,10 +155,20 @@ class _Place:
             )
         return self.array_type(
             leaf.shape,
-            jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True),
+            self._dtype(path, leaf),
             sharding=self._with_layout(path, leaf, self._sharding(path, leaf, spec)),
             weak_type=getattr(leaf, "weak_type", False),
         )
+
+    def _dtype(self, path: str, leaf: Any) -> Any:
+        try:
+            return jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
+        except TypeError:
+            raise WorkloadError(
+                f"workload {self.workload.name}: argument {path} is a {type(leaf).__name__} with "
+                f"dtype {leaf.dtype!r:.60}, expected a dtype of numpy or jax; fix: "
+                "jax.ShapeDtypeStruct(shape, jnp.float32), or another dtype of jax"
+            ) from None
 
     def _sharding(self, path: str, leaf: Any, spec: Any) -> Any:
         own = getattr(leaf, "sharding", None)
@@ -228,12 +239,13 @@ def refuse_changed_leaves(workload: Workload, arguments: CallArguments) -> None:
     passed = jax.tree.leaves((arguments.args, dict(arguments.kwargs)))
     if len(given) != len(passed):
         return  # a module's static leaves are not passed
-    for leaf, abstract in zip(given, passed, strict=True):
+    for number, (leaf, abstract) in enumerate(zip(given, passed, strict=True)):
         if leaf is not abstract and not _alike(leaf, abstract):
+            path = list(named_leaves(workload))[number][0]
             raise WorkloadError(
-                f"workload {workload.name}: an argument is passed as {_facts(abstract)}, expected "
-                f"{_facts(leaf)} as the user gave it; this is a bug of xlapipe, which refuses to "
-                "plan another program than jax compiles; fix: report it"
+                f"workload {workload.name}: argument {path} is passed as {_facts(abstract)}, "
+                f"expected {_facts(leaf)} as the user gave it; this is a bug of xlapipe, which "
+                "refuses to plan another program than jax compiles; fix: report it"
             )
 
 
@@ -316,22 +328,3 @@ def _bits(dtype: Any) -> int:
     if jnp.issubdtype(dtype, jax.dtypes.extended):
         return int(dtype.itemsize) * 8
     return int(jax.dtypes.itemsize_bits(dtype))
-
-
-def argument_names(workload: Workload) -> list[str]:
-    """Names of the function's positional parameters; `args[i]` for those of `*args`."""
-    return positional_names(workload.fn, len(workload.args))
-
-
-def positional_names(fn: Callable[..., Any], count: int) -> list[str]:
-    """The first `count` positional parameters of a function; `args[i]` for those of `*args`."""
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    names = [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    return names[:count] + [f"args[{number}]" for number in range(len(names), count)]

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from jax._src import core, source_info_util
+from jax._src import core
 
 from xlapipe.errors import WorkloadError
-from xlapipe.plans.call_chains import is_own_code
+from xlapipe.lowering.user_frame import equation_line
 
 # Parts of the modules that define the compiler parameters of kernels for GPUs.
 _GPU_MODULES = ("triton", "mosaic_gpu")
@@ -26,9 +26,10 @@ def refuse_gpu_kernels(closed_jaxpr: Any) -> None:
         if not any(part in module for part in _GPU_MODULES):
             continue
         raise WorkloadError(
-            f"the step calls a Pallas kernel for GPUs{_at(equation)}, and the target is a TPU: its "
-            f"compiler_params are of {module.rpartition('.')[0] or module}; fix: call another "
-            "implementation on TPUs, e.g. with jax.lax.platform_dependent, or compile for a GPU"
+            f"the step calls a Pallas kernel for GPUs{equation_line(equation)}, and the target is "
+            f"a TPU: its compiler_params are of {module.rpartition('.')[0] or module}; fix: call "
+            "another implementation on TPUs, e.g. with jax.lax.platform_dependent, or compile for "
+            "a GPU"
         )
 
 
@@ -39,9 +40,3 @@ def _kernels(jaxpr: Any) -> Iterator[Any]:
             continue
         for called in core.jaxprs_in_params(equation.params):
             yield from _kernels(called)
-
-
-def _at(equation: Any) -> str:
-    frames = list(source_info_util.user_frames(equation.source_info.traceback))
-    frame = next((item for item in frames if is_own_code(item.file_name)), None)
-    return f" at {frame.file_name}:{frame.start_line}" if frame is not None else ""

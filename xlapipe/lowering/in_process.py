@@ -6,7 +6,6 @@ there is none of it, so that the module is the one that a registered workload wo
 """
 
 import contextvars
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import prod
@@ -15,10 +14,10 @@ from typing import Any
 import jax
 from jax._src import source_info_util
 
-from xlapipe.lowering.arguments import argument_names
 from xlapipe.lowering.lower import lower
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.meshes import axes_of
+from xlapipe.lowering.names import named_leaves
 from xlapipe.lowering.settings import current_settings
 from xlapipe.platforms import NVIDIA, Platform
 from xlapipe.targets.device_topology import DeviceTopology, topology_of_devices
@@ -66,7 +65,7 @@ def same_buffers(workload: Workload) -> dict[str, str]:
     """
     first: dict[Any, str] = {}
     same: dict[str, str] = {}
-    for path, leaf in _leaves(workload):
+    for path, leaf in named_leaves(workload):
         buffer = _buffer(leaf)
         if buffer is None:
             continue
@@ -75,12 +74,6 @@ def same_buffers(workload: Workload) -> dict[str, str]:
             same[path] = other
             same.setdefault(other, path)
     return same
-
-
-def _leaves(workload: Workload) -> Iterator[tuple[str, Any]]:
-    for name, argument in zip(argument_names(workload), workload.args, strict=True):
-        for path, leaf in jax.tree_util.tree_flatten_with_path(argument)[0]:
-            yield f"{name}{jax.tree_util.keystr(path)}", leaf
 
 
 def _buffer(leaf: Any) -> Any:

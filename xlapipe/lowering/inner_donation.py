@@ -11,6 +11,8 @@ from typing import Any
 import jax
 
 from xlapipe.errors import WorkloadError
+from xlapipe.lowering.names import fn_text
+from xlapipe.lowering.user_frame import equation_line
 from xlapipe.plans.call_chains import is_own_code
 from xlapipe.workload import Workload
 
@@ -27,13 +29,13 @@ def refuse_lost_donation(workload: Workload, traced: Any) -> None:
     outer = traced.jaxpr.jaxpr
     if any(_donates(traced)):
         return
-    for name, file in _donating_calls(outer):
+    for name, file, line in _donating_calls(outer):
         # A library's function is not the user's to give.
         own = is_own_code(file)
         give = f"give {name!r} itself as fn (bind arguments with kwargs= or functools.partial), or "
         raise WorkloadError(
-            f"workload {workload.name}: fn calls the jitted function {name!r}"
-            f"{'' if own else ' of a library'}, which donates "
+            f"{fn_text(workload)} calls the jitted function {name!r}"
+            f"{'' if own else ' of a library'}{line}, which donates "
             "arguments; inside another jit its donation has no effect, so this would be the plan "
             f"of another program; fix: {give if own else ''}name the arguments in donate_argnums="
         )
@@ -43,11 +45,11 @@ def _donates(traced: Any) -> Iterator[bool]:
     return (info.donated for info in jax.tree.leaves(traced.args_info))
 
 
-def _donating_calls(jaxpr: Any) -> Iterator[tuple[str, str]]:
-    """Names of the functions, and the files that define them."""
+def _donating_calls(jaxpr: Any) -> Iterator[tuple[str, str, str]]:
+    """Names of the functions, the files that define them, and the lines that call them."""
     for equation in jaxpr.eqns:
         if any(equation.params.get("donated_invars", ())):
             # "step at /folder/file.py:12"
             defined = str(equation.params["jaxpr"].jaxpr.debug_info.func_src_info or "")
             file = defined.rpartition(" at ")[2].rpartition(":")[0]
-            yield str(equation.params.get("name", "?")), file
+            yield str(equation.params.get("name", "?")), file, equation_line(equation)

@@ -1,8 +1,5 @@
 """What the `jax.jit` of a step says, read from the jitted object before it is lowered."""
 
-import functools
-import inspect
-import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +8,8 @@ import jax
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from xlapipe.errors import WorkloadError
+from xlapipe.lowering.bound_functions import unbound
+from xlapipe.lowering.names import fn_text
 from xlapipe.workload import Workload
 
 
@@ -24,37 +23,6 @@ class JitSharding:
 
     place: str
     sharding: Any
-
-
-def unbound(fn: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """A function without `functools.partial` and method binding, and what these bound.
-
-    Flax's `nnx.cached_partial` is one of them: what it caches is not part of the program.
-    """
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = {}
-    while True:
-        cached = _cached_partial(fn)
-        if isinstance(fn, functools.partial) and _can_be_wrapped(fn.func):
-            fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
-        elif isinstance(fn, types.MethodType) and _can_be_wrapped(fn.__func__):
-            fn, args = fn.__func__, (fn.__self__, *args)
-        elif cached is not None:
-            fn, args = cached[0], (*cached[1], *args)
-        else:
-            return fn, args, kwargs
-
-
-def _cached_partial(fn: Any) -> tuple[Any, tuple[Any, ...]] | None:
-    """The function and the modules of a result of Flax's `nnx.cached_partial`."""
-    if not inspect.isfunction(fn) or fn.__code__.co_name != "cache_args_wrapper":
-        return None
-    variables = inspect.getclosurevars(fn).nonlocals
-    return (variables["f"], tuple(variables["cached_args"])) if "cached_args" in variables else None
-
-
-def _can_be_wrapped(fn: Any) -> bool:
-    return hasattr(fn, "lower") or isinstance(fn, (functools.partial, types.MethodType))
 
 
 def jit_parameters(fn: Any) -> Any:
@@ -106,13 +74,13 @@ def refuse_other_device(workload: Workload) -> None:
         value = getattr(parameters, name, None)
         if value is not None:
             raise WorkloadError(
-                f"workload {workload.name}: fn is jitted with {name}={value!r}, so it would not "
+                f"{fn_text(workload)} is jitted with {name}={value!r}, so it would not "
                 f"run on the target; fix: leave {name}= out of jax.jit, where jax deprecates it, "
                 "and name the GPU with --target"
             )
     if jax.config.jax_disable_jit:
         raise WorkloadError(
-            f"workload {workload.name}: jax_disable_jit is on, so the step would run operation by "
-            'operation; fix: jax.config.update("jax_disable_jit", False), or leave out '
+            f"{fn_text(workload)}: jax_disable_jit is on, so it would run operation by operation; "
+            'fix: jax.config.update("jax_disable_jit", False), or leave out '
             "jax.disable_jit() and JAX_DISABLE_JIT"
         )

@@ -15,7 +15,7 @@ import jax
 from jax.tree_util import GetAttrKey, keystr, tree_flatten_with_path
 
 from xlapipe.errors import WorkloadError
-from xlapipe.lowering.arguments import positional_names
+from xlapipe.lowering.names import fn_text, positional_names
 from xlapipe.workload import Workload
 
 _LISTED = 3
@@ -129,7 +129,7 @@ def _error(
         else "return the updated object"
     )
     return WorkloadError(
-        f"workload {workload.name}: fn updates arguments in place ({', '.join(lost[:_LISTED])}"
+        f"{fn_text(workload)} updates arguments in place ({', '.join(lost[:_LISTED])}"
         f"{more}) and does not return them; jax.jit, which a plain function goes under, drops such "
         f"updates, so the plan would be of a step without them; fix: {wrapper}, or give "
         "jax.jit(fn) if they are meant to be dropped"
@@ -191,7 +191,7 @@ def refuse_empty_program(workload: Workload, traced: Any, lowered: Any) -> None:
     if jaxpr.outvars or jaxpr.effects or lowered._lowering.compile_args["kept_var_idx"]:
         return
     raise WorkloadError(
-        f"workload {workload.name}: fn returns nothing and its program uses no argument, so XLA "
+        f"{fn_text(workload)} returns nothing and its program uses no argument, so XLA "
         "would compile an empty program; a step that updates Python objects in place does that "
         "under jax.jit; fix: pass the state as an argument and return it, or give the nnx.jit "
         "function with its modules in args="

@@ -43,6 +43,7 @@ from xlapipe.lowering.lost_updates import (
 )
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.meshes import axes_of, context_mesh, is_spec, mesh_inside
+from xlapipe.lowering.names import fn_text, refuse_other_signature
 from xlapipe.lowering.references import (
     closed_over_references,
     is_reference,
@@ -60,7 +61,7 @@ from xlapipe.lowering.wrapped_steps import (
     record_lowering,
     wrapped_step,
 )
-from xlapipe.lowering.xla_input import recordable_options, xla_input
+from xlapipe.lowering.xla_input import xla_input
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.platforms import NVIDIA, PLATFORMS, Platform
 from xlapipe.targets.device_topology import DeviceTopology
@@ -71,6 +72,7 @@ _NOT_AN_ARRAY = re.compile(
 )
 # Part of jax's message about arguments on other devices than what the step names itself.
 _OTHER_DEVICES = "Received incompatible devices for jitted computation"
+_OTHER_SIZE = "does not match the device assignment size"
 _OTHER_MESH = re.compile(r"context mesh .* should match the mesh passed to shard_map (?P<mesh>.+)")
 # Fields of a Workload that say how to jit, which a function that is jitted already has itself.
 _JIT_FIELDS = (
@@ -106,7 +108,20 @@ def lower(
         if _OTHER_DEVICES not in str(error):
             raise
     # The step has arrays or a mesh of its own, elsewhere than the arguments.
-    return _lower(workload, config_text, platform, topology, committed=False)
+    try:
+        return _lower(workload, config_text, platform, topology, committed=False)
+    except ValueError as error:
+        if _OTHER_DEVICES not in str(error):
+            raise
+        raise _different_devices(workload, str(error)).with_traceback(error.__traceback__) from None
+
+
+def _different_devices(workload: Workload, reason: str) -> WorkloadError:
+    return WorkloadError(
+        f"{fn_text(workload)}: its arguments and what it names inside are over different devices: "
+        f"{reason}; fix: shard the arguments with jax.sharding.NamedSharding over the mesh that "
+        "the step uses"
+    )
 
 
 def _lower(
@@ -144,6 +159,7 @@ def _lower(
         committed=committed,
     )
     refuse_changed_leaves(workload, arguments)
+    refuse_other_signature(workload)
     with (
         target_in_place_of_cpu(client),
         jax.sharding.use_abstract_mesh(mesh),
@@ -176,7 +192,7 @@ def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
         own = [name for name in _JIT_FIELDS if getattr(workload, name) not in ((), None)]
         if own:
             raise WorkloadError(
-                f"workload {workload.name}: fn is jitted already, and its own donation, static "
+                f"{fn_text(workload)} is jitted already, and its own donation, static "
                 f"arguments and output shardings apply; fix: leave {', '.join(own)} out, or give "
                 "the function before it was jitted"
             )
@@ -202,8 +218,8 @@ def _step(workload: Workload, mesh: AbstractMesh) -> WrappedStep:
 def _only(workload: Workload, recorded: Sequence[RecordedLowering]) -> RecordedLowering:
     if len(recorded) != 1:
         raise WorkloadError(
-            f"workload {workload.name}: fn lowers {len(recorded)} programs, expected one; "
-            "fix: give the function that is jitted"
+            f"{fn_text(workload)} lowers {len(recorded)} programs, expected one; fix: call "
+            "lower() of other functions outside of the step, and give the function that is jitted"
         )
     return recorded[0]
 
@@ -213,7 +229,7 @@ def _refuse_leaked_tracers(workload: Workload, traced: Any) -> None:
     for value in traced._consts:
         if isinstance(value, jax.core.Tracer):
             raise WorkloadError(
-                f"workload {workload.name}: fn uses a {value.aval.str_short()} that another trace "
+                f"{fn_text(workload)} uses a {value.aval.str_short()} that another trace "
                 "computed, such as jax.eval_shape of a model whose functions close over arrays; "
                 "expected arrays and abstract arguments; fix: create what fn closes over, and "
                 "models that hold functions, without eval_shape"
@@ -229,7 +245,7 @@ def _lowered_program(
     devices: tuple[Any, ...],
     platform: Platform,
 ) -> LoweredProgram:
-    given = xla_input(lowering.lowered._lowering, devices)
+    given = xla_input(fn_text(workload), lowering.lowered._lowering, devices)
     leaves = _arguments(step, arguments, lowering, several=len(devices) > 1)
     return LoweredProgram(
         workload=workload.name,
@@ -241,7 +257,7 @@ def _lowered_program(
         device_count=len(devices),
         settings=given.settings,
         compile_options=given.compile_options,
-        options={**recordable_options(workload.name, given), **workload.options},
+        options={**given.compiler_options, **workload.options},
         mesh=dict(axes) if axes is not None else None,
         expectations=tuple(
             expectation_to_json(item) for item in _for_platform(workload.expectations, platform)
@@ -264,6 +280,10 @@ def _without_obscure_mesh_errors(workload: Workload) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
+        if _OTHER_SIZE in str(error):
+            raise _different_devices(workload, str(error)).with_traceback(
+                error.__traceback__
+            ) from None
         match = _OTHER_MESH.search(str(error))
         if match is None:
             raise

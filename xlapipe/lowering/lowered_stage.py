@@ -15,7 +15,7 @@ from xlapipe.lowering.arguments import shard_bytes
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.lowering.specs import memory_kind_of
 from xlapipe.lowering.strip_kernel_locations import may_hold_kernels, strip_locations
-from xlapipe.lowering.xla_input import XlaInput, recordable_options, xla_input
+from xlapipe.lowering.xla_input import XlaInput, xla_input
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
 from xlapipe.platforms import Platform
 
@@ -37,7 +37,7 @@ def program_of_lowered(
     lowering: Any = lowered._lowering
     details = lowering.compile_args
     _refuse(name, lowering, platform)
-    given = xla_input(lowering, tuple(jax.devices()[:1]))
+    given = xla_input(name, lowering, tuple(jax.devices()[:1]))
     device = next(iter(lowering._device_list or ()), None)
     lowered_for: str = getattr(device, "device_kind", "an unknown device")
     content = _bytecode(name, given, lowered_for, device_kind)
@@ -81,7 +81,7 @@ def program_of_lowered(
         outputs=outputs,
         settings=given.settings,
         compile_options=given.compile_options,
-        options=recordable_options(name, given),
+        options=given.compiler_options,
     )
 
 

@@ -6,12 +6,13 @@ The last is `jax.set_mesh(mesh)` in the user's module, or around xlapipe's fixtu
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
 from jax._src.mesh import AbstractDevice, get_abstract_mesh, get_concrete_mesh
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
-from jax.tree_util import keystr, tree_flatten_with_path
 
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.jit_parameters import named_jit_shardings
+from xlapipe.lowering.names import fn_text, named_leaves
 from xlapipe.platforms.platform import DeviceFigures
 from xlapipe.workload import Workload
 
@@ -52,7 +53,7 @@ def _refuse_two_meshes(workload: Workload, current: AbstractMesh) -> None:
     for given in named_jit_shardings(workload.fn):
         if given.place == "in_shardings":
             raise WorkloadError(
-                f"workload {workload.name}: fn is jitted with in_shardings over the mesh "
+                f"{fn_text(workload)} is jitted with in_shardings over the mesh "
                 f"{dict(given.sharding.mesh.shape)}, and mesh={axes} would replicate its arguments "
                 f"and be the current mesh; {leave_out}, or, if the step runs under "
                 "jax.set_mesh(mesh), call that in the module instead"
@@ -137,18 +138,24 @@ def mesh_inside(workload: Workload, lowering: Any, device_count: int) -> Mapping
             if device_count == 1:
                 return dict(mesh.shape)
     raise WorkloadError(
-        f"workload {workload.name}: the program of fn is over {details['num_devices']} devices, and"
-        f" its arguments and mesh= are over {device_count}; fix: shard the arguments with "
+        f"{fn_text(workload)} is over {details['num_devices']} devices inside, and its arguments "
+        f"and mesh= are over {device_count}; fix: shard the arguments with "
         "jax.sharding.NamedSharding over the mesh that the step uses"
     )
 
 
 def _named_shardings(workload: Workload) -> Iterator[tuple[str, NamedSharding]]:
-    flat = tree_flatten_with_path((tuple(workload.args), dict(workload.kwargs)))[0]
-    for path, leaf in flat:
-        sharding = getattr(leaf, "sharding", None)
-        if isinstance(sharding, NamedSharding) and not sharding.mesh.empty:
-            yield keystr(path), sharding
+    leaves = jax.tree.leaves((tuple(workload.args), dict(workload.kwargs)))
+    if not any(map(_is_over_mesh, leaves)):
+        return  # paths of many leaves take time
+    for path, leaf in named_leaves(workload):
+        if _is_over_mesh(leaf):
+            yield path, leaf.sharding
+
+
+def _is_over_mesh(leaf: Any) -> bool:
+    sharding = getattr(leaf, "sharding", None)
+    return isinstance(sharding, NamedSharding) and not sharding.mesh.empty
 
 
 def _refuse_reordered(workload: Workload, place: str, mesh: Mesh | AbstractMesh) -> None:

@@ -2,6 +2,9 @@
 
 import os
 import traceback
+from typing import Any
+
+from jax._src import source_info_util
 
 from xlapipe.plans.call_chains import is_own_code
 
@@ -16,6 +19,13 @@ def user_frame(error: BaseException) -> str | None:
             continue
         innermost = f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
     return innermost
+
+
+def equation_line(equation: Any) -> str:
+    """` at file:line` of the user's call that made an equation of a jaxpr; empty if unknown."""
+    frames = source_info_util.user_frames(equation.source_info.traceback)
+    frame = next((item for item in frames if is_own_code(item.file_name)), None)
+    return f" at {frame.file_name}:{frame.start_line}" if frame is not None else ""
 
 
 def is_user_code(filename: str) -> bool:

@@ -20,9 +20,9 @@ from jax._src import stages
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, keystr, tree_flatten_with_path
 
 from xlapipe.errors import WorkloadError
-from xlapipe.lowering.arguments import positional_names
+from xlapipe.lowering.bound_functions import unbound
 from xlapipe.lowering.gpu_kernels import refuse_gpu_kernels
-from xlapipe.lowering.jit_parameters import unbound
+from xlapipe.lowering.names import fn_text, positional_names
 from xlapipe.platforms import platform_named
 from xlapipe.workload import Workload
 
@@ -249,14 +249,14 @@ def wrapped_step(workload: Workload) -> WrappedStep | None:
     fn, args, kwargs = unbound(workload.fn)
     if _is_pmap(fn):
         raise WorkloadError(
-            f"workload {workload.name}: fn is under jax.pmap, which xlapipe does not lower; fix: "
+            f"{fn_text(workload)} is under jax.pmap, which xlapipe does not lower; fix: "
             "the equivalent is fn=jax.shard_map(jax.vmap(f), in_specs=P('i'), out_specs=P('i')), "
             "where f is the function before pmap and 'i' its axis_name, with mesh={'i': devices} "
             "and in_specs=P('i') on the workload"
         )
     if str(getattr(fn, "__module__", "")).startswith("keras.") and fn.__name__ == "iterator_step":
         raise WorkloadError(
-            f"workload {workload.name}: fn is keras's own train_function, test_function or "
+            f"{fn_text(workload)} is keras's own train_function, test_function or "
             "predict_function, which takes an iterator of batches; fix: give "
             "jax.jit(model.train_step, donate_argnums=0), with args=(state, batch) as in keras's "
             "guide to custom training in JAX"
@@ -266,7 +266,7 @@ def wrapped_step(workload: Workload) -> WrappedStep | None:
             return WrappedStep(fn, wrapper, args, kwargs)
     if hasattr(fn, "lower") and not inspect.isfunction(fn):
         raise WorkloadError(
-            f"workload {workload.name}: fn is a {type(fn).__module__}.{type(fn).__qualname__}, a "
+            f"{fn_text(workload)} is a {type(fn).__module__}.{type(fn).__qualname__}, a "
             "wrapper that xlapipe does not know; fix: give the function before it was wrapped, "
             "with its donation and static arguments on the workload"
         )

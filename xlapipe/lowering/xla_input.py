@@ -40,13 +40,19 @@ class _ReachedXla(Exception):  # noqa: N818 - control flow, not an error
     pass
 
 
-def xla_input(lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
+def xla_input(where: str, lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
     """What jax's compile of a lowered step gives XLA.
 
     Args:
+      where: the step, for messages.
       lowering: `jax.stages.Lowered._lowering`.
       devices: of the target, for a step whose shardings do not name devices.
+
+    Raises:
+      WorkloadError: the `compiler_options` of its `jax.jit` are not plain data.
     """
+    compiler_options = dict(lowering._compiler_options_kvs)
+    _refuse_unrecordable(where, compiler_options)
     recorded: list[tuple[Any, Any]] = []
 
     # Another argument in a later jax is an error here, and not a part of the program that is lost.
@@ -68,26 +74,20 @@ def xla_input(lowering: Any, devices: tuple[Any, ...]) -> XlaInput:
     ((module, options),) = recorded
     return XlaInput(
         module=module,
-        compiler_options=dict(lowering._compiler_options_kvs),
+        compiler_options=compiler_options,
         settings=compile_settings(),
         compile_options=option_fields(options),
     )
 
 
-def recordable_options(workload: str, given: XlaInput) -> dict[str, Any]:
-    """The `compiler_options` of the function's own `jax.jit`.
-
-    Raises:
-      WorkloadError: one is not plain data.
-    """
-    for name, value in given.compiler_options.items():
+def _refuse_unrecordable(where: str, options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
         if not isinstance(value, (bool, int, float, str)):
             raise WorkloadError(
-                f"workload {workload}: fn has {name!r} in its compiler_options, a "
-                f"{type(value).__name__}, expected a number, a boolean or a string; fix: leave it "
-                "out, since xlapipe cannot record it in a dump"
+                f"{where} has {name!r} in its compiler_options, a {type(value).__name__}, expected "
+                "a number, a boolean or a string; fix: leave it out, since xlapipe cannot record "
+                "it in a dump"
             )
-    return dict(given.compiler_options)
 
 
 @contextmanager
