@@ -8,6 +8,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from xlapipe.dumps.opened import Opened, open_path
+from xlapipe.plans.occupancy import Role
+from xlapipe.plans.peak import peak_of
 from xlapipe.report import units
 from xlapipe.report.html_page import render_page
 from xlapipe.report.sections.two_dumps import compare_dumps
@@ -47,9 +49,17 @@ Reports of the repository's own dumps, as `xlapipe report` writes them: each is 
 requests to other hosts. They are regenerated whenever these pages are built. In CI, keep such files
 as artefacts, or open `hlo_dumps/` of an artefact with `xlapipe report DIR`.
 
-| report | program | temp | total |
-|---|---|---|---|
+| | report | program | temp | total |
+|---|---|---|---|---|
 """
+# Pixels of a thumbnail: memory downwards, the schedule to the right.
+_WIDTH, _HEIGHT = 220, 110
+_COLORS = {
+    Role.PARAMETER: "#9aa5b1",
+    Role.ALIAS: "#7aa874",
+    Role.OUTPUT: "#d9b44a",
+    Role.TEMP: "#5b84b1",
+}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -65,7 +75,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         page = render_page(reported, comparison)
         path = posixpath.join(_FOLDER, f"{name}.html")
         files.append(File.generated(config, path, content=page.encode(errors="replace")))
-        rows.append(_row(name, path, about, reported))
+        thumbnail = posixpath.join(_FOLDER, f"{name}.svg")
+        files.append(File.generated(config, thumbnail, content=_thumbnail(reported[-1])))
+        rows.append(f"| ![memory map of {name}]({thumbnail}) {_row(name, path, about, reported)}")
     content = _HEADING + "\n".join(rows) + "\n"
     files.append(File.generated(config, "gallery.md", content=content))
     return files
@@ -76,3 +88,28 @@ def _row(name: str, path: str, about: str, dumps: list[Opened]) -> str:
     temp = " → ".join(units.exact(total.temp_bytes) for total in totals)
     total = " → ".join(units.exact(total.total_allocation_bytes) for total in totals)
     return f"| [{name}]({path}) | {about} | {temp} | {total} |"
+
+
+def _thumbnail(opened: Opened) -> str:
+    """The memory map of a plan as a small picture: every value that is at least a pixel high."""
+    occupancy = peak_of(opened.program).occupancy
+    allocations = [item for item in opened.plan.allocations if item.size_bytes]
+    scale = _HEIGHT / sum(item.size_bytes for item in allocations)
+    step, top = _WIDTH / (occupancy.last_position + 1), 0.0
+    parts = []
+    for allocation in allocations:
+        for value in allocation.values:
+            live = occupancy.alive.get(value.name)
+            color = _COLORS.get(occupancy.role(allocation, value))
+            height = value.size_bytes * scale
+            if live is None or color is None or height < 1:
+                continue
+            x, width = live.start * step, (live.end + 1 - live.start) * step
+            y = top + value.offset_bytes * scale
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
+                f'fill="{color}" stroke="#fff" stroke-width=".3"/>'
+            )
+        top += allocation.size_bytes * scale
+    size = f'width="{_WIDTH}" height="{_HEIGHT}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(parts)}</svg>'

@@ -1,5 +1,6 @@
 """The overview of `xlapipe show`: what it prints of real dumps, on one screen."""
 
+import json
 import re
 from pathlib import Path
 
@@ -46,6 +47,18 @@ def test_bytes_by_purpose_and_by_line_are_those_that_xla_allocates(overview: Ove
         (of_purpose,) = [row for row in overview.by_purpose if row.purpose is purpose]
         assert sum(row.counted_bytes for row in rows) == of_purpose.counted_bytes
         assert sum(row.values for row in rows) == of_purpose.values
+
+
+def test_json_has_the_overview(overview: Overview, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(overview.opened.path), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)["overview"]
+    assert figures["total_bytes"] == overview.total_bytes
+    for rows in (figures["by_purpose"], figures["by_line"]):
+        assert (
+            sum(row["counted_bytes"] for row in rows) + figures["idle_bytes"]
+            == overview.total_bytes
+        )
+    assert figures["by_line"][0]["name"] == overview.rows[0].name
 
 
 def test_every_line_that_is_shown_can_be_named(overview: Overview, capsys) -> None:

@@ -1,7 +1,7 @@
 """The figures of one plan, which JSON, the terminal, Markdown and HTML render."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from xlapipe.dumps.dump import Dump
 from xlapipe.dumps.opened import Opened
@@ -26,6 +26,7 @@ from xlapipe.platforms import platform_named
 from xlapipe.report.collectives import CollectiveRow, collective_rows
 from xlapipe.report.donation import DonationRow, donation_row
 from xlapipe.report.memory_spaces import MoveRow, SpaceRow, move_row, space_rows
+from xlapipe.report.overview.overview import Overview
 from xlapipe.report.time_figures import StepTime, step_time
 from xlapipe.targets.topology import Topology
 
@@ -84,6 +85,7 @@ class PlanFigures:
     Bytes are ints on one device, shapes are as XLA prints them.
 
     Attributes:
+      overview: of a dump or files that were opened.
       time: None also if it was not asked for.
     """
 
@@ -113,6 +115,7 @@ class PlanFigures:
     donations: tuple[DonationRow, ...] | None = None
     requested_collectives: tuple[RequestedCollective, ...] | None = None
     padding: Sequence[Padding] = ()
+    overview: Overview | None = None
     time: StepTime | None = None
 
     @property
@@ -139,7 +142,7 @@ class DumpFigures(PlanFigures):
         return self
 
 
-def plan_figures(plan: Plan, *, time: StepTime | None = None) -> PlanFigures:
+def plan_figures(plan: Plan) -> PlanFigures:
     """The figures of a plan alone."""
     live = plan.live_ranges
     platform = platform_named(plan.platform)
@@ -178,7 +181,6 @@ def plan_figures(plan: Plan, *, time: StepTime | None = None) -> PlanFigures:
         missing_memory=plan.missing_memory,
         thunks=plan.thunk_counts,
         notes=plan.notes,
-        time=time,
     )
 
 
@@ -186,11 +188,11 @@ def _gemm_row(gemm: Gemm) -> GemmRow:
     return GemmRow(gemm.instruction, gemm.backend, gemm.shapes, gemm.op_name, gemm.source)
 
 
-def dump_figures(dump: Dump, *, time: StepTime | None = None) -> DumpFigures:
+def dump_figures(dump: Dump) -> DumpFigures:
     """The figures of a plan with the contents of its manifest."""
     manifest = dump.manifest
     compiled, requested = _collectives_of_dump(dump)
-    plan = plan_figures(dump.plan, time=time)
+    plan = plan_figures(dump.plan)
     return DumpFigures(
         **{
             **{item.name: getattr(plan, item.name) for item in fields(plan)},
@@ -223,9 +225,8 @@ def opened_figures(opened: Opened, *, with_time: bool = True) -> PlanFigures:
       with_time: whether to compute `time`, which is None otherwise.
     """
     time = step_time(opened) if with_time else None
-    if opened.dump is None:
-        return plan_figures(opened.plan, time=time)
-    return dump_figures(opened.dump, time=time)
+    own = plan_figures(opened.plan) if opened.dump is None else dump_figures(opened.dump)
+    return replace(own, overview=Overview(opened), time=time)
 
 
 @once_per_object

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import TargetError
@@ -62,6 +63,20 @@ class Overview:
     """What the overview shows of a dump."""
 
     opened: Opened
+
+    def json_fields(self) -> dict[str, Any]:
+        """The overview in the JSON of `xlapipe show`."""
+        memory = self.memory
+        return {
+            "total_bytes": self.total_bytes,
+            "usable_bytes": memory.usable_bytes if memory is not None else None,
+            "peak_position": self.peak.position,
+            "peak_phase": self.peak_phase,
+            "peak_source": self.peak_source,
+            "by_purpose": self.by_purpose,
+            "idle_bytes": self.idle_bytes,
+            "by_line": self.rows,
+        }
 
     @property
     def plan(self) -> Plan:
