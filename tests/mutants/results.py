@@ -70,13 +70,13 @@ class Results:
 
     def _module(self, path: str) -> str:
         if path not in self._modules:
-            self._modules[path] = _digest([self._root / path])
+            self._modules[path] = _digest(self._root, [self._root / path])
         return self._modules[path]
 
 
 def digest_of_tree(root: Path) -> str:
     """Of all of xlapipe and its tests, data of the tests not included."""
-    return _digest([*sorted((root / "xlapipe").rglob("*.py")), *_test_files(root)])
+    return _digest(root, [*sorted((root / "xlapipe").rglob("*.py")), *_test_files(root)])
 
 
 def _test_files(root: Path) -> list[Path]:
@@ -86,8 +86,8 @@ def _test_files(root: Path) -> list[Path]:
     return files
 
 
-def _digest(files: Iterable[Path]) -> str:
+def _digest(root: Path, files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
-        digest.update(str(file).encode() + b"\0" + file.read_bytes())
+        digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
