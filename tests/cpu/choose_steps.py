@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from xlapipe import Workload
@@ -44,36 +43,6 @@ def forward(batch: int = 512) -> Workload:
     """A step without a gradient."""
     x = jax.ShapeDtypeStruct((batch, 64), jnp.float32)
     return Workload(name="forward", fn=lambda x: jnp.tanh(x @ x.T), args=(x,))
-
-
-class Block(nnx.Module):
-    """Two products and what is between them."""
-
-    def __init__(self, width: int, rngs: nnx.Rngs) -> None:
-        self.up = nnx.Linear(width, 4 * width, rngs=rngs)
-        self.down = nnx.Linear(4 * width, width, rngs=rngs)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return x + jnp.tanh(self.down(nnx.silu(self.up(x))))
-
-
-def nnx_loss(model: Block, x: jax.Array) -> jax.Array:
-    return jnp.mean(model(x) ** 2)
-
-
-def nnx_workload(batch: int = 512, width: int = 256) -> Workload:
-    """A step of a Flax module."""
-    model = nnx.eval_shape(lambda: Block(width, nnx.Rngs(0)))
-
-    @nnx.jit
-    def step(model: Block, x: jax.Array) -> jax.Array:
-        value, gradients = nnx.value_and_grad(nnx_loss)(model, x)
-        own = nnx.state(model, nnx.Param)
-        nnx.update(model, jax.tree.map(lambda p, g: p - 0.1 * g, own, gradients))
-        return value
-
-    x = jax.ShapeDtypeStruct((batch, width), jnp.float32)
-    return Workload(name="choose-nnx", fn=step, args=(model, x))
 
 
 def named_workload(

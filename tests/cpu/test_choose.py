@@ -1,6 +1,7 @@
 """`xlapipe choose`: rows, the chosen one, budgets and bad input."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import xlapipe
 from xlapipe import XlapipeError
 from xlapipe.choosing import compiles as compiles_module
-from xlapipe.choosing.choose import choose
+from xlapipe.choosing.choose import Changes, choose
 from xlapipe.cli import main
 from xlapipe.sizing.fit import fit
 
@@ -25,20 +26,20 @@ def test_values_are_ranked_by_time_per_item_and_compared_with_the_limit(
     tmp_path: Path,
 ) -> None:
     page = tmp_path / "curve.html"
-    arguments = ["choose", "choose_steps:workload", "--vary", "batch=512,4096,64"]
-    arguments += ["--maximise", "batch", "--limit", "100000000", "--html", str(page)]
+    arguments = ["choose", "choose_steps:forward", "--vary", "batch=512,8192,64"]
+    arguments += ["--maximise", "batch", "--limit", "60000000", "--html", str(page)]
     code = main([*arguments, "--jobs", "2", "--json"])
     figures = json.loads(capsys.readouterr().out)
     rows = {row["arguments"]["batch"]: row for row in figures["rows"]}
     assert code == 0
-    assert set(rows) == {64, 512, 4096}
-    assert not rows[4096]["fits"] and rows[4096]["total_bytes"] > 100_000_000
+    assert set(rows) == {64, 512, 8192}
+    assert not rows[8192]["fits"] and rows[8192]["total_bytes"] > 60_000_000
     assert [row["arguments"]["batch"] for row in figures["rows"] if row["chosen"]] == [512]
     for row in rows.values():
         assert row["predicted_low_seconds"] < row["predicted_seconds"]
         assert row["predicted_seconds"] < row["predicted_high_seconds"]
         assert row["change"] is None and row["code"] is None
-        assert row["fits"] == (row["total_bytes"] <= 100_000_000)
+        assert row["fits"] == (row["total_bytes"] <= 60_000_000)
     per_item = [row["predicted_seconds_per_item"] for row in figures["rows"]]
     assert per_item == sorted(per_item)
     text = page.read_text(encoding="utf-8")
@@ -48,10 +49,51 @@ def test_values_are_ranked_by_time_per_item_and_compared_with_the_limit(
 
 def test_a_limit_that_nothing_meets_states_what_is_missing(
     capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
-    assert main(["choose", "choose_steps:forward(batch=8)", "--limit", "100"]) == 1
+    html = tmp_path / "page.html"
+    arguments = ["--limit", "100", "--html", str(html)]
+    assert main(["choose", "choose_steps:forward(batch=8)", *arguments]) == 1
     output = capsys.readouterr()
     assert "nothing fits" in output.err and "more than 100 B" in output.err
+    assert "class=chosen" not in html.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ("without_gradient", "the step has no gradient"),
+        ("without_a_place_for_a_policy", "there is no place for a policy; fix: call"),
+        ("hidden_residuals", "residuals that a jax.custom_vjp hides; fix: leave"),
+        ("donated_residuals", "its donation has no effect"),
+        (
+            "side_effect",
+            "debug_print at choose_refused_steps.py:.* happen twice",
+        ),
+    ],
+)
+def test_a_step_that_no_policy_serves_is_one_error(
+    step: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    html = tmp_path / "page.html"
+    arguments = ["--remat", "--html", str(html)]
+    assert main(["choose", f"choose_refused_steps:{step}", *arguments]) == 2
+    output = capsys.readouterr()
+    (error,) = [line for line in output.err.splitlines() if "error:" in line]
+    assert re.search(message, error) and "; fix: " in error
+    assert output.out == "" and not html.exists()
+
+
+@pytest.mark.slow
+def test_a_side_effect_outside_of_the_scan_leaves_policies_for_its_body() -> None:
+    choice = choose(
+        "choose_refused_steps:side_effect(scan=True)", changes=Changes(remat=True), compiles=2
+    )
+    (change,) = [row.candidate.change for row in choice.rows if row.candidate.change is not None]
+    assert "(scan bodies)" in change.text and "would happen twice" in choice.notes[0]
 
 
 def test_a_budget_of_compiles_and_an_interrupt_keep_the_rows_so_far(

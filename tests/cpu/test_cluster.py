@@ -22,9 +22,14 @@ import jax, jax.numpy as jnp
 from xlapipe import Workload
 
 def step(rows: int = 8) -> Workload:
-    Path("marks", f"{rows}.{os.getpid()}").touch()
+    Path("marks", f"{rows}.{os.getpid()}").write_text(os.environ.get("XDG_CACHE_HOME", ""))
     x = jax.ShapeDtypeStruct((rows, 64), jnp.float32)
     return Workload(name=f"marked-{rows}", fn=lambda x: x.sum(axis=1), args=(x,))
+
+def train(rows: int = 8) -> Workload:
+    args = step(rows).args
+    loss = lambda x: jnp.mean(jnp.tanh(jnp.tanh(x @ x.T) @ x) ** 2)
+    return Workload(name=f"trained-{rows}", fn=jax.grad(loss), args=args)
 """
 SIZES = (8, 16, 24, 32, 40, 48)
 
@@ -149,10 +154,28 @@ def test_results_of_all_commands_are_with_the_caller_alone(
         assert not list((project / f"worker{number}").rglob("manifest.json"))
 
 
-@pytest.mark.parametrize("command", [["fit", "qwen3-decode"], ["dump", "qwen3-decode"]])
+@needs_dask
+@pytest.mark.slow
+def test_choose_compiles_all_but_the_recorded_step_on_the_workers(
+    project: Path, cluster: tuple[str, list["subprocess.Popen[bytes]"]]
+) -> None:
+    address, _ = cluster
+    options = ("--vary", "rows=1024,512", "--remat", "--compiles", "6", "--scheduler", address)
+    figures = json.loads(run(project, "choose", "marked:train", *options, "--json"))
+    rows = figures["rows"]
+    assert len(rows) == 6 and figures["failed"] == []
+    caches = [path.read_text() for path in (project / "marks").iterdir()]
+    on_workers = [cache for cache in caches if Path(cache).parent.parent == project]
+    assert sum(row["change"] is None for row in rows) == 2
+    assert len(on_workers) == len(caches) - 2 == 4
+
+
+@pytest.mark.parametrize(
+    "command", [["fit", "qwen3-decode"], ["dump", "qwen3-decode"], ["choose", "qwen3-decode"]]
+)
 def test_without_dask_the_option_is_one_error(
     command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    assert main([*command, "--scheduler", "tcp://127.0.0.1:1"]) == 2
+    assert main([command, "qwen3-decode", "--scheduler", "tcp://127.0.0.1:1"]) == 2
     assert "pip install 'xlapipe[cluster]'" in capsys.readouterr().err

@@ -28,13 +28,12 @@ def in_folder() -> Any:
 @pytest.fixture
 def scanned(in_folder: None, capsys: pytest.CaptureFixture[str]) -> Output:
     policy = "jax.checkpoint_policies.save_only_these_names('hidden', 'atn')"
-    free = ["--free", str(2 * HIDDEN_BYTES)]
-    code = main(["saved", "choose_steps:workload", "--policy", policy, *free, "--json"])
+    code = main(["saved", "choose_steps:workload", "--policy", policy, "--json"])
     output = capsys.readouterr()
     return code, json.loads(output.out), output.err
 
 
-def test_what_a_scan_keeps_a_name_that_no_value_has_and_what_frees_bytes(scanned: Output) -> None:
+def test_what_a_scan_keeps_and_a_name_that_no_value_has(scanned: Output) -> None:
     code, figures, errors = scanned
     assert code == 1
     (hidden,) = [row for row in figures["rows"] if row["name"] == "hidden"]
@@ -52,6 +51,13 @@ def test_what_a_scan_keeps_a_name_that_no_value_has_and_what_frees_bytes(scanned
 
     assert "no value has the name 'atn'" in errors and "'hidden', so" not in errors
     assert figures["unmatched"] == ["atn"] and figures["not_offloaded"] == {}
+    assert figures["freed"] == []
+
+
+@pytest.mark.slow
+def test_what_frees_bytes_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["saved", "choose_steps:workload", "--free", str(2 * HIDDEN_BYTES), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
     assert figures["freed"][0]["freed_bytes"] >= 2 * HIDDEN_BYTES
     assert "policy" in figures["freed"][0]["code"]
 
@@ -72,5 +78,7 @@ def test_a_step_without_a_gradient_and_too_many_bytes_are_errors(
 ) -> None:
     assert main(["saved", "choose_steps:forward(batch=8)"]) == 2
     assert "the step has no gradient" in capsys.readouterr().err
+    assert main(["saved", "choose_steps:workload", "--policy", "policies.dots_saveable"]) == 2
+    assert "--policy policies.dots_saveable: expected names" in capsys.readouterr().err
     with pytest.raises(XlapipeError, match="--free 10: a policy decides about 0 B"):
         freeing("choose_steps:workload", "h200", CompileOptions(), ForwardGraph((), ()), 10)

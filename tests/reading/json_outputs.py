@@ -11,11 +11,17 @@ from typing import Any
 
 from tests.reading import tpu_texts
 from tests.reading.failure_logs import LOGS
+from xlapipe.choosing.candidate import Candidate, Change
+from xlapipe.choosing.choose import Choice
+from xlapipe.choosing.rows import ChoiceRow
+from xlapipe.choosing.saved import Freed, OtherForm, SavedRow, SavedValues
 from xlapipe.cli import main
 from xlapipe.cli.bisect import bisection_figures
+from xlapipe.cli.choose_table import choice_figures
 from xlapipe.cli.cliff_table import cliff_figures
 from xlapipe.cli.dump import repeat_figures
 from xlapipe.cli.fit_table import fit_figures
+from xlapipe.cli.saved import saved_figures
 from xlapipe.comparing.bisect import Bisection, Step
 from xlapipe.comparing.repeat import Parting, Repeated
 from xlapipe.compiling.job import Process
@@ -47,7 +53,7 @@ from xlapipe.running.memory_account import MemoryAccount
 from xlapipe.running.run_result import DeviceRun, OutputDigest, RunResult
 from xlapipe.sizing.cliff import Cliff
 from xlapipe.sizing.fit import Row, largest
-from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.sizing.planned_memory import PlannedMemory, PredictedTime
 from xlapipe.sizing.recomputed import RecomputedKernel
 from xlapipe.sizing.sweep import Axis, combinations
 from xlapipe.targets.outside_plan import OutsidePlan
@@ -100,6 +106,8 @@ def outputs(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "advise", _advice()
     yield "fit", _fit()
     yield "fit", _cliff()
+    yield from (("choose", {**_choose(), "maximise": name}) for name in ("batch", None))
+    yield "saved", _saved()
     yield "bisect", _bisect(bad=True)
     yield "bisect", _bisect(bad=False)
     yield from (("dump-repeat", _repeat(same=same)) for same in (True, False))
@@ -203,6 +211,52 @@ def _fit() -> dict[str, Any]:
     points = combinations("qwen3-decode", axes)
     rows = [Row(point, outcome) for point, outcome in zip(points, outcomes, strict=True)]
     return json.loads(json.dumps(fit_figures("qwen3-decode", "h200", rows, largest(rows, axes))))
+
+
+_CHANGE = Change("recompute everything (scan bodies)", "import jax\n")
+
+
+def _choose() -> dict[str, Any]:
+    predicted = replace(_MEMORY, predicted=PredictedTime(1e-3, 8e-4, 2e-3, "NVIDIA H200", None, ()))
+    values = {"batch": 8, "rate": 0.1, "mesh": [1, 2], "policy": "a", "scan": True, "seed": None}
+    written = Candidate(values, "h200")
+    choice = Choice(
+        workload="step:train",
+        maximise="batch",
+        rows=(
+            ChoiceRow(replace(written, change=_CHANGE), predicted, 8.0, 75, chosen=True),
+            ChoiceRow(written, _MEMORY, None, 75),
+        ),
+        failed=((written, XlapipeError("a")), (replace(written, change=_CHANGE), XlapipeError(""))),
+        left_out=1,
+        notes=("a",),
+    )
+    return json.loads(json.dumps(choice_figures(choice)))
+
+
+def _saved() -> dict[str, Any]:
+    kept = SavedRow(
+        name="attn", primitive="name", shape=(8, 64), dtype="bfloat16", source="step.py:9", count=2,
+        size_bytes=2048, peak_bytes=1024, allocations=(3,), again_seconds=1e-6, on_host=False,
+        why="named",
+    )  # fmt: skip
+    other = OtherForm(
+        name="fusion.1", shape="f32[8]", source="step.py:9", size_bytes=32, allocation=3
+    )
+    values = SavedValues(
+        workload="step:train",
+        target="h200",
+        rows=(kept, replace(kept, name=None, source=None, peak_bytes=None, allocations=())),
+        other_forms=(other, replace(other, source=None)),
+        total_bytes=10**6,
+        arguments=1,
+        arguments_bytes=64,
+        names=("attn",),
+        unmatched=("atn",),
+        not_offloaded={"hidden": "it stays"},
+    )
+    freed = Freed(change=_CHANGE, freed_bytes=1024, total_bytes=10**5, seconds=1e-6)
+    return json.loads(json.dumps(saved_figures(values, (freed, replace(freed, seconds=None)))))
 
 
 def _bisect(*, bad: bool) -> dict[str, Any]:

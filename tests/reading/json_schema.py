@@ -14,7 +14,20 @@ _TYPES = {
 }
 # Objects whose keys are data: names of versions, options, axes, stages, leaves.
 MAPS = frozenset(
-    {"versions", "options", "mesh", "thunks", "spaces", "seconds", "values", "others", "parts"}
+    {
+        *(
+            "versions",
+            "options",
+            "mesh",
+            "thunks",
+            "spaces",
+            "seconds",
+            "values",
+            "others",
+            "parts",
+        ),
+        *("arguments", "not_offloaded"),
+    }
 )
 
 

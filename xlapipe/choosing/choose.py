@@ -11,7 +11,16 @@ from typing import Any
 
 from xlapipe.choosing.candidate import Candidate, Change
 from xlapipe.choosing.compiles import Compiles, Limits, items_of
-from xlapipe.choosing.policies import GRADIENT, Place, chosen_values, offloaded, places_of, presets
+from xlapipe.choosing.policies import (
+    GRADIENT,
+    WHERE,
+    Place,
+    chosen_values,
+    offloaded,
+    places_of,
+    presets,
+    relative,
+)
 from xlapipe.choosing.rows import ChoiceRow, with_chosen
 from xlapipe.choosing.search import groups_of, saved_bytes, solutions
 from xlapipe.choosing.xla_options import option_changes, without_limit
@@ -187,6 +196,7 @@ class _Search:
             graphs = self._graphs(bases, folder)
         places = {number: places_of(graph) for number, graph in graphs.items()}
         self._refuse_nothing_saved(graphs, places)
+        places = {n: self._without_side_effects(graphs[n], own) for n, own in places.items()}
         count = len(self.points)
         searched = [
             (base, places[number % count])
@@ -201,7 +211,7 @@ class _Search:
 
     def _run(self, lists: Iterable[Iterable[Candidate]]) -> None:
         """Compiles the first candidate of each list, then the second ones, and so on."""
-        tried = {_identity(row.candidate) for row in self.compiles.rows}
+        tried = {_identity(candidate) for candidate in self.compiles.ended}
         ordered = [c for c in chain.from_iterable(zip_longest(*lists)) if c is not None]
         new: dict[str, Candidate] = {}
         for candidate in ordered:
@@ -237,18 +247,52 @@ class _Search:
     ) -> None:
         if not graphs or any(places.values()):
             return
+        workload = self.compiles.workload
         if any(site.kind == "gradient" for graph in graphs.values() for site in graph.sites):
             raise XlapipeError(
-                f"{self.compiles.workload}: its gradient keeps no value that a policy decides "
+                f"{workload}: its gradient keeps no value that a policy decides "
                 "about: all are arguments, or residuals that a jax.custom_vjp hides; fix: leave "
                 "--remat and --offload out, or give residuals names with checkpoint_name in the "
                 "custom_vjp's forward function"
             )
+        kept = (v.size_bytes for graph in graphs.values() for v in graph.values if v.needed)
+        if kept_bytes := sum(kept):
+            raise XlapipeError(
+                f"{workload}: keeps {kept_bytes:,} B for a backward pass, and calls neither "
+                "jax.grad nor jax.value_and_grad, so there is no place for a policy; fix: call "
+                "them in place of jax.vjp, jax.linearize or jax.jacrev, or write jax.checkpoint "
+                "around the differentiated function"
+            )
         raise XlapipeError(
-            f"{self.compiles.workload}: the step has no gradient, so nothing is kept for a "
+            f"{workload}: the step has no gradient, so nothing is kept for a "
             "backward pass; fix: leave --remat and --offload out, or name a step that calls "
             "jax.grad or jax.value_and_grad"
         )
+
+    def _without_side_effects(
+        self, graph: ForwardGraph, places: Sequence[Place]
+    ) -> tuple[Place, ...]:
+        """The places where a policy makes no side effect happen twice.
+
+        Raises:
+          XlapipeError: it does so in all of them.
+        """
+        kept, messages = [], []
+        for place in places:
+            effect = next((e for e in graph.effects if place.computes_again(e)), None)
+            if effect is None:
+                kept.append(place)
+                continue
+            where = f" at {relative(effect.source)}" if effect.source is not None else ""
+            messages.append(
+                f"{self.compiles.workload}: {effect.primitive}{where} would happen twice under a "
+                f"policy for the {WHERE[place.kind]}; fix: move it out of the differentiated "
+                "function, or leave --remat and --offload out"
+            )
+        if messages and not kept:
+            raise XlapipeError(messages[0])
+        self.notes += messages
+        return tuple(kept)
 
     def _policies(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
         for place in places:

@@ -64,6 +64,11 @@ class Compiles:
     left_out: int = 0
 
     @property
+    def ended(self) -> tuple[Candidate, ...]:
+        """The candidates that were compiled, or failed."""
+        return *(row.candidate for row in self.rows), *(candidate for candidate, _ in self.failed)
+
+    @property
     def count(self) -> int:
         """Number of compiles so far."""
         return len(self.rows) + len(self.failed)
@@ -94,13 +99,12 @@ class Compiles:
             allowed = []
         notes = recording or {}
         jobs = [self._job(candidate, notes.get(n)) for n, candidate in enumerate(allowed)]
-        candidate_of = {id(job): c for job, c in zip(jobs, allowed, strict=True)}
         points = [Combination({"": number}, job.reference) for number, job in enumerate(jobs)]
         done_before = self.count
 
         def done(row: Row) -> None:
-            job = jobs[row.combination.values[""]]
-            self._keep(candidate_of[id(job)], row)
+            number = row.combination.values[""]
+            self._keep(allowed[number], row, done_before + number)
             if self.exhausted and self.count - done_before < len(jobs):
                 raise _BudgetUsedError
 
@@ -121,7 +125,7 @@ class Compiles:
         finally:  # an interrupt leaves some as well
             self.left_out += len(candidates) - (self.count - done_before)
 
-    def _keep(self, candidate: Candidate, row: Row) -> None:
+    def _keep(self, candidate: Candidate, row: Row, number: int) -> None:
         if isinstance(row.outcome, XlapipeError):
             self.failed.append((candidate, row.outcome))
             self.on_done(candidate, row.outcome)
@@ -133,7 +137,7 @@ class Compiles:
         if self.maximise is not None:
             given = find_workload(self.workload).arguments or {}
             items = items_of({**given, **candidate.arguments}, self.maximise)
-        self.rows.append(ChoiceRow(candidate, row.outcome, items, limit_bytes))
+        self.rows.append(ChoiceRow(candidate, row.outcome, items, limit_bytes, number))
         self.on_done(candidate, self.rows[-1])
 
     def _job(self, candidate: Candidate, note: str | None) -> Job:

@@ -6,10 +6,17 @@ from pathlib import Path
 
 from xlapipe.choosing.candidate import Change
 from xlapipe.choosing.search import Group, Kept
-from xlapipe.lowering.forward_graph import ForwardGraph, ForwardValue, PolicyKey, Site
+from xlapipe.lowering.forward_graph import (
+    ForwardGraph,
+    ForwardValue,
+    PolicyKey,
+    SideEffect,
+    Site,
+)
 from xlapipe.report.units import rounded
 
 GRADIENT, SCAN, CHECKPOINT = "gradient", "scan", "checkpoint"
+WHERE = {GRADIENT: "whole gradient", SCAN: "scan bodies", CHECKPOINT: "own jax.checkpoint"}
 _PRESETS = {
     "nothing_saveable": "recompute everything",
     "dots_saveable": "keep matrix products",
@@ -36,6 +43,15 @@ class Place:
     @property
     def saved_bytes(self) -> int:
         return sum(value.size_bytes for value in self.values if value.needed)
+
+    def computes_again(self, effect: SideEffect) -> bool:
+        """Whether a policy here makes a side effect happen once more than in the step as written.
+
+        Under a `jax.checkpoint` of the step itself it may happen twice already.
+        """
+        if self.kind == SCAN:
+            return effect.loop in {site.source for site in self.sites}
+        return self.kind == GRADIENT
 
 
 def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
@@ -103,13 +119,10 @@ def change(text: str, place: Place, policy: str) -> Change:
     """A change of the step, whose printed code is what is compiled."""
     code = f"import jax\n\n{policy}\n\n{_usage(place)}"
     return Change(
-        f"{text} ({_WHERE[place.kind]})",
+        f"{text} ({WHERE[place.kind]})",
         code,
         {"place": place.kind, "source": code, "lines": tuple(s.source for s in place.sites)},
     )
-
-
-_WHERE = {GRADIENT: "whole gradient", SCAN: "scan bodies", CHECKPOINT: "own jax.checkpoint"}
 
 
 def _usage(place: Place) -> str:

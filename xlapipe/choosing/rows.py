@@ -15,6 +15,7 @@ class ChoiceRow:
     Attributes:
       items: the value of the argument to maximise; None without one.
       limit_bytes: that the total is compared with.
+      number: in the order in which candidates were given.
       chosen: whether it is the fastest row of its target that fits, by predicted time.
     """
 
@@ -22,6 +23,7 @@ class ChoiceRow:
     memory: PlannedMemory
     items: float | None
     limit_bytes: int
+    number: int = 0
     chosen: bool = False
 
     @property
@@ -40,11 +42,12 @@ class ChoiceRow:
         return None if predicted is None else predicted.seconds / (self.items or 1.0)
 
     @property
-    def rank(self) -> tuple[float, float, int]:
-        """Sort key: the fastest row first, the smaller one of two equal ones."""
+    def rank(self) -> tuple[float, float, bool, int, int]:
+        """Sort key: the fastest row first; of equal ones the step as written, then the smaller."""
         seconds = self.seconds_per_item
         unknown = float("inf") if seconds is None else seconds
-        return unknown, -(self.items or 0.0), self.memory.total_bytes
+        changed = self.candidate.change is not None
+        return unknown, -(self.items or 0.0), changed, self.memory.total_bytes, self.number
 
     def to_json(self) -> dict[str, Any]:
         """The row as `--json` prints it and `xlapipe.choose` returns it."""

@@ -14,6 +14,7 @@ from xlapipe.cli.options import (
 )
 from xlapipe.cli.output import print_error, print_json, print_lines
 from xlapipe.compiling.defaults import DEFAULT_TARGET
+from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -74,6 +75,12 @@ def _saved(options: argparse.Namespace) -> int:
 
 def _names(text: str) -> list[str]:
     quoted = [match["name"] for match in _NAME.finditer(text)]
+    if not quoted and re.search(r"[.(]", text):
+        raise XlapipeError(
+            f"--policy {text}: expected names of checkpoint_name, e.g. attn,mlp or "
+            "\"save_only_these_names('attn')\"; fix: leave --policy out: the table lists what the "
+            "step's own policy keeps, whatever it decides by"
+        )
     return quoted or [name.strip() for name in text.split(",") if name.strip()]
 
 

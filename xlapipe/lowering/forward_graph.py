@@ -77,6 +77,21 @@ class Site:
 
 
 @dataclass(frozen=True)
+class SideEffect:
+    """An equation in a differentiated function that does more than compute its outputs.
+
+    Attributes:
+      primitive: of jax, e.g. `debug_print`.
+      source: `file:line` of the user; None if unknown.
+      loop: `file:line` of the innermost scan; None outside.
+    """
+
+    primitive: str
+    source: str | None
+    loop: str | None
+
+
+@dataclass(frozen=True)
 class ForwardGraph:
     """The forward pass of a step.
 
@@ -85,9 +100,11 @@ class ForwardGraph:
       sites: in the order in which they are traced.
       names: that the step gives with `checkpoint_name`, also to values that are not kept.
       arguments_bytes: sizes of the arguments that the backward pass reads, on all devices.
+      effects: that happen again where they are in what is computed again.
     """
 
     values: tuple[ForwardValue, ...]
     sites: tuple[Site, ...]
     names: tuple[str, ...] = ()
     arguments_bytes: tuple[int, ...] = ()
+    effects: tuple[SideEffect, ...] = ()

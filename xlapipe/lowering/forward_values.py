@@ -15,11 +15,21 @@ from typing import Any
 import jax
 from jax import numpy as jnp
 from jax._src import core, source_info_util
+from jax._src.effects import ErrorEffect
+from jax._src.state.types import ReadEffect, RefEffect
 
-from xlapipe.lowering.forward_graph import ForwardGraph, ForwardValue, PolicyKey, Site
+from xlapipe.lowering.forward_graph import (
+    ForwardGraph,
+    ForwardValue,
+    PolicyKey,
+    SideEffect,
+    Site,
+)
 from xlapipe.lowering.user_frame import is_user_code
 from xlapipe.plans.program import KeptIn, NamedValue
 
+# Names of axes, allocation and reading of references, and checks.
+_HARMLESS = (core.NamedAxisEffect, core.InternalMutableArrayEffect, ReadEffect, ErrorEffect)
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
@@ -32,7 +42,13 @@ def forward_graph(closed: Any, sites: Sequence[Site] = ()) -> ForwardGraph:
     """
     walk = _Walk()
     walk.step(closed.jaxpr)
-    return ForwardGraph(walk.result(), tuple(sites), tuple(walk.names), walk.arguments_bytes())
+    return ForwardGraph(
+        walk.result(),
+        tuple(sites),
+        tuple(walk.names),
+        walk.arguments_bytes(),
+        tuple(walk.effects),
+    )
 
 
 def named_values(closed: Any) -> tuple[NamedValue, ...]:
@@ -79,6 +95,7 @@ class _Walk:
         self._loops = 0
         self._loops_of_both_passes: set[int] = set()
         self.names: dict[str, None] = {}
+        self.effects: dict[SideEffect, None] = {}
 
     def step(self, jaxpr: Any) -> None:
         """Adds a whole step. Its arguments have the numbers -1, -2 and so on."""
@@ -155,6 +172,9 @@ class _Walk:
                 self._needed.update(_numbers(equation.invars, maker))
                 self._loops_of_both_passes.update(loop for loop, _ in place.loops)
             else:
+                if place.differentiated and self._acts_outside(equation, maker):
+                    effect = SideEffect(equation.primitive.name, place.line, place.loop)
+                    self.effects[effect] = None
                 number = self._add(equation, maker, place)
                 maker.update((output, number) for output in equation.outvars)
 
@@ -177,6 +197,15 @@ class _Walk:
         for outside, inside in zip(equation.outvars, body.outvars, strict=True):
             if not hasattr(inside, "val") and inside in inner:
                 maker[outside] = inner[inside]
+
+    def _acts_outside(self, equation: Any, maker: dict[Any, int]) -> bool:
+        """Whether it has an effect outside of the differentiated function."""
+        effects = [effect for effect in equation.effects if not isinstance(effect, _HARMLESS)]
+        if effects and all(isinstance(effect, RefEffect) for effect in effects):
+            # A reference that the function itself makes is made again too.
+            refs = [number for number in _numbers(equation.invars[:1], maker) if number >= 0]
+            return not any(self._made[number]["differentiated"] for number in refs)
+        return bool(effects)
 
     def _add_carry(self, aval: Any, place: "_Place") -> int:
         return self._append(place, None, aval, _bytes(aval), 0, 0, ())
