@@ -73,6 +73,7 @@ def plans_of(root: Path, folder: Path, calls: list[Any], *, update: bool = False
         cache=DumpCache(folder, "name another"),
         goldens=Goldens(root / "hlo_dumps", root, update, "pytest --xlapipe-update", _tell(calls)),
         on_plan=calls.append,
+        on_note=calls.append,
     )
 
 

@@ -123,3 +123,18 @@ def test_an_unwritable_cache_folder(tmp_path: Path) -> None:
     done = run(tmp_path, "--xlapipe-cache", "/proc/nowhere")
     assert "cache /proc/nowhere: cannot be written" in done.stdout
     assert "--xlapipe-cache" in done.stdout
+
+
+def test_notes_on_a_step_are_printed_and_fail_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import jax\n"
+        "import jax.numpy as jnp\n"
+        "def test_plan(xlapipe_plan):\n"
+        "    x = jax.ShapeDtypeStruct((8,), jnp.float32)\n"
+        "    xlapipe_plan(lambda x, mask: x + 1, x, x)\n"
+        "    xlapipe_plan(lambda x, mask: x + 1, x, x)\n"
+    )
+    done = run(tmp_path, "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    note = "note: test_it.py::test_plan: 1 argument not used by the program: mask"
+    assert done.stdout.splitlines().count(note) == 1

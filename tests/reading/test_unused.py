@@ -5,10 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.reading.reports import Page
 from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump
+from xlapipe.dumps.opened import Opened
 from xlapipe.expect.unused import unused_findings
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.report.html_page import render_page
+from xlapipe.report.markdown import render_markdown
+from xlapipe.report.subjects import ShowOptions
+from xlapipe.report.xla_subject import XlaSubject
 
 GOLDEN = Path(__file__).resolve().parents[2] / "hlo_dumps/qwen3-step/h200-cublas-jax0.11.2"
 UNREAD = ArgumentLeaf("key", (2,), "uint32", 8, False, None)
@@ -58,3 +64,33 @@ def test_check_prints_warnings_and_does_not_fail(
     assert "warn  every argument is read: 3 of" in text
     assert "3 arguments, 24 B" in text
     assert "note: 3 arguments" not in text
+
+
+def test_every_display_has_the_notes_on_the_step() -> None:
+    dump = open_dump(GOLDEN)
+    constant, *computed = dump.manifest.outputs
+    manifest = replace(
+        dump.manifest,
+        arguments=(*dump.manifest.arguments, UNREAD),
+        outputs=(replace(constant, constant=True), *computed),
+        dropped_updates=("state.step",),
+    )
+    opened = Opened.of_dump(replace(dump, manifest=manifest))
+    notes = manifest.notes_on_step
+    assert len(notes) == 3
+    for options in (ShowOptions(width=200), ShowOptions(everything=True)):
+        shown = "\n".join(map(str, XlaSubject(opened).lines(options)))
+        assert all(note in shown for note in notes), shown
+    assert set(notes) <= set(XlaSubject(opened).figures(ShowOptions())["notes"])
+    markdown, page = render_markdown([opened]), Page(render_page([opened]))
+    for note in notes:
+        assert f"- {note}\n" in markdown.replace("\\", "")
+        assert note in page.text
+
+
+def test_a_program_of_constants_is_called_one() -> None:
+    dump = open_dump(GOLDEN)
+    manifest = replace(dump.manifest, outputs=(CONSTANT,))
+    assert manifest.notes_on_unused == (
+        "1 output independent of all arguments, so the program computes constants: mask",
+    )

@@ -20,6 +20,7 @@ from tests.zoo.coverage import ROOT
 from tests.zoo.refused import REFUSALS
 from xlapipe import Workload
 from xlapipe.errors import WorkloadError
+from xlapipe.lowering import arguments
 from xlapipe.lowering.in_process import lower_in_test
 from xlapipe.lowering.lower import lower
 from xlapipe.lowering.settings import current_settings
@@ -184,3 +185,11 @@ def test_a_setting_that_is_lost_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     )
     with pytest.raises(WorkloadError, match=r"jax_enable_x64 is False .* expected True"):
         lower(Workload(name="step", fn=jnp.sin, args=(X,)), CONFIG)
+
+
+def test_a_leaf_that_is_passed_differently_is_refused_with_its_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arguments._Place, "_dtype", lambda self, path, leaf: jnp.dtype("float16"))
+    with pytest.raises(WorkloadError, match=r"argument x\['w'\] is passed as .*float16.*float32"):
+        lower(Workload(name="step", fn=lambda x: x["w"], args=({"w": X},)), CONFIG)

@@ -59,13 +59,7 @@ class Manifest(CompileFacts):
     def notes(self) -> tuple[str, ...]:
         """What a reader must know of the program to judge its plan."""
         return (
-            *self.notes_on_unused,
-            *_paths_note(
-                "value",
-                self.dropped_updates,
-                "stored in Python objects, which jax.jit drops (nnx.jit carries modules' updates "
-                "out; others must be returned)",
-            ),
+            *self.notes_on_step,
             *(
                 f"{text}: {', '.join(names)}"
                 for text, names in (
@@ -82,13 +76,27 @@ class Manifest(CompileFacts):
         )
 
     @property
+    def notes_on_step(self) -> tuple[str, ...]:
+        """Those of the notes that may be a mistake in the step."""
+        return (
+            *self.notes_on_unused,
+            *_paths_note(
+                "value",
+                self.dropped_updates,
+                "stored in Python objects, which jax.jit drops (nnx.jit carries modules' updates "
+                "out; others must be returned)",
+            ),
+        )
+
+    @property
     def notes_on_unused(self) -> tuple[str, ...]:
         """Those of the notes that `xlapipe check` states as warnings."""
         unused = [leaf.path for leaf in self.arguments if leaf.parameter_number is None]
         constant = [leaf.path for leaf in self.outputs if leaf.constant]
+        every = ", so the program computes constants" if len(constant) == len(self.outputs) else ""
         return (
             *_paths_note("argument", unused, "not used by the program"),
-            *_paths_note("output", constant, "independent of all arguments"),
+            *_paths_note("output", constant, f"independent of all arguments{every}"),
         )
 
     @property

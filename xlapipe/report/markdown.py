@@ -42,6 +42,9 @@ def _dump(dump: Opened) -> Iterator[str]:
         versions = ", ".join(f"{key} {value}" for key, value in sorted(of_dump.versions.items()))
         yield f"GEMM policy {of_dump.gemm_policy}; {of_dump.autotuning}; {plain(versions)}"
         yield ""
+    if figures.notes:
+        yield from (f"- {plain(note)}" for note in figures.notes)
+        yield ""
     yield from table(
         ("total", "bytes", ""),
         [(name, exact(value), rounded(value)) for name, value in asdict(figures.totals).items()],

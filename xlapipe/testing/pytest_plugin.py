@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _DEFAULT_TARGET = "h200"
 # Keys of `report.user_properties`, which xdist sends from the workers to the controller.
 _COMPILED, _CACHED, _WRITTEN = "xlapipe_compiled", "xlapipe_cached", "xlapipe_written"
+_NOTED = "xlapipe_noted"
 _plans = pytest.StashKey["PlansOfTest"]()
 
 
@@ -111,6 +112,7 @@ def xlapipe_plan(request: pytest.FixtureRequest) -> "PlansOfTest":
             on_written=lambda path, changes: report(_WRITTEN, [path, *changes]),
         ),
         on_plan=lambda compiled: report(_COMPILED if compiled else _CACHED, 1),
+        on_note=lambda note: report(_NOTED, f"{item.nodeid}: {note}"),
     )
     item.stash[_plans] = plans
     return plans
@@ -146,11 +148,12 @@ def pytest_runtest_makereport(
 
 
 class _Summary:
-    """Prints the number of plans and the written goldens of all workers at the end of the run."""
+    """Prints the number of plans, notes and written goldens of all workers at the run's end."""
 
     def __init__(self) -> None:
         self._counts = {_COMPILED: 0, _CACHED: 0}
         self._written: list[list[str]] = []
+        self._notes: dict[str, None] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "teardown":  # the last report of a test, which has all properties
@@ -158,6 +161,8 @@ class _Summary:
         for key, value in report.user_properties:
             if key in self._counts:
                 self._counts[key] += 1
+            elif key == _NOTED:
+                self._notes[str(value)] = None
             elif key == _WRITTEN and isinstance(value, list):
                 self._written.append(value)
 
@@ -166,6 +171,8 @@ class _Summary:
         if compiled or cached:
             terminalreporter.section("xlapipe")
             terminalreporter.line(f"plans: {compiled} compiled, {cached} unchanged")
+        for note in self._notes:
+            terminalreporter.line(f"note: {note}")
         for path, *changes in self._written:
             terminalreporter.line(f"wrote {path}")
             for sentence in changes:

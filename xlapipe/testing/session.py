@@ -26,6 +26,7 @@ class PlansOfTest(Planner[PlanUnderTest]):
       root: source paths are relative to it.
       target: default for plans without one.
       on_plan: called for each plan, with True if it was compiled, False if it was in the cache.
+      on_note: called for each note on the step of a plan, such as an argument that is not used.
       answers: all answers so far, to explain a failed assertion.
     """
 
@@ -36,6 +37,7 @@ class PlansOfTest(Planner[PlanUnderTest]):
     cache: DumpCache
     goldens: Goldens
     on_plan: Callable[[bool], None]
+    on_note: Callable[[str], None]
     answers: list[Answer] = field(default_factory=list)
 
     __call__ = Planner.plan
@@ -59,6 +61,8 @@ class PlansOfTest(Planner[PlanUnderTest]):
         self, cached: CachedDump, program: Program, expectations: Sequence[Expectation]
     ) -> PlanUnderTest:
         self.on_plan(cached.compiled)
+        for note in cached.dump.manifest.notes_on_step:
+            self.on_note(note)
         return PlanUnderTest(
             cached.dump,
             program,

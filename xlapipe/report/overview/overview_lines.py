@@ -67,11 +67,13 @@ def _head(overview: Overview, width: int) -> Iterator[Text]:
         if manifest.refused is not None:
             for text in list(wrapped(f"  REFUSED by XLA: {manifest.refused}", width, indent=2))[:3]:
                 yield Text(text, style="red")
+    of_step = dump.manifest.notes_on_step if dump is not None else ()
     notes = [note for note in opened.notes if not note.startswith("patches made to XLA")]
-    for note in notes[:_MAX_NOTES]:
+    others = [note for note in notes if note not in of_step]
+    for note in (*of_step, *others[:_MAX_NOTES]):
         yield Text(shortened(f"  note: {note}", width))
-    if len(notes) > _MAX_NOTES:
-        yield Text(f"  and {len(notes) - _MAX_NOTES} more notes (--all)")
+    if len(others) > _MAX_NOTES:
+        yield Text(f"  and {len(others) - _MAX_NOTES} more notes (--all)")
     yield from _peak(overview, width)
     yield from _purposes(overview)
 
