@@ -41,6 +41,7 @@ from xlapipe.diff.changes import (
     Place,
     SlackReason,
 )
+from xlapipe.diff.paths import compare_opened
 from xlapipe.dumps.opened import open_path
 from xlapipe.plans import AllocationKind
 from xlapipe.plans.program import Program
@@ -460,6 +461,35 @@ def test_a_changed_literal_shows_though_plans_do_not_record_it(tmp_path: Path) -
     (change,) = difference.changes
     assert isinstance(change, HiddenChange)
     assert ("1e-06" in change.a, "1e-05" in change.b) == (True, True)
+
+
+def test_settings_that_differ_are_listed_and_another_jaxlib_prints_hlo_differently() -> None:
+    a = open_path(golden("qwen3-step", "cublas"))
+    assert a.dump is not None
+    manifest = replace(
+        a.dump.manifest,
+        workload="other",
+        target="h100",
+        target_description="NVIDIA H100",
+        gemm_policy="auto",
+        tuned=True,
+        versions={**a.dump.manifest.versions, "jaxlib": "0.1"},
+        options={**a.dump.manifest.options, "more": "1"},
+    )
+    b = replace(a, dump=replace(a.dump, manifest=manifest))
+    assert a.hlo_after is not None and "constant(1)" in a.hlo_after
+    b.__dict__["hlo_after"] = a.hlo_after.replace("constant(1)", "constant(2)")
+    difference = compare_opened(a, b)
+    assert difference.changes == ()
+    assert difference.context == {
+        "workload": ("qwen3-step", "other"),
+        "target": (f"h200 ({a.dump.manifest.target_description})", "h100 (NVIDIA H100)"),
+        "gemm policy": ("cublas", "auto"),
+        "autotuning": (a.dump.manifest.autotuning, "tuned on NVIDIA H100"),
+        "jaxlib": (a.dump.manifest.versions["jaxlib"], "0.1"),
+        "option more": ("none", "1"),
+    }
+    assert compare_opened(b, a).context["option more"] == ("1", "none")
 
 
 def shapes(*texts: str) -> tuple[Shape, ...]:

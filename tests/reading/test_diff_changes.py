@@ -683,3 +683,16 @@ def test_one_change_is_stated_in_both_directions(
     assert sentences(a, b) == forwards
     assert sentences(b, a) == backwards
     assert sentences(b, b) == []
+
+
+@pytest.mark.parametrize(
+    "field",
+    [f"{side}_{name}" for side in ("lhs", "rhs") for name in ("batch_dimensions", "contracting_dimensions", "stride")],
+)  # fmt: skip
+def test_what_follows_from_the_shapes_of_a_product_is_not_stated_beside_them(field: str) -> None:
+    a = changed(('"epilogue":"DEFAULT"', f'"{field}":"0"'))
+    other = ('"epilogue":"DEFAULT"', f'"{field}":"64"')
+    same_shape = changed(other)
+    assert sentences(a, same_shape)[0].startswith(f"dot at step.py:13 (layer/up) {field} ")
+    smaller = (f"({MATRIX}, s8[64]{{0}}) custom-call", "(f32[8,4]{1,0}, s8[64]{0}) custom-call")
+    assert not any(field in text for text in sentences(a, changed(other, smaller)))

@@ -156,8 +156,11 @@ def test_fast_accumulation_in_the_listed_scopes_only() -> None:
     assert violation.expected.startswith("fast accumulation")
     (violation,) = violations(FastAccumulation(("dx",)), program(EXACT))
     assert violation.found == "float32"
-    (violation,) = violations(FastAccumulation(()), program(FAST))
+    finding = FastAccumulation(()).check(program(FAST, EXACT))
+    assert finding.measured == "1 of 2 float8 gemms fast"
+    (violation,) = finding.violations
     assert violation.expected.startswith("float32 accumulation in jit(step)/jvp(y)")
+    assert violation.found == "fast"
     # A scope is a whole path segment, and other gemms do not have this accumulator.
     assert violations(FastAccumulation(("d",)), program(EXACT)) == ()
     other = EXACT._replace(custom_call_target="__cublas$lt$matmul")

@@ -54,6 +54,7 @@ from xlapipe.expect import (
     TrafficAtMost,
     ValuesOfShapeAtMost,
 )
+from xlapipe.expect.expectation import check_all
 from xlapipe.expect.gemms import within_differentiated
 from xlapipe.expect.traffic import counted_times
 from xlapipe.plans import AllocationKind, BufferAllocation, InputOutputAlias, Plan
@@ -490,6 +491,12 @@ PROGRAM = program()
             ],
         ),
         (HostAtMost(32), "32 B", []),
+        (ReadsAtMost("h", 0), "read 0 times", []),
+        (
+            LaunchesAtMost(0),
+            "11 launches",
+            [("at most 0 launches", "11", "kept is launched 3 times")],
+        ),
         (Offloaded("h"), "32 B in host memory", []),
         (
             Offloaded("x"),
@@ -1057,13 +1064,51 @@ def test_what_is_measured_of_a_program_of_one_kernel(
 @pytest.mark.parametrize(
     ("expectation", "found"),
     [
+        (CollectiveBytes(1), "0 B, -1 B"),
         (ConvolutionCount(1), "0 (all: none)"),
         (FusionCount(1), "0 (none)"),
         (GemmCount(1), "0 (none)"),
         (DeadCollective("all-gather", "a"), "none"),
         (CollectivesOverlap("all-gather"), "none (the program has: none)"),
+        (TempAtMost(-1), "0 B, 1 B too many"),
     ],
     ids=str,
 )
 def test_what_is_found_in_a_program_of_one_kernel(expectation: Expectation, found: str) -> None:
-    assert expectation.check(NOTHING).violations[0].found == found
+    (violation,) = expectation.check(NOTHING).violations
+    assert (violation.found, violation.where, violation.source) == (found, "", None)
+
+
+@pytest.mark.parametrize(
+    ("expectation", "where"),
+    [
+        (NoCopyAbove(31), ["allocation 10, value undefined", "allocation 11, value kept"]),
+        (NoCopyInLoopAbove(31), ["allocation 11, value kept"]),
+        (NoUndefinedCopy(), ["instruction undefined"]),
+    ],
+    ids=str,
+)
+def test_a_copy_that_xla_inserted_has_no_op_name(
+    expectation: Expectation, where: list[str]
+) -> None:
+    text = re.sub(r", metadata=\{[^}]*\}", "", TEXT)
+    violations = expectation.check(Program(plan_of_text(text, MEMORY, ALIVE))).violations
+    assert sorted(violation.where for violation in violations) == where
+    assert {violation.source for violation in violations} == {None}
+
+
+def test_an_alias_of_an_argument_without_a_name_is_an_alias() -> None:
+    (violation,) = NotAliased().check(replace(PROGRAM, arguments=())).violations
+    assert (violation.expected, violation.found) == ("no alias", "aliased to out[0]")
+    assert NotAliased("w").check(replace(PROGRAM, arguments=PROGRAM.arguments[1:])).holds
+
+
+def test_a_tpu_has_no_gemm_policies() -> None:
+    on_tpu = Program(Plan((), platform="tpu"), gemm_policy="auto")
+    expectations = (TempAtMost(0, under="auto"), TempAtMost(1, under="tpu"), TempAtMost(2))
+    findings = check_all(expectations, on_tpu)
+    assert [finding.expectation[-14:] for finding in findings] == [
+        "limit_bytes=1)",
+        "limit_bytes=2)",
+    ]
+    assert len(check_all(expectations, replace(on_tpu, plan=Plan(())))) == 2

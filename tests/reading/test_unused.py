@@ -48,7 +48,12 @@ def test_an_output_that_depends_on_no_argument(program: Program) -> None:
 def test_a_program_without_an_output_of_its_arguments(program: Program) -> None:
     (finding,) = unused_findings(replace(program, outputs=(CONSTANT,)))
     assert finding.expectation == "the outputs depend on the arguments"
-    assert "mask" in finding.violations[0].where
+    assert finding.measured == "1 output, and none depends on an argument"
+    assert finding.violations[0].where == "mask"
+    five = tuple(replace(CONSTANT, path=f"mask[{index}]", index=index) for index in range(5))
+    (finding,) = unused_findings(replace(program, outputs=five))
+    assert finding.measured == "5 outputs, and none depends on an argument"
+    assert finding.violations[0].where == "mask[0], mask[1], mask[2], mask[3]"
 
 
 def test_check_prints_warnings_and_does_not_fail(

@@ -46,8 +46,8 @@ def argument_leaves(program: Program) -> tuple[ComparedLeaf, ...]:
         if leaf is not None:
             label = leaf.path
         else:
-            label = (instruction.op_name if instruction is not None else "") or ""
-            label = label.replace("\\'", "'") or f"parameter {number}"
+            op_name = instruction.op_name if instruction is not None else None
+            label = op_name or f"parameter {number}"
         if allocation.parameter_shape_index:
             label += "".join(f"{{{index}}}" for index in allocation.parameter_shape_index)
         leaves.append(

@@ -29,9 +29,9 @@ class TempAccount:
     ) -> None:
         self._matching = matching
         self._describers = (a, b)
-        self._changes = (
-            {change.a: change for change in changes if change.a is not None},
-            {change.b: change for change in changes if change.b is not None},
+        self._changes: tuple[dict[str | None, InstructionChange], ...] = (
+            {change.a: change for change in changes},
+            {change.b: change for change in changes},
         )
         self._places = (place_labels(matching.a), place_labels(matching.b))
         self._values = tuple(
@@ -140,7 +140,8 @@ class TempAccount:
         for live in a:
             name = live.value.name
             other = self._partner(name, self._matching.instructions, 1)
-            yield self._line(color, name, other, live, alive_b.pop(other or "", None))
+            live_b = alive_b.pop(other, None) if other is not None else None
+            yield self._line(color, name, other, live, live_b)
         for name, live in alive_b.items():
             other = self._partner(name, self._matching.reverse, 0)
             yield self._line(color, other, name, None, live)
@@ -168,23 +169,19 @@ class TempAccount:
         live_b: LiveValue | None,
     ) -> BytesChange:
         """The line of the values named `a` and `b`; the other two are None if not alive."""
-        instruction_a = a.partition("{")[0] if a else None
-        instruction_b = b.partition("{")[0] if b else None
-        change = self._changes[1].get(instruction_b or "") or self._changes[0].get(
-            instruction_a or ""
-        )
-        if instruction_b is not None:
-            subject = self._describers[1].operation(instruction_b)
-        else:
-            subject = self._describers[0].operation(instruction_a or "")
+        written_by = [
+            (side, name.partition("{")[0]) for side, name in ((1, b), (0, a)) if name is not None
+        ]
+        changes = (self._changes[side].get(instruction) for side, instruction in written_by)
+        side, instruction = written_by[0]
         return BytesChange(
             place=Place.TEMP,
             a_bytes=live_a.held_bytes if live_a is not None else 0,
             b_bytes=live_b.held_bytes if live_b is not None else 0,
             a_held=self._compared(0, a, live_a),
             b_held=self._compared(1, b, live_b),
-            change=change,
-            subject=subject,
+            change=next(filter(None, changes), None),
+            subject=self._describers[side].operation(instruction),
             color=color,
         )
 

@@ -6,6 +6,7 @@ They are warnings, since a step may well have both: a key that only training use
 from collections.abc import Iterator
 
 from xlapipe.expect.expectation import Finding, Violation
+from xlapipe.expect.wording import counted
 from xlapipe.plans.program import Program
 
 
@@ -20,7 +21,7 @@ def _unused(program: Program) -> Iterator[Finding]:
     if program.outputs and len(constant) == len(program.outputs):
         yield _warning(
             "the outputs depend on the arguments",
-            f"{len(program.outputs)} outputs, and none depends on an argument",
+            f"{counted(len(program.outputs), 'output')}, and none depends on an argument",
             Violation(
                 "at least one output that is computed from an argument",
                 "a program that computes constants",
