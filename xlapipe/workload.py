@@ -35,6 +35,9 @@ class Workload:
         `AxisType.Explicit`). XLA chooses the shardings of the other axes.
       in_specs: a tree of PartitionSpecs that is a prefix of `args`; None for replicated arguments.
       out_specs: the same for the outputs; None for the shardings that XLA chooses.
+      kernel_bytes: by name of a Pallas kernel, bytes that one launch reads and writes, where it
+        does not read its operands whole; a `cost_estimate` of `pallas_call` states the same.
+      loop_trips: trips that a time is predicted for, of each loop whose number XLA does not know.
       expectations: checked on every compile, or only under the GEMM policy that they name.
 
     Raises:
@@ -54,6 +57,8 @@ class Workload:
     in_specs: Any = None
     out_specs: Any = None
     explicit_axes: Sequence[str] = ()
+    kernel_bytes: Mapping[str, int] = field(default_factory=dict)
+    loop_trips: int | None = None
     expectations: Sequence[Expectation] = ()
 
     def __post_init__(self) -> None:
@@ -96,6 +101,13 @@ class Workload:
                 raise WorkloadError(
                     f"workload {self.name}: expectations: expected objects of xlapipe.expect, "
                     f"found {expectation!r:.60}; fix: import them from xlapipe.expect"
+                )
+        for kernel, size in (*self.kernel_bytes.items(), ("", self.loop_trips)):
+            if size is not None and (not isinstance(size, int) or size < 1):
+                stated = f"kernel_bytes of {kernel!r}" if kernel else "loop_trips"
+                raise WorkloadError(
+                    f"workload {self.name}: {stated} is {size!r:.60}, expected a positive integer; "
+                    "fix: leave it out if it is not known"
                 )
         if self.mesh is None and (self.in_specs is not None or self.out_specs is not None):
             raise WorkloadError(

@@ -126,6 +126,8 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         outputs=_outputs(program, executable) if executable is not None else program.outputs,
         requested_collectives=program.requested_collectives,
         named_values=program.named_values,
+        stated_costs=program.stated_costs,
+        stated_trips=program.stated_trips,
         expectations=program.expectations,
         options={name: str(value) for name, value in program.options.items()},
         mesh=program.mesh,

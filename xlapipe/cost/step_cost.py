@@ -16,7 +16,7 @@ from xlapipe.cost.residency import Residency
 from xlapipe.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of
 from xlapipe.cost.touched import Access, Touched, TouchedBytes
 from xlapipe.plans.collectives import Collective
-from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.hlo import Instruction, SourceLine
 from xlapipe.plans.plan import Plan
 from xlapipe.platforms import platform_named
 from xlapipe.targets.speeds import Speeds
@@ -33,6 +33,7 @@ class KernelCost:
         unknown trip count, those of one trip.
       read_bytes, written_bytes: as touched.
       cached_bytes: the part of `read_bytes` that the L2 cache may serve.
+      stated: whether bytes and operations are the author's statement.
       unknown_bytes: the most that it may touch beyond them.
       flops: by type; None if unknown.
       memory_seconds, compute_seconds, link_seconds: the three bounds; None without speeds.
@@ -55,6 +56,7 @@ class KernelCost:
     link_seconds: float | None = None
     estimates: Mapping[str, float] = field(default_factory=dict)
     asynchronous: bool = False
+    stated: bool = False
 
     @property
     def touched_bytes(self) -> int:
@@ -328,7 +330,26 @@ class _Walk:
                 else collective.asynchronous
             ),
         )
-        return kernel, touched
+        return self._as_stated(kernel, inner), touched
+
+    def _as_stated(self, kernel: KernelCost, call: Instruction) -> KernelCost:
+        """A Pallas kernel with what its author states: XLA does not have its code."""
+        for cost in self._plan.stated_costs:
+            if cost.kernel != call.kernel_name:
+                continue
+            if cost.result_bytes not in (None, call.shape.size_bytes):
+                continue
+            written = min(kernel.written_bytes, cost.accessed_bytes)
+            element = call.shape.arrays[0].element if call.shape.arrays else ""
+            return replace(
+                kernel,
+                read_bytes=cost.accessed_bytes - written,
+                written_bytes=written,
+                unknown_bytes=0,
+                flops={element: cost.flops} if cost.flops else kernel.flops,
+                stated=True,
+            )
+        return kernel
 
     def _with_floor(self, kernel: KernelCost) -> KernelCost:
         """One launch with its bounds in seconds."""

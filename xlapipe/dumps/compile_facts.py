@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
+from xlapipe.plans.stated_cost import StatedCost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,7 @@ class CompileFacts:
       topology: hosts and GPUs per host, `8x8`, or a grid of TPU chips; None for one device.
       fusion_without_result: the first fusion that the autotune results do not cover.
       refused: XLA's message if it planned the program and then refused it for want of memory.
-      sorts_undecided: as of `xlapipe.plans.Plan`.
+      sorts_undecided, stated_costs, stated_trips: as of `xlapipe.plans.Plan`.
       dropped_updates: values that the step stored in Python objects, which jax drops.
       xla_patches: names of the changes made to XLA in memory; empty also for a dump from
         before they were recorded.
@@ -44,6 +45,8 @@ class CompileFacts:
     fusion_without_result: str | None = None
     refused: str | None = None
     sorts_undecided: bool = False
+    stated_costs: tuple[StatedCost, ...] = ()
+    stated_trips: int | None = None
     dropped_updates: tuple[str, ...] = ()
     xla_patches: tuple[str, ...] = ()
 

@@ -97,7 +97,12 @@ def open_dump(path: Path) -> Dump:
     from xlapipe.readers import read_path  # not needed to load an executable
 
     manifest = read_manifest(path)
-    plan = replace(read_path(path), sorts_undecided=manifest.sorts_undecided)
+    plan = replace(
+        read_path(path),
+        sorts_undecided=manifest.sorts_undecided,
+        stated_costs=manifest.stated_costs,
+        stated_trips=manifest.stated_trips,
+    )
     if SOURCE_LINES in manifest.files:
         from xlapipe.dumps.requested_lines import with_lines
         from xlapipe.readers.source_lines import read_source_lines

@@ -17,7 +17,10 @@ from xlapipe.platforms.dump_files import SOURCE_LINES
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 # Fields that older dumps lack, and that are left out where they are empty.
-_LISTS = ("dropped_updates", "left_out", "named_values", "xla_patches", "without_xla_patches")
+_LISTS = (
+    *("dropped_updates", "left_out", "named_values", "stated_costs", "stated_trips"),
+    *("xla_patches", "without_xla_patches"),
+)
 # Paths that a note names.
 _LISTED = 4
 

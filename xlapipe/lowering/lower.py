@@ -51,6 +51,7 @@ from xlapipe.lowering.references import (
 )
 from xlapipe.lowering.settings import current_settings, refuse_changed_settings
 from xlapipe.lowering.specs import memory_kind_of, spec_of
+from xlapipe.lowering.stated_costs import stated_costs
 from xlapipe.lowering.static_leaves import holds_static_leaves, with_static_leaves
 from xlapipe.lowering.strip_kernel_locations import may_hold_kernels, strip_locations
 from xlapipe.lowering.target_devices import TargetClient, target_in_place_of_cpu
@@ -254,6 +255,8 @@ def _lowered_program(
         outputs=_outputs(step, arguments, lowering, leaves),
         requested_collectives=requested_collectives(lowering.traced.jaxpr),
         named_values=named_values(lowering.traced.jaxpr),
+        stated_costs=stated_costs(lowering.traced.jaxpr, workload.kernel_bytes),
+        stated_trips=workload.loop_trips,
         device_count=len(devices),
         settings=given.settings,
         compile_options=given.compile_options,

@@ -10,6 +10,7 @@ from typing import Any
 
 from xlapipe.files.records import record_of
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
+from xlapipe.plans.stated_cost import StatedCost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class LoweredProgram:
       compile_options: the fields of jax's own compile options, which the compile must have too.
       dropped_updates: values that the step stored in Python objects, which jax drops.
       requested_collectives, named_values: of the traced program.
+      stated_costs, stated_trips: of the traced program and the workload; see `Plan`.
       options: XLA options of the function's `jax.jit` and of the workload, which override them.
       expectations: as `expectation_to_json` writes them; None stands for one of a user's class.
     """
@@ -33,6 +35,8 @@ class LoweredProgram:
     outputs: tuple[OutputLeaf, ...]
     requested_collectives: tuple[RequestedCollective, ...] = ()
     named_values: tuple[NamedValue, ...] = ()
+    stated_costs: tuple[StatedCost, ...] = ()
+    stated_trips: int | None = None
     device_count: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     compile_options: Mapping[str, Any] = field(default_factory=dict)

@@ -26,6 +26,7 @@ from xlapipe.plans.missing_memory import (
 )
 from xlapipe.plans.nearest_source import nearest_sources
 from xlapipe.plans.shapes import Shape
+from xlapipe.plans.stated_cost import StatedCost
 from xlapipe.plans.thunks import Thunk
 from xlapipe.platforms import platform_named
 
@@ -41,6 +42,8 @@ class Plan:
       platform: jax's name of the platform; it determines the meaning of memory space numbers.
       sorts_undecided: whether XLA takes another decision about CUB for sorts on the device, which
         the compile could not take.
+      stated_costs: of Pallas kernels, by the author; see `StatedCost`.
+      stated_trips: of each loop whose number the plan does not have, by the author.
       buffer_donors: (parameter number, shape index) of donated parameters without an alias.
     """
 
@@ -53,6 +56,8 @@ class Plan:
     thunks: tuple[Thunk, ...] | None = None
     notes: tuple[str, ...] = ()
     sorts_undecided: bool = False
+    stated_costs: tuple[StatedCost, ...] = ()
+    stated_trips: int | None = None
     platform: str = "cuda"
 
     @cached_property

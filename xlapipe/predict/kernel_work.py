@@ -136,7 +136,7 @@ def work_of(
             return _product(f"triton {_peak_type(flops)}", inner, cost, flops, threads)
         if body is not None:
             return _fusion(inner, body, module, cost, flops, threads, per_block)
-    if flops:
+    if flops and inner.kernel_name is None:
         return _library_product(inner, site.scope, cost, flops)
     return _other(inner, site.scope, cost, threads, thunk)
 
@@ -453,8 +453,9 @@ def _other(
         if inner.opcode != "custom-call":
             kind = "loop"
             point = (_log(touched), _log(threads or elements), 1.5, 0.0)
+    flops = cost.flops or {}
     return KernelWork(
-        kind, point, cost.read_bytes, cost.written_bytes, float(elements), {}, threads, what
+        kind, point, cost.read_bytes, cost.written_bytes, float(elements), flops, threads, what
     )
 
 

@@ -20,6 +20,7 @@ class TimeRow:
       measured_seconds: None if nothing was measured.
       predicted_seconds: None without a prediction.
       basis: of the prediction: `timed`, `calibrated`, `scaled` or `assumed`.
+      stated: whether bytes and operations are the author's statement.
     """
 
     name: str
@@ -38,6 +39,7 @@ class TimeRow:
     measured_seconds: float | None
     predicted_seconds: float | None = None
     basis: str | None = None
+    stated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,7 @@ def step_time(opened: Opened) -> StepTime | None:
                 measured_seconds=seconds_of.get(kernel.name),
                 predicted_seconds=item.seconds if item is not None else None,
                 basis=item.launch.basis if item is not None else None,
+                stated=kernel.stated,
             )
             for kernel in cost.kernels
             for item in [predicted.get(kernel.name)]

@@ -186,13 +186,16 @@ def _sources_of_figures(time: StepTime) -> Iterator[str]:
 
 def _assumption(time: StepTime) -> Iterator[str]:
     """What the floor assumes of kernels whose code XLA does not have, such as Pallas kernels."""
-    opaque = [row for row in time.kernels if row.flops is None and row.floor_seconds]
+    opaque = [
+        row for row in time.kernels if row.flops is None and row.floor_seconds and not row.stated
+    ]
     if opaque:
         seconds = _sum_of_known(row.floor_seconds for row in opaque)
         yield (
             f"{microseconds(seconds)} of the floor assume that {counted(len(opaque), 'kernel')} of "
             "Pallas or of a foreign library read their operands whole; one that reads a part, such "
-            "as a row of a table, may take less"
+            "as a row of a table, may take less; fix: a cost_estimate of pallas_call, or the "
+            "workload's kernel_bytes, states what is read"
         )
 
 
