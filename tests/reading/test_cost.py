@@ -257,6 +257,34 @@ def test_loop_counts_its_trips_and_does_not_compute_its_condition() -> None:
     assert cost.traffic_bytes == cost.traffic_at_most_bytes == 7 * 800
 
 
+def test_what_a_loop_reads_in_each_trip_is_the_memory_that_it_starts_with() -> None:
+    body = """%body (t: (f32[100], f32[100])) -> (f32[100], f32[100]) {
+  %t = (f32[100]{0}, f32[100]{0}) parameter(0)
+  %kept = f32[100]{0} get-tuple-element(%t), index=0
+  %x = f32[100]{0} get-tuple-element(%t), index=1
+  %y = f32[100]{0} add(%kept, %x)
+  ROOT %r = (f32[100]{0}, f32[100]{0}) tuple(%kept, %y)
+}
+
+%condition (s: (f32[100], f32[100])) -> pred[] {
+  %s = (f32[100]{0}, f32[100]{0}) parameter(0)
+  ROOT %go = pred[] constant(true)
+}
+"""
+    entry = """
+  %p = f32[100]{0} parameter(0)
+  %q = f32[100]{0} parameter(1)
+  %start = (f32[100]{0}, f32[100]{0}) tuple(%p, %q)
+  %w = (f32[100]{0}, f32[100]{0}) while(%start), condition=%condition, body=%body, \
+backend_config={"known_trip_count":{"n":"7"}}
+  %after = f32[100]{0} get-tuple-element(%w), index=0
+  ROOT %out = f32[100]{0} negate(%after)
+"""
+    cost = cost_of(module(entry, body), {"p": 0, "q": 1, "y": 1, "out": 2})
+    # Once more after the loop.
+    assert cost.read_bytes_of == {(0, 0): 8 * 400, (1, 0): 7 * 400}
+
+
 def test_loop_of_unknown_trip_count_has_no_most() -> None:
     cost = cost_of(module(loop_entry(""), LOOP))
     assert kernel(cost, "y").launches == 1

@@ -69,9 +69,9 @@ class Flops:
         if target.startswith("__cublas$"):
             return _gemm_call(instruction, scope)
         if target.startswith("__cudnn$conv") and instruction.contraction is not None:
-            return {_type_of(instruction, scope): _convolution_call(instruction, scope)}
+            return {_type_of(instruction, scope): _convolution_call(instruction, scope, target)}
         if target.startswith("__cudnn$fmha"):
-            return _attention_call(instruction, scope)
+            return _attention_call(instruction, scope, target)
         return None
 
 
@@ -126,13 +126,12 @@ def _gemm_call(instruction: Instruction, scope: Computation) -> Mapping[str, int
     return {_element_type(first): _complex_factor(instruction, scope) * products}
 
 
-def _convolution_call(instruction: Instruction, scope: Computation) -> int:
+def _convolution_call(instruction: Instruction, scope: Computation, target: str) -> int:
     """Operations of cuDNN's convolutions; the gradients do those of the forward pass."""
     assert instruction.contraction is not None
     first = _shape_of(instruction, scope, 0)
     second = _shape_of(instruction, scope, 1)
     result = instruction.shape.arrays[0]
-    target = instruction.custom_call_target or ""
     if "BackwardInput" in target:
         kernel, output = second, first
     elif "BackwardFilter" in target:
@@ -142,7 +141,9 @@ def _convolution_call(instruction: Instruction, scope: Computation) -> int:
     return 2 * output.elements * _terms(kernel, instruction.contraction.dims)
 
 
-def _attention_call(instruction: Instruction, scope: Computation) -> Mapping[str, int] | None:
+def _attention_call(
+    instruction: Instruction, scope: Computation, target: str
+) -> Mapping[str, int] | None:
     """Operations of cuDNN's attention; half of them under a causal mask."""
     try:
         config: Any = json.loads(instruction.backend_config)["cudnn_fmha_backend_config"]
@@ -153,8 +154,7 @@ def _attention_call(instruction: Instruction, scope: Computation) -> Mapping[str
     rows = prod(scores[:-1])
     if not rows:
         return None
-    backward = "Backward" in (instruction.custom_call_target or "")
-    products = _ATTENTION_PRODUCTS["backward" if backward else "forward"]
+    products = _ATTENTION_PRODUCTS["backward" if "Backward" in target else "forward"]
     flops = 2 * products * prod(scores) * (query.elements // rows)
-    causal = "CAUSAL" in str(config.get("mask_type", ""))
+    causal = "CAUSAL" in str(config.get("mask_type"))
     return {_element_type(query): flops // 2 if causal else flops}
