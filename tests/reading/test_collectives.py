@@ -23,8 +23,6 @@ from xlapipe.expect import (
     GatheredEndAtUse,
     GatheredLiveAtMost,
     NoUndefinedCopy,
-    expectation_from_json,
-    expectation_to_json,
 )
 from xlapipe.plans import HloModule, Plan, Thunk
 from xlapipe.plans.collective_bytes import operand_bytes_of, wire_bytes
@@ -414,13 +412,6 @@ ALL = (
     GatheredEndAtUse(),
     NoUndefinedCopy(),
 )
-
-
-@pytest.mark.parametrize("expectation", ALL, ids=lambda expectation: type(expectation).__name__)
-def test_json_round_trip(expectation: Expectation) -> None:
-    data = expectation_to_json(expectation)
-    assert data is not None
-    assert expectation_from_json(data, where="manifest.json") == expectation
 
 
 @pytest.mark.parametrize("expectation", ALL, ids=lambda expectation: type(expectation).__name__)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.reading.hlo_objects import instruction, logical_buffer
 from xlapipe.dumps.dump import open_dump
-from xlapipe.expect import Aliased, Donated, check_all, expectation_from_json, expectation_to_json
+from xlapipe.expect import Aliased, Donated, check_all
 from xlapipe.plans import (
     AllocationKind,
     BufferAllocation,
@@ -320,9 +320,3 @@ def test_figures() -> None:
     assert figures["holds"] is False
     assert figures["copies"][0]["source"] == "step.py:7"
     assert donation_row(only(IN_PLACE)).source is None
-
-
-def test_json_round_trip() -> None:
-    expectation = Donated("params", copies_up_to_bytes=16, because="small ones")
-    data = expectation_to_json(expectation)
-    assert expectation_from_json(data, where="manifest.json") == expectation

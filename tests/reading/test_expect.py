@@ -1,5 +1,6 @@
 """Each expectation holds on a good plan, and fails on a broken one, reporting where."""
 
+import json
 from dataclasses import MISSING, dataclass, fields, replace
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -14,8 +15,11 @@ from xlapipe.expect import (
     AllocationOf,
     AllocationsAre,
     BeyondAtMost,
+    CollectiveBytes,
     ConvolutionCount,
+    Donated,
     Expectation,
+    FastAccumulation,
     Finding,
     FusionCount,
     GemmCount,
@@ -28,6 +32,7 @@ from xlapipe.expect import (
     NoValueAbove,
     NoValueOfShape,
     ParameterBytes,
+    ReadsAtMost,
     TempAtMost,
     TotalWithin,
     Violation,
@@ -322,11 +327,14 @@ def test_name_patterns(pattern: str, path: str, expected: bool) -> None:
         MatmulsAccounted((Matmul("up", 2, ("reduce",), 1),), under="cublas"),
         TotalWithin(10, 1e-4),
         FusionCount(4, backend_kind="__triton"),
+        CollectiveBytes(2, ("all-gather", "all-reduce"), operands=True),
+        FastAccumulation(()),
+        ReadsAtMost("cache", 1.01),
+        Donated("params", copies_up_to_bytes=16, because="small ones"),
     ],
 )
 def test_json_round_trip(expectation: Expectation) -> None:
-    data = expectation_to_json(expectation)
-    assert data is not None
+    data = json.loads(json.dumps(expectation_to_json(expectation)))
     assert expectation_from_json(data, where="manifest.json") == expectation
 
 

@@ -15,8 +15,6 @@ from xlapipe.expect import (
     ReadsAtMost,
     SlowerThanRecord,
     TrafficAtMost,
-    expectation_from_json,
-    expectation_to_json,
 )
 from xlapipe.plans import AllocationKind, Plan
 from xlapipe.plans.program import ArgumentLeaf, Program
@@ -102,21 +100,6 @@ def test_unknown_target_is_named(expectation: Expectation, program: Program) -> 
 def test_unknown_bound_is_refused() -> None:
     with pytest.raises(ValueError, match="memory, compute, link"):
         BoundBy("latency")
-
-
-@pytest.mark.parametrize(
-    "expectation",
-    [
-        TrafficAtMost(5, because="weights"),
-        ReadsAtMost("cache", 1.01),
-        LaunchesAtMost(7),
-        FloorAtMost(1e-4, "h200"),
-        BoundBy("memory"),
-    ],
-)
-def test_is_recorded_in_a_dump(expectation: Expectation) -> None:
-    data = expectation_to_json(expectation)
-    assert expectation_from_json(data, where="here") == expectation
 
 
 def test_record_is_a_bound_where_a_gpu_measures(program: Program) -> None:

@@ -1,7 +1,6 @@
 """Expectations GivenUp, ReadAtMost, ValuesOfShapeAtMost and FastAccumulation."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -14,8 +13,6 @@ from xlapipe.expect import (
     ReadAtMost,
     ValuesOfShapeAtMost,
     Violation,
-    expectation_from_json,
-    expectation_to_json,
 )
 from xlapipe.plans import (
     AllocationKind,
@@ -125,30 +122,6 @@ def test_values_of_a_shape_are_counted(
         assert violation.found.startswith(f"{count}: ")
 
 
-@pytest.mark.parametrize(
-    ("precision", "fast"),
-    [
-        ({"operand_precision": ["DEFAULT", "DEFAULT"]}, True),
-        ({"operand_precision": ["DEFAULT", "HIGHEST"]}, False),
-        ({"operand_precision": ["DEFAULT"], "algorithm": "ALG_UNSET"}, True),
-        (
-            {"operand_precision": ["DEFAULT"], "algorithm": "ALG_DOT_ANY_F8_ANY_F8_F32"},
-            False,
-        ),
-        (
-            {
-                "operand_precision": ["HIGHEST"],
-                "algorithm": "ALG_DOT_ANY_F8_ANY_F8_F32_FAST_ACCUM",
-            },
-            True,
-        ),
-    ],
-)
-def test_the_algorithm_decides_then_the_precision(precision: dict[str, object], fast: bool) -> None:
-    (product,) = program(gemm("one", "y", **precision)).plan.gemms
-    assert product.fast_accumulation is fast
-
-
 def test_fast_accumulation_in_the_listed_scopes_only() -> None:
     forward = FastAccumulation(("y",))
     assert violations(forward, program(FAST, EXACT)) == ()
@@ -171,22 +144,6 @@ def test_fast_accumulation_in_the_listed_scopes_only() -> None:
 def test_accumulation_is_unknown_without_a_precision_config(config: str) -> None:
     (product,) = program(FAST._replace(backend_config=config)).plan.gemms
     assert product.fast_accumulation is None
-
-
-@pytest.mark.parametrize(
-    "expectation",
-    [
-        GivenUp("residuals"),
-        ReadAtMost("x", 2, because="once for its codes"),
-        ValuesOfShapeAtMost((2, 3), 0, "f32", under="cublas"),
-        FastAccumulation(("y",)),
-        FastAccumulation(()),
-    ],
-)
-def test_json_round_trip(expectation: Expectation) -> None:
-    data = expectation_to_json(replace(expectation))
-    assert data is not None
-    assert expectation_from_json(data, where="manifest.json") == expectation
 
 
 BARRIER = """HloModule step, entry_computation_layout={(f32[8]{0})->(f32[8]{0}, f32[8]{0})}

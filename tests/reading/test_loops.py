@@ -1,7 +1,5 @@
 """While loops: trip counts, and copies in each trip, on hand-written modules."""
 
-import json
-
 import pytest
 
 from tests.reading.hlo_objects import instruction, logical_buffer
@@ -10,8 +8,6 @@ from xlapipe.expect import (
     LoopOfTrips,
     NoCopyAbove,
     NoCopyInLoopAbove,
-    expectation_from_json,
-    expectation_to_json,
 )
 from xlapipe.plans import (
     AllocationKind,
@@ -222,9 +218,3 @@ def test_a_dump_without_loops_or_without_their_bodies_fails(expectation: Expecta
     assert expectation.check(straight).violations[0].found == "none"
     for program in (partial, Program(Plan(()))):
         assert "no complete HLO module" in expectation.check(program).violations[0].found
-
-
-@pytest.mark.parametrize("expectation", [NoCopyInLoopAbove(2048, because="x"), LoopOfTrips(4)])
-def test_json_round_trip(expectation: Expectation) -> None:
-    data = json.loads(json.dumps(expectation_to_json(expectation)))
-    assert expectation_from_json(data, where="manifest.json") == expectation
