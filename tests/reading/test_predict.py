@@ -161,5 +161,5 @@ def test_kernels_that_were_timed_before(tmp_path: Path) -> None:
 
 
 def test_no_record_of_the_gpu_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DumpError, match=r"time_record.json of NVIDIA H200, found none; fix: "):
+    with pytest.raises(DumpError, match=r"tuning_times.json of NVIDIA H200, found none; fix: "):
         timed_kernels(tmp_path, "NVIDIA H200")

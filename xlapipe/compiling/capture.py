@@ -24,6 +24,7 @@ from xlapipe.dumps.compile_facts import CompileFacts
 from xlapipe.dumps.dump import EXECUTABLE, Dump, check_memory_analysis
 from xlapipe.dumps.manifest import Manifest
 from xlapipe.dumps.requested_lines import with_requested_lines
+from xlapipe.dumps.tuning_times import TUNING_TIMES, tuning_times, tuning_times_to_bytes
 from xlapipe.errors import CompileError
 from xlapipe.plans import Instruction, Plan
 from xlapipe.plans.gemms import requested_dots
@@ -94,6 +95,9 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     lock = _lock(job, compiled, plan)
     if lock is not None:
         files[LOCK] = lock.to_bytes()
+    if compiled.tuning_logs is not None and compiled.autotune_results is not None:
+        times = tuning_times(compiled.tuning_logs, compiled.autotune_results)
+        files[TUNING_TIMES] = tuning_times_to_bytes(times)
     if compiled.executable is not None:
         files[EXECUTABLE] = compiled.executable
     manifest = _manifest(job, record, lock, dots, plan, relative)

@@ -41,6 +41,7 @@ from xlapipe.targets.target import Target
 
 # XLA distinguishes text from binary by the ending.
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
+_TUNING_LOGS = "autotune_logs.textproto"
 _START_CHILD = Path(__file__).with_name("_start_child.py")
 _SERVERS = ForkServers()
 _Child = subprocess.Popen[bytes] | ForkedChild
@@ -59,6 +60,7 @@ class Compiled:
     Attributes:
       dump_folder: XLA's own dump files.
       autotune_results: results of tuning on the attached GPU, as text; None without `tune`.
+      tuning_logs: what the tuner measured, as text; None without `tune`.
       executable: in PJRT's serialised form; None without `serialize`.
       record: leaves, expectations, versions and XLA's own totals.
       folder: the folder that source paths are made relative to.
@@ -68,6 +70,7 @@ class Compiled:
     record: CompileRecord
     folder: Path
     autotune_results: str | None
+    tuning_logs: str | None
     executable: bytes | None
 
 
@@ -92,11 +95,13 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
     path = scratch.path
     try:
         record = _run_child(job, folder or Path.cwd(), path)
-        results = path / _TUNED
-        tuned = results.read_text(encoding="utf-8") if results.exists() else None
+        tuned, logs = (
+            file.read_text(encoding="utf-8") if file.exists() else None
+            for file in (path / _TUNED, path / _TUNING_LOGS)
+        )
         executable = path / EXECUTABLE
         content = executable.read_bytes() if executable.exists() else None
-        yield Compiled(path / "dump", record, sources, tuned, content)
+        yield Compiled(path / "dump", record, sources, tuned, logs, content)
     except CompileError:
         if not _CHILDREN.is_stopping():
             scratch.keep()  # the message names the log
@@ -292,7 +297,10 @@ def _environment(job: Job, scratch: Path) -> dict[str, str]:
         (scratch / _LOADED).write_text(job.lock.results, encoding="utf-8")
         kept["XLA_FLAGS"] = f"--{platform.load_autotune_flag}={scratch / _LOADED}"
     elif job.tune:
-        kept["XLA_FLAGS"] = f"--{platform.dump_autotune_flag}={scratch / _TUNED}"
+        kept["XLA_FLAGS"] = (
+            f"--{platform.dump_autotune_flag}={scratch / _TUNED} "
+            f"--{platform.tuning_logs_flag}={scratch / _TUNING_LOGS}"
+        )
     return kept
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from xlapipe.dumps.compile_facts import CompileFacts
+from xlapipe.dumps.tuning_times import TUNING_TIMES
 from xlapipe.errors import DumpError
 from xlapipe.files.field_types import misfit
 from xlapipe.files.records import record_of
@@ -207,9 +208,13 @@ def _paths_note(noun: str, paths: Sequence[str], what: str) -> Iterator[str]:
 
 
 def with_digests(manifest: Manifest, files: Mapping[str, bytes]) -> Manifest:
-    """The manifest with the names of `files` and their SHA-256 digests."""
+    """The manifest with the names of `files` and their SHA-256 digests.
+
+    What the tuner measured is no part of a plan, which a compile with the lock makes again.
+    """
     digests = {
         name: "" if name == SOURCE_LINES else hashlib.sha256(files[name]).hexdigest()
         for name in sorted(files)
+        if name != TUNING_TIMES
     }
     return replace(manifest, files=digests)

@@ -63,8 +63,8 @@ class Platform:
         gets from a library on the device, and leaves out where no device is attached.
       untuned_call: a pattern in the backend config of a call whose algorithm, and so its workspace,
         comes from autotune results alone; None if the platform has no such calls.
-      load_autotune_flag, dump_autotune_flag: XLA flags that read and write autotune results;
-        None if the platform has no autotuning.
+      load_autotune_flag, dump_autotune_flag, tuning_logs_flag: XLA flags that read and write
+        autotune results, and write what the tuner measured; None without autotuning.
       complete_autotune_option: XLA option that makes a compile fail if a result is missing.
       topology_arguments, device_figures: from the target's config text.
       thunk_holders: thunk kinds that are always followed by thunks nested in them.
@@ -112,6 +112,7 @@ class Platform:
     untuned_call: re.Pattern[str] | None = None
     load_autotune_flag: str | None = None
     dump_autotune_flag: str | None = None
+    tuning_logs_flag: str | None = None
     complete_autotune_option: str | None = None
     thunk_holders: frozenset[str] = field(default_factory=frozenset)
     child_environment: Mapping[str, str] = field(default_factory=dict)
