@@ -7,7 +7,7 @@ from rich.text import Text
 
 from xlapipe.choosing.choose import Choice
 from xlapipe.choosing.rows import ChoiceRow, front
-from xlapipe.report.text_table import aligned_row, column_widths
+from xlapipe.report.text_table import aligned_row, column_widths, without_columns
 from xlapipe.report.units import rounded
 
 _HEADER = ("total", "headroom", "temp", "predicted", "9 of 10 within")
@@ -66,8 +66,7 @@ def _target_lines(
     best = front(rows)
     table = [header, *(_cells(row, per is not None, row in best) for row in rows)]
     if width is not None and width < _WHOLE_TABLE:
-        kept = [number for number, name in enumerate(header) if name not in _FOR_WIDE_TERMINALS]
-        table = [[cells[number] for number in kept] for cells in table]
+        table = without_columns(table, {*map(header.index, _FOR_WIDE_TERMINALS)})
     widths, right = column_widths(table), range(len(table[0]) - 3)
     for cells, row in zip(table, (None, *rows), strict=True):
         style = "bold" if row is None else "green" if row.chosen else "" if row.fits else "red"

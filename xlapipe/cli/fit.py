@@ -13,7 +13,7 @@ from xlapipe.cli.options import (
     add_vary_option,
     read_compile_options,
 )
-from xlapipe.cli.output import print_error, print_json, print_lines
+from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.compiling.defaults import DEFAULT_TARGET
 from xlapipe.errors import XlapipeError
 
@@ -64,7 +64,17 @@ def _fit(options: argparse.Namespace) -> int:
     if options.json:
         print_json(fit_figures(options.workload, target, rows, best))
     else:
-        print_lines(fit_lines(options.workload, target, rows, axes, best, timings=options.timings))
+        print_lines(
+            fit_lines(
+                options.workload,
+                target,
+                rows,
+                axes,
+                best,
+                timings=options.timings,
+                width=table_width(),
+            )
+        )
     errors = [
         (row.combination.reference.name, str(row.outcome))
         for row in rows

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.missing_memory import missing_lines
-from xlapipe.report.text_table import aligned_row, column_widths
+from xlapipe.report.text_table import aligned_row, column_widths, without_columns
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact, rounded, seconds_text
 from xlapipe.sizing.fit import Largest, Row
@@ -18,6 +18,7 @@ from xlapipe.targets.outside_plan import OutsidePlan, outside_label
 
 _STAGES = ("load", "lower", "compile", "read", "all")
 _BYTES = ("arguments", "outputs", "temp", "total", "headroom")
+_FOR_WIDE_TERMINALS = ("outputs", "arguments")
 # Axes of which a step processes as many items as their value is.
 _ITEMS = ("batch", "batch_size", "examples", "sequences", "tokens")
 
@@ -103,11 +104,14 @@ def fit_lines(
     best: Sequence[Largest],
     *,
     timings: bool = False,
+    width: int | None = None,
 ) -> Iterator[Text]:
     """The table in the order of the combinations, then the largest values that fit.
 
     Args:
       timings: with the seconds that each compile took.
+      width: of a terminal: without outputs, and without arguments, if the table is wider; None
+        for the whole table.
     """
     compiled = [row.outcome for row in rows if not isinstance(row.outcome, XlapipeError)]
     yield Text(_title(workload, target, compiled), style="bold")
@@ -122,7 +126,10 @@ def fit_lines(
         cells = [*map(repr, row.combination.values.values()), *_cells(row, host)]
         cells += _step_cells(row, items)[: len(step)]
         table.append([*cells, *(_stage_cells(row) if timings else [])])
-    widths, columns = column_widths(table), range(len(header))
+    for name in _FOR_WIDE_TERMINALS:
+        if width is not None and sum(column_widths(table)) + 2 * (len(table[0]) - 1) > width:
+            table = without_columns(table, {table[0].index(name)})
+    widths, columns = column_widths(table), range(len(table[0]))
     styles = ["bold", *("" if row.fits else "red" for row in rows)]
     for cells, style in zip(table, styles, strict=True):
         yield Text(aligned_row(cells, widths, right=columns), style=style)

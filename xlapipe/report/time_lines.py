@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from xlapipe.expect.wording import counted
-from xlapipe.report.text_table import aligned_rows
+from xlapipe.report.text_table import aligned_rows, without_columns
 from xlapipe.report.time_figures import StepTime, TimeRow
 
 _MAX_ROWS = 20
@@ -205,7 +205,12 @@ def _table(rows: Sequence[TimeRow], time: StepTime, title: str) -> Iterator[str]
     shown = zip(rows[:_MAX_ROWS], seconds, strict=False)
     total = sum(seconds)
     lines = [(*_HEADINGS, title), *(_cells(row, row_seconds, total) for row, row_seconds in shown)]
-    for line in aligned_rows(lines, _RIGHT):
+    # The title states why there is no estimate or nothing measured.
+    unknown = {
+        index for index, column in enumerate(zip(*lines, strict=True)) if {*column[1:]} == {"-"}
+    }
+    right = range(len(_RIGHT - unknown))
+    for line in aligned_rows(without_columns(lines, unknown), right):
         yield f"    {line}"
     if len(rows) > _MAX_ROWS:
         yield f"    … and {len(rows) - _MAX_ROWS} more (--json lists all)"

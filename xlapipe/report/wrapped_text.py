@@ -9,6 +9,8 @@ _PARTS = re.compile(r"[^/\[(,;=]*[/\[(,;=]|.+")
 _GAP = re.compile(r" {2,}")
 _CONTINUED = 4
 _LEAST_INDENT = 2
+# A line of so many cells is a row of a table; one of fewer is a text after its heading.
+_CELLS_OF_A_ROW = 4
 
 
 def wrapped(text: str, width: int, *, indent: int = 0, first: str | None = None) -> Iterator[str]:
@@ -37,19 +39,44 @@ def wrapped(text: str, width: int, *, indent: int = 0, first: str | None = None)
 
 
 def folded(line: str, width: int) -> Iterator[str]:
-    """A line as lines of at most `width` characters; those of a table continue under its last cell.
+    """A line as lines of at most `width` characters.
 
-    >>> list(folded("name  bytes  a text of several words", 24))
-    ['name  bytes  a text of', '             several', '             words']
+    Cells of a table's row that do not fit continue on the next line; a text continues under its
+    first word after the last gap.
+
+    >>> list(folded("name  a text of several words", 24))
+    ['name  a text of several', '      words']
+    >>> list(folded("  gemm     2     8 B  async  layers.py:35", 24))
+    ['  gemm     2     8 B', '      async', '      layers.py:35']
     """
     if len(line) <= width:
         yield line
         return
     text = line.lstrip()
     start = min(len(line) - len(text), width // 2)
-    cells = [gap.end() for gap in _GAP.finditer(text, 0, max(0, width * 3 // 5 - start))]
-    indent = start + (cells[-1] if cells else _CONTINUED)
+    gaps = list(_GAP.finditer(text.rstrip()))
+    if len(gaps) + 1 >= _CELLS_OF_A_ROW:
+        yield from _folded_row(text.rstrip(), start, width)
+        return
+    near = [gap.end() for gap in gaps if gap.end() <= width * 3 // 5 - start]
+    indent = start + (near[-1] if near else _CONTINUED)
     yield from wrapped(text, width, indent=indent, first=" " * start)
+
+
+def _folded_row(text: str, start: int, width: int) -> Iterator[str]:
+    """The cells that fit in their columns, then the others, two spaces apart."""
+    fits = [gap.start() for gap in _GAP.finditer(text) if start + gap.start() <= width]
+    end = fits[-1] if fits else 0
+    if end:
+        yield " " * start + text[:end]
+    indent = start + _CONTINUED if end else start
+    line = ""
+    for cell in _GAP.split(text[end:].strip()):
+        if line and indent + len(line) + 2 + len(cell) > width:
+            yield from wrapped(line, width, indent=indent + _CONTINUED, first=" " * indent)
+            line = ""
+        line += ("  " if line else "") + cell
+    yield from wrapped(line, width, indent=indent + _CONTINUED, first=" " * indent)
 
 
 def shortened(text: str, width: int) -> str:
