@@ -73,6 +73,13 @@ def weight_bytes(config: Qwen3Config) -> int:
     return elements * config.itemsize
 
 
+def layer_weight_bytes(config: Qwen3Config) -> int:
+    """Bytes of the weights of all layers: without embedding, last norm and output head."""
+    tables = 1 if config.tie_word_embeddings else 2
+    others = (config.vocab_size * tables + 1) * config.hidden_size
+    return weight_bytes(config) - others * config.itemsize
+
+
 def tpu_vector_padding_bytes(config: Qwen3Config, *, batch: int) -> int:
     """Padding of a decode step's vectors on a TPU: norms, token ids and positions."""
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from models.qwen3 import expectations
-from models.qwen3.argument_bytes import ReferenceSizes
+from models.qwen3.argument_bytes import ReferenceSizes, layer_weight_bytes
 from models.qwen3.checkpoint.config_files import read_config
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
 from models.qwen3.generation.abstract_arguments import abstract_state
@@ -162,7 +162,16 @@ def qwen3_generate(
             kernels=implementation == "triton",
             persistent=implementation == "persistent",
         ),
+        kernel_bytes=_kernel_bytes(config) if implementation == "persistent" else {},
     )
+
+
+def _kernel_bytes(config: Qwen3Config) -> dict[str, int]:
+    """The least that the persistent kernel reads for a token: with an empty cache.
+
+    It reads one row of the embedding, which XLA's module has as a whole operand.
+    """
+    return {"decode_layers": layer_weight_bytes(config) + config.hidden_size * config.itemsize}
 
 
 def qwen3_generate_persistent(

@@ -1,11 +1,14 @@
 """What kernels must read, write and compute, in closed form for small programs."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.cost import KernelCost, StepCost, step_cost
 from xlapipe.cost.fingerprint import fingerprint
 from xlapipe.cost.schedule import Site, schedule_of
+from xlapipe.plans.stated_cost import StatedCost
 from xlapipe.targets.speeds import Speeds
 
 # One byte takes a microsecond, and so does one operation.
@@ -206,6 +209,41 @@ custom_call_target="__gpu$xla.gpu.triton"
     assert (row.read_bytes, row.written_bytes, row.unknown_bytes) == (40, 40, 800)
     assert row.flops is None
     assert (cost.traffic_bytes, cost.traffic_at_most_bytes) == (80, 880)
+
+
+@pytest.mark.parametrize(
+    ("stated", "written_bytes"),
+    [
+        # It writes 40 bytes beside its operands, and could read 40 beside the cache.
+        (StatedCost("mine", None, 60, 1000), 40),
+        (StatedCost("mine", None, 20), 20),
+        (StatedCost("mine", None, 1000), 40),
+        (StatedCost("mine", 440, 60), 40),
+        (StatedCost("mine", 439, 60), None),
+        (StatedCost("other", None, 60), None),
+    ],
+)
+def test_a_pallas_kernel_touches_what_its_author_states(
+    stated: StatedCost, written_bytes: int | None
+) -> None:
+    entry = """
+  %x = f32[10]{0} parameter(0)
+  %cache = f32[100]{0} parameter(1)
+  ROOT %p = (f32[10]{0}, f32[100]{0}) custom-call(%x, %cache), \
+custom_call_target="__gpu$xla.gpu.triton", backend_config={name = "mine"}
+"""
+    plan = plan_of_text(module(entry), {"x": 0, "cache": 1, "p{0}": 2, "p{1}": 1})
+    cost = step_cost(replace(plan, stated_costs=(stated,)), SLOW)
+    assert cost is not None
+    row = kernel(cost, "p")
+    assert row.stated == (written_bytes is not None)
+    if written_bytes is None:
+        assert row.unknown_bytes == 800
+        return
+    assert (row.touched_bytes, row.unknown_bytes) == (stated.accessed_bytes, 0)
+    assert row.written_bytes == written_bytes
+    assert row.memory_seconds == pytest.approx(stated.accessed_bytes * 1e-6)
+    assert sum(cost.read_bytes_of.values()) == row.read_bytes
 
 
 TWO_KERNELS = """

@@ -103,7 +103,13 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
     key = compile_key(request, program, os.environ) if cache is not None else ""
     earlier = cache.restore(key, request) if cache is not None else None
     if earlier is not None:
-        return replace(earlier, expectations=program.expectations, seconds=stages.seconds())
+        return replace(
+            earlier,
+            expectations=program.expectations,
+            stated_costs=program.stated_costs,
+            stated_trips=program.stated_trips,
+            seconds=stages.seconds(),
+        )
     stages.enter("compile")
     cub_installed, sorts_undecided = _decide_on_sorts(request, program)
     compiled, refused = CompiledProgram(None), None

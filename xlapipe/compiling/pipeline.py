@@ -14,7 +14,14 @@ from xlapipe.compiling.capture import capture
 from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.workers import error_of, submit, workers
-from xlapipe.dumps.dump import Dump, is_dump, read_manifest, write_dump, write_source_lines
+from xlapipe.dumps.dump import (
+    Dump,
+    is_dump,
+    read_manifest,
+    write_dump,
+    write_manifest,
+    write_source_lines,
+)
 from xlapipe.dumps.manifest import Manifest, with_digests
 from xlapipe.dumps.normal_form.plan import NormalForm, differences, normal_form, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
@@ -113,20 +120,23 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) ->
                 "\n".join(lines) + f"\n{path}: was made on the device, and the plan compiled here "
                 "differs; fix: make it again on the device with --target attached --tune"
             )
-        _write_lines_of_devices_dump(path, job, compiled)
+        _update_devices_dump(path, job, compiled)
         changed = False
     else:
         changed = write_dump(path, compiled.dump.manifest, compiled.files)
     return _written(compiled, path, changed, seconds)
 
 
-def _write_lines_of_devices_dump(path: Path, job: Job, compiled: CompiledDump) -> None:
-    """Writes where the instructions are now.
+def _update_devices_dump(path: Path, job: Job, compiled: CompiledDump) -> None:
+    """Writes what the author states now, and where the instructions are now.
 
     The texts hold the names of all instructions and of what was requested. The serialised module
     holds also what only a device knows.
     """
-    theirs, ours = read_manifest(path, check_files=False).files, compiled.dump.manifest.files
+    manifest, own = read_manifest(path, check_files=False), compiled.dump.manifest
+    stated = ("expectations", "stated_costs", "stated_trips")
+    write_manifest(path, replace(manifest, **{name: getattr(own, name) for name in stated}))
+    theirs, ours = manifest.files, own.files
     texts = [job.platform.dump_file(part).name for part in (Part.BEFORE, Part.HLO)]
     if SOURCE_LINES in theirs and all(theirs[name] == ours[name] for name in texts if name):
         lines = SourceLines.from_bytes(compiled.files[SOURCE_LINES], where=str(path))

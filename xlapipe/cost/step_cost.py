@@ -330,26 +330,29 @@ class _Walk:
                 else collective.asynchronous
             ),
         )
-        return self._as_stated(kernel, inner), touched
+        return self._as_stated(kernel, touched, inner)
 
-    def _as_stated(self, kernel: KernelCost, call: Instruction) -> KernelCost:
+    def _as_stated(
+        self, kernel: KernelCost, touched: Touched, call: Instruction
+    ) -> tuple[KernelCost, Touched]:
         """A Pallas kernel with what its author states: XLA does not have its code."""
         for cost in self._plan.stated_costs:
             if cost.kernel != call.kernel_name:
                 continue
             if cost.result_bytes not in (None, call.shape.size_bytes):
                 continue
-            written = min(kernel.written_bytes, cost.accessed_bytes)
+            touched = touched.of_total(cost.accessed_bytes)
             element = call.shape.arrays[0].element if call.shape.arrays else ""
-            return replace(
+            kernel = replace(
                 kernel,
-                read_bytes=cost.accessed_bytes - written,
-                written_bytes=written,
+                read_bytes=touched.read_bytes,
+                written_bytes=touched.written_bytes,
                 unknown_bytes=0,
                 flops={element: cost.flops} if cost.flops else kernel.flops,
                 stated=True,
             )
-        return kernel
+            break
+        return kernel, touched
 
     def _with_floor(self, kernel: KernelCost) -> KernelCost:
         """One launch with its bounds in seconds."""

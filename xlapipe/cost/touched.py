@@ -6,7 +6,7 @@ operand that it updates in place is unknown.
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xlapipe.cost.elements import ElementCounts, array_of
 from xlapipe.cost.memory_of import MemoryOf
@@ -58,6 +58,29 @@ class Touched:
     def written_bytes(self) -> int:
         """Bytes of all writes."""
         return sum(write.size_bytes for write in self.writes)
+
+    def of_total(self, total_bytes: int) -> "Touched":
+        """The same with so many bytes in all.
+
+        Writes are whole if the bytes are enough. The rest are reads: of each operand in proportion
+        to its size, and what is more than all of them is read again.
+        """
+        writes = _scaled(self.writes, total_bytes)
+        rest_bytes = total_bytes - sum(write.size_bytes for write in writes)
+        reads = _scaled(self.reads, rest_bytes)
+        again_bytes = rest_bytes - sum(read.size_bytes for read in reads)
+        return Touched((*reads, Access("again", again_bytes, again_bytes)), writes)
+
+
+def _scaled(accesses: tuple[Access, ...], most_bytes: int) -> tuple[Access, ...]:
+    """The same in proportion, of at most so many bytes in total."""
+    whole_bytes = sum(access.size_bytes for access in accesses)
+    if whole_bytes <= most_bytes:
+        return accesses
+    return tuple(
+        replace(access, size_bytes=access.size_bytes * most_bytes // whole_bytes)
+        for access in accesses
+    )
 
 
 class TouchedBytes:

@@ -239,14 +239,29 @@ def write_dump(
       XlapipeError: the folder cannot be written.
     """
     manifest = with_digests(manifest, files)
-    text = json.dumps(manifest.to_json(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    contents = {**files, MANIFEST: text.encode()}
+    contents = {**files, MANIFEST: _manifest_bytes(manifest)}
     if _holds(path, contents):
         write_source_lines(path, files)
         return False
     stored = dict(_stored(name, content) for name, content in contents.items())
     write_folder(path, stored, fix=fix)
     return True
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Writes the manifest of a dump whose files stay, if it differs.
+
+    Raises:
+      XlapipeError: the file cannot be written.
+    """
+    content = _manifest_bytes(manifest)
+    if read_file(path, MANIFEST) != content:
+        write_files({path / MANIFEST: content})
+
+
+def _manifest_bytes(manifest: Manifest) -> bytes:
+    text = json.dumps(manifest.to_json(), indent=1, sort_keys=True, ensure_ascii=False)
+    return f"{text}\n".encode()
 
 
 def write_source_lines(path: Path, files: Mapping[str, bytes]) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from models.qwen3.argument_bytes import FLOAT32, INT32, cache_bytes, weight_bytes
+from models.qwen3.argument_bytes import FLOAT32, INT32, weight_bytes
 from models.qwen3.config import Qwen3Config
 from models.qwen3.expectations.bounds import CUBLAS_ROW_MULTIPLE, SMALL_BYTES
 from models.qwen3.expectations.steps import decode, prefill
@@ -39,7 +39,7 @@ def generate(
         for expectation in _with_sampling(step, config, batch=batch, candidates=candidates)
     )
     if persistent and candidates == 1:
-        step = (*step, _reads_weights_once(config, cache_length=cache_length, steps=steps))
+        step = (*step, _reads_weights_once(config, steps=steps))
     # XLA removes loops of one trip.
     if steps == 1:
         return step
@@ -59,18 +59,11 @@ def _of_all_steps(step: TrafficAtMost, steps: int) -> TrafficAtMost:
     )
 
 
-def _reads_weights_once(config: Qwen3Config, *, cache_length: int, steps: int) -> TrafficAtMost:
-    """The persistent kernel and the output head touch weights and cache once per step.
-
-    The whole embedding counts, of which the kernel reads a row, and the cache as read and written.
-    """
+def _reads_weights_once(config: Qwen3Config, *, steps: int) -> TrafficAtMost:
+    """The output head reads its weights once per step, and the layers as the workload states."""
     weights = weight_bytes(config)
-    embedding = config.vocab_size * config.hidden_size * config.itemsize
-    cache = cache_bytes(config, batch=1, cache_length=cache_length)
-    named = weights + (embedding if config.tie_word_embeddings else 0) + 2 * cache
     return TrafficAtMost(
-        steps * (named + weights // 100),
-        because="weights once per step, the embedding and the cache as operands; 1 % on top",
+        steps * (weights + weights // 100), because="weights once per step; 1 % on top"
     )
 
 
