@@ -21,11 +21,15 @@ ENTRY %main (x: f32[8]) -> f32[8] {{
   %scaled = {X} negate(%x), {named("mul")}
   %bit = {X} bitcast(%scaled)
   %loss = {X} tanh(%bit), {named("jvp(layer)/tanh")}
+  %kept = {X} copy(%loss)
   %again = {X} tanh(%bit), {named("transpose(jvp(layer))/rematted_computation/tanh")}
-  %grad = {X} multiply(%again, %loss), {named("transpose(jvp(layer))/mul")}
+  %same = {X} bitcast(%again)
+  %grad = {X} multiply(%same, %kept), {named("transpose(jvp(layer))/mul")}
   %late = {X} tanh(%loss), {named("jvp(layer)/tanh")}
   %copied = {X} copy(%grad)
-  %new = {X} subtract(%copied, %late), {named("sub")}
+  %rate = {X} parameter(1), metadata={{op_name="rate"}}
+  %less = {X} multiply(%late, %rate), {named("mul")}
+  %new = {X} subtract(%copied, %less), {named("sub")}
   ROOT %t = ({X}) tuple(%new)
 }}
 """
@@ -45,8 +49,10 @@ def test_phases_of_instructions(alive: dict[str, tuple[int, int]] | None) -> Non
     phases = phases_of(plan_of_text(TEXT, {"x": 0}, alive))
     assert phases.trains
     assert {name: phases.of(name) for name in PHASES} == PHASES
-    # A copy that XLA inserts is named by the instruction that reads it.
+    # A copy that XLA inserts, and an argument, are named by the instruction that reads them.
     assert phases.of("copied") == UPDATE
+    assert phases.of("kept") == BACKWARD
+    assert (phases.of("x"), phases.of("rate")) == (FORWARD, UPDATE)
     assert [name for name in PHASES if phases.recomputes(name)] == ["again"]
 
 
@@ -54,8 +60,8 @@ def test_phases_by_position() -> None:
     plan = plan_of_text(TEXT, {"x": 0}, {"x": (0, 1)})
     assert phases_of(plan).by_position == (
         *(FORWARD, FORWARD, FORWARD, FORWARD),  # x, scaled, bit, loss
-        *(BACKWARD, BACKWARD, FORWARD),  # again, grad, late
-        *(UPDATE, UPDATE, UPDATE),  # copied, new, t
+        *(BACKWARD, BACKWARD, BACKWARD, BACKWARD, FORWARD),  # kept, again, same, grad, late
+        *(UPDATE, UPDATE, UPDATE, UPDATE, UPDATE),  # copied, rate, less, new, t
     )
     assert phases_of(plan_of_text(TEXT)).by_position == ()
 
