@@ -1,13 +1,16 @@
-"""Times what `xlapipe choose` compiles, on one GPU: python tests/gpu/record_choose.py [FAMILY …]
+"""Records what `xlapipe choose` recommends: python tests/gpu/record_choose.py [FAMILY …]
 
-For each family it searches policies (no GPU is used for that), then runs each row in a process of
-its own, with the printed policy applied as in the compiling child: the median of the calls, and the
-most memory that the allocator held. It writes `records/choose_<family>.json`: for each row the
-planned and measured bytes, the predicted and measured seconds; and for five limits the regret: by
-how much the row that is chosen is slower than the fastest measured row that fits.
+For each family it searches policies without a GPU. Five limits between the smallest and the largest
+plan then choose among the compiled rows. A search under such a limit would compile three more.
 
-`--rows FILE` runs the rows of a file that `--search` wrote before.
-`--attached cpu` runs on the CPU, to try the script; its times state nothing.
+`--predicted FILE` writes for each limit the predicted time of what is chosen, and of the best of
+jax's own policies and the step as written. No GPU is used.
+
+Otherwise each row is built on the attached GPUs, with the printed policy applied as in the search,
+and run by `xlapipe run` in a process of its own: the median of the calls, and the most memory that
+the allocator held. `records/choose_<family>.json` has the rows with planned and measured bytes and
+predicted and measured seconds, and for each limit the regret: by how much the chosen row is slower
+than the fastest measured row that fits. `fsdp-mlp` needs two GPUs, others one.
 """
 
 import argparse
@@ -15,142 +18,165 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
 FAMILIES = {
-    "transformer-scan-1024": "transformer()",
-    "transformer-loop-1024": "transformer(scan=False)",
-    "transformer-scan-8192": "transformer(batch=1, seq=8192, layers=6)",
-    "convnet": "convnet()",
-    "unet": "unet()",
-    "mixture": "mixture()",
-    "state-space": "state_space()",
+    "transformer-scan-1024": "choose_families:transformer()",
+    "transformer-loop-1024": "choose_families:transformer(scan=False, layers=6)",
+    "transformer-scan-8192": "choose_families:transformer(batch=1, seq=8192, layers=6)",
+    "convnet": "choose_families:convnet()",
+    "unet": "choose_families:unet()",
+    "mixture": "choose_families:mixture()",
+    "state-space": "choose_families:state_space(layers=4)",
+    "qwen3-train": "qwen3-train(devices=1)",
+    "resnet50-train": "resnet50-train(batch=64, bits=None)",
+    "fsdp-mlp": "fsdp-mlp",
 }
 PRESETS = ("recompute everything", "keep matrix products", "keep only", "keep everything")
+# Limits, as shares of the way from the smallest plan to the largest.
+SHARES = (0.05, 0.25, 0.45, 0.65, 0.85)
 _CALLS = 20
-_RUN = """
-import json, statistics, sys, time
-request = json.loads(sys.stdin.read())
-from xlapipe.lowering.chosen_policy import rematerialise_as_chosen
-if request["rematerialise"] is not None:
-    rematerialise_as_chosen(**request["rematerialise"])
-import jax, jax.numpy as jnp
-from xlapipe.lowering.load_workload import load_workload
-from xlapipe.registry import find_workload
-workload = load_workload(find_workload(request["workload"]))
-def value(leaf):
-    if jnp.issubdtype(leaf.dtype, jnp.integer):
-        return jnp.zeros(leaf.shape, leaf.dtype)
-    return jnp.full(leaf.shape, 0.01, leaf.dtype)
-state = jax.tree.map(value, workload.args[:2])
-batch = jax.tree.map(value, workload.args[2])
-step = jax.jit(workload.fn, donate_argnums=workload.donate_argnums)
-compiled = step.lower(*state, batch).compile()
-seconds = []
-for _ in range(request["calls"] + 3):
-    start = time.perf_counter()
-    loss, *state = compiled(*state, batch)
-    jax.block_until_ready(state)
-    seconds.append(time.perf_counter() - start)
-statistics_of = jax.local_devices()[0].memory_stats() or {}
-print(json.dumps({
-    "measured_seconds": statistics.median(seconds[3:]),
-    "measured_peak_bytes": statistics_of.get("peak_bytes_in_use"),
-    "device": jax.local_devices()[0].device_kind,
-    "tuned_plan_bytes": compiled.memory_analysis().temp_size_in_bytes,
-}))
-"""
 
 
-def search(family: str, compiles: int) -> list[dict[str, Any]]:
-    """The compiled rows of a family, with what applies their policy."""
+def search(workload: str, jobs: int) -> list[dict[str, Any]]:
+    """The compiled rows of a workload, with what applies their policy."""
     from xlapipe.choosing.choose import Changes, choose
 
-    workload = f"choose_families:{FAMILIES[family]}"
-    choice = choose(workload, changes=Changes(remat=True), compiles=compiles, jobs=2)
     rows = []
-    for row in choice.rows:
+    for row in choose(workload, changes=Changes(remat=True), jobs=jobs).rows:
         change = row.candidate.change
         rematerialise = dict(change.rematerialise or {}) if change is not None else None
-        rows.append({**row.to_json(), "workload": workload, "rematerialise": rematerialise})
+        rows.append({**row.to_json(), "rematerialise": rematerialise})
     return rows
 
 
-def run(row: dict[str, Any], platform: str) -> dict[str, Any]:
-    """The row with its measured time and memory; with `failed` if it does not run."""
-    request = {"workload": row["workload"], "rematerialise": row["rematerialise"], "calls": _CALLS}
-    environment = {**os.environ, "JAX_PLATFORMS": platform}
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN],
-        input=json.dumps(request),
-        cwd=FOLDER,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
-    if done.returncode:
-        return {**row, "failed": done.stderr[-500:]}
-    return {**row, **json.loads(done.stdout.splitlines()[-1])}
+def compared(rows: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """For each limit the row of least predicted time, beside the fastest one and the best preset.
 
-
-def regrets(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For five limits: what is chosen, beside the fastest measured row that fits."""
-    timed = [row for row in rows if "measured_seconds" in row]
+    Args:
+      kind: `predicted` or `measured`: of which the seconds are.
+    """
+    timed = [row for row in rows if f"{kind}_seconds" in row]
     if not timed:
         return []
     sizes = sorted(row["total_bytes"] for row in timed)
-    limits = [sizes[0] + part * (sizes[-1] - sizes[0]) // 4 for part in range(5)]
+
+    def seconds(row: dict[str, Any]) -> float:
+        return float(row[f"{kind}_seconds"])
+
     table = []
-    for limit in limits:
+    for limit in (int(sizes[0] + share * (sizes[-1] - sizes[0])) for share in SHARES):
         fitting = [row for row in timed if row["total_bytes"] <= limit]
         chosen = min(fitting, key=lambda row: row["predicted_seconds"])
-        fastest = min(fitting, key=lambda row: row["measured_seconds"])
-        presets = [
-            row["measured_seconds"]
-            for row in fitting
-            if row["change"] is None or row["change"].startswith(PRESETS)
-        ]
+        fastest = min(fitting, key=seconds)
+        best = min(filter(_is_preset, fitting), key=seconds, default=None)
         table.append(
             {
                 "limit_bytes": limit,
                 "chosen": chosen["change"],
-                "chosen_seconds": chosen["measured_seconds"],
+                "chosen_seconds": seconds(chosen),
                 "fastest": fastest["change"],
-                "regret": chosen["measured_seconds"] / fastest["measured_seconds"] - 1,
-                "best_preset_seconds": min(presets, default=None),
+                "regret": seconds(chosen) / seconds(fastest) - 1,
+                "best_preset": best["change"] if best is not None else None,
+                "best_preset_seconds": seconds(best) if best is not None else None,
             }
         )
     return table
 
 
+def _is_preset(row: dict[str, Any]) -> bool:
+    return row["change"] is None or row["change"].startswith(PRESETS)
+
+
+def measured(workload: str, row: dict[str, Any], target: str) -> dict[str, Any]:
+    """The row with its measured time and memory; with `failed` if it does not run."""
+    from xlapipe.choosing.candidate import Candidate, Change
+    from xlapipe.choosing.compiles import job_of
+    from xlapipe.compiling.make_jobs import CompileOptions
+    from xlapipe.compiling.pipeline import build
+    from xlapipe.errors import XlapipeError
+
+    change = None
+    if row["rematerialise"] is not None:
+        change = Change(row["change"], row["code"], row["rematerialise"])
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder) / "built"
+        try:
+            build(job_of(workload, Candidate({}, target, change), CompileOptions()), built)
+        except XlapipeError as error:
+            return {**row, "failed": str(error)}
+        command = ["run", str(built), "--repeat", str(_CALLS), "--json"]
+        done = subprocess.run(
+            [sys.executable, "-m", "xlapipe.cli", *command],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        return {**row, "failed": done.stderr[-500:]}
+    result = json.loads(done.stdout)
+    figures = {name: result[name] for name in ("device", "autotuning", "memory")}
+    return {**row, **figures, "measured_seconds": result["median_call_seconds"]}
+
+
+def write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def table_lines(records: Sequence[dict[str, Any]]) -> list[str]:
+    """The limits of predicted times as a table in Markdown."""
+    lines = [
+        "| step | limit | chosen | predicted | best preset | predicted | chosen takes |",
+        "|---|--:|---|--:|---|--:|--:|",
+    ]
+    for record in records:
+        for limit in record["limits"]:
+            preset = limit["best_preset_seconds"]
+            cells = [
+                record["family"],
+                f"{limit['limit_bytes'] / 2**30:.2f} GiB",
+                limit["chosen"] or "as written",
+                f"{limit['chosen_seconds'] * 1e3:.2f} ms",
+                (limit["best_preset"] or "as written") if preset else "none fits",
+                f"{preset * 1e3:.2f} ms" if preset else "",
+                f"{limit['chosen_seconds'] / preset - 1:+.1%}" if preset else "",
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("families", nargs="*", default=list(FAMILIES))
-    parser.add_argument("--compiles", type=int, default=14)
-    parser.add_argument("--search", action="store_true", help="only search; write the rows")
-    parser.add_argument("--rows", type=Path, help="a file that --search wrote")
-    parser.add_argument("--attached", default="cuda", help="jax's name of the platform")
+    parser.add_argument("families", nargs="*", default=list(FAMILIES), metavar="FAMILY")
+    parser.add_argument("--jobs", type=int, default=2, help="compiles at the same time")
+    parser.add_argument("--predicted", type=Path, help="use no GPU; write predicted times here")
+    parser.add_argument("--target", default="attached", help="that executables are built for")
     parser.add_argument("--out", type=Path, default=FOLDER / "records")
     options = parser.parse_args()
+    if options.predicted is not None:
+        options.predicted = options.predicted.absolute()
+    options.out = options.out.absolute()
     os.chdir(FOLDER)
-    options.out.mkdir(parents=True, exist_ok=True)
-    given = json.loads(options.rows.read_text(encoding="utf-8")) if options.rows else {}
-    found = {name: given.get(name) or search(name, options.compiles) for name in options.families}
-    if options.search:
-        (options.out / "choose_rows.json").write_text(json.dumps(found), encoding="utf-8")
-        return
-    for name, rows in found.items():
-        measured = [run(row, options.attached) for row in rows]
-        record = {"family": name, "rows": measured, "limits": regrets(measured)}
-        text = json.dumps(record, indent=1)
-        (options.out / f"choose_{name}.json").write_text(text + "\n", encoding="utf-8")
-        for row in measured:
-            print(name, row["change"], row["predicted_seconds"], row.get("measured_seconds"))
-        for limit in record["limits"]:
-            print(name, limit)
+    records = []
+    for name in options.families:
+        rows = search(FAMILIES[name], options.jobs)
+        print(f"{name}: {len(rows)} rows", file=sys.stderr, flush=True)
+        if options.predicted is not None:
+            limits = compared(rows, "predicted")
+            records.append({"family": name, "workload": FAMILIES[name], "limits": limits})
+            write(options.predicted, records)  # what is there, if it is interrupted
+            continue
+        options.out.mkdir(parents=True, exist_ok=True)
+        rows = [measured(FAMILIES[name], row, options.target) for row in rows]
+        record = {"family": name, "workload": FAMILIES[name], "rows": rows}
+        record["limits"] = compared(rows, "measured")
+        write(options.out / f"choose_{name}.json", record)
+    if records:
+        print("\n".join(table_lines(records)))
 
 
 if __name__ == "__main__":

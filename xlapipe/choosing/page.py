@@ -12,7 +12,8 @@ _WIDTH, _HEIGHT, _MARGIN = 760, 420, 70
 _STYLE = """body{font:15px system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}
 svg text{font-size:12px}pre{background:#f4f4f4;padding:1em;overflow-x:auto}
 .front{stroke:#888;fill:none}.dot{fill:#4878cf}.out{fill:#c44}.chosen{fill:#2a2;stroke:#000}
-.limit{stroke:#c44;stroke-dasharray:4}"""
+.limit{stroke:#c44;stroke-dasharray:4}.axis{stroke:#ddd}.label{fill:#c44}.below{text-anchor:middle}
+.left{text-anchor:end;dominant-baseline:middle}"""
 
 
 def choice_page(choice: Choice) -> str:
@@ -51,16 +52,21 @@ def _plot(rows: Sequence[ChoiceRow], maximise: str | None) -> Iterator[str]:
 
     per = f" per {maximise}" if maximise is not None else ""
     yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role=img>'
-    yield f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 15}">bytes of the plan</text>'
+    yield f'<text class=below x="{_WIDTH / 2}" y="{_HEIGHT - 15}">bytes of the plan</text>'
     yield f'<text x="5" y="20">predicted time{_text(per)}</text>'
     for part in range(6):
         size_bytes, value = most_bytes * part / 5, low + (high - low) * part / 5
-        yield f'<text x="{x(size_bytes):.1f}" y="{_HEIGHT - 45}">{rounded(int(size_bytes))}</text>'
-        yield f'<text x="5" y="{y(value):.1f}">{value * 1e3:.3g} ms</text>'
+        column, line = f"{x(size_bytes):.1f}", f"{y(value):.1f}"
+        left, right, bottom = _MARGIN, _WIDTH - _MARGIN, _HEIGHT - _MARGIN
+        yield f'<line class=axis x1="{left}" x2="{right}" y1="{line}" y2="{line}"/>'
+        yield f'<text class=left x="{left - 5}" y="{line}">{value * 1e3:.3g} ms</text>'
+        size = rounded(int(size_bytes))
+        yield f'<text class=below x="{column}" y="{bottom + 20}">{size}</text>'
     limit_bytes = timed[0].limit_bytes
     if limit_bytes <= most_bytes:
         at = f"{x(limit_bytes):.1f}"
-        yield f'<line class=limit x1="{at}" x2="{at}" y1="30" y2="{_HEIGHT - 60}"/>'
+        yield f'<line class=limit x1="{at}" x2="{at}" y1="30" y2="{_HEIGHT - _MARGIN}"/>'
+        yield f'<text class="below label" x="{at}" y="25">limit: {rounded(limit_bytes)}</text>'
     best = sorted(front(timed), key=lambda row: row.memory.total_bytes)
     points = " ".join(
         f"{x(row.memory.total_bytes):.1f},{y(row.seconds_per_item or 0.0):.1f}" for row in best
@@ -74,11 +80,21 @@ def _plot(rows: Sequence[ChoiceRow], maximise: str | None) -> Iterator[str]:
             f"<title>{_text(_about(row))}</title></circle>"
         )
     yield "</svg>"
+    yield (
+        "<p>One dot per compile: green is chosen, blue fits, red does not fit. No form needs less "
+        "memory and less time than those on the line. Times are predicted.</p>"
+    )
 
 
 def _about(row: ChoiceRow) -> str:
     predicted = row.memory.predicted
-    time = f", predicted {predicted.seconds * 1e3:,.3f} ms" if predicted is not None else ""
+    time = ""
+    if predicted is not None:
+        low, high = predicted.low_seconds * 1e3, predicted.high_seconds * 1e3
+        time = (
+            f", predicted {predicted.seconds * 1e3:,.3f} ms, 9 of 10 within {low:,.2f} to "
+            f"{high:,.2f} ms"
+        )
     return f"{row.candidate}: {row.memory.total_bytes:,} B{time}"
 
 
