@@ -31,6 +31,7 @@ def _parts(
         instruction.parameter_number,
         instruction.integer,
         instruction.comparison,
+        instruction.unique_indices,
         instruction.contraction,
         instruction.backend_config,
     )

@@ -92,6 +92,7 @@ class Instruction(NamedTuple):
       contraction: of a dot, a convolution and a convolution of cuDNN, a reduce, a sort and an FFT;
         None for others.
       integer: the value of a constant that is a scalar integer; None for others.
+      unique_indices: of a scatter, whether its updates are known not to meet.
       comparison: direction of a `compare`: EQ, NE, GE, GT, LE or LT; None for others.
     """
 
@@ -111,6 +112,7 @@ class Instruction(NamedTuple):
     contraction: Contraction | None = None
     integer: int | None = None
     comparison: str | None = None
+    unique_indices: bool = False
 
     @property
     def fusion_backend_kind(self) -> str | None:

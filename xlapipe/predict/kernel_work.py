@@ -199,9 +199,10 @@ def _fusion(
         row, table, moved = _rows(heroes[hero], body)
         place = [_log(row), 0.5 * _log(table), 0.7 * log2(max(1.0, moved / max(table, 1)))]
         if hero == "scatter":
-            # Of 16 bits, an addition reads and compares again until no other came between.
+            # Of 16 bits, an update reads and compares again until no other came between.
             element, _, updates = _array(body.by_name[heroes[hero].operands[-1]].shape)
-            hero = "scatter of 16 bits" if element in ("bf16", "f16") else hero
+            if element in ("bf16", "f16") and not heroes[hero].unique_indices:
+                hero = "scatter of 16 bits"
             point = [_log(updates), 0.5 * _log(touched), 2 * _share(cost.written_bytes, touched)]
         point += place
         what = f"rows of {row:,} elements in an array of {table:,} B"

@@ -122,6 +122,7 @@ class InstructionParser:
             contraction=contraction_of_text(attributes) if opcode in MAY_CONTRACT else None,
             integer=(integer_of_text(shape, operands_text) if opcode == "constant" else None),
             comparison=attributes.get("direction") if opcode == "compare" else None,
+            unique_indices=opcode == "scatter" and attributes.get("unique_indices") == "true",
             **self._metadata(head.name, attributes.get("metadata"), number),
         )
         return instruction, head.is_root

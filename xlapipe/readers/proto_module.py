@@ -187,6 +187,7 @@ class ModuleReader:
             contraction_of_proto(proto) if opcode in MAY_CONTRACT else None,
             integer_of_proto(shape, proto.literal) if opcode == "constant" else None,
             proto.comparison_direction or None if opcode == "compare" else None,
+            unique_indices=opcode == "scatter" and proto.unique_indices,
         )
 
     def _collective(self, proto: HloInstructionProto, opcode: str) -> CollectiveGroups | None:
