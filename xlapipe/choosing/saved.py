@@ -10,7 +10,7 @@ from xlapipe.choosing.at_peak import held_at_peak
 from xlapipe.choosing.candidate import Candidate, Change
 from xlapipe.choosing.choose import forward_graph_at, target_speeds
 from xlapipe.choosing.compiles import Compiles, Limits, job_of
-from xlapipe.choosing.policies import chosen_values, places_of, relative
+from xlapipe.choosing.policies import Place, chosen_values, places_of, relative
 from xlapipe.choosing.search import keep_within, seconds_of
 from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.make_jobs import CompileOptions
@@ -22,7 +22,11 @@ from xlapipe.plans import Plan
 from xlapipe.plans.occupancy import CountedValue
 from xlapipe.plans.program import KeptIn, Program
 from xlapipe.readers import read_path
+from xlapipe.sizing.planned_memory import PlannedMemory
 from xlapipe.targets.speeds import Speeds
+
+# Compiles for each place until one frees enough, each of at least so many times the bytes before.
+_MOST_TRIES, _LEAST_STEP = 4, 1.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,42 +184,62 @@ def freeing(
 ) -> tuple[Freed, ...]:
     """For each place of a policy, the change with the least to compute again for so many bytes.
 
+    Bytes of the forward pass are not those of the plan: XLA keeps values in other forms, and each
+    device has a part of them. If a plan frees too few bytes, fewer are kept in another compile.
+
+    Returns:
+      Those that free enough first. The others are the last ones that were tried.
+
     Raises:
       XlapipeError: the step keeps less than `free_bytes`, or no change compiles.
     """
-    candidates = []
-    for place in places_of(graph):
-        budget_bytes = place.saved_bytes - free_bytes
-        kept = None
-        if budget_bytes >= 0:
-            kept = keep_within(place.values, budget_bytes, target_speeds(target))
-        if kept is not None:
-            candidates.append(Candidate({}, target, chosen_values(kept, place)))
-    if not candidates:
+    places = [place for place in places_of(graph) if place.saved_bytes >= free_bytes]
+    if not places:
         most_bytes = max((place.saved_bytes for place in places_of(graph)), default=0)
         raise XlapipeError(
             f"--free {free_bytes}: a policy decides about {most_bytes:,} B in one place; fix: give "
             "fewer bytes, a smaller batch, or more devices"
         )
     compiles = Compiles(workload, Limits(options=options, at_once=2))
-    compiles.run([Candidate({}, target), *candidates])
-    written = next((row for row in compiles.rows if row.candidate.change is None), None)
-    if written is None or len(compiles.rows) < 2:
+    compiles.run([Candidate({}, target)])
+    freed = [_freed_in(place, compiles, target, free_bytes) for place in places if compiles.rows]
+    own = [item for item in freed if item is not None]
+    if not own:
         raise compiles.failed[0][1]
-    freed = []
-    for row in compiles.rows:
-        if row.candidate.change is None:
-            continue
-        before, after = written.memory.predicted, row.memory.predicted
-        freed.append(
-            Freed(
-                change=row.candidate.change,
-                freed_bytes=written.memory.total_bytes - row.memory.total_bytes,
-                total_bytes=row.memory.total_bytes,
-                seconds=after.seconds - before.seconds if before and after else None,
-            )
-        )
-    return tuple(sorted(freed, key=lambda item: (item.freed_bytes < free_bytes, item.seconds or 0)))
+    return tuple(sorted(own, key=lambda item: (item.freed_bytes < free_bytes, item.seconds or 0)))
+
+
+def _freed_in(place: Place, compiles: Compiles, target: str, free_bytes: int) -> Freed | None:
+    """Compiles policies for a place until one frees enough; the last one, None if it failed.
+
+    Args:
+      compiles: whose first row is the step as written.
+    """
+    freed, asked_bytes = None, free_bytes
+    for _ in range(_MOST_TRIES):
+        kept = keep_within(place.values, place.saved_bytes - asked_bytes, target_speeds(target))
+        if kept is None:
+            break
+        change = chosen_values(kept, place)
+        compiles.run([Candidate({}, target, change)])
+        if compiles.rows[-1].candidate.change is not change:
+            break
+        freed = _freed(change, compiles.rows[0].memory, compiles.rows[-1].memory)
+        if freed.freed_bytes >= free_bytes or asked_bytes == place.saved_bytes:
+            break
+        scale = free_bytes / freed.freed_bytes if freed.freed_bytes > 0 else 2.0
+        asked_bytes = min(place.saved_bytes, int(asked_bytes * max(scale, _LEAST_STEP)))
+    return freed
+
+
+def _freed(change: Change, written: PlannedMemory, changed: PlannedMemory) -> Freed:
+    before, after = written.predicted, changed.predicted
+    return Freed(
+        change=change,
+        freed_bytes=written.total_bytes - changed.total_bytes,
+        total_bytes=changed.total_bytes,
+        seconds=after.seconds - before.seconds if before and after else None,
+    )
 
 
 def _not_offloaded(program: Program) -> dict[str, str]:

@@ -70,7 +70,14 @@ def _saved(options: argparse.Namespace) -> int:
         )
     for name, reason in values.not_offloaded.items():
         print_error(f"{options.workload}: {name!r} stays on the device: {reason}")
-    return 1 if values.unmatched or values.not_offloaded else 0
+    too_few = bool(freed) and freed[0].freed_bytes < options.free
+    if too_few:
+        print_error(
+            f"{options.workload}: no policy frees {options.free:,} B: those compiled free up to "
+            f"{max(item.freed_bytes for item in freed):,} B; fix: give fewer bytes, or see "
+            "`xlapipe advise` for other changes"
+        )
+    return 1 if values.unmatched or values.not_offloaded or too_few else 0
 
 
 def _names(text: str) -> list[str]:
