@@ -65,6 +65,20 @@ def test_exchanged_arguments_are_other_values() -> None:
     ]
 
 
+def test_exchanged_operands_in_the_body_of_a_fusion_are_another_body() -> None:
+    body = f"""%f (a: f32[8], b: f32[8]) -> f32[8] {{
+  %a = {X} parameter(0)
+  %b = {X} parameter(1)
+  ROOT %s = {X} subtract(%a, %b)
+}}
+"""
+    entry = f"{TWO}ROOT %d = {X} fusion(%p, %q), kind=kLoop, calls=%f, {op('sub')}"
+    exchanged = program(entry, body.replace("subtract(%a, %b)", "subtract(%b, %a)"))
+    assert texts(compare(program(entry, body), exchanged)) == [
+        "fusion sub at step.py:1 does the same operations in a different form"
+    ]
+
+
 def test_an_argument_in_front_of_the_others_changes_no_instruction() -> None:
     more = f"%o = {X} parameter(0)\n" + DIFFERENCE.replace("parameter(1)", "parameter(2)").replace(
         "%p = f32[8]{0} parameter(0)", "%p = f32[8]{0} parameter(1)"

@@ -121,7 +121,7 @@ class Identities:
         numbers: dict[str, int] = {}
         for instruction in computation.instructions:
             operands = tuple([numbers.get(operand, -1) for operand in instruction.operands])
-            reads = operands, instruction.operand_indices
+            reads = operands, instruction.operand_indices, instruction.parameter_number
             numbers[instruction.name] = self._terms.number((self._local(instruction), reads))
         return self._terms.number(
             ("computation", numbers.get(computation.root), tuple(sorted(numbers.values())))
@@ -185,7 +185,6 @@ class Identities:
                 instruction.fusion_kind,
                 instruction.custom_call_target,
                 instruction.backend_config,
-                instruction.parameter_number if instruction.opcode != "parameter" else None,
                 self._called(instruction),
                 instruction.collective._replace(channel_id=None)
                 if instruction.collective
