@@ -37,6 +37,7 @@ _COMMANDS = (
     "launch",
     "target",
     "calibrate",
+    "lock",
     "show",
     "explain",
     "advise",

@@ -21,7 +21,7 @@ _HEADINGS = {
     "workload": 8,
     "target": 6,
     "gemm": 6,
-    "tuned": 7,
+    "tuned": 9,
     "total": 9,
     "temp": 9,
     "seconds": 7,
@@ -48,6 +48,7 @@ class DumpTable(Bar):
         if self._console.is_terminal and needed > self._console.width:
             self._widths.pop()
         self._untuned = 0
+        self._predicted = 0
         self._folders: list[str] = []
 
     def __enter__(self) -> Self:
@@ -61,6 +62,9 @@ class DumpTable(Bar):
             self._line(
                 f"{plans} untuned: GEMM tiles and split-K are XLA's defaults; to tune: {TUNE}"
             )
+        if self._predicted:
+            plans = "1 plan has" if self._predicted == 1 else f"{self._predicted} plans have"
+            self._line(f"{plans} a predicted lock: not measured on the device; to tune: {TUNE}")
         for folder in self._folders[:_MAX_FOLDERS]:
             self._line(f"in {folder}")
         if len(self._folders) > _MAX_FOLDERS:
@@ -70,7 +74,8 @@ class DumpTable(Bar):
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Prints a row of `dump_row`."""
-        self._untuned += row["tuned"] is False
+        self._untuned += row["tuned"] is False and row["predicted_lock"] is None
+        self._predicted += row["predicted_lock"] is not None
         self._folders.append(row["path"])
         gemms = ", ".join(f"{count} {backend}" for backend, count in row["gemms"].items())
         self._row(
@@ -78,7 +83,7 @@ class DumpTable(Bar):
                 row["workload"],
                 device_text(row["target"], row["topology"]),
                 row["gemm_policy"],
-                {True: "tuned", False: "untuned", None: "-"}[row["tuned"]],
+                _tuned(row),
                 rounded(row["total_allocation_bytes"]),
                 rounded(row["temp_bytes"]),
                 f"{row['seconds']:.1f}",
@@ -101,6 +106,12 @@ class DumpTable(Bar):
         width = self._console.width if self._console.is_terminal else len(text)
         for part in folded(text, width):
             self._console.print(Text(part, style=style))
+
+
+def _tuned(row: Mapping[str, Any]) -> str:
+    if row["predicted_lock"] is not None:
+        return "predicted"
+    return {True: "tuned", False: "untuned", None: "-"}[row["tuned"]]
 
 
 def _device(job: "Job") -> str:

@@ -52,6 +52,14 @@ EXAMPLES: dict[str, tuple[tuple[str, str], tuple[str, str]]] = {
         ("xlapipe target capture --out gpu.txtpb", "the attached GPU's configuration"),
         ("xlapipe dump step:workload --target-config gpu.txtpb", "a compile for it elsewhere"),
     ),
+    "add": (
+        ("xlapipe lock add hlo_dumps/*/*/autotune_lock.json", "the locks of your goldens"),
+        ("xlapipe dump step --lock predicted", "a plan that uses them"),
+    ),
+    "known": (
+        ("xlapipe lock known", "for which GPUs and versions a lock can be predicted"),
+        ("xlapipe lock known --json", "with the names of the programs"),
+    ),
     "calibrate": (
         ("xlapipe calibrate --target attached --out gpu.json", "in up to ten minutes"),
         ("xlapipe show DIR --time --calibration gpu.json", "predict with it"),

@@ -132,6 +132,12 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
         help="autotune_lock.json of a device; with --target-config also XLA's file of results",
     )
     parser.add_argument(
+        "--lock",
+        choices=("predicted",),
+        help="without a lock of the step: predict what the device's tuner would choose, from what "
+        "is known of other programs (`xlapipe lock known`); default: XLA's defaults (untuned)",
+    )
+    parser.add_argument(
         "--topology",
         metavar="HOSTSxGPUS|CHIPS",
         help="hosts × GPUs per host, e.g. 8x8, or a grid of TPU chips, e.g. 4x4, 2x2x4 or, for two "
@@ -219,6 +225,7 @@ def read_compile_options(
         target=options.target,
         target_config=options.target_config,
         policies=tuple(policies or ()),
+        lock=options.lock,
         autotune_lock=options.autotune_lock,
         timeout_seconds=options.timeout,
         topology=options.topology,

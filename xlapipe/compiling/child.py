@@ -142,6 +142,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         memory_analysis=_memory_analysis(request, executable),
         refused=refused,
         fusion_without_result=compiled.fusion_without_result,
+        predicted_lock=compiled.predicted_lock,
         seconds=stages.seconds(),
         versions={name: version(name) for name in packages},
         standard_library=os.path.dirname(os.__file__),

@@ -14,9 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 from typing import IO
 
 from xlapipe.compiling.fork_server import ForkedChild, ForkServers
@@ -42,6 +43,7 @@ from xlapipe.targets.target import Target
 # XLA distinguishes text from binary by the ending.
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
 _TUNING_LOGS = "autotune_logs.textproto"
+_KNOWN = "known_results.jsonl"
 _START_CHILD = Path(__file__).with_name("_start_child.py")
 _SERVERS = ForkServers()
 _Child = subprocess.Popen[bytes] | ForkedChild
@@ -94,7 +96,7 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
     scratch = Scratch()
     path = scratch.path
     try:
-        record = _run_child(job, folder or Path.cwd(), path)
+        record = _record(job, folder or Path.cwd(), path)
         tuned, logs = (
             file.read_text(encoding="utf-8") if file.exists() else None
             for file in (path / _TUNED, path / _TUNING_LOGS)
@@ -113,12 +115,31 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
         scratch.close()
 
 
+def _record(job: Job, folder: Path, scratch: Path) -> CompileRecord:
+    """The record of the compile, with less of a predicted lock if XLA refuses the whole of it."""
+    jobs = [job]
+    if job.known_results is not None:
+        nothing = replace(job.known_results, results=())
+        jobs = [job, replace(job, only_known=True), replace(job, known_results=nothing)]
+    for attempt in jobs[:-1]:
+        try:
+            return _run_child(attempt, folder, scratch)
+        except CompileError:
+            if _CHILDREN.is_stopping():
+                raise
+            rmtree(scratch / "dump", ignore_errors=True)
+            (scratch / "result.json").unlink(missing_ok=True)
+    return _run_child(jobs[-1], folder, scratch)
+
+
 def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     request_path, log_path = scratch / "request.json", scratch / "child.log"
     request = _request(job, scratch)
     request_path.write_text(json.dumps(request.to_json()), encoding="utf-8")
     if job.program is not None and request.program_path is not None:
         Path(request.program_path).write_text(json.dumps(job.program.to_json()), encoding="utf-8")
+    if job.known_results is not None and request.known_results is not None:
+        Path(request.known_results).write_text(job.known_results.to_lines(), encoding="utf-8")
     code = _wait_for_child(job, folder, scratch, request_path, log_path)
     result_path = Path(request.result_path)
     if code != 0 or not result_path.exists():
@@ -143,6 +164,7 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
     }
     if job.plan_only:
         dump_options.update(job.platform.plan_only_options)
+    known = job.known_results.to_lines() if job.known_results is not None else None
     return CompileRequest(
         reference=job.reference,
         program_path=str(scratch / "program.json") if job.program is not None else None,
@@ -154,6 +176,9 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
         topology=str(job.topology) if job.topology is not None else None,
         options={**job.policy_options, **job.options, **dump_options},
         locked=job.lock is not None,
+        known_results=str(scratch / _KNOWN) if known is not None else None,
+        known_sha256=sha256(known.encode()).hexdigest() if known is not None else None,
+        only_known=job.only_known,
         without_xla_patches=tuple(sorted(job.without_xla_patches)),
         executable_path=str(scratch / EXECUTABLE) if job.serialize else None,
         result_path=str(scratch / "result.json"),

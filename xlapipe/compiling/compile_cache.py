@@ -43,6 +43,7 @@ _NOT_IN_KEY = frozenset(
         "result_path",
         "started_seconds",
         "cache_folder",
+        "known_results",
     }
 )
 _DUMP_FOLDER = "xla_dump_to"

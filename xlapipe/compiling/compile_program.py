@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.compiling.messages import CompileRequest
+from xlapipe.compiling.module_text import fingerprint_text
 from xlapipe.compiling.wire_format import field, number
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.compiling.xla_patches.client_order import in_client_order, layout_options
@@ -17,6 +18,9 @@ from xlapipe.compiling.xla_patches.pjrt_compile import can_compile_modules, comp
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.plans.workspaces import call_key
 from xlapipe.platforms import platform_named
+from xlapipe.predicted_locks.instructions import tuned_instructions
+from xlapipe.predicted_locks.known_results import KnownResults
+from xlapipe.predicted_locks.predict import predict_lock
 
 _MISSING_RESULT = re.compile(r"No cached config found for HLO instr: %(\S+) =")
 
@@ -28,11 +32,14 @@ class CompiledProgram:
     Attributes:
       fusion_without_result: the first fusion that the autotune lock has no result for.
       renumbered: whether XLA got the module in the order that it has on the device.
+      predicted_lock: number of tuned instructions by the basis of their result; None if no lock
+        was predicted.
     """
 
     executable: Any
     fusion_without_result: str | None = None
     renumbered: bool = False
+    predicted_lock: Mapping[str, int] | None = None
 
 
 def compile_program(
@@ -41,6 +48,8 @@ def compile_program(
     """Compiles a program, with complete autotune results if the request is locked and they are."""
     options = {**program.options, **request.options}
     complete_option = platform_named(request.platform).complete_autotune_option
+    if request.known_results is not None:
+        return _with_predicted_lock(request, program, devices, options)
     if not request.locked or complete_option is None:
         return CompiledProgram(_executable(request, program, devices, options))
     module = _module_of_a_client(request, program, devices)
@@ -59,6 +68,37 @@ def compile_program(
             shutil.rmtree(options["xla_dump_to"], ignore_errors=True)
     executable = _executable(request, program, devices, options, module=module)
     return CompiledProgram(executable, missing[0], renumbered=module is not None)
+
+
+def _with_predicted_lock(
+    request: CompileRequest, program: LoweredProgram, devices: list[Any], options: dict[str, Any]
+) -> CompiledProgram:
+    """Compiles a program with the autotune results that the device's tuner is likely to give.
+
+    XLA is asked for complete results first. It stops where it would assign them, before it
+    generates code, and its dump holds the instructions. It reads a file of results once in a
+    process, at the first compile that names one.
+    """
+    platform = platform_named(request.platform)
+    complete, load = platform.complete_autotune_option or "", platform.load_autotune_flag or ""
+    module = _module_of_a_client(request, program, devices)
+    with tempfile.TemporaryDirectory() as folder:
+        first = {**options, "xla_dump_to": folder, complete: True}
+        with suppress(RuntimeError):  # it is refused again, and reported, when it is compiled
+            _executable(request, program, devices, first, module=module)
+        files = sorted(Path(folder).glob("*.before_config_assignment.hlo.pb"))
+        texts = [fingerprint_text(path.read_bytes()) for path in files]
+        known = KnownResults.read(Path(request.known_results or ""))
+        instructions = tuned_instructions("\n".join(texts))
+        lock = predict_lock(instructions, known, only_known=request.only_known)
+        results = Path(folder) / "autotune_results.pbtxt"
+        results.write_text(lock.results, encoding="utf-8")
+        if lock.results:
+            options = {**options, load: str(results)}
+        executable = _executable(request, program, devices, options, module=module)
+    return CompiledProgram(
+        executable, renumbered=module is not None, predicted_lock=dict(lock.basis)
+    )
 
 
 def _module_of_a_client(

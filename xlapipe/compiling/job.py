@@ -11,6 +11,7 @@ from xlapipe.dumps.autotune_lock import AutotuneLock
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.platforms import NVIDIA, Platform, platform_named
 from xlapipe.platforms.nvidia import DEFAULT_MEMORY_FRACTION
+from xlapipe.predicted_locks.known_results import KnownResults
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.device_topology import DeviceTopology
 from xlapipe.targets.target import Target
@@ -40,6 +41,9 @@ class Job:
       target: None for the attached GPU.
       program: the workload, if it is lowered already; None if the child imports and lowers it.
       lock: autotune results to use instead of tuning.
+      known_results: of the target's device; predict the results that tuning would give. None for
+        XLA's defaults, or with a lock.
+      only_known: as of `predict_lock`.
       tune: keep the results of the attached GPU's autotuning.
       shared_lowering: a file that jobs of one program have in common: the first child that has
         lowered it writes it there as JSON, and later ones read it instead of lowering it again.
@@ -62,6 +66,8 @@ class Job:
     policy: GemmPolicy = GemmPolicy.AUTO
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     lock: AutotuneLock | None = None
+    known_results: KnownResults | None = None
+    only_known: bool = False
     tune: bool = False
     shared_lowering: Path | None = None
     serialize: bool = False

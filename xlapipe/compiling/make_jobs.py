@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
 from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.job import Job, XlaOption
+from xlapipe.compiling.known_locks import known_results
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.dumps.autotune_lock import LOCK, raw_lock, read_lock
 from xlapipe.environment.cache_folder import cache_folder
@@ -32,6 +33,8 @@ class CompileOptions:
       target: a name of the catalogue, or `attached`; None for the default.
       target_config: a file with a GpuTargetConfigProto, instead of `target`.
       policies: GEMM policies; each makes a separate Job.
+      lock: `predicted` to predict the results that the device's tuner would give; None for XLA's
+        defaults, or `autotune_lock`.
       autotune_lock: a lock, or, with `target_config`, XLA's own file of autotune results.
       tune: keep the results of the attached GPU's autotuning.
       topology: hosts × GPUs, or a grid of chips, as text; None for the number of devices of the
@@ -48,6 +51,7 @@ class CompileOptions:
     target: str | None = None
     target_config: Path | None = None
     policies: tuple[str, ...] = ()
+    lock: str | None = None
     autotune_lock: Path | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     tune: bool = False
@@ -71,6 +75,9 @@ class CompileOptions:
             )
         if self.tune and self.target != ATTACHED:
             raise XlapipeError("--tune needs the GPU itself; fix: add --target attached")
+        if self.lock is not None and (self.tune or self.autotune_lock is not None):
+            other = "--tune" if self.tune else "--autotune-lock"
+            raise XlapipeError(f"--lock and {other} are both given; fix: leave one out")
         if self.tune and self.autotune_lock is not None:
             raise XlapipeError("--tune and --autotune-lock are both given; fix: leave one out")
 
@@ -97,7 +104,7 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], options: CompileOption
         target = target_named(options.target or DEFAULT_TARGET)
     _refuse_options_of_gpus(target, options)
     topology = _topology(target, options)
-    return [
+    jobs = [
         Job(
             reference=reference,
             target=target,
@@ -113,6 +120,22 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], options: CompileOption
         for reference in references
         for policy in dict.fromkeys(options.policies or (GemmPolicy.AUTO.value,))
     ]
+    return jobs if options.lock is None else list(map(_with_predicted_lock, jobs))
+
+
+def _with_predicted_lock(job: Job) -> Job:
+    """The job with what is known of its target's autotune results.
+
+    Raises:
+      XlapipeError: nothing is known of them, or plans do not depend on any.
+    """
+    if job.target is None or not job.platform.has_autotuning or job.python is not None:
+        raise XlapipeError(
+            f"{job.reference.name}: --lock predicted is for GPUs that are not attached, with the "
+            "installed jaxlib; fix: leave it out"
+        )
+    known, device = known_results(job.target.name, job.policy.value)
+    return replace(job, target=device, known_results=known)
 
 
 def _topology(target: Target | None, options: CompileOptions) -> DeviceTopology | None:

@@ -26,6 +26,9 @@ class CompileRequest:
       topology: as `Topology` writes it; None for the number of devices of the mesh.
       options: XLA options beyond those of the workload, which they override.
       locked: autotune results are loaded, and should be complete.
+      known_results: a table of `KnownResults`, from which a lock is predicted; None for none.
+      known_sha256: of that table.
+      only_known: as of `predict_lock`.
       workspaces: bytes of library calls' workspaces, as of an autotune lock.
       memory_limit_bytes: the memory that XLA keeps the plan within; None for XLA's default.
       without_xla_patches: names of `XlaPatch` that are not made.
@@ -50,6 +53,9 @@ class CompileRequest:
     shared_lowering: str | None = None
     cache_folder: str | None = None
     lock_sha256: str | None = None
+    known_results: str | None = None
+    known_sha256: str | None = None
+    only_known: bool = False
 
     def to_json(self) -> dict[str, Any]:
         fields = {name: value for name, value in vars(self).items() if name != "reference"}

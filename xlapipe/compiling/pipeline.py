@@ -73,6 +73,8 @@ def dump_folder(out: Path, manifest: Manifest) -> Path:
     own folder.
     """
     tuned = "-tuned" if manifest.tuned else ""
+    if manifest.predicted_lock is not None:
+        tuned = "-predicted"
     device = manifest.device.replace(" ", "-")
     label = f"{device}-{manifest.gemm_policy}{tuned}-jax{manifest.versions['jaxlib']}"
     if "libtpu" in manifest.versions:
@@ -162,6 +164,11 @@ def build(job: Job, path: Path, *, folder: Path | None = None) -> WrittenDump:
         )
     if path.exists() and not is_dump(path) and (path.is_file() or any(path.iterdir())):
         raise XlapipeError(f"{path}: holds other files; fix: name a new folder with --out")
+    if job.known_results is not None:
+        raise XlapipeError(
+            f"{job.reference.name}: a predicted lock is for plans, since the device may refuse "
+            "what it names; fix: leave --lock out, or give a device's lock with --autotune-lock"
+        )
     compiled = compile_dump(replace(job, serialize=True), folder)
     _refuse_callbacks(compiled.dump)
     if job.target is not None:

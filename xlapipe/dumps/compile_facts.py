@@ -24,6 +24,8 @@ class CompileFacts:
       mesh: axis names to sizes; None for one device.
       topology: hosts and GPUs per host, `8x8`, or a grid of TPU chips; None for one device.
       fusion_without_result: the first fusion that the autotune results do not cover.
+      predicted_lock: if the autotune results were predicted, the number of instructions with a
+        result of each basis; see `xlapipe.predicted_locks.predict.Basis`.
       refused: XLA's message if it planned the program and then refused it for want of memory.
       sorts_undecided, stated_costs, stated_trips: as of `xlapipe.plans.Plan`.
       dropped_updates: values that the step stored in Python objects, which jax drops.
@@ -43,6 +45,7 @@ class CompileFacts:
     mesh: Mapping[str, int] | None = None
     topology: str | None = None
     fusion_without_result: str | None = None
+    predicted_lock: Mapping[str, int] | None = None
     refused: str | None = None
     sorts_undecided: bool = False
     stated_costs: tuple[StatedCost, ...] = ()

@@ -117,6 +117,9 @@ class Manifest(CompileFacts):
             return f"tuned on {self.target_description}"
         if self.fusion_without_result is not None:
             return f"partly tuned (the lock holds no result for {self.fusion_without_result})"
+        if self.predicted_lock is not None:
+            shares = ", ".join(f"{count} {basis}" for basis, count in self.predicted_lock.items())
+            return f"predicted lock (results of tuned instructions: {shares})"
         return "untuned (no autotune results: gemm tiles are XLA's defaults)"
 
     def to_json(self) -> dict[str, Any]:
@@ -127,6 +130,8 @@ class Manifest(CompileFacts):
             del data["refused"]
         if self.topology is None:
             del data["topology"]
+        if self.predicted_lock is None:
+            del data["predicted_lock"]
         if not self.sorts_undecided:
             del data["sorts_undecided"]
         for name in _LISTS:

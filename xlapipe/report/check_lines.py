@@ -27,7 +27,7 @@ def check_lines(
     """
     label = "autotuning unknown" if autotuning == "unknown" else autotuning
     yield Text(name if label is None else f"{name}: {label}", style="bold")
-    if label is not None and label.startswith("untuned"):
+    if label is not None and label.startswith(("untuned", "predicted lock")):
         yield Text(f"  to tune: {TUNE}")
     for note in notes:
         yield Text(f"  note: {note}")

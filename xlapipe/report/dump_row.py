@@ -23,6 +23,7 @@ def dump_row(dump: Dump, *, changed: bool, seconds: float) -> dict[str, Any]:
         "gemm_policy": manifest.gemm_policy,
         "tuned": manifest.tuned_or_none,
         "autotuning": manifest.autotuning,
+        "predicted_lock": manifest.predicted_lock,
         "path": str(dump.path),
         "changed": changed,
         "allocations": len(plan.allocations),

@@ -1,0 +1,84 @@
+"""Plans with a predicted lock: what they say, what is refused, and what XLA refuses."""
+
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import GOLDEN_JAXLIB
+from xlapipe.cli import main
+from xlapipe.compiling.job import Job
+from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
+from xlapipe.compiling.pipeline import CompiledDump, compile_dump, dump_folder
+from xlapipe.dumps.dump import open_dump
+from xlapipe.predicted_locks.predict import Basis
+
+pytestmark = pytest.mark.skipif(
+    version("jaxlib") != GOLDEN_JAXLIB, reason=f"the tables are of jaxlib {GOLDEN_JAXLIB}"
+)
+WORKLOAD = "qwen3-step-donated"
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    (job,) = jobs_of([WORKLOAD], CompileOptions(lock="predicted", use_cache=False))
+    assert job.known_results is not None
+    return replace(job, known_results=job.known_results.without(WORKLOAD))
+
+
+@pytest.fixture(scope="module")
+def predicted(job: Job) -> CompiledDump:
+    return compile_dump(job, None)
+
+
+def test_the_plan_of_a_program_whose_lock_is_left_out_has_the_devices_bytes(
+    predicted: CompiledDump, goldens: Path
+) -> None:
+    golden = open_dump(goldens / WORKLOAD / f"h200-auto-tuned-jax{GOLDEN_JAXLIB}")
+    assert predicted.dump.plan.totals == golden.plan.totals
+    backends = [gemm.backend for gemm in golden.plan.gemms]
+    assert [gemm.backend for gemm in predicted.dump.plan.gemms] == backends
+
+
+def test_the_dump_states_its_basis_and_is_no_lock(predicted: CompiledDump) -> None:
+    manifest = predicted.dump.manifest
+    assert manifest.predicted_lock is not None
+    assert manifest.predicted_lock[Basis.KNOWN] >= 8
+    assert not manifest.tuned
+    assert manifest.autotuning.startswith("predicted lock (results of tuned instructions: ")
+    assert dump_folder(Path(), manifest).name == f"h200-auto-predicted-jax{GOLDEN_JAXLIB}"
+    assert "autotune_lock.json" not in predicted.files
+
+
+def test_results_that_xla_refuses_are_left_to_its_defaults(job: Job) -> None:
+    assert job.known_results is not None
+    rows = (
+        replace(row, config=row.config.replace("block_m: ", "block_m: 7"))
+        for row in job.known_results.results
+    )
+    broken = replace(job, known_results=replace(job.known_results, results=tuple(rows)))
+    manifest = compile_dump(broken, None).dump.manifest
+    assert manifest.predicted_lock is not None
+    assert manifest.predicted_lock[Basis.KNOWN] == manifest.predicted_lock[Basis.NEAREST] == 0
+
+
+def test_an_executable_is_not_built_with_a_predicted_lock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "built")
+    assert main(["build", WORKLOAD, "--lock", "predicted", "--out", out]) == 2
+    assert "a predicted lock is for plans" in capsys.readouterr().err
+
+
+def test_options_that_contradict_each_other_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "lock.json"
+    arguments = ["dump", WORKLOAD, "--lock", "predicted", "--out", str(tmp_path), "--json"]
+    assert main([*arguments, "--autotune-lock", str(lock)]) == 2
+    assert "--lock and --autotune-lock are both given" in capsys.readouterr().err
+    assert main([*arguments, "--target", "v5e"]) == 2
+    assert "--lock predicted is for GPUs" in capsys.readouterr().err
+    assert main([*arguments, "--target", "b200"]) == 2
+    assert "target b200: no autotune results are known" in capsys.readouterr().err

@@ -1,0 +1,151 @@
+"""Predicted locks: XLA's fingerprints, nearest instructions, tables, and the user's locks."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from xlapipe.cli import main
+from xlapipe.compiling.known_locks import added_locks, known_results
+from xlapipe.dumps.autotune_lock import read_lock
+from xlapipe.errors import TargetError
+from xlapipe.predicted_locks.fingerprint import fingerprint
+from xlapipe.predicted_locks.form import form_of
+from xlapipe.predicted_locks.instructions import tuned_instructions
+from xlapipe.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
+from xlapipe.predicted_locks.predict import Basis, predict_lock
+
+LOCK = ROOT / "tests/gpu/zoo_locks/scan_gradient.json"
+# As jaxlib prints it before XLA assigns configs. XLA's own keys of it, from an H200's tuning log.
+MODULE = """HloModule , entry_computation_layout={(bf16[4096,2048]{1,0})->bf16[4096,8192]{1,0}}
+
+{
+  tmp_0 = bf16[4096,2048]{1,0} parameter(0)
+  tmp_1 = bf16[2048,8192]{1,0} parameter(1)
+  ROOT tmp_2 = bf16[4096,8192]{1,0} dot(bf16[4096,2048]{1,0} tmp_0, bf16[2048,8192]{1,0} tmp_1), \
+lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+ENTRY {
+  tmp_0 = bf16[4096,2048]{1,0} parameter(0)
+  tmp_1 = bf16[2048,8192]{1,0} parameter(1)
+  ROOT tmp_2 = bf16[4096,8192]{1,0} fusion(bf16[4096,2048]{1,0} tmp_0, bf16[2048,8192]{1,0} tmp_1)\
+, kind=kCustom, calls=
+  {
+    tmp_0 = bf16[4096,2048]{1,0} parameter(0)
+    tmp_1 = bf16[2048,8192]{1,0} parameter(1)
+    ROOT tmp_2 = bf16[4096,8192]{1,0} dot(bf16[4096,2048]{1,0} tmp_0, bf16[2048,8192]{1,0} tmp_1)\
+, lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  }, backend_config={"operation_queue_id":"0","fusion_backend_config":{"kind":"__triton_gemm"},\
+"force_earliest_schedule":false,"reification_cost":[],"device_type":"DEVICE_TYPE_INVALID"}
+}
+"""
+FINGERPRINT = "bab6246f5d09117c19230edc2335be34"
+
+
+@pytest.fixture
+def known() -> KnownResults:
+    return KnownResults.read(TABLES / "h200.jsonl")
+
+
+@pytest.fixture(autouse=True)
+def users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    return tmp_path / "xlapipe/locks"
+
+
+def test_the_key_of_an_instruction_is_that_of_xla() -> None:
+    (text,) = tuned_instructions(MODULE)
+    assert fingerprint(text) == FINGERPRINT
+    assert fingerprint("bf16[4] fusion()") is None
+
+
+def test_the_form_of_a_product() -> None:
+    (text,) = tuned_instructions(MODULE)
+    form = form_of(text)
+    assert (form.kind, form.layout) == ("dot bf16,bf16", "1;0")
+    assert form.dimensions == (1, 8192, 4096, 2048)
+    assert form.fused == 0
+    (larger,) = tuned_instructions(MODULE.replace("2048", "1024"))
+    assert form_of(larger).text == form.text
+    assert form.distance(form_of(larger)) == 1
+
+
+def test_what_is_known_is_taken_before_what_is_near(known: KnownResults) -> None:
+    texts = tuned_instructions(MODULE)
+    (near,) = predict_lock(texts, replace(known, results=known.results)).chosen.values()
+    unknown = predict_lock(texts, known)
+    assert unknown.basis == {Basis.KNOWN: 0, Basis.NEAREST: 1, Basis.DEFAULT: 0}
+    assert FINGERPRINT in unknown.results
+    assert predict_lock(texts, known, only_known=True).basis[Basis.DEFAULT] == 1
+    tile = replace(near, fingerprint=FINGERPRINT, config="backend: TRITON", programs=("own",))
+    own = predict_lock(texts, known.with_results([tile]))
+    assert own.basis[Basis.KNOWN] == 1
+    assert own.chosen[FINGERPRINT].backend == "TRITON"
+
+
+def test_large_products_are_cublaslts_and_small_ones_tritons(known: KnownResults) -> None:
+    """cuBLASLt's workspace is 32 MiB, and Triton has none."""
+    (large,) = predict_lock(tuned_instructions(MODULE), known).chosen.values()
+    assert large.backend == "CUBLASLT_FISSION"
+    assert "autotune_workspace_size: 33554432" in large.config
+    small = MODULE.replace("4096", "128").replace("8192", "256").replace("2048", "64")
+    (chosen,) = predict_lock(tuned_instructions(small), known).chosen.values()
+    assert chosen.backend == "TRITON"
+
+
+@pytest.mark.parametrize("path", sorted(TABLES.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_a_table_is_read_as_it_was_written(path: Path) -> None:
+    known = KnownResults.read(path)
+    assert known.to_lines() == path.read_text()
+    assert known.about["target"] == path.stem
+    assert all(row.backend and row.programs for row in known.results)
+
+
+def test_results_of_one_program_alone_can_be_left_out(known: KnownResults) -> None:
+    without = known.without("fsdp-mlp")
+    assert 0 < len(without.results) < len(known.results)
+    assert all("fsdp-mlp" not in row.programs for row in without.results)
+
+
+def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    path.write_text('{"device":"a"}\n')
+    with pytest.raises(TargetError, match="not a table of known results"):
+        KnownResults.read(path)
+
+
+def test_a_users_lock_is_used_for_its_device(
+    users_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, _ = known_results("h200", "auto")
+    assert main(["lock", "add", str(LOCK), "--json"]) == 0
+    (added,) = json.loads(capsys.readouterr().out)["locks"]
+    assert Path(added).parent == users_folder
+    assert [lock for _, lock in added_locks()] == [read_lock(LOCK)]
+    after, device = known_results("h200", "auto")
+    _, results = results_of_lock(read_lock(LOCK).results, program="scan_gradient")
+    keys = {row.fingerprint for row in results}
+    assert keys <= set(after.by_fingerprint())
+    assert not keys <= set(before.by_fingerprint())
+    assert device.config_text == read_lock(LOCK).target_config
+    assert main(["lock", "known"]) == 0
+    assert "of scan_gradient" in capsys.readouterr().out
+
+
+def test_a_file_that_is_not_a_lock_is_not_added(
+    users_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lock.json"
+    path.write_text("{}")
+    assert main(["lock", "add", str(path)]) == 2
+    assert "expected schema_version" in capsys.readouterr().err
+    assert not users_folder.exists()
+
+
+@pytest.mark.parametrize(("target", "policy"), [("a100_sxm_80", "auto"), ("h200", "cublas")])
+def test_without_any_known_result_no_lock_is_predicted(target: str, policy: str) -> None:
+    with pytest.raises(TargetError, match=r"no autotune results are known .*xlapipe lock add"):
+        known_results(target, policy)

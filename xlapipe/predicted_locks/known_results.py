@@ -1,0 +1,161 @@
+"""Results that devices' tuners are known to have chosen, as one table per device and jaxlib."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from xlapipe.errors import TargetError
+from xlapipe.files.contents import Refusal, read_plain
+from xlapipe.predicted_locks.form import Form
+
+TABLES = Path(__file__).with_name("tables")
+_LIMIT_BYTES = 64 << 20
+_ENTRY = re.compile(r"^entries \{\n(.*?)^\}\n", re.MULTILINE | re.DOTALL)
+_PART = re.compile(
+    r'device: "(?P<device>\w+)".*?hlo_fingerprint: "(?P<fingerprint>\w+)".*?'
+    r'codegen_version: "(?P<codegen>\w+)".*?optimal_config \{(?P<config>.*)\}\s*'
+    r'optimal_backend_version: "(?P<version>[^"]*)"',
+    re.DOTALL,
+)
+_BACKEND = re.compile(r"\bbackend: (\w+)")
+
+
+@dataclass(frozen=True)
+class KnownResult:
+    """What a tuner chose for one instruction.
+
+    Attributes:
+      config: XLA's `optimal_config` in text format, on one line.
+      version: of the backend that was chosen.
+      form: of the instruction; None if only its fingerprint is known.
+      programs: names of those in whose lock it is.
+      other_device: whether it is of another device of the same architecture.
+    """
+
+    fingerprint: str
+    config: str
+    version: str
+    form: Form | None = None
+    programs: tuple[str, ...] = ()
+    other_device: bool = False
+
+    @property
+    def backend(self) -> str:
+        """XLA's name of the chosen backend, e.g. `TRITON`."""
+        match = _BACKEND.search(self.config)
+        return match[1] if match is not None else ""
+
+
+@dataclass(frozen=True)
+class KnownResults:
+    """Results of one device and one version of XLA.
+
+    Attributes:
+      device: XLA's key of the device.
+      codegen: XLA's key of its version.
+      about: what the results are valid for: the fields of an `AutotuneLock` without results.
+    """
+
+    device: str
+    codegen: str
+    about: Mapping[str, Any]
+    results: tuple[KnownResult, ...]
+
+    def without(self, program: str) -> "KnownResults":
+        """Without what is known from this program alone."""
+        rows = (
+            replace(row, programs=tuple(name for name in row.programs if name != program))
+            for row in self.results
+        )
+        return replace(self, results=tuple(row for row in rows if row.programs))
+
+    def with_results(self, results: Iterable[KnownResult]) -> "KnownResults":
+        """With further results; the programs of equal ones are joined."""
+        rows = {(row.fingerprint, row.config, row.other_device): row for row in self.results}
+        for row in results:
+            earlier = rows.get(key := (row.fingerprint, row.config, row.other_device), row)
+            programs = tuple(sorted({*earlier.programs, *row.programs}))
+            rows[key] = replace(earlier, form=earlier.form or row.form, programs=programs)
+        return replace(self, results=tuple(rows.values()))
+
+    def with_others(self, others: "KnownResults") -> "KnownResults":
+        """With the results of another device of the same architecture."""
+        rows = (replace(row, other_device=True) for row in others.results)
+        return replace(self, results=(*self.results, *rows))
+
+    def by_fingerprint(self) -> dict[str, KnownResult]:
+        """For each instruction the result of the most programs, the first among equals."""
+        own = (row for row in self.results if not row.other_device)
+        by_count = sorted(own, key=lambda row: (len(row.programs), row.config))
+        return {row.fingerprint: row for row in by_count}
+
+    def to_lines(self) -> str:
+        """The table as JSON lines: a header, and one line per result."""
+        header = {"device": self.device, "codegen": self.codegen, "about": self.about}
+        rows = (
+            {**vars(row), "form": vars(row.form) if row.form is not None else None}
+            for row in sorted(self.results, key=lambda row: (row.fingerprint, row.config))
+        )
+        return "".join(
+            json.dumps(row, sort_keys=True, separators=(",", ":")) + "\n" for row in (header, *rows)
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> "KnownResults":
+        """Reads a table.
+
+        Raises:
+          TargetError: the file cannot be read, or is not such a table.
+        """
+        refusal = Refusal(TargetError, "install xlapipe again")
+        lines = read_plain(path, limit_bytes=_LIMIT_BYTES, refusal=refusal).decode().splitlines()
+        try:
+            header, *rows = map(json.loads, lines)
+            keys = header["device"], header["codegen"], header["about"]
+            return cls(*keys, tuple(map(_result, rows)))
+        except (KeyError, TypeError, ValueError) as error:
+            raise TargetError(f"{path}: not a table of known results: {error}") from None
+
+
+def _result(row: Mapping[str, Any]) -> KnownResult:
+    form = row["form"]
+    if form is not None:
+        lists = {name: tuple(form[name]) for name in ("sizes", "dimensions")}
+        form = Form(**{**form, **lists})
+    return KnownResult(**{**row, "form": form, "programs": tuple(row["programs"])})
+
+
+def results_of_lock(
+    results: str, *, program: str
+) -> tuple[tuple[str, str], tuple[KnownResult, ...]]:
+    """The results of XLA's AutotuneResults in text format, without forms.
+
+    Returns:
+      XLA's keys of the device and of its version, and the results.
+
+    Raises:
+      TargetError: the text holds no entries, or those of several devices or versions.
+    """
+    entries = [match for match in map(_PART.search, _entries(results)) if match is not None]
+    keys = {(entry["device"], entry["codegen"]) for entry in entries}
+    if len(keys) != 1:
+        raise TargetError(
+            "autotune results: expected entries of one device and one version of XLA, found "
+            f"{len(keys)}; fix: give a lock that jaxlib 0.11 or later made"
+        )
+    return keys.pop(), tuple(
+        KnownResult(
+            entry["fingerprint"],
+            " ".join(entry["config"].split()),
+            entry["version"],
+            programs=(program,),
+        )
+        for entry in entries
+    )
+
+
+def _entries(results: str) -> Iterator[str]:
+    return (match[1] for match in _ENTRY.finditer(results))

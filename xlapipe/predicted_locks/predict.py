@@ -1,0 +1,86 @@
+"""Chooses a result for each tuned instruction of a module."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from xlapipe.predicted_locks.fingerprint import fingerprint
+from xlapipe.predicted_locks.form import form_of
+from xlapipe.predicted_locks.known_results import KnownResult, KnownResults
+
+# Further away, in octaves, nothing is learned from a result.
+_FURTHEST = 24.0
+_OTHER_DEVICE = 2.0
+
+
+class Basis(StrEnum):
+    """What a result rests on."""
+
+    KNOWN = "known"  # the same instruction is in a known lock
+    NEAREST = "nearest"  # that of the nearest instruction in a known lock
+    DEFAULT = "default"  # XLA's own choice without autotune results
+
+
+@dataclass(frozen=True)
+class PredictedLock:
+    """Results for the tuned instructions of a module.
+
+    Attributes:
+      results: XLA's AutotuneResults in text format.
+      basis: number of instructions by `Basis`.
+      chosen: the result of each instruction that has one, by fingerprint.
+    """
+
+    results: str
+    basis: Mapping[str, int]
+    chosen: Mapping[str, KnownResult]
+
+
+def predict_lock(
+    instructions: Iterable[str], known: KnownResults, *, only_known: bool = False
+) -> PredictedLock:
+    """Predicts what the device's tuner would choose.
+
+    Args:
+      instructions: canonical texts, as of `tuned_instructions`.
+      only_known: leave to XLA's defaults what no known lock holds.
+    """
+    by_fingerprint = known.by_fingerprint()
+    basis = dict.fromkeys(map(str, Basis), 0)
+    chosen = {}
+    for text in instructions:
+        key = fingerprint(text)
+        result = by_fingerprint.get(key) if key is not None else None
+        how = Basis.KNOWN
+        if result is None and key is not None and not only_known:
+            result, how = nearest(text, known), Basis.NEAREST
+        basis[how if result is not None else Basis.DEFAULT] += 1
+        if result is not None and key is not None:
+            chosen[key] = result
+    entries = (_entry(key, result, known) for key, result in sorted(chosen.items()))
+    return PredictedLock("".join(entries), basis, chosen)
+
+
+def nearest(text: str, known: KnownResults) -> KnownResult | None:
+    """The result of the nearest instruction; that of the most programs among equally near ones."""
+    form = form_of(text)
+    distances = (
+        (form.distance(row.form), -len(row.programs), row.fingerprint + row.config, row)
+        for row in known.results
+        if row.form is not None
+    )
+    near = [
+        (far + _OTHER_DEVICE * row.other_device, few, key, row)
+        for far, few, key, row in distances
+        if far is not None and far <= _FURTHEST
+    ]
+    return min(near, key=lambda item: item[:3])[3] if near else None
+
+
+def _entry(key: str, result: KnownResult, known: KnownResults) -> str:
+    return (
+        f'entries {{\n  key {{\n    target {{\n      device: "{known.device}"\n      '
+        f'hlo_fingerprint: "{key}"\n    }}\n    environment {{\n      codegen_version: '
+        f'"{known.codegen}"\n    }}\n  }}\n  value {{\n    optimal_config {{ {result.config} }}\n'
+        f'    optimal_backend_version: "{result.version}"\n  }}\n}}\n'
+    )
