@@ -532,7 +532,7 @@ def test_different_programs_are_named_first(capsys: pytest.CaptureFixture[str]) 
     assert at < next(at for at, line in enumerate(lines) if line.startswith("total "))
     shown = "\n".join(lines)
     assert "argument p17 s32[128]: only in B" in shown
-    assert "p16 bf16[2,4233,16,8,128] → p16 bf16[2,4233,16,8,128], donated" in shown
+    assert "p16 bf16[2,4233,16,8,128]: donated in B, not in A" in shown
     assert "-138,706,944 B  output out[3]: 138,706,944 B, only in A" in shown
 
 

@@ -19,6 +19,7 @@ from xlapipe.diff.changes import (
     LeafChange,
     OperationName,
     Place,
+    PlacementChange,
     SlackReason,
 )
 from xlapipe.diff.sentences import account_sentences, change_sentences, leaf_sentences
@@ -248,3 +249,41 @@ def test_layers_that_differ_alike_are_one_sentence_and_growth_is_not_mixed_with_
         ("2 × argument layers[*].w: 8 B → 16 B", 16, 2),
         ("argument layers[4].w: 16 B → 8 B", -8, 1),
     ]
+
+
+@pytest.mark.parametrize(("leaves", "sentences"), [(4, 4), (5, 1)])
+def test_many_leaves_of_an_argument_are_one_sentence_by_donation_and_aliases(
+    leaves: int, sentences: int
+) -> None:
+    names = ["scale", "bias", "kernel", "embedding", "head"][:leaves]
+    donated = leaf_sentences(
+        LeafChange("argument", f"model['{name}'] f32[8], donated", f"model['{name}'] f32[8]", True)
+        for name in names
+    )
+    outputs = account_sentences(
+        BytesChange(
+            place=Place.OUTPUT,
+            a_bytes=0,
+            b_bytes=32,
+            label=f"out[0]['{name}']",
+            a_alias=f"model['{name}']",
+        )
+        for name in names
+    )
+    aliases = change_sentences(
+        AliasChange(f"model['{name}']", f"out[0]['{name}']", None) for name in names
+    )
+    moved = change_sentences(
+        PlacementChange("temp", f"out[0]['{name}']", 2, 8 * size) for size, name in enumerate(names)
+    )
+    for group in (donated, outputs, aliases, moved):
+        assert len(group) == sentences
+        assert sum(sentence.count for sentence in group) == leaves
+    assert sum(sentence.delta_bytes or 0 for sentence in outputs) == 32 * leaves
+    if sentences == 1:
+        assert donated[0].text == "5 × argument model[…]: donated in A, not in B"
+        assert outputs[0].text == (
+            "5 × output out[0][…] has a separate allocation; in A it reuses model[…]"
+        )
+        assert moved[0].text == "allocations: 10 values moved from temp to out[0][…], largest 32 B"
+        assert aliases[0].text == "5 × alias lost: out[0][…] no longer reuses model[…]"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from xlapipe.diff.changes import LaunchChange, OrderChange, PlacementChange, ThunkChange
 from xlapipe.diff.matching import Matching
-from xlapipe.diff.places import place_labels
+from xlapipe.diff.places import aliased_to, place_labels
 from xlapipe.plans import LogicalBuffer, Thunk
 
 _LAUNCH = re.compile(r"grid: .*")
@@ -29,6 +29,12 @@ def placement_changes(matching: Matching) -> Iterator[PlacementChange]:
         for allocation in matching.b.program.plan.allocations
         for value in allocation.values
     }
+    # An output that is aliased in one plan only; the change of the alias states the move.
+    labels_a = {b: a for a, b in renamed.items()}
+    aliases = {
+        *((argument, renamed.get(out, out)) for out, argument in aliased_to(matching.a).items()),
+        *((labels_a.get(out, out), argument) for out, argument in aliased_to(matching.b).items()),
+    }
     moved: dict[tuple[str, str], list[LogicalBuffer]] = {}
     for allocation in matching.a.program.plan.allocations:
         for value in allocation.values:
@@ -37,6 +43,8 @@ def placement_changes(matching: Matching) -> Iterator[PlacementChange]:
             if other is None or value.size_bytes != other.size_bytes:
                 continue
             a, b = places[0](value.name), places[1](other.name)
+            if (a, b) in aliases:
+                continue
             if renamed.get(a, a) != b:
                 moved.setdefault((a, b), []).append(value)
             elif value.offset_bytes != other.offset_bytes:

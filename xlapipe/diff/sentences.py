@@ -1,17 +1,21 @@
 """Changes in words, grouped.
 
 Changes that differ only in the numbers of layers are one sentence with their count: `layers_*`.
+Changes of many leaves of one argument by its donation or aliases are one sentence: `model[…]`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from xlapipe.diff.changes import BytesChange, Change, LeafChange
+from xlapipe.diff.changes import AliasChange, BytesChange, Change, LeafChange, PlacementChange
 from xlapipe.diff.wording import account_text, change_text, leaf_text
 
 _NUMBER = re.compile(r"(?<=[_\[.{])\d+(?=[\]/.}_]|$)")
+# The name of an argument, or an output of the function, and the path of a leaf in it.
+_LEAF = re.compile(r"(out\[\d+\]|[^\W\d]\w*)[.\[].*")
+_MOST_SENTENCES_OF_A_CAUSE = 4
 _Item = TypeVar("_Item")
 
 
@@ -81,8 +85,41 @@ def _grouped(
     groups: dict[tuple[object, str], list[_Item]] = {}
     for item in items:
         groups.setdefault((key(item), text_of(item, _starred)), []).append(item)
-    for (_, starred), group in groups.items():
-        yield text_of(group[0], str) if len(group) == 1 else f"{len(group)} × {starred}", group
+    causes: dict[tuple[object, str], list[str]] = {}
+    for (of_key, starred), group in groups.items():
+        cause = _cause(group[0], text_of) or starred
+        causes.setdefault((of_key, cause), []).append(starred)
+    for (of_key, cause), texts in causes.items():
+        if len(texts) > _MOST_SENTENCES_OF_A_CAUSE:
+            group = [item for starred in texts for item in groups[of_key, starred]]
+            yield _joined(group, cause), group
+            continue
+        for starred in texts:
+            group = groups[of_key, starred]
+            yield text_of(group[0], str) if len(group) == 1 else f"{len(group)} × {starred}", group
+
+
+def _cause(item: _Item, text_of: Callable[[_Item, Callable[[str], str]], str]) -> str | None:
+    """The text of a change that leaves have because of their whole argument; None for others."""
+    match item:
+        case LeafChange(donation_only=True) | AliasChange():
+            return text_of(item, _argument)
+        case BytesChange() if (item.a_alias is None) != (item.b_alias is None):
+            return text_of(item, _argument)
+        case PlacementChange(a=a, b=b) if a != b:
+            return f"{_argument(a)} → {_argument(b)}"
+    return None
+
+
+def _joined(items: Sequence[object], cause: str) -> str:
+    """The text of many changes of one cause."""
+    placements = [item for item in items if isinstance(item, PlacementChange)]
+    if not placements:
+        return f"{len(items)} × {cause}"
+    one = placements[0]
+    count = sum(item.count for item in placements)
+    largest = max(item.largest_bytes for item in placements)
+    return change_text(PlacementChange(one.a, one.b, count, largest), _argument)
 
 
 def _starred(name: str) -> str:
@@ -91,3 +128,11 @@ def _starred(name: str) -> str:
     ('layers_*/mlp', "cache[*]['k']")
     """
     return _NUMBER.sub("*", name)
+
+
+def _argument(name: str) -> str:
+    """
+    >>> _argument("model['layers'][0].value"), _argument("out[1][0].mu['w']"), _argument("x")
+    ('model[…]', 'out[1][…]', 'x')
+    """
+    return _LEAF.sub(r"\1[…]", name)

@@ -32,6 +32,7 @@ from xlapipe.diff.changes import (
 )
 
 _MAX_LENGTH = 72
+_DONATED = ", donated"
 _Name = Callable[[str], str]
 
 
@@ -275,4 +276,8 @@ def leaf_text(change: LeafChange, name: _Name) -> str:
         return f"{change.kind} {name(change.b or '')}: only in B"
     if change.b is None:
         return f"{change.kind} {name(change.a)}: only in A"
+    leaf = change.a.removesuffix(_DONATED)
+    if change.donation_only and leaf == change.b.removesuffix(_DONATED):
+        donated = "A, not in B" if change.a.endswith(_DONATED) else "B, not in A"
+        return f"{change.kind} {name(leaf)}: donated in {donated}"
     return f"{change.kind} {name(change.a)} → {name(change.b)}"

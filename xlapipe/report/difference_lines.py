@@ -8,6 +8,7 @@ from xlapipe.diff import Difference, Sentence
 from xlapipe.report.units import change_class, rounded
 
 _MAX_SENTENCES = 40
+_MAX_ACCOUNT_LINES = 12
 _MAX_CONTEXT_LINES = 12
 _MAX_TIME_LINES = 12
 
@@ -35,11 +36,7 @@ def difference_lines(difference: Difference) -> Iterator[Text]:
     total.append(_direction(difference.delta_bytes))
     total.append(f" (temp {a.temp_bytes:,} B → {b.temp_bytes:,} B)")
     yield total
-    for sentence in sentences.account:
-        delta = sentence.delta_bytes or 0
-        row = Text(f"{delta:+17,} B", style=_colour(delta))
-        row.append(f"  {sentence.text}", style="default")
-        yield row
+    yield from _account_lines(sentences.account)
     if sentences.changes:
         yield Text("changes", style="bold")
         yield from _sentence_lines(sentences.changes)
@@ -63,6 +60,19 @@ def _direction(delta_bytes: int) -> str:
     if not delta_bytes:
         return ""
     return f", {rounded(abs(delta_bytes))} {'more' if delta_bytes > 0 else 'less'}"
+
+
+def _account_lines(account: Sequence[Sentence]) -> Iterator[Text]:
+    """The largest differences, and one line with the sum of the others."""
+    rows = [(sentence.delta_bytes or 0, sentence.text) for sentence in account]
+    if len(rows) > _MAX_ACCOUNT_LINES:
+        rows, smaller = rows[: _MAX_ACCOUNT_LINES - 1], rows[_MAX_ACCOUNT_LINES - 1 :]
+        text = f"{len(smaller)} smaller differences (--json lists all)"
+        rows.append((sum(delta for delta, _ in smaller), text))
+    for delta, text in rows:
+        row = Text(f"{delta:+17,} B", style=_colour(delta))
+        row.append(f"  {text}", style="default")
+        yield row
 
 
 def _sentence_lines(sentences: Sequence[Sentence]) -> Iterator[Text]:
