@@ -15,10 +15,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from xlapipe.cli.output import print_reused_compiles, run_command, usable_streams
-from xlapipe.environment.process_end import signals_interrupt
+from xlapipe.environment.process_end import end_process, signals_interrupt
 
 if TYPE_CHECKING:
     from xlapipe.cli.options import Command
@@ -63,6 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with usable_streams(), no_garbage_collection(), signals_interrupt():
         return run_command(run, program="xlapipe", json_output="--json" in arguments)
+
+
+def command_line() -> NoReturn:
+    """What `xlapipe` on the path runs: one command, with which the process ends."""
+    end_process(main())
 
 
 class _Version(argparse.Action):

@@ -1,8 +1,6 @@
 """`python -m xlapipe.cli`, for environments where the command `xlapipe` is not on the path."""
 
-import sys
-
-from xlapipe.cli import main
+from xlapipe.cli import command_line
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command_line()

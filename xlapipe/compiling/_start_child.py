@@ -16,9 +16,9 @@ if __name__ == "__main__":
         # XLA sizes its thread pools by the cores that the process may use.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(threads)])
     sys.path.append(str(Path(__file__).resolve().parents[2]))
-    from xlapipe.environment.process_end import die_with_parent
+    from xlapipe.environment.process_end import die_with_parent, end_process
 
     die_with_parent(int(sys.argv[2]))
     from xlapipe.compiling.child import main
 
-    sys.exit(main(Path(sys.argv[1])))
+    end_process(main(Path(sys.argv[1])))
