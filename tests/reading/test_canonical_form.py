@@ -87,7 +87,7 @@ kWhile
   kCustomKernel negate_9 grid: [1, 1, 1] threads: [1, 1, 1]
   kCustomKernel negate_7 grid: [1, 1, 1] threads: [8, 1, 1]
 """
-GOLDEN = NormalForm(PLAN, HLO, "")
+GOLDEN = NormalForm(PLAN, HLO, b"")
 
 
 def swapped(text: str, first: str, second: str) -> str:
@@ -109,25 +109,25 @@ def moved(text: str, start: str, before: str) -> str:
 
 def test_numbers_of_names_do_not_matter() -> None:
     hlo, plan = (swapped(text, "copy.27", "copy.28") for text in (HLO, PLAN))
-    assert differences(GOLDEN, NormalForm(plan, hlo, ""), name="f") == []
+    assert differences(GOLDEN, NormalForm(plan, hlo, b""), name="f") == []
     other = HLO.replace("constant_30_0", "constant_7_0"), PLAN
-    assert differences(GOLDEN, NormalForm(other[1], other[0], ""), name="f") == []
+    assert differences(GOLDEN, NormalForm(other[1], other[0], b""), name="f") == []
 
 
 def test_words_of_names_matter() -> None:
     hlo, plan = (text.replace("fusion.9", "loop_fusion.9") for text in (HLO, PLAN))
-    assert differences(GOLDEN, NormalForm(plan, hlo, ""), name="f")
+    assert differences(GOLDEN, NormalForm(plan, hlo, b""), name="f")
 
 
 def test_a_name_with_another_value_matters() -> None:
     """The numbers are exchanged in the plan alone: the copies have each other's memory."""
     plan = swapped(PLAN, "copy.27", "copy.28")
-    assert "[allocations]" in differences(GOLDEN, NormalForm(plan, HLO, ""), name="f")[0]
+    assert "[allocations]" in differences(GOLDEN, NormalForm(plan, HLO, b""), name="f")[0]
 
 
 def test_order_of_fused_instructions_does_not_matter() -> None:
     hlo = swapped(moved(HLO, "%5 = f32[8]{0} power", "%4 = f32[8]{0} minimum"), "%4", "%5")
-    assert differences(GOLDEN, NormalForm(PLAN, hlo, ""), name="f") == []
+    assert differences(GOLDEN, NormalForm(PLAN, hlo, b""), name="f") == []
 
 
 @pytest.mark.parametrize(
@@ -147,44 +147,44 @@ def test_order_of_fused_instructions_does_not_matter() -> None:
 )
 def test_a_real_change_of_an_instruction_matters(before: str, after: str) -> None:
     assert before in HLO
-    assert differences(GOLDEN, NormalForm(PLAN, HLO.replace(before, after), ""), name="f")
+    assert differences(GOLDEN, NormalForm(PLAN, HLO.replace(before, after), b""), name="f")
 
 
 def test_place_of_values_without_a_thunk_does_not_matter() -> None:
     hlo = moved(HLO, "%constant_30_0", "%x.1")
-    assert differences(GOLDEN, NormalForm(PLAN, hlo, ""), name="f") == []
+    assert differences(GOLDEN, NormalForm(PLAN, hlo, b""), name="f") == []
     early = moved(HLO, "%1 = s32[] constant(5)", "%0 = (s32[], f32[8]{0}) parameter(0)")
     assert canonical_hlo(early).text != "" and "constant(5)" in canonical_hlo(early).text
 
 
 def test_order_of_a_schedule_matters() -> None:
     hlo = moved(HLO, "%copy.28", "%copy.27")
-    assert differences(GOLDEN, NormalForm(PLAN, hlo, ""), name="f")
+    assert differences(GOLDEN, NormalForm(PLAN, hlo, b""), name="f")
     inner = moved(HLO, "%2 = s32[] negate", "%1 = f32[8]{0} negate")
-    assert differences(GOLDEN, NormalForm(PLAN, inner, ""), name="f")
+    assert differences(GOLDEN, NormalForm(PLAN, inner, b""), name="f")
 
 
 def test_order_of_neighbours_that_read_nothing_does_not_matter() -> None:
     hlo = moved(HLO, "%zeros = ", "%zeros.2 = ")
     plan = moved(moved(PLAN, "zeros: kLoop", "zeros.2: kLoop"), "kCustomKernel zeros grid", "kCus")
-    assert differences(GOLDEN, NormalForm(plan, hlo, ""), name="f") == []
+    assert differences(GOLDEN, NormalForm(plan, hlo, b""), name="f") == []
 
 
 def test_what_neighbours_compute_matters() -> None:
     hlo = HLO.replace("f32[4]{0} broadcast(%0)", "f32[4]{0} iota()")
-    assert differences(GOLDEN, NormalForm(PLAN, hlo, ""), name="f")
+    assert differences(GOLDEN, NormalForm(PLAN, hlo, b""), name="f")
     plan = PLAN.replace("threads: [16, 1, 1]", "threads: [32, 1, 1]")
-    assert "[thunks]" in differences(GOLDEN, NormalForm(plan, HLO, ""), name="f")[0]
+    assert "[thunks]" in differences(GOLDEN, NormalForm(plan, HLO, b""), name="f")[0]
 
 
 def test_neighbours_do_not_pass_a_kernel_that_reads() -> None:
     plan = moved(PLAN, "kCustomKernel zeros grid", "kCustomKernel negate_7")
-    assert "[thunks]" in differences(GOLDEN, NormalForm(plan, HLO, ""), name="f")[0]
+    assert "[thunks]" in differences(GOLDEN, NormalForm(plan, HLO, b""), name="f")[0]
 
 
 def test_numbers_of_kernels_and_of_pairs_do_not_matter() -> None:
     plan = PLAN.replace("negate_7", "negate").replace("async_id=11", "async_id=4")
-    assert differences(GOLDEN, NormalForm(plan, HLO, ""), name="f") == []
+    assert differences(GOLDEN, NormalForm(plan, HLO, b""), name="f") == []
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_numbers_of_kernels_and_of_pairs_do_not_matter() -> None:
 )
 def test_a_real_change_of_a_plan_matters(before: str, after: str) -> None:
     assert before in PLAN
-    assert differences(GOLDEN, NormalForm(PLAN.replace(before, after), HLO, ""), name="f")
+    assert differences(GOLDEN, NormalForm(PLAN.replace(before, after), HLO, b""), name="f")
 
 
 CUDNN = HLO.replace(
@@ -225,7 +225,7 @@ CUDNN = HLO.replace(
 )
 def test_spelling_of_cudnns_configuration(before: str, after: str, equal: bool) -> None:
     assert before in CUDNN
-    golden, new = (NormalForm(PLAN, hlo, "") for hlo in (CUDNN, CUDNN.replace(before, after)))
+    golden, new = (NormalForm(PLAN, hlo, b"") for hlo in (CUDNN, CUDNN.replace(before, after)))
     assert (differences(golden, new, name="f") == []) is equal
 
 
@@ -268,7 +268,7 @@ loop_fusion: kLoop (f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0}) (x.1, y.1) {"ki
 [thunks]
 kCustomKernel loop_fusion grid: [1, 1, 1] threads: [8, 1, 1]
 """
-OUTPUTS = NormalForm(OUTPUTS_PLAN, OUTPUTS_HLO, "")
+OUTPUTS = NormalForm(OUTPUTS_PLAN, OUTPUTS_HLO, b"")
 SHAPES = "f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0}"
 OTHER_SHAPES = "pred[8]{0}, f32[8]{0}, f32[8]{0}, f32[8]{0}"
 
@@ -290,7 +290,7 @@ def other_outputs() -> NormalForm:
         "loop_fusion{3} f", "loop_fusion{2} f"
     )
     plan = plan.replace("swapped", "loop_fusion{3} f")
-    return NormalForm(plan, hlo, "")
+    return NormalForm(plan, hlo, b"")
 
 
 def test_order_of_a_fusions_outputs_does_not_matter() -> None:
@@ -314,7 +314,7 @@ def test_order_of_a_fusions_outputs_does_not_matter() -> None:
 def test_a_real_change_of_an_output_matters(before: str, after: str) -> None:
     other = other_outputs()
     assert before in other.hlo
-    changed = NormalForm(other.plan, other.hlo.replace(before, after), "")
+    changed = NormalForm(other.plan, other.hlo.replace(before, after), b"")
     assert differences(OUTPUTS, changed, name="f")
 
 
@@ -330,7 +330,7 @@ def test_a_real_change_of_an_output_matters(before: str, after: str) -> None:
 def test_a_real_change_of_an_outputs_memory_matters(before: str, after: str) -> None:
     other = other_outputs()
     assert before in other.plan
-    changed = NormalForm(other.plan.replace(before, after), other.hlo, "")
+    changed = NormalForm(other.plan.replace(before, after), other.hlo, b"")
     assert differences(OUTPUTS, changed, name="f")
 
 
@@ -339,7 +339,7 @@ def test_order_of_outputs_that_are_passed_on_as_a_tuple_matters() -> None:
         "  ROOT %out = (f32[8]{0}, f32[8]{0}, pred[8]{0}, f32[8]{0}) custom-call(%loop_fusion)\n"
     )
     golden, new = (
-        NormalForm("", re.sub(r"  ROOT %out.*\n", whole, form.hlo, count=1), "")
+        NormalForm("", re.sub(r"  ROOT %out.*\n", whole, form.hlo, count=1), b"")
         for form in (OUTPUTS, other_outputs())
     )
     assert differences(golden, new, name="f")
@@ -349,7 +349,7 @@ def test_order_of_allocations_of_one_size_and_kind_does_not_matter() -> None:
     first, second = "0: 32 B, maybe-live-out\n", "1: 32 B, maybe-live-out\n"
     values = ["  @0 32 B a f32[8]{0}\n", "  @0 32 B b f32[8]{0}\n"]
     forms = [
-        NormalForm(f"[allocations]\n{first}{one}{second}{other}", HLO, "")
+        NormalForm(f"[allocations]\n{first}{one}{second}{other}", HLO, b"")
         for one, other in (values, reversed(values))
     ]
     assert differences(*forms, name="f") == []
@@ -367,12 +367,12 @@ def test_order_of_allocations_of_one_size_and_kind_does_not_matter() -> None:
 def test_a_real_change_of_allocations_matters(before: str, after: str) -> None:
     plan = OUTPUTS_PLAN.replace(before, after)
     assert plan != OUTPUTS_PLAN
-    assert differences(OUTPUTS, NormalForm(plan, OUTPUTS_HLO, ""), name="f")
+    assert differences(OUTPUTS, NormalForm(plan, OUTPUTS_HLO, b""), name="f")
 
 
 def test_order_of_values_at_one_offset_does_not_matter() -> None:
     plan = moved(PLAN, "@0 4 B loop_add", "@0 4 B copy.27")
-    assert differences(GOLDEN, NormalForm(plan, HLO, ""), name="f") == []
+    assert differences(GOLDEN, NormalForm(plan, HLO, b""), name="f") == []
 
 
 def test_other_text_is_kept() -> None:

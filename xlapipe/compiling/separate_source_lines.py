@@ -19,7 +19,8 @@ _TABLE = re.compile(
 )
 # The number, after fields whose texts and braces may hold anything.
 _FRAME = re.compile(
-    rb'(metadata=\{(?:[^"{}\n]|\{[^"{}\n]*\}|"(?:[^"\\\n]|\\.)*")*?) ?\bstack_frame_id=\d+'
+    rb'(metadata=\{(?:[^"{}\n]*(?:"[^"\\\n]*(?:\\.[^"\\\n]*)*"|\{[^"{}\n]*\}))*[^"{}\n]*?)'
+    rb" ?\bstack_frame_id=\d+"
 )
 
 

@@ -22,9 +22,7 @@ def first_stage(a: Opened, b: Opened, *, other_hlo: bool) -> str | None:
     after = ("A", "B") if other_hlo else _normal_texts(a.hlo_after, b.hlo_after)
     plans = a.plan_sections, b.plan_sections
     plan = (plans[0] or "", plans[1] or "") if None not in plans else ("", "")
-    forms = (
-        NormalForm(plan=plan[side], hlo=after[side], lowered_sha256=before[side]) for side in (0, 1)
-    )
+    forms = (NormalForm(plan[side], after[side], before[side].encode()) for side in (0, 1))
     return first_differing_stage(*forms)
 
 

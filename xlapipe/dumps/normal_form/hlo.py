@@ -98,7 +98,7 @@ def _normal_lines(
 
 def _may_call(text: str) -> bool:
     """Whether `_CALLED` may match, which takes ten times as long to find out."""
-    return "=%" in text or "={" in text
+    return "=%" in text or "={%" in text
 
 
 def _is_bitcast(line: InstructionText) -> bool:

@@ -54,19 +54,28 @@ class NormalForm:
     Attributes:
       plan: content of `plan.txt`: program, totals, aliases, allocations, gemms, fusions, thunks.
       hlo: content of `hlo.txt`: the optimised module.
-      lowered_sha256: digest of the normal form of the module before optimisation.
+      before: XLA's text of the module before optimisation.
     """
 
     plan: str
     hlo: str
-    lowered_sha256: str
+    before: bytes
+
+    @cached_property
+    def lowered_sha256(self) -> str:
+        """Digest of the normal form of the module before optimisation.
+
+        Without the bytes of workspaces, which a lock may have put into the module.
+        """
+        text = _WORKSPACE.sub(r"\1u8[]", normal_hlo(self.before.decode(errors="replace")))
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property
     def canonical(self) -> "NormalForm":
         """What two machines share; see `xlapipe.dumps.normal_form.canonical_hlo`."""
         module = canonical_hlo(self.hlo)
         plan = canonical_plan(self.plan, module)
-        return NormalForm(plan, module.text, self.lowered_sha256)
+        return NormalForm(plan, module.text, self.before)
 
     def files(self) -> dict[str, bytes]:
         """The files of a dump that hold it, by name."""
@@ -82,7 +91,7 @@ def normal_form(dump: Dump, files: Mapping[str, bytes]) -> NormalForm:
     return NormalForm(
         plan=_plan_text(dump),
         hlo=normal_hlo(files["after_optimizations.txt"].decode()),
-        lowered_sha256=_lowered_digest(files["before_optimizations.txt"]),
+        before=files["before_optimizations.txt"],
     )
 
 
@@ -95,14 +104,8 @@ def read_normal_form(folder: Path) -> NormalForm:
     return NormalForm(
         plan=read_file(folder, PLAN).decode(errors="replace"),
         hlo=read_file(folder, HLO).decode(errors="replace"),
-        lowered_sha256=_lowered_digest(read_file(folder, "before_optimizations.txt")),
+        before=read_file(folder, "before_optimizations.txt"),
     )
-
-
-def _lowered_digest(content: bytes) -> str:
-    """Without the bytes of workspaces, which a lock may have put into the module."""
-    text = _WORKSPACE.sub(r"\1u8[]", normal_hlo(content.decode(errors="replace")))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def differences(golden: NormalForm, new: NormalForm, *, name: str) -> list[str]:
