@@ -3,11 +3,14 @@
 import gzip
 import lzma
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,8 +20,11 @@ from tests.reading.dumps import ROOT
 from xlapipe.cli import main
 from xlapipe.dumps.dump import open_dump, read_manifest
 from xlapipe.errors import DumpError, XlapipeError
-from xlapipe.files.contents import read_head, read_json, read_packed, read_plain
+from xlapipe.files.contents import parse_json, read_head, read_json, read_packed, read_plain
 from xlapipe.files.writing import replace_folder, write_files, write_folder
+from xlapipe.inductor.graph_files import MEASURED
+from xlapipe.inductor.measured import measured_for
+from xlapipe.predict.calibration import CalibrationError, read_calibration
 
 DUMP = ROOT / "hlo_dumps/qwen3-step-donated/h200-triton-jax0.11.2"
 _PATIENCE_SECONDS = 60
@@ -234,3 +240,79 @@ def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
         (folder / "file").write_text(str(1 // 0))
     assert (tmp_path / "dump/file").read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["dump"]
+
+
+def test_reading_reserves_no_more_than_the_file(tmp_path: Path) -> None:
+    """Python reserves the memory of all bytes that are asked for: 4 GiB for a file of a dump."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 1000)
+    tracemalloc.start()
+    try:
+        assert read_plain(path, limit_bytes=4 << 30) == b"x" * 1000
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_gzip_in_members_and_with_padding(tmp_path: Path) -> None:
+    path = tmp_path / "file.gz"
+    large = os.urandom(100_000)
+    path.write_bytes(gzip.compress(large) + bytes(1000) + gzip.compress(b"end") + bytes(7))
+    assert read_packed(path) == large + b"end"
+    path.write_bytes(gzip.compress(large)[:-4])
+    with pytest.raises(DumpError, match="early end"):
+        read_packed(path)
+
+
+def test_gzip_of_too_many_members(tmp_path: Path) -> None:
+    """An empty member is 20 bytes: 512 MiB of them took minutes."""
+    path = tmp_path / "file.gz"
+    path.write_bytes(gzip.compress(b"") * 100_001)
+    with pytest.raises(DumpError, match="members of gzip"):
+        read_packed(path)
+
+
+def test_xz_that_asks_for_gigabytes(tmp_path: Path) -> None:
+    """The decoder reserves the dictionary that the file states."""
+    data = bytearray(lzma.compress(b"x" * 100))
+    header_bytes = (data[12] + 1) * 4
+    assert data[14:16] == b"\x21\x01"  # LZMA2 with one byte of properties
+    data[16] = 39  # a dictionary of 3 GiB
+    end = 12 + header_bytes - 4
+    data[end : end + 4] = zlib.crc32(data[12:end]).to_bytes(4, "little")
+    path = tmp_path / "file.xz"
+    path.write_bytes(data)
+    with pytest.raises(DumpError, match="emory"):
+        read_packed(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["NaN", "-Infinity", "1e999", "1" * 5000, str(1 << 64), "[" * 100_000, '{"a":' * 100_000, "["],
+)
+def test_json_that_python_cannot_calculate_with(text: str) -> None:
+    with pytest.raises(ValueError, match=r"number|integer|nested|Expecting"):
+        parse_json(f'{{"value": {text}}}')
+
+
+def test_json_of_usual_numbers() -> None:
+    text = '{"a": [18446744073709551615, -9223372036854775808, 1.5e300, 0]}'
+    assert parse_json(text.encode()) == {"a": [2**64 - 1, -(2**63), 1.5e300, 0]}
+
+
+@pytest.mark.parametrize("place", [1, 3])
+def test_a_calibration_with_an_integer_that_has_no_float(tmp_path: Path, place: int) -> None:
+    """`math.isfinite` raised OverflowError."""
+    lines = min((ROOT / "xlapipe/predict/calibrations").iterdir()).read_text().splitlines()
+    lines[place] = re.sub(r"\d+\.\d+", "9" * 400, lines[place], count=1)
+    path = tmp_path / "calibration.jsonl"
+    path.write_text("\n".join(lines))
+    with pytest.raises(CalibrationError, match=f"line {place + 1}"):
+        read_calibration(path)
+
+
+def test_measured_memory_nested_too_deeply(tmp_path: Path) -> None:
+    path = tmp_path / MEASURED
+    path.write_text("[" * 100_000)
+    with pytest.raises(DumpError, match="nested too deeply"):
+        list(measured_for(tmp_path, []))

@@ -22,7 +22,8 @@ from typing import Any
 from xlapipe.compiling.compiler_identity import compiler_identity
 from xlapipe.compiling.messages import CompileRecord, CompileRequest
 from xlapipe.errors import XlapipeError
-from xlapipe.files.contents import read_plain
+from xlapipe.files.contents import parse_json, read_plain
+from xlapipe.files.field_types import misfit
 from xlapipe.files.writing import write_files
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.platforms import platform_named
@@ -65,12 +66,17 @@ class CompileCache:
         with suppress(Exception):  # zipfile raises errors of many classes for damaged data
             content = read_plain(path, limit_bytes=_LARGEST_RESULT_BYTES)
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                if archive.comment != key.encode():  # renamed, or of an earlier form
+                    return None
                 if sum(entry.file_size for entry in archive.infolist()) > _LARGEST_RESULT_BYTES:
                     return None
                 files = {name: archive.read(name) for name in archive.namelist()}
-            record = CompileRecord.from_json(json.loads(files.pop(_RECORD)))
+            record = CompileRecord.from_json(parse_json(files.pop(_RECORD)))
+            if misfit(record, CompileRecord, _RECORD) is not None:
+                return None
             write_files({_place(name, request): data for name, data in files.items()})
-            os.utime(path)
+            with suppress(OSError):  # the cache may be read-only
+                os.utime(path)
             return record
         return None
 
@@ -86,6 +92,7 @@ class CompileCache:
             with zipfile.ZipFile(
                 packed, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL
             ) as archive:
+                archive.comment = key.encode()
                 kept = replace(record, compiled_at=datetime.now(UTC).isoformat(timespec="minutes"))
                 archive.writestr(_RECORD, json.dumps(kept.to_json()))
                 for name, path in paths.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import TargetError, XlapipeError
-from xlapipe.files.contents import Refusal, read_plain
+from xlapipe.files.contents import Refusal, parse_json, read_plain
 from xlapipe.platforms.textproto import TextProtoError, parse
 from xlapipe.targets.catalogue import catalogue
 from xlapipe.targets.target import Target
@@ -115,8 +115,8 @@ def read_lock(path: Path) -> AutotuneLock:
     refusal = Refusal(TargetError, _FIX.removeprefix("fix: "))
     content = read_plain(path, limit_bytes=_MAX_BYTES, refusal=refusal)
     try:
-        data: Any = json.loads(content)
-    except (ValueError, RecursionError):
+        data: Any = parse_json(content)
+    except ValueError:
         raise TargetError(
             f"autotune lock {path}: not JSON; fix: if it is XLA's own file of autotune "
             "results, add --target-config with the config of the device on which it was made"
@@ -130,7 +130,7 @@ def read_lock(path: Path) -> AutotuneLock:
             raise TargetError(
                 f"autotune lock {path}: unexpected value of {name}: {value!r:.60}; {_FIX}"
             )
-    if not all(isinstance(size, int) and size >= 0 for size in data["workspaces"].values()):
+    if not all(type(size) is int and size >= 0 for size in data["workspaces"].values()):
         raise TargetError(f"autotune lock {path}: unexpected value of workspaces; {_FIX}")
     lock = AutotuneLock(**values)
     try:

@@ -6,6 +6,7 @@ byte is read, and so is a link where only files of a dump are expected.
 
 import errno
 import json
+import math
 import os
 import stat
 import zlib
@@ -19,10 +20,16 @@ LIMIT_BYTES = 1 << 29
 
 _GZIP = b"\x1f\x8b"
 _XZ = b"\xfd7zXZ\x00"
-_CHUNK_BYTES = 1 << 20
+# Unpacked at once: at most 66 MB of unpacked bytes, since deflate packs 1,032 bytes into one.
+_PACKED_BYTES = 1 << 16
+# Files that others unpack in parts have a member for each 64 KiB.
+_MOST_MEMBERS = 100_000
+# Of xz's decoder, which reserves what a file asks for; `xz -9` needs 65 MiB.
+_XZ_DECODER_BYTES = 1 << 28
 # Real dumps are at most some hundred times smaller when they are packed.
 _MOST_TIMES_LARGER = 1000
 _ALWAYS_UNPACKED_BYTES = 1 << 26
+_LONGEST_INTEGER = 20  # characters of 64 bits
 _GIVE_DUMP = "give the path of a dump"
 
 
@@ -78,8 +85,14 @@ def read_plain(
       XlapipeError: as `read_packed`, but for damage.
     """
     with _opened(path, refusal, follow_links=follow_links) as stream:
+        # Python reserves the memory of as many bytes as are asked for.
+        size_bytes = os.fstat(stream.fileno()).st_size
+        if size_bytes > limit_bytes:
+            _fail_too_large(path, limit_bytes, refusal)
         try:
-            data = stream.read(limit_bytes + 1)
+            data = stream.read(size_bytes + 1)
+            if len(data) > size_bytes:  # it has grown, or is one of the kernel's
+                data += stream.read(limit_bytes + 1 - len(data))
         except OSError as error:
             refusal.fail(f"{str(path)!r}: expected a readable file, found: {error}")
     if len(data) > limit_bytes:
@@ -113,13 +126,28 @@ def read_json(
     """The JSON value in a file.
 
     Raises:
-      XlapipeError: as `read_plain`, and for text that is not JSON; NaN and Infinity are not.
+      XlapipeError: as `read_plain`, and for text that `parse_json` refuses.
     """
     data = read_plain(path, limit_bytes=limit_bytes, refusal=refusal, follow_links=follow_links)
     try:
-        return json.loads(data, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        return parse_json(data)
+    except ValueError as error:
         refusal.fail(f"{path}: not JSON: {error}")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """A JSON value whose numbers Python can calculate with.
+
+    Raises:
+      ValueError: it is not JSON, is nested too deeply, or has a number that is not finite or an
+        integer of more than 64 bits, which has no float.
+    """
+    try:
+        return json.loads(
+            text, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_finite
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _opened(path: Path, refusal: Refusal, *, follow_links: bool) -> BinaryIO:
@@ -149,31 +177,49 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number of JSON")
 
 
+def _integer(text: str) -> int:
+    if len(text) > _LONGEST_INTEGER or abs(value := int(text)) >= 1 << 64:
+        raise ValueError(f"{text:.40} is an integer of more than 64 bits")
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text:.40} is not a finite number")
+    return value
+
+
 def _unpack_gzip(data: bytes, path: Path, limit_bytes: int, refusal: Refusal) -> bytes:
     """Unpack all members of gzip data, up to the limit."""
     unpacked: list[bytes] = []
-    size = 0
-    while data:
+    size = position = members = 0
+    while position < len(data):
         unpacker = zlib.decompressobj(wbits=31)
+        members += 1
+        if members > _MOST_MEMBERS:
+            refusal.fail(f"{path}: expected at most {_MOST_MEMBERS} members of gzip, found more")
         while not unpacker.eof:
+            part = data[position : position + _PACKED_BYTES]
+            if not part:
+                refusal.fail(
+                    f"{path}: expected complete gzip data, found an early end",
+                    "copy the file again",
+                )
             try:
-                chunk = unpacker.decompress(data, _CHUNK_BYTES)
+                chunk = unpacker.decompress(part)
             except zlib.error as error:
                 refusal.fail(
                     f"{path}: expected gzip data, found damaged data ({error})",
                     "copy or dump the file again",
                 )
-            data = unpacker.unconsumed_tail
+            position += len(part) - len(unpacker.unused_data)
             size += len(chunk)
             if size > limit_bytes:
                 _fail_too_large(path, limit_bytes, refusal)
             unpacked.append(chunk)
-            if not chunk and not data and not unpacker.eof:
-                refusal.fail(
-                    f"{path}: expected complete gzip data, found an early end",
-                    "copy the file again",
-                )
-        data = unpacker.unused_data.lstrip(b"\0")
+        while data[position : position + 1] == b"\0":  # padding
+            position += 1
     return b"".join(unpacked)
 
 
@@ -186,7 +232,7 @@ def _unpack_xz(data: bytes, path: Path, limit_bytes: int, refusal: Refusal) -> b
             f"{path}: is packed with xz, and this Python was built without lzma",
             "use another Python, or unpack the file with `xz -d`",
         )
-    unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+    unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_DECODER_BYTES)
     try:
         content = unpacker.decompress(data, limit_bytes + 1)
     except lzma.LZMAError as error:

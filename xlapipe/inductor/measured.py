@@ -1,12 +1,12 @@
 """`measured.json` beside the graphs: what torch's allocator was asked for when they ran."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import DumpError
+from xlapipe.files.contents import parse_json
 from xlapipe.inductor.graph_files import MEASURED
 from xlapipe.inductor.inductor_plan import GraphKind, InductorPlan, Measured
 from xlapipe.readers.file_contents import read_source
@@ -50,7 +50,7 @@ def _file(path: Path) -> Path | None:
 def _read(file: Path) -> dict[str, Any]:
     source = read_source(file)
     try:
-        data = json.loads(source.text)
+        data = parse_json(source.text)
     except ValueError as error:
         raise DumpError(
             f"{file}: expected JSON, found: {error}; fix: write it again, or remove it"

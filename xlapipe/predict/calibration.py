@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import XlapipeError
-from xlapipe.files.contents import Refusal, read_plain
+from xlapipe.files.contents import Refusal, parse_json, read_plain
 
 SCHEMA_VERSION = 1
 _FIX = "fix: calibrate again with `xlapipe calibrate --target attached --out FILE`"
@@ -230,8 +230,8 @@ def _error(where: str, line: int, expected: str, actual: str) -> CalibrationErro
 
 def _json(where: str, number: int, line: str) -> dict[str, Any]:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
+        value = parse_json(line)
+    except ValueError:
         value = None
     if not isinstance(value, dict):
         raise _error(where, number, "a JSON object", repr(line[:60]))
@@ -251,8 +251,7 @@ def _constants(where: str, data: Any) -> Constants:
 
 
 def _is_positive(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value > 0
+    return type(value) in (int, float) and value > 0
 
 
 def _kernel(where: str, number: int, line: str) -> TimedKernel:
@@ -260,9 +259,7 @@ def _kernel(where: str, number: int, line: str) -> TimedKernel:
     point, kind = data.get("at"), data.get("kind")
     if not isinstance(kind, str) or not kind:
         raise _error(where, number, '"kind", a text', repr(kind))
-    if not isinstance(point, list) or not all(
-        isinstance(value, int | float) and math.isfinite(value) for value in point
-    ):
+    if not isinstance(point, list) or not all(type(value) in (int, float) for value in point):
         raise _error(where, number, '"at", a list of numbers', repr(point)[:60])
     for name in ("ratio", "us", "launches"):
         if not _is_positive(data.get(name)):
