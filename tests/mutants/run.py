@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_summary(outcomes, console)
     console.print(f"{len(waiting)} mutants run in {seconds:.0f} s: {RESULTS / 'results.json'}")
     if tuple(options.paths) == PACKAGES and tests_run == TESTS:
-        PAGE.write_text(page(outcomes))
+        PAGE.write_text(page(outcomes, options.budget))
         console.print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0
 

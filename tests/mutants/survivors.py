@@ -4,6 +4,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from rich.console import Console
@@ -51,9 +52,10 @@ def print_summary(outcomes: Outcomes, console: Console) -> None:
     console.print(table)
 
 
-def page(outcomes: Outcomes) -> str:
-    """The page docs/lab/mutants.md."""
-    lines = [_INTRODUCTION, "| package | mutants | killed | share |", "|---|---|---|---|"]
+def page(outcomes: Outcomes, budget_s: float) -> str:
+    """The page docs/lab/mutants.md, of a run with so many seconds of CPU per mutant."""
+    run = f"Run of {date.today()}, with at most {budget_s:g} s of CPU per mutant:"
+    lines = [_INTRODUCTION, run, "", "| package | mutants | killed | share |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in _rows(outcomes)]
     lines += ["", "By kind:", "", "| kind | mutants | killed | share |", "|---|---|---|---|"]
     for kind in ("constant", "table", "comparison"):
@@ -91,9 +93,10 @@ one fails. `tests/mutants/mutations.py` states what is changed and what is not: 
 annotations, options of dataclasses. Tests that compile could kill more; they are not run.
 
 Before tests were written for its survivors, the first run killed 64.8% of the mutants of `plans`,
-46.1% of `expect`, 59.8% of `diff` and 55.6% of `cost`. It found that a tuple with a part that is
-not a shape had a size, that the memory of `jax.lax.empty` counted as a kernel, and four tests that
-could not fail.
+46.1% of `expect`, 59.8% of `diff` and 55.6% of `cost`. Survivors led to four tests that could not
+fail, and to errors: a tuple with a part that is not a shape had a size, the memory of
+`jax.lax.empty` counted as a kernel, and `diff` took two fusions for the same whose bodies exchange
+their operands.
 """
 
 _KINDS = {
