@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from xlapipe.cost import step_cost
+from xlapipe.diff.paths import compare_opened
 from xlapipe.dumps.opened import open_path
 from xlapipe.dumps.timed_kernels import timed_kernels
 from xlapipe.errors import DumpError
@@ -89,6 +90,26 @@ def test_another_gpu_is_scaled_and_says_so() -> None:
     assert other.prediction.scaled_from == "NVIDIA H200"
     assert {kernel.launch.basis for kernel in other.prediction.kernels} == {"scaled"}
     assert other.prediction.seconds > opened.prediction.seconds
+
+
+def test_a_difference_states_both_predictions() -> None:
+    a, b = (
+        open_path(DUMPS / "qwen3-decode" / f"h200-{name}-jax0.11.2")
+        for name in ("auto-tuned", "cublas")
+    )
+    assert a.prediction is not None
+    assert b.prediction is not None
+    before, after = a.prediction.seconds, b.prediction.seconds
+    step, *lines = compare_opened(a, b).time
+    text = f"; predicted {before * 1e6:,.1f} -> {after * 1e6:,.1f} µs ({after / before - 1:+.1%})"
+    assert step.text.endswith(text)
+    assert step.predicted_delta_seconds == pytest.approx(after - before)
+    kernels = b.prediction.kernel_seconds - a.prediction.kernel_seconds
+    assert sum(line.predicted_delta_seconds or 0.0 for line in lines) == pytest.approx(
+        kernels, rel=0.1
+    )
+    (line,) = [line for line in lines if "embedding.py:24" in line.text]
+    assert f"predicted {(line.predicted_delta_seconds or 0) * 1e6:+,.1f} µs" in line.text
 
 
 def test_why_lists_parts_that_add_up() -> None:

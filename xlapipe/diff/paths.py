@@ -44,7 +44,7 @@ def compare_opened(a: Opened, b: Opened, *, names: tuple[str, str] | None = None
     return replace(
         difference,
         first_stage=first_stage(a, b, other_hlo=other_hlo),
-        time=time_changes(a.step_cost, b.step_cost),
+        time=time_changes(a.step_cost, b.step_cost, (a.prediction, b.prediction)),
     )
 
 

@@ -4,16 +4,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from xlapipe.cost import KernelCost, StepCost
+from xlapipe.predict import Prediction
 
 # Smaller differences of a floor are rounding.
 _LEAST_SECONDS = 1e-9
+# Smaller predicted differences of a line are not printed.
+_LEAST_PREDICTED = 0.05e-6
 
 
 @dataclass(frozen=True, slots=True)
 class LineCost:
-    """Cost of the kernels of one source line; seconds are None if a GPU is unknown."""
+    """Cost of the kernels of one source line; seconds are None if a GPU is unknown.
+
+    Attributes:
+      predicted_seconds: None also without a calibration.
+    """
 
     floor_seconds: float | None = None
+    predicted_seconds: float | None = None
     read_bytes: int = 0
     written_bytes: int = 0
     launches: int = 0
@@ -39,8 +47,17 @@ class TimeChange:
         return None if a is None or b is None else b - a
 
     @property
+    def predicted_delta_seconds(self) -> float | None:
+        """Predicted time of B minus that of A; None if either is unknown."""
+        a, b = self.a.predicted_seconds, self.b.predicted_seconds
+        return None if a is None or b is None else b - a
+
+    @property
     def text(self) -> str:
         """The change in words: `least time +38.0 µs (longer): layer.py:31 reads 1,024 B more`.
+
+        With the predicted change after it, if there is one: `…, predicted +51.2 µs`; of the whole
+        step, both predictions.
 
         `same least time: layer.py:31 reads 1,024 B more`, where operations bound the time.
         """
@@ -54,7 +71,7 @@ class TimeChange:
         ]
         if self.a.launches != self.b.launches:
             parts.append(f"launches {self.b.launches:,} instead of {self.a.launches:,}")
-        what = ", ".join(parts) or "computes at another rate"
+        what = (", ".join(parts) or "computes at another rate") + self._predicted
         name = self.source or "the step"
         delta = self.delta_seconds
         if delta is None:
@@ -68,25 +85,41 @@ class TimeChange:
         direction = "longer" if longer else "shorter"
         return f"least time {delta * 1e6:+,.1f} µs ({direction}): {although}{name} {what}"
 
+    @property
+    def _predicted(self) -> str:
+        a, b = self.a.predicted_seconds, self.b.predicted_seconds
+        if a is None or b is None:
+            return ""
+        if self.source is None:
+            share = f" ({b / a - 1:+.1%})" if a else ""
+            return f"; predicted {a * 1e6:,.1f} -> {b * 1e6:,.1f} µs{share}"
+        delta = b - a
+        return f"; predicted {delta * 1e6:+,.1f} µs" if abs(delta) >= _LEAST_PREDICTED else ""
 
-def time_changes(a: StepCost | None, b: StepCost | None) -> tuple[TimeChange, ...]:
+
+def time_changes(
+    a: StepCost | None,
+    b: StepCost | None,
+    predictions: tuple[Prediction | None, Prediction | None] = (None, None),
+) -> tuple[TimeChange, ...]:
     """The step and the source lines whose cost differs, the step first, then the largest.
 
     Empty if either cost is unknown or nothing differs.
     """
     if a is None or b is None:
         return ()
-    lines_a, lines_b = _by_source(a.kernels), _by_source(b.kernels)
+    predicted_a, predicted_b = predictions
+    lines_a, lines_b = _by_source(a.kernels, predicted_a), _by_source(b.kernels, predicted_b)
     known = a.floor_seconds is not None and b.floor_seconds is not None
     changes = [
         TimeChange(source, lines_a.get(source, nothing), lines_b.get(source, nothing))
-        for nothing in [LineCost(0.0 if known else None)]
+        for nothing in [LineCost(0.0 if known else None, 0.0 if all(predictions) else None)]
         for source in [*lines_a, *(source for source in lines_b if source not in lines_a)]
     ]
     changed = [change for change in changes if _differs(change)]
     if not changed:
         return ()
-    step = TimeChange(None, _of_step(a, lines_a), _of_step(b, lines_b))
+    step = TimeChange(None, _of_step(a, lines_a, predicted_a), _of_step(b, lines_b, predicted_b))
     return (step, *sorted(changed, key=_rank))
 
 
@@ -108,26 +141,36 @@ def _differs(change: TimeChange) -> bool:
     return not same_bytes
 
 
-def _of_step(cost: StepCost, lines: Mapping[str, LineCost]) -> LineCost:
+def _of_step(
+    cost: StepCost, lines: Mapping[str, LineCost], prediction: Prediction | None
+) -> LineCost:
     return LineCost(
         cost.floor_seconds,
+        prediction.seconds if prediction is not None else None,
         sum(line.read_bytes for line in lines.values()),
         sum(line.written_bytes for line in lines.values()),
         cost.launches,
     )
 
 
-def _by_source(kernels: Sequence[KernelCost]) -> dict[str, LineCost]:
+def _by_source(kernels: Sequence[KernelCost], prediction: Prediction | None) -> dict[str, LineCost]:
     lines: dict[str, LineCost] = {}
+    seconds_of = {item.name: item.seconds for item in prediction.kernels} if prediction else {}
     for kernel in kernels:
         source = str(kernel.source) if kernel.source is not None else "unknown line"
-        line = lines.get(source, LineCost(0.0 if kernel.floor_seconds is not None else None))
-        floor = kernel.floor_seconds
+        nothing = LineCost(
+            0.0 if kernel.floor_seconds is not None else None, 0.0 if prediction else None
+        )
+        line = lines.get(source, nothing)
+        floor, predicted = kernel.floor_seconds, line.predicted_seconds
         lines[source] = replace(
             line,
             floor_seconds=None
             if line.floor_seconds is None or floor is None
             else line.floor_seconds + floor,
+            predicted_seconds=None
+            if predicted is None
+            else predicted + seconds_of.get(kernel.name, 0.0),
             read_bytes=line.read_bytes + kernel.read_bytes,
             written_bytes=line.written_bytes + kernel.written_bytes,
             launches=line.launches + kernel.launches,

@@ -23,7 +23,12 @@ def difference_figures(difference: Difference) -> dict[str, Any]:
             {"change": type(change).__name__, **asdict(change)} for change in difference.changes
         ],
         "time": [
-            {**asdict(change), "delta_seconds": change.delta_seconds, "text": change.text}
+            {
+                **asdict(change),
+                "delta_seconds": change.delta_seconds,
+                "predicted_delta_seconds": change.predicted_delta_seconds,
+                "text": change.text,
+            }
             for change in difference.time
         ],
         "sentences": asdict(difference.sentences()),

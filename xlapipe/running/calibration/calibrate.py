@@ -12,10 +12,10 @@ from xlapipe.environment.machine import Machine
 from xlapipe.errors import TargetError
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.predict.calibration import Calibration
-from xlapipe.predict.fit import ProgramProfile, calibration_of
 from xlapipe.profiles.measured import join_profile
 from xlapipe.readers import read_path
 from xlapipe.running.calibration.collectives import collective_programs
+from xlapipe.running.calibration.fit import ProgramProfile, calibration_of
 from xlapipe.running.calibration.programs import calibration_programs
 from xlapipe.running.calibration.time_programs import Advance, Report, time_programs, write_calls
 from xlapipe.running.calibration.timed_program import TimedProgram
