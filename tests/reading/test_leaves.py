@@ -7,6 +7,7 @@ import pytest
 from tests.reading.hlo_objects import instruction
 from xlapipe.files.field_types import misfit
 from xlapipe.files.records import record_of
+from xlapipe.plans import AllocationKind, BufferAllocation, InputOutputAlias, Plan
 from xlapipe.plans.likely_output import LikelyOutputs
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, output_path, output_paths
 
@@ -102,3 +103,11 @@ def test_the_likest_output_has_the_longest_common_end(path: str, likest: str) ->
 def test_the_emitters_configuration_is_one_text(config: str, emitter: str) -> None:
     fusion = instruction("f", "fusion", "f32[8]", backend_config=config)
     assert fusion.fusion_backend_config == emitter
+
+
+def test_an_alias_shows_the_allocation_of_an_output_without_the_module() -> None:
+    parameter = BufferAllocation(0, 32, (AllocationKind.PARAMETER,), parameter_number=0)
+    second, only = InputOutputAlias(0, (1,)), InputOutputAlias(0, ())
+    assert Plan((parameter,), header_aliases=(second,)).output_allocation(1, of=2) is parameter
+    assert Plan((parameter,), header_aliases=(second,)).output_allocation(0, of=2) is None
+    assert Plan((parameter,), header_aliases=(only,)).output_allocation(0, of=1) is parameter

@@ -91,6 +91,7 @@ def test_gaps() -> None:
     assert occupancy.gaps(ARENA, 3) == (Gap(40, 60),)
     assert occupancy.gaps(ARENA, 5) == (Gap(0, 100),)
     assert occupancy.gaps(ARENA, None) == (Gap(40, 20), Gap(90, 10))
+    assert occupancy.gaps(PLAN.allocations[2], None) == ()
     assert occupancy.fullest(ARENA) == (2, 70)
 
 
