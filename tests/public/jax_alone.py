@@ -20,20 +20,27 @@ from jax._src.interpreters import mlir
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from tests.public.step import made_for
+
 OPTIONS = {"xla_backend_optimization_level": 0}
 KINDS = ("argument", "output", "alias", "temp")
 
 
-def totals(step: Any, config: str) -> dict[str, int]:
-    axes = dict(step.mesh or {})
-    count = math.prod(axes.values())
+def topology_devices(config: str, count: int) -> list[Any]:
     topology = topologies.get_topology_desc(
         platform="cuda", target_config=config, topology=f"1x1x{count}"
     )
-    devices = np.array(topology.devices)
+    return list(topology.devices)
+
+
+def totals(step: Any, config: str) -> dict[str, int]:
+    axes = dict(step.mesh.shape if isinstance(step.mesh, Mesh) else step.mesh or {})
+    devices = np.array(topology_devices(config, math.prod(axes.values())))
     mesh = None
     args: Any = step.args
-    if step.mesh is None:
+    if isinstance(step.mesh, Mesh):
+        mesh = step.mesh
+    elif step.mesh is None:
         args = _placed(args, SingleDeviceSharding(devices[0]))
     else:
         types = (AxisType.Auto,) * len(axes)
@@ -93,7 +100,10 @@ def main(config: str, result: Path, names: list[str]) -> None:
     for name in names:
         module, step = name.split(":")
         try:
-            made = getattr(importlib.import_module(f"tests.public.steps.{module}"), step)()
+            imported = importlib.import_module(f"tests.public.steps.{module}")
+            count = getattr(imported, "DEVICE_COUNT", 1)
+            devices = functools.partial(topology_devices, config, count)
+            made = made_for(imported, step, devices)
             results[step] = totals(made, config)
         except Exception as error:  # noqa: BLE001 - a public project may raise anything
             traceback.print_exc()

@@ -3,17 +3,26 @@
 The projects are installed into a folder of their own below build/, which later runs use again.
 """
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from tests.public.compiled_steps import (
     KINDS,
+    ROOT,
     CompiledSteps,
     PackagesMissingError,
     compile_steps,
+    install_packages,
     steps,
 )
 from tests.public.record import PAGE, page
+from tests.zoo.batch import compile_batch
 from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.registry import WorkloadReference
 
 # diffrax checks its own errors through callbacks.
 CALLBACKS = {"diffrax_checked": 2}
@@ -25,6 +34,7 @@ PROJECTS = (
         "keras",
         "linen",
         "lineax",
+        "maxtext",
         "mctx",
         "nnx",
         "numpyro",
@@ -36,6 +46,21 @@ PROJECTS = (
 )
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
+
+
+# Steps of `refused_steps.py`: parts of the message, and the step above that follows its fix.
+REFUSED = {
+    "keras_train_function": (
+        "takes an iterator of batches",
+        "fix: give jax.jit(model.train_step, donate_argnums=0)",
+        "keras_train_step",
+    ),
+    "nnx_train_without_jit": ("model.bias.value", "fix: give nnx.jit(fn)", "nnx_linear"),
+    "penzai_stateful_trainer": ("returns nothing", "fix: pass the state as an argument", None),
+    "brax_training_epoch": ("is under jax.pmap", "fix: the equivalent is fn=jax.shard_map(", None),
+    "equinox_pmapped": ("is under jax.pmap", "fix: the equivalent is fn=jax.shard_map(", None),
+    "orbax_metadata": ("argument state['w']", "fix: jax.tree.map(lambda leaf", None),
+}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +94,32 @@ def test_plan_agrees_with_jax_alone(step: str, compiled: CompiledSteps) -> None:
             allocation = dump.plan.parameter_allocation(leaf.parameter_number)
             assert allocation is not None, leaf.path
             assert leaf.size_bytes == allocation.size_bytes, leaf.path
+
+
+@pytest.fixture(scope="module")
+def refused(compiled: CompiledSteps, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """What the child gave for each step that is refused."""
+    del compiled  # it installs the projects, or skips
+    folder = tmp_path_factory.mktemp("refused")
+    references = [
+        WorkloadReference(step, "refused_steps:of", {"step": step}, Path(__file__).parent)
+        for step in REFUSED
+    ]
+    compile_batch(references, folder, packages=install_packages(), more_paths=[ROOT])
+    return {
+        step: json.loads((folder / step / "result.json").read_text(encoding="utf-8"))
+        for step in REFUSED
+    }
+
+
+@pytest.mark.parametrize("step", REFUSED)
+def test_steps_that_are_rightly_refused(step: str, refused: Mapping[str, Any]) -> None:
+    place, fix, fixed = REFUSED[step]
+    assert fixed is None or fixed in steps()
+    error = refused[step]["error"]
+    assert error["type"] == "", error  # an error of xlapipe, not of jax or of the project
+    assert place in error["message"]
+    assert fix in error["message"]
 
 
 def test_donated_leaves_are_updated_in_place(compiled: CompiledSteps) -> None:

@@ -49,7 +49,8 @@ def listing_dropped_updates(fn: Any, arguments: Any) -> Iterator[list[str]]:
       arguments: of the step, as a tree.
     """
     dropped: list[str] = []
-    original = getattr(fn, "_fun", None)
+    is_jit = isinstance(fn, type(jax.jit(len)))
+    original = getattr(fn, "_fun", None) if is_jit else None
     if original is None or not _holds_mutable(arguments):
         yield dropped
     else:

@@ -275,6 +275,8 @@ def wrapped_step(workload: Workload) -> WrappedStep | None:
 
 def _is_pmap(fn: Any) -> bool:
     """jax.pmap returns a plain function, defined in jax, that has its own `lower`."""
+    if _is_of(fn, "equinox.") and "Pmap" in type(fn).__name__:
+        return True  # eqx.filter_pmap
     if not (inspect.isfunction(fn) and hasattr(fn, "lower")):
         return False
     return fn.__code__.co_filename.startswith(os.path.dirname(jax.__file__))
