@@ -12,7 +12,7 @@ from xlapipe.compiling.known_locks import added_locks, known_results
 from xlapipe.dumps.autotune_lock import read_lock
 from xlapipe.errors import TargetError
 from xlapipe.predicted_locks.fingerprint import fingerprint
-from xlapipe.predicted_locks.form import form_of
+from xlapipe.predicted_locks.form import Form, form_of
 from xlapipe.predicted_locks.instructions import tuned_instructions
 from xlapipe.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
 from xlapipe.predicted_locks.predict import Basis, predict_lock
@@ -65,12 +65,14 @@ def test_the_key_of_an_instruction_is_that_of_xla() -> None:
 def test_the_form_of_a_product() -> None:
     (text,) = tuned_instructions(MODULE)
     form = form_of(text)
-    assert (form.kind, form.layout) == ("dot bf16,bf16", "1;0")
-    assert form.dimensions == (1, 8192, 4096, 2048)
-    assert form.fused == 0
-    (larger,) = tuned_instructions(MODULE.replace("2048", "1024"))
-    assert form_of(larger).text == form.text
-    assert form.distance(form_of(larger)) == 1
+    assert form is not None
+    assert form == Form("dot bf16,bf16", "1;0", (1, 8192, 4096, 2048))
+    (other,) = tuned_instructions(MODULE.replace("2048", "1024").replace("bf16", "f16"))
+    smaller = form_of(other)
+    assert smaller is not None
+    # An octave of k, one of work, and other types.
+    assert form.distance(smaller) == 4
+    assert form.distance(replace(smaller, kind="__cudnn$convForward bf16")) is None
 
 
 def test_what_is_known_is_taken_before_what_is_near(known: KnownResults) -> None:
@@ -129,7 +131,9 @@ def test_a_users_lock_is_used_for_its_device(
     _, results = results_of_lock(read_lock(LOCK).results, program="scan_gradient")
     keys = {row.fingerprint for row in results}
     assert keys <= set(after.by_fingerprint())
-    assert not keys <= set(before.by_fingerprint())
+    added = {row.fingerprint for row in after.results if "scan_gradient" in row.programs}
+    assert keys == added
+    assert not any("scan_gradient" in row.programs for row in before.results)
     assert device.config_text == read_lock(LOCK).target_config
     assert main(["lock", "known"]) == 0
     assert "of scan_gradient" in capsys.readouterr().out

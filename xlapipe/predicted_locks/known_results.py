@@ -28,9 +28,11 @@ class KnownResult:
     """What a tuner chose for one instruction.
 
     Attributes:
-      config: XLA's `optimal_config` in text format, on one line.
+      fingerprint: of the instruction; empty if only its form is known.
+      config: XLA's `optimal_config` in text format, on one line; its backend alone if no more is
+        known.
       version: of the backend that was chosen.
-      form: of the instruction; None if only its fingerprint is known.
+      form: of the instruction; None if only its fingerprint is known, and for other fusions.
       programs: names of those in whose lock it is.
       other_device: whether it is of another device of the same architecture.
     """
@@ -41,6 +43,11 @@ class KnownResult:
     form: Form | None = None
     programs: tuple[str, ...] = ()
     other_device: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the config states more than the backend."""
+        return "backend_config" in self.config
 
     @property
     def backend(self) -> str:
@@ -74,9 +81,9 @@ class KnownResults:
 
     def with_results(self, results: Iterable[KnownResult]) -> "KnownResults":
         """With further results; the programs of equal ones are joined."""
-        rows = {(row.fingerprint, row.config, row.other_device): row for row in self.results}
+        rows = {_key(row): row for row in self.results}
         for row in results:
-            earlier = rows.get(key := (row.fingerprint, row.config, row.other_device), row)
+            earlier = rows.get(key := _key(row), row)
             programs = tuple(sorted({*earlier.programs, *row.programs}))
             rows[key] = replace(earlier, form=earlier.form or row.form, programs=programs)
         return replace(self, results=tuple(rows.values()))
@@ -88,16 +95,32 @@ class KnownResults:
 
     def by_fingerprint(self) -> dict[str, KnownResult]:
         """For each instruction the result of the most programs, the first among equals."""
-        own = (row for row in self.results if not row.other_device)
+        own = (row for row in self.results if row.fingerprint and not row.other_device)
         by_count = sorted(own, key=lambda row: (len(row.programs), row.config))
         return {row.fingerprint: row for row in by_count}
 
     def to_lines(self) -> str:
         """The table as JSON lines: a header, and one line per result."""
-        header = {"device": self.device, "codegen": self.codegen, "about": self.about}
+        programs = sorted({name for row in self.results for name in row.programs})
+        versions = {row.backend: row.version for row in self.results}
+        header = {
+            "device": self.device,
+            "codegen": self.codegen,
+            "about": self.about,
+            "programs": programs,
+            "versions": versions,
+        }
+        numbers = {name: number for number, name in enumerate(programs)}
         rows = (
-            {**vars(row), "form": vars(row.form) if row.form is not None else None}
-            for row in sorted(self.results, key=lambda row: (row.fingerprint, row.config))
+            {
+                "fingerprint": row.fingerprint,
+                "config": row.config,
+                "programs": [numbers[name] for name in row.programs],
+                **({"version": row.version} if row.version != versions[row.backend] else {}),
+                **({"form": vars(row.form)} if row.form is not None else {}),
+                **({"other_device": True} if row.other_device else {}),
+            }
+            for row in sorted(self.results, key=repr)
         )
         return "".join(
             json.dumps(row, sort_keys=True, separators=(",", ":")) + "\n" for row in (header, *rows)
@@ -115,17 +138,29 @@ class KnownResults:
         try:
             header, *rows = map(json.loads, lines)
             keys = header["device"], header["codegen"], header["about"]
-            return cls(*keys, tuple(map(_result, rows)))
+            return cls(*keys, tuple(_result(row, header) for row in rows))
         except (KeyError, TypeError, ValueError) as error:
             raise TargetError(f"{path}: not a table of known results: {error}") from None
 
 
-def _result(row: Mapping[str, Any]) -> KnownResult:
-    form = row["form"]
+def _key(row: KnownResult) -> tuple[object, ...]:
+    form = None if row.fingerprint else row.form
+    return row.fingerprint, row.config, row.other_device, form
+
+
+def _result(row: Mapping[str, Any], header: Mapping[str, Any]) -> KnownResult:
+    form = row.get("form")
     if form is not None:
-        lists = {name: tuple(form[name]) for name in ("sizes", "dimensions")}
-        form = Form(**{**form, **lists})
-    return KnownResult(**{**row, "form": form, "programs": tuple(row["programs"])})
+        form = Form(**{**form, "dimensions": tuple(form["dimensions"])})
+    result = KnownResult(
+        row["fingerprint"],
+        row["config"],
+        row.get("version", ""),
+        form,
+        tuple(header["programs"][number] for number in row["programs"]),
+        row.get("other_device", False),
+    )
+    return replace(result, version=result.version or header["versions"][result.backend])
 
 
 def results_of_lock(

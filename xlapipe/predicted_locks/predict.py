@@ -62,19 +62,29 @@ def predict_lock(
 
 
 def nearest(text: str, known: KnownResults) -> KnownResult | None:
-    """The result of the nearest instruction; that of the most programs among equally near ones."""
+    """The result of the nearest instruction; that of the most programs among equally near ones.
+
+    If only the backend of that one is known, the nearest complete result of this backend.
+    """
     form = form_of(text)
+    if form is None:
+        return None
     distances = (
         (form.distance(row.form), -len(row.programs), row.fingerprint + row.config, row)
         for row in known.results
         if row.form is not None
     )
-    near = [
-        (far + _OTHER_DEVICE * row.other_device, few, key, row)
-        for far, few, key, row in distances
-        if far is not None and far <= _FURTHEST
-    ]
-    return min(near, key=lambda item: item[:3])[3] if near else None
+    near = sorted(
+        (
+            (far + _OTHER_DEVICE * row.other_device, few, key, row)
+            for far, few, key, row in distances
+            if far is not None and far <= _FURTHEST
+        ),
+        key=lambda item: item[:3],
+    )
+    rows = [row for *_, row in near]
+    complete = (row for row in rows if row.is_complete and row.backend == rows[0].backend)
+    return next(complete, None)
 
 
 def _entry(key: str, result: KnownResult, known: KnownResults) -> str:
