@@ -302,15 +302,22 @@ class _Search:
                 for change in chain.from_iterable(zip_longest(presets(place), searched)):
                     if change is not None:
                         yield replace(base, change=change)
+            if self.changes.remat and self.changes.offload:
+                for change in self._searched(place, _SHARES, base.target, offload=True):
+                    yield replace(base, change=change)
             if self.changes.offload:
                 groups = [g for g in groups_of(place.values) if g.saved_bytes][:_MOST_OFFLOADED]
                 for number in range(1, len(groups) + 1):
                     yield replace(base, change=offloaded(groups[:number], place))
 
-    def _searched(self, place: Place, shares: Sequence[float], target: str) -> Iterator[Change]:
-        for kept in solutions(place.values, shares, target_speeds(target)).values():
+    def _searched(
+        self, place: Place, shares: Sequence[float], target: str, *, offload: bool = False
+    ) -> Iterator[Change]:
+        speeds = target_speeds(target)
+        for kept in solutions(place.values, shares, speeds, offload=offload):
             change = chosen_values(kept, place)
-            self._kept_bytes[change] = kept.kept_bytes
+            if not offload:
+                self._kept_bytes[change] = kept.kept_bytes
             yield change
 
     def _between(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:

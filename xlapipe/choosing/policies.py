@@ -99,20 +99,27 @@ def names_in(values: Sequence[ForwardValue]) -> tuple[str, ...]:
 
 
 def chosen_values(kept: Kept, place: Place) -> Change:
-    """The policy that keeps some groups, and computes all others again."""
-    names = tuple(group.key.name for group in kept.groups if group.key.name is not None)
-    others = [group for group in kept.groups if group.key.name is None]
-    texts = [*names, *(_short(group) for group in others)]
-    shown = ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
-    text = f"keep {shown}" if texts else "keep no value"
-    source = _by_keys(names, others) if others else _by_names(names)
-    return change(text, place, source)
+    """The policy that keeps some groups, on the device or the host, and computes others again."""
+    texts = [_listed("keep", kept.groups)] if kept.groups else []
+    if kept.offloaded:
+        texts.append(f"{_listed('offload', kept.offloaded)} to the host")
+    text = ", ".join(texts) if texts else "keep no value"
+    names = [group.key.name for group in kept.groups if group.key.name is not None]
+    if kept.offloaded or len(names) < len(kept.groups):
+        return change(text, place, _by_keys(kept.groups, kept.offloaded))
+    return change(text, place, _by_names(names))
 
 
 def offloaded(groups: Sequence[Group], place: Place) -> Change:
     """The policy that keeps some groups in the host's memory, and everything else on the device."""
     text = f"offload {', '.join(map(_short, groups))} to the host"
-    return change(text, place, _by_keys_offloaded(groups))
+    return change(text, place, _by_keys(None, groups))
+
+
+def _listed(verb: str, groups: Sequence[Group]) -> str:
+    named_first = sorted(groups, key=lambda group: group.key.name is None)
+    more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
+    return f"{verb} {', '.join(map(_short, named_first[:3]))}{more}"
 
 
 def change(text: str, place: Place, policy: str) -> Change:
@@ -185,53 +192,51 @@ def _by_names(names: Sequence[str]) -> str:
     )
 
 
-def _by_keys(names: Sequence[str], groups: Sequence[Group]) -> str:
-    return f"""# Values to keep: primitive, shapes of its inputs, type of the first one.
-KEPT = {{
-{_key_lines(groups)}}}
-NAMES = {_set_text(names)}
+def _by_keys(kept: Sequence[Group] | None, moved: Sequence[Group]) -> str:
+    """The source of a policy.
 
+    Args:
+      kept: on the device; None for all that are not moved.
+      moved: to the host.
+    """
+    tables, rules = [], []
+    if moved:
+        tables.append(_table("OFFLOADED", "move to the host", moved))
+        rules.append("    if key in OFFLOADED:\n        return HOST\n")
+    if kept is None:
+        rules.append("    return True\n")
+    else:
+        tables.append(_table("KEPT", "keep", kept))
+        rules.append("    return key in KEPT\n")
+    return f"""{_OFFLOADABLE if moved else ""}{"".join(tables)}
 
 def policy(primitive, *inputs, **parameters):
-    if primitive.name == "name":
-        return parameters["name"] in NAMES
     shapes = tuple(tuple(getattr(value, "shape", ())) for value in inputs)
     dtype = str(getattr(inputs[0], "dtype", "")) if inputs else ""
-    return (primitive.name, shapes, dtype) in KEPT
+    key = (primitive.name, shapes, dtype)
+    if primitive.name == "name":
+        key = parameters["name"]
+{"".join(rules)}"""
+
+
+_OFFLOADABLE = """from jax.ad_checkpoint import Offloadable
+
+HOST = Offloadable(src="device", dst="pinned_host")
 """
 
 
-def _by_keys_offloaded(groups: Sequence[Group]) -> str:
-    names = [group.key.name for group in groups if group.key.name is not None]
-    others = [group for group in groups if group.key.name is None]
-    return f"""from jax.ad_checkpoint import Offloadable
-
-# Values to move to the host: primitive, shapes of its inputs, type of the first one.
-OFFLOADED = {{
-{_key_lines(others)}}}
-NAMES = {_set_text(names)}
-HOST = Offloadable(src="device", dst="pinned_host")
-
-
-def policy(primitive, *inputs, **parameters):
-    if primitive.name == "name":
-        return HOST if parameters["name"] in NAMES else True
-    shapes = tuple(tuple(getattr(value, "shape", ())) for value in inputs)
-    dtype = str(getattr(inputs[0], "dtype", "")) if inputs else ""
-    return HOST if (primitive.name, shapes, dtype) in OFFLOADED else True
-""".replace("OFFLOADED = {\n}", "OFFLOADED = set()")
-
-
-def _set_text(names: Sequence[str]) -> str:
-    return "{" + ", ".join(map(repr, sorted(names))) + "}" if names else "set()"
-
-
-def _key_lines(groups: Sequence[Group]) -> str:
-    return "".join(f"    {_key_text(group.key)},  # {_about(group)}\n" for group in groups)
+def _table(name: str, verb: str, groups: Sequence[Group]) -> str:
+    about = (
+        f"# Values to {verb}: their name, or primitive, shapes of inputs, type of the first one."
+    )
+    if not groups:
+        return f"{about}\n{name} = set()\n"
+    lines = "".join(f"    {_key_text(group.key)},  # {_about(group)}\n" for group in groups)
+    return f"{about}\n{name} = {{\n{lines}}}\n"
 
 
 def _key_text(key: PolicyKey) -> str:
-    return repr((key.primitive, key.input_shapes, key.dtype))
+    return repr(key.name or (key.primitive, key.input_shapes, key.dtype))
 
 
 def _about(group: Group) -> str:
