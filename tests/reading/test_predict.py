@@ -24,6 +24,7 @@ from xlapipe.predict.calibration import (
     parse_calibration,
     shipped_calibration,
 )
+from xlapipe.readers import read_path
 from xlapipe.report.why_lines import why_lines
 from xlapipe.targets.speeds import speeds_of_target
 
@@ -184,3 +185,16 @@ def test_kernels_that_were_timed_before(tmp_path: Path) -> None:
 def test_no_record_of_the_gpu_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DumpError, match=r"tuning_times.json of NVIDIA H200, found none; fix: "):
         timed_kernels(tmp_path, "NVIDIA H200")
+
+
+def test_slices_of_arrays_in_host_memory_take_as_long_as_copies_to_the_host() -> None:
+    plan = read_path(ROOT / "tests/reading/data/host_slices")
+    prediction = predict(plan, step_cost(plan, speeds_of_target("h200")), calibration())
+    moved = {k.name: k for k in prediction.kernels if k.work.kind == "host copy"}
+    assert set(moved) == {"dynamic-update-slice-start.1", "dynamic-slice-start.1"}
+    for kernel in moved.values():
+        # 16 MiB; a copy of that size to the host took 0.3 ms.
+        assert kernel.launches == 4 and 2e-4 < kernel.seconds / kernel.launches < 4e-4
+    # Each iteration waits for its copy, beside which products run.
+    copied = sum(kernel.seconds for kernel in moved.values())
+    assert copied < prediction.seconds < sum(kernel.seconds for kernel in prediction.kernels)

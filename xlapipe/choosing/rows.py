@@ -74,9 +74,13 @@ class ChoiceRow:
 
 
 def with_chosen(rows: Sequence[ChoiceRow]) -> tuple[ChoiceRow, ...]:
-    """The rows of each target, the fastest first; the first one that fits is chosen."""
+    """The rows of each target, the fastest first; the first one that fits is chosen.
+
+    Targets are in the order in which they were given.
+    """
     ordered: list[ChoiceRow] = []
-    for target in dict.fromkeys(row.candidate.target for row in rows):
+    as_given = sorted(rows, key=lambda row: row.number)
+    for target in dict.fromkeys(row.candidate.target for row in as_given):
         own = sorted(
             (row for row in rows if row.candidate.target == target), key=lambda row: row.rank
         )

@@ -62,6 +62,7 @@ _HEROES = (
     "reverse",
 )
 _GRID = re.compile(r"grid: \[(\d+), (\d+), (\d+)\] threads: \[(\d+), (\d+), (\d+)\]")
+_HOST_SPACE = "S(5)"
 _TILE = re.compile(r'"sizes":\[([^\]]*)\]')
 
 
@@ -129,6 +130,12 @@ def work_of(
     opcode = inner.opcode.removesuffix("-start")
     if opcode in COLLECTIVES:
         return _collective(opcode, inner, cost, link_bytes)
+    if touches_host(site):
+        touched = cost.read_bytes + cost.written_bytes
+        what = f"{cost.written_bytes:,} B"
+        return KernelWork(
+            "host copy", (_log(touched),), cost.read_bytes, cost.written_bytes, 0, {}, 0, what
+        )
     flops = {name: count for name, count in (cost.flops or {}).items() if count}
     if inner.opcode == "fusion":
         body = module.computations.get(next(iter(inner.called_computations), ""))
@@ -139,6 +146,15 @@ def work_of(
     if flops and inner.kernel_name is None:
         return _library_product(inner, site.scope, cost, flops)
     return _other(inner, site.scope, cost, threads, thunk)
+
+
+def touches_host(site: Site) -> bool:
+    """Whether a launch reads or writes the host's memory, also a slice of an array in a loop."""
+    names = site.scope.by_name
+    operands = (names[name].shape for name in site.inner.operands if name in names)
+    # Of a tuple, such as a loop's, the element that is read is unknown.
+    shapes = (site.inner.shape, *(shape for shape in operands if not shape.is_tuple))
+    return any(_HOST_SPACE in shape.text for shape in shapes)
 
 
 def _grid(thunk: Thunk | None) -> tuple[int, int]:
@@ -422,8 +438,7 @@ def _other(
     what = f"{element}[{','.join(map(str, dims))}]"
     kind = f"{name} {element}"
     if inner.opcode in ("copy", "copy-start"):
-        to_host = "S(5)" in inner.shape.text
-        kind = "host copy" if to_host else "copy"
+        kind = "copy"
         if thunk is not None and thunk.kind == "kCustomKernel":
             kind = "copy kernel"
         point = (_log(touched),)

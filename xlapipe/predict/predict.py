@@ -19,7 +19,7 @@ from xlapipe.predict.kernel_time import (
     measured_time,
     time_of,
 )
-from xlapipe.predict.kernel_work import KernelWork, work_of
+from xlapipe.predict.kernel_work import KernelWork, touches_host, work_of
 from xlapipe.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
 
 # Kernels of the command buffer that `graph_interval_seconds` is of.
@@ -123,6 +123,13 @@ class _Predictor:
             collective.instruction: collective.wire_bytes or 0
             for collective in plan.collectives or ()
         }
+        # Of an async-start, a site has what it wraps.
+        self._scope_of_start = {
+            instruction.name: computation
+            for computation in plan.module.computations.values()
+            for instruction in computation.instructions
+            if instruction.opcode.endswith("-start")
+        }
         self._work: dict[str, KernelWork] = {}
         self._times: dict[tuple[object, ...], KernelTime] = {}
         self._sums: dict[str, _Sum] = {}
@@ -198,6 +205,7 @@ class _Predictor:
           sync: seconds that the host waits after each time.
         """
         before, host_before, busy_before = self._device, self._host, self._busy
+        pending = len(self._pending)
         for step in steps:
             if isinstance(step, Launch):
                 self._launch(step, times)
@@ -205,6 +213,11 @@ class _Predictor:
                 self._loop(step, times)
             else:
                 self._branches(step.branches, times)
+        # An iteration, or a whole program, ends with its asynchronous kernels.
+        for *_, end in self._pending[pending:]:
+            self._busy += max(0.0, end - self._device)
+            self._device = max(self._device, end)
+        del self._pending[pending:]
         if sync:
             self._device = self._host = max(self._device, self._host) + sync
         if times > 1 and sync:
@@ -264,7 +277,7 @@ class _Predictor:
         duration = max(time.seconds, self._floors.get(name, 0.0))
         self._wait(launch)
         opcode = launch.site.instruction.opcode
-        if opcode.endswith("-start") and opcode != "async-start":
+        if opcode.endswith("-start") and (opcode != "async-start" or touches_host(launch.site)):
             self._start(launch, duration)
             return
         first = self._device == 0.0
@@ -300,7 +313,8 @@ class _Predictor:
 
     def _start(self, launch: Launch, duration: float) -> None:
         """Runs an asynchronous kernel beside those up to its done instruction."""
-        scope, name = launch.site.scope, launch.site.instruction.name
+        name = launch.site.instruction.name
+        scope = self._scope_of_start[name]
         begin = max(self._device, self._beside)
         self._beside = begin + duration
         done = next((item.name for item in scope.instructions if name in item.operands), None)
@@ -309,10 +323,11 @@ class _Predictor:
 
     def _wait(self, launch: Launch) -> None:
         """Waits for the asynchronous kernels that are done before a kernel."""
-        scope = launch.site.scope
         if not self._pending:
             return
-        position = self._positions(scope).get(launch.site.instruction.name, 0)
+        name = launch.site.instruction.name
+        scope = self._scope_of_start.get(name, launch.site.scope)
+        position = self._positions(scope).get(name, 0)
         for item in list(self._pending):
             if item[0] == scope.name and item[1] < position:
                 self._pending.remove(item)
