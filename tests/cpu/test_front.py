@@ -165,6 +165,8 @@ def test_tables_are_rows_of_dictionaries(
         donated.table("values")
     peak = donated.table("peak")
     assert sum(row["counted_bytes"] for row in peak) == donated.peak.occupied_bytes
+    lines = donated.table("lines")
+    assert sum(row["counted_bytes"] for row in lines) == donated.peak.occupied_bytes
     assert peak._repr_html_().count("<tr>") == 1 + len(peak)
     assert '<td style="text-align:right">131,072</td>' in peak._repr_html_()
     for module, use in (("pandas", peak.to_pandas), ("matplotlib", donated.plot)):

@@ -1,6 +1,7 @@
 """The overview of `xlapipe show`: what it prints of real dumps, on one screen."""
 
 import json
+import lzma
 import re
 from pathlib import Path
 
@@ -184,3 +185,19 @@ def test_a_folder_of_many_modules_lists_the_largest_first(tmp_path: Path, capsys
     assert f"jit_{other}." in capsys.readouterr().out.splitlines()[0]
     assert main(["show", str(tmp_path), "--module", "train"]) == 2
     assert f"name one of: jit_{min(sizes)}, jit_{max(sizes)}" in capsys.readouterr().err
+
+
+def test_values_without_source_lines_are_listed_by_operation(tmp_path: Path, capsys) -> None:
+    golden = GOLDENS / "qwen3-decode" / "h200-cublas-jax0.11.2"
+    packed = golden / "after_optimizations.hlo.pb.xz"  # its lines are in source_lines.json
+    path = tmp_path / packed.stem
+    path.write_bytes(lzma.decompress(packed.read_bytes()))
+    assert main(["show", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "by operation: no value has a source line" in printed
+    assert "(no source line)" not in printed
+    overview = Overview(open_path(path))
+    assert not overview.has_lines
+    assert sum(row.counted_bytes for row in overview.rows) + overview.idle_bytes == (
+        overview.total_bytes
+    )

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+from tests.reading.dumps import ROOT
 from tests.reading.hlo_objects import instruction, logical_buffer
 from tests.reading.test_diff_changes import ALIVE, MEMORY, A, program, with_plan
+from xlapipe.dumps.opened import open_path
 from xlapipe.plans import AllocationKind, BufferAllocation, Computation, HloModule, Plan
 from xlapipe.plans.labels import labels_of, pattern_of
 from xlapipe.plans.occupancy import Role
@@ -145,3 +147,16 @@ def test_labels_of_outputs_and_pointer_tables() -> None:
 
 def test_names_of_layers_have_one_pattern() -> None:
     assert pattern_of("p[3]['w2'].mu.4/x_5") == "p[*]['w2'].mu.*/x_*"
+
+
+def test_a_peak_a_plan_and_a_program_are_short_in_a_notebook() -> None:
+    """The fields of a real plan are megabytes of text."""
+    program = open_path(ROOT / "hlo_dumps/resnet50-train/h200-cublas-jax0.11.2").program
+    peak = peak_of(program)
+    lines = repr(peak).splitlines()
+    assert len(lines) == 12
+    contents = f"{peak.occupied_bytes:,} B in {len(peak.values):,} values"
+    assert lines[0] == f"<peak at position {peak.position}: {contents}"
+    assert lines[1].split() == [f"{peak.by_source[0].total_bytes:,}", "B", peak.by_source[0].source]
+    assert lines[-1] == f"  and {len(peak.by_source) - 10} more>"
+    assert repr(program.plan) in repr(program) and len(repr(program)) < 200

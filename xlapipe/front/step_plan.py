@@ -90,7 +90,8 @@ class StepPlan:
         """The rows of one list of `figures`, e.g. `allocations`, `gemms`, `donations`, `arguments`.
 
         Args:
-          name: of the list, or `peak` for the values at the peak.
+          name: of the list, `peak` for the values at the peak, or `lines` for the same by source
+            line and purpose, as `xlapipe show` prints them.
 
         Returns:
           A list of dictionaries; its `to_pandas()` is a DataFrame.
@@ -100,10 +101,14 @@ class StepPlan:
         """
         if name == "peak":
             return Rows(asdict(value) for value in self.peak.values)
+        if name == "lines":
+            return Rows(self.figures["overview"]["by_line"])
         rows = self.figures.get(name)
         if not isinstance(rows, list):
             known = [key for key, value in self.figures.items() if isinstance(value, list)]
-            raise XlapipeError(f"no table {name!r}; fix: choose one of {', '.join(known)}, peak")
+            raise XlapipeError(
+                f"no table {name!r}; fix: choose one of {', '.join(known)}, peak, lines"
+            )
         return Rows(rows)
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":

@@ -12,6 +12,7 @@ from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import Program
 
 NO_SOURCE = "no source line"
+_SHOWN_LINES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,22 @@ class Peak:
 
     occupancy: Occupancy
     labels: Labels
+
+    def __repr__(self) -> str:
+        """The source lines with most bytes, a line each."""
+        at = f"position {self.position}" if self.position is not None else "no known position"
+        rows = self.by_source[:_SHOWN_LINES]
+        more = len(self.by_source) - len(rows)
+        return (
+            "\n".join(
+                (
+                    f"<peak at {at}: {self.occupied_bytes:,} B in {len(self.values):,} values",
+                    *(f"  {row.total_bytes:>15,} B  {row.source}" for row in rows),
+                    *([f"  and {more} more"] if more else []),
+                )
+            )
+            + ">"
+        )
 
     @property
     def position(self) -> int | None:

@@ -60,6 +60,12 @@ class Plan:
     stated_trips: int | None = None
     platform: str = "cuda"
 
+    def __repr__(self) -> str:
+        """A line: all fields of a real plan are megabytes of text."""
+        count = len(self.allocations)
+        total = self.totals.total_allocation_bytes
+        return f"<Plan of {count:,} allocations, {total:,} B, on {self.platform}>"
+
     @cached_property
     def totals(self) -> Totals:
         """Bytes in device memory; those in other memories are in `spaces`."""

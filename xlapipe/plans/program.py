@@ -166,6 +166,10 @@ class Program:
     measured_seconds: Mapping[str, float] | None = None
     recorded_seconds: Mapping[str, float] | None = None
 
+    def __repr__(self) -> str:
+        leaves = f"{len(self.arguments):,} arguments, {len(self.outputs):,} outputs"
+        return f"<Program of {leaves}: {self.plan!r}>"
+
     def arguments_named(self, pattern: str) -> tuple[ArgumentLeaf, ...]:
         return tuple(leaf for leaf in self.arguments if matches(pattern, leaf.path))
 

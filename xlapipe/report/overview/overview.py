@@ -10,7 +10,7 @@ from typing import Any
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import TargetError
 from xlapipe.plans import Plan, SourceLine
-from xlapipe.plans.labels import Labels, labels_of
+from xlapipe.plans.labels import Labels, labels_of, pattern_of
 from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.peak import Peak, peak_of
 from xlapipe.plans.phases import Phase, phases_of
@@ -158,7 +158,17 @@ class Overview:
             keys = _KEY.findall(self._labels.parameter(counted.allocation))
             return "".join(keys[: 2 if keys[0] in self._mixed_arguments else 1])
         source = self.plan.nearest_source(counted.value.instruction)
+        if source is None and not self.has_lines:
+            held = counted.allocation, counted.value, counted.role
+            return pattern_of(self._labels.value(*held))
         return str(source) if source is not None else ""
+
+    @cached_property
+    def has_lines(self) -> bool:
+        """Whether any value has a source line; else rows are operations of the traced program."""
+        return any(
+            self.plan.nearest_source(counted.value.instruction) for counted in self.peak.contents
+        )
 
     @cached_property
     def _mixed_arguments(self) -> frozenset[str]:

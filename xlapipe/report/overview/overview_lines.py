@@ -128,7 +128,8 @@ def _rows(overview: Overview, width: int, left: int) -> Iterator[Text]:
         blocks.append(block)
     if not blocks:
         return
-    yield Text("Largest at the peak, by line", style="bold")
+    by = "line" if overview.has_lines else "operation: no value has a source line"
+    yield Text(f"Largest at the peak, by {by}", style="bold")
     for block in blocks:
         yield from block
     others = rows[len(blocks) :]
