@@ -3,19 +3,21 @@
 No GPU is needed: both start from the autotune locks in `hlo_dumps/`.
 
   python -m tests.gpu.predicted_locks tables
-      Writes `xlapipe/predicted_locks/tables/TARGET.jsonl`.
-  python -m tests.gpu.predicted_locks evaluate [WORKLOAD…]
-      For each lock, predicts it from the locks of other programs, and from those of other families
-      of programs; compiles without a lock, with both predictions, and with the device's lock; and
-      writes `predicted_locks.json`.
+      Writes `xlapipe/predicted_locks/tables/TARGET.jsonl`, also from the records of fidelity and
+      of the time zoo.
+  python -m tests.gpu.predicted_locks evaluate [REGEX]
+      For each golden with a lock, and each program of the time zoo that ran on an H200, compiles
+      without a lock, and with one that is predicted from other programs; writes
+      `predicted_locks.json`.
 """
 
 import gzip
 import json
+import re
 import sys
 import tarfile
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -29,9 +31,13 @@ from xlapipe.compiling.job import Job
 from xlapipe.compiling.known_locks import about_lock, known_results
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.module_text import fingerprint_text
+from xlapipe.cost import step_cost
 from xlapipe.dumps.autotune_lock import ANY_WORKLOAD, LOCK, AutotuneLock, read_lock
 from xlapipe.errors import XlapipeError
 from xlapipe.plans import Plan
+from xlapipe.plans.gemms import Gemm
+from xlapipe.predict import predict
+from xlapipe.predict.choose import calibration_for
 from xlapipe.predicted_locks.fingerprint import fingerprint
 from xlapipe.predicted_locks.form import Form, form_of
 from xlapipe.predicted_locks.instructions import chosen_algorithms, tuned_instructions
@@ -41,14 +47,14 @@ from xlapipe.predicted_locks.known_results import (
     KnownResults,
     results_of_lock,
 )
-from xlapipe.predicted_locks.predict import predict_lock
 from xlapipe.readers import read_path
-from xlapipe.sizing.planned_memory import planned_memory
+from xlapipe.registry import find_workload
+from xlapipe.targets.speeds import speeds_of_config
+from xlapipe.targets.target import Target
 from xlapipe.targets.target_config import target_attached
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = Path(__file__).with_suffix(".json")
-_LEFT_OUT = ("program", "family")
 _CUBLASLT = (
     "backend: CUBLASLT_FISSION backend_config { gemm { autotune_workspace_size: 33554432 } }"
 )
@@ -67,10 +73,6 @@ class LockedProgram:
     lock: AutotuneLock
     job: Job
     instructions: tuple[str, ...]
-
-    @property
-    def forms(self) -> dict[str | None, Form | None]:
-        return {fingerprint(text): form_of(text) for text in self.instructions}
 
 
 def programs(names: Sequence[str] = ()) -> Iterator[LockedProgram]:
@@ -201,88 +203,135 @@ def _convolutions(module_text: str, name: str) -> Iterator[KnownResult]:
         yield KnownResult(key, config, _VERSIONS["CUDNN"], form_of(text), (name,))
 
 
-def family(program: str) -> str:
-    return program.partition("-")[0]
+@dataclass(frozen=True)
+class Case:
+    """A program whose plan on the device is known, and from which results the lock is predicted.
+
+    Attributes:
+      group: programs whose names start so are left out of what is known.
+      kernel_seconds: measured seconds of the device's kernels, by instruction; empty if unknown.
+    """
+
+    name: str
+    job: Job
+    plan: Plan
+    group: str
+    kernel_seconds: Mapping[str, float]
 
 
-def evaluate(names: Sequence[str]) -> None:
-    rows = json.loads(RECORD.read_text())["rows"] if RECORD.exists() else []
-    done = {(row["program"], row["device"]) for row in rows}
-    for program in programs(names):
-        row = _row(program)
-        if (row["program"], row["device"]) in done:
-            rows = [
-                old
-                for old in rows
-                if (old["program"], old["device"]) != (row["program"], row["device"])
-            ]
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-        ordered = sorted(rows, key=lambda row: (row["program"], row["device"]))
-        RECORD.write_text(json.dumps({"rows": ordered}, indent=1) + "\n", encoding="utf-8")
+def cases(pattern: str) -> Iterator[Case]:
+    """The goldens with locks, and the programs of the time zoo, whose names match."""
+    for path in sorted(ROOT.glob(f"hlo_dumps/*/*/{LOCK}")):
+        workload, device = path.parts[-3], path.parts[-2].partition("-auto")[0]
+        if re.search(pattern, name := f"{workload}@{device}"):
+            (job,) = jobs_of([workload], CompileOptions(autotune_lock=path, use_cache=False))
+            yield Case(name, replace(job, lock=None), read_path(path.parent), workload, {})
+    for records in ("unseen", "zoo"):
+        folder = ROOT / "tests/gpu/time_zoo/records"
+        measured = json.loads((folder / f"{records}.json").read_text(encoding="utf-8"))["programs"]
+        for name, plan, _ in zoo_plans(records):
+            own = name.removeprefix(f"{records}/")
+            if re.search(pattern, name):
+                reference = find_workload(
+                    f"timed_workloads:timed(records={records!r}, name={own!r})"
+                )
+                reference = replace(reference, name=name, folder=ROOT / "tests/gpu/time_zoo")
+                _, device = known_results("h200", "auto")
+                kernels = {kernel: it[1] for kernel, it in measured[own]["kernels"].items()}
+                # Programs that were written for evaluation are left out together.
+                group = "unseen/" if records == "unseen" else name.rpartition("/")[0]
+                yield Case(name, Job(reference=reference, target=device), plan, group, kernels)
 
 
-def _row(program: LockedProgram) -> dict[str, Any]:
-    lock, job = program.lock, replace(program.job, cache_folder=None)
-    known, _ = known_results(lock.target, lock.gemm_policy)
-    without = known.without(lock.workload)
-    others = {name for row in known.results for name in row.programs}
-    unrelated = without
-    for name in others:
-        if family(name) == family(lock.workload):
-            unrelated = unrelated.without(name)
-    untuned = replace(job, lock=None)
-    row: dict[str, Any] = {
-        "program": lock.workload,
-        "device": program.path.parent.name.partition("-auto")[0],
-        "known_lock": _plan(job),
-        "untuned": _plan(untuned),
-    }
-    truth = {
-        result.fingerprint: result
-        for result in results_of_lock(lock.results, program=lock.workload)[1]
-    }
-    for left_out, table in zip(_LEFT_OUT, (without, unrelated), strict=True):
-        predicted = predict_lock(program.instructions, table)
-        confusion: Counter[str] = Counter()
-        seconds = {"right": 0.0, "all": 0.0}
-        for key, form in program.forms.items():
-            if key not in truth:
-                continue
-            chosen = predicted.chosen.get(key)
-            backend = chosen.backend if chosen is not None else "default"
-            confusion[f"{truth[key].backend} {backend}"] += 1
-            if form is not None and form.kind.startswith("dot "):
-                floor = _floor_seconds(form.dimensions)
-                seconds["all"] += floor
-                seconds["right"] += floor * (backend == truth[key].backend)
-        row[f"without_{left_out}"] = {
-            **_plan(replace(untuned, known_results=table)),
-            "basis": dict(predicted.basis),
-            "confusion": dict(sorted(confusion.items())),
-            "product_floor_seconds": seconds,
-        }
-    return row
+def evaluate(pattern: str) -> None:
+    rows = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+
+    def one(case: Case) -> None:
+        try:
+            rows[case.name] = _row(case)
+        except XlapipeError as error:
+            print(f"{case.name}: {error}", flush=True)
+            return
+        print(case.name, json.dumps(rows[case.name]), flush=True)
+        text = json.dumps(dict(sorted(rows.items())), indent=1)
+        RECORD.write_text(text + "\n", encoding="utf-8")
+
+    with ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(one, case) for case in cases(pattern)]:
+            future.result()
 
 
-def _floor_seconds(dimensions: tuple[int, ...]) -> float:
-    """The least time of a product on an H200 in bfloat16, which weights the choices."""
-    batch, m, n, k = dimensions
-    return batch * max(2 * m * n * k / 989e12, 2 * (m * n + n * k + m * k) / 4.8e12)
-
-
-def _plan(job: Job) -> dict[str, Any]:
-    memory, _ = planned_memory(job, None, whole=False, with_floors=False, with_times=True)
+def _row(case: Case) -> dict[str, Any]:
+    target = case.job.target
+    assert target is not None
+    known, _ = known_results(target.name, "auto")
+    for name in {name for row in known.results for name in row.programs}:
+        if name.startswith(case.group):
+            known = known.without(name)
+    untuned, _ = _compiled(case.job)
+    predicted, plan = _compiled(replace(case.job, known_results=known))
+    totals = case.plan.totals
     return {
-        "total_bytes": memory.total_bytes,
-        "temp_bytes": memory.temp_bytes,
-        "predicted_seconds": memory.predicted.seconds if memory.predicted is not None else None,
-        "compile_seconds": memory.seconds["compile"],
+        "device": {
+            "total_bytes": totals.total_allocation_bytes - totals.thread_local_bytes,
+            "temp_bytes": totals.temp_bytes,
+            "predicted_seconds": _seconds(case.plan, target),
+        },
+        "untuned": untuned,
+        "predicted": predicted,
+        "products": _products_right(case, plan),
     }
+
+
+def _compiled(job: Job) -> tuple[dict[str, Any], Plan]:
+    with compile_workload(replace(job, plan_only=True)) as compiled:
+        plan, record = read_path(compiled.dump_folder), compiled.record
+    totals = plan.totals
+    assert job.target is not None
+    figures = {
+        "total_bytes": totals.total_allocation_bytes - totals.thread_local_bytes,
+        "temp_bytes": totals.temp_bytes,
+        "predicted_seconds": _seconds(plan, job.target),
+        "compile_seconds": round(record.seconds["compile"], 2),
+    }
+    basis = {} if record.predicted_lock is None else {"basis": dict(record.predicted_lock)}
+    return {**figures, **basis}, plan
+
+
+def _seconds(plan: Plan, target: Target) -> float | None:
+    speeds = speeds_of_config(target.config_text, target.name)
+    calibration = calibration_for(target.name, speeds) if speeds is not None else None
+    cost = step_cost(plan, speeds)
+    if calibration is None or cost is None:
+        return None
+    return predict(plan, cost, calibration).seconds
+
+
+def _products_right(case: Case, plan: Plan) -> dict[str, Any]:
+    """The products of the device by backend, of the device and as predicted."""
+    predicted: dict[object, Counter[str]] = defaultdict(Counter)
+    for gemm in plan.gemms:
+        predicted[_key(gemm)][str(gemm.backend)] += 1
+    confusion: Counter[str] = Counter()
+    seconds = {"right": 0.0, "all": 0.0}
+    for gemm in case.plan.gemms:
+        own, backends = str(gemm.backend), predicted[_key(gemm)]
+        backend = own if backends[own] else next(iter(+backends), "none")
+        backends[backend] -= 1
+        confusion[f"{own} {backend}"] += 1
+        measured = case.kernel_seconds.get(gemm.instruction, 0.0)
+        seconds["all"] += measured
+        seconds["right"] += measured * (backend == own)
+    return {"confusion": dict(sorted(confusion.items())), "seconds": seconds}
+
+
+def _key(gemm: Gemm) -> object:
+    sizes = sorted(prod(shape.dims) for shape in gemm.shapes[:2])
+    return gemm.op_name, *sizes
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["tables"]:
         make_tables()
     else:
-        evaluate(sys.argv[2:])
+        evaluate(sys.argv[2] if len(sys.argv) > 2 else "")

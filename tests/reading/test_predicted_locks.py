@@ -70,8 +70,8 @@ def test_the_form_of_a_product() -> None:
     (other,) = tuned_instructions(MODULE.replace("2048", "1024").replace("bf16", "f16"))
     smaller = form_of(other)
     assert smaller is not None
-    # An octave of k, one of work, and other types.
-    assert form.distance(smaller) == 4
+    # An octave of k, two for one of work, and other types.
+    assert form.distance(smaller) == 5
     assert form.distance(replace(smaller, kind="__cudnn$convForward bf16")) is None
 
 

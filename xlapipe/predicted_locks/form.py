@@ -11,6 +11,8 @@ _DIMENSIONS = re.compile(r"(lhs|rhs)_(batch|contracting)_dims=\{([\d,]*)\}")
 _CALL = re.compile(r'custom-call\((?P<operands>.*)\), (?P<layout>.*)custom_call_target="([^"]*)"')
 # Octaves by which an instruction counts as further away.
 _OTHER_TYPES, _OTHER_LAYOUT, _OTHER_FUSION = 2.0, 1.0, 0.5
+# An octave of work counts as this number of octaves of a size.
+_WORK = 2.0
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,14 @@ class Form:
     def distance(self, other: "Form") -> float | None:
         """How far the other is, in octaves of sizes; None if nothing can be learned from it."""
         same_call = self.kind.partition(" ")[0] == other.kind.partition(" ")[0]
-        if not same_call or len(self.dimensions) != len(other.dimensions):
+        both_floats = ("s8" in self.kind) == ("s8" in other.kind)
+        if not (same_call and both_floats) or len(self.dimensions) != len(other.dimensions):
             return None
         octaves = [log2(a / b) for a, b in zip(self.dimensions, other.dimensions, strict=True)]
         other_layout = self.layout != other.layout and "" not in (self.layout, other.layout)
         return (
             sum(map(abs, octaves))
-            + abs(sum(octaves))  # of the work
+            + _WORK * abs(sum(octaves))
             + _OTHER_TYPES * (self.kind != other.kind)
             + _OTHER_LAYOUT * other_layout
             + _OTHER_FUSION * min(abs(self.fused - other.fused), 2)

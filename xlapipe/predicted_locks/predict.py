@@ -1,5 +1,6 @@
 """Chooses a result for each tuned instruction of a module."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +12,7 @@ from xlapipe.predicted_locks.known_results import KnownResult, KnownResults
 # Further away, in octaves, nothing is learned from a result.
 _FURTHEST = 24.0
 _OTHER_DEVICE = 2.0
+_VOTERS = 5
 
 
 class Basis(StrEnum):
@@ -62,29 +64,28 @@ def predict_lock(
 
 
 def nearest(text: str, known: KnownResults) -> KnownResult | None:
-    """The result of the nearest instruction; that of the most programs among equally near ones.
+    """The nearest complete result of the backend that most of the nearest results have.
 
-    If only the backend of that one is known, the nearest complete result of this backend.
+    Votes weigh less with the distance. Among equally near results, that of the most programs.
     """
     form = form_of(text)
     if form is None:
         return None
-    distances = (
-        (form.distance(row.form), -len(row.programs), row.fingerprint + row.config, row)
-        for row in known.results
-        if row.form is not None
-    )
     near = sorted(
         (
-            (far + _OTHER_DEVICE * row.other_device, few, key, row)
-            for far, few, key, row in distances
-            if far is not None and far <= _FURTHEST
+            (far + _OTHER_DEVICE * row.other_device, -len(row.programs), repr(row), row)
+            for row in known.results
+            if row.form is not None
+            and (far := form.distance(row.form)) is not None
+            and far <= _FURTHEST
         ),
         key=lambda item: item[:3],
     )
-    rows = [row for *_, row in near]
-    complete = (row for row in rows if row.is_complete and row.backend == rows[0].backend)
-    return next(complete, None)
+    votes: dict[str, float] = defaultdict(float)
+    for far, *_, row in near[:_VOTERS]:
+        votes[row.backend] += 1 / (1 + far) ** 2
+    backend = max(votes, key=lambda name: (votes[name], name), default=None)
+    return next((row for *_, row in near if row.is_complete and row.backend == backend), None)
 
 
 def _entry(key: str, result: KnownResult, known: KnownResults) -> str:
