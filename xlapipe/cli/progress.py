@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -11,11 +12,25 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.text import Text
+
+
+class _Left(ProgressColumn):
+    """The time left, if the rest takes as long as what is done; known from the first item on.
+
+    rich's column needs two items that end at different times, which a search of three sizes has
+    when it is nearly over.
+    """
+
+    def render(self, task: Task) -> Text:
+        if task.elapsed is None or not task.completed or task.total is None:
+            return Text("time left unknown")
+        left = task.elapsed * (task.total - task.completed) / task.completed
+        return Text(f"about {timedelta(seconds=round(left))} left")
 
 
 class Bar:
@@ -42,8 +57,7 @@ class Bar:
             BarColumn(),
             amount or MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            _Left(),
             TextColumn("{task.description}"),
             console=console,
             transient=True,
