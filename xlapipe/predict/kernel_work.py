@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log2, prod
 
@@ -63,6 +63,7 @@ _HEROES = (
 )
 _GRID = re.compile(r"grid: \[(\d+), (\d+), (\d+)\] threads: \[(\d+), (\d+), (\d+)\]")
 _HOST_SPACE = "S(5)"
+_CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
 _TILE = re.compile(r'"sizes":\[([^\]]*)\]')
 
 
@@ -400,6 +401,22 @@ def _product(
     return KernelWork(kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, threads, what)
 
 
+def _across(product: Instruction, scope: Computation) -> int:
+    """Operands of a product of cuBLAS whose terms are not next to each other in memory.
+
+    Of float32, Hopper's tensor cores (`wgmma`) take only operands with adjacent terms; others are
+    computed in a slower way.
+    """
+    across = 0
+    for name, dim in zip(
+        product.operands, _CONTRACTED.findall(product.backend_config), strict=False
+    ):
+        shape = scope.by_name[name].shape
+        order = shape.arrays[0].order if shape.arrays else None
+        across += order is not None and order[:1] != (int(dim),)
+    return across
+
+
 def _library_product(
     inner: Instruction, scope: Computation, cost: KernelCost, flops: Mapping[str, int]
 ) -> KernelWork:
@@ -407,7 +424,9 @@ def _library_product(
     element = _peak_type(flops)
     if target.startswith("__cublas$"):
         exact = " exact" if '"HIGHEST"' in inner.backend_config else ""
-        return _product(f"cublas {element}{exact}", inner, cost, flops)
+        work = _product(f"cublas {element}{exact}", inner, cost, flops)
+        across = 4.0 * _across(inner, scope) if element == "f32" else 0.0
+        return replace(work, point=(*work.point[:5], across))
     work = _product(f"{target} {element}", inner, cost, flops)
     inputs, weights = (_dims_of(name, scope) or (1,) for name in (*inner.operands, "", "")[:2])
     terms = sum(flops.values()) / 2 / max(_array(inner.shape)[2], 1)
