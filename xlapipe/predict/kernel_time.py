@@ -20,6 +20,8 @@ _SMOOTH = ("__cudnn$fmha", "__gpu$TopK", "cusolver")
 # Uncorrected formulas are this much too short on average.
 _UNCALIBRATED_RATIO = 1.3
 _COLD_BYTES = 256
+# A thread of a column reduction, for each of its elements: reads that wait for each other.
+_SERIAL_SECONDS = 20e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
     threads = work.threads / constants.thread_rate
     text = f"{work.threads:,} threads at {constants.thread_rate / 1e12:.2f} T/s"
     longest = _longer(longest, Part(threads, text))
+    serial = work.serial_elements * _SERIAL_SECONDS
+    longest = _longer(longest, Part(serial, f"{work.serial_elements:,.0f} elements by each thread"))
     if work.link_bytes:
         rate = constants.link_bandwidth
         text = f"{work.link_bytes / 1e6:,.2f} MB to other GPUs at {rate / 1e9:,.0f} GB/s"

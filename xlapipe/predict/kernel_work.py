@@ -78,8 +78,9 @@ class KernelWork:
       operations: arithmetic on elements, in simple float32 operations.
       flops: of products and convolutions by type; empty if there are none.
       threads: number of threads; 0 if unknown.
-      link_bytes: that a device sends to others.
       what: the same in words, for people.
+      link_bytes: that a device sends to others.
+      serial_elements: that each thread of a column reduction adds up one after another.
     """
 
     kind: str
@@ -91,6 +92,7 @@ class KernelWork:
     threads: int
     what: str
     link_bytes: int = 0
+    serial_elements: float = 0.0
 
     @property
     def touched_bytes(self) -> int:
@@ -239,8 +241,17 @@ def _fusion(
     elif hero in ("dynamic-slice", "reverse"):
         hero = ""
     kind = f"{emitter} {hero}".strip()
+    serial = largest / max(threads, 1) if kind == "input column reduction" else 0.0
     return KernelWork(
-        kind, tuple(point), cost.read_bytes, cost.written_bytes, operations, flops, threads, what
+        kind,
+        tuple(point),
+        cost.read_bytes,
+        cost.written_bytes,
+        operations,
+        flops,
+        threads,
+        what,
+        serial_elements=serial,
     )
 
 
