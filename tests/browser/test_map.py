@@ -168,10 +168,22 @@ def test_a_click_selects_in_the_map_and_in_the_table(opened: Open, goldens: Path
 
 
 def test_the_passes_of_a_training_step_are_marked(opened: Open, goldens: Path) -> None:
-    (phases,) = in_page(
-        opened(goldens / "qwen3-train/h200-1x4-auto-tuned-jax0.11.2"),
-        "return [readJson('map-data-0').phases];",
+    driver = opened(goldens / "qwen3-train/h200-1x4-auto-tuned-jax0.11.2")
+    phases, drawn = in_page(
+        driver,
+        """
+        const canvas = document.querySelector("#map-0 canvas");
+        const context = canvas.getContext("2d");
+        const drawn = [];
+        const fillText = context.fillText.bind(context);
+        context.fillText = (text, ...at) => { drawn.push(text); fillText(text, ...at); };
+        window.dispatchEvent(new Event("resize"));
+        document.querySelector("#map-0 select.color").dispatchEvent(new Event("change"));
+        return [readJson('map-data-0').phases, drawn];
+        """,
     )
+    assert {"forward", "backward", "peak"} <= set(drawn)
+    assert any(text.startswith("schedule position") for text in drawn), "the axis has a label"
     assert {phase for phase, _, _ in phases} == {"forward", "backward", "update"}
     assert phases[0][0] == "forward"
     assert all(before[2] == after[1] for before, after in pairwise(phases))

@@ -4,6 +4,7 @@ Screenshots go to build/screenshots, in light and dark.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,25 @@ def test_screenshots(opened: Open, goldens: Path, theme: str) -> None:
         screenshot(driver, SCREENSHOTS / f"{name}-{theme}.png")
 
 
+def assert_unfolded_rows_fit(driver: Chrome, width: int) -> None:
+    """Opens every group of values: what differs is listed, and nothing is wider than the screen."""
+    folded, texts, right = driver.execute_script(
+        """
+        const groups = [...document.querySelectorAll("#peak-0 .ranked details")];
+        const folded = groups.filter((group) => !group.open).length;
+        for (const group of groups) group.open = true;
+        const rows = [...document.querySelectorAll("#peak-0 .ranked details li")];
+        return [folded === groups.length,
+                groups.map((group) => group.querySelector("p").textContent),
+                Math.max(...rows.map((row) => row.getBoundingClientRect().right),
+                         document.documentElement.scrollWidth)];
+        """
+    )
+    assert folded
+    assert texts and all(re.fullmatch(r"Alike: .+\. They differ in .+\.", text) for text in texts)
+    assert right <= width
+
+
 def test_a_phone_shows_the_bytes_and_needs_no_scrolling_aside(opened: Open, goldens: Path) -> None:
     driver = opened(goldens / PREFILL)
     metrics = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
@@ -228,6 +248,7 @@ def test_a_phone_shows_the_bytes_and_needs_no_scrolling_aside(opened: Open, gold
         )
         assert width <= 390
         assert cells and all(0 < right <= 390 for right in cells)
+        assert_unfolded_rows_fit(driver, 390)
         screenshot(driver, SCREENSHOTS / "phone-light.png")
         element(driver, "#peak-0 h2").location_once_scrolled_into_view  # noqa: B018
         screenshot(driver, SCREENSHOTS / "phone-peak-light.png")

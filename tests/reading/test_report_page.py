@@ -13,6 +13,8 @@ from tests.reading.reports import HOSTILE, Page, hostile_dump
 from xlapipe.cli import main
 from xlapipe.dumps.dump import read_file
 from xlapipe.dumps.opened import open_path
+from xlapipe.plans.peak import peak_of
+from xlapipe.report.html_cells import group_values
 from xlapipe.report.html_page import breakable, json_script, render_page
 
 DECODE = "qwen3-decode/h200-cublas-jax0.11.2"
@@ -148,3 +150,35 @@ def test_tables_have_headings(goldens: Path) -> None:
     assert all(attrs.get("scope") for tag, attrs in page.tags if tag == "th")
     assert next(tag for tag in tags if tag in ("h1", "h2", "h3")) == "h1"
     assert tags.count("h1") == 1
+
+
+def test_a_group_states_what_is_alike_and_what_differs(goldens: Path) -> None:
+    opened = open_path(goldens / DECODE)
+    text = page_of(goldens / DECODE).text
+    groups = [group for group in peak_of(opened.program).groups if len(group.values) > 1]
+    assert groups
+    for group in groups:
+        names = {value.label for value in group.values}
+        shapes = {value.shape for value in group.values}
+        stated = str(group_values(group))
+        alike, _, differing = stated.partition("They differ in ")
+        differing, _, rows = differing.partition(".</p>")
+        for name, texts in (("name", names), ("shape", shapes)):
+            assert (name in differing.split(", ")) == (len(texts) > 1)
+        for shape in shapes:
+            assert (shape in alike, shape in rows) == (len(shapes) == 1, len(shapes) > 1)
+        assert Page(stated).text in text
+
+
+def test_warnings_of_check_are_in_the_header(
+    goldens: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = goldens / "fsdp-mlp-reference/h200-1x2-cublas-jax0.11.2"
+    main(["check", str(path)])
+    (warning,) = [
+        line.removeprefix("  warn  ")
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("  warn  ")
+    ]
+    assert f"Warning: {warning} (" in page_of(path).text
+    assert "Warning:" not in page_of(goldens / DECODE).text

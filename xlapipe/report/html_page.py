@@ -17,11 +17,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from xlapipe.dumps.opened import Opened, StageText
+from xlapipe.expect.unused import unused_findings
 from xlapipe.files.visible_text import visible_lines
 from xlapipe.platforms import platform_named
 from xlapipe.report import units
 from xlapipe.report.host_memory import host_lines
-from xlapipe.report.html_cells import bytes_cell, dense_code, seconds_cell
+from xlapipe.report.html_cells import bytes_cell, dense_code, group_values, seconds_cell
 from xlapipe.report.json_data import dump_data
 from xlapipe.report.plan_figures import figures_of
 from xlapipe.report.records import json_form
@@ -86,6 +87,7 @@ def render_page(dumps: Sequence[Opened], comparison: Comparison | None = None) -
         bytes=bytes_cell,
         seconds=seconds_cell,
         dense=dense_code,
+        group_values=group_values,
         microseconds=microseconds,
         exact=units.exact,
         rounded=units.rounded,
@@ -119,6 +121,7 @@ def _template_data(dump: Opened) -> dict[str, Any]:
     data = dump_data(dump)
     time = data.figures.time
     return {
+        "warnings": unused_findings(dump.program),
         "time_summary": list(summary_lines(time)) if time is not None else [],
         "time_by_source": group_by_source(time.kernels) if time is not None else [],
         "roofline": roofline(time),
