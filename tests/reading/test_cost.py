@@ -293,6 +293,10 @@ def test_loop_counts_its_trips_and_does_not_compute_its_condition() -> None:
     cost = cost_of(module(loop_entry(known), LOOP))
     assert {kernel.name: kernel.launches for kernel in cost.kernels} == {"y": 7}
     assert cost.traffic_bytes == cost.traffic_at_most_bytes == 7 * 800
+    without_speeds = step_cost(plan_of_text(module(loop_entry(known), LOOP)))
+    assert without_speeds is not None
+    (row,) = without_speeds.kernels
+    assert (row.launches, row.memory_seconds, row.floor_seconds) == (7, None, None)
 
 
 def test_what_a_loop_reads_in_each_trip_is_the_memory_that_it_starts_with() -> None:
@@ -371,6 +375,13 @@ replica_groups={{0,1,2,3}}, dimensions={0}, use_global_device_ids=true
     # Three quarters of the result come over a link of 100,000 bytes per second.
     assert row.link_seconds == pytest.approx(1200 / 1e5)
     assert row.bound == "link"
+    # Each device sends three quarters of its operand, if the network adds them.
+    reduce = (
+        "  %x = f32[100]{0} parameter(0)\n  ROOT %r = f32[100]{0} all-reduce(%x), channel_id=1, "
+    )
+    groups = "replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=%add"
+    row = kernel(cost_of(module(reduce + groups, ADD)), "r")
+    assert row.link_seconds == pytest.approx(300 / 1e5)
 
 
 def test_reduction_reads_all_and_a_multi_output_fusion_reads_once() -> None:
@@ -653,6 +664,13 @@ custom_call_target="{target}", backend_config={config}
 
 
 @pytest.mark.parametrize(
+    ("labels", "shapes"),
+    [
+        ("b01f_01io->b01f", ("[2,10,10,4]{3,2,1,0}", "[3,3,4,6]{3,2,1,0}", "[2,8,8,6]{3,2,1,0}")),
+        ("bf01_oi01->bf01", ("[2,4,10,10]{3,2,1,0}", "[6,4,3,3]{3,2,1,0}", "[2,6,8,8]{3,2,1,0}")),
+    ],
+)
+@pytest.mark.parametrize(
     ("target", "operands", "result"),
     [
         ("Forward", "image kernel", "output"),
@@ -661,21 +679,17 @@ custom_call_target="{target}", backend_config={config}
     ],
 )
 def test_gradients_of_a_convolution_have_its_operations(
-    target: str, operands: str, result: str
+    target: str, operands: str, result: str, labels: str, shapes: tuple[str, str, str]
 ) -> None:
-    shapes = {
-        "image": "f32[1,10,10,4]{3,2,1,0}",
-        "kernel": "f32[3,3,4,6]{3,2,1,0}",
-        "output": "f32[1,8,8,6]{3,2,1,0}",
-    }
-    first, second = (shapes[name] for name in operands.split())
+    named = dict(zip(("image", "kernel", "output"), shapes, strict=True))
+    first, second = (f"f32{named[name]}" for name in operands.split())
     entry = f"""
   %x = {first} parameter(0)
   %y = {second} parameter(1)
-  ROOT %c = ({shapes[result]}, u8[0]{{0}}) custom-call(%x, %y), window={{size=3x3}}, \
-dim_labels=b01f_01io->b01f, custom_call_target="__cudnn$conv{target}"
+  ROOT %c = (f32{named[result]}, u8[0]{{0}}) custom-call(%x, %y), window={{size=3x3}}, \
+dim_labels={labels}, custom_call_target="__cudnn$conv{target}"
 """
-    assert kernel(cost_of(module(entry)), "c").flops == {"f32": 2 * (8 * 8 * 6) * (3 * 3 * 4)}
+    assert kernel(cost_of(module(entry)), "c").flops == {"f32": 2 * (2 * 8 * 8 * 6) * (3 * 3 * 4)}
 
 
 @pytest.mark.parametrize(
