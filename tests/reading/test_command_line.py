@@ -31,7 +31,7 @@ def test_each_help_has_two_examples_and_fits_a_terminal(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    words = ("target", "capture") if command == "target" else (command,)
+    words = {"target": ("target", "capture"), "lock": ("lock", "add")}.get(command, (command,))
     code, text = answer(capsys, *words, "--help")
     assert code == 0
     assert len(EXAMPLES[words[-1]]) == 2

@@ -107,6 +107,21 @@ def test_the_table(rows: list[Row]) -> None:
     assert "NCCL" in "\n".join(lines)
 
 
+def test_a_margin_that_is_smaller_than_the_error_is_marked(rows: list[Row]) -> None:
+    basis = "predicted lock, results of tuned instructions: 8 known, 2 nearest, 1 default"
+    unsure = replace(planned(349_992 - 2_000), error_bytes=2_048, basis=basis)
+    sure = replace(unsure, error_bytes=2_000)
+    points = [row.combination for row in rows[:2]]
+    lines = lines_of([Row(points[0], unsure), Row(points[1], sure)], AXES)
+    cells = [re.split(" {2,}", line.strip())[-2:] for line in lines[2:4]]
+    assert cells == [["1.95 KiB ± 2.00 KiB", "yes?"], ["1.95 KiB ± 1.95 KiB", "yes"]]
+    text = "\n".join(lines)
+    assert f"±: {basis}. 9 of 10 recorded programs" in text
+    assert "?: the margin is smaller than that; fix: a lock of the device" in text
+    first = fit_figures("m:step", "h200", [Row(points[0], unsure)], ())["rows"][0]
+    assert (first["error_bytes"], first["basis"]) == (2_048, basis)
+
+
 def test_the_title_states_the_memory_that_a_share_is_taken_of(rows: list[Row]) -> None:
     visible = replace(planned(1), outside=OutsidePlan(visible_bytes=900_000), usable_bytes=675_000)
     title = lines_of([Row(rows[0].combination, visible)], AXES)[0]

@@ -63,6 +63,8 @@ class ChoiceRow:
             "host_bytes": memory.host_bytes,
             "limit_bytes": self.limit_bytes,
             "headroom_bytes": self.headroom_bytes,
+            "error_bytes": memory.error_bytes,
+            "basis": memory.basis,
             "predicted_seconds": predicted.seconds if predicted is not None else None,
             "predicted_low_seconds": predicted.low_seconds if predicted is not None else None,
             "predicted_high_seconds": predicted.high_seconds if predicted is not None else None,

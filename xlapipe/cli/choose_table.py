@@ -8,7 +8,7 @@ from rich.text import Text
 from xlapipe.choosing.choose import Choice
 from xlapipe.choosing.rows import ChoiceRow, front
 from xlapipe.report.text_table import aligned_row, column_widths, without_columns
-from xlapipe.report.units import rounded
+from xlapipe.report.units import rounded, with_error
 
 _HEADER = ("total", "headroom", "temp", "predicted", "9 of 10 within")
 _FOR_WIDE_TERMINALS, _WHOLE_TABLE = ("temp", "9 of 10 within"), 120
@@ -77,6 +77,8 @@ def _target_lines(
     else:
         scaled = f", scaled from {predicted.scaled_from}" if predicted.scaled_from else ""
         yield Text(f"Times are predicted for {predicted.device}{scaled}. Every row was compiled.")
+    for basis in dict.fromkeys(row.memory.basis for row in rows if row.memory.error_bytes):
+        yield Text(f"±: {basis}. 9 of 10 recorded programs differ from the device's plan by less.")
     if any(row.memory.rematerialised for row in rows):
         yield Text("yes*, no*: XLA itself rematerialises to stay below its limit.")
     for row in rows:
@@ -95,7 +97,7 @@ def _cells(row: ChoiceRow, per_item: bool, on_front: bool) -> list[str]:
     return [
         *map(repr, row.candidate.arguments.values()),
         rounded(row.memory.total_bytes),
-        rounded(row.headroom_bytes),
+        with_error(row.headroom_bytes, row.memory.error_bytes),
         rounded(row.memory.temp_bytes),
         seconds,
         interval,

@@ -10,7 +10,7 @@ from xlapipe.errors import XlapipeError
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.report.text_table import aligned_row, column_widths, without_columns
 from xlapipe.report.time_lines import microseconds
-from xlapipe.report.units import exact, rounded, seconds_text
+from xlapipe.report.units import exact, rounded, seconds_text, with_error
 from xlapipe.sizing.fit import Largest, Row
 from xlapipe.sizing.planned_memory import PlannedMemory
 from xlapipe.sizing.sweep import Axis
@@ -65,6 +65,8 @@ def _row_figures(row: Row) -> dict[str, Any]:
         "device_memory_bytes": memory.device_memory_bytes,
         "usable_bytes": memory.usable_bytes,
         "headroom_bytes": memory.headroom_bytes,
+        "error_bytes": memory.error_bytes,
+        "basis": memory.basis,
         "refused": memory.refused,
         "rematerialised": memory.rematerialised,
         "recomputed": [asdict(kernel) for kernel in memory.recomputed],
@@ -162,10 +164,10 @@ def _cells(row: Row, host: bool) -> list[str]:
         memory.output_bytes,
         memory.temp_bytes,
         memory.total_bytes,
-        memory.headroom_bytes,
-        *([memory.host_bytes] if host else []),
     )
-    return [*map(rounded, sizes), fits_text(row)]
+    headroom = with_error(memory.headroom_bytes, memory.error_bytes)
+    on_host = [rounded(memory.host_bytes)] if host else []
+    return [*map(rounded, sizes), headroom, *on_host, fits_text(row)]
 
 
 def _seconds(memory: PlannedMemory) -> float | None:
@@ -193,12 +195,16 @@ def _stage_cells(row: Row) -> list[str]:
 
 
 def fits_text(row: Row) -> str:
-    """`yes`, `no`, `refused` by XLA or `FAILED`; with `*` if XLA rematerialised instructions."""
+    """`yes`, `no`, `refused` by XLA or `FAILED`.
+
+    With `?` if the margin is smaller than the error, and `*` if XLA rematerialised instructions.
+    """
     if isinstance(row.outcome, XlapipeError):
         return "FAILED"
     if row.outcome.refused:
         return "refused"
-    return ("yes" if row.fits else "no") + ("*" if row.outcome.rematerialised else "")
+    unsure = "" if row.outcome.fits_within_error else "?"
+    return ("yes" if row.fits else "no") + unsure + ("*" if row.outcome.rematerialised else "")
 
 
 def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
@@ -209,6 +215,7 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
             "Bytes are per device, from the plan; the total includes the program's code, up to "
             f"{exact(code)}. Not included: other live arrays of the process."
         ]
+    notes += _basis_notes(compiled)
     if any(plan.refused for plan in compiled):
         notes.append("refused: XLA's compiler refused the plan because it does not fit.")
     most = max((plan.missing for plan in compiled), key=len, default=())
@@ -232,6 +239,20 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
         notes.append(
             f"host: pinned host memory for one device, up to {exact(most_on_host)}; not in the "
             "total."
+        )
+    return notes
+
+
+def _basis_notes(compiled: Sequence[PlannedMemory]) -> list[str]:
+    """What the autotune results rest on, and whether the margin is smaller than their error."""
+    notes = [
+        f"±: {basis}. 9 of 10 recorded programs differ from the device's plan by less."
+        for basis in dict.fromkeys(plan.basis for plan in compiled if plan.error_bytes)
+    ]
+    if not all(plan.fits_within_error for plan in compiled):
+        notes.append(
+            "?: the margin is smaller than that; fix: a lock of the device (`xlapipe dump … "
+            "--target attached --tune`) makes the plan the device's"
         )
     return notes
 

@@ -14,6 +14,7 @@ from xlapipe.files.visible_text import visible_line
 from xlapipe.plans.program import RequestedDot
 from xlapipe.platforms import platform_named
 from xlapipe.platforms.dump_files import SOURCE_LINES
+from xlapipe.predicted_locks.predict import shares_text
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -118,8 +119,7 @@ class Manifest(CompileFacts):
         if self.fusion_without_result is not None:
             return f"partly tuned (the lock holds no result for {self.fusion_without_result})"
         if self.predicted_lock is not None:
-            shares = ", ".join(f"{count} {basis}" for basis, count in self.predicted_lock.items())
-            return f"predicted lock (results of tuned instructions: {shares})"
+            return f"predicted lock ({shares_text(self.predicted_lock)})"
         return "untuned (no autotune results: gemm tiles are XLA's defaults)"
 
     def to_json(self) -> dict[str, Any]:

@@ -23,6 +23,12 @@ class Basis(StrEnum):
     DEFAULT = "default"  # XLA's own choice without autotune results
 
 
+def shares_text(basis: Mapping[str, int]) -> str:
+    """Number of tuned instructions by the basis of their results, in words."""
+    shares = ", ".join(f"{count} {name}" for name, count in basis.items())
+    return f"results of tuned instructions: {shares}"
+
+
 @dataclass(frozen=True)
 class PredictedLock:
     """Results for the tuned instructions of a module.

@@ -3,6 +3,12 @@
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
+def with_error(size_bytes: int, error_bytes: int) -> str:
+    """Rounded bytes, with their error if any: `9.1 GiB ± 32 MiB`."""
+    error = f" ± {rounded(error_bytes)}" if error_bytes else ""
+    return f"{rounded(size_bytes)}{error}"
+
+
 def exact(size_bytes: int) -> str:
     """Every digit, e.g. `4,194,304 B`."""
     return f"{size_bytes:,} B"

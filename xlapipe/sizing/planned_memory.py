@@ -20,6 +20,8 @@ from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.missing_memory import MissingMemory
 from xlapipe.predict import predict
 from xlapipe.predict.choose import calibration_for
+from xlapipe.predicted_locks.plan_error import plan_error_bytes
+from xlapipe.predicted_locks.predict import shares_text
 from xlapipe.readers import read_path
 from xlapipe.sizing.recomputed import (
     RecomputedKernel,
@@ -73,6 +75,9 @@ class PlannedMemory:
         if it was not computed.
       predicted: the predicted time of a step; None if it was not asked for, or without a
         calibration.
+      error_bytes: how far the total may be from the device's, by what its autotune results rest
+        on; see `plan_error_bytes`.
+      basis: what they rest on, in words; None for the device's own, or without autotuning.
       seconds: wall time of `load` (the workload's module), `lower`, `compile`, `read` and `all`.
     """
 
@@ -95,6 +100,8 @@ class PlannedMemory:
     predicted: PredictedTime | None = None
     outside: OutsidePlan | None = None
     reserved_bytes: int = 0
+    error_bytes: int = 0
+    basis: str | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -105,6 +112,11 @@ class PlannedMemory:
     def headroom_bytes(self) -> int:
         """Usable bytes minus the total; negative if it does not fit."""
         return self.usable_bytes - self.total_bytes
+
+    @property
+    def fits_within_error(self) -> bool:
+        """Whether the margin, if any, is larger than the error of the total."""
+        return self.refused or abs(self.headroom_bytes) >= self.error_bytes
 
     @property
     def fits(self) -> bool:
@@ -147,6 +159,9 @@ def planned_memory(
     if with_times and cost is not None:
         predicted = _predicted(compiled, cost, target.name)
     order = order_share(compiled.plan)
+    tuned = job.lock is not None or job.target is None
+    depends = job.platform.has_autotuning and not tuned
+    lock = compiled.predicted_lock
     all_seconds = time.monotonic() - started
     read_seconds = all_seconds - sum(compiled.stage_seconds.values())
     seconds = {**compiled.stage_seconds, "read": read_seconds, "all": all_seconds}
@@ -169,6 +184,12 @@ def planned_memory(
         order_bytes=order.held_bytes if order is not None else None,
         predicted=predicted,
         outside=usable.outside,
+        error_bytes=plan_error_bytes(
+            compiled.plan, tuned=False if depends else None, predicted_lock=lock
+        ),
+        basis=("untuned" if lock is None else f"predicted lock, {shares_text(lock)}")
+        if depends
+        else None,
     )
     return memory, dump
 
@@ -198,6 +219,7 @@ class _CompiledPlan(NamedTuple):
     memory_analysis: Mapping[str, int]
     refused: bool
     libtpu: str | None
+    predicted_lock: Mapping[str, int] | None
 
 
 def _compile_plan(job: Job) -> _CompiledPlan:
@@ -219,6 +241,7 @@ def _compile_plan(job: Job) -> _CompiledPlan:
         record.memory_analysis,
         record.refused is not None,
         record.versions.get("libtpu"),
+        record.predicted_lock,
     )
 
 
@@ -234,4 +257,5 @@ def _of_dump(dump: CompiledDump) -> _CompiledPlan:
         manifest.memory_analysis,
         manifest.refused is not None,
         manifest.versions.get("libtpu"),
+        manifest.predicted_lock,
     )

@@ -14,6 +14,7 @@ from xlapipe.plans.labels import Labels, labels_of, pattern_of
 from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.peak import Peak, peak_of
 from xlapipe.plans.phases import Phase, phases_of
+from xlapipe.predicted_locks.plan_error import plan_error_bytes
 from xlapipe.report.overview.purposes import Purpose, Use, Uses
 from xlapipe.report.overview.wording import ShortNames, short_names
 from xlapipe.targets.catalogue import target_named
@@ -70,6 +71,7 @@ class Overview:
         return {
             "total_bytes": self.total_bytes,
             "usable_bytes": memory.usable_bytes if memory is not None else None,
+            "error_bytes": self.error_bytes,
             "peak_position": self.peak.position,
             "peak_phase": self.peak_phase,
             "peak_source": self.peak_source,
@@ -102,6 +104,17 @@ class Overview:
         """What XLA allocates in device memory."""
         totals = self.plan.totals
         return totals.total_allocation_bytes - totals.thread_local_bytes
+
+    @cached_property
+    def error_bytes(self) -> int:
+        """How far the total may be from the device's, by what its autotune results rest on."""
+        dump = self.opened.dump
+        if dump is None:
+            return 0
+        manifest = dump.manifest
+        return plan_error_bytes(
+            self.plan, tuned=manifest.tuned_or_none, predicted_lock=manifest.predicted_lock
+        )
 
     @cached_property
     def memory(self) -> UsableMemory | None:

@@ -14,7 +14,7 @@ from xlapipe.plans.phases import Phase
 from xlapipe.report.overview.overview import LineRow, Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text, shapes_text
-from xlapipe.report.units import exact, in_unit, rounded, seconds_text, share, unit_for
+from xlapipe.report.units import exact, in_unit, rounded, seconds_text, share, unit_for, with_error
 from xlapipe.report.wrapped_text import shortened, wrapped
 
 MAX_LINES = 40
@@ -49,7 +49,10 @@ def _head(overview: Overview, width: int) -> Iterator[Text]:
     text = f"{opened.title}: {rounded(total)} of device memory"
     if memory is not None:
         room = memory.usable_bytes - total
-        text += f", fits with {rounded(room)} to spare" if room >= 0 else ", DOES NOT FIT"
+        spare = f"{with_error(room, overview.error_bytes)} to spare"
+        text += f", fits with {spare}" if room >= 0 else ", DOES NOT FIT"
+        if 0 <= abs(room) < overview.error_bytes:
+            text += ", which is less than the error of an untuned or predicted plan"
     for line in wrapped(text, width):
         yield Text(line, style="bold")
     if memory is not None:
