@@ -707,7 +707,7 @@ dim_labels={labels}, custom_call_target="__cudnn$conv{target}"
 def test_the_estimate_is_that_of_the_model_for_the_kind_of_kernel(
     models: dict[str, float], estimate: float | None
 ) -> None:
-    """docs/time.md has the measured errors of XLA's models by kind of kernel."""
+    """docs/lab/time.md has the measured errors of XLA's models by kind of kernel."""
     costs = ",".join(
         f'{{"exec_time_us":{seconds * 1e6},"name":"{name}"}}' for name, seconds in models.items()
     )

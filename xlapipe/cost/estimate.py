@@ -31,7 +31,7 @@ def estimate_of(estimates: Mapping[str, float]) -> float | None:
     """The estimate of the model with the smallest error for the kind of kernel; None without any.
 
     XLA's unnamed model for Triton gemms, the indexing model for other Triton fusions, and `sol` for
-    the rest; the measured errors of each are in docs/time.md.
+    the rest; the measured errors of each are in docs/lab/time.md.
     """
     if _GEMM in estimates:
         preferred = (DEFAULT_MODEL, _INDEXING)
