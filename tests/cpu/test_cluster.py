@@ -177,5 +177,5 @@ def test_without_dask_the_option_is_one_error(
     command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    assert main([command, "qwen3-decode", "--scheduler", "tcp://127.0.0.1:1"]) == 2
+    assert main([*command, "--scheduler", "tcp://127.0.0.1:1"]) == 2
     assert "pip install 'xlapipe[cluster]'" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from tests.conftest import GOLDEN_JAXLIB, NEVER_TUNED, RESNETS, TORCH_TWINS
 from xlapipe.compiling.pipeline import dump_folder
-from xlapipe.dumps.dump import open_dump, read_file
+from xlapipe.dumps.dump import manifest_bytes, open_dump, read_file, read_manifest
+from xlapipe.dumps.manifest import MANIFEST
 from xlapipe.dumps.normal_form.plan import differences, read_normal_form
 from xlapipe.dumps.run_record import RUN_RECORD
 from xlapipe.expect import check_all
@@ -129,7 +131,9 @@ def test_both_readers_read_the_same_plan(
         (tmp_path / name).write_bytes(read_file(folder, name))
     for name in ("after_optimizations.txt", "thunk_sequence.txt", SOURCE_LINES):
         (tmp_path / name).write_bytes(read_file(folder, name))
-    assert read_path(tmp_path / "buffer-assignment.txt") == from_proto
+    from_text = read_path(tmp_path / "buffer-assignment.txt")
+    # The text has nothing of what the author states.
+    assert from_text == replace(from_proto, stated_costs=(), stated_trips=None)
 
 
 @pytest.mark.parametrize(("workload", "policy"), ALL)
@@ -172,4 +176,9 @@ def test_run_records_hold_the_digests_of_the_devices_goldens(goldens: Path) -> N
         assert record["device"] == {"h200": "NVIDIA H200", "h100_sxm": H100}[target]
         assert {"jax", "jaxlib"} <= set(record["versions"])
         for name, digest in record["sha256"].items():
-            assert hashlib.sha256((path.parent / name).read_bytes()).hexdigest() == digest, name
+            content = (path.parent / name).read_bytes()
+            if name == MANIFEST:
+                # The device did not make what the author states of kernels.
+                manifest = read_manifest(path.parent)
+                content = manifest_bytes(replace(manifest, stated_costs=(), stated_trips=None))
+            assert hashlib.sha256(content).hexdigest() == digest, name

@@ -78,7 +78,9 @@ class Batch:
         record = CompileRecord.from_json(result)
         files = self.folder / name / "dump"
         source = self.jobs[name].reference.folder or PROGRAMS
-        compiled = Compiled(files, record, source, autotune_results=None, executable=None)
+        compiled = Compiled(
+            files, record, source, autotune_results=None, tuning_logs=None, executable=None
+        )
         dump, _ = capture(self.jobs[name], compiled, where=name)
         return dump
 

@@ -130,14 +130,14 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) ->
 
 
 def _update_devices_dump(path: Path, job: Job, compiled: CompiledDump) -> None:
-    """Writes what the author states now, and where the instructions are now.
+    """Writes what the author states of kernels and loops now, and where the instructions are now.
 
     The texts hold the names of all instructions and of what was requested. The serialised module
     holds also what only a device knows.
     """
     manifest, own = read_manifest(path, check_files=False), compiled.dump.manifest
-    stated = ("expectations", "stated_costs", "stated_trips")
-    write_manifest(path, replace(manifest, **{name: getattr(own, name) for name in stated}))
+    manifest = replace(manifest, stated_costs=own.stated_costs, stated_trips=own.stated_trips)
+    write_manifest(path, manifest)
     theirs, ours = manifest.files, own.files
     texts = [job.platform.dump_file(part).name for part in (Part.BEFORE, Part.HLO)]
     if SOURCE_LINES in theirs and all(theirs[name] == ours[name] for name in texts if name):

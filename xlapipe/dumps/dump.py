@@ -239,7 +239,7 @@ def write_dump(
       XlapipeError: the folder cannot be written.
     """
     manifest = with_digests(manifest, files)
-    contents = {**files, MANIFEST: _manifest_bytes(manifest)}
+    contents = {**files, MANIFEST: manifest_bytes(manifest)}
     if _holds(path, contents):
         write_source_lines(path, files)
         return False
@@ -254,12 +254,13 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     Raises:
       XlapipeError: the file cannot be written.
     """
-    content = _manifest_bytes(manifest)
+    content = manifest_bytes(manifest)
     if read_file(path, MANIFEST) != content:
         write_files({path / MANIFEST: content})
 
 
-def _manifest_bytes(manifest: Manifest) -> bytes:
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """The manifest as it is in a dump."""
     text = json.dumps(manifest.to_json(), indent=1, sort_keys=True, ensure_ascii=False)
     return f"{text}\n".encode()
 
