@@ -88,6 +88,19 @@ def test_a_step_that_no_policy_serves_is_one_error(
 
 
 @pytest.mark.slow
+def test_what_xlas_own_rematerialisation_costs_is_stated() -> None:
+    # The plan needs 96 MiB without it, and XLA's limit is 95 % of 86 MiB.
+    choice = choose("hungry_step:hungry(batch=65536)", memory_fraction=0.0006)
+    (written,) = [row for row in choice.rows if row.candidate.change is None]
+    (other,) = [row for row in choice.rows if row.candidate.change is not None]
+    assert written.memory.rematerialised and not other.memory.rematerialised
+    less_bytes = other.memory.total_bytes - int(0.95 * written.memory.usable_bytes)
+    assert 0 < less_bytes < other.memory.total_bytes - written.memory.total_bytes
+    (note,) = choice.notes
+    assert f"at most {less_bytes:,} B less at the peak would turn it off: -8" in note
+
+
+@pytest.mark.slow
 def test_a_side_effect_outside_of_the_scan_leaves_policies_for_its_body() -> None:
     choice = choose(
         "choose_refused_steps:side_effect(scan=True)", changes=Changes(remat=True), compiles=2

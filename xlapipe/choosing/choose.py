@@ -32,6 +32,7 @@ from xlapipe.files.contents import read_json
 from xlapipe.files.records import record_of
 from xlapipe.lowering.forward_graph import ForwardGraph
 from xlapipe.registry import find_workload
+from xlapipe.sizing.cliff import EXPECTED_SHARE
 from xlapipe.sizing.sweep import Axis, combinations
 from xlapipe.targets.speeds import Speeds, speeds_of_target
 
@@ -375,11 +376,12 @@ class _Search:
             other = next((r for r in self.compiles.rows if r.candidate == wanted), None)
             if other is None or other.memory.refused:
                 continue
-            less_bytes = other.memory.total_bytes - row.memory.total_bytes
+            process_bytes = row.memory.usable_bytes + row.memory.reserved_bytes
+            less_bytes = other.memory.total_bytes - int(EXPECTED_SHARE * process_bytes)
             note = (
                 f"{row.candidate.target}, {row.candidate}: XLA itself computes "
-                f"{row.memory.rematerialised} instructions again; {less_bytes:,} B less at the "
-                "peak would turn it off"
+                f"{row.memory.rematerialised} instructions again; at most {max(less_bytes, 0):,} B "
+                "less at the peak would turn it off"
             )
             if other.memory.predicted is not None and row.memory.predicted is not None:
                 share = other.memory.predicted.seconds / row.memory.predicted.seconds - 1

@@ -20,8 +20,9 @@ from xlapipe.sizing.sweep import Axis, combinations
 # HloRematerialization's limit, in percent of what the process may use: as if the device had a
 # hundred times its memory.
 _NO_LIMIT: Mapping[str, XlaOption] = {"xla_gpu_memory_limit_slop_factor": 10_000}
-# XLA's default of that option, where the search expects the limit.
-_EXPECTED_SHARE = 0.95
+# XLA's default of that option, where the search expects the limit. XLA's own estimate of the memory
+# is at most the plan's total.
+EXPECTED_SHARE = 0.95
 # A plan of this share of the usable memory without rematerialisation has nothing to rematerialise.
 _MOST_SHARE = 1.5
 # The search ends when the two sizes differ by at most this share.
@@ -109,7 +110,7 @@ def find_cliff(
         rows[size], plans[size] = _compiled(workload, vary, size, options, memory_fraction)
         on_done(size, plans[size])
         usable_bytes, total_bytes = plans[size].usable_bytes, plans[size].total_bytes
-        headroom_bytes = int(_EXPECTED_SHARE * usable_bytes) - total_bytes
+        headroom_bytes = int(EXPECTED_SHARE * usable_bytes) - total_bytes
         reached = plans[size].rematerialised or total_bytes > _MOST_SHARE * usable_bytes
         return Probe(size, headroom_bytes, not reached)
 
