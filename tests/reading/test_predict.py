@@ -22,6 +22,7 @@ from xlapipe.predict.calibration import (
     Calibration,
     CalibrationError,
     parse_calibration,
+    read_calibration,
     shipped_calibration,
 )
 from xlapipe.readers import read_path
@@ -64,6 +65,45 @@ def test_errors_are_those_that_the_docs_state(compare: ModuleType) -> None:
             key: pytest.approx(limit / 2, abs=limit / 2) for key, limit in most.items()
         }
         assert row["interval"] >= 0.85
+
+
+@pytest.mark.parametrize("records", ["unseen", "two"])
+def test_every_kernel_of_a_zoo_has_a_basis_and_at_least_its_floor(
+    compare: ModuleType, records: str
+) -> None:
+    for item in compare.compared(records):
+        floors = {kernel.name: kernel.floor_seconds for kernel in item.cost.kernels}
+        prediction = item.prediction
+        assert prediction.seconds >= item.cost.floor_seconds
+        assert prediction.low_seconds <= prediction.seconds <= prediction.high_seconds
+        assert {kernel.name for kernel in prediction.kernels} <= floors.keys()
+        for kernel in prediction.kernels:
+            assert kernel.seconds >= floors[kernel.name] * (1 - 1e-9), (item.name, kernel.name)
+            assert kernel.launch.basis in ("calibrated", "scaled", "assumed")
+        if any(kernel.launch.basis == "assumed" for kernel in prediction.kernels):
+            assert any("no kind for" in text for text in prediction.assumptions)
+
+
+def test_a_calibration_changes_no_file_of_a_dump(tmp_path: Path) -> None:
+    folder = tmp_path / "dump"
+    shutil.copytree(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2", folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    plan = open_path(folder).plan
+    lines = calibration().to_text().splitlines()
+    header = {**json.loads(lines[0]), "device": "NVIDIA H100 80GB HBM3"}
+    given = parse_calibration("\n".join([json.dumps(header), *lines[1:]]), where="given")
+    opened = replace(open_path(folder), calibration=given)
+    assert opened.prediction is not None
+    assert opened.prediction.scaled_from == "NVIDIA H100 80GB HBM3"
+    assert opened.plan == plan
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["time_record.json", "plan.txt", "autotune_lock.json"])
+def test_a_file_that_is_no_calibration_is_refused_by_its_first_line(name: str) -> None:
+    path = DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2" / name
+    with pytest.raises(CalibrationError, match=rf"{name}, line 1: .*fix:"):
+        read_calibration(path)
 
 
 def test_no_prediction_is_below_its_floor() -> None:

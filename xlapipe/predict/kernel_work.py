@@ -1,4 +1,8 @@
-"""What one launch of a kernel does, as far as its time depends on it."""
+"""What one launch of a kernel does, as far as its time depends on it.
+
+A calibration has kinds and points of this module: after a change here, run
+`tests/gpu/time_zoo/recompute_points.py`.
+"""
 
 import re
 from collections.abc import Mapping
@@ -498,7 +502,8 @@ def _other(
         point = (_log(touched), _log(elements))
         if inner.opcode != "custom-call":
             kind = "loop"
-            point = (_log(touched), _log(threads or elements), 1.5, 0.0)
+            threads = threads or elements
+            point = (_log(touched), _log(threads), 1.5, 0.0, _log(elements / max(threads, 1)))
     flops = cost.flops or {}
     return KernelWork(
         kind, point, cost.read_bytes, cost.written_bytes, float(elements), flops, threads, what

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 
-from xlapipe.cost import step_cost
+from xlapipe.cost import StepCost, step_cost
 from xlapipe.predict import Prediction, predict
 from xlapipe.predict.calibration import shipped_calibration
 from xlapipe.readers import read_path
@@ -34,6 +34,7 @@ class Compared:
     """A program, as predicted and as measured; seconds of all kernels and of the span."""
 
     name: str
+    cost: StepCost
     prediction: Prediction
     kernel_seconds: float
     span_seconds: float
@@ -65,6 +66,7 @@ def compared(records: str) -> Iterator[Compared]:
             assert cost is not None
             yield Compared(
                 name,
+                cost,
                 predict(plan, cost, calibration, unknown_trips=_TRIPS.get(name)),
                 record["kernel_seconds"],
                 record["span_seconds"],

@@ -1,0 +1,181 @@
+"""Brings calibrations up to date after `kernel_work.py` or `kernel_time.py` changed, without a GPU.
+
+    python tests/gpu/time_zoo/recompute_points.py FOLDER REVISION
+
+Compiles the programs of the calibrations for an H200 into FOLDER, unless it holds them, and finds
+each timed kernel in the plans by what the code of REVISION, which wrote the calibrations, makes of
+them. Its kind, its point and its ratio to the formula are then those of the code here; times stay
+as measured. Kernels that only a tuned compile has, such as most products of Triton, stay as they
+are: what their kinds rest on must not change without a new calibration.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from xlapipe.cost import step_cost
+from xlapipe.cost.schedule import schedule_of
+from xlapipe.plans.plan import Plan
+from xlapipe.predict import kernel_time, kernel_work
+from xlapipe.predict.calibration import parse_calibration
+from xlapipe.predict.launches import Launch, Loop, Step, graphs_of, launches_of, thunks_of
+from xlapipe.readers import read_path
+from xlapipe.targets.speeds import speeds_of_target
+
+CALIBRATIONS = Path(kernel_work.__file__).with_name("calibrations")
+_SETTINGS = {"triton": {}, "cublas": {"xla_gpu_enable_triton_gemm": False}}
+# Points are rounded, and those of equal kernels are one.
+_NEAR = 0.12
+
+
+def compile_programs(folder: Path) -> None:
+    """Writes XLA's files of each program, with products by Triton and by cuBLAS."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+    from jax.experimental import topologies
+    from jax.sharding import SingleDeviceSharding
+
+    from xlapipe.platforms import NVIDIA
+    from xlapipe.running.calibration.programs import calibration_programs
+    from xlapipe.running.calibration.varied_programs import varied_programs
+    from xlapipe.targets.catalogue import target_named
+
+    arguments = NVIDIA.topology_arguments(target_named("h200").config_text, None)
+    devices = topologies.get_topology_desc(platform=NVIDIA.name, **arguments).devices
+    sharding = SingleDeviceSharding(devices[0])
+    for name, program in {**calibration_programs(), **varied_programs()}.items():
+        structs = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            program.structs(),
+        )
+        donated = (0,) if program.carried else ()
+        results = {} if structs else {"out_shardings": sharding}
+        traced = jax.jit(program.fn, donate_argnums=donated, **results).trace(*structs)
+        for setting, options in _SETTINGS.items():
+            with tempfile.TemporaryDirectory() as scratch:
+                given = {
+                    "xla_dump_to": scratch,
+                    "xla_dump_hlo_as_proto": True,
+                    "xla_dump_hlo_as_text": False,
+                    "xla_backend_optimization_level": 0,
+                    **options,
+                    **program.options,
+                }
+                try:
+                    traced.lower(lowering_platforms=("cuda",)).compile(compiler_options=given)
+                except Exception as error:  # noqa: BLE001  # attention needs cuDNN
+                    print(f"{name}: {error!s:.80}")
+                    continue
+                place = folder / setting / name
+                place.mkdir(parents=True, exist_ok=True)
+                for path in Path(scratch).iterdir():
+                    if path.name.endswith(("gpu_after_optimizations.hlo.pb", "sequence.txt")):
+                        (place / path.name).write_bytes(path.read_bytes())
+
+
+def module_at(revision: str, name: str) -> ModuleType:
+    """A module of the package as it was at a revision."""
+    content = subprocess.run(
+        ["git", "show", f"{revision}:xlapipe/predict/{name}.py"],
+        cwd=CALIBRATIONS,
+        capture_output=True,
+        check=True,
+    ).stdout
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / f"before_{name}.py"
+        path.write_bytes(content)
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+    return module
+
+
+def launched(plan: Plan, target: str, l2_bytes: int) -> Iterator[tuple[tuple[Any, ...], int, bool]]:
+    """Arguments of `work_of` for each kernel, cached bytes, and whether it is in a graph."""
+    cost = step_cost(plan, speeds_of_target(target))
+    assert cost is not None
+    assert plan.module is not None
+    nodes = schedule_of(plan.module)
+    thunks, graphs = thunks_of(plan, nodes), graphs_of(plan, nodes)
+
+    def flat(steps: tuple[Step, ...]) -> Iterator[Launch]:
+        for step in steps:
+            if isinstance(step, Launch):
+                yield step
+            elif isinstance(step, Loop):
+                yield from flat(step.first)
+            elif step.branches:
+                yield from flat(step.branches[0])
+
+    for launch in flat(launches_of(plan, cost, l2_bytes)):
+        name = launch.site.instruction.name
+        work = (launch.site, cost.one_launch[name][0], plan.module, thunks.get(name))
+        yield work, launch.cached_bytes, name in graphs
+
+
+def recompute(path: Path, plans: dict[str, list[Plan]], revision: str) -> Counter[str]:
+    """Rewrites a calibration; returns how many of its kernels were found."""
+    work_before = module_at(revision, "kernel_work")
+    time_before = module_at(revision, "kernel_time")
+    text = path.read_text(encoding="utf-8")
+    constants = parse_calibration(text, where=str(path)).constants
+    lines = text.splitlines()
+    kernels: dict[str, list[tuple[Any, ...]]] = {}
+    count: Counter[str] = Counter()
+    for number, line in enumerate(lines[2:], 2):
+        row = json.loads(line)
+        name = row["program"]
+        if name not in kernels:
+            kernels[name] = [
+                (work_before.work_of(*item[0]), *item)
+                for plan in plans.get(name, ())
+                for item in launched(plan, path.stem, int(constants.l2_bytes))
+            ]
+        near = min(
+            (
+                (max(abs(a - b) for a, b in zip(before.point, row["at"], strict=True)), *rest)
+                for before, *rest in ((k[0], *k) for k in kernels[name])
+                if before.kind == row["kind"] and len(before.point) == len(row["at"])
+            ),
+            key=lambda item: (item[0], item[-1] != row["graph"]),
+            default=None,
+        )
+        count["kept" if near is None or near[0] > _NEAR else "found"] += 1
+        if near is None or near[0] > _NEAR:
+            continue
+        _, before, arguments, cached, _ = near
+        now = kernel_work.work_of(*arguments)
+        factor = time_before.formula_seconds(before, cached, constants)
+        factor /= kernel_time.formula_seconds(now, cached, constants)
+        row |= {"kind": now.kind, "at": [round(part, 2) for part in now.point]}
+        row["ratio"] = round(row["ratio"] * factor, 3)
+        lines[number] = json.dumps(row)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return count
+
+
+def main(folder: str, revision: str) -> None:
+    if not Path(folder).exists():
+        compile_programs(Path(folder))
+    plans: dict[str, list[Plan]] = {}
+    for setting in _SETTINGS:
+        root = Path(folder) / setting
+        for place in sorted({path.parent for path in root.rglob("*.hlo.pb")}):
+            plans.setdefault(str(place.relative_to(root)), []).append(read_path(place))
+    for path in sorted(CALIBRATIONS.glob("*.jsonl")):
+        print(path.name, dict(recompute(path, plans, revision)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
