@@ -238,3 +238,11 @@ def test_slices_of_arrays_in_host_memory_take_as_long_as_copies_to_the_host() ->
     # Each iteration waits for its copy, beside which products run.
     copied = sum(kernel.seconds for kernel in moved.values())
     assert copied < prediction.seconds < sum(kernel.seconds for kernel in prediction.kernels)
+
+
+def test_the_clocks_run_once_over_a_loop_in_a_loop() -> None:
+    """28 layers, and chunks of 32 in each, on a GPU that always has work."""
+    prediction = open_path(DUMPS / "qwen3-train/h200-1x4-auto-tuned-jax0.11.2").prediction
+    assert prediction is not None
+    assert max(kernel.launches for kernel in prediction.kernels) == 28 * 32
+    assert prediction.seconds < 1.5 * prediction.kernel_seconds

@@ -198,21 +198,24 @@ class _Predictor:
             total.seconds < floor,
         )
 
-    def _steps(self, steps: Sequence[Step], times: int, sync: float = 0.0) -> None:
+    def _steps(
+        self, steps: Sequence[Step], times: int, sync: float = 0.0, *, outer: int = 1
+    ) -> None:
         """Advances the clocks over some steps, which run this number of times.
 
         Args:
           sync: seconds that the host waits after each time.
+          outer: how often all of that happens, for which the caller advances the clocks.
         """
         before, host_before, busy_before = self._device, self._host, self._busy
         pending = len(self._pending)
         for step in steps:
             if isinstance(step, Launch):
-                self._launch(step, times)
+                self._launch(step, times * outer)
             elif isinstance(step, Loop):
-                self._loop(step, times)
+                self._loop(step, times * outer)
             else:
-                self._branches(step.branches, times)
+                self._branches(step.branches, times * outer)
         # An iteration, or a whole program, ends with its asynchronous kernels.
         for *_, end in self._pending[pending:]:
             self._busy += max(0.0, end - self._device)
@@ -244,7 +247,7 @@ class _Predictor:
         for steps, count in ((loop.first, min(trips, 1)), (loop.other, trips - 1)):
             if count > 0:
                 self._graph = None
-                self._steps(steps, count * times, sync)
+                self._steps(steps, count, sync, outer=times)
         self._in_loop, self._graph = outer, None
 
     def _branches(self, branches: Sequence[Sequence[Step]], times: int) -> None:
@@ -255,7 +258,7 @@ class _Predictor:
         for number, branch in enumerate(branches):
             self._device, self._host = start
             sums = {name: _Sum(s.launches, s.seconds, s.longest) for name, s in self._sums.items()}
-            self._steps(branch, times)
+            self._steps(branch, 1, outer=times)
             if best is None or self._device > best[0]:
                 best = (self._device, number)
             self._sums = sums
@@ -263,7 +266,7 @@ class _Predictor:
         if best is not None:
             if len(branches) > 1:
                 self._assumptions["of each conditional, the dearest branch is counted"] = None
-            self._steps(branches[best[1]], times)
+            self._steps(branches[best[1]], 1, outer=times)
 
     def _launch(self, launch: Launch, times: int) -> None:
         name = launch.site.instruction.name
