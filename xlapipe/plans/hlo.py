@@ -217,6 +217,7 @@ class HloModule:
 
     def scheduled(self) -> Iterator[tuple[Computation, Instruction]]:
         """Instructions outside fusion bodies, i.e. those that become thunks or values."""
-        for computation, instruction in self.instructions():
+        for computation in self.computations.values():
             if computation.name not in self.fused_computations:
-                yield computation, instruction
+                for instruction in computation.instructions:
+                    yield computation, instruction

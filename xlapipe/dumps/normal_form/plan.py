@@ -28,6 +28,7 @@ from xlapipe.dumps.normal_form.canonical_plan import canonical_plan
 from xlapipe.dumps.normal_form.hlo import normal_hlo
 from xlapipe.plans import AllocationKind, BufferAllocation
 from xlapipe.plans.memory_spaces import MemorySpace
+from xlapipe.plans.once import once_per_object
 from xlapipe.plans.program import Program
 
 _SECTIONS = (
@@ -241,6 +242,7 @@ def _allocation(allocation: BufferAllocation, names: Mapping[str, str]) -> Itera
         yield f"  @{value.offset_bytes:,} {value.size_bytes:,} B {name} {value.shape}"
 
 
+@once_per_object
 def _inner_names(program: Program) -> dict[str, str]:
     """Names without numbers of instructions outside the entry, such as a loop's, by full name.
 
