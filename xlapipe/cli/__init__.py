@@ -67,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def command_line() -> NoReturn:
     """What `xlapipe` on the path runs: one command, with which the process ends."""
+    gc.disable()  # as `main` does, but to the end: what was made would be searched once more
     end_process(main())
 
 
