@@ -21,8 +21,10 @@ from xlapipe.platforms.dump_files import SOURCE_LINES
 from xlapipe.readers import read_path
 from xlapipe.readers.file_contents import plain_name
 from xlapipe.registry import registered_workloads
-from xlapipe.report.findings import finding_figures
+from xlapipe.report.findings import finding_lines
+from xlapipe.testing.golden_changes import golden_changes
 
+MAX_LINES = 60
 CASES = [
     (reference.name, policy)
     for reference in registered_workloads()
@@ -69,7 +71,10 @@ def test_expectations_hold(workload: str, policy: str, compiled: Any) -> None:
     dump = compiled(workload, policy).dump
     findings = check_all(dump.expectations, dump.program)
     assert findings
-    assert [finding_figures(finding) for finding in findings if not finding.holds] == []
+    failed = [finding for finding in findings if not finding.holds]
+    lines = [line for finding in failed for line in (finding.expectation, *finding_lines(finding))]
+    if failed:
+        pytest.fail("\n".join(lines), pytrace=False)
 
 
 @pytest.mark.parametrize(("workload", "policy"), ALL)
@@ -90,7 +95,10 @@ def test_plan_is_the_golden(
         )
     assert golden.exists(), f"{golden} is missing: `make dump` writes it"
     found = differences(read_normal_form(golden), made.normal, name=workload)
-    assert found == [], "\n".join(found)
+    if found:
+        # What changed in words, before the texts that differ.
+        sentences = golden_changes(open_dump(golden), made.dump)
+        pytest.fail("\n".join((*sentences, "", *found[:MAX_LINES])), pytrace=False)
 
 
 @pytest.mark.parametrize(("workload", "policy"), params(("cublas", "triton")))
