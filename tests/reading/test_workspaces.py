@@ -9,13 +9,17 @@ import pytest
 from tests.reading.hlo_objects import instruction
 from tests.reading.sample_records import LOCK
 from xlapipe.dumps.autotune_lock import read_lock
-from xlapipe.dumps.normal_form.plan import _lowered_digest
+from xlapipe.dumps.normal_form.plan import NormalForm
 from xlapipe.errors import TargetError
 from xlapipe.plans import Instruction
 from xlapipe.plans.workspaces import call_key, workspaces_of
 
 KEY = "__cudnn$fmhaSoftmax bf16[2,8,512,64] f32[2,8,512]"
 WITH_WORKSPACE = replace(LOCK, workspaces={KEY: 256})
+
+
+def lowered_digest(text: str) -> str:
+    return NormalForm("", "", text.encode()).lowered_sha256
 
 
 def call(size: int, *, name: str = "attention") -> Instruction:
@@ -54,8 +58,8 @@ def test_workspace_is_not_a_part_of_the_program() -> None:
         'custom_call_target="__cudnn$fmhaSoftmax"\n'
         "  ROOT %out = f32[8]{0} get-tuple-element(%call), index=0\n}\n"
     )
-    digest = _lowered_digest(text.encode())
-    assert _lowered_digest(text.replace("u8[0]", "u8[256]").encode()) == digest
-    assert _lowered_digest(text.replace("u8[0]", "u16[0]").encode()) != digest
-    other = text.replace("__cudnn$fmhaSoftmax", "another").encode()
-    assert _lowered_digest(other.replace(b"u8[0]", b"u8[256]")) != _lowered_digest(other)
+    digest = lowered_digest(text)
+    assert lowered_digest(text.replace("u8[0]", "u8[256]")) == digest
+    assert lowered_digest(text.replace("u8[0]", "u16[0]")) != digest
+    other = text.replace("__cudnn$fmhaSoftmax", "another")
+    assert lowered_digest(other.replace("u8[0]", "u8[256]")) != lowered_digest(other)

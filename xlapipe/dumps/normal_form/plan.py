@@ -42,9 +42,9 @@ _SECTIONS = (
     "thunks",
 )
 FORM_VERSION = 1
-# Numbers that XLA appends to a name to make it unique.
 # The last result of a call of cuDNN's attention.
 _WORKSPACE = re.compile(r"(?m)^(.*, )u8\[\d*\](?=\{0\}\) custom-call\(.*__cudnn\$fmha)")
+# Numbers that XLA appends to a name to make it unique.
 _NUMBERS = re.compile(r"(\.\d+)+$")
 
 
