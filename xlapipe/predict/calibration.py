@@ -285,30 +285,7 @@ def shipped_calibration(target: str) -> Calibration | None:
     file = resources.files("xlapipe.predict").joinpath("calibrations").joinpath(name or "none")
     if name is None or not file.is_file():
         return None
-    return _parse_shipped(file.read_text(encoding="utf-8"))
-
-
-def _parse_shipped(text: str) -> Calibration:
-    """`parse_calibration` of a file of this package, which tests check, in half the time."""
-    header, constants, *kernels = json.loads(f"[{','.join(text.splitlines())}]")
-    del header["xlapipe_calibration"]
-    return Calibration(
-        header,
-        Constants(**constants["constants"]),
-        tuple(
-            TimedKernel(
-                row["kind"],
-                tuple(map(float, row["at"])),
-                row["graph"],
-                float(row["ratio"]),
-                float(row["us"]),
-                float(row["launches"]),
-                row.get("program", ""),
-                row.get("device", ""),
-            )
-            for row in kernels
-        ),
-    )
+    return parse_calibration(file.read_text(encoding="utf-8"), where=name)
 
 
 def merged(kernels: Iterable[TimedKernel]) -> tuple[TimedKernel, ...]:

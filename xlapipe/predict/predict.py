@@ -28,7 +28,7 @@ _TIMED_GRAPH = 11
 _CONVOLUTION_INTERVALS = 4
 # Of the time of a program that no part of the calibration was fitted to: nine of ten are within
 # e ** ±(this + the kernels' own spread); see docs/time.md.
-_PROGRAM_SPREAD = 0.4
+_PROGRAM_SPREAD = 0.3
 
 
 @dataclass(frozen=True)
