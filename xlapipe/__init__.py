@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xlapipe.front.choose_rows import choose
     from xlapipe.front.compile_step import build, plan
     from xlapipe.front.find_target import target
+    from xlapipe.front.graphs_plan import GraphsPlan
     from xlapipe.front.loaded_step import LoadedStep, load
     from xlapipe.front.read_dump import read
     from xlapipe.front.step_plan import StepPlan
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from xlapipe.workload import Workload
 
 __all__ = [
+    "GraphsPlan",
     "LoadedStep",
     "StepPlan",
     "Target",
@@ -50,6 +52,7 @@ __all__ = [
 
 # Imported when they are used: commands that read a dump start faster without them.
 _MODULES = {
+    "GraphsPlan": "front.graphs_plan",
     "LoadedStep": "front.loaded_step",
     "StepPlan": "front.step_plan",
     "Target": "targets.target",

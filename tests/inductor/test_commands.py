@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import xlapipe
 from tests.inductor import written
 from tests.inductor.test_wrapper import folder_of
 from tests.reading.dumps import DATA
 from xlapipe.cli import main
+from xlapipe.errors import XlapipeError
 
 
 @pytest.fixture
@@ -125,3 +127,17 @@ def test_reading_imports_neither_jax_nor_torch(ir: Path) -> None:
         "assert not {'jax', 'jaxlib', 'torch', 'numpy'} & set(sys.modules), sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_read_gives_the_figures_of_show(ir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = xlapipe.read(ir)
+    assert isinstance(plan, xlapipe.GraphsPlan)
+    assert main(["show", "--json", str(ir)]) == 0
+    assert plan.figures == json.loads(capsys.readouterr().out)
+    peak = plan.figures["totals"]["own_peak_bytes"]
+    assert repr(plan) == f"<plan of 1 graph of torch Inductor: own peak {peak:,} B>"
+    assert plan.table("graphs")[0]["graph"] == plan.graphs[0].graph
+    assert plan.check()  # nothing was measured
+    assert plan._repr_html_().startswith("<iframe")
+    with pytest.raises(XlapipeError, match="no table 'peak'; fix: choose one of"):
+        plan.table("peak")

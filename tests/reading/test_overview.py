@@ -118,6 +118,8 @@ def test_an_argument_is_shown_with_its_leaves(capsys) -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_ones(capsys) -> None:
+    assert main(["show", str(DUMPS[2]), "cache", "--json"]) == 2
+    assert "fix: leave out one of them" in capsys.readouterr().err
     assert main(["show", str(DUMPS[2]), "cahce"]) == 2
     assert "name one such as cache" in capsys.readouterr().err
 

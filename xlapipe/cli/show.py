@@ -5,6 +5,7 @@ from pathlib import Path
 
 from xlapipe.cli.options import PATH_HELP, Commands, at_least_one
 from xlapipe.cli.output import print_json, print_lines, print_text, screen_width
+from xlapipe.errors import XlapipeError
 
 
 def add(commands: Commands) -> None:
@@ -72,6 +73,11 @@ def _show(options: argparse.Namespace) -> int:
     from xlapipe.readers.files import modules_in
     from xlapipe.report.subjects import ShowOptions, TimeOptions, open_subject
 
+    if options.json and options.names:
+        raise XlapipeError(
+            "show: names are answered in text, and --json prints the whole plan; fix: leave out "
+            "one of them"
+        )
     path = options.path
     if options.module is not None:
         from xlapipe.report.module_list import module_named

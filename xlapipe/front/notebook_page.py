@@ -34,6 +34,13 @@ def notebook_page(opened: Opened, peak: Peak, page: str) -> str:
         f"<p><b>{escape(opened.title)}</b>, {escape(opened.autotuning)}</p>"
         f"{html_table([{name: rounded(size) for name, size in kinds.items()}])}"
         f"{html_table(lines)}"
+        f"{framed(page)}"
+    )
+
+
+def framed(page: str) -> str:
+    """A document in a frame, in which its scripts run alone."""
+    return (
         f'<iframe srcdoc="{escape(page, quote=True)}" sandbox="allow-scripts" '
         f'style="width:100%;height:{_FRAME_HEIGHT}px;border:0"></iframe>'
     )

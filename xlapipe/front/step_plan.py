@@ -10,6 +10,7 @@ from xlapipe.errors import XlapipeError
 from xlapipe.expect import Aliased, Donated, Expectation, check_all
 from xlapipe.front.answer import Answer, answer_of
 from xlapipe.front.rows import Rows
+from xlapipe.front.shown_plan import ShownPlan
 from xlapipe.plans import Plan, Totals
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.copies import Copy, find_copies
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _CUBLAS = (GemmBackend.CUBLAS, GemmBackend.CUBLASLT, GemmBackend.CUBLASLT_F8)
 
 
-class StepPlan:
+class StepPlan(ShownPlan):
     """What `xlapipe.plan` and `xlapipe.read` return. Bytes are ints, on one device.
 
     In a notebook it shows itself: totals, the peak by source line and the map of the memory.
@@ -34,6 +35,8 @@ class StepPlan:
     Attributes:
       opened: the files that the plan was read from.
     """
+
+    _further_tables = ("peak", "lines")
 
     def __init__(self, opened: Opened, expectations: Sequence[Expectation] = ()) -> None:
         self.opened = opened
@@ -103,13 +106,7 @@ class StepPlan:
             return Rows(asdict(value) for value in self.peak.values)
         if name == "lines":
             return Rows(self.figures["overview"]["by_line"])
-        rows = self.figures.get(name)
-        if not isinstance(rows, list):
-            known = [key for key, value in self.figures.items() if isinstance(value, list)]
-            raise XlapipeError(
-                f"no table {name!r}; fix: choose one of {', '.join(known)}, peak, lines"
-            )
-        return Rows(rows)
+        return super().table(name)
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draws memory over the schedule with matplotlib.
