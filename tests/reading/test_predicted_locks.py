@@ -7,15 +7,25 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.reading.predicted_lock_record import (
+    error,
+    error_bytes,
+    record,
+    right_share,
+    table_lines,
+    time_errors,
+)
 from xlapipe.cli import main
 from xlapipe.compiling.known_locks import added_locks, known_results
 from xlapipe.dumps.autotune_lock import read_lock
 from xlapipe.errors import TargetError
+from xlapipe.predicted_locks.attention import attention_workspace_bytes
 from xlapipe.predicted_locks.fingerprint import fingerprint
 from xlapipe.predicted_locks.form import Form, form_of
 from xlapipe.predicted_locks.instructions import tuned_instructions
 from xlapipe.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
-from xlapipe.predicted_locks.predict import Basis, predict_lock
+from xlapipe.predicted_locks.plan_error import SHARE_PREDICTED, SHARE_UNTUNED, WORKSPACE_BYTES
+from xlapipe.predicted_locks.predict import Basis, LeaveOut, predict_lock
 
 LOCK = ROOT / "tests/gpu/zoo_locks/scan_gradient.json"
 # As jaxlib prints it before XLA assigns configs. XLA's own keys of it, from an H200's tuning log.
@@ -81,7 +91,7 @@ def test_what_is_known_is_taken_before_what_is_near(known: KnownResults) -> None
     unknown = predict_lock(texts, known)
     assert unknown.basis == {Basis.KNOWN: 0, Basis.NEAREST: 1, Basis.DEFAULT: 0}
     assert FINGERPRINT in unknown.results
-    assert predict_lock(texts, known, only_known=True).basis[Basis.DEFAULT] == 1
+    assert predict_lock(texts, known, leave_out=LeaveOut.NEAREST).basis[Basis.DEFAULT] == 1
     tile = replace(near, fingerprint=FINGERPRINT, config="backend: TRITON", programs=("own",))
     own = predict_lock(texts, known.with_results([tile]))
     assert own.basis[Basis.KNOWN] == 1
@@ -94,8 +104,10 @@ def test_large_products_are_cublaslts_and_small_ones_tritons(known: KnownResults
     assert large.backend == "CUBLASLT_FISSION"
     assert "autotune_workspace_size: 33554432" in large.config
     small = MODULE.replace("4096", "128").replace("8192", "256").replace("2048", "64")
-    (chosen,) = predict_lock(tuned_instructions(small), known).chosen.values()
+    texts = tuned_instructions(small)
+    (chosen,) = predict_lock(texts, known).chosen.values()
     assert chosen.backend == "TRITON"
+    assert predict_lock(texts, known, leave_out=LeaveOut.TILES).chosen == {}
 
 
 @pytest.mark.parametrize("path", sorted(TABLES.glob("*.jsonl")), ids=lambda path: path.stem)
@@ -147,6 +159,63 @@ def test_a_file_that_is_not_a_lock_is_not_added(
     assert main(["lock", "add", str(path)]) == 2
     assert "expected schema_version" in capsys.readouterr().err
     assert not users_folder.exists()
+
+
+def test_recorded_workspaces_of_attention_follow_the_rule() -> None:
+    recorded = {
+        (key, size)
+        for device in ("h200", "h100")
+        for program in json.loads((ROOT / f"tests/gpu/fidelity/{device}.json").read_text())[
+            "programs"
+        ].values()
+        for key, size in program.get("workspaces", {}).items()
+    }
+    assert len(recorded) >= 7
+    for key, size in recorded:
+        target, *arrays = key.split()
+        results = [(it.split("[")[0], json.loads(f"[{it[:-1].split('[')[1]}]")) for it in arrays]
+        assert attention_workspace_bytes(target, results) == size
+    assert attention_workspace_bytes("__cudnn$fmhaSoftmaxBackward", [("bf16", (1, 8, 64, 64))]) == (
+        4 * 8 * 64 * 65 + 256
+    )
+    unequal = [("bf16", (1, 8, 64, 64)), ("bf16", (1, 2, 64, 64))]
+    assert attention_workspace_bytes("__cudnn$fmhaSoftmaxBackward", unequal) is None
+    assert attention_workspace_bytes("__cublas$gemm", unequal) is None
+
+
+def test_most_recorded_programs_are_predicted() -> None:
+    """Each program was predicted from others alone."""
+    rows = record()
+    errors = [abs(error(row, "predicted")) for row in rows.values()]
+    assert sum(it <= 0.02 for it in errors) >= 0.9 * len(rows)
+    large = [
+        abs(error(row, "predicted"))
+        for row in rows.values()
+        if row["device"]["total_bytes"] >= 1_000_000_000
+    ]
+    assert len(large) >= 5
+    assert max(large) <= 0.02
+    assert right_share(rows) >= 0.85
+    times = time_errors(rows, "predicted")
+    assert sum(times) / len(times) <= 0.1
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"), [("predicted", SHARE_PREDICTED), ("untuned", SHARE_UNTUNED)]
+)
+def test_nine_of_ten_recorded_programs_are_within_the_stated_error(kind: str, share: float) -> None:
+    """Also of those whose totals are not the device's to the byte."""
+    rows = [row for row in record().values() if error_bytes(row, kind)]
+    within = sum(
+        abs(error_bytes(row, kind)) <= WORKSPACE_BYTES + share * row[kind]["temp_bytes"]
+        for row in rows
+    )
+    assert within >= 0.9 * len(rows)
+
+
+def test_the_guide_has_the_recorded_figures() -> None:
+    guide = (ROOT / "docs/lock.md").read_text()
+    assert "\n".join(table_lines(record())) in guide
 
 
 @pytest.mark.parametrize(("target", "policy"), [("a100_sxm_80", "auto"), ("h200", "cublas")])

@@ -37,6 +37,7 @@ from xlapipe.errors import (
     XlapipeError,
 )
 from xlapipe.platforms import platform_named
+from xlapipe.predicted_locks.predict import LeaveOut
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.target import Target
 
@@ -120,7 +121,8 @@ def _record(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     jobs = [job]
     if job.known_results is not None:
         nothing = replace(job.known_results, results=())
-        jobs = [job, replace(job, only_known=True), replace(job, known_results=nothing)]
+        less = (replace(job, leave_out=part) for part in (LeaveOut.TILES, LeaveOut.NEAREST))
+        jobs = [job, *less, replace(job, known_results=nothing)]
     for attempt in jobs[:-1]:
         try:
             return _run_child(attempt, folder, scratch)
@@ -178,7 +180,7 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
         locked=job.lock is not None,
         known_results=str(scratch / _KNOWN) if known is not None else None,
         known_sha256=sha256(known.encode()).hexdigest() if known is not None else None,
-        only_known=job.only_known,
+        leave_out=job.leave_out,
         without_xla_patches=tuple(sorted(job.without_xla_patches)),
         executable_path=str(scratch / EXECUTABLE) if job.serialize else None,
         result_path=str(scratch / "result.json"),

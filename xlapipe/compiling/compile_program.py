@@ -18,9 +18,10 @@ from xlapipe.compiling.xla_patches.pjrt_compile import can_compile_modules, comp
 from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.plans.workspaces import call_key
 from xlapipe.platforms import platform_named
+from xlapipe.predicted_locks.attention import attention_workspace_bytes
 from xlapipe.predicted_locks.instructions import tuned_instructions
 from xlapipe.predicted_locks.known_results import KnownResults
-from xlapipe.predicted_locks.predict import predict_lock
+from xlapipe.predicted_locks.predict import LeaveOut, predict_lock
 
 _MISSING_RESULT = re.compile(r"No cached config found for HLO instr: %(\S+) =")
 
@@ -90,7 +91,7 @@ def _with_predicted_lock(
         texts = [fingerprint_text(path.read_bytes()) for path in files]
         known = KnownResults.read(Path(request.known_results or ""))
         instructions = tuned_instructions("\n".join(texts))
-        lock = predict_lock(instructions, known, only_known=request.only_known)
+        lock = predict_lock(instructions, known, leave_out=LeaveOut(request.leave_out))
         results = Path(folder) / "autotune_results.pbtxt"
         results.write_text(lock.results, encoding="utf-8")
         if lock.results:
@@ -158,7 +159,8 @@ def _executable(
     replaced = nullcontext() if module is None else compiling(module, plugin)
     with mlir.make_ir_context(), replaced:
         stablehlo = ir.Module.parse(program.stablehlo)
-        _set_workspaces(stablehlo, request.workspaces)
+        predicted = request.known_results is not None
+        _set_workspaces(stablehlo, request.workspaces, predicted=predicted)
         client = devices[0].client
         apply_settings(program.settings)
         fields = program.compile_options
@@ -181,7 +183,7 @@ def _executable(
         )
 
 
-def _set_workspaces(module: Any, workspaces: Mapping[str, int]) -> None:
+def _set_workspaces(module: Any, workspaces: Mapping[str, int], *, predicted: bool) -> None:
     """Gives each library call the workspace that the library stated on the device.
 
     jax's calls have one of no bytes, which XLA replaces where it has the device.
@@ -192,12 +194,15 @@ def _set_workspaces(module: Any, workspaces: Mapping[str, int]) -> None:
         if operation.name == "stablehlo.custom_call" and len(operation.results) > 1:
             *results, workspace = operation.results
             target = ir.StringAttr(operation.attributes["call_target_name"]).value
-            key = call_key(target, map(_array, results))
-            if key in workspaces and str(workspace.type) == "tensor<0xui8>":
-                workspace.set_type(ir.Type.parse(f"tensor<{workspaces[key]}xui8>"))
+            arrays = [_array(result) for result in results]
+            size_bytes = workspaces.get(call_key(target, arrays))
+            if size_bytes is None and predicted:
+                size_bytes = attention_workspace_bytes(target, arrays)
+            if size_bytes is not None and str(workspace.type) == "tensor<0xui8>":
+                workspace.set_type(ir.Type.parse(f"tensor<{size_bytes}xui8>"))
         return ir.WalkResult.ADVANCE
 
-    if workspaces:
+    if workspaces or predicted:
         module.operation.walk(visit)
 
 

@@ -12,6 +12,7 @@ from xlapipe.lowering.lowered_program import LoweredProgram
 from xlapipe.platforms import NVIDIA, Platform, platform_named
 from xlapipe.platforms.nvidia import DEFAULT_MEMORY_FRACTION
 from xlapipe.predicted_locks.known_results import KnownResults
+from xlapipe.predicted_locks.predict import LeaveOut
 from xlapipe.registry import WorkloadReference
 from xlapipe.targets.device_topology import DeviceTopology
 from xlapipe.targets.target import Target
@@ -43,7 +44,7 @@ class Job:
       lock: autotune results to use instead of tuning.
       known_results: of the target's device; predict the results that tuning would give. None for
         XLA's defaults, or with a lock.
-      only_known: as of `predict_lock`.
+      leave_out: as of `predict_lock`.
       tune: keep the results of the attached GPU's autotuning.
       shared_lowering: a file that jobs of one program have in common: the first child that has
         lowered it writes it there as JSON, and later ones read it instead of lowering it again.
@@ -67,7 +68,7 @@ class Job:
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     lock: AutotuneLock | None = None
     known_results: KnownResults | None = None
-    only_known: bool = False
+    leave_out: LeaveOut = LeaveOut.NOTHING
     tune: bool = False
     shared_lowering: Path | None = None
     serialize: bool = False

@@ -28,7 +28,7 @@ class CompileRequest:
       locked: autotune results are loaded, and should be complete.
       known_results: a table of `KnownResults`, from which a lock is predicted; None for none.
       known_sha256: of that table.
-      only_known: as of `predict_lock`.
+      leave_out: as of `predict_lock`, a value of `LeaveOut`.
       workspaces: bytes of library calls' workspaces, as of an autotune lock.
       memory_limit_bytes: the memory that XLA keeps the plan within; None for XLA's default.
       without_xla_patches: names of `XlaPatch` that are not made.
@@ -55,7 +55,7 @@ class CompileRequest:
     lock_sha256: str | None = None
     known_results: str | None = None
     known_sha256: str | None = None
-    only_known: bool = False
+    leave_out: str = ""
 
     def to_json(self) -> dict[str, Any]:
         fields = {name: value for name, value in vars(self).items() if name != "reference"}

@@ -23,6 +23,14 @@ class Basis(StrEnum):
     DEFAULT = "default"  # XLA's own choice without autotune results
 
 
+class LeaveOut(StrEnum):
+    """What is left to XLA's defaults, since XLA refused more."""
+
+    NOTHING = ""
+    TILES = "tiles"  # results of nearest instructions that name a tile of Triton
+    NEAREST = "nearest"  # all results of nearest instructions
+
+
 def shares_text(basis: Mapping[str, int]) -> str:
     """Number of tuned instructions by the basis of their results, in words."""
     shares = ", ".join(f"{count} {name}" for name, count in basis.items())
@@ -45,13 +53,13 @@ class PredictedLock:
 
 
 def predict_lock(
-    instructions: Iterable[str], known: KnownResults, *, only_known: bool = False
+    instructions: Iterable[str], known: KnownResults, *, leave_out: LeaveOut = LeaveOut.NOTHING
 ) -> PredictedLock:
     """Predicts what the device's tuner would choose.
 
     Args:
       instructions: canonical texts, as of `tuned_instructions`.
-      only_known: leave to XLA's defaults what no known lock holds.
+      leave_out: what is left to XLA's defaults.
     """
     by_fingerprint = known.by_fingerprint()
     basis = dict.fromkeys(map(str, Basis), 0)
@@ -60,8 +68,10 @@ def predict_lock(
         key = fingerprint(text)
         result = by_fingerprint.get(key) if key is not None else None
         how = Basis.KNOWN
-        if result is None and key is not None and not only_known:
+        if result is None and key is not None and leave_out is not LeaveOut.NEAREST:
             result, how = nearest(text, known), Basis.NEAREST
+            if result is not None and leave_out is LeaveOut.TILES and result.backend == "TRITON":
+                result = None
         basis[how if result is not None else Basis.DEFAULT] += 1
         if result is not None and key is not None:
             chosen[key] = result

@@ -1,0 +1,87 @@
+"""Figures of `docs/lock.md`, from the record `tests/gpu/predicted_locks.json`."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tests.conftest import ROOT
+
+RECORD = ROOT / "tests/gpu/predicted_locks.json"
+# Programs whose plans differ by less in both ways are only counted.
+_LISTED = 0.0005
+
+
+def record() -> dict[str, Any]:
+    rows: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return rows
+
+
+def error_bytes(row: Mapping[str, Any], kind: str) -> int:
+    """Bytes of the total beyond the device's; `kind` is `predicted` or `untuned`."""
+    return int(row[kind]["total_bytes"] - row["device"]["total_bytes"])
+
+
+def error(row: Mapping[str, Any], kind: str) -> float:
+    return error_bytes(row, kind) / float(row["device"]["total_bytes"])
+
+
+def time_errors(rows: Mapping[str, Any], kind: str) -> list[float]:
+    """Relative errors of the predicted step time, against that of the device's own plan."""
+    return [
+        abs(row[kind]["predicted_seconds"] / row["device"]["predicted_seconds"] - 1)
+        for row in rows.values()
+        if row["device"]["predicted_seconds"]
+    ]
+
+
+def right_share(rows: Mapping[str, Any]) -> float:
+    """The share of the measured time in products whose backend is the device's."""
+    seconds = [row["products"]["seconds"] for row in rows.values()]
+    return float(sum(it["right"] for it in seconds) / sum(it["all"] for it in seconds))
+
+
+def table_lines(rows: Mapping[str, Any]) -> Iterator[str]:
+    """The tables of `docs/lock.md`, as Markdown."""
+    yield "| programs | untuned | predicted lock |"
+    yield "|---|---:|---:|"
+    kinds = ("untuned", "predicted")
+    for limit in (0.0005, 0.02, 0.05):
+        counts = [sum(abs(error(row, kind)) <= limit for row in rows.values()) for kind in kinds]
+        yield f"| of {len(rows)}, total within {limit:.2%} | {counts[0]} | {counts[1]} |"
+    worst = [max(abs(error(row, kind)) for row in rows.values()) for kind in kinds]
+    mean = [sum(abs(error(row, kind)) for row in rows.values()) / len(rows) for kind in kinds]
+    cells = [f"{a:.1%}, {b:.0%}" for a, b in zip(mean, worst, strict=True)]
+    yield f"| mean, largest error of the total | {cells[0]} | {cells[1]} |"
+    times = [time_errors(rows, kind) for kind in kinds]
+    means = [sum(errors) / len(errors) for errors in times]
+    yield f"| mean error of the predicted time | {means[0]:.1%} | {means[1]:.1%} |"
+    seconds = [sum(row[kind]["compile_seconds"] for row in rows.values()) for kind in kinds]
+    yield f"| seconds of all compiles | {seconds[0]:,.0f} | {seconds[1]:,.0f} |"
+    yield ""
+    confusion: Counter[tuple[str, str]] = Counter()
+    for row in rows.values():
+        for pair, count in row["products"]["confusion"].items():
+            device, predicted = pair.split()
+            confusion[device, predicted] += count
+    columns = sorted({predicted for _, predicted in confusion})
+    yield f"| products on the device | {' | '.join(columns)} |"
+    yield f"|---|{'---:|' * len(columns)}"
+    for device in sorted({device for device, _ in confusion}):
+        cells = (f"{confusion[device, column]:,}" for column in columns)
+        yield f"| {device} | {' | '.join(cells)} |"
+    yield ""
+    yield "| program | device | temp | untuned | predicted lock |"
+    yield "|---|---:|---:|---:|---:|"
+    listed = {
+        name: row
+        for name, row in rows.items()
+        if any(abs(error(row, kind)) > _LISTED for kind in kinds)
+    }
+    for name, row in sorted(listed.items()):
+        cells = (f"{error(row, kind):+.2%}" for kind in kinds)
+        device = row["device"]
+        yield (
+            f"| `{name}` | {device['total_bytes'] / 1e6:,.1f} MB | "
+            f"{device['temp_bytes'] / 1e6:,.1f} MB | {' | '.join(cells)} |"
+        )
