@@ -2,7 +2,7 @@
 
 import io
 import re
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,6 +34,8 @@ COMMANDS = [
     ("list",),
     ("targets",),
     ("doctor",),
+    ("show", STEP, "--gems"),
+    ("show", STEP, "--color", "red"),
     ("check", "/nowhere/" + "folder/" * 12 + "dump"),
 ]
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -56,7 +58,7 @@ def printed(
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     out, err = Terminal(), Terminal()
-    with redirect_stdout(out), redirect_stderr(err):
+    with redirect_stdout(out), redirect_stderr(err), suppress(SystemExit):  # of a wrong option
         main(list(map(str, command)))
     return _STYLE.sub("", out.getvalue() + err.getvalue()).split("\n")
 

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from xlapipe.cli.examples import EXAMPLES
+from xlapipe.cli.output import print_error
 from xlapipe.compiling.defaults import DEFAULT_TARGET, DEFAULT_TIMEOUT_SECONDS
 from xlapipe.compiling.gemm_policy import GemmPolicy
 from xlapipe.compiling.xla_patches import XlaPatch
@@ -32,6 +34,10 @@ PATH_HELP = (
 )
 
 
+# All choices, which are left out where one of them was probably meant.
+_CHOICES = re.compile(r" \(choose from .*\)")
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors name the option or value that was probably meant."""
 
@@ -39,7 +45,11 @@ class Parser(argparse.ArgumentParser):
         """Prints the usage and the message, and exits with code 2."""
         wrong, known = _wrong_word(message, self)
         close = get_close_matches(wrong, known, n=1, cutoff=0.6) if wrong else []
-        super().error(message + (f"; did you mean {close[0]}?" if close else ""))
+        if close:
+            message = f"{_CHOICES.sub('', message)}; did you mean {close[0]}?"
+        self.print_usage(sys.stderr)
+        print_error(message, program=self.prog)
+        self.exit(2)
 
 
 def _wrong_word(message: str, parser: argparse.ArgumentParser) -> tuple[str, list[str]]:
