@@ -70,6 +70,9 @@ def _without_filter_jit(fn: Any, args: Any) -> tuple[Any, Any, tuple[int, ...]]:
     """The function, arguments and donation of `eqx.filter_jit`, which takes no abstract arrays."""
     import equinox as eqx
 
+    if type(fn).__name__ == "Partial":  # a method, bound to its module
+        bound = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), fn.args)
+        fn, args = fn.func, (*bound, *args)
     dynamic, static = eqx.partition(args, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
 
     def arrays_only(dynamic: Any) -> Any:

@@ -224,6 +224,18 @@ def _reference(devices: Devices) -> Step:
     return Step(fn, (reference, X), alone=(jax.jit(alone, donate_argnums=0), (X, X)))
 
 
+def _abstract_reference(devices: Devices) -> Step:
+    def fn(reference: Any, x: Any) -> Any:
+        return reference[...] @ x
+
+    def reference(sharding: Any) -> Any:
+        return jax.ShapeDtypeStruct((N, N), jnp.float32, is_ref=True, sharding=sharding)
+
+    place = SingleDeviceSharding(devices[0])
+    alone = jax.jit(fn), (reference(place), f32(N, N, sharding=place))
+    return Step(jax.jit(fn), (reference(None), X), alone=alone)
+
+
 def _closed_over_reference(devices: Devices) -> Step:
     reference = jax.new_ref(jnp.zeros((N, N)))
 
@@ -410,6 +422,7 @@ CARRIED: tuple[Case, ...] = (
     ),
     Case("reference", "`jax.new_ref` as an argument", _reference),
     Case("closed_over_reference", "`jax.new_ref`, closed over", _closed_over_reference),
+    Case("abstract_reference", "`jax.ShapeDtypeStruct(is_ref=True)`", _abstract_reference),
     Case(
         "weak_type",
         "weak types: a Python scalar as an argument",
@@ -547,6 +560,14 @@ REFUSED: Mapping[str, str] = {
     "meshes of devices in another order": "reordered_devices",
     "shardings over different meshes": "two_meshes",
     "donation of a jitted function that the step calls": "lost_donation",
+    "donation by it of another argument than the step donates": "donation_of_another_argument",
+    "layouts of a jitted function that the step calls": "layout_of_inner_jit",
+    "`keep_unused=` of a jitted function that the step calls": "unused_of_inner_jit",
+    "`device=` and `backend=` of a jitted function that the step calls": "device_of_inner_jit",
+    "`compiler_options=` of a jitted function that the step calls": "options_of_inner_jit",
+    "a `jax.stages.Compiled` as the step": "compiled_step",
+    "`JAX_*` variables that the module sets in `os.environ`": "variable_of_the_module",
+    "`XLA_FLAGS`, `LIBTPU_INIT_ARGS` that the module sets in `os.environ`": "flags_of_the_module",
     "updates in place of modules by a plain function": "updates_in_place",
     "a step without inputs and outputs": "empty_program",
     "abstract arrays of another library": "metadata_of_a_checkpoint",

@@ -5,6 +5,7 @@ user's line), the cause and the fix; the step that follows the fix compiles.
 """
 
 import functools
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -250,6 +251,51 @@ def iterator_step(state: Any, iterator: Any) -> Any:
 
 
 iterator_step.__module__ = "keras.src.backend.jax.trainer"
+
+
+@functools.partial(jax.jit, donate_argnums=(0, 1))
+def scale_both(x: Any, y: Any) -> Any:
+    return x * 2, y * 2
+
+
+def calls_scale_both(x: Any, y: Any) -> Any:
+    return scale_both(x, y)
+
+
+def calls(fn: Any, *args: Any) -> Any:
+    return fn(*args)
+
+
+def transposed_on_this_machine() -> Any:
+    form = Format(Layout((1, 0)), SingleDeviceSharding(jax.devices()[0]))
+
+    def transposed(x: Any) -> Any:
+        return jnp.tanh(x)
+
+    return jax.jit(transposed, in_shardings=form)
+
+
+def sin_on_the_cpu() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return jax.jit(jnp.sin, backend="cpu")
+
+
+ADD_WITH_OPTIONS = jax.jit(add, compiler_options={"xla_gpu_enable_triton_gemm": False})
+
+
+FIRST = jax.jit(lambda x, y: x * 2, keep_unused=True)
+
+
+def with_variable(name: str, value: str) -> Workload:
+    os.environ[name] = value
+    return of(add, X, X)
+
+
+def with_setting(name: str, value: Any) -> Workload:
+    os.environ[name.upper()] = str(value)
+    jax.config.update(name, value)
+    return of(add, X, X)
 
 
 def _library_update() -> Any:
@@ -592,6 +638,64 @@ REFUSALS: dict[str, Refusal] = {
         "as an argument and return it",
         lambda: of(_Trainer().step),
         lambda: of(jnp.tanh, X),
+    ),
+    "donation_of_another_argument": Refusal(
+        "return scale_both(x, y)",
+        "its donation has no effect",
+        "give 'scale_both' itself as fn",
+        lambda: of(calls_scale_both, X, X, donate_argnums=0),
+        lambda: of(calls_scale_both, X, X, donate_argnums=(0, 1)),
+    ),
+    "layout_of_inner_jit": Refusal(
+        "return fn(*args)",
+        "its layouts have no effect",
+        "give 'transposed' itself as fn",
+        lambda: of(lambda x: calls(transposed_on_this_machine(), x), X),
+        lambda: of(transposed_on_this_machine(), X),
+    ),
+    "unused_of_inner_jit": Refusal(
+        "return fn(*args)",
+        "its keep_unused=True has no effect",
+        "give jax.jit(fn, keep_unused=True)",
+        lambda: of(lambda x, y: calls(FIRST, x, y), X, X),
+        lambda: of(jax.jit(lambda x, y: calls(FIRST, x, y), keep_unused=True), X, X),
+    ),
+    "device_of_inner_jit": Refusal(
+        "return fn(*args)",
+        "is jitted for one device of this machine",
+        "leave device=, backend= and SingleDeviceSharding out of its jax.jit",
+        lambda: of(lambda x: calls(sin_on_the_cpu(), x), X),
+        lambda: of(lambda x: calls(jax.jit(jnp.sin), x), X),
+    ),
+    "options_of_inner_jit": Refusal(
+        "return fn(*args)",
+        "can only be passed to top-level `jax.jit`",
+        "give that function itself as fn",
+        lambda: of(lambda x, y: calls(ADD_WITH_OPTIONS, x, y), X, X),
+        lambda: of(ADD_WITH_OPTIONS, X, X),
+    ),
+    "compiled_step": Refusal(
+        "workload compiled_step",
+        "fn is a jax.stages.Compiled",
+        "give the function before lower() or compile()",
+        lambda: of(jax.jit(add).lower(X, X).compile(), X, X),
+        lambda: of(jax.jit(add), X, X),
+    ),
+    "variable_of_the_module": Refusal(
+        "workload variable_of_the_module",
+        "its module sets JAX_ENABLE_X64=true in os.environ",
+        "jax.config.update('jax_enable_x64', value)",
+        lambda: with_variable("JAX_ENABLE_X64", "true"),
+        lambda: with_setting("jax_enable_x64", True),
+    ),
+    "flags_of_the_module": Refusal(
+        "workload flags_of_the_module",
+        "its module sets XLA_FLAGS=--xla_gpu_enable_triton_gemm=false in os.environ",
+        "options={'xla_…': value} on the workload",
+        lambda: with_variable(
+            "XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false --xla_dump_to=/tmp/unused"
+        ),
+        lambda: of(add, X, X, options={"xla_gpu_enable_triton_gemm": False}),
     ),
     # What it does while it is traced.
     "asks_for_memory": Refusal(

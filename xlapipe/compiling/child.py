@@ -19,6 +19,7 @@ from typing import Any
 from xlapipe.compiling.compile_cache import CompileCache, compile_key
 from xlapipe.compiling.compile_program import CompiledProgram, compile_program
 from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
+from xlapipe.compiling.user_environment import refuse_changed_variables
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
 from xlapipe.files.writing import write_files
@@ -230,6 +231,8 @@ def _lowered(
         topology = _topology(request, program.workload, program.mesh)
         stages.enter("target")
         return program, topology, *_devices(request, program.workload, topology)
+    import jax
+
     from xlapipe.lowering.load_workload import load_workload
     from xlapipe.lowering.lower import lower
     from xlapipe.lowering.meshes import axes_of
@@ -241,7 +244,15 @@ def _lowered(
     stages.enter("import")
     requested = _requested_topology(request)
     devices_wanted = requested.device_count if requested is not None else None
+    before = dict(os.environ)
     workload = load_workload(request.reference, devices=devices_wanted)
+    refuse_changed_variables(
+        workload.name,
+        before,
+        os.environ,
+        settings=jax.config.values,
+        platform=request.platform,
+    )
     stages.enter("topology")
     axes = axes_of(workload)
     # A step may name its mesh inside alone, which is known once it is lowered.

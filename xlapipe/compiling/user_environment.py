@@ -7,8 +7,11 @@ the compiling child. Those that could change the program are listed in the dump.
 import re
 from collections.abc import Iterator, Mapping
 
+from xlapipe.errors import WorkloadError
+
 CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
-_FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+_TPU_FLAGS = "LIBTPU_INIT_ARGS"
+_FLAGS = ("XLA_FLAGS", _TPU_FLAGS)
 # Variables of jax, and flags of XLA, that say nothing about a program for the target: where jax
 # runs, what it logs, and what it keeps.
 _NEUTRAL_VARIABLE = re.compile(
@@ -40,6 +43,58 @@ def left_out(environment: Mapping[str, str], *, lowered_here: bool) -> tuple[str
       lowered_here: whether this process traced the step, with jax's variables in force.
     """
     return tuple(_left_out(environment, lowered_here))
+
+
+def refuse_changed_variables(
+    workload: str,
+    before: Mapping[str, str],
+    environment: Mapping[str, str],
+    *,
+    settings: Mapping[str, object],
+    platform: str,
+) -> None:
+    """Refuses variables of jax and XLA that the user's module has set since `before`.
+
+    jax reads its variables when it is imported, which was before, and XLA its flags at one time or
+    another, so that they would reach the program by chance.
+
+    Args:
+      settings: the values of jax's configuration, by jax's names.
+      platform: jax's name of the target's.
+
+    Raises:
+      WorkloadError: one could change the program.
+    """
+    changed = {
+        name: _new_flags(value, before.get(name, "")) if name in _FLAGS else value
+        for name, value in environment.items()
+        if value != before.get(name)
+        and not _is_in_force(settings.get(name.lower()), value)
+        and not (name == _TPU_FLAGS and platform != "tpu")
+    }
+    for setting in _left_out(changed, lowered_here=False):
+        name = setting.partition("=")[0]
+        fix = (
+            "options={'xla_…': value} on the workload, or compiler_options= of jax.jit"
+            if name in _FLAGS
+            else f"jax.config.update({name.lower()!r}, value) in the module"
+        )
+        raise WorkloadError(
+            f"workload {workload}: its module sets {setting} in os.environ, which jax has read "
+            f"already; expected what the program depends on without the environment; fix: {fix}"
+        )
+
+
+def _is_in_force(setting: object, value: str) -> bool:
+    """Whether jax's configuration has the value of a variable already."""
+    if isinstance(setting, bool):
+        return setting == (value.lower() in ("1", "true", "t", "yes", "y", "on"))
+    return setting is not None and str(setting) == value
+
+
+def _new_flags(value: str, before: str) -> str:
+    known = before.split()
+    return " ".join(flag for flag in value.split() if flag not in known)
 
 
 def _left_out(environment: Mapping[str, str], lowered_here: bool) -> Iterator[str]:

@@ -158,6 +158,7 @@ class _Place:
             self._dtype(path, leaf),
             sharding=self._with_layout(path, leaf, self._sharding(path, leaf, spec)),
             weak_type=getattr(leaf, "weak_type", False),
+            **({"is_ref": True} if getattr(leaf, "is_ref", False) else {}),  # not in jax 0.10
         )
 
     def _dtype(self, path: str, leaf: Any) -> Any:

@@ -15,7 +15,7 @@ def unbound(fn: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     kwargs: dict[str, Any] = {}
     while True:
         cached = _cached_partial(fn)
-        if isinstance(fn, functools.partial) and _can_be_wrapped(fn.func):
+        if _is_partial(fn) and _can_be_wrapped(fn.func):
             fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
         elif isinstance(fn, types.MethodType) and _can_be_wrapped(fn.__func__):
             fn, args = fn.__func__, (fn.__self__, *args)
@@ -31,6 +31,13 @@ def _cached_partial(fn: Any) -> tuple[Any, tuple[Any, ...]] | None:
         return None
     variables = inspect.getclosurevars(fn).nonlocals
     return (variables["f"], tuple(variables["cached_args"])) if "cached_args" in variables else None
+
+
+def _is_partial(fn: Any) -> bool:
+    """Whether `fn` is a partial, Equinox's among them: a method that is bound to its module."""
+    if isinstance(fn, functools.partial):
+        return True
+    return type(fn).__name__ == "Partial" and type(fn).__module__.startswith("equinox.")
 
 
 def _can_be_wrapped(fn: Any) -> bool:

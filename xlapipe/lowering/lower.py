@@ -33,7 +33,10 @@ from xlapipe.lowering.arguments import (
 )
 from xlapipe.lowering.dependence import dependent_outputs
 from xlapipe.lowering.forward_values import named_values
-from xlapipe.lowering.inner_donation import refuse_lost_donation
+from xlapipe.lowering.inner_jits import (
+    refuse_lost_in_inner_jits,
+    refusing_options_of_inner_jits,
+)
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
 from xlapipe.lowering.jit_parameters import jit_device, refuse_other_device
 from xlapipe.lowering.lost_updates import (
@@ -151,12 +154,13 @@ def _lower(
     client = TargetClient(figures, hosts, per_host)
     mesh = context_mesh(workload, figures)
     step = _step(workload, mesh)
+    is_jitted = wrapped_step(workload) is not None
     arguments = call_arguments(
         workload,
         mesh,
         None if axes is not None else jit_device(workload.fn) or client.devices()[0],
         array_type=AbstractArray if step.is_equinox else jax.ShapeDtypeStruct,
-        wrapped=wrapped_step(workload) is not None,
+        wrapped=is_jitted,
         committed=committed,
     )
     refuse_changed_leaves(workload, arguments)
@@ -167,6 +171,7 @@ def _lower(
         _without_donation_warnings(),
         _without_obscure_type_errors(workload),
         _without_obscure_mesh_errors(workload),
+        refusing_options_of_inner_jits(workload),
         record_lowering(platform.name) as recorded,
         listing_dropped_updates(step.fn, (workload.args, workload.kwargs)) as dropped,
     ):
@@ -178,7 +183,7 @@ def _lower(
         # The number of devices is known after the first time.
         return _lower(workload, config_text, platform, topology, axes_inside=named_inside)
     _refuse_leaked_tracers(workload, lowering.traced)
-    refuse_lost_donation(workload, lowering.traced)
+    refuse_lost_in_inner_jits(workload, lowering.traced, is_jitted=is_jitted)
     refuse_empty_program(workload, lowering.traced, lowering.lowered)
     program = _lowered_program(
         workload, step, arguments, lowering, axes, tuple(client.devices()), platform

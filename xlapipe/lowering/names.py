@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from xlapipe.errors import WorkloadError
@@ -48,6 +49,9 @@ def refuse_other_signature(workload: Workload) -> None:
     Raises:
       WorkloadError: with Python's own reason.
     """
+    inner = unbound(workload.fn)[0]
+    if hasattr(inner, "lower") and not isinstance(inner, type(jax.jit(len))):
+        return  # a wrapper may bind arguments itself
     try:
         signature = inspect.signature(workload.fn)
     except (TypeError, ValueError):

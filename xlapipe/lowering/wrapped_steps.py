@@ -264,6 +264,11 @@ def wrapped_step(workload: Workload) -> WrappedStep | None:
     for wrapper in _WRAPPERS:
         if wrapper.accepts(fn):
             return WrappedStep(fn, wrapper, args, kwargs)
+    if isinstance(fn, (stages.Traced, stages.Lowered, stages.Compiled)):
+        raise WorkloadError(
+            f"workload {workload.name}: fn is a jax.stages.{type(fn).__name__}, which jax made for "
+            "this machine, expected a function; fix: give the function before lower() or compile()"
+        )
     if hasattr(fn, "lower") and not inspect.isfunction(fn):
         raise WorkloadError(
             f"{fn_text(workload)} is a {type(fn).__module__}.{type(fn).__qualname__}, a "

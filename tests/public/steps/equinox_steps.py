@@ -61,6 +61,18 @@ def _solve(make_terms: Any, solver: Any, **options: Any) -> Step:
     return Step(solve, (f32(64),))
 
 
+class _Scaled(eqx.Module):
+    weight: jax.Array
+
+    @eqx.filter_jit
+    def step(self, x: jax.Array) -> jax.Array:
+        return jnp.tanh(x @ self.weight) @ self.weight
+
+
+def equinox_bound_method() -> Step:
+    return Step(_Scaled(jnp.ones((64, 64))).step, (f32(32, 64),))
+
+
 def diffrax_tsit5() -> Step:
     import diffrax
 
