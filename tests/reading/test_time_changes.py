@@ -6,7 +6,7 @@ import pytest
 
 from xlapipe.cost import KernelCost, StepCost
 from xlapipe.cost.step_cost import Range
-from xlapipe.diff.time_changes import time_changes
+from xlapipe.diff.time_changes import LineCost, TimeChange, time_changes
 from xlapipe.plans import SourceLine
 from xlapipe.report.sections.roofline import HEIGHT, MARGIN, WIDTH, roofline
 from xlapipe.report.time_figures import ComputedSpeeds, StepTime, TimeRow
@@ -49,6 +49,28 @@ def test_lines_that_differ_follow_the_step() -> None:
         "least time +38.0 µs (longer): the step reads 1,000 B more",
         "least time +38.0 µs (longer): block.py:31 reads 1,000 B more",
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "a", "b", "predicted"),
+    [
+        (None, 10e-6, 15e-6, "; predicted 10.0 -> 15.0 µs (+50.0%)"),
+        (None, 0.0, 15e-6, "; predicted 0.0 -> 15.0 µs"),
+        (None, None, 15e-6, ""),
+        ("block.py:31", 10e-6, 15e-6, "; predicted +5.0 µs"),
+        ("block.py:31", 10.06e-6, 10e-6, "; predicted -0.1 µs"),
+        ("block.py:31", 10e-6, 10.04e-6, ""),
+        ("block.py:31", 10e-6, None, ""),
+    ],
+)
+def test_predicted_times_follow_what_changed(
+    source: str | None, a: float | None, b: float | None, predicted: str
+) -> None:
+    change = TimeChange(source, LineCost(1e-6, a), LineCost(1e-6, b, read_bytes=8))
+    what = f"{source or 'the step'} reads 8 B more{predicted}"
+    assert change.text == f"same least time: {what}"
+    known = a is not None and b is not None
+    assert change.predicted_delta_seconds == (pytest.approx((b or 0) - (a or 0)) if known else None)
 
 
 def test_fewer_bytes_that_take_longer_read_as_that() -> None:
