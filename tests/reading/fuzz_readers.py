@@ -550,18 +550,13 @@ def tries(seeds: Sequence[int], until: float, results: Path) -> None:
             lines.write(json.dumps({"seed": seed, **asdict(outcome)}) + "\n")
 
 
-def tries_and_end(seeds: Sequence[int], until: float, results: Path) -> None:
-    """The same in a forked process, which must not join the threads of the first one."""
-    tries(seeds, until, results)
-    os._exit(0)
-
-
 def outcomes_of(seeds: Sequence[int], until: float, results: Path) -> list[Outcome]:
     """The outcomes of seeds, each in a process that another one replaces if it is killed."""
     left = list(seeds)
     while left and time.time() < until:
-        process = multiprocessing.get_context("fork").Process(
-            target=tries_and_end, args=(left, until, results)
+        # Not forked: this process can have jax's threads.
+        process = multiprocessing.get_context("spawn").Process(
+            target=tries, args=(left, until, results)
         )
         process.start()
         process.join()

@@ -205,6 +205,7 @@ def _outcome(name: str, expected: Mapping[str, Any], batch: zoo.Batch) -> Outcom
         CompileRecord.from_json(result),
         zoo.PROGRAMS,
         autotune_results=None,
+        tuning_logs=None,
         executable=None,
     )
     dump, files = capture(batch.jobs[name], compiled, where=name)
