@@ -492,7 +492,7 @@ def test_diff_reports_other_devices_and_synchronous_waiting() -> None:
     assert compare_opened(one, one).same
     groups = CollectiveGroups(((0, 2), (1, 3)), (), 1)
     other = changed(plan, "all-gather.2.2", collective=groups)
-    assert "devices (0,1) → (0,2),(1,3)" in changes_text(one, other)
+    assert "devices {0,1} → {0,2},{1,3}" in changes_text(one, other)
     # The number of a channel has no meaning.
     renumbered = changed(plan, "all-gather.2.2", collective=CollectiveGroups(((0, 1),), (), 99))
     assert compare_opened(one, renumbered).same

@@ -322,8 +322,8 @@ OUT = f"  %out = {ROW} add(%turned, %x)"
         ),
         pytest.param(
             changed(("replica_groups={{0,1}}", "replica_groups={{0,1},{2,3}}")),
-            ["all-reduce at step.py:12 devices (0,1) → (0,1),(2,3)"],
-            ["all-reduce at step.py:12 devices (0,1),(2,3) → (0,1)"],
+            ["all-reduce at step.py:12 devices {0,1} → {0,1},{2,3}"],
+            ["all-reduce at step.py:12 devices {0,1},{2,3} → {0,1}"],
             id="other devices",
         ),
         pytest.param(

@@ -131,6 +131,19 @@ def test_a_product_that_xla_rewrote_to_a_reduction(primitive: str, backend: str)
     assert rows(entry.replace(primitive, "reduce_sum"), add) == []
 
 
+def test_a_product_of_groups_in_a_fusion() -> None:
+    entry = f"  ROOT %f = {C} fusion(%a, %b, %g), kind=kCustom, calls=%body"
+    body = f"""%body (p: f32[4,8], q: f32[8,32], n: s32[1]) -> f32[4,32] {{
+  %p = {A} parameter(0)
+  %q = {B} parameter(1)
+  %n = s32[1]{{0}} parameter(2)
+  ROOT %d = {C} ragged-dot(%p, %q, %n), {DIMS}
+}}
+"""
+    sizes = "  %g = s32[1]{0} constant({4})\n"
+    assert rows(sizes + entry, body) == [("f", "other")]
+
+
 def test_a_product_that_nothing_has_rewritten() -> None:
     entry = f"  ROOT %d = {C} dot(%a, %b), {DIMS}, {DOT_NAME}"
     (gemm,) = gemms(entry)

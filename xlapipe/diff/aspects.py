@@ -1,7 +1,6 @@
 """The properties in which two paired instructions differ."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -19,8 +18,6 @@ _FROM_SHAPES = frozenset(
     {"lhs_batch_dimensions", "lhs_contracting_dimensions", "lhs_stride"}
     | {"rhs_batch_dimensions", "rhs_contracting_dimensions", "rhs_stride"}
 )
-_BRACES_TO_PARENTHESES = str.maketrans("{}", "()")
-_UNIT_DIMENSION = re.compile(r"(?<=\[)(?:1,)+|,1(?=[,\]])|(?<=\[)1(?=\])")
 # Clearer names for fields of a backend config.
 _NAMES = {"sizes": "tiles", "selected_algorithm": "algorithm"}
 
@@ -125,9 +122,7 @@ def _collective_aspects(matching: Matching, node: Node, other: Node) -> Iterator
         two.replica_groups,
         two.source_target_pairs,
     ):
-        # Sentences drop text in braces, since it is usually a layout.
-        devices = (side.devices.translate(_BRACES_TO_PARENTHESES) for side in (one, two))
-        yield Aspect("devices", *devices)
+        yield Aspect("devices", one.devices, two.devices)
     if one.asynchronous != two.asynchronous:
         words = ("synchronous", "asynchronous")
         yield Aspect("waiting", words[one.asynchronous], words[two.asynchronous])
@@ -148,7 +143,13 @@ def _form(instruction: Instruction, other: Instruction) -> str:
     """The shape of an instruction; without layouts and dimensions of 1 if only one is a TPU's."""
     if not _of_two_vendors(instruction, other):
         return instruction.shape.text
-    return _UNIT_DIMENSION.sub("", instruction.shape.without_layout)
+    return _without_ones(instruction.shape)
+
+
+def _without_ones(shape: Shape) -> str:
+    if shape.element:
+        return f"{shape.element}[{','.join(map(str, shape.dims_without_ones))}]"
+    return f"({', '.join(map(_without_ones, shape.parts))})" if shape.parts else shape.text
 
 
 def _config_aspects(one: Instruction, two: Instruction) -> Iterator[Aspect]:

@@ -8,9 +8,9 @@ from xlapipe.diff.changes import InstructionCategory, OperationName
 from xlapipe.diff.identity import Node, scope_of
 from xlapipe.diff.matching import Side
 from xlapipe.plans.copies import find_copies
-from xlapipe.plans.opcodes import COLLECTIVES
+from xlapipe.plans.opcodes import COLLECTIVES, POINT_TO_POINT
 
-_COLLECTIVES = COLLECTIVES | {"recv", "send"}
+_COLLECTIVES = COLLECTIVES | POINT_TO_POINT
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ Each function takes `name`, which formats labels and scopes: as they are, or wit
 numbers of layers. Texts state B relative to A.
 """
 
-import re
 from collections.abc import Callable
 
 from xlapipe.diff.changes import (
@@ -30,6 +29,7 @@ from xlapipe.diff.changes import (
     SlackReason,
     ThunkChange,
 )
+from xlapipe.plans.shapes import shape_of
 
 _MAX_LENGTH = 72
 _DONATED = ", donated"
@@ -44,7 +44,8 @@ def account_text(line: BytesChange, name: _Name) -> str:
         case Place.OUTPUT:
             return _output(line, name)
         case Place.CONSTANT:
-            return f"constant {_short(line.label)}: {_sizes(line)}"
+            shapes = (shape_of(text).without_layout for text in line.label.split(" "))
+            return f"constant {_short(' '.join(shapes))}: {_sizes(line)}"
         case Place.THREAD_LOCAL:
             return f"thread-local: {line.label}, {_sizes(line)}"
     arena = f"temp (color {line.color})" if line.color else "temp"
@@ -250,8 +251,8 @@ def _result(shape: str) -> str:
 
 
 def _short(text: str) -> str:
-    """The text without layouts, cut to `_MAX_LENGTH` characters."""
-    text = re.sub(r"\{[\d,]*(?::[^{}]*)?\}", "", text) if text.count("{") else text
+    """A shape without layouts, or other text, cut to `_MAX_LENGTH` characters."""
+    text = shape_of(text).without_layout
     return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 1] + "…"
 
 

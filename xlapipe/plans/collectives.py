@@ -32,7 +32,14 @@ from xlapipe.plans.gemms import Gemm
 from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plans.live_ranges import LiveRanges
 from xlapipe.plans.loops import executions
-from xlapipe.plans.opcodes import DEVICE_NUMBERS, HAS_BODY, NO_KERNEL, WITH_GROUPS
+from xlapipe.plans.opcodes import (
+    DEVICE_NUMBERS,
+    HAS_BODY,
+    NO_KERNEL,
+    POINT_TO_POINT,
+    WITH_GROUPS,
+    WRAPS,
+)
 from xlapipe.plans.shapes import Shape
 
 # Longest list of pairs, or of the devices of a group, that is shown in full.
@@ -42,7 +49,7 @@ _MAY_CONTAIN_COLLECTIVE = WITH_GROUPS | HAS_BODY
 # Memory space of the numbers that the fusions of one asynchronous collective hand on, on TPUs.
 _COLLECTIVE_COLOR = 4
 # Opcodes that take no time between other kernels, or that only start an operation.
-_NO_WORK = NO_KERNEL | DEVICE_NUMBERS | {"copy-start", "recv", "send"}
+_NO_WORK = NO_KERNEL | DEVICE_NUMBERS | POINT_TO_POINT | {"copy-start"}
 
 
 @dataclass(frozen=True)
@@ -192,7 +199,7 @@ class _CollectiveFinder:
         """The collective that `instruction` is, or the collectives that it wraps."""
         if _kind(instruction) is not None:
             yield Site(computation, instruction)
-        elif instruction.opcode in ("async-start", "fusion"):
+        elif instruction.opcode in WRAPS:
             if not self._dataflow.body_has_any(instruction, _MAY_CONTAIN_COLLECTIVE):
                 return
             if self._continues_another(instruction):

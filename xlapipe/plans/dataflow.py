@@ -158,7 +158,7 @@ class Dataflow:
 
     def _step(self, value: Value, also: frozenset[str]) -> Value | None:
         computation, instruction, path = value
-        if instruction.opcode in ("async-start", "call"):
+        if instruction.opcode in opcodes.RUNS_ONCE:
             return self._result_of_called(value)
         operand = forwarded_operand(instruction, path)
         if operand is None and instruction.opcode in also:

@@ -101,7 +101,7 @@ def _fusion(dataflow: Dataflow, site: Site) -> Iterator[Gemm]:
         return
     kind = site.instruction.fusion_backend_kind or ""
     body = list(dataflow.body(site.instruction))
-    dots = [inner for inner in body if inner.instruction.opcode in ("dot", "scaled-dot")]
+    dots = [inner for inner in body if inner.instruction.opcode in DOTS]
     if not body:
         # A dump with only the buffer assignment has no fusion bodies; the kind is all there is.
         if "gemm" in kind:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
 from xlapipe.plans.memory_spaces import HOST_COLOR, MemorySpace
+from xlapipe.plans.opcodes import WRAPS
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.shapes import Shape
 
@@ -70,7 +71,7 @@ def _moves_in(
     module: HloModule, computation: Computation, instruction: Instruction
 ) -> Iterator[tuple[Computation, Instruction]]:
     """The instruction itself, or the instructions that it runs as a fusion or asynchronously."""
-    if instruction.opcode not in ("fusion", "async-start"):
+    if instruction.opcode not in WRAPS:
         yield computation, instruction
         return
     for name in instruction.called_computations:

@@ -44,13 +44,7 @@ _SORT_STEP = 3.2e6
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
 # Instructions of a fusion's body that compute nothing for each element.
-_FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | {"broadcast", "iota"}
-# Instructions whose element needs others than those at its own index of the operands.
-_OTHER_INDEX = frozenset(
-    {"broadcast", "concatenate", "dot", "dynamic-slice", "dynamic-update-slice", "gather", "pad"}
-    | {"reduce", "reduce-window", "reverse", "scatter", "slice", "sort", "transpose"}
-)
-_UPDATES = ("dynamic-update-slice", "scatter")
+_FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS
 # The instruction that decides how a fusion runs, the first that its body has.
 _HEROES = (
     "scatter",
@@ -218,7 +212,7 @@ def _fusion(
         hero = f"{along} reduction"
         point += [0.7 * _log(length), 0.5 * _log(kept), 0.5 * _log(per_block)]
         what = f"{along} reduction of {length:,} elements each"
-    elif hero in ("gather", "scatter"):
+    elif hero in opcodes.INDEXED:
         row, table, moved = _rows(heroes[hero], body)
         place = [_log(row), 0.5 * _log(table), 0.7 * log2(max(1.0, moved / max(table, 1)))]
         if hero == "scatter":
@@ -238,7 +232,7 @@ def _fusion(
         operations = 7 * elements * _log(length) ** 2 * operands + _SORT_STEP * steps
         point = [_log(elements), _log(length), float(operands), _log(min(distance, 32))]
         what = f"{operands} arrays of {elements:,} elements"
-    elif hero in ("concatenate", "pad"):
+    elif hero in opcodes.JOINS:
         hero = "joining"
     elif hero == "dynamic-update-slice":
         hero = "update"
@@ -294,11 +288,11 @@ def _body_work(
             at_root.update(instruction.operands)
             continue
         # An update is made in place.
-        if opcode in _UPDATES and name in at_root and len(instruction.operands) > 2:
+        if opcode in opcodes.UPDATES and name in at_root and len(instruction.operands) > 2:
             update = instruction.operands[-1 if opcode == "scatter" else 1]
             count = _array(body.by_name[update].shape)[2]
         inner = None
-        if opcode in ("fusion", "call") and instruction.called_computations:
+        if opcode in opcodes.HAS_BODY and instruction.called_computations:
             inner = module.computations.get(instruction.called_computations[0])
         if inner is not None:
             more, others, inside = _body_work(inner, module, count, once=once)
@@ -306,7 +300,7 @@ def _body_work(
             heroes = {**others, **heroes}
         elif opcode not in _FREE:
             size = count
-            if opcode in ("reduce", "reduce-window") and instruction.operands:
+            if opcode in opcodes.REDUCES and instruction.operands:
                 operand = body.by_name[instruction.operands[0]]
                 size *= max(1.0, _array(operand.shape)[2] / max(own, 1))
             operations += size * _OPERATIONS.get(opcode, 1)
@@ -315,23 +309,23 @@ def _body_work(
         largest = heroes.get(key)
         if opcode in _HEROES and (largest is None or _array(largest.shape)[2] < own):
             heroes[key] = instruction
-        if name in at_root and opcode not in _OTHER_INDEX:
+        if name in at_root and opcode not in opcodes.READS_OTHER_INDICES:
             at_root.update(instruction.operands)
         for position, operand_name in enumerate(instruction.operands):
             elements = _array(body.by_name[operand_name].shape)[2]
-            if opcode not in _OTHER_INDEX:
+            if opcode not in opcodes.READS_OTHER_INDICES:
                 at_same[operand_name] = max(at_same.get(operand_name, 0.0), count)
                 continue
             needs = count
-            if opcode in ("reduce", "reduce-window", "dot", "sort"):
+            if opcode in opcodes.REDUCES or opcode in ("dot", "sort"):
                 needs = count * max(1.0, elements / max(own, 1))
             elif opcode == "pad" and own > 1.4 * elements:
                 needs = count
-            elif opcode in ("concatenate", "pad"):
+            elif opcode in opcodes.JOINS:
                 needs = count * elements / max(own, 1)
             elif opcode == "dynamic-update-slice":
                 needs = float(elements) if position == 1 else 0.0
-            elif opcode in ("gather", "scatter") and position > 0:
+            elif opcode in opcodes.INDEXED and position > 0:
                 needs = float(elements)
             at_other[operand_name] = at_other.get(operand_name, 0.0) + min(needs, 64 * elements)
     return operations, heroes, most
@@ -471,7 +465,7 @@ def _other(
     point: tuple[float, ...]
     what = f"{element}[{','.join(map(str, dims))}]"
     kind = f"{name} {element}"
-    if inner.opcode in ("copy", "copy-start"):
+    if inner.opcode in opcodes.COPIES:
         kind = "copy"
         if thunk is not None and thunk.kind == "kCustomKernel":
             kind = "copy kernel"

@@ -3,25 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from xlapipe.plans import Computation, Instruction
+from xlapipe.plans.opcodes import STARTS, WAITS
 
 # Opcodes with these endings that are not short spellings of async-start, -update or -done.
-_OPCODES = frozenset(
-    {
-        "all-gather-done",
-        "all-gather-start",
-        "all-reduce-done",
-        "all-reduce-start",
-        "async-done",
-        "async-start",
-        "async-update",
-        "collective-permute-done",
-        "collective-permute-start",
-        "copy-done",
-        "copy-start",
-        "recv-done",
-        "send-done",
-    }
-)
+_OPCODES = STARTS | WAITS
 _ASYNC = {"start": "async-start", "update": "async-update", "done": "async-done"}
 
 

@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from xlapipe.plans import Instruction, SourceLine
 from xlapipe.plans.hlo import CollectiveGroups
-from xlapipe.plans.opcodes import WITH_GROUPS
+from xlapipe.plans.opcodes import POINT_TO_POINT, WITH_GROUPS
 from xlapipe.plans.shapes import shape_of
 from xlapipe.readers import backend_config
 from xlapipe.readers.canonical_hlo import opcode_of
@@ -27,7 +27,7 @@ from xlapipe.readers.hlo_syntax import (
 )
 from xlapipe.readers.replica_groups import groups_of_text, pairs_of_text
 from xlapipe.readers.scalar_integers import integer_of_text
-from xlapipe.readers.slice_transfers import TRANSFERS, transfer_of_text
+from xlapipe.readers.slice_transfers import transfer_of_text
 from xlapipe.readers.source_text import SourceText, int64, shown, without_index_comments
 from xlapipe.readers.stack_frames import StackFrames
 
@@ -156,7 +156,7 @@ class InstructionParser:
     def _collective(
         self, opcode: str, attributes: dict[str, str], number: int
     ) -> CollectiveGroups | None:
-        if opcode in TRANSFERS:
+        if opcode in POINT_TO_POINT:
             return transfer_of_text(attributes.get("frontend_attributes", ""))
         if opcode not in WITH_GROUPS:
             return None

@@ -8,7 +8,7 @@ from xlapipe.errors import DumpError
 from xlapipe.plans import Computation, HloModule, InputOutputAlias, Instruction, SourceLine
 from xlapipe.plans.call_chains import CallChains, Frame
 from xlapipe.plans.hlo import CollectiveGroups
-from xlapipe.plans.opcodes import WITH_GROUPS
+from xlapipe.plans.opcodes import POINT_TO_POINT, WITH_GROUPS
 from xlapipe.readers import backend_config
 from xlapipe.readers.canonical_hlo import in_call_order, without_tuple_elements
 from xlapipe.readers.contraction import MAY_CONTRACT, contraction_of_proto
@@ -24,7 +24,7 @@ from xlapipe.readers.hlo_proto import (
 from xlapipe.readers.proto_replica_groups import groups_of_proto
 from xlapipe.readers.proto_shapes import Shapes
 from xlapipe.readers.scalar_integers import integer_of_proto
-from xlapipe.readers.slice_transfers import TRANSFERS, transfer_of
+from xlapipe.readers.slice_transfers import transfer_of
 from xlapipe.readers.source_lines import SourceLines
 from xlapipe.readers.stack_frames import StackFrames
 
@@ -191,7 +191,7 @@ class ModuleReader:
         )
 
     def _collective(self, proto: HloInstructionProto, opcode: str) -> CollectiveGroups | None:
-        if opcode in TRANSFERS:
+        if opcode in POINT_TO_POINT:
             attributes = FrontendAttributes.FromString(proto.frontend_attributes)
             return transfer_of(attributes.map)
         if opcode not in WITH_GROUPS:

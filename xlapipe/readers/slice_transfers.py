@@ -17,8 +17,6 @@ from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.readers.hlo_syntax import unescape
 from xlapipe.readers.replica_groups import groups_of_text
 
-# Opcodes of the instructions that may be part of such a collective.
-TRANSFERS = frozenset({"recv", "send"})
 _TYPE, _TARGET = "_xla_megascale_transfer_type", "_xla_megascale_target"
 _RENDEZVOUS = "_xla_host_transfer_rendezvous"
 _FIELD = re.compile(r'(\w+)=(?:"((?:[^"\\]|\\.)*)"|(\{(?:\{[^{}"]*\},?)*\}))')

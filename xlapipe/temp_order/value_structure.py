@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from xlapipe.plans.dataflow import Path, operand_index, result_in_start
 from xlapipe.plans.hlo import HloModule, Instruction
-from xlapipe.plans.opcodes import FORWARDS
+from xlapipe.plans.opcodes import FORWARDS, RUNS_ONCE
 from xlapipe.plans.plan import Plan
 
 _NO_VALUES: Mapping[Path, str] = {}
@@ -63,7 +63,7 @@ class ValueStructure:
         if opcode in FORWARDS or opcode == "while":
             operand = self._operand(instruction, 0)
             return _below(operand, result_in_start(opcode)) or operand
-        if not instruction.called_computations or opcode not in ("async-start", "call"):
+        if not instruction.called_computations or opcode not in RUNS_ONCE:
             return _NO_VALUES
         called = self.of(self._roots.get(instruction.called_computations[0], ""))
         if opcode == "call":

@@ -38,12 +38,12 @@ from xlapipe.dumps.normal_form.module_text import (
 )
 from xlapipe.dumps.normal_form.output_order import Orders, output_orders, with_ordered_outputs
 from xlapipe.dumps.normal_form.plain_config import with_plain_config
+from xlapipe.plans.opcodes import RUNS_ONCE
 
 _SCHEDULED_BY = re.compile(
     r"\b(?:body|condition|branch_computations|true_computation|false_computation)="
     r"(\{[^{}]*\}|computation_\d+)"
 )
-_CALLING = ("call", "async-start")
 _WITHOUT_THUNK = ("constant", "bitcast", "get-tuple-element", "tuple", "after-all")
 _NUMBERS = re.compile(r"(\.\d+)+$")
 _CONSTANT_NUMBERS = re.compile(r"([._]\d+)+$")
@@ -121,7 +121,7 @@ def _scheduled(computations: Mapping[str, ComputationText]) -> set[str]:
             continue
         scheduled.add(name)
         for line in computations[name].instructions:
-            if line.opcode in _CALLING:
+            if line.opcode in RUNS_ONCE:
                 pending += COMPUTATION.findall(line.text)
             for called in _SCHEDULED_BY.findall(line.text):
                 pending += COMPUTATION.findall(called)
