@@ -7,6 +7,7 @@ and exit code 2: no traceback, no control character on a terminal, no markup of 
 """
 
 import argparse
+import atexit
 import contextlib
 import gzip
 import hashlib
@@ -139,8 +140,15 @@ def notebook(folder: Path) -> None:
     _ = repr(plan), plan.figures, plan.peak, plan.donations
 
 
-def copy_of(text: bytes, name: str) -> Path:
+def source_folder() -> Path:
+    """A folder that goes when the process ends."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-source-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def copy_of(text: bytes, name: str) -> Path:
+    folder = source_folder()
     (folder / name).write_bytes(text)
     return folder
 
@@ -148,7 +156,7 @@ def copy_of(text: bytes, name: str) -> Path:
 @cache
 def executable() -> Path:
     """A dump with an executable's bytes, which no GPU made."""
-    folder = Path(tempfile.mkdtemp(prefix="fuzz-source-")) / "built"
+    folder = source_folder() / "built"
     shutil.copytree(SPECTRAL, folder)
     (folder / "executable.pjrt").write_bytes(b"\x08\x01" + bytes(range(256)) * 20)
     renew_digests(folder)
@@ -173,7 +181,7 @@ def request_into(out: Path) -> CompileRequest:
 @cache
 def compile_cache() -> Path:
     """A compile cache with one result."""
-    folder = Path(tempfile.mkdtemp(prefix="fuzz-source-"))
+    folder = source_folder()
     manifest = read_manifest(SPECTRAL)
     record = CompileRecord(
         **{item.name: getattr(manifest, item.name) for item in fields(CompileFacts)},
