@@ -37,6 +37,8 @@ PASTED = {
     ),
 }
 SIZES = {"scan": "batch=512", "gradient": "batch=2048, scan=False"}
+# As many as are compiled until one needs less memory than what is written.
+COMPILES = {"scan": 3, "gradient": 5}
 # On the CPU they let the additions of a sum depend on what is around it.
 REORDERING_PASSES = "fusion,dot-library-rewriter"
 
@@ -75,7 +77,9 @@ def choice(place: str) -> Choice:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(FOLDER)
         changes = Changes(remat=True)
-        return choose(f"choose_steps:workload({SIZES[place]})", changes=changes, compiles=3)
+        return choose(
+            f"choose_steps:workload({SIZES[place]})", changes=changes, compiles=COMPILES[place]
+        )
 
 
 def test_the_pasted_code_compiles_to_the_promised_plan(
@@ -114,8 +118,8 @@ def test_loss_and_gradients_are_equal_bit_for_bit(
 
     written = outputs(f"written_{place}", (FOLDER / "choose_steps.py").read_text(encoding="utf-8"))
     codes = [row.candidate.change.code for row in choice.rows if row.candidate.change is not None]
-    assert len(codes) == 2 and "KEPT" in "".join(codes)
-    for number, code in enumerate(codes):
+    assert len(codes) == COMPILES[place] - 1 and "KEPT" in "".join(codes)
+    for number, code in enumerate(codes[-2:]):
         changed = outputs(f"changed_{place}_{number}", pasted("choose_steps", code, place))
         for ours, theirs in zip(written, changed, strict=True):
             np.testing.assert_array_equal(ours, theirs)
