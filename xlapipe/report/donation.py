@@ -10,6 +10,7 @@ from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.donation import SMALL_COPIES, Donation, DonationOutcome, small_copies
 from xlapipe.plans.memory_spaces import MemorySpace, is_on_chip
 from xlapipe.report.memory_spaces import MoveRow, move_row
+from xlapipe.report.records import row_of
 
 _MAX_LEAVES = 40
 _DIGITS = re.compile(r"\d")
@@ -45,22 +46,11 @@ class DonationRow:
 
 def donation_row(donation: Donation) -> DonationRow:
     """A donated leaf as `--json` states it."""
-    return DonationRow(
-        path=donation.path,
-        shape=donation.shape,
-        dtype=donation.dtype,
-        size_bytes=donation.size_bytes,
-        outcome=donation.outcome,
-        holds=donation.holds,
-        output=donation.output,
-        reason=donation.reason,
-        advice=donation.advice,
-        copies=tuple(
-            DonationCopy(copy.instruction, copy.copied_bytes, copy.op_name, copy.source)
-            for copy in donation.copies
-        ),
+    return row_of(
+        DonationRow,
+        donation,
+        copies=tuple(row_of(DonationCopy, copy) for copy in donation.copies),
         moves=tuple(map(move_row, donation.moves)),
-        source=donation.source,
     )
 
 

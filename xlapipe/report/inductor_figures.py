@@ -1,15 +1,15 @@
-"""Inductor's plans as plain data for `--json`. What a dump does not hold is None."""
+"""Inductor's plans as records for `--json`. What a dump does not hold is None."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from xlapipe.inductor.inductor_plan import InductorPlan
-from xlapipe.inductor.layouts import Layout
+from xlapipe.inductor.inductor_plan import InductorArgument, InductorOutput, InductorPlan
 from xlapipe.inductor.reader import InductorDump
-from xlapipe.plans.hlo import SourceLine
+from xlapipe.report.records import fields_of
 
 COMPILER = "torch inductor"
+_OF_ALLOCATION = ("index", "size_bytes", "kinds", "parameter_number", "color")
 
 
 def inductor_figures(dump: InductorDump) -> dict[str, Any]:
@@ -52,10 +52,10 @@ def graph_figures(plan: InductorPlan) -> dict[str, Any]:
         "compiler": COMPILER,
         "file": plan.where,
         "graph": plan.graph,
-        "kind": str(plan.kind) if plan.kind is not None else None,
+        "kind": plan.kind,
         "exact": plan.exact,
         "basis": plan.basis,
-        "notes": list(plan.notes),
+        "notes": plan.notes,
         "totals": {**asdict(totals), "parameter_bytes": totals.argument_bytes},
         "own_peak": {
             "position": plan.peak_position,
@@ -66,118 +66,31 @@ def graph_figures(plan: InductorPlan) -> dict[str, Any]:
             "held": [allocation.index for allocation in plan.held_at_peak],
         },
         "measured": _measured(plan),
-        "arguments": [
-            {
-                "number": argument.number,
-                "name": argument.name,
-                **_layout(argument.layout),
-                "size_bytes": argument.size_bytes,
-                "given_away": argument.given_away,
-                "mutated": argument.mutated,
-                "allocation": argument.allocation,
-            }
-            for argument in plan.arguments
-        ],
-        "outputs": [
-            {
-                "index": output.index,
-                "name": output.name,
-                **_layout(output.layout),
-                "size_bytes": output.size_bytes,
-                "allocation": output.allocation,
-                "argument": output.argument,
-                "saved": output.saved,
-            }
-            for output in plan.outputs
-        ],
+        "arguments": [_with_layout(argument) for argument in plan.arguments],
+        "outputs": [_with_layout(output) for output in plan.outputs],
         "allocations": _allocations(plan),
-        "aliases": [
-            {
-                "parameter_number": alias.parameter_number,
-                "output_index": list(alias.output_index)
-                if alias.output_index is not None
-                else None,
-            }
-            for alias in plan.aliases
-        ],
+        "aliases": [_named(alias, ("parameter_number", "output_index")) for alias in plan.aliases],
         "reuses": [{"value": new, "in_place_of": old} for new, old in plan.reuses],
-        "kernels": [
-            {
-                "position": kernel.position,
-                "kind": str(kernel.kind),
-                "name": kernel.name,
-                "node": kernel.node,
-                "reads": list(kernel.reads),
-                "writes": list(kernel.writes),
-                "origins": list(kernel.origins),
-                "line": kernel.line,
-                "source": _text(kernel.source),
-            }
-            for kernel in plan.kernels
-        ],
-        "kernel_counts": dict(plan.kernel_counts),
-        "gemms": [
-            {
-                "instruction": gemm.instruction,
-                "backend": str(gemm.backend),
-                "shapes": [shape.text for shape in gemm.shapes],
-                "op_name": gemm.op_name,
-                "source": _text(gemm.source),
-                "fast_accumulation": gemm.fast_accumulation,
-            }
-            for gemm in plan.gemms
-        ],
-        "collectives": [
-            {**asdict(collective), "source": _text(collective.source)}
-            for collective in plan.collectives
-        ],
-        "unknown": [asdict(unknown) for unknown in plan.unknown],
-        "findings": inductor_findings(plan),
+        "kernels": plan.kernels,
+        "kernel_counts": plan.kernel_counts,
+        "gemms": plan.gemms,
+        "collectives": plan.collectives,
+        "unknown": plan.unknown,
+        "findings": plan.findings,
         "thunks": None,
-        "inductor": {
-            **asdict(plan.only),
-            "weak_dependencies": [list(pair) for pair in plan.only.weak_dependencies],
-            "mutations": [list(pair) for pair in plan.only.mutations],
-        },
+        "inductor": plan.only,
     }
-
-
-def inductor_findings(plan: InductorPlan) -> list[dict[str, Any]]:
-    """Findings of one graph, in the order of its kernels."""
-    return [
-        {
-            "kind": str(finding.kind),
-            "node": finding.node,
-            "size_bytes": finding.size_bytes,
-            "detail": finding.detail,
-            "line": finding.line,
-            "source": _text(finding.source),
-        }
-        for finding in plan.findings
-    ]
 
 
 def _allocations(plan: InductorPlan) -> list[dict[str, Any]]:
     alive = {live.name: live for live in plan.live_ranges}
     return [
         {
-            "index": allocation.index,
-            "size_bytes": allocation.size_bytes,
-            "kinds": [str(kind) for kind in allocation.kinds],
-            "parameter_number": allocation.parameter_number,
-            "color": allocation.color,
-            "start": life.start,
-            "end": life.end,
-            "held_at_peak": life.held_at_peak,
-            "held_at_end": life.held_at_end,
-            "line": life.line,
-            "freed_line": life.freed_line,
+            **_named(allocation, _OF_ALLOCATION),
+            **fields_of(life),
             "values": [
                 {
-                    "name": value.name,
-                    "offset_bytes": value.offset_bytes,
-                    "size_bytes": value.size_bytes,
-                    "shape": value.shape.text,
+                    **fields_of(value),
                     "start": alive[value.name].start if value.name in alive else None,
                     "end": alive[value.name].end if value.name in alive else None,
                 }
@@ -207,21 +120,18 @@ def _kernel_at(plan: InductorPlan, position: int | None) -> str | None:
     return plan.kernels[position].name
 
 
-def _layout(layout: Layout | None) -> dict[str, Any]:
-    if layout is None:
-        return {"dtype": None, "shape": None, "strides": None, "device": None}
-    return {
-        "dtype": layout.dtype,
-        "shape": list(layout.shape),
-        "strides": list(layout.strides),
-        "device": layout.device,
-    }
+def _with_layout(tensor: InductorArgument | InductorOutput) -> dict[str, Any]:
+    """The fields of an argument or output, with those of its layout among them."""
+    own = fields_of(tensor)
+    layout = own.pop("layout")
+    return {**own, **_named(layout, ("dtype", "shape", "strides", "device"))}
+
+
+def _named(record: object, names: Sequence[str]) -> dict[str, Any]:
+    """These attributes of a record; None for each without a record."""
+    return {name: getattr(record, name, None) for name in names}
 
 
 def _sum(sizes: Iterable[int | None]) -> int | None:
     known = list(sizes)
     return sum(size or 0 for size in known) if None not in known else None
-
-
-def _text(source: SourceLine | None) -> str | None:
-    return None if source is None else str(source)

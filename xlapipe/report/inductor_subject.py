@@ -12,7 +12,7 @@ from xlapipe.diff.compilers import CompilerComparison, compare_compilers
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import DumpError
 from xlapipe.inductor.reader import InductorDump
-from xlapipe.report.inductor_figures import inductor_figures, inductor_findings
+from xlapipe.report.inductor_figures import inductor_figures
 from xlapipe.report.subjects import CheckedSubject, ShowOptions
 
 
@@ -41,9 +41,7 @@ class InductorSubject:
         """The plan beside its measurement: one finding per figure of a graph that was measured."""
         from xlapipe.report.inductor_check import check_notes, measured_findings
 
-        graphs = [
-            {"graph": plan.graph, "findings": inductor_findings(plan)} for plan in self.dump.plans
-        ]
+        graphs = [{"graph": plan.graph, "findings": plan.findings} for plan in self.dump.plans]
         return CheckedSubject(
             self.name,
             None,

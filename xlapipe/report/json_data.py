@@ -7,6 +7,7 @@ from typing import Any
 from xlapipe.dumps.opened import Opened
 from xlapipe.plans.peak import Arena, PeakGroup, SourceRow, peak_of
 from xlapipe.report.plan_figures import PlanFigures, figures_of
+from xlapipe.report.records import row_of
 from xlapipe.report.sections.aliasing import (
     NOT_ALIASED,
     AliasGroup,
@@ -74,14 +75,7 @@ def dump_data(dump: Opened) -> DumpData:
     return DumpData(
         name=dump.name,
         figures=figures_of(dump),
-        peak=PeakData(
-            position=peak.position,
-            instruction=peak.instruction,
-            occupied_bytes=peak.occupied_bytes,
-            idle_bytes=peak.idle_bytes,
-            groups=peak.groups,
-            by_source=peak.by_source,
-        ),
+        peak=row_of(PeakData, peak),
         arenas=peak.arenas,
         aliasing=alias_groups(dump),
         outputs_of_their_own=own_outputs(dump),

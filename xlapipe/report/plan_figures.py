@@ -14,7 +14,7 @@ from xlapipe.plans import (
 )
 from xlapipe.plans.copies import find_moves
 from xlapipe.plans.donation import donations
-from xlapipe.plans.gemms import Gemm, GemmBackend
+from xlapipe.plans.gemms import GemmBackend
 from xlapipe.plans.host_transfers import HostTransfer, find_host_transfers
 from xlapipe.plans.memory_spaces import MemorySpace, space_of
 from xlapipe.plans.missing_memory import MissingMemory
@@ -27,6 +27,7 @@ from xlapipe.report.collectives import CollectiveRow, collective_rows
 from xlapipe.report.donation import DonationRow, donation_row
 from xlapipe.report.memory_spaces import MoveRow, SpaceRow, move_row, space_rows
 from xlapipe.report.overview.overview import Overview
+from xlapipe.report.records import row_of
 from xlapipe.report.time_figures import StepTime, step_time
 from xlapipe.targets.topology import Topology
 
@@ -153,21 +154,13 @@ def plan_figures(plan: Plan) -> PlanFigures:
         live_range_peak_bytes=live.live_range_peak_bytes if live is not None else None,
         live_range_peak_position=live.live_range_peak_position if live is not None else None,
         allocations=tuple(
-            AllocationRow(
-                index=allocation.index,
-                size_bytes=allocation.size_bytes,
-                kinds=allocation.kinds,
-                parameter_number=allocation.parameter_number,
-                color=allocation.color,
-                space=space_of(allocation.color, platform),
-                values=allocation.values,
-            )
+            row_of(AllocationRow, allocation, space=space_of(allocation.color, platform))
             for allocation in plan.allocations
         ),
-        aliases=tuple(
-            AliasRow(alias.parameter_number, alias.output_index) for alias in plan.aliases
+        aliases=tuple(row_of(AliasRow, alias) for alias in plan.aliases),
+        gemms=(
+            None if plan.module is None else tuple(row_of(GemmRow, gemm) for gemm in plan.gemms)
         ),
-        gemms=None if plan.module is None else tuple(map(_gemm_row, plan.gemms)),
         collectives=collective_rows(plan.collectives),
         host_transfers=find_host_transfers(plan),
         moves=tuple(map(move_row, find_moves(plan))),
@@ -182,10 +175,6 @@ def plan_figures(plan: Plan) -> PlanFigures:
         thunks=plan.thunk_counts,
         notes=plan.notes,
     )
-
-
-def _gemm_row(gemm: Gemm) -> GemmRow:
-    return GemmRow(gemm.instruction, gemm.backend, gemm.shapes, gemm.op_name, gemm.source)
 
 
 def dump_figures(dump: Dump) -> DumpFigures:

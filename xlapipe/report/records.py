@@ -2,10 +2,25 @@
 
 import json
 from dataclasses import fields, is_dataclass
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 from xlapipe.plans import SourceLine
 from xlapipe.plans.shapes import Shape
+
+Row = TypeVar("Row")
+
+
+def row_of(row_type: type[Row], record: Any, **others: Any) -> Row:
+    """A dataclass of what `record` has under the same names, and of `others`."""
+    names = _names(row_type)  # type: ignore[arg-type]  # a class is hashable
+    own = {name: getattr(record, name) for name in names if name not in others}
+    return row_type(**own, **others)
+
+
+@cache
+def _names(row_type: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(row_type))
 
 
 def json_form(record: Any) -> dict[str, Any] | str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from xlapipe.dumps.opened import Opened
 from xlapipe.dumps.time_record import TimeRecord
 from xlapipe.predict import Prediction, basis_of
+from xlapipe.report.records import row_of
 from xlapipe.targets.speeds import Speeds
 
 
@@ -127,14 +128,10 @@ def step_time(opened: Opened) -> StepTime | None:
     seconds_of = record.seconds_of if record is not None else {}
     prediction = opened.prediction
     predicted = {item.name: item for item in prediction.kernels} if prediction is not None else {}
-    return StepTime(
-        traffic_bytes=cost.traffic_bytes,
-        traffic_at_most_bytes=cost.traffic_at_most_bytes,
-        floor_seconds=cost.floor_seconds,
+    return row_of(
+        StepTime,
+        cost,
         bound_seconds=dict(cost.bound_seconds()),
-        estimate_seconds=cost.estimate_seconds,
-        estimated_share=cost.estimated_share,
-        launches=cost.launches,
         speeds=_speeds(opened.speeds),
         measured=_measured(record),
         predicted_seconds=prediction.seconds if prediction else None,
@@ -144,24 +141,14 @@ def step_time(opened: Opened) -> StepTime | None:
         predicted_call_seconds=prediction.call_seconds if prediction else None,
         prediction=_about(prediction) if prediction else None,
         kernels=tuple(
-            TimeRow(
-                name=kernel.name,
-                kind=kernel.kind,
+            row_of(
+                TimeRow,
+                kernel,
                 source=str(kernel.source) if kernel.source is not None else None,
-                op_name=kernel.op_name,
-                launches=kernel.launches,
-                read_bytes=kernel.read_bytes,
-                written_bytes=kernel.written_bytes,
-                cached_bytes=kernel.cached_bytes,
-                unknown_bytes=kernel.unknown_bytes,
                 flops=kernel.total_flops,
-                bound=kernel.bound,
-                floor_seconds=kernel.floor_seconds,
-                estimate_seconds=kernel.estimate_seconds,
                 measured_seconds=seconds_of.get(kernel.name),
                 predicted_seconds=item.seconds if item is not None else None,
                 basis=item.launch.basis if item is not None else None,
-                stated=kernel.stated,
             )
             for kernel in cost.kernels
             for item in [predicted.get(kernel.name)]
@@ -170,12 +157,7 @@ def step_time(opened: Opened) -> StepTime | None:
 
 
 def _about(prediction: Prediction) -> AboutPrediction:
-    return AboutPrediction(
-        device=prediction.device,
-        scaled_from=prediction.scaled_from,
-        assumptions=prediction.assumptions,
-        basis_seconds=basis_of(prediction),
-    )
+    return row_of(AboutPrediction, prediction, basis_seconds=basis_of(prediction))
 
 
 def _speeds(speeds: Speeds | None) -> ComputedSpeeds | None:
@@ -193,17 +175,10 @@ def _speeds(speeds: Speeds | None) -> ComputedSpeeds | None:
 def _measured(record: TimeRecord | None) -> MeasuredTime | None:
     if record is None:
         return None
-    measured = record.measured
-    return MeasuredTime(
+    return row_of(
+        MeasuredTime,
+        record.measured,
         device=record.provenance.get("device"),
         wall_seconds=record.wall_seconds,
         profiled_wall_seconds=record.profiled_wall_seconds,
-        span_seconds=measured.span_seconds,
-        busy_seconds=measured.busy_seconds,
-        before_seconds=measured.before_seconds,
-        after_seconds=measured.after_seconds,
-        kernel_seconds=measured.kernel_seconds,
-        by_name_seconds=measured.by_name_seconds,
-        by_order_seconds=measured.by_order_seconds,
-        matched_share=measured.matched_share,
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from xlapipe.plans import Plan, SourceLine
 from xlapipe.plans.copies import find_copies
+from xlapipe.report.records import row_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +23,4 @@ def copies(plan: Plan) -> tuple[CopyRow, ...] | None:
     """Copies, largest first; None if the dump does not contain the bodies of fusions."""
     if plan.module is None or not plan.module.complete:
         return None
-    return tuple(
-        CopyRow(
-            copy.instruction,
-            copy.value,
-            copy.copied_bytes,
-            copy.allocation,
-            copy.op_name,
-            copy.source,
-        )
-        for copy in find_copies(plan)
-    )
+    return tuple(row_of(CopyRow, copy) for copy in find_copies(plan))
