@@ -5,10 +5,10 @@ A project registers its workloads in its `pyproject.toml`, without being install
     [tool.xlapipe.workloads]
     my-step = "steps.decode:workload"
 
-The file is the nearest one, in the current folder or above it, that has this table; the files above
-it are not read. Modules are imported with the folder of that file first on the path. An installed
-package registers its workloads as entry points of the group `xlapipe.workloads`. If both have a
-name, the project's is used: it is the one that the user is editing.
+The file is the nearest one, in the current folder or above it, that has this table; see
+`xlapipe.project_file`. Modules are imported with the folder of that file first on the path. An
+installed package registers its workloads as entry points of the group `xlapipe.workloads`. If both
+have a name, the project's is used: it is the one that the user is editing.
 
 A name that is not registered is `module:attribute`, imported with the current folder first on the
 path. Either may be followed by keyword arguments for the function that makes the workload:
@@ -16,9 +16,7 @@ path. Either may be followed by keyword arguments for the function that makes th
 """
 
 import ast
-import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -27,13 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.errors import WorkloadError
-from xlapipe.files.contents import Refusal, read_plain
+from xlapipe.project_file import TABLE, stated
 
 GROUP = "xlapipe.workloads"
-_PROJECT_FILE = "pyproject.toml"
-_TABLE = ("tool", "xlapipe", "workloads")
-_LARGEST_PROJECT_BYTES = 16 * 1024 * 1024
-_REFUSAL = Refusal(WorkloadError, "give a readable pyproject.toml")
+_TABLE = (*TABLE, "workloads")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -149,33 +144,10 @@ def find_workload(name: str) -> WorkloadReference:
 
 def _project_workloads(start: Path) -> dict[str, WorkloadReference]:
     """The workloads of the nearest table, at `start` or above it; empty if there is no table."""
-    for folder in (start, *start.parents):
-        file = folder / _PROJECT_FILE
-        table = _workload_table(file)
-        if table is not None:
-            return {name: _reference(file, name, target) for name, target in table.items()}
-    return {}
-
-
-def _workload_table(file: Path) -> Mapping[str, Any] | None:
-    """The table in a project file; None if the file or the table does not exist."""
-    try:
-        if not os.path.lexists(file):
-            return None
-        content = read_plain(file, limit_bytes=_LARGEST_PROJECT_BYTES, refusal=_REFUSAL)
-        # A project that does not use xlapipe is not parsed: its mistakes are not ours to report.
-        value = tomllib.loads(content.decode()) if b"xlapipe" in content else {}
-    except ValueError as error:
-        raise WorkloadError(f"{file}: not valid TOML: {error}") from None
-    for depth, key in enumerate(_TABLE, start=1):
-        if key not in value:
-            return None
-        value = value[key]
-        if not isinstance(value, dict):
-            raise WorkloadError(
-                f"{file}: {'.'.join(_TABLE[:depth])}: expected a table, found {value!r}"
-            )
-    return value
+    file, table = stated(start, "workloads") or (start, {})
+    if not isinstance(table, dict):
+        raise WorkloadError(f"{file}: {'.'.join(_TABLE)}: expected a table, found {table!r}")
+    return {name: _reference(file, name, target) for name, target in table.items()}
 
 
 def _reference(file: Path, name: str, target: Any) -> WorkloadReference:

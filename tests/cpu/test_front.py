@@ -53,7 +53,7 @@ def test_a_plan_answers_and_shows_itself(donated: StepPlan) -> None:
     assert donated.donated("cache")
     assert donated.check(Donated("cache"))
     assert donated.totals.aliased_bytes == 64 * 1024 * 2
-    assert repr(donated) == f"<plan of step on h200: {donated.total_allocation_bytes:,} B>"
+    assert repr(donated) == f"<plan of step on h200, untuned: {donated.total_allocation_bytes:,} B>"
     html = donated._repr_html_()
     assert html.startswith("<p><b>step on h200</b>, untuned")
     assert "srcdoc=" in html

@@ -181,7 +181,7 @@ def test_answers(good: PlanUnderTest, lost: PlanUnderTest) -> None:
     assert good.gemms() == good.gemms("cublas") == ()
     assert good.copies() == () and not good.tuned
     assert good.collectives() == good.collectives("all-gather") == ()
-    assert repr(good) == "<plan of good for h200>"
+    assert repr(good) == "<plan of good for h200, untuned>"
     answer = lost.aliases("cache")
     assert not answer
     assert repr(answer) == "<not Aliased(name='cache')>"

@@ -4,15 +4,19 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+import jax
 import pytest
 
+import xlapipe
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.pipeline import CompiledDump, compile_dump, dump_folder
 from xlapipe.dumps.dump import open_dump
+from xlapipe.errors import XlapipeError
 from xlapipe.predicted_locks.predict import Basis
+from xlapipe.testing.goldens import Goldens
 
 pytestmark = pytest.mark.skipif(
     version("jaxlib") != GOLDEN_JAXLIB, reason=f"the tables are of jaxlib {GOLDEN_JAXLIB}"
@@ -59,8 +63,28 @@ def test_results_that_xla_refuses_are_left_to_its_defaults(job: Job) -> None:
     )
     broken = replace(job, known_results=replace(job.known_results, results=tuple(rows)))
     manifest = compile_dump(broken, None).dump.manifest
-    assert manifest.predicted_lock is not None
-    assert manifest.predicted_lock[Basis.KNOWN] == manifest.predicted_lock[Basis.NEAREST] == 0
+    assert manifest.predicted_lock is None
+    assert manifest.autotuning.startswith("untuned")
+
+
+def test_a_golden_is_not_compared_with_it(predicted: CompiledDump, tmp_path: Path) -> None:
+    goldens = Goldens(tmp_path, tmp_path, True, "pytest", lambda path, changes: None)
+    with pytest.raises(XlapipeError, match=r"has a predicted lock, .*fix: untuned=True in"):
+        goldens.matches(predicted.dump, "key")
+    assert not any(tmp_path.iterdir())
+
+
+def test_it_is_the_default_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    left = jax.ShapeDtypeStruct((512, 1024), "bfloat16")
+    right = jax.ShapeDtypeStruct((1024, 4096), "bfloat16")
+    plan = xlapipe.plan(jax.numpy.dot, left, right)
+    assert repr(plan).startswith("<plan of dot on h200, predicted lock: ")
+    untuned = xlapipe.plan(jax.numpy.dot, left, right, untuned=True)
+    assert repr(untuned).startswith("<plan of dot on h200, untuned: ")
+    # Nothing of this step is predicted.
+    assert repr(xlapipe.plan(jax.numpy.tanh, left)).startswith("<plan of tanh on h200, untuned: ")
 
 
 def test_an_executable_is_not_built_with_a_predicted_lock(

@@ -112,7 +112,7 @@ def make_tables() -> None:
             rows = [*_products(plan, name), *_convolutions(modules, name)]
             tables["h200"] = tables["h200"].with_results(rows)
     for target, known in tables.items():
-        (TABLES / f"{target}.jsonl").write_text(known.to_lines(), encoding="utf-8")
+        (TABLES / f"{target}.jsonl").write_text(known.lines, encoding="utf-8")
 
 
 def _with_forms(
@@ -236,7 +236,7 @@ def cases(pattern: str) -> Iterator[Case]:
                     f"timed_workloads:timed(records={records!r}, name={own!r})"
                 )
                 reference = replace(reference, name=name, folder=ROOT / "tests/gpu/time_zoo")
-                _, device = known_results("h200", "auto")
+                _, device = _known("h200")
                 kernels = {kernel: it[1] for kernel, it in measured[own]["kernels"].items()}
                 # Programs that were written for evaluation are left out together.
                 group = "unseen/" if records == "unseen" else name.rpartition("/")[0]
@@ -264,7 +264,7 @@ def evaluate(pattern: str) -> None:
 def _row(case: Case) -> dict[str, Any]:
     target = case.job.target
     assert target is not None
-    known, _ = known_results(target.name, "auto")
+    known, _ = _known(target.name)
     for name in {name for row in known.results for name in row.programs}:
         if name.startswith(case.group):
             known = known.without(name)
@@ -281,6 +281,12 @@ def _row(case: Case) -> dict[str, Any]:
         "predicted": predicted,
         "products": _products_right(case, plan),
     }
+
+
+def _known(target: str) -> tuple[KnownResults, Target]:
+    known = known_results(target, "auto")
+    assert known is not None
+    return known
 
 
 def _compiled(job: Job) -> tuple[dict[str, Any], Plan]:

@@ -186,7 +186,9 @@ _REMATERIALISED = replace(
 def _advice() -> dict[str, Any]:
     remedies = (Remedy("half batch", 8, 92, True), Remedy("donate x", 4, 96, None))
     failed = (("batch=3", "ValueError: odd"),)
-    return advice_figures(Advice("w", "h200", 100, 75, remedies, ("offload",), failed))
+    return advice_figures(
+        Advice("w", "h200", 100, 75, 5, "untuned", remedies, ("offload",), failed)
+    )
 
 
 def _cliff() -> dict[str, Any]:

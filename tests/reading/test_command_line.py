@@ -95,6 +95,8 @@ def test_advice_states_what_each_change_saves_and_whether_it_fits() -> None:
         device="h100_sxm",
         total_bytes=100 * gib,
         usable_bytes=60 * gib,
+        error_bytes=gib,
+        autotuning="predicted lock (results of tuned instructions: 1 known)",
         remedies=(
             Remedy("half batch", 45 * gib, 55 * gib, True),
             Remedy("donate x", gib, 99 * gib, False),
@@ -104,7 +106,8 @@ def test_advice_states_what_each_change_saves_and_whether_it_fits() -> None:
     )
     lines = list(advice_lines(advice, width=80))
     assert lines == [
-        "gpt on h100_sxm: 100.0 GiB of 60.0 GiB usable, 40.0 GiB too much",
+        "gpt on h100_sxm: 100.0 GiB of 60.0 GiB usable, 40.0 GiB ± 1.00 GiB too much",
+        "  predicted lock (results of tuned instructions: 1 known)",
         "Compiled changes, by what they save",
         "  45.0 GiB  45.0 %  half batch; total 55.0 GiB (59,055,800,320 B), fits",
         "  1.00 GiB   1.0 %  donate x; total 99.0 GiB (106,300,440,576 B), too much",

@@ -108,15 +108,15 @@ def test_the_table(rows: list[Row]) -> None:
 
 
 def test_a_margin_that_is_smaller_than_the_error_is_marked(rows: list[Row]) -> None:
-    basis = "predicted lock, results of tuned instructions: 8 known, 2 nearest, 1 default"
-    unsure = replace(planned(349_992 - 2_000), error_bytes=2_048, basis=basis)
+    basis, lock = "predicted lock, 8 known", {"known": 8, "nearest": 2, "default": 1}
+    unsure = replace(planned(349_992 - 2_000), error_bytes=2_048, basis=basis, predicted_lock=lock)
     sure = replace(unsure, error_bytes=2_000)
     points = [row.combination for row in rows[:2]]
     lines = lines_of([Row(points[0], unsure), Row(points[1], sure)], AXES)
     cells = [re.split(" {2,}", line.strip())[-2:] for line in lines[2:4]]
     assert cells == [["1.95 KiB ± 2.00 KiB", "yes?"], ["1.95 KiB ± 1.95 KiB", "yes"]]
     text = "\n".join(lines)
-    assert f"±: {basis}. 9 of 10 recorded programs" in text
+    assert "±: predicted lock, 16 known, 4 nearest, 2 default. 9 of 10 recorded" in text
     assert "?: the margin is smaller than that; fix: a lock of the device" in text
     first = fit_figures("m:step", "h200", [Row(points[0], unsure)], ())["rows"][0]
     assert (first["error_bytes"], first["basis"]) == (2_048, basis)

@@ -1,12 +1,15 @@
 """Predicted locks: XLA's fingerprints, nearest instructions, tables, and the user's locks."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import GOLDEN_JAXLIB, ROOT
 from tests.reading.predicted_lock_record import (
     error,
     error_bytes,
@@ -17,8 +20,9 @@ from tests.reading.predicted_lock_record import (
 )
 from xlapipe.cli import main
 from xlapipe.compiling.known_locks import added_locks, known_results
+from xlapipe.compiling.make_jobs import CompileOptions, jobs_of, jobs_to_compare
 from xlapipe.dumps.autotune_lock import read_lock
-from xlapipe.errors import TargetError
+from xlapipe.errors import TargetError, WorkloadError, XlapipeError
 from xlapipe.predicted_locks.attention import attention_workspace_bytes
 from xlapipe.predicted_locks.fingerprint import fingerprint
 from xlapipe.predicted_locks.form import Form, form_of
@@ -26,7 +30,9 @@ from xlapipe.predicted_locks.instructions import tuned_instructions
 from xlapipe.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
 from xlapipe.predicted_locks.plan_error import SHARE_PREDICTED, SHARE_UNTUNED, WORKSPACE_BYTES
 from xlapipe.predicted_locks.predict import Basis, LeaveOut, predict_lock
+from xlapipe.registry import WorkloadReference
 
+REFERENCE = WorkloadReference("step", "step:workload")
 LOCK = ROOT / "tests/gpu/zoo_locks/scan_gradient.json"
 # As jaxlib prints it before XLA assigns configs. XLA's own keys of it, from an H200's tuning log.
 MODULE = """HloModule , entry_computation_layout={(bf16[4096,2048]{1,0})->bf16[4096,8192]{1,0}}
@@ -113,7 +119,7 @@ def test_large_products_are_cublaslts_and_small_ones_tritons(known: KnownResults
 @pytest.mark.parametrize("path", sorted(TABLES.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_a_table_is_read_as_it_was_written(path: Path) -> None:
     known = KnownResults.read(path)
-    assert known.to_lines() == path.read_text()
+    assert known.lines == path.read_text()
     assert known.about["target"] == path.stem
     assert all(row.backend and row.programs for row in known.results)
 
@@ -214,11 +220,65 @@ def test_nine_of_ten_recorded_programs_are_within_the_stated_error(kind: str, sh
 
 
 def test_the_guide_has_the_recorded_figures() -> None:
-    guide = (ROOT / "docs/lock.md").read_text()
-    assert "\n".join(table_lines(record())) in guide
+    guide = (ROOT / "docs/lab/lock.md").read_text()
+    lines = list(table_lines(record()))
+    assert "\n".join(lines) in guide
+    summary = lines[: lines.index("")]
+    assert "\n".join(summary) in (ROOT / "docs/lock.md").read_text()
 
 
 @pytest.mark.parametrize(("target", "policy"), [("a100_sxm_80", "auto"), ("h200", "cublas")])
 def test_without_any_known_result_no_lock_is_predicted(target: str, policy: str) -> None:
+    assert known_results(target, policy) is None
+    options = CompileOptions(target=target, policies=(policy,), lock="predicted")
     with pytest.raises(TargetError, match=r"no autotune results are known .*xlapipe lock add"):
-        known_results(target, policy)
+        jobs_of([REFERENCE], options)
+
+
+def test_a_lock_is_predicted_where_results_are_known_unless_the_project_is_untuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def known(**options: Any) -> list[bool]:
+        jobs = jobs_of([REFERENCE], CompileOptions(**options))
+        return [job.known_results is not None for job in jobs]
+
+    monkeypatch.chdir(tmp_path)
+    is_known = version("jaxlib") == GOLDEN_JAXLIB
+    assert known() == [is_known]
+    assert known(policies=("auto", "cublas")) == [is_known, False]
+    assert known(target="b200") == known(target="v6e") == known(untuned=True) == [False]
+    assert known(options={"xla_gpu_autotune_level": 0}) == [False]
+    (tmp_path / "pyproject.toml").write_text("[tool.xlapipe]\nuntuned = true\n")
+    assert known() == [False]
+    assert known(untuned=False) == [is_known]
+    (folder := tmp_path / "steps").mkdir()
+    monkeypatch.chdir(folder)
+    assert known() == [False]
+    (tmp_path / "pyproject.toml").write_text("[tool.xlapipe]\nuntuned = 'yes'\n")
+    with pytest.raises(WorkloadError, match=r"tool.xlapipe.untuned: expected true or false, found"):
+        known()
+    assert known(project=Path("/")) == [is_known]
+
+
+def test_two_compiles_that_are_compared_rest_on_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reference, common = "step:workload", CompileOptions()
+
+    def known(*options: CompileOptions) -> list[bool]:
+        jobs = jobs_to_compare(reference, options)
+        assert len({job.target for job in jobs}) == 1
+        return [job.known_results is not None for job in jobs]
+
+    is_known = version("jaxlib") == GOLDEN_JAXLIB
+    other = replace(common, options={"xla_gpu_enable_latency_hiding_scheduler": True})
+    assert known(common, other) == [is_known, is_known]
+    assert known(common, replace(common, policies=("triton",))) == [False, False]
+    assert known(common, replace(common, options={"xla_gpu_autotune_level": 0})) == [False, False]
+
+
+@pytest.mark.parametrize("other", [{"lock": "predicted"}, {"autotune_lock": LOCK}])
+def test_untuned_contradicts_a_lock(other: Mapping[str, Any]) -> None:
+    with pytest.raises(XlapipeError, match=r"--untuned and --(autotune-)?lock are both given"):
+        CompileOptions(untuned=True, **other)

@@ -36,6 +36,11 @@ class ChoiceRow:
         return self.limit_bytes - self.memory.total_bytes
 
     @property
+    def fits_within_error(self) -> bool:
+        """Whether the margin, if any, is larger than the error of the total."""
+        return self.memory.refused or abs(self.headroom_bytes) >= self.memory.error_bytes
+
+    @property
     def seconds_per_item(self) -> float | None:
         """Predicted seconds of a step, per item if an argument is maximised; None if unknown."""
         predicted = self.memory.predicted

@@ -48,6 +48,7 @@ def _advice(options: argparse.Namespace) -> "Advice":
     from xlapipe.cli.progress import Steps
     from xlapipe.compiling.make_jobs import jobs_of
     from xlapipe.compiling.pipeline import compile_dump
+    from xlapipe.predicted_locks.plan_error import plan_error_bytes
     from xlapipe.report.advice import Advice
     from xlapipe.sizing.remedies import Limit, try_changes
     from xlapipe.targets.target_config import target_attached
@@ -76,6 +77,10 @@ def _advice(options: argparse.Namespace) -> "Advice":
         device=manifest.device,
         total_bytes=totals.total_allocation_bytes - totals.thread_local_bytes,
         usable_bytes=memory.usable_bytes,
+        error_bytes=plan_error_bytes(
+            plan, tuned=manifest.tuned_or_none, predicted_lock=manifest.predicted_lock
+        ),
+        autotuning=manifest.autotuning,
         remedies=tried.remedies,
         useless=tried.useless,
         failed=tried.failed,

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,21 +73,25 @@ def _bisect(options: argparse.Namespace) -> int:
 def _candidates(
     options: argparse.Namespace, show: Callable[[str], None]
 ) -> "dict[str, Callable[[], Job]]":
-    from dataclasses import replace
     from importlib.metadata import version
 
     from xlapipe.cli.diff import parse_xla_options
     from xlapipe.comparing.bisect import option_jobs, released_versions, versions_between
     from xlapipe.comparing.jax_environments import python_with_jax
-    from xlapipe.compiling.make_jobs import jobs_of
+    from xlapipe.compiling.make_jobs import jobs_of, jobs_to_compare
 
     if (options.versions is None) == (options.options is None):
         raise XlapipeError("bisect takes --versions A..B or --options K=V,…; give one of them")
-    (job,) = jobs_of([options.workload], read_compile_options(options, None))
+    common = read_compile_options(options, None)
     if options.options is not None:
-        return option_jobs(job, parse_xla_options(options.options))
-    if options.autotune_lock is not None:
-        raise XlapipeError("--autotune-lock is valid for one jaxlib only; fix: leave it out")
+        xla_options = parse_xla_options(options.options)
+        first, _ = jobs_to_compare(options.workload, [common, replace(common, options=xla_options)])
+        return option_jobs(first, xla_options)
+    for given in ("lock", "autotune_lock"):
+        if getattr(options, given) is not None:
+            option = f"--{given.replace('_', '-')}"
+            raise XlapipeError(f"{option} is valid for one jaxlib only; fix: leave it out")
+    (job,) = jobs_of([options.workload], replace(common, untuned=True))
 
     def with_version(name: str) -> "Callable[[], Job]":
         if name == version("jaxlib"):

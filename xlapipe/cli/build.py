@@ -1,6 +1,7 @@
 """`xlapipe build`: an executable that a GPU loads, made with or without the GPU."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from xlapipe.cli.options import WORKLOAD_HELP, Commands, add_compile_options, read_compile_options
@@ -26,6 +27,9 @@ def _build(options: argparse.Namespace) -> int:
     compile_options = read_compile_options(options, options.gemm)
     if len(compile_options.policies) > 1:
         raise XlapipeError("build makes one executable; fix: give --gemm only once")
+    if options.lock is None and options.autotune_lock is None:
+        # The device may refuse what a predicted lock names.
+        compile_options = replace(compile_options, untuned=True)
     jobs = jobs_of([options.workload], compile_options)
     (job,) = jobs
     with DumpTable(jobs, silent=options.json) as table:

@@ -9,6 +9,7 @@ from xlapipe.choosing.choose import Choice
 from xlapipe.choosing.rows import ChoiceRow, front
 from xlapipe.report.text_table import aligned_row, column_widths, without_columns
 from xlapipe.report.units import rounded, with_error
+from xlapipe.sizing.planned_memory import SMALL_MARGIN, error_notes
 
 _HEADER = ("total", "headroom", "temp", "predicted", "9 of 10 within")
 _FOR_WIDE_TERMINALS, _WHOLE_TABLE = ("temp", "9 of 10 within"), 120
@@ -77,8 +78,9 @@ def _target_lines(
     else:
         scaled = f", scaled from {predicted.scaled_from}" if predicted.scaled_from else ""
         yield Text(f"Times are predicted for {predicted.device}{scaled}. Every row was compiled.")
-    for basis in dict.fromkeys(row.memory.basis for row in rows if row.memory.error_bytes):
-        yield Text(f"±: {basis}. 9 of 10 recorded programs differ from the device's plan by less.")
+    yield from map(Text, error_notes([row.memory for row in rows]))
+    if not all(row.fits_within_error for row in rows):
+        yield Text(SMALL_MARGIN)
     if any(row.memory.rematerialised for row in rows):
         yield Text("yes*, no*: XLA itself rematerialises to stay below its limit.")
     for row in rows:
@@ -102,10 +104,15 @@ def _cells(row: ChoiceRow, per_item: bool, on_front: bool) -> list[str]:
         seconds,
         interval,
         *([_seconds(item) if item is not None else "-"] if per_item else []),
-        ("yes" if row.fits else "no") + ("*" if row.memory.rematerialised else ""),
+        _fits_text(row),
         "chosen" if row.chosen else "front" if on_front else "",
         change.text if change is not None else "as written",
     ]
+
+
+def _fits_text(row: ChoiceRow) -> str:
+    unsure = "" if row.fits_within_error else "?"
+    return ("yes" if row.fits else "no") + unsure + ("*" if row.memory.rematerialised else "")
 
 
 def _seconds(seconds: float) -> str:

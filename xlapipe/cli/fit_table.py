@@ -12,7 +12,7 @@ from xlapipe.report.text_table import aligned_row, column_widths, without_column
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact, rounded, seconds_text, with_error
 from xlapipe.sizing.fit import Largest, Row
-from xlapipe.sizing.planned_memory import PlannedMemory
+from xlapipe.sizing.planned_memory import SMALL_MARGIN, PlannedMemory, error_notes
 from xlapipe.sizing.sweep import Axis
 from xlapipe.targets.outside_plan import OutsidePlan, outside_label
 
@@ -215,7 +215,9 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
             "Bytes are per device, from the plan; the total includes the program's code, up to "
             f"{exact(code)}. Not included: other live arrays of the process."
         ]
-    notes += _basis_notes(compiled)
+    notes += error_notes(compiled)
+    if not all(plan.fits_within_error for plan in compiled):
+        notes.append(SMALL_MARGIN)
     if any(plan.refused for plan in compiled):
         notes.append("refused: XLA's compiler refused the plan because it does not fit.")
     most = max((plan.missing for plan in compiled), key=len, default=())
@@ -239,20 +241,6 @@ def _notes(compiled: Sequence[PlannedMemory]) -> list[str]:
         notes.append(
             f"host: pinned host memory for one device, up to {exact(most_on_host)}; not in the "
             "total."
-        )
-    return notes
-
-
-def _basis_notes(compiled: Sequence[PlannedMemory]) -> list[str]:
-    """What the autotune results rest on, and whether the margin is smaller than their error."""
-    notes = [
-        f"±: {basis}. 9 of 10 recorded programs differ from the device's plan by less."
-        for basis in dict.fromkeys(plan.basis for plan in compiled if plan.error_bytes)
-    ]
-    if not all(plan.fits_within_error for plan in compiled):
-        notes.append(
-            "?: the margin is smaller than that; fix: a lock of the device (`xlapipe dump … "
-            "--target attached --tune`) makes the plan the device's"
         )
     return notes
 

@@ -144,8 +144,16 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lock",
         choices=("predicted",),
-        help="without a lock of the step: predict what the device's tuner would choose, from what "
-        "is known of other programs (`xlapipe lock known`); default: XLA's defaults (untuned)",
+        help="fail where no autotune results can be predicted; default: without a lock of the "
+        "step, predict what the device's tuner would choose, if anything is known of the target "
+        "(`xlapipe lock known`)",
+    )
+    parser.add_argument(
+        "--untuned",
+        action="store_true",
+        default=None,
+        help="predict no autotune results, take XLA's defaults; `untuned = true` below "
+        "[tool.xlapipe] in pyproject.toml does so in every command of a project",
     )
     parser.add_argument(
         "--topology",
@@ -236,6 +244,7 @@ def read_compile_options(
         target_config=options.target_config,
         policies=tuple(policies or ()),
         lock=options.lock,
+        untuned=options.untuned,
         autotune_lock=options.autotune_lock,
         timeout_seconds=options.timeout,
         topology=options.topology,

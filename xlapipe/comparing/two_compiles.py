@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xlapipe.comparing.jax_environments import parsed_version, python_with_jax
 from xlapipe.compiling.job import Job, XlaOption
-from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
+from xlapipe.compiling.make_jobs import CompileOptions, jobs_of, jobs_to_compare
 from xlapipe.compiling.pipeline import WrittenDump, make_dumps
 from xlapipe.diff import Difference, compare_opened
 from xlapipe.dumps.opened import Opened
@@ -36,6 +36,10 @@ def jobs_of_versions(
         raise XlapipeError(
             "--autotune-lock is valid for one version of jaxlib only; fix: leave out --versions"
         )
+    if common.lock is not None:
+        raise XlapipeError(
+            "--lock predicted is for the installed jaxlib only; fix: leave out --versions"
+        )
     if common.target in tpu_catalogue():
         raise XlapipeError(
             f"--versions compiles for NVIDIA GPUs only, and target {common.target} is a TPU; fix: "
@@ -43,7 +47,8 @@ def jobs_of_versions(
         )
     for name in versions:
         parsed_version(name)
-    (job,) = jobs_of([workload], common)
+    # What is known of a device is known for one version.
+    (job,) = jobs_of([workload], replace(common, untuned=True))
     installed = version("jaxlib")
     return {
         f"jax {name}": job
@@ -63,8 +68,7 @@ def jobs_of_options(
       options: XLA options of the second one.
       label: of the second one.
     """
-    (default,) = jobs_of([workload], common)
-    (other,) = jobs_of([workload], replace(common, options=options))
+    default, other = jobs_to_compare(workload, [common, replace(common, options=options)])
     return {"XLA's default options": default, label: other}
 
 
@@ -72,9 +76,8 @@ def jobs_of_policies(
     workload: str, common: CompileOptions, policies: tuple[str, ...]
 ) -> dict[str, Job]:
     """A compile with each of the GEMM policies."""
-    return {
-        policy: jobs_of([workload], replace(common, policies=(policy,)))[0] for policy in policies
-    }
+    each = [replace(common, policies=(policy,)) for policy in policies]
+    return dict(zip(policies, jobs_to_compare(workload, each), strict=True))
 
 
 def compare_jobs(

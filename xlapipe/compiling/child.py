@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.compiling.compile_cache import CompileCache, compile_key
-from xlapipe.compiling.compile_program import CompiledProgram, compile_program
-from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
+from xlapipe.compiling.compile_program import LockRefusedError, compile_program
+from xlapipe.compiling.messages import LOCK_STAGE, ChildError, CompileRecord, CompileRequest
 from xlapipe.compiling.user_environment import refuse_changed_variables
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.errors import ParameterError, WorkloadError, XlapipeError
@@ -55,8 +55,12 @@ def main(request_path: Path) -> int:
 def _child_error(error: Exception, stage: str) -> ChildError:
     from xlapipe.lowering.user_frame import user_frame
 
+    if isinstance(error, ParameterError):
+        stage = "parameters"
+    if isinstance(error, LockRefusedError):
+        stage = LOCK_STAGE
     return ChildError(
-        stage="parameters" if isinstance(error, ParameterError) else stage,
+        stage=stage,
         type="" if isinstance(error, XlapipeError) else type(error).__name__,
         message=str(error),
         frame=user_frame(error),
@@ -113,13 +117,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         )
     stages.enter("compile")
     cub_installed, sorts_undecided = _decide_on_sorts(request, program)
-    compiled, refused = CompiledProgram(None), None
-    try:
-        compiled = compile_program(request, program, devices)
-    except RuntimeError as error:
-        if not _planned(request, error):
-            raise
-        refused = str(error)
+    compiled = compile_program(request, program, devices)
     stages.enter("record")
     executable = compiled.executable
     made = {XlaPatch.CUB_TABLE: cub_installed, XlaPatch.INSTRUCTION_ORDER: compiled.renumbered}
@@ -141,7 +139,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         topology=str(topology) if topology is not None else None,
         target_config=config_text,
         memory_analysis=_memory_analysis(request, executable),
-        refused=refused,
+        refused=compiled.refused,
         fusion_without_result=compiled.fusion_without_result,
         predicted_lock=compiled.predicted_lock,
         seconds=stages.seconds(),
@@ -194,15 +192,6 @@ def _as_text(program: LoweredProgram) -> str:
     with mlir.make_ir_context():
         module = ir.Module.parse(program.stablehlo)
         return str(module.operation.get_asm(large_elements_limit=16))
-
-
-def _planned(request: CompileRequest, error: RuntimeError) -> bool:
-    """Whether XLA made a plan, and then refused it because the device has too little memory."""
-    platform = platform_named(request.platform)
-    if not platform.refuses_after_planning or "RESOURCE_EXHAUSTED" not in str(error):
-        return False
-    dump = Path(request.options["xla_dump_to"])
-    return any(dump.glob("*.after_optimizations-live-range.txt"))
 
 
 def _memory_analysis(request: CompileRequest, executable: Any) -> dict[str, int]:

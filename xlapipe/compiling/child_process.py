@@ -22,7 +22,7 @@ from typing import IO
 
 from xlapipe.compiling.fork_server import ForkedChild, ForkServers
 from xlapipe.compiling.job import Job, XlaOption
-from xlapipe.compiling.messages import ChildError, CompileRecord, CompileRequest
+from xlapipe.compiling.messages import LOCK_STAGE, ChildError, CompileRecord, CompileRequest
 from xlapipe.compiling.reused_compiles import ENDED_COMPILES
 from xlapipe.compiling.user_environment import CPU_DEVICES, kept_variables
 from xlapipe.dumps.dump import EXECUTABLE
@@ -118,20 +118,27 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
 
 def _record(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     """The record of the compile, with less of a predicted lock if XLA refuses the whole of it."""
-    jobs = [job]
-    if job.known_results is not None:
-        nothing = replace(job.known_results, results=())
-        less = (replace(job, leave_out=part) for part in (LeaveOut.TILES, LeaveOut.NEAREST))
-        jobs = [job, *less, replace(job, known_results=nothing)]
-    for attempt in jobs[:-1]:
+    if job.known_results is None:
+        return _run_child(job, folder, scratch)
+    for leave_out in LeaveOut:
         try:
-            return _run_child(attempt, folder, scratch)
-        except CompileError:
+            return _run_child(replace(job, leave_out=leave_out), folder, scratch)
+        except (_LockRefusedError, _CrashError) as error:
             if _CHILDREN.is_stopping():
                 raise
             rmtree(scratch / "dump", ignore_errors=True)
             (scratch / "result.json").unlink(missing_ok=True)
-    return _run_child(jobs[-1], folder, scratch)
+            if isinstance(error, _CrashError):
+                break  # the lock need not be the cause, and every attempt takes a whole compile
+    return _run_child(replace(job, known_results=None), folder, scratch)
+
+
+class _CrashError(CompileError):
+    """The compiling process left no result."""
+
+
+class _LockRefusedError(CompileError):
+    """XLA did not compile with a predicted lock, and was not asked to without it."""
 
 
 def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
@@ -141,11 +148,11 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     if job.program is not None and request.program_path is not None:
         Path(request.program_path).write_text(json.dumps(job.program.to_json()), encoding="utf-8")
     if job.known_results is not None and request.known_results is not None:
-        Path(request.known_results).write_text(job.known_results.to_lines(), encoding="utf-8")
+        Path(request.known_results).write_text(job.known_results.lines, encoding="utf-8")
     code = _wait_for_child(job, folder, scratch, request_path, log_path)
     result_path = Path(request.result_path)
     if code != 0 or not result_path.exists():
-        raise CompileError(
+        raise _CrashError(
             f"{job.reference.name}: the compiling process {_ending(code)}; the child's log is "
             f"{log_path}{_last_log_line(log_path)}; fix: where the log shows no mistake of "
             "the step, please report it"
@@ -166,7 +173,7 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
     }
     if job.plan_only:
         dump_options.update(job.platform.plan_only_options)
-    known = job.known_results.to_lines() if job.known_results is not None else None
+    known = job.known_results.lines if job.known_results is not None else None
     return CompileRequest(
         reference=job.reference,
         program_path=str(scratch / "program.json") if job.program is not None else None,
@@ -394,7 +401,8 @@ def _error(
     if error.stage == "lower":
         fix = _INSTALL_CUDNN if "cuDNN not found" in text else ""
         return WorkloadError(f"{reference.name}: lowering failed: {text}{at}{fix}")
-    return CompileError(
+    kind = _LockRefusedError if error.stage == LOCK_STAGE else CompileError
+    return kind(
         # XLA repeats the input that it rejected, which may be a whole kernel.
         f"{reference.name}: XLA did not compile it: {text:.600}; the child's log is {log_path}"
         f"; fix: {_XLA_OPTION_FIX if 'No such compile option' in text else _XLA_FIX}"

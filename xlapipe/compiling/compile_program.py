@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from xlapipe.platforms import platform_named
 from xlapipe.predicted_locks.attention import attention_workspace_bytes
 from xlapipe.predicted_locks.instructions import tuned_instructions
 from xlapipe.predicted_locks.known_results import KnownResults
-from xlapipe.predicted_locks.predict import LeaveOut, predict_lock
+from xlapipe.predicted_locks.predict import LeaveOut, decides_tuning, predict_lock
 
 _MISSING_RESULT = re.compile(r"No cached config found for HLO instr: %(\S+) =")
 
@@ -33,33 +33,44 @@ class CompiledProgram:
     Attributes:
       fusion_without_result: the first fusion that the autotune lock has no result for.
       renumbered: whether XLA got the module in the order that it has on the device.
-      predicted_lock: number of tuned instructions by the basis of their result; None if no lock
+      predicted_lock: number of tuned instructions by the basis of their result; None if no result
         was predicted.
+      refused: XLA's message if it made a plan, and then refused it because the device has too
+        little memory; there is no executable then.
     """
 
-    executable: Any
+    executable: Any | None
     fusion_without_result: str | None = None
     renumbered: bool = False
     predicted_lock: Mapping[str, int] | None = None
+    refused: str | None = None
+
+
+class LockRefusedError(Exception):
+    """XLA did not compile a program with a predicted lock."""
 
 
 def compile_program(
     request: CompileRequest, program: LoweredProgram, devices: list[Any]
 ) -> CompiledProgram:
-    """Compiles a program, with complete autotune results if the request is locked and they are."""
+    """Compiles a program, with complete autotune results if the request is locked and they are.
+
+    Raises:
+      LockRefusedError: XLA did not compile it with a predicted lock.
+      RuntimeError: XLA did not compile it.
+    """
     options = {**program.options, **request.options}
     complete_option = platform_named(request.platform).complete_autotune_option
-    if request.known_results is not None:
+    if request.known_results is not None and not decides_tuning(program.options):
         return _with_predicted_lock(request, program, devices, options)
     if not request.locked or complete_option is None:
-        return CompiledProgram(_executable(request, program, devices, options))
+        return _compiled(request, program, devices, options)
     module = _module_of_a_client(request, program, devices)
     complete = {**options, complete_option: True}
     missing = []
     for tried in dict.fromkeys((module, None)):
         try:
-            executable = _executable(request, program, devices, complete, module=tried)
-            return CompiledProgram(executable, renumbered=tried is not None)
+            return _compiled(request, program, devices, complete, module=tried)
         except RuntimeError as error:
             match = _MISSING_RESULT.search(str(error))
             if match is None:
@@ -67,8 +78,8 @@ def compile_program(
             missing.append(match[1])
             # The failed attempt has left the first stages of a dump.
             shutil.rmtree(options["xla_dump_to"], ignore_errors=True)
-    executable = _executable(request, program, devices, options, module=module)
-    return CompiledProgram(executable, missing[0], renumbered=module is not None)
+    compiled = _compiled(request, program, devices, options, module=module)
+    return replace(compiled, fusion_without_result=missing[0])
 
 
 def _with_predicted_lock(
@@ -85,21 +96,59 @@ def _with_predicted_lock(
     module = _module_of_a_client(request, program, devices)
     with tempfile.TemporaryDirectory() as folder:
         first = {**options, "xla_dump_to": folder, complete: True}
-        with suppress(RuntimeError):  # it is refused again, and reported, when it is compiled
+        with suppress(RuntimeError):  # another error is raised again when it is compiled
             _executable(request, program, devices, first, module=module)
         files = sorted(Path(folder).glob("*.before_config_assignment.hlo.pb"))
         texts = [fingerprint_text(path.read_bytes()) for path in files]
-        known = KnownResults.read(Path(request.known_results or ""))
-        instructions = tuned_instructions("\n".join(texts))
-        lock = predict_lock(instructions, known, leave_out=LeaveOut(request.leave_out))
+    known = KnownResults.read(Path(request.known_results or ""))
+    instructions = tuned_instructions("\n".join(texts))
+    lock = predict_lock(instructions, known, leave_out=LeaveOut(request.leave_out))
+    if not lock.results:
+        return _compiled(request, program, devices, options)
+    with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "autotune_results.pbtxt"
         results.write_text(lock.results, encoding="utf-8")
-        if lock.results:
+        try:
             options = {**options, load: str(results)}
+            compiled = _compiled(request, program, devices, options, module=module)
+        except RuntimeError as error:
+            raise LockRefusedError(str(error)) from error
+    return replace(compiled, predicted_lock=dict(lock.basis))
+
+
+def _compiled(
+    request: CompileRequest,
+    program: LoweredProgram,
+    devices: list[Any],
+    options: dict[str, Any],
+    *,
+    module: bytes | None = None,
+) -> CompiledProgram:
+    """The program as XLA compiled it, or planned and then refused it.
+
+    Args:
+      module: as of `_executable`.
+
+    Raises:
+      RuntimeError: XLA made no plan.
+    """
+    renumbered = module is not None
+    try:
         executable = _executable(request, program, devices, options, module=module)
-    return CompiledProgram(
-        executable, renumbered=module is not None, predicted_lock=dict(lock.basis)
-    )
+    except RuntimeError as error:
+        if not _is_planned(request, error):
+            raise
+        return CompiledProgram(None, renumbered=renumbered, refused=str(error))
+    return CompiledProgram(executable, renumbered=renumbered)
+
+
+def _is_planned(request: CompileRequest, error: RuntimeError) -> bool:
+    """Whether XLA made a plan, and then refused it because the device has too little memory."""
+    platform = platform_named(request.platform)
+    if not platform.refuses_after_planning or "RESOURCE_EXHAUSTED" not in str(error):
+        return False
+    dump = Path(request.options["xla_dump_to"])
+    return any(dump.glob("*.after_optimizations-live-range.txt"))
 
 
 def _module_of_a_client(

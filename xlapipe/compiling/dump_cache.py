@@ -118,6 +118,7 @@ def cache_key(job: Job, program: LoweredProgram, folder: Path) -> str:
         "options": dict(job.options),
         "without": sorted(job.without_xla_patches),
         "memory limit": job.memory_limit_bytes,
+        "known": None if job.known_results is None else job.known_results.lines,
         "lock": None if job.lock is None else job.lock.to_bytes().decode(),
         "folder": str(folder),
         "cells": cells_in(program.stablehlo),

@@ -5,11 +5,11 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 from xlapipe.dumps.autotune_lock import AutotuneLock, read_lock
-from xlapipe.errors import TargetError
 from xlapipe.files.writing import write_files
 from xlapipe.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
 from xlapipe.targets.target import Target
@@ -42,14 +42,26 @@ def added_locks() -> Iterator[tuple[Path, AutotuneLock]]:
         yield path, read_lock(path)
 
 
-def known_results(target: str, policy: str) -> tuple[KnownResults, Target]:
+def known_results(target: str, policy: str) -> tuple[KnownResults, Target] | None:
     """What is known of a target with the installed jaxlib, and the device that it is known of.
 
     XLA names a device by its config, so that a plan is made with the config of that device.
 
+    Returns:
+      None if nothing is known.
+
     Raises:
-      TargetError: nothing is known of the target.
+      TargetError: a lock that the user added cannot be read.
     """
+    paths = sorted(locks_folder().glob("*.json"))
+    return _known_results(target, policy, tuple((path, path.stat().st_mtime_ns) for path in paths))
+
+
+@cache
+def _known_results(
+    target: str, policy: str, added: tuple[tuple[Path, int], ...]
+) -> tuple[KnownResults, Target] | None:
+    """As `known_results`, with the user's locks by path and time of the last change."""
     about, known = None, None
     table = TABLES / f"{target}.jsonl"
     if table.exists():
@@ -57,7 +69,8 @@ def known_results(target: str, policy: str) -> tuple[KnownResults, Target]:
         about = AutotuneLock(**known.about, results="")
         if about.versions["jaxlib"] != version("jaxlib") or about.gemm_policy != policy:
             about, known = None, None
-    for _, lock in added_locks():
+    for path, _ in added:
+        lock = read_lock(path)
         if (lock.target, lock.gemm_policy, lock.versions.get("jaxlib")) != (
             target,
             policy,
@@ -70,11 +83,7 @@ def known_results(target: str, policy: str) -> tuple[KnownResults, Target]:
         if keys == (known.device, known.codegen):
             known = known.with_results(results)
     if about is None or known is None:
-        raise TargetError(
-            f"target {target}: no autotune results are known for GEMM policy {policy} and jaxlib "
-            f"{version('jaxlib')}, so that no lock can be predicted; fix: leave --lock out, or add "
-            "a lock of such a device with `xlapipe lock add FILE`"
-        )
+        return None
     for other in sorted(TABLES.glob("*.jsonl")):
         others = KnownResults.read(other)
         capability = others.about["compute_capability"]

@@ -13,8 +13,10 @@ from xlapipe.compiling.known_locks import known_results
 from xlapipe.compiling.xla_patches import XlaPatch
 from xlapipe.dumps.autotune_lock import LOCK, raw_lock, read_lock
 from xlapipe.environment.cache_folder import cache_folder
-from xlapipe.errors import XlapipeError
+from xlapipe.errors import TargetError, XlapipeError
 from xlapipe.platforms import platform_named
+from xlapipe.predicted_locks.predict import decides_tuning
+from xlapipe.project_file import is_untuned
 from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.targets.catalogue import target_named
 from xlapipe.targets.device_topology import DeviceTopology, parse_topology
@@ -33,8 +35,10 @@ class CompileOptions:
       target: a name of the catalogue, or `attached`; None for the default.
       target_config: a file with a GpuTargetConfigProto, instead of `target`.
       policies: GEMM policies; each makes a separate Job.
-      lock: `predicted` to predict the results that the device's tuner would give; None for XLA's
-        defaults, or `autotune_lock`.
+      lock: `predicted` to refuse a compile for which no results can be predicted; None to predict
+        the results that the device's tuner would give where some are known, and else to take XLA's
+        defaults.
+      untuned: take XLA's defaults in any case, predict nothing; None for what the project states.
       autotune_lock: a lock, or, with `target_config`, XLA's own file of autotune results.
       tune: keep the results of the attached GPU's autotuning.
       topology: hosts × GPUs, or a grid of chips, as text; None for the number of devices of the
@@ -42,6 +46,8 @@ class CompileOptions:
       options: extra XLA options.
       without_xla_patches: changes to XLA that are not made; see `xlapipe.compiling.xla_patches`.
       python: the interpreter of another environment; see `Job`.
+      project: the folder whose project file, or one above it, states whether plans are `untuned`;
+        None for the current one.
       use_cache: take results of earlier compiles from this user's cache, and keep new ones there.
 
     Raises:
@@ -52,6 +58,7 @@ class CompileOptions:
     target_config: Path | None = None
     policies: tuple[str, ...] = ()
     lock: str | None = None
+    untuned: bool | None = None
     autotune_lock: Path | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     tune: bool = False
@@ -59,6 +66,7 @@ class CompileOptions:
     options: Mapping[str, XlaOption] = field(default_factory=dict, hash=False)
     without_xla_patches: frozenset[XlaPatch] = frozenset()
     python: Path | None = None
+    project: Path | None = None
     use_cache: bool = True
 
     def __post_init__(self) -> None:
@@ -78,6 +86,11 @@ class CompileOptions:
         if self.lock is not None and (self.tune or self.autotune_lock is not None):
             other = "--tune" if self.tune else "--autotune-lock"
             raise XlapipeError(f"--lock and {other} are both given; fix: leave one out")
+        if self.untuned and (self.lock is not None or self.autotune_lock is not None):
+            other = "--lock" if self.lock is not None else "--autotune-lock"
+            raise XlapipeError(f"--untuned and {other} are both given; fix: leave one out")
+        if self.untuned and self.tune:
+            raise XlapipeError("--untuned and --tune are both given; fix: leave one out")
         if self.tune and self.autotune_lock is not None:
             raise XlapipeError("--tune and --autotune-lock are both given; fix: leave one out")
 
@@ -120,22 +133,56 @@ def jobs_of(workloads: Sequence[str | WorkloadReference], options: CompileOption
         for reference in references
         for policy in dict.fromkeys(options.policies or (GemmPolicy.AUTO.value,))
     ]
-    return jobs if options.lock is None else list(map(_with_predicted_lock, jobs))
+    if options.lock is not None:
+        return [_with_known_results(job, must=True) for job in jobs]
+    untuned = options.untuned
+    if untuned is None:
+        untuned = is_untuned(options.project or Path.cwd())
+    return jobs if untuned else [_with_known_results(job, must=False) for job in jobs]
 
 
-def _with_predicted_lock(job: Job) -> Job:
-    """The job with what is known of its target's autotune results.
+def _with_known_results(job: Job, *, must: bool) -> Job:
+    """The job with what is known of its target's autotune results, if anything is.
+
+    Args:
+      must: refuse a job of which nothing is known.
 
     Raises:
-      XlapipeError: nothing is known of them, or plans do not depend on any.
+      XlapipeError: nothing is known, or plans do not depend on autotune results.
     """
-    if job.target is None or not job.platform.has_autotuning or job.python is not None:
-        raise XlapipeError(
-            f"{job.reference.name}: --lock predicted is for GPUs that are not attached, with the "
-            "installed jaxlib; fix: leave it out"
+    target = job.target
+    if target is None or not job.platform.has_autotuning or job.python is not None:
+        if must:
+            raise XlapipeError(
+                f"{job.reference.name}: --lock predicted is for GPUs that are not attached, with "
+                "the installed jaxlib; fix: leave it out"
+            )
+        return job
+    known = None
+    if not decides_tuning(job.options):
+        known = known_results(target.name, job.policy.value)
+    if known is not None:
+        return replace(job, target=known[1], known_results=known[0])
+    if must:
+        raise TargetError(
+            f"target {target.name}: no autotune results are known for GEMM policy {job.policy}, "
+            f"jaxlib {version('jaxlib')} and these XLA options, so that no lock can be predicted; "
+            "fix: leave --lock out, or add a lock of such a device with `xlapipe lock add FILE`"
         )
-    known, device = known_results(job.target.name, job.policy.value)
-    return replace(job, target=device, known_results=known)
+    return job
+
+
+def jobs_to_compare(workload: str, options: Sequence[CompileOptions]) -> list[Job]:
+    """A Job of the workload with each of the options; no lock is predicted unless it is for all.
+
+    Raises:
+      XlapipeError: as `jobs_of`.
+    """
+    jobs = [job for each in options for job in jobs_of([workload], each)]
+    if len({job.known_results is None for job in jobs}) == 1:
+        return jobs
+    untuned = [replace(each, untuned=True) for each in options]
+    return [job for each in untuned for job in jobs_of([workload], each)]
 
 
 def _topology(target: Target | None, options: CompileOptions) -> DeviceTopology | None:

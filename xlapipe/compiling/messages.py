@@ -11,6 +11,8 @@ from xlapipe.dumps.compile_facts import CompileFacts
 from xlapipe.files.records import record_of
 from xlapipe.registry import WorkloadReference
 
+LOCK_STAGE = "compile with a predicted lock"
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompileRequest:
@@ -94,7 +96,7 @@ class ChildError:
 
     Attributes:
       stage: what the child was doing: `start`, `import`, `parameters`, `topology`, `target`,
-        `lower`, `compile` or `record`.
+        `lower`, `compile`, `record`, or `LOCK_STAGE`.
       type: the exception's class; empty for an XlapipeError, whose message is complete.
       frame: the innermost line of the user's own code.
     """

@@ -119,7 +119,8 @@ class Manifest(CompileFacts):
         if self.fusion_without_result is not None:
             return f"partly tuned (the lock holds no result for {self.fusion_without_result})"
         if self.predicted_lock is not None:
-            return f"predicted lock ({shares_text(self.predicted_lock)})"
+            shares = shares_text(self.predicted_lock)
+            return f"predicted lock (results of tuned instructions: {shares})"
         return "untuned (no autotune results: gemm tiles are XLA's defaults)"
 
     def to_json(self) -> dict[str, Any]:

@@ -98,6 +98,13 @@ class Opened:
         """The label that every display of the plan has."""
         return self.dump.manifest.autotuning if self.dump is not None else "unknown"
 
+    @property
+    def tuning_word(self) -> str:
+        """`tuned`, `untuned`, `predicted lock`; empty where plans depend on no autotune results."""
+        if self.dump is None or self.dump.manifest.tuned_or_none is None:
+            return ""
+        return self.autotuning.partition(" (")[0].partition(" on ")[0]
+
     @cached_property
     def speeds(self) -> Speeds | None:
         """The speeds of the GPU that the plan is for; None if the target is unknown."""

@@ -82,6 +82,8 @@ def build(
         gemm=gemm,
         topology=None,
         autotune_lock=autotune_lock,
+        # The device may refuse what a predicted lock names.
+        untuned=True if autotune_lock is None else None,
         without_xla_patch=without_xla_patch,
         timeout=timeout,
     )

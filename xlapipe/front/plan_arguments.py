@@ -136,6 +136,8 @@ def job_of(
     gemm: str | None,
     topology: str | None,
     autotune_lock: str | Path | None,
+    untuned: bool | None = None,
+    project: Path | None = None,
     without_xla_patch: str | Sequence[str] = (),
     timeout: float | None,
 ) -> Job:
@@ -143,6 +145,7 @@ def job_of(
 
     Args:
       gemm: None for that of the lock, or `auto`.
+      untuned, project: as of `CompileOptions`.
 
     Raises:
       XlapipeError: an unknown target, GEMM policy or patch, or a lock of a different target.
@@ -163,6 +166,8 @@ def job_of(
         policies=() if gemm is None else (gemm,),
         topology=topology,
         autotune_lock=None if autotune_lock is None else Path(autotune_lock),
+        untuned=untuned,
+        project=project,
         timeout_seconds=DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout,
         without_xla_patches=_patches(without_xla_patch),
     )

@@ -60,6 +60,7 @@ class Planner(ABC, Generic[PlanT]):
         out_specs: Any = None,
         topology: str | None = None,
         autotune_lock: str | Path | None = None,
+        untuned: bool | None = None,
         without_xla_patch: str | Sequence[str] = (),
         timeout: float | None = None,
     ) -> PlanT:
@@ -85,6 +86,8 @@ class Planner(ABC, Generic[PlanT]):
           out_specs: see Workload.
           topology: hosts × GPUs per host, e.g. `8x8`; default: from the mesh.
           autotune_lock: a file with a device's autotune results.
+          untuned: take XLA's defaults instead of results that the device's tuner is likely to give;
+            default: as `[tool.xlapipe]` in pyproject.toml states, which is no if it states nothing.
           without_xla_patch: changes to XLA in memory that are not made: `cub-table`,
             `instruction-order`.
           timeout: in seconds.
@@ -111,6 +114,8 @@ class Planner(ABC, Generic[PlanT]):
                 gemm=gemm,
                 topology=topology,
                 autotune_lock=autotune_lock,
+                untuned=untuned,
+                project=self._folder,
                 without_xla_patch=without_xla_patch,
                 timeout=timeout,
             )

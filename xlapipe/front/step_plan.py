@@ -43,7 +43,8 @@ class StepPlan(ShownPlan):
         self._expectations = tuple(expectations)
 
     def __repr__(self) -> str:
-        return f"<plan of {self.opened.title}: {self.total_allocation_bytes:,} B>"
+        about = ", ".join(filter(None, (self.opened.title, self.opened.tuning_word)))
+        return f"<plan of {about}: {self.total_allocation_bytes:,} B>"
 
     @property
     def program(self) -> Program:

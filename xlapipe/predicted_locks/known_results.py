@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,8 @@ class KnownResults:
         by_count = sorted(own, key=lambda row: (len(row.programs), row.config))
         return {row.fingerprint: row for row in by_count}
 
-    def to_lines(self) -> str:
+    @cached_property
+    def lines(self) -> str:
         """The table as JSON lines: a header, and one line per result."""
         programs = sorted({name for row in self.results for name in row.programs})
         versions = {row.backend: row.version for row in self.results}

@@ -1,5 +1,6 @@
 """Chooses a result for each tuned instruction of a module."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from xlapipe.predicted_locks.known_results import KnownResult, KnownResults
 _FURTHEST = 24.0
 _OTHER_DEVICE = 2.0
 _VOTERS = 5
+_OF_THE_TUNER = re.compile("autotun|triton|cublas|cudnn|gemm|determin|emitter|fission")
 
 
 class Basis(StrEnum):
@@ -31,10 +33,17 @@ class LeaveOut(StrEnum):
     NEAREST = "nearest"  # all results of nearest instructions
 
 
+def decides_tuning(options: Iterable[str]) -> bool:
+    """Whether one of these XLA options decides what the tuner chooses from, or whether it runs.
+
+    Results that were recorded without the option are then no evidence.
+    """
+    return any(_OF_THE_TUNER.search(name) is not None for name in options)
+
+
 def shares_text(basis: Mapping[str, int]) -> str:
     """Number of tuned instructions by the basis of their results, in words."""
-    shares = ", ".join(f"{count} {name}" for name, count in basis.items())
-    return f"results of tuned instructions: {shares}"
+    return ", ".join(f"{count} {name}" for name, count in basis.items())
 
 
 @dataclass(frozen=True)

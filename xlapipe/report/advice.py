@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xlapipe.report.units import exact, rounded, share
+from xlapipe.report.units import exact, rounded, share, with_error
 from xlapipe.report.wrapped_text import wrapped
 
 
@@ -34,6 +34,8 @@ class Advice:
       device: the target, with the topology if there are several devices.
       total_bytes: of the unchanged plan.
       usable_bytes: what a program may use of the device's memory.
+      error_bytes: how far the total may be from the device's; see `plan_error_bytes`.
+      autotuning: the label of the unchanged plan.
       remedies: changes that save memory, most bytes saved first.
       useless: changes that save none.
       failed: changes that do not compile, each with the first line of its error.
@@ -43,6 +45,8 @@ class Advice:
     device: str
     total_bytes: int
     usable_bytes: int
+    error_bytes: int
+    autotuning: str
     remedies: Sequence[Remedy]
     useless: Sequence[str]
     failed: Sequence[tuple[str, str]]
@@ -74,7 +78,8 @@ def remedy_figures(remedies: Sequence[Remedy]) -> list[dict[str, Any]]:
 def advice_lines(advice: Advice, *, width: int) -> Iterator[str]:
     """The total, and what each change saves."""
     room = advice.usable_bytes - advice.total_bytes
-    state = f"fits with {rounded(room)} to spare" if room >= 0 else f"{rounded(-room)} too much"
+    margin = with_error(abs(room), advice.error_bytes)
+    state = f"fits with {margin} to spare" if room >= 0 else f"{margin} too much"
     yield from wrapped(
         f"{advice.workload} on {advice.device}: {rounded(advice.total_bytes)} of "
         f"{rounded(advice.usable_bytes)} usable, {state}",
@@ -82,6 +87,7 @@ def advice_lines(advice: Advice, *, width: int) -> Iterator[str]:
         indent=2,
         first="",
     )
+    yield from wrapped(f"  {advice.autotuning}", width, indent=2)
     yield (
         "Compiled changes, by what they save"
         if advice.remedies

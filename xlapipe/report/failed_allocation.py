@@ -38,6 +38,7 @@ class PlannedFailure:
       same_module: whether the log names this module; None if the log or the plan names none.
       allocation: None if no allocation has the requested size.
       peak_groups: contents of the whole program at its peak.
+      autotuning: the label of the plan.
     """
 
     plan: Plan
@@ -45,6 +46,7 @@ class PlannedFailure:
     same_module: bool | None
     allocation: FailedAllocation | None
     peak_groups: tuple[PeakGroup, ...]
+    autotuning: str
 
 
 def planned_failure(failure: MemoryFailure, dump: Opened) -> PlannedFailure:
@@ -57,6 +59,7 @@ def planned_failure(failure: MemoryFailure, dump: Opened) -> PlannedFailure:
         same_module=module == named if module is not None and named is not None else None,
         allocation=_failed_allocation(failure, dump),
         peak_groups=peak_of(dump.program).groups,
+        autotuning=dump.autotuning,
     )
 
 
@@ -100,6 +103,7 @@ def planned_figures(planned: PlannedFailure) -> dict[str, Any]:
     failed = planned.allocation
     return {
         "module": planned.module,
+        "autotuning": planned.autotuning,
         "same_module": planned.same_module,
         "argument_bytes": planned.plan.totals.parameter_bytes,
         "output_bytes": planned.plan.totals.live_out_bytes - planned.plan.totals.aliased_bytes,

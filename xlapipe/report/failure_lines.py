@@ -167,6 +167,8 @@ def _plan_lines(failure: MemoryFailure, planned: PlannedFailure) -> Iterator[str
         f"{exact(totals.parameter_bytes)}, temporary {exact(totals.temp_bytes)}, total "
         f"{exact(totals.total_allocation_bytes)}"
     )
+    if planned.autotuning != "unknown":
+        yield f"  {planned.autotuning}"
     if planned.same_module is False:
         yield f"  not the module of the log, which is {failure.executable_name}"
     failed = planned.allocation

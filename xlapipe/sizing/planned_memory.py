@@ -6,7 +6,8 @@ beside them as far as it was measured. Other live arrays are what the caller res
 """
 
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -78,6 +79,8 @@ class PlannedMemory:
       error_bytes: how far the total may be from the device's, by what its autotune results rest
         on; see `plan_error_bytes`.
       basis: what they rest on, in words; None for the device's own, or without autotuning.
+      predicted_lock: number of tuned instructions by the basis of their results; None if no
+        results were predicted.
       seconds: wall time of `load` (the workload's module), `lower`, `compile`, `read` and `all`.
     """
 
@@ -102,6 +105,7 @@ class PlannedMemory:
     reserved_bytes: int = 0
     error_bytes: int = 0
     basis: str | None = None
+    predicted_lock: Mapping[str, int] | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -190,8 +194,29 @@ def planned_memory(
         basis=("untuned" if lock is None else f"predicted lock, {shares_text(lock)}")
         if depends
         else None,
+        predicted_lock=lock,
     )
     return memory, dump
+
+
+SMALL_MARGIN = (
+    "?: the margin is smaller than that; fix: a lock of the device (`xlapipe dump … --target "
+    "attached --tune`) makes the plan the device's"
+)
+
+
+def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:
+    """What the autotune results of plans rest on whose total has an error for it.
+
+    The counts of plans with a predicted lock are added.
+    """
+    unsure = [plan for plan in plans if plan.error_bytes]
+    locks = [Counter(plan.predicted_lock) for plan in unsure if plan.predicted_lock is not None]
+    bases = [f"predicted lock, {shares_text(sum(locks, Counter()))}"] if locks else []
+    if len(locks) < len(unsure):
+        bases.append("untuned")
+    for basis in bases:
+        yield f"±: {basis}. 9 of 10 recorded programs differ from the device's plan by less."
 
 
 def _predicted(compiled: "_CompiledPlan", cost: StepCost, target: str) -> PredictedTime | None:

@@ -36,7 +36,8 @@ class PlanUnderTest(StepPlan):
 
     def __repr__(self) -> str:
         manifest = self.dump.manifest
-        return f"<plan of {manifest.workload} for {manifest.target}>"
+        about = ", ".join(filter(None, (manifest.target, self.opened.tuning_word)))
+        return f"<plan of {manifest.workload} for {about}>"
 
     def _answer(self, *expectations: Expectation) -> Answer:
         return self._record(super()._answer(*expectations))

@@ -11,6 +11,7 @@ from xlapipe.plans.donation import donations
 from xlapipe.plans.host_transfers import find_host_transfers
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
+from xlapipe.predicted_locks.predict import shares_text
 from xlapipe.report.overview.overview import LineRow, Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text, shapes_text
@@ -62,9 +63,10 @@ def _head(overview: Overview, width: int) -> Iterator[Text]:
     dump = opened.dump
     if dump is not None:
         manifest = dump.manifest
-        label = opened.autotuning.partition(" (")[0]
-        tune = f" ({_TUNE})" if manifest.tuned_or_none is False else ""
-        line = f"  GEMM policy {manifest.gemm_policy}, {label}{tune}"
+        about = [shares_text(manifest.predicted_lock)] if manifest.predicted_lock else []
+        about += [_TUNE] if manifest.tuned_or_none is False else []
+        line = f"  GEMM policy {manifest.gemm_policy}, {opened.autotuning.partition(' (')[0]}"
+        line += f" ({'; '.join(about)})" if about else ""
         for text in wrapped(line, width, indent=2):
             yield Text(text)
         if manifest.refused is not None:

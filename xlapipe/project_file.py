@@ -1,0 +1,75 @@
+"""What a project states of xlapipe in its `pyproject.toml`, below `[tool.xlapipe]`.
+
+    [tool.xlapipe]
+    untuned = true
+
+    [tool.xlapipe.workloads]
+    my-step = "steps.decode:workload"
+
+A key is read from the nearest file, in a folder or above it, that has it. The files above that one
+are not read.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from xlapipe.errors import WorkloadError
+from xlapipe.files.contents import Refusal, read_plain
+
+TABLE = ("tool", "xlapipe")
+_PROJECT_FILE = "pyproject.toml"
+_LARGEST_PROJECT_BYTES = 16 * 1024 * 1024
+_REFUSAL = Refusal(WorkloadError, "give a readable pyproject.toml")
+
+
+def stated(start: Path, key: str) -> tuple[Path, Any] | None:
+    """The nearest project file that has `key` below `[tool.xlapipe]`, and its value.
+
+    Args:
+      start: the folder that is read first; those above it follow.
+
+    Raises:
+      WorkloadError: a file cannot be read, is not TOML, or `tool.xlapipe` is not a table.
+    """
+    for folder in (start, *start.parents):
+        file = folder / _PROJECT_FILE
+        table = _table(file)
+        if key in table:
+            return file, table[key]
+    return None
+
+
+def is_untuned(start: Path) -> bool:
+    """Whether the project states that plans without a lock are made with XLA's defaults.
+
+    Raises:
+      WorkloadError: as `stated`, or the value is not a boolean.
+    """
+    file, value = stated(start, "untuned") or (start, False)
+    if not isinstance(value, bool):
+        raise WorkloadError(
+            f"{file}: {'.'.join(TABLE)}.untuned: expected true or false, found {value!r}"
+        )
+    return value
+
+
+def _table(file: Path) -> Mapping[str, Any]:
+    """The table `[tool.xlapipe]` of a project file; empty if it or the file does not exist."""
+    try:
+        if not os.path.lexists(file):
+            return {}
+        content = read_plain(file, limit_bytes=_LARGEST_PROJECT_BYTES, refusal=_REFUSAL)
+        # A project that does not use xlapipe is not parsed: its mistakes are not ours to report.
+        value = tomllib.loads(content.decode()) if b"xlapipe" in content else {}
+    except ValueError as error:
+        raise WorkloadError(f"{file}: not valid TOML: {error}") from None
+    for depth, key in enumerate(TABLE, start=1):
+        value = value.get(key, {})
+        if not isinstance(value, dict):
+            raise WorkloadError(
+                f"{file}: {'.'.join(TABLE[:depth])}: expected a table, found {value!r}"
+            )
+    return value
