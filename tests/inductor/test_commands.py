@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.inductor.test_wrapper import folder_of
 from tests.reading.dumps import DATA
 from xlapipe.cli import main
 from xlapipe.errors import XlapipeError
+from xlapipe.inductor.reader import read_inductor
+from xlapipe.report.inductor_overview import graphs_named
 
 
 @pytest.fixture
@@ -26,13 +29,61 @@ def ir(tmp_path: Path) -> Path:
 def test_show_prints_totals_findings_and_how_exact(
     ir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["show", str(ir)]) == 0
+    assert main(["show", str(ir), "--all"]) == 0
     printed = capsys.readouterr().out
     assert "derived from IR, not exact" in printed
     assert "own_peak_bytes                            576" in printed
     assert "duplicate stores: 1, 128 B" in printed
     assert "reads of memory that nothing wrote: 1, 64 B" in printed
     assert "calls that hide bytes: 1" in printed
+
+
+DUMPS = (*sorted(Path(__file__).parent.glob("data/torch-*")),)
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=lambda path: path.name)
+def test_each_graph_is_one_screen(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for plan in read_inductor(dump).plans:
+        assert main(["show", str(dump), "--module", plan.graph]) == 0
+        first, *lines = capsys.readouterr().out.splitlines()
+        assert first.startswith(f"{plan.graph}, {plan.kind} graph of torch Inductor: peak of ")
+        assert f"{plan.totals.own_peak_bytes:,} B, arguments" in "\n".join(lines)
+        assert len(lines) < 40
+        assert lines[-1].startswith("Next: xlapipe show ")
+
+
+def test_the_bars_of_a_graph_add_up_to_what_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    (dump,) = [path for path in DUMPS if path.name.endswith("dropout")]
+    (plan,) = graphs_named(read_inductor(dump), "forward").plans
+    assert main(["show", str(dump), "--module", "forward"]) == 0
+    printed = capsys.readouterr().out
+    shown = re.findall(r"^  ([a-z ]+?) +([\d.]+) KiB +[\d.]+ %  [█▏]", printed, re.MULTILINE)
+    assert {name for name, _ in shown} >= {"outputs", "saved for backward"}
+    held = sum(allocation.size_bytes for allocation in plan.held_at_peak)
+    assert sum(float(size) for _, size in shown) == pytest.approx(held / 1024, abs=0.01)
+
+
+def test_several_graphs_are_listed_the_largest_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(tmp_path)
+    assert main(["show", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    peaks = [plan.totals.own_peak_bytes for plan in read_inductor(folder).plans]
+    assert [line.split()[0] for line in lines[1:3]] == [str(x) for x in sorted(peaks)[::-1]]
+    name = lines[-1].split()[-1]
+    assert main(["show", str(folder), "--module", name]) == 0
+    assert capsys.readouterr().out.startswith(f"{name}, ")
+
+
+def test_names_and_unknown_graphs_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(tmp_path)
+    assert main(["show", str(folder), "--module", "nosuch"]) == 2
+    assert "fix: name one of" in " ".join(capsys.readouterr().err.split())
+    assert main(["show", str(folder), "buf3"]) == 2
+    assert "fix: --all prints every value" in " ".join(capsys.readouterr().err.split())
 
 
 def test_show_json(ir: Path, capsys: pytest.CaptureFixture[str]) -> None:

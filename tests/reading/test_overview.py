@@ -84,6 +84,24 @@ def test_a_training_step_has_three_phases_and_their_values() -> None:
     assert any(row.purpose is Purpose.SAVED for row in rows.values())
 
 
+def test_arguments_of_which_a_gradient_is_returned_are_weights() -> None:
+    overview = Overview(open_path(GOLDENS / "torch-block" / "h200-cublas-jax0.11.2"))
+    purposes = {row.name: row.purpose for row in overview.rows}
+    assert purposes["first"] is purposes["second"] is Purpose.WEIGHTS
+
+
+def test_the_workspace_of_a_call_with_fused_slices_is_one() -> None:
+    overview = Overview(open_path(GOLDENS / "qwen3-train" / "h200-1x8-cublas-jax0.11.2"))
+    (row,) = [row for row in overview.rows if row.shapes[0][0] == "s8[33554432]"]
+    assert row.purpose is Purpose.WORKSPACE
+
+
+def test_no_integer_is_a_gradient(overview: Overview) -> None:
+    gradients = [row for row in overview.rows if row.purpose is Purpose.GRADIENT]
+    shapes = [shape for row in gradients for shape, _ in row.shapes]
+    assert not [shape for shape in shapes if re.match(r"([su]\d+|pred)\[", shape)]
+
+
 def test_a_program_without_gradients_has_no_phases() -> None:
     overview = Overview(open_path(DUMPS[2]))
     assert not phases_of(overview.plan).trains

@@ -15,6 +15,7 @@ def add(commands: Commands) -> None:
     show.add_argument(
         "names",
         nargs="*",
+        default=[],
         metavar="NAME",
         help="what a source line, a value or an argument holds, who makes it, until when it is "
         "kept: gpt.py:63, fusion.12, params",
@@ -36,8 +37,8 @@ def add(commands: Commands) -> None:
     show.add_argument(
         "--module",
         metavar="NAME",
-        help="of a folder with the modules of many: the one whose file's name contains NAME, the "
-        "largest of several",
+        help="of a folder with many modules: the one whose file's name contains NAME, the largest "
+        "of several; of torch Inductor's graphs, those",
     )
     show.add_argument(
         "--why",
@@ -70,6 +71,7 @@ def add(commands: Commands) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
+    from xlapipe.dumps.opened import is_inductor_dump
     from xlapipe.readers.files import modules_in
     from xlapipe.report.subjects import ShowOptions, TimeOptions, open_subject
 
@@ -79,7 +81,7 @@ def _show(options: argparse.Namespace) -> int:
             "one of them"
         )
     path = options.path
-    if options.module is not None:
+    if options.module is not None and not is_inductor_dump(path):
         from xlapipe.report.module_list import module_named
 
         path = module_named(path, options.module)
@@ -101,6 +103,7 @@ def _show(options: argparse.Namespace) -> int:
         everything=options.all,
         kernel=options.why,
         names=tuple(options.names),
+        module=options.module,
         width=screen_width(),
     )
     if options.json and options.why is None:

@@ -1,11 +1,12 @@
 """Names of values from the user's code: the path in a pytree, or the operation."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from xlapipe.plans.buffers import BufferAllocation, LogicalBuffer
+from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.occupancy import Role
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.plan import Plan
@@ -52,9 +53,18 @@ class Labels:
 
     def is_workspace(self, value: LogicalBuffer) -> bool:
         """Whether `value` is the workspace of a cuBLAS call; it can be tens of MiB."""
+        if value.shape.element != "s8" or "{" not in value.name:
+            return False
         instruction = self.plan.instructions.get(value.instruction)
-        target = (instruction.custom_call_target or "") if instruction is not None else ""
-        return target.startswith("__cu") and value.shape.element == "s8" and "{" in value.name
+        return instruction is not None and any(map(_is_of_cuda, self._with_body(instruction)))
+
+    def _with_body(self, instruction: Instruction) -> Iterator[Instruction]:
+        """An instruction and, for a fusion, those of its body: XLA fuses slices into calls."""
+        yield instruction
+        computations = self.plan.module.computations if self.plan.module is not None else {}
+        for name in instruction.called_computations if instruction.opcode == "fusion" else ():
+            if name in computations:
+                yield from computations[name].instructions
 
     def operation(self, instruction: str) -> str:
         """The op_name without the jitted function, or `instruction` if it has no op_name."""
@@ -124,6 +134,10 @@ class Labels:
 def labels_of(program: Program) -> Labels:
     """Names for the values of a program."""
     return Labels(program.plan, program.arguments, program.outputs)
+
+
+def _is_of_cuda(instruction: Instruction) -> bool:
+    return (instruction.custom_call_target or "").startswith("__cu")
 
 
 def _if_unique(labels: dict[int, str]) -> dict[int, str]:

@@ -28,14 +28,38 @@ class InductorSubject:
     dump: InductorDump
 
     def figures(self, options: ShowOptions) -> dict[str, Any]:
-        """The JSON of `xlapipe show`; `options` are about plans of XLA."""
-        return inductor_figures(self.dump)
+        """The JSON of `xlapipe show`."""
+        return inductor_figures(self._shown(options))
 
     def lines(self, options: ShowOptions) -> Iterator[RenderableType]:
-        """What `xlapipe show` prints on a terminal; `options` are about plans of XLA."""
-        from xlapipe.report.inductor_terminal import inductor_lines
+        """What `xlapipe show` prints on a terminal.
 
-        return inductor_lines(self.dump)
+        Raises:
+          DumpError: names, which only plans of XLA can be asked for.
+        """
+        dump = self._shown(options)
+        if options.names or options.kernel is not None:
+            name = options.kernel or options.names[0]
+            raise DumpError(
+                f"{self.name}: expected a dump of XLA to ask for {name!r}, found one of torch "
+                "Inductor; fix: --all prints every value with its lines"
+            )
+        if options.sections:
+            from xlapipe.report.inductor_terminal import inductor_lines
+
+            return inductor_lines(dump)
+        from xlapipe.report.inductor_overview import overview_lines
+
+        module = f" --module {options.module}" if options.module is not None else ""
+        return overview_lines(dump, f"{self.name}{module}", width=options.width)
+
+    def _shown(self, options: ShowOptions) -> InductorDump:
+        """The dump, or the graphs of it that `--module` names."""
+        if options.module is None:
+            return self.dump
+        from xlapipe.report.inductor_overview import graphs_named
+
+        return graphs_named(self.dump, options.module)
 
     def checked(self) -> CheckedSubject:
         """The plan beside its measurement: one finding per figure of a graph that was measured."""

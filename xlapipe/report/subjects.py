@@ -31,6 +31,7 @@ class ShowOptions:
       everything: all of these but `time` and `order`, and what has no option.
       kernel: instead of all else, what the predicted time of this kernel is made of.
       names: instead of all else, what these values, source lines and arguments are.
+      module: of a dump with several graphs of torch Inductor, a part of the name of those shown.
       width: of the terminal, in characters.
     """
 
@@ -43,6 +44,7 @@ class ShowOptions:
     everything: bool = False
     kernel: str | None = None
     names: tuple[str, ...] = ()
+    module: str | None = None
     width: int = 80
 
     @property

@@ -3,9 +3,18 @@
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
+# Of a size. A smaller error changes nothing that a reader decides.
+_LEAST_ERROR = 0.01
+
+
 def with_error(size_bytes: int, error_bytes: int) -> str:
-    """Rounded bytes, with their error if any: `9.1 GiB ± 32 MiB`."""
-    error = f" ± {rounded(error_bytes)}" if error_bytes else ""
+    """Rounded bytes, with their error if it is a hundredth or more.
+
+    >>> with_error(9 << 30, 512 << 20), with_error(9 << 30, 32 << 20)
+    ('9.00 GiB ± 512.0 MiB', '9.00 GiB')
+    """
+    is_large = error_bytes and error_bytes >= _LEAST_ERROR * abs(size_bytes)
+    error = f" ± {rounded(error_bytes)}" if is_large else ""
     return f"{rounded(size_bytes)}{error}"
 
 
@@ -72,8 +81,8 @@ def in_unit(size_bytes: int, power: int) -> str:
 def seconds_text(seconds: float) -> str:
     """A time with three digits.
 
-    >>> seconds_text(0.0123), seconds_text(2.5e-5), seconds_text(3.21)
-    ('12.3 ms', '25.0 µs', '3.21 s')
+    >>> seconds_text(0.0123), seconds_text(2.5e-5), seconds_text(3.21), seconds_text(2e-8)
+    ('12.3 ms', '25.0 µs', '3.21 s', '0.02 µs')
     """
     if seconds >= 100:
         return f"{seconds:,.0f} s"
@@ -81,4 +90,4 @@ def seconds_text(seconds: float) -> str:
         return f"{seconds:.3g} s"
     if seconds >= 1e-3:
         return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds * 1e6:.1f} µs"
+    return f"{seconds * 1e6:.1g} µs" if 0 < seconds < 5e-8 else f"{seconds * 1e6:.1f} µs"

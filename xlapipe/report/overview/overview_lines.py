@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from xlapipe.expect.wording import counted
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.donatable import donatable
 from xlapipe.plans.donation import donations
@@ -12,6 +13,7 @@ from xlapipe.plans.host_transfers import find_host_transfers
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
 from xlapipe.predicted_locks.predict import shares_text
+from xlapipe.report.overview.bars import LEAST_SHARE, bar_lines
 from xlapipe.report.overview.overview import LineRow, Overview
 from xlapipe.report.overview.source_text import SourceTexts
 from xlapipe.report.overview.wording import purpose_text, shapes_text
@@ -21,10 +23,7 @@ from xlapipe.report.wrapped_text import shortened, wrapped
 MAX_LINES = 40
 _MAX_ROWS = 10
 _MAX_PURPOSES = 6
-# Smaller parts of the total are not listed one by one.
-_LEAST_SHARE = 0.0005
 _MAX_NOTES = 2
-_BAR = 28
 _TUNE = "to tune: xlapipe dump --tune on the GPU"
 _MORE = re.compile(r" and \d+ more")
 
@@ -48,6 +47,8 @@ def _head(overview: Overview, width: int) -> Iterator[Text]:
     opened, memory = overview.opened, overview.memory
     total = overview.total_bytes
     text = f"{opened.title}: {rounded(total)} of device memory"
+    if opened.plan.collectives or (opened.dump is not None and opened.dump.manifest.topology):
+        text = f"{opened.title}: {rounded(total)} of memory per device"
     if memory is not None:
         room = memory.usable_bytes - total
         spare = f"{with_error(room, overview.error_bytes)} to spare"
@@ -78,7 +79,7 @@ def _head(overview: Overview, width: int) -> Iterator[Text]:
     for note in (*of_step, *others[:_MAX_NOTES]):
         yield Text(shortened(f"  note: {note}", width))
     if len(others) > _MAX_NOTES:
-        yield Text(f"  and {len(others) - _MAX_NOTES} more notes (--all)")
+        yield Text(f"  and {counted(len(others) - _MAX_NOTES, 'more note')} (--all)")
     yield from _peak(overview, width)
     yield from _purposes(overview)
 
@@ -100,18 +101,12 @@ def _peak(overview: Overview, width: int) -> Iterator[Text]:
 
 
 def _purposes(overview: Overview) -> Iterator[Text]:
-    total = max(overview.total_bytes, 1)
     rows = [(str(row.purpose), row.counted_bytes) for row in overview.by_purpose]
-    shown = [row for row in rows if row[1] >= _LEAST_SHARE * total][:_MAX_PURPOSES]
-    others = sum(size for _, size in rows[len(shown) :])
-    rows = [*shown, ("other", others), ("not in use", overview.idle_bytes)]
-    rows = [row for row in rows if row[1]]
-    unit = unit_for(overview.total_bytes)
-    sizes = [in_unit(size, unit) for _, size in rows]
-    digits = max(map(len, sizes))
-    for (label, size), text in zip(rows, sizes, strict=True):
-        bar = "█" * round(_BAR * size / total) or ("▏" if size else "")
-        yield Text(f"  {label:<20} {text:>{digits}} {share(size, total):>7}  {bar}".rstrip())
+    # A single row in "other" has its own name.
+    if len(rows) > _MAX_PURPOSES + 1:
+        others = sum(size for _, size in rows[_MAX_PURPOSES:])
+        rows = [*rows[:_MAX_PURPOSES], ("other", others)]
+    yield from bar_lines([*rows, ("not in use", overview.idle_bytes)], overview.total_bytes)
 
 
 def _rows(overview: Overview, width: int, left: int) -> Iterator[Text]:
@@ -127,7 +122,7 @@ def _rows(overview: Overview, width: int, left: int) -> Iterator[Text]:
         part = share(row.counted_bytes, max(overview.total_bytes, 1))
         figures = f"  {size:>{digits}} {part:>7}  "
         block = _row_lines(overview, row, figures, texts, width)
-        if used + len(block) > left or row.counted_bytes < _LEAST_SHARE * overview.total_bytes:
+        if used + len(block) > left or row.counted_bytes < LEAST_SHARE * overview.total_bytes:
             break
         used += len(block)
         blocks.append(block)
@@ -140,7 +135,7 @@ def _rows(overview: Overview, width: int, left: int) -> Iterator[Text]:
     others = rows[len(blocks) :]
     if others:
         rest = sum(row.counted_bytes for row in others)
-        yield Text(f"  and {len(others)} smaller rows, {rounded(rest)} (--all)")
+        yield Text(f"  and {counted(len(others), 'smaller row')}, {rounded(rest)} (--all)")
 
 
 def _row_lines(
@@ -164,7 +159,13 @@ def _row_lines(
     )
     shapes = shapes_text(row.shapes)
     less = _MORE.sub(" …", purpose)
-    variants = (f"{shapes}: {purpose}", f"{shapes}: {less}", f"{_MORE.sub(' …', shapes)}: {less}")
+    short = _MORE.sub(" …", shapes)
+    variants = (
+        f"{shapes}: {purpose}",
+        f"{shapes}: {less}",
+        f"{short}: {less}",
+        f"{short}: {less.removesuffix(' …')}",
+    )
     fitting = next((text for text in variants if len(text) <= width - 6), variants[-1])
     return [*styled, *map(Text, wrapped(fitting, width, indent=6))]
 
@@ -194,8 +195,7 @@ def _donation(overview: Overview) -> Iterator[str]:
     candidates = donatable(program)
     if candidates:
         listed = "; ".join(
-            f"{item.leaves} {'leaf' if item.leaves == 1 else 'leaves'} of '{item.name}', "
-            f"{rounded(item.size_bytes)}"
+            f"{counted(item.leaves, 'leaf', 'leaves')} of '{item.name}', {rounded(item.size_bytes)}"
             for item in candidates[:2]
         )
         yield f"Not donated: {listed}, though an output has their type: see donate_argnums"
@@ -208,10 +208,13 @@ def _copies(overview: Overview) -> Iterator[str]:
         source = copies[0].source or overview.plan.nearest_source(copies[0].instruction)
         at = f" at {overview.named(source)}" if source is not None else ""
         most = rounded(copies[0].copied_bytes)
-        yield f"Copied: {rounded(total)} in {len(copies)} values, most {most}{at}"
+        values = counted(len(copies), "value")
+        yield f"Copied: {rounded(total)} in {values}" + (
+            f", most {most}{at}" if len(copies) > 1 else at
+        )
     transfers = find_host_transfers(overview.plan)
     if transfers:
-        yield f"Host memory: {len(transfers)} transfers (--all)"
+        yield f"Host memory: {counted(len(transfers), 'transfer')} (--all)"
 
 
 def _collectives(overview: Overview) -> Iterator[str]:

@@ -1,16 +1,23 @@
 """What each value is in the program, in the words of its author."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
+from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.labels import Labels
 from xlapipe.plans.occupancy import CountedValue, Occupancy, Role
 from xlapipe.plans.opcodes import COPIES, RENAMES
 from xlapipe.plans.phases import Phase, Phases, phases_of
 
+# Where a key begins in the path of a leaf.
+_KEY = re.compile(r"[\[.]")
+# Step counts and keys of random numbers are neither weights nor optimizer state.
+_INTEGERS = ("int", "uint", "bool", "key")
+_INTEGER = re.compile(r"[su]\d+|pred")
 _CASTS = "convert_element_type"
 # Positions between an operation and the gradient that it was moved to.
 _BESIDE = 3
@@ -29,7 +36,7 @@ class Purpose(StrEnum):
     SAVED = "saved for backward"
     RECOMPUTED = "computed again"
     GRADIENT = "gradients"
-    COLLECTIVE = "of collectives"
+    COLLECTIVE = "collective results"
     WORKSPACE = "workspaces"
     CAST = "casts"
     COPY = "copies"
@@ -107,7 +114,7 @@ class Uses:
             until_phase not in (Phase.FORWARD, None) or self._ends_beside_a_gradient(value)
         ):
             return Purpose.SAVED
-        return self._of_operation(value.instruction, phase)
+        return self._of_operation(value, phase)
 
     def _ends_beside_a_gradient(self, value: LogicalBuffer) -> bool:
         """Whether a value ends at an operation of the forward pass that a gradient needs at once.
@@ -130,13 +137,18 @@ class Uses:
         live = self._plan.live_ranges
         return {name: place for place, name in enumerate(live.schedule)} if live is not None else {}
 
-    def _of_operation(self, name: str, phase: Phase | None) -> Purpose:
+    def _of_operation(self, value: LogicalBuffer, phase: Phase | None) -> Purpose:
+        name = value.instruction
         instruction = self._plan.instructions.get(name)
         if instruction is not None and instruction.opcode in COPIES:
             return Purpose.COPY
         if phase is Phase.BACKWARD:
             recomputed = self._phases.recomputes(name)
-            return Purpose.RECOMPUTED if recomputed else Purpose.GRADIENT
+            if recomputed:
+                return Purpose.RECOMPUTED
+            # Indices and masks of a backward pass have no gradient.
+            is_integer = _INTEGER.fullmatch(value.shape.element)
+            return Purpose.INTERMEDIATE if is_integer else Purpose.GRADIENT
         if instruction is not None and (instruction.op_name or "").endswith(_CASTS):
             return Purpose.CAST
         return Purpose.INTERMEDIATE
@@ -149,7 +161,26 @@ class Uses:
                 return Purpose.OPTIMIZER
             if Phase.UPDATE in phases:
                 return Purpose.WEIGHTS
+            # XLA fuses updates into the gradients that they read.
+            if number in self._returned:
+                return Purpose.WEIGHTS if Phase.FORWARD in phases else Purpose.OPTIMIZER
         return Purpose.UPDATED if role is Role.ALIAS else Purpose.ARGUMENT
+
+    @cached_property
+    def _returned(self) -> frozenset[int]:
+        """Numbers of parameters whose path and type an output has: its new value or gradient."""
+        ends = {
+            (output.path[match.start() :], output.shape, output.dtype)
+            for output in self.labels.outputs
+            for match in _KEY.finditer(output.path)
+        }
+        return frozenset(
+            leaf.parameter_number
+            for leaf in self.labels.arguments
+            if leaf.parameter_number is not None
+            and not leaf.dtype.startswith(_INTEGERS)
+            and (leaf.path[len(argument_name(leaf.path)) :], leaf.shape, leaf.dtype) in ends
+        )
 
     def _reading_phases(self, parameter_number: int) -> frozenset[Phase | None]:
         entry = self._plan.module.entry_computation if self._plan.module is not None else None
