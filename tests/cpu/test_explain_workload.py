@@ -15,14 +15,13 @@ from jax.sharding import PartitionSpec
 
 from xlapipe.cli import main
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
+from xlapipe.compiling.pipeline import compile_dump
 from xlapipe.dumps.opened import open_path
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.changed_workload import changed_workload
 from xlapipe.lowering.rematerialised import rematerialising, stop_rematerialising
 from xlapipe.lowering.saved_values import checkpointed_but_largest
-from xlapipe.plans import Plan
 from xlapipe.plans.donatable import donatable
-from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference
 from xlapipe.sizing.remedies import (
     Change,
@@ -215,8 +214,8 @@ def test_sharding_and_one_kind_of_value_save_what_their_compile_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(FOLDER)
-    program = Program(Plan(()))
     (job,) = jobs_of(["hungry_step:attention"], CompileOptions())
+    dump = compile_dump(job, None).dump
     wanted = ("rematerialise only the largest", "shard batch")
 
     def two_changes(*arguments: Any, **options: Any) -> list[Change]:
@@ -224,7 +223,7 @@ def test_sharding_and_one_kind_of_value_save_what_their_compile_says(
         return [change for change in changes if change.text.startswith(wanted)]
 
     monkeypatch.setattr("xlapipe.sizing.remedies.changes_of", two_changes)
-    tried = try_changes(job, program, Limit(None), device_count=1, at_once=2)
+    tried = try_changes(job, dump, Limit(None), at_once=2)
     assert not tried.failed
     sharded, rematerialised = tried.remedies
     assert sharded.change == "shard batch over 2 devices"

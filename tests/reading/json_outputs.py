@@ -48,6 +48,7 @@ from xlapipe.plans.hlo import SourceLine
 from xlapipe.report.advice import Advice, Remedy, advice_figures
 from xlapipe.report.difference_figures import difference_figures
 from xlapipe.report.dump_row import dump_row
+from xlapipe.report.records import plain_data
 from xlapipe.running.capture_target import CapturedTarget
 from xlapipe.running.memory_account import MemoryAccount
 from xlapipe.running.run_result import DeviceRun, OutputDigest, RunResult
@@ -204,7 +205,7 @@ def _cliff() -> dict[str, Any]:
         compiled=((8, rows[0]), (9, rows[1])),
     )
     figures = {**fit_figures("qwen3-decode", "h200", rows, ()), "cliff": cliff_figures(cliff)}
-    return json.loads(json.dumps(figures))
+    return plain_data(figures)
 
 
 def _fit() -> dict[str, Any]:
@@ -212,7 +213,7 @@ def _fit() -> dict[str, Any]:
     outcomes = (_MEMORY, _REMATERIALISED, XlapipeError("failed"))
     points = combinations("qwen3-decode", axes)
     rows = [Row(point, outcome) for point, outcome in zip(points, outcomes, strict=True)]
-    return json.loads(json.dumps(fit_figures("qwen3-decode", "h200", rows, largest(rows, axes))))
+    return plain_data(fit_figures("qwen3-decode", "h200", rows, largest(rows, axes)))
 
 
 _CHANGE = Change("recompute everything (scan bodies)", "import jax\n")
@@ -233,7 +234,7 @@ def _choose() -> dict[str, Any]:
         left_out=1,
         notes=("a",),
     )
-    return json.loads(json.dumps(choice_figures(choice)))
+    return plain_data(choice_figures(choice))
 
 
 def _saved() -> dict[str, Any]:
@@ -258,7 +259,7 @@ def _saved() -> dict[str, Any]:
         not_offloaded={"hidden": "it stays"},
     )
     freed = Freed(change=_CHANGE, freed_bytes=1024, total_bytes=10**5, seconds=1e-6)
-    return json.loads(json.dumps(saved_figures(values, (freed, replace(freed, seconds=None)))))
+    return plain_data(saved_figures(values, (freed, replace(freed, seconds=None))))
 
 
 def _bisect(*, bad: bool) -> dict[str, Any]:
@@ -271,7 +272,7 @@ def _bisect(*, bad: bool) -> dict[str, Any]:
     )
     difference = compare_opened(*map(Opened.of_dump, dumps), names=("a", "b"))
     labels = ("jax 0", "jax 1", difference) if bad else (None, None, None)
-    return json.loads(json.dumps(bisection_figures("qwen3-step", Bisection(steps, *labels))))
+    return plain_data(bisection_figures("qwen3-step", Bisection(steps, *labels)))
 
 
 def _repeat(*, same: bool) -> dict[str, Any]:
@@ -288,7 +289,7 @@ def _repeat(*, same: bool) -> dict[str, Any]:
         plan_differs=False,
     )
     repeated = Repeated(processes, first, None if same else parting)
-    return json.loads(json.dumps(repeat_figures(repeated)))
+    return plain_data(repeat_figures(repeated))
 
 
 def _run(*, memory: bool) -> dict[str, Any]:
@@ -306,7 +307,7 @@ def _run(*, memory: bool) -> dict[str, Any]:
         devices=runs,
         processes=1,
     )
-    return json.loads(json.dumps(result.to_json()))
+    return plain_data(result.to_json())
 
 
 def _device_run(device: dict[str, Any], *, memory: bool) -> DeviceRun:

@@ -1,6 +1,5 @@
 """`xlapipe fit --cliff`: the size from which on XLA rematerialises, from constructed plans."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from xlapipe.cli.cliff_table import cliff_figures, cliff_lines
 from xlapipe.compiling.make_jobs import CompileOptions
 from xlapipe.cost import step_cost
 from xlapipe.errors import XlapipeError
+from xlapipe.report.records import plain_data
 from xlapipe.sizing import cliff as cliffs
 from xlapipe.sizing.cliff import Cliff, find_cliff
 from xlapipe.sizing.fit import Row
@@ -109,7 +109,7 @@ def test_text_and_json_have_the_same_figures(compiled: list[int]) -> None:
     assert "needs 750,008 B and does not fit; rematerialising saves 175,000 B" in text
     assert "1 kernel, at least 1.0 µs, 25.0% of the step's floor" in text
     assert "fusion.3.remat" in text
-    figures = json.loads(json.dumps(cliff_figures(cliff)))
+    figures = plain_data(cliff_figures(cliff))
     assert (figures["below"]["value"], figures["above"]["value"]) == (300, 350)
     assert (figures["saved_bytes"], figures["added_seconds"]) == (175_000, 1e-6)
     assert figures["above"]["bytes_to_cliff"] == 0

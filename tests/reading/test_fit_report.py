@@ -1,6 +1,5 @@
 """The table of `xlapipe fit`, from constructed rows: what fits, the largest value, failures."""
 
-import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 
 from xlapipe.cli.fit_table import fit_figures, fit_lines
 from xlapipe.errors import CompileError
+from xlapipe.report.records import plain_data
 from xlapipe.sizing.fit import Row, largest
 from xlapipe.sizing.planned_memory import PlannedMemory, PredictedTime
 from xlapipe.sizing.sweep import Axis, Combination, combinations
@@ -160,7 +160,7 @@ def test_columns_are_aligned(rows: list[Row]) -> None:
 
 
 def test_json_holds_the_same_figures(rows: list[Row]) -> None:
-    figures = json.loads(json.dumps(fit_figures("m:step", "h200", rows, largest(rows, AXES))))
+    figures = plain_data(fit_figures("m:step", "h200", rows, largest(rows, AXES)))
     first, failed = figures["rows"][0], figures["rows"][3]
     assert first["values"] == {"batch": 1, "seq": 2048}
     assert first["reference"] == "m:step(batch=1, seq=2048)"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xlapipe.choosing.candidate import Candidate
+from xlapipe.report.records import named
 from xlapipe.sizing.planned_memory import PlannedMemory
 
 
@@ -57,22 +58,20 @@ class ChoiceRow:
     def to_json(self) -> dict[str, Any]:
         """The row as `--json` prints it and `xlapipe.choose` returns it."""
         memory, change = self.memory, self.candidate.change
-        predicted = memory.predicted
         return {
             "target": self.candidate.target,
             "arguments": dict(self.candidate.arguments),
             "change": change.text if change is not None else None,
             "code": change.code if change is not None else None,
-            "total_bytes": memory.total_bytes,
-            "temp_bytes": memory.temp_bytes,
-            "host_bytes": memory.host_bytes,
+            **named(memory, "total_bytes", "temp_bytes", "host_bytes", "error_bytes", "basis"),
             "limit_bytes": self.limit_bytes,
             "headroom_bytes": self.headroom_bytes,
-            "error_bytes": memory.error_bytes,
-            "basis": memory.basis,
-            "predicted_seconds": predicted.seconds if predicted is not None else None,
-            "predicted_low_seconds": predicted.low_seconds if predicted is not None else None,
-            "predicted_high_seconds": predicted.high_seconds if predicted is not None else None,
+            **{
+                f"predicted_{name}": value
+                for name, value in named(
+                    memory.predicted, "seconds", "low_seconds", "high_seconds"
+                ).items()
+            },
             "predicted_seconds_per_item": self.seconds_per_item if self.items else None,
             "rematerialised_by_xla": memory.rematerialised,
             "fits": self.fits,

@@ -1,8 +1,6 @@
 """`xlapipe advise`: which changes of a workload lower its memory, and by how much."""
 
 import argparse
-import os
-from math import prod
 from typing import TYPE_CHECKING
 
 from xlapipe.cli.options import (
@@ -64,13 +62,8 @@ def _advice(options: argparse.Namespace) -> "Advice":
             job.target or target_attached(config), plan, libtpu=manifest.versions.get("libtpu")
         )
         steps.show(f"{job.reference.name}: changes that may save memory")
-        tried = try_changes(
-            job,
-            compiled.dump.program,
-            Limit(memory.usable_bytes),
-            device_count=prod((manifest.mesh or {}).values()),
-            at_once=options.jobs or os.cpu_count() or 1,
-        )
+        limit = Limit(memory.usable_bytes)
+        tried = try_changes(job, compiled.dump, limit, at_once=options.jobs)
     totals = plan.totals
     return Advice(
         workload=manifest.workload,

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from xlapipe.choosing.choose import Choice
 from xlapipe.choosing.rows import ChoiceRow, front
+from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_row, column_widths, without_columns
 from xlapipe.report.units import rounded, with_error
 from xlapipe.sizing.planned_memory import SMALL_MARGIN, error_notes
@@ -18,8 +19,7 @@ _FOR_WIDE_TERMINALS, _WHOLE_TABLE = ("temp", "9 of 10 within"), 120
 def choice_figures(choice: Choice) -> dict[str, Any]:
     """The JSON of `xlapipe choose`."""
     return {
-        "workload": choice.workload,
-        "maximise": choice.maximise,
+        **named(choice, "workload", "maximise", "left_out", "interrupted", "notes"),
         "rows": [row.to_json() for row in choice.rows],
         "failed": [
             {
@@ -30,9 +30,6 @@ def choice_figures(choice: Choice) -> dict[str, Any]:
             }
             for candidate, error in choice.failed
         ],
-        "left_out": choice.left_out,
-        "interrupted": choice.interrupted,
-        "notes": list(choice.notes),
     }
 
 

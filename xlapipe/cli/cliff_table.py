@@ -1,11 +1,11 @@
 """The result of `xlapipe fit --cliff`, as JSON and as text."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from rich.text import Text
 
+from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_rows
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact
@@ -20,17 +20,13 @@ _MAX_KERNELS = 12
 def cliff_figures(cliff: Cliff) -> dict[str, Any]:
     """The value of the key `cliff` in the JSON of `xlapipe fit --cliff`."""
     return {
-        "vary": cliff.vary,
+        **named(cliff, "vary", "saved_bytes", "added_seconds"),
         "below": _side(cliff.below, cliff),
         "above": _side(cliff.above, cliff),
         "as_written": _side_of(cliff.above[0], cliff.as_written, cliff)
         if cliff.above is not None and cliff.as_written is not None
         else None,
-        "saved_bytes": cliff.saved_bytes,
-        "added_seconds": cliff.added_seconds,
-        "recomputed": [asdict(kernel) for kernel in cliff.above[1].recomputed]
-        if cliff.above is not None
-        else [],
+        "recomputed": cliff.above[1].recomputed if cliff.above is not None else (),
     }
 
 
@@ -41,12 +37,9 @@ def _side(side: tuple[int, PlannedMemory] | None, cliff: Cliff) -> dict[str, Any
 def _side_of(size: int, memory: PlannedMemory, cliff: Cliff) -> dict[str, Any]:
     return {
         "value": size,
-        "temp_bytes": memory.temp_bytes,
-        "total_bytes": memory.total_bytes,
-        "headroom_bytes": memory.headroom_bytes,
-        "bytes_to_cliff": cliff.bytes_to_cliff(memory),
-        "rematerialised": memory.rematerialised,
+        **named(memory, "temp_bytes", "total_bytes", "headroom_bytes", "rematerialised"),
         "floor_seconds": memory.floor_seconds,
+        "bytes_to_cliff": cliff.bytes_to_cliff(memory),
     }
 
 

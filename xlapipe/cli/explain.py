@@ -1,9 +1,7 @@
 """`xlapipe explain`: why a run ran out of memory, from what it printed."""
 
 import argparse
-import os
 import sys
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,11 +101,4 @@ def _compiled(
     (job,) = jobs_of([options.workload], read_compile_options(options, None))
     dump = compile_dump(job, None, allow_refused=True).dump
     planned = planned_failure(failure, Opened.of_dump(dump))
-    tried = try_changes(
-        job,
-        dump.program,
-        Limit(failure.limit_bytes, failure.held_bytes or 0),
-        device_count=prod((dump.manifest.mesh or {}).values()),
-        at_once=os.cpu_count() or 1,
-    )
-    return planned, tried
+    return planned, try_changes(job, dump, Limit(failure.limit_bytes, failure.held_bytes or 0))

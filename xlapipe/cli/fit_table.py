@@ -1,13 +1,13 @@
 """The result of `xlapipe fit`, as JSON and as a table."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from rich.text import Text
 
 from xlapipe.errors import XlapipeError
 from xlapipe.plans.missing_memory import missing_lines
+from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_row, column_widths, without_columns
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact, rounded, seconds_text, with_error
@@ -16,6 +16,13 @@ from xlapipe.sizing.planned_memory import SMALL_MARGIN, PlannedMemory, error_not
 from xlapipe.sizing.sweep import Axis
 from xlapipe.targets.outside_plan import OutsidePlan, outside_label
 
+# What the JSON of a row has of `PlannedMemory` under the same names.
+_IN_JSON = (
+    *("workload", "topology", "argument_bytes", "output_bytes", "temp_bytes", "host_bytes"),
+    *("code_bytes", "total_bytes", "device_memory_bytes", "usable_bytes", "headroom_bytes"),
+    *("error_bytes", "basis", "refused", "rematerialised", "recomputed", "floor_seconds"),
+    *("order_bytes", "reserved_bytes", "seconds"),
+)
 _STAGES = ("load", "lower", "compile", "read", "all")
 _BYTES = ("arguments", "outputs", "temp", "total", "headroom")
 _FOR_WIDE_TERMINALS = ("outputs", "arguments")
@@ -54,36 +61,12 @@ def _row_figures(row: Row) -> dict[str, Any]:
         **figures,
         "fits": memory.fits,
         "error": None,
-        "workload": memory.workload,
-        "topology": memory.topology,
-        "argument_bytes": memory.argument_bytes,
-        "output_bytes": memory.output_bytes,
-        "temp_bytes": memory.temp_bytes,
-        "host_bytes": memory.host_bytes,
-        "code_bytes": memory.code_bytes,
-        "total_bytes": memory.total_bytes,
-        "device_memory_bytes": memory.device_memory_bytes,
-        "usable_bytes": memory.usable_bytes,
-        "headroom_bytes": memory.headroom_bytes,
-        "error_bytes": memory.error_bytes,
-        "basis": memory.basis,
-        "refused": memory.refused,
-        "rematerialised": memory.rematerialised,
-        "recomputed": [asdict(kernel) for kernel in memory.recomputed],
-        "floor_seconds": memory.floor_seconds,
+        **named(memory, *_IN_JSON),
         "predicted_seconds": memory.predicted.seconds if memory.predicted is not None else None,
-        "order_bytes": memory.order_bytes,
-        "reserved_bytes": memory.reserved_bytes,
         "outside": _outside_figures(memory.outside),
         "missing_memory": [
-            {
-                "kind": str(item.kind),
-                "instruction": item.instruction,
-                "about_bytes": item.about_bytes,
-            }
-            for item in memory.missing
+            named(item, "kind", "instruction", "about_bytes") for item in memory.missing
         ],
-        "seconds": dict(memory.seconds),
     }
 
 
@@ -91,10 +74,8 @@ def _outside_figures(outside: OutsidePlan | None) -> dict[str, Any] | None:
     if outside is None:
         return None
     return {
-        "parts": dict(outside.parts),
-        "unmeasured": list(outside.unmeasured),
+        **named(outside, "parts", "unmeasured", "visible_bytes"),
         "measured_on": outside.device,
-        "visible_bytes": outside.visible_bytes,
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from xlapipe.report.records import named
 from xlapipe.report.units import exact, rounded, share, with_error
 from xlapipe.report.wrapped_text import wrapped
 
@@ -65,12 +66,7 @@ def advice_figures(advice: Advice) -> dict[str, Any]:
 def remedy_figures(remedies: Sequence[Remedy]) -> list[dict[str, Any]]:
     """The JSON of changes that save memory."""
     return [
-        {
-            "change": remedy.change,
-            "bytes": remedy.saved_bytes,
-            "total_bytes": remedy.total_bytes,
-            "fits": remedy.fits,
-        }
+        {"bytes": remedy.saved_bytes, **named(remedy, "change", "total_bytes", "fits")}
         for remedy in remedies
     ]
 

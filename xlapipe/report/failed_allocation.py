@@ -9,6 +9,7 @@ from xlapipe.failures import FailureKind, MemoryFailure
 from xlapipe.failures.sizes import LoggedSize
 from xlapipe.plans import AllocationKind, BufferAllocation, Plan
 from xlapipe.plans.peak import PeakGroup, peak_of
+from xlapipe.report.records import named
 
 # The allocators of GPUs round a size up to a multiple of this.
 _GRANULE_BYTES = 256
@@ -102,9 +103,7 @@ def planned_figures(planned: PlannedFailure) -> dict[str, Any]:
     """The JSON of `PlannedFailure`."""
     failed = planned.allocation
     return {
-        "module": planned.module,
-        "autotuning": planned.autotuning,
-        "same_module": planned.same_module,
+        **named(planned, "module", "autotuning", "same_module"),
         "argument_bytes": planned.plan.totals.parameter_bytes,
         "output_bytes": planned.plan.totals.live_out_bytes - planned.plan.totals.aliased_bytes,
         "temp_bytes": planned.plan.totals.temp_bytes,
@@ -112,18 +111,14 @@ def planned_figures(planned: PlannedFailure) -> dict[str, Any]:
         "allocation": None
         if failed is None
         else {
-            "index": failed.allocation.index,
-            "size_bytes": failed.allocation.size_bytes,
-            "kinds": [str(kind) for kind in failed.allocation.kinds],
+            **named(failed.allocation, "index", "size_bytes", "kinds"),
             "candidates": failed.candidates,
         },
         "contents": [
             {
-                "label": group.label,
-                "role": str(group.role),
+                **named(group, "label", "role", "sources"),
                 "bytes": group.counted_bytes,
                 "values": len(group.values),
-                "sources": list(group.sources),
             }
             for group in shown_groups(planned)
         ],

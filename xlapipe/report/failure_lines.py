@@ -6,6 +6,7 @@ from typing import Any
 from xlapipe.failures import AllocatorDump, FailureKind, LoggedBuffer, MemoryFailure
 from xlapipe.report.advice import Remedy, remedy_figures
 from xlapipe.report.failed_allocation import PlannedFailure, planned_figures, shown_groups
+from xlapipe.report.records import named
 from xlapipe.report.units import exact, rounded
 
 _MAX_BUFFERS = 8
@@ -61,12 +62,8 @@ def failure_figures(
     `plan` is a key only if a plan was given.
     """
     figures = {
-        "kind": str(failure.kind),
-        "requested_bytes": failure.requested_bytes,
-        "executable_name": failure.executable_name,
-        "device": failure.device,
-        "limit_bytes": failure.limit_bytes,
-        "held_bytes": failure.held_bytes,
+        **named(failure, "kind", "requested_bytes", "executable_name", "device"),
+        **named(failure, "limit_bytes", "held_bytes"),
         "remedies": remedy_figures(remedies),
     }
     return figures if planned is None else {**figures, "plan": planned_figures(planned)}

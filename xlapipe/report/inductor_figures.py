@@ -6,10 +6,9 @@ from typing import Any
 
 from xlapipe.inductor.inductor_plan import InductorArgument, InductorOutput, InductorPlan
 from xlapipe.inductor.reader import InductorDump
-from xlapipe.report.records import fields_of
+from xlapipe.report.records import fields_of, named
 
 COMPILER = "torch inductor"
-_OF_ALLOCATION = ("index", "size_bytes", "kinds", "parameter_number", "color")
 
 
 def inductor_figures(dump: InductorDump) -> dict[str, Any]:
@@ -69,7 +68,7 @@ def graph_figures(plan: InductorPlan) -> dict[str, Any]:
         "arguments": [_with_layout(argument) for argument in plan.arguments],
         "outputs": [_with_layout(output) for output in plan.outputs],
         "allocations": _allocations(plan),
-        "aliases": [_named(alias, ("parameter_number", "output_index")) for alias in plan.aliases],
+        "aliases": [named(alias, "parameter_number", "output_index") for alias in plan.aliases],
         "reuses": [{"value": new, "in_place_of": old} for new, old in plan.reuses],
         "kernels": plan.kernels,
         "kernel_counts": plan.kernel_counts,
@@ -86,7 +85,7 @@ def _allocations(plan: InductorPlan) -> list[dict[str, Any]]:
     alive = {live.name: live for live in plan.live_ranges}
     return [
         {
-            **_named(allocation, _OF_ALLOCATION),
+            **named(allocation, "index", "size_bytes", "kinds", "parameter_number", "color"),
             **fields_of(life),
             "values": [
                 {
@@ -124,12 +123,7 @@ def _with_layout(tensor: InductorArgument | InductorOutput) -> dict[str, Any]:
     """The fields of an argument or output, with those of its layout among them."""
     own = fields_of(tensor)
     layout = own.pop("layout")
-    return {**own, **_named(layout, ("dtype", "shape", "strides", "device"))}
-
-
-def _named(record: object, names: Sequence[str]) -> dict[str, Any]:
-    """These attributes of a record; None for each without a record."""
-    return {name: getattr(record, name, None) for name in names}
+    return {**own, **named(layout, "dtype", "shape", "strides", "device")}
 
 
 def _sum(sizes: Iterable[int | None]) -> int | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from xlapipe.report.records import named
 from xlapipe.report.text_table import aligned_rows
 from xlapipe.report.units import exact
 from xlapipe.temp_order.instruction_order import OrderShare
@@ -15,10 +16,7 @@ def order_figures(share: OrderShare | None) -> dict[str, Any] | None:
     if share is None:
         return None
     return {
-        "planned_bytes": share.planned_bytes,
-        "least_bytes": share.least_bytes,
-        "held_bytes": share.held_bytes,
-        "bound_bytes": share.bound_bytes,
+        **named(share, "planned_bytes", "least_bytes", "held_bytes", "bound_bytes"),
         "sources": [
             {"source": source, "planned_bytes": planned, "least_bytes": least}
             for source, planned, least in _sources(share)

@@ -1,12 +1,15 @@
 """Changes that can lower a program's memory: compiles each, and keeps those that do."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from xlapipe.compiling.job import Job, XlaOption
+from xlapipe.dumps.dump import Dump
 from xlapipe.environment.scratch import scratch_folder
 from xlapipe.plans.donatable import argument_name, donatable
 from xlapipe.plans.program import Program
@@ -28,7 +31,6 @@ _POLICIES = {
 _NOTE = "rematerialised.txt"
 _SHARDS = 2
 _SIZES = ("batch", "batch_size", "seq", "sequence", "length", "tokens")
-# HloRematerialization's limit, in percent of the device's memory.
 
 
 @dataclass(frozen=True)
@@ -76,27 +78,25 @@ class Limit:
     held_bytes: int = 0
 
 
-def try_changes(
-    job: Job, program: Program, limit: Limit, *, device_count: int, at_once: int
-) -> TriedChanges:
+def try_changes(job: Job, dump: Dump, limit: Limit, *, at_once: int | None = None) -> TriedChanges:
     """Compiles the changes that can lower the program's memory.
 
     Args:
       job: the compile of the unchanged workload.
-      program: its plan and names.
+      dump: its plan and names.
       limit: what the changed program has to fit.
-      device_count: number of devices of the program.
-      at_once: number of compiles that run at the same time.
+      at_once: number of compiles that run at the same time; None for the number of cores.
     """
+    device_count = prod((dump.manifest.mesh or {}).values())
     with scratch_folder("explain-") as folder:
         note = Path(folder, _NOTE)
         changes = [
             Change("unchanged"),
-            *changes_of(program, job, device_count=device_count, note=note),
+            *changes_of(dump.program, job, device_count=device_count, note=note),
         ]
         jobs = [_job(job, change) for change in changes]
         points = [Combination({}, changed.reference) for changed in jobs]
-        rows = fit(points, jobs, at_once=at_once, memory_fraction=1.0)
+        rows = fit(points, jobs, at_once=at_once or os.cpu_count() or 1, memory_fraction=1.0)
         changes = [_with_note(change, note) for change in changes]
     base = rows[0].outcome
     if not isinstance(base, PlannedMemory):
