@@ -32,7 +32,7 @@ def refused(
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
+def local(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's folder is the one of broken.py."""
     monkeypatch.chdir(HERE)
 

@@ -172,7 +172,7 @@ def test_the_doctor_prints_wrong_and_missing(
 ) -> None:
     fake.install("jax-cuda13-plugin", "0.12.0.1")
     fake.uninstall("jax-cuda13-pjrt")
-    monkeypatch.setattr(Machine, "here", fake.machine)
+    monkeypatch.setattr(Machine, "local", fake.machine)
     assert main(["doctor"]) == 2
     fix = "fix: python -m pip install 'jax-cuda13-plugin==0.11.2' 'jax-cuda13-pjrt==0.11.2'"
     expected = f"         expected 0.11.2, the version of jaxlib; {fix}"

@@ -78,7 +78,7 @@ def test_without_the_wheels(strict: bool, outcome: str, tmp_path: Path) -> None:
     assert "libdevice: found nowhere, expected a wheel; fix: pip install it" in done.stdout
 
 
-@pytest.mark.skipif(Machine.here().gpu() is not None, reason="a GPU is attached")
+@pytest.mark.skipif(Machine.local().gpu() is not None, reason="a GPU is attached")
 def test_errors_of_jax_about_a_missing_gpu_are_not_printed(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import logging\n"

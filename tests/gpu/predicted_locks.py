@@ -40,7 +40,7 @@ from xlapipe.predict import predict
 from xlapipe.predict.choose import calibration_for
 from xlapipe.predicted_locks.fingerprint import fingerprint
 from xlapipe.predicted_locks.form import Form, form_of
-from xlapipe.predicted_locks.instructions import chosen_algorithms, tuned_instructions
+from xlapipe.predicted_locks.instructions import tuned_instructions
 from xlapipe.predicted_locks.known_results import (
     TABLES,
     KnownResult,
@@ -55,6 +55,9 @@ from xlapipe.targets.target_config import target_attached
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = Path(__file__).with_suffix(".json")
+# What XLA writes into a convolution once it has a result for it.
+_ALGORITHM = re.compile(r'"algorithm":(\{(?:[^{}]|\{[^{}]*\})*\}),')
+_WORKSPACE = re.compile(r"u8\[\d+\]\{0\}\) custom-call")
 _CUBLASLT = (
     "backend: CUBLASLT_FISSION backend_config { gemm { autotune_workspace_size: 33554432 } }"
 )
@@ -187,8 +190,23 @@ def _products(plan: Plan, name: str) -> Iterator[KnownResult]:
         yield KnownResult("", config, _VERSIONS[config.split()[1]], form, (name,))
 
 
+def _chosen_algorithms(module_text: str) -> dict[str, str]:
+    """The algorithms of cuDNN's convolutions in an optimised module.
+
+    Returns:
+      For the canonical text that the convolution had before, the algorithm as JSON.
+    """
+    chosen = {}
+    for text in tuned_instructions(module_text):
+        match = _ALGORITHM.search(text)
+        if match is not None:
+            before = _WORKSPACE.sub("u8[0]{0}) custom-call", _ALGORITHM.sub("", text))
+            chosen[before] = match[1]
+    return chosen
+
+
 def _convolutions(module_text: str, name: str) -> Iterator[KnownResult]:
-    for text, algorithm in chosen_algorithms(module_text).items():
+    for text, algorithm in _chosen_algorithms(module_text).items():
         data, key = json.loads(algorithm), fingerprint(text)
         knobs = "".join(
             f"tuning_knobs {{ key: {knob} value: {value} }} "

@@ -10,7 +10,7 @@ from xlapipe.environment.machine import Machine
 
 def provenance(versions: Mapping[str, str]) -> dict[str, Any]:
     """Device, driver, versions by package, the script's command line, and the date."""
-    gpu = Machine.here().gpu()
+    gpu = Machine.local().gpu()
     return run_record(
         device=gpu.name if gpu is not None else "no GPU",
         driver=gpu.driver_version if gpu is not None else None,

@@ -173,7 +173,7 @@ def repeats(sizes: list[str]) -> Iterator[tuple[str, str]]:
 
 def main(out: str, *sizes: str) -> None:
     """Writes the record."""
-    if Machine.here().gpu() is None:
+    if Machine.local().gpu() is None:
         sys.exit("needs a GPU")
     every = list(sizes or SIZES)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(every)) as pool:

@@ -122,18 +122,18 @@ def keep_within(
     count = len(groups) + len(own) + len(extra) + len(host)
     rows: list[tuple[dict[int, float], float]] = []  # coefficients, and the least sum
 
-    def there(number: int) -> dict[int, float]:
+    def at_hand(number: int) -> dict[int, float]:
         """Terms of which one is 1 if the backward pass has a value."""
         group = group_of[number]
         return {group: 1.0, host[group]: 1.0, again[number]: 1.0}
 
     for value in own:
         if value.needed:
-            rows.append((there(value.number), 1.0))
+            rows.append((at_hand(value.number), 1.0))
         for number in value.inputs:
             if number not in again:
                 continue
-            rows.append(({**there(number), again[value.number]: -1.0}, 0.0))
+            rows.append(({**at_hand(number), again[value.number]: -1.0}, 0.0))
             if number in stored:
                 used = {stored[number]: 1.0, group_of[number]: -1.0, again[value.number]: -1.0}
                 rows.append((used, -1.0))
@@ -203,6 +203,6 @@ def solutions(
 ) -> tuple[Kept, ...]:
     """The different solutions for budgets that are shares of what is saved now."""
     whole = saved_bytes(values)
-    found = (keep_within(values, int(share * whole), speeds, offload=offload) for share in shares)
-    by_keys = {kept.keys: kept for kept in found if kept is not None}
+    solved = (keep_within(values, int(share * whole), speeds, offload=offload) for share in shares)
+    by_keys = {kept.keys: kept for kept in solved if kept is not None}
     return tuple(by_keys.values())

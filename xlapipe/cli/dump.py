@@ -128,7 +128,7 @@ def _record_run(made: "WrittenDump") -> None:
     from xlapipe.dumps.run_record import run_record, write_run_record
     from xlapipe.environment.machine import Machine
 
-    manifest, gpu = made.dump.manifest, Machine.here().gpu()
+    manifest, gpu = made.dump.manifest, Machine.local().gpu()
     record = run_record(
         device=manifest.target_description,
         driver=gpu.driver_version if gpu is not None else None,

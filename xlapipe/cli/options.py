@@ -66,10 +66,10 @@ def _wrong_word(message: str, parser: argparse.ArgumentParser) -> tuple[str, lis
         for action in command._actions
         for option in action.option_strings
     ]
-    if found := re.search(r"unrecognized arguments: (--[^\s=]+)", message):
-        return found[1], options
-    if found := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
-        return found[1], re.findall(r"[\w.@-]+", found[2])
+    if match := re.search(r"unrecognized arguments: (--[^\s=]+)", message):
+        return match[1], options
+    if match := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+        return match[1], re.findall(r"[\w.@-]+", match[2])
     return "", []
 
 

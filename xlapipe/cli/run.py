@@ -126,7 +126,7 @@ def _write_record(folder: Path, built: Path, result: "RunResult") -> None:
     from xlapipe.environment.machine import Machine
 
     assert result.profile is not None
-    gpu = Machine.here().gpu()
+    gpu = Machine.local().gpu()
     provenance = run_record(
         device=result.device,
         driver=gpu.driver_version if gpu is not None else None,

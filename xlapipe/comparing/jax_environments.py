@@ -57,7 +57,7 @@ def python_with_jax(version: str, *, on_install: Callable[[str], None]) -> Path:
     requirements = [
         f"{name}=={version}" for name in ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt")
     ]
-    requirements += [*_PACKAGES, *_model_packages(Machine.here())]
+    requirements += [*_PACKAGES, *_model_packages(Machine.local())]
     pins = _PINS / f"jax-{version}.txt"
     pinned = pins.read_text(encoding="utf-8") if pins.is_file() else ""
     key = hashlib.sha256("\n".join([str(base), *requirements, pinned]).encode()).hexdigest()[:12]

@@ -29,13 +29,13 @@ def with_lines(manifest: Manifest, lines: SourceLines, *, where: str) -> Manifes
       DumpError: `lines` are those of another number of dots or collectives.
     """
     collectives = manifest.requested_collectives
-    dots = _each(manifest.requested_dots, lines.requested_dots, where)
+    dots = _with_sources(manifest.requested_dots, lines.requested_dots, where)
     if collectives is not None:
-        collectives = _each(collectives, lines.requested_collectives, where)
+        collectives = _with_sources(collectives, lines.requested_collectives, where)
     return replace(manifest, requested_dots=dots, requested_collectives=collectives)
 
 
-def _each(
+def _with_sources(
     requested: Sequence[Requested], lines: Sequence[SourceLine | None], where: str
 ) -> tuple[Requested, ...]:
     if len(requested) != len(lines):

@@ -104,7 +104,7 @@ class Report:
 
 def examine(machine: Machine | None = None) -> Report:
     """Examines everything. Runs nvidia-smi, which can take a second."""
-    machine = machine or Machine.here()
+    machine = machine or Machine.local()
     gpu = machine.gpu()
     optional = (_cudnn(machine), _libtpu(machine, needed=False))
     checks = (*_to_compile(machine), *_packages(machine), *optional, *_to_run(machine, gpu))
@@ -113,14 +113,14 @@ def examine(machine: Machine | None = None) -> Report:
 
 def missing_to_compile(machine: Machine | None = None, *, platform: str = "cuda") -> list[Check]:
     """What makes every compile for a platform fail; empty if nothing does. Takes milliseconds."""
-    machine = machine or Machine.here()
+    machine = machine or Machine.local()
     checks = _to_compile_for_tpu(machine) if platform == "tpu" else _to_compile(machine)
     return [check for check in checks if check.ok is False]
 
 
 def missing_to_communicate(machine: Machine | None = None) -> Check | None:
     """The library without which several GPUs cannot communicate; None if it is installed."""
-    machine = machine or Machine.here()
+    machine = machine or Machine.local()
     if machine.library(_NCCL) is not None:
         return None
     return Check(

@@ -16,4 +16,4 @@ def hide_missing_gpu() -> None:
 def _is_not_about_a_missing_gpu(record: logging.LogRecord) -> bool:
     if not str(record.msg).startswith("Jax plugin configuration error"):
         return True
-    return Machine.here().gpu() is not None
+    return Machine.local().gpu() is not None

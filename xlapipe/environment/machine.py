@@ -55,7 +55,7 @@ def _find_library(file_name: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What the doctor examines. `Machine.here()` is this machine; tests make others.
+    """What the doctor examines. `Machine.local()` is this machine; tests make others.
 
     Attributes:
       site_packages: folders of installed packages, in the order of the search.
@@ -77,7 +77,7 @@ class Machine:
     find_library: Callable[[str], str | None] = _find_library
 
     @classmethod
-    def here(cls) -> "Machine":
+    def local(cls) -> "Machine":
         """This process's machine and Python."""
         on_path = shutil.which("python")
         same = on_path is not None and Path(on_path) == Path(sys.executable)

@@ -36,7 +36,6 @@ _MARKER = re.compile(
 _BEFORE, _AFTER = 300, 1000
 # A number at the end of a log that was cut off may lack digits, or letters of its unit.
 _CUT_NUMBER = re.compile(r"\d[\d.]* ?[KMGTPE]?i?\Z")
-_LAST = 64
 # Where collectors of logs put a line that they wrap in JSON.
 _JSON_KEYS = ("log", "message", "msg", "textPayload", "text", "line", "event", "jsonPayload")
 

@@ -128,10 +128,10 @@ class LoadedStep:
             import numpy as np
 
             value = np.asarray(array, self.arguments[leaf.path][1])
-        found = tuple(value.shape), str(value.dtype)
-        if found != self.arguments[leaf.path]:
+        given = tuple(value.shape), str(value.dtype)
+        if given != self.arguments[leaf.path]:
             raise XlapipeError(
-                f"{self.folder}: {leaf.path} is {_text(found)}, expected "
+                f"{self.folder}: {leaf.path} is {_text(given)}, expected "
                 f"{_text(self.arguments[leaf.path])}; fix: convert it, or build the step again"
             )
         return self._place(leaf, value)

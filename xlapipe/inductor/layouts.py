@@ -114,10 +114,6 @@ class Layout:
             strides=dimensions([str(stride) for stride in self.strides], symbols),
         )
 
-    def with_dtype(self, dtype: str | None) -> "Layout":
-        """With `dtype` if it has none."""
-        return self if self.dtype is not None or dtype is None else replace(self, dtype=dtype)
-
     def __str__(self) -> str:
         """As FX graphs print it: `bf16[256, 1024][1024, 1]`."""
         return f"{self.type_text}[{_joined(self.strides)}]"

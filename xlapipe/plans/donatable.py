@@ -49,13 +49,13 @@ def donatable(program: Program) -> tuple[Donatable, ...]:
             continue
         free[_type(leaf)] -= 1
         leaves[name].append(leaf)
-    found = [
+    candidates = [
         Donatable(name, len(group), sum(leaf.size_bytes for leaf in group))
         for name, group in leaves.items()
     ]
     return tuple(
         sorted(
-            (row for row in found if row.size_bytes >= _LEAST_SHARE * total_bytes[row.name]),
+            (row for row in candidates if row.size_bytes >= _LEAST_SHARE * total_bytes[row.name]),
             key=lambda row: -row.size_bytes,
         )
     )

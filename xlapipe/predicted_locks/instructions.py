@@ -13,9 +13,6 @@ _FUSION = re.compile(r" fusion\([^)]*\), kind=(kLoop|kInput|kCustom)")
 _CALL = re.compile(r' custom-call\(.*custom_call_target="(__cublas|__cudnn\$conv)')
 _GEMM_FUSION = '"kind":"__triton_gemm"'
 _CONFIG = re.compile(r"backend_config=(?=\{\")")
-# What XLA writes into a convolution once it has a result for it.
-_ALGORITHM = re.compile(r'"algorithm":(\{(?:[^{}]|\{[^{}]*\})*\}),')
-_WORKSPACE = re.compile(r"u8\[\d+\]\{0\}\) custom-call")
 
 
 def tuned_instructions(module_text: str) -> tuple[str, ...]:
@@ -27,21 +24,6 @@ def tuned_instructions(module_text: str) -> tuple[str, ...]:
     """
     texts = (_sorted_config(text) for text in _instructions(module_text))
     return tuple(dict.fromkeys(text for text in texts if _is_tuned(text)))
-
-
-def chosen_algorithms(module_text: str) -> dict[str, str]:
-    """The algorithms of cuDNN's convolutions in an optimised module.
-
-    Returns:
-      For the canonical text that the convolution had before, the algorithm as JSON.
-    """
-    found = {}
-    for text in tuned_instructions(module_text):
-        match = _ALGORITHM.search(text)
-        if match is not None:
-            before = _WORKSPACE.sub("u8[0]{0}) custom-call", _ALGORITHM.sub("", text))
-            found[before] = match[1]
-    return found
 
 
 def _instructions(module_text: str) -> Iterator[str]:

@@ -90,7 +90,7 @@ def captured_target() -> CapturedTarget:
             "fix: `xlapipe doctor` lists what is missing"
         )
     answer = json.loads(child.stdout)
-    gpu = Machine.here().gpu()
+    gpu = Machine.local().gpu()
     return CapturedTarget(
         device=target_attached(answer["config"]).description,
         driver=gpu.driver_version if gpu is not None else None,

@@ -67,7 +67,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("xlapipe_device") is not None:
         from xlapipe.environment.machine import Machine
 
-        if Machine.here().gpu() is None:
+        if Machine.local().gpu() is None:
             pytest.skip("no NVIDIA GPU is attached: nvidia-smi lists none")
 
 

@@ -138,5 +138,5 @@ def wait_for_turn() -> None:
 
 def driver_version() -> str | None:
     """The version of the first GPU's driver; None if nvidia-smi does not report it."""
-    gpu = Machine.here().gpu()
+    gpu = Machine.local().gpu()
     return None if gpu is None else gpu.driver_version

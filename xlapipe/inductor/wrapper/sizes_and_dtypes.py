@@ -6,7 +6,7 @@ Triton kernels, and from operators whose results have the dtype of an operand.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -203,9 +203,3 @@ def name_of(node: ast.expr) -> str | None:
         case ast.Call(func=function, args=[first, *_]) if dotted(function) in VIEWS:
             return name_of(first)
     return None
-
-
-def named_operands(call: ast.Call) -> Iterator[tuple[str | None, ast.expr]]:
-    """Arguments of a call, with their keyword if they have one."""
-    yield from ((None, argument) for argument in call.args)
-    yield from ((word.arg, word.value) for word in call.keywords)

@@ -58,7 +58,7 @@ def calibrate(folder: Path, command: list[str], report: Report, advance: Advance
         advance=advance,
     ):
         write_calls(folder / name, timed)
-    gpu = Machine.here().gpu()
+    gpu = Machine.local().gpu()
     provenance = run_record(
         device=jax.devices()[0].device_kind,
         driver=gpu.driver_version if gpu is not None else None,
