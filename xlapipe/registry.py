@@ -134,6 +134,11 @@ def find_workload(name: str) -> WorkloadReference:
             f"unknown workload {name!r}: expected a colon before the attribute of a module; "
             f"fix: {module}:{attribute}{bracket}{rest}"
         )
+    if base.isidentifier() and (Path.cwd() / f"{base}.py").is_file():
+        raise WorkloadError(
+            f"unknown workload {name!r}: it is a module, expected the name of a workload in it "
+            f"after a colon; fix: {base}:workload, if that is its name"
+        )
     near = get_close_matches(base, registered, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`xlapipe list` lists them;"
     raise WorkloadError(
@@ -170,18 +175,19 @@ def _parse_arguments(name: str, text: str) -> dict[str, Any]:
         call = ast.parse(f"f{text}", mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             raise ValueError("not `keyword=value, …`")
-        values = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
+        values = {keyword.arg: literal(keyword.value) for keyword in call.keywords}
         if None in values or len(values) < len(call.keywords):
             raise ValueError("`**`, or a keyword twice")
         return {str(keyword): value for keyword, value in values.items()}
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        why = error.msg if isinstance(error, SyntaxError) else error
         raise WorkloadError(
             f"workload {name!r}: arguments must be keyword literals, as in "
-            f"`name(layers=28, config='folder')`: {error}"
+            f"`name(layers=28, config='folder')`: {why}"
         ) from None
 
 
-def _literal(node: ast.expr) -> Any:
+def literal(node: ast.expr) -> Any:
     """The value of a literal.
 
     Raises:

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 
 from xlapipe.cli.options import Commands
-from xlapipe.cli.output import print_json, print_text
+from xlapipe.cli.output import print_json, print_markdown
+from xlapipe.errors import XlapipeError
 
 
 def add(commands: Commands) -> None:
@@ -19,10 +20,17 @@ def add(commands: Commands) -> None:
 def _comment(options: argparse.Namespace) -> int:
     from xlapipe.report.changed_dumps import changed_dumps, changed_figures, changed_markdown
 
+    for folder in (options.before, options.after):
+        if not folder.is_dir():
+            raise XlapipeError(
+                f"{folder}: expected a folder of dumps, found "
+                f"{'a file' if folder.exists() else 'none'}; fix: give the folder above the dumps, "
+                "or an empty one if there was none before"
+            )
     changed = changed_dumps(options.before, options.after)
     if options.json:
         print_json(changed_figures(changed))
     else:
         for line in changed_markdown(changed, link=options.link):
-            print_text(line)
+            print_markdown(line)
     return 0

@@ -16,6 +16,7 @@ from xlapipe.cli.options import (
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.compiling.defaults import DEFAULT_TARGET
 from xlapipe.errors import XlapipeError
+from xlapipe.expect.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ def _fit(options: argparse.Namespace) -> int:
     target = _target_name(options)
     if options.json:
         print_json(fit_figures(options.workload, target, rows, best))
-    else:
+    elif any(not isinstance(row.outcome, XlapipeError) for row in rows):
         print_lines(
             fit_lines(
                 options.workload,
@@ -80,8 +81,14 @@ def _fit(options: argparse.Namespace) -> int:
         for row in rows
         if isinstance(row.outcome, XlapipeError)
     ]
+    printed: set[str] = set()
     for name, message in errors:
-        print_error(message if name in message else f"{name}: {message}")
+        cause = message.replace(name, "")
+        if cause not in printed:
+            print_error(message if name in message else f"{name}: {message}")
+        printed.add(cause)
+    if len(printed) < len(errors):
+        print_error(f"{counted(len(errors) - len(printed), 'other size')} failed likewise")
     if errors:
         return 2
     return 0 if any(row.fits for row in rows) else 1

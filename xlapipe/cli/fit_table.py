@@ -27,7 +27,8 @@ _STAGES = ("load", "lower", "compile", "read", "all")
 _BYTES = ("arguments", "outputs", "temp", "total", "headroom")
 _FOR_WIDE_TERMINALS = ("outputs", "arguments")
 # Axes of which a step processes as many items as their value is.
-_ITEMS = ("batch", "batch_size", "examples", "sequences", "tokens")
+_NAMES_OF_ITEMS = ("examples", "sequences", "tokens")
+_ITEMS = ("batch", "batch_size", *_NAMES_OF_ITEMS)
 
 
 def fit_figures(
@@ -101,7 +102,8 @@ def fit_lines(
     host = any(plan.host_bytes for plan in compiled)
     sizes = (*_BYTES, "host") if host else _BYTES
     items = next((axis.name for axis in axes if axis.name in _ITEMS), None)
-    step = ["step", *([f"{items}/s"] if items else [])] if any(map(_seconds, compiled)) else []
+    per_second = f"{items}/s" if items in _NAMES_OF_ITEMS else "items/s"
+    step = ["step", *([per_second] if items else [])] if any(map(_seconds, compiled)) else []
     stages = [f"{name}, s" for name in _STAGES] if timings else []
     header = [*(axis.name for axis in axes), *sizes, "fits", *step, *stages]
     table = [header]

@@ -55,6 +55,11 @@ def print_text(text: object = "") -> None:
         print(part)
 
 
+def print_markdown(line: str) -> None:
+    """Prints one line of Markdown, which is copied from a terminal and so never folded."""
+    print(visible_line(line))
+
+
 def screen_width() -> int:
     """The width that lines are made for: of the terminal, within limits; 80 for a file."""
     if not sys.stdout.isatty():
@@ -135,7 +140,11 @@ class _VisibleParts:
 
 def print_error(message: object, *, program: str = "xlapipe") -> None:
     """Prints an error on stderr; a terminal gets it folded."""
-    text = visible_lines(f"{program}: error: {message}")
+    _print_to_stderr(visible_lines(f"{program}: error: {message}"))
+
+
+def _print_to_stderr(text: str) -> None:
+    """Prints lines on stderr; a terminal gets them folded."""
     if sys.stderr.isatty():
         from xlapipe.report.wrapped_text import folded
 
@@ -150,7 +159,7 @@ def print_reused_compiles() -> None:
     note = compiles.ENDED_COMPILES.take_note() if compiles is not None else None
     if note is not None:
         sys.stdout.flush()
-        print(f"xlapipe: {note}", file=sys.stderr)
+        _print_to_stderr(f"xlapipe: {note}")
 
 
 def named_error(job: "Job", error: XlapipeError) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from xlapipe.cli.options import Commands
 from xlapipe.cli.output import print_json, print_text
 from xlapipe.report.text_table import aligned_rows
+from xlapipe.report.units import rounded
 
 if TYPE_CHECKING:
     from xlapipe.targets.tpu_catalogue import TpuRow
@@ -47,18 +48,19 @@ def _targets(options: argparse.Namespace) -> int:
             ]
         )
         return 0
-    rows = [
+    rows = [("target", "compute", "memory", "device", "")]
+    rows += [
         (
             gpu.name,
             str(gpu.compute_capability),
-            f"{gpu.device_memory_size:,} B",
+            rounded(gpu.device_memory_size),
             gpu.description,
             f"not supported: {gpu.unsupported}" if gpu.unsupported else "",
         )
         for gpu in gpus
     ]
     rows += [
-        (tpu.name, "TPU", f"{tpu.hbm_bytes:,} B", tpu.description, _figures(tpu)) for tpu in tpus
+        (tpu.name, "TPU", rounded(tpu.hbm_bytes), tpu.description, _figures(tpu)) for tpu in tpus
     ]
     for line in aligned_rows(rows, right={1, 2}):
         print_text(line)
@@ -67,6 +69,7 @@ def _targets(options: argparse.Namespace) -> int:
 
 def _figures(tpu: "TpuRow") -> str:
     return (
-        f"usable {tpu.usable_bytes(None):,} B, VMEM {tpu.vmem_bytes * tpu.cores_per_device:,} B, "
+        f"usable {rounded(tpu.usable_bytes(None))}, "
+        f"VMEM {rounded(tpu.vmem_bytes * tpu.cores_per_device)}, "
         f"{tpu.bf16_peak / 1e12:,.0f} bf16 TFLOP/s, {tpu.hbm_bandwidth / 1e9:,.0f} GB/s"
     )

@@ -7,10 +7,13 @@ leaves no result, and the parent reports that. Only `_start_child.py` imports th
 import gc
 import json
 import os
+import re
+import sys
 import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from difflib import get_close_matches
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
@@ -36,6 +39,7 @@ from xlapipe.targets.device_topology import (
 # Tracing makes many objects that live to the end. By Python's default of 700 (2,000 from 3.13 on),
 # looking for cycles among them took 13 to 18 % of the CPU time of a compile, and freed nothing.
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
+_IMPORTED_NAME = re.compile(r"cannot import name '(\w+)'")
 
 
 def main(request_path: Path) -> int:
@@ -62,9 +66,24 @@ def _child_error(error: Exception, stage: str) -> ChildError:
     return ChildError(
         stage=stage,
         type="" if isinstance(error, XlapipeError) else type(error).__name__,
-        message=str(error),
+        message=_with_suggestion(error),
         frame=user_frame(error),
     )
+
+
+def _with_suggestion(error: Exception) -> str:
+    """The message, with the name that was probably meant, as Python adds it to tracebacks."""
+    message = str(error).rstrip()
+    if isinstance(error, ImportError) and error.name in sys.modules:
+        module, wrong = sys.modules[error.name], _IMPORTED_NAME.match(message)
+        names = getattr(module, "__all__", dir(module))
+        near = get_close_matches(wrong[1], names, n=1) if wrong is not None else []
+        return f"{message}; did you mean {near[0]}?" if near else message
+    if isinstance(error, (AttributeError, NameError)):
+        known = traceback.TracebackException.from_exception(error)
+        printed = "".join(known.format_exception_only()).strip()
+        return printed.removeprefix(f"{type(error).__name__}: ") if message in printed else message
+    return message
 
 
 class _Stages:

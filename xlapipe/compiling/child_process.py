@@ -53,6 +53,7 @@ _XLA_OPTION_FIX = "leave the option out, or correct its name in options= or comp
 _XLA_FIX = (
     "change what XLA's message names; where it names no part of the step, report it with the log"
 )
+_HASHABLE = "; fix: give a static argument that can be hashed, such as a tuple instead of a list"
 _INSTALL_CUDNN = "; fix: install the wheel nvidia-cudnn-cu13: pip install 'xlapipe[cudnn]'"
 
 
@@ -365,6 +366,18 @@ def _last_log_line(log_path: Path) -> str:
     return f": {last[0]:.300}" if last else ""
 
 
+def _import_fix(error: ChildError, module: str) -> str:
+    """What to do where the import of `module` failed; empty for an error of the user's code."""
+    missing = _MISSING_MODULE.match(error.message)
+    if missing is not None:
+        own = f"{module}.".startswith(f"{missing[1]}.")
+        here = ", or run this in the folder that has it" if own else ""
+        return f"; fix: install {missing[1]}{here}"
+    if "Workload.__init__()" in error.message:
+        return "; fix: Workload(name=…, fn=step, args=(…)), a tree of shapes per argument"
+    return ""
+
+
 def _error(
     reference: WorkloadReference, target: Target | None, error: ChildError, log_path: Path
 ) -> XlapipeError:
@@ -379,17 +392,12 @@ def _error(
         named = text if own else f"{reference.name}: {text}"
         return WorkloadError(named if ": raise " in at else f"{named}{at}")
     if error.stage == "import":
-        named = str(reference)
-        named = named if named == reference.name else f"{reference.name}: {named}"
+        # Of a registered name, the module; not of xlapipe's own, which change a workload.
+        is_registered = reference.name.partition("(")[0] != reference.target
+        own = reference.target.startswith("xlapipe.lowering.")
+        named = f"{reference.name}: {reference}" if is_registered and not own else reference.name
         module = reference.target.partition(":")[0]
-        missing = _MISSING_MODULE.match(error.message)
-        own = missing is not None and f"{module}.".startswith(f"{missing[1]}.")
-        fix = (
-            f"; fix: install {missing[1]}{', or run this in the folder that has it' if own else ''}"
-            if missing is not None
-            else ""
-        )
-        return WorkloadError(f"{named} cannot be loaded: {text}{at}{fix}")
+        return WorkloadError(f"{named} cannot be loaded: {text}{at}{_import_fix(error, module)}")
     if error.stage == "target" and target is None:
         return TargetError(
             f"no NVIDIA GPU is attached that jax can use: {text}; "
@@ -400,6 +408,7 @@ def _error(
         return TargetError(f"target {target.name}: refused by {compiler}: {text}; {fix}")
     if error.stage == "lower":
         fix = _INSTALL_CUDNN if "cuDNN not found" in text else ""
+        fix = _HASHABLE if "Non-hashable static arguments" in text else fix
         return WorkloadError(f"{reference.name}: lowering failed: {text}{at}{fix}")
     kind = _LockRefusedError if error.stage == LOCK_STAGE else CompileError
     return kind(

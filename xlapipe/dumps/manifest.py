@@ -160,7 +160,8 @@ class Manifest(CompileFacts):
                 + (
                     "made by a newer xlapipe; fix: update xlapipe"
                     if newer
-                    else "not an xlapipe dump"
+                    else "not a dump of xlapipe; fix: give a folder that `xlapipe dump` wrote, "
+                    "or remove this file to read XLA's own dump beside it"
                 )
             )
         known = {item.name: item for item in fields(cls)}

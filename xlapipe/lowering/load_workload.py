@@ -12,6 +12,16 @@ from xlapipe.registry import WorkloadReference
 from xlapipe.workload import Workload
 
 
+def _workloads_of(module: Any) -> list[str]:
+    """Names of the workloads of a module, and of its own functions, which may return one."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, Workload)
+        or (inspect.isfunction(value) and value.__module__ == getattr(module, "__name__", None))
+    ]
+
+
 def load_workload(reference: WorkloadReference, *, devices: int | None = None) -> Workload:
     """Imports the module of a reference, and calls the function if the attribute is one.
 
@@ -31,12 +41,15 @@ def load_workload(reference: WorkloadReference, *, devices: int | None = None) -
     value: Any = importlib.import_module(module_name)
     for part in attribute.split("."):
         if not hasattr(value, part):
-            names = [name for name in dir(value) if not name.startswith("_")]
+            names = _workloads_of(value)
             near = get_close_matches(part, names, n=3)
-            meant = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(names)}"
             raise WorkloadError(
-                f"{reference}: {module_name} has no attribute {part!r}; {meant}; fix: name one of "
-                "these"
+                f"{reference}: {module_name} has no attribute {part!r}"
+                + (
+                    f"; fix: name one of its workloads: {', '.join(near or names)}"
+                    if names
+                    else ", and no workload; fix: assign an xlapipe.Workload to a name in it"
+                )
             )
         value = getattr(value, part)
     if callable(value) and not isinstance(value, Workload):

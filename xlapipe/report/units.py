@@ -7,14 +7,19 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _LEAST_ERROR = 0.01
 
 
+def has_error(size_bytes: int, error_bytes: int) -> bool:
+    """Whether the error of a size is large enough to be shown beside it."""
+    return error_bytes > 0 and error_bytes >= _LEAST_ERROR * abs(size_bytes)
+
+
 def with_error(size_bytes: int, error_bytes: int) -> str:
     """Rounded bytes, with their error if it is a hundredth or more.
 
     >>> with_error(9 << 30, 512 << 20), with_error(9 << 30, 32 << 20)
     ('9.00 GiB ± 512.0 MiB', '9.00 GiB')
     """
-    is_large = error_bytes and error_bytes >= _LEAST_ERROR * abs(size_bytes)
-    error = f" ± {rounded(error_bytes)}" if is_large else ""
+    is_shown = has_error(size_bytes, error_bytes)
+    error = f" ± {rounded(error_bytes)}" if is_shown else ""
     return f"{rounded(size_bytes)}{error}"
 
 

@@ -24,6 +24,7 @@ from xlapipe.predict.choose import calibration_for
 from xlapipe.predicted_locks.plan_error import plan_error_bytes
 from xlapipe.predicted_locks.predict import shares_text
 from xlapipe.readers import read_path
+from xlapipe.report.units import has_error
 from xlapipe.sizing.recomputed import (
     RecomputedKernel,
     recomputed_kernels,
@@ -206,11 +207,11 @@ SMALL_MARGIN = (
 
 
 def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:
-    """What the autotune results of plans rest on whose total has an error for it.
+    """What the autotune results of plans rest on whose headroom is shown with an error for it.
 
     The counts of plans with a predicted lock are added.
     """
-    unsure = [plan for plan in plans if plan.error_bytes]
+    unsure = [plan for plan in plans if has_error(plan.headroom_bytes, plan.error_bytes)]
     locks = [Counter(plan.predicted_lock) for plan in unsure if plan.predicted_lock is not None]
     bases = [f"predicted lock, {shares_text(sum(locks, Counter()))}"] if locks else []
     if len(locks) < len(unsure):

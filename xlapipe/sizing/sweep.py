@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from xlapipe.errors import XlapipeError
-from xlapipe.registry import WorkloadReference, find_workload
+from xlapipe.registry import WorkloadReference, find_workload, literal
 
 # Keeps a typing error from starting days of compiling.
 MAX_COMBINATIONS = 1000
@@ -37,11 +37,13 @@ class Axis:
                 raise ValueError("no `name=` before values")
             if not listed.strip():
                 raise ValueError(f"no values after `{name}=`")
-            values = ast.literal_eval(f"({listed},)")
+            parsed = ast.parse(f"({listed},)", mode="eval").body
+            values = tuple(map(literal, parsed.elts)) if isinstance(parsed, ast.Tuple) else ()
         except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+            why = error.msg if isinstance(error, SyntaxError) else error
             raise XlapipeError(
                 f"--vary {text!r}: expected a parameter's name and literals, e.g. batch=1,8,64 "
-                f"or size='0.6b','32b': {error}"
+                f"or size='0.6b','32b': {why}"
             ) from None
         if any(value in values[:number] for number, value in enumerate(values)):
             raise XlapipeError(f"--vary {text!r}: holds a value twice; fix: remove one")
