@@ -17,12 +17,11 @@ from models.compressed_resnet.conv_norm import (
     activate,
     affine_of,
     compress,
-    decompress,
     normalised_codes,
     relu,
 )
 from models.compressed_resnet.convolution import Images, input_gradient
-from models.compressed_resnet.differentiable import differentiable
+from models.compressed_resnet.differentiable import differentiable, from_compressed_input
 from models.compressed_resnet.kernels import Affine
 from models.compressed_resnet.sizes import Block
 
@@ -157,33 +156,11 @@ def input_gradient_of(block: Block, parameters: BlockParameters, name: str, dz: 
     return input_gradient(dz, parameters[name]["kernel"], convolution.stride, shape)
 
 
-def _input_forward(
-    block: Block, bits: Any, parameters: BlockParameters, x: Images
-) -> tuple[Images, Compressed, BlockMoments]:
-    # Codes before layers, so that only this block's activations are alive; and x and y in bfloat16:
-    # XLA may skip the rounding between blocks and keep them in float32.
-    x, compressed = lax.optimization_barrier((x, compress(x, bits)))
-    y, moments = plain(block, parameters, x)
-    return lax.optimization_barrier(y), compressed, moments
-
-
-def input_backward(
-    block: Block, bits: Any, parameters: BlockParameters, compressed: Compressed, dy: Images
-) -> tuple[dict[str, dict[str, Array]], Images]:
-    """Gradients of the parameters and of the input, from the compressed input alone.
-
-    The layers are computed again and their activations compressed, so that no two of them need
-    memory at once.
-    """
-    x = decompress(compressed.low, compressed.codes, block.conv1.input_shape(dy.shape[0]))
-    _, saved, _ = forward(block, bits, parameters, x, compressed)
-    saved, dy = lax.optimization_barrier((saved, dy))
-    return backward(block, parameters, saved, dy)
-
-
 # The block, whose backward pass reads compressed activations of each layer.
 saving_activations = differentiable(
     plain, forward, lambda block, _, *arrays: backward(block, *arrays)
 )
-# The block, whose backward pass computes its layers again from the compressed input.
-saving_input = differentiable(plain, _input_forward, input_backward)
+# The block, whose backward pass computes its layers again from the compressed input; and that pass.
+saving_input, input_backward = from_compressed_input(
+    plain, forward, backward, lambda block, batch: block.conv1.input_shape(batch)
+)

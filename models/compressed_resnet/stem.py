@@ -21,13 +21,12 @@ from models.compressed_resnet.conv_norm import (
     activate,
     affine_of,
     compress,
-    decompress,
     masked,
     parameter_gradients,
     relu,
 )
 from models.compressed_resnet.convolution import Images
-from models.compressed_resnet.differentiable import differentiable
+from models.compressed_resnet.differentiable import differentiable, from_compressed_input
 from models.compressed_resnet.sizes import Convolution
 
 
@@ -98,28 +97,11 @@ def backward(
     return gradients, None
 
 
-def _input_forward(
-    convolution: Convolution, bits: Any, unit: Unit, images: Images
-) -> tuple[Images, Compressed, Moments]:
-    # As in a block.
-    images, compressed = lax.optimization_barrier((images, compress(images, bits)))
-    y, moments = plain(convolution, unit, images)
-    return lax.optimization_barrier(y), compressed, moments
-
-
-def input_backward(
-    convolution: Convolution, bits: Any, unit: Unit, compressed: Compressed, dy: Images
-) -> tuple[dict[str, Array], None]:
-    """Gradients of the parameters, from the compressed images alone; images get none."""
-    images = decompress(compressed.low, compressed.codes, convolution.input_shape(dy.shape[0]))
-    _, saved, _ = forward(convolution, bits, unit, images, compressed)
-    saved, dy = lax.optimization_barrier((saved, dy))
-    return backward(convolution, unit, saved, dy)
-
-
 # The stem, whose backward pass reads compressed activations.
 saving_activations = differentiable(
     plain, forward, lambda convolution, _, *arrays: backward(convolution, *arrays)
 )
-# The stem, whose backward pass computes it again from the compressed images.
-saving_input = differentiable(plain, _input_forward, input_backward)
+# The stem, whose backward pass computes it again from the compressed images; and that pass.
+saving_input, input_backward = from_compressed_input(
+    plain, forward, backward, lambda convolution, batch: convolution.input_shape(batch)
+)

@@ -77,68 +77,28 @@ class Qwen3Config:
         return (batch, self.num_key_value_heads, cache_length, self.head_dim)
 
 
-QWEN3_0_6B = Qwen3Config(
-    vocab_size=151936,
-    hidden_size=1024,
-    intermediate_size=3072,
-    num_hidden_layers=28,
-    num_attention_heads=16,
-    num_key_value_heads=8,
-    head_dim=128,
-)
+def _published(
+    hidden_size: int, intermediate_size: int, layers: int, heads: int, *, tied: bool
+) -> Qwen3Config:
+    """A model of the family, whose models differ in these sizes alone."""
+    return Qwen3Config(
+        vocab_size=151936,
+        hidden_size=hidden_size,
+        intermediate_size=intermediate_size,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=8,
+        head_dim=128,
+        tie_word_embeddings=tied,
+    )
 
-QWEN3_1_7B = Qwen3Config(
-    vocab_size=151936,
-    hidden_size=2048,
-    intermediate_size=6144,
-    num_hidden_layers=28,
-    num_attention_heads=16,
-    num_key_value_heads=8,
-    head_dim=128,
-)
 
-QWEN3_4B = Qwen3Config(
-    vocab_size=151936,
-    hidden_size=2560,
-    intermediate_size=9728,
-    num_hidden_layers=36,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    head_dim=128,
-)
-
-QWEN3_8B = Qwen3Config(
-    vocab_size=151936,
-    hidden_size=4096,
-    intermediate_size=12288,
-    num_hidden_layers=36,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    head_dim=128,
-    tie_word_embeddings=False,
-)
-
-QWEN3_14B = Qwen3Config(
-    vocab_size=151936,
-    hidden_size=5120,
-    intermediate_size=17408,
-    num_hidden_layers=40,
-    num_attention_heads=40,
-    num_key_value_heads=8,
-    head_dim=128,
-    tie_word_embeddings=False,
-)
-
-QWEN3_32B = Qwen3Config(
-    vocab_size=151936,
-    hidden_size=5120,
-    intermediate_size=25600,
-    num_hidden_layers=64,
-    num_attention_heads=64,
-    num_key_value_heads=8,
-    head_dim=128,
-    tie_word_embeddings=False,
-)
+QWEN3_0_6B = _published(1024, 3072, 28, 16, tied=True)
+QWEN3_1_7B = _published(2048, 6144, 28, 16, tied=True)
+QWEN3_4B = _published(2560, 9728, 36, 32, tied=True)
+QWEN3_8B = _published(4096, 12288, 36, 32, tied=False)
+QWEN3_14B = _published(5120, 17408, 40, 40, tied=False)
+QWEN3_32B = _published(5120, 25600, 64, 64, tied=False)
 
 # By the names that are arguments of workloads.
 CONFIGS = {
