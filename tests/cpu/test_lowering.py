@@ -73,3 +73,21 @@ def test_a_value_of_another_trace_is_refused() -> None:
         lowered(lambda x: x * scales[0])
     scales[0] = jnp.ones(8) * 2  # the fix
     assert [leaf.path for leaf in lowered(lambda x: x * scales[0]).arguments] == ["x"]
+
+
+def test_a_trace_for_one_target_is_not_used_for_another() -> None:
+    seen = []
+
+    @jax.jit
+    def step(x: jax.Array) -> jax.Array:
+        device: Any = jax.devices()[0]
+        seen.append((device.device_kind, jax.local_device_count()))
+        return x + 1
+
+    mesh = jax.sharding.Mesh(jax.devices()[:1], ("d",))
+    with jax.set_mesh(mesh):  # whose device is this machine's for each target
+        for target in ("h200", "a100_sxm_80", "h200"):
+            lower(Workload(name="step", fn=step, args=(X,)), target_named(target).config_text)
+        assert seen == [("NVIDIA H200 141GB HBM3e", 1), ("NVIDIA A100-SXM4-80GB", 1)]
+        step(jnp.ones(8))
+    assert len(seen) == 3  # the CPU has its own trace

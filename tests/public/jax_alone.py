@@ -84,6 +84,13 @@ def _without_filter_jit(fn: Any, args: Any) -> tuple[Any, Any, tuple[int, ...]]:
 
 
 def _placed(tree: Any, sharding: Any) -> Any:
+    """A tree with abstract leaves; a variable of nnx that is in it twice stays one variable."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is not None and isinstance(tree, nnx.Pytree):
+        graph, state = nnx.split(tree)
+        return nnx.merge(graph, _placed(state, sharding))
+    if nnx is not None and type(tree) is tuple:
+        return tuple(_placed(item, sharding) for item in tree)
     return jax.tree.map(functools.partial(_leaf, sharding), tree)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flax import nnx
 from jax.experimental.layout import Format, Layout
 from jax.experimental.xla_metadata import set_xla_metadata
@@ -282,6 +283,52 @@ def _cached_partial(devices: Devices) -> Step:
     return Step(nnx.cached_partial(fn, model), (X,), alone=(fn, (model, X)))
 
 
+class _Tied(nnx.Module):
+    """One weight in two places, a layer that is used twice, and a counter that two layers share."""
+
+    def __init__(self) -> None:
+        rngs = nnx.Rngs(0)
+        self.embed = nnx.Embed(64, N, rngs=rngs)
+        self.out = nnx.Linear(64, N, use_bias=False, rngs=rngs)
+        self.out.kernel = self.embed.embedding
+        self.layer = nnx.Linear(N, N, rngs=rngs)
+        self.layers = nnx.List([self.layer, self.layer])
+        self.dropouts = nnx.List([nnx.Dropout(0.5, rngs=rngs), nnx.Dropout(0.5, rngs=rngs)])
+
+    def __call__(self, tokens: Any) -> Any:
+        x = self.embed(tokens)
+        for layer, dropout in zip(self.layers, self.dropouts, strict=True):
+            x = dropout(jnp.tanh(layer(x)))
+        return x @ self.out.kernel.T
+
+
+def _nnx_tied(devices: Devices) -> Step:
+    def train(model: Any, optimizer: Any, tokens: Any) -> Any:
+        loss, gradient = nnx.value_and_grad(lambda model: jnp.mean(model(tokens) ** 2))(model)
+        optimizer.update(model, gradient)
+        return loss
+
+    model = _Tied()
+    optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
+    tokens = f32(8, 16, dtype=jnp.int32)
+    return Step(nnx.jit(train, donate_argnums=(0, 1)), (model, optimizer, tokens))
+
+
+class _Scaled:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def __call__(self, x: Any) -> Any:
+        return jnp.tanh(x * self.factor)
+
+
+def _jitted_call(devices: Devices) -> Step:
+    scaled = _Scaled(3.0)
+    alone = jax.jit(lambda x: jnp.tanh(x * 3.0), donate_argnums=0)
+    return Step(scaled, (X,), alone=(alone, (X,)))
+
+
 def _random(x: Any) -> Any:
     return jax.random.normal(jax.random.key(0), (N, N)) @ x
 
@@ -423,6 +470,7 @@ CARRIED: tuple[Case, ...] = (
     Case("reference", "`jax.new_ref` as an argument", _reference),
     Case("closed_over_reference", "`jax.new_ref`, closed over", _closed_over_reference),
     Case("abstract_reference", "`jax.ShapeDtypeStruct(is_ref=True)`", _abstract_reference),
+    Case("jitted_call", "an object whose class has a jitted `__call__`", _jitted_call),
     Case(
         "weak_type",
         "weak types: a Python scalar as an argument",
@@ -430,6 +478,9 @@ CARRIED: tuple[Case, ...] = (
     ),
     Case("nnx_jit", "`nnx.jit`", _nnx(nnx.jit)),
     Case("nnx_update", "`nnx.jit(donate_argnames=)`, updates in place", _nnx_update),
+    Case(
+        "nnx_tied", "`nnx.jit` of tied weights, and of layers that share an `nnx.Rngs`", _nnx_tied
+    ),
     Case("nnx_cached_partial", "`nnx.cached_partial`", _cached_partial),
     Case(
         "workload_options",
@@ -557,10 +608,12 @@ REFUSED: Mapping[str, str] = {
     "`jax.pmap`": "pmapped",
     "`mesh=` of the workload beside `in_shardings` over a mesh": "jitted_shardings_and_mesh",
     "`mesh=` of the workload beside another of `jax.set_mesh`": "set_mesh_and_mesh",
+    "`mesh=` of the workload beside an argument over another": "sharded_otherwise_and_mesh",
     "meshes of devices in another order": "reordered_devices",
     "shardings over different meshes": "two_meshes",
     "donation of a jitted function that the step calls": "lost_donation",
     "donation by it of another argument than the step donates": "donation_of_another_argument",
+    "donation by it inside of `jax.checkpoint` or `custom_vjp`": "donation_in_a_checkpoint",
     "layouts of a jitted function that the step calls": "layout_of_inner_jit",
     "`keep_unused=` of a jitted function that the step calls": "unused_of_inner_jit",
     "`device=` and `backend=` of a jitted function that the step calls": "device_of_inner_jit",

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 from carried import CARRIED, Case, Step, in_force
+from flax import nnx
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
@@ -48,16 +49,24 @@ def by_jax(case: Case, config: str, folder: Path) -> dict[str, Any]:
         fn, args = step.alone or (step.fn, step.args)
         if case.device_count == 1:
             place = SingleDeviceSharding(devices[0])
-            args = jax.tree.map(lambda leaf: _placed(leaf, place), args)
+            args = tuple(_placed(arg, place) for arg in args)
         memory = fn.lower(*args).compile(_dumping(folder)).memory_analysis()
     totals = {kind: getattr(memory, f"{kind}_size_in_bytes") for kind in _KINDS}
     return {**totals, "opcodes": _opcodes(folder)}
 
 
-def _placed(leaf: Any, place: SingleDeviceSharding) -> Any:
-    if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is not None:
-        return leaf
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
+def _placed(arg: Any, place: SingleDeviceSharding) -> Any:
+    """An argument with its abstract leaves on a device; objects of nnx stay shared."""
+
+    def leaf_at(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is not None:
+            return leaf
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
+
+    if isinstance(arg, nnx.Pytree):
+        graph, state = nnx.split(arg)
+        return nnx.merge(graph, jax.tree.map(leaf_at, state))
+    return jax.tree.map(leaf_at, arg)
 
 
 def by_xlapipe(case: Case, config: str, folder: Path) -> dict[str, Any]:

@@ -19,13 +19,14 @@ import optax
 from flax import nnx
 from jax._src.sharding_impls import GSPMDSharding
 from jax.experimental.layout import Format, Layout
-from jax.sharding import AbstractMesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from xlapipe import Workload
 
 X = jax.ShapeDtypeStruct((64, 64), jnp.float32)
 MESH, _OTHER_MESH = AbstractMesh((4,), ("x",)), AbstractMesh((2, 2), ("a", "b"))
+_AUTO = AbstractMesh((4,), ("x",), axis_types=(AxisType.Auto,))
 _OVER_4 = NamedSharding(MESH, P("x"))
 
 
@@ -445,8 +446,8 @@ REFUSALS: dict[str, Refusal] = {
         "argument x",
         "in_specs give another",
         "leave one of them out",
-        lambda: of(jnp.sin, sharded(MESH, P("x")), mesh={"x": 4}, in_specs=P(None, "x")),
-        lambda: of(jnp.sin, sharded(MESH, P("x")), mesh={"x": 4}),
+        lambda: of(jnp.sin, sharded(_AUTO, P("x")), mesh={"x": 4}, in_specs=P(None, "x")),
+        lambda: of(jnp.sin, sharded(_AUTO, P("x")), mesh={"x": 4}),
     ),
     "spec_too_long": Refusal(
         "x (float32[64, 64])",
@@ -525,6 +526,27 @@ REFUSALS: dict[str, Refusal] = {
         "leave mesh= out",
         lambda: of(jax.jit(jnp.sin, in_shardings=_OVER_4), X, mesh={"x": 4}),
         lambda: of(jax.jit(jnp.sin, in_shardings=_OVER_4), X),
+    ),
+    "sharded_otherwise_and_mesh": Refusal(
+        "argument x",
+        "over the mesh (a=2 Explicit, b=2 Explicit), and the workload has mesh= with (a=4 Auto",
+        "leave mesh= out",
+        lambda: of(jnp.sin, sharded(_OTHER_MESH, P("a")), mesh={"a": 4, "b": 1}),
+        lambda: of(jnp.sin, sharded(_OTHER_MESH, P("a"))),
+    ),
+    "axis_types_and_mesh": Refusal(
+        "argument x",
+        "is over the mesh (x=4 Explicit), and the workload has mesh= with (x=4 Auto)",
+        "leave mesh= out",
+        lambda: of(jnp.sin, sharded(MESH, P("x")), mesh={"x": 4}),
+        lambda: of(jnp.sin, sharded(MESH, P("x"))),
+    ),
+    "devices_in_another_order_and_mesh": Refusal(
+        "argument x",
+        "devices [1, 0, 2, 3]",
+        "jax.make_mesh",
+        lambda: of(jnp.sin, sharded(on_cpus(4, (1, 0, 2, 3)), P("x")), mesh={"x": 4}),
+        lambda: of(jnp.sin, sharded(on_cpus(4), P("x")), mesh={"x": 4}),
     ),
     "set_mesh_and_mesh": Refusal(
         "workload set_mesh_and_mesh",
@@ -645,6 +667,13 @@ REFUSALS: dict[str, Refusal] = {
         "give 'scale_both' itself as fn",
         lambda: of(calls_scale_both, X, X, donate_argnums=0),
         lambda: of(calls_scale_both, X, X, donate_argnums=(0, 1)),
+    ),
+    "donation_in_a_checkpoint": Refusal(
+        "lambda x, y: calls(jax.checkpoint(update), x, y)",
+        "its donation has no effect",
+        "give 'update' itself as fn",
+        lambda: of(lambda x, y: calls(jax.checkpoint(update), x, y), X, X),
+        lambda: of(update, X, X),
     ),
     "layout_of_inner_jit": Refusal(
         "return fn(*args)",

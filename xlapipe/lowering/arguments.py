@@ -19,6 +19,7 @@ from jax.tree_util import keystr
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.meshes import is_spec
 from xlapipe.lowering.names import argument_names, named_leaves
+from xlapipe.lowering.shared_objects import is_shared_object
 from xlapipe.lowering.static_leaves import (
     is_module_with_static_leaves,
     without_static_leaves,
@@ -79,7 +80,7 @@ def call_arguments(
       WorkloadError: a leaf that is not an array, or carries what cannot be kept.
     """
     specs = _specs(workload)
-    place = _Place(workload, mesh, device, array_type, wrapped, committed)
+    place = _Place(workload, mesh, device, array_type, wrapped, committed, {})
     static = _static_positions(workload)
     args = tuple(
         arg if number in static else place.tree(name, arg, spec)
@@ -121,7 +122,11 @@ def _static_positions(workload: Workload) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Makes leaves abstract, on the mesh or on the device."""
+    """Makes leaves abstract, on the mesh or on the device.
+
+    Attributes:
+      abstract_objects: by the id of an object of `shared_objects`, the object with abstract leaves.
+    """
 
     workload: Workload
     mesh: AbstractMesh
@@ -129,6 +134,7 @@ class _Place:
     array_type: type[jax.ShapeDtypeStruct]
     wrapped: bool
     committed: bool
+    abstract_objects: dict[int, Any]
 
     def tree(self, name: str, tree: Any, specs: Any) -> Any:
         """A tree of one argument, with abstract leaves."""
@@ -136,11 +142,25 @@ class _Place:
             tree = without_static_leaves(tree)
         if specs is _NO_SPEC:
             specs = jax.tree.map(lambda _: _NO_SPEC, tree)
-        return jax.tree_util.tree_map_with_path(
-            lambda path, leaf, spec: self._leaf(f"{name}{keystr(path)}", leaf, spec),
-            tree,
-            specs,
+        return self._node(name, tree, specs)
+
+    def _node(self, name: str, node: Any, specs: Any) -> Any:
+        """A tree with abstract leaves; an object that is in it twice stays one object."""
+
+        def abstract(path: tuple[Any, ...], item: Any, spec: Any) -> Any:
+            item_name = f"{name}{keystr(path)}"
+            if item is not node and is_shared_object(item):
+                return self._node(item_name, item, spec)
+            return self._leaf(item_name, item, spec)
+
+        if is_shared_object(node) and id(node) in self.abstract_objects:
+            return self.abstract_objects[id(node)]
+        made = jax.tree_util.tree_map_with_path(
+            abstract, node, specs, is_leaf=lambda item: item is not node and is_shared_object(item)
         )
+        if is_shared_object(node):
+            self.abstract_objects[id(node)] = made
+        return made
 
     def _leaf(self, path: str, leaf: Any, spec: Any) -> Any:
         if isinstance(leaf, (*_SCALARS, core.Ref)):

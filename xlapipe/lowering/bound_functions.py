@@ -15,6 +15,9 @@ def unbound(fn: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     kwargs: dict[str, Any] = {}
     while True:
         cached = _cached_partial(fn)
+        call = getattr(fn, "__call__", None)  # noqa: B004 - what it is bound to matters
+        if not hasattr(fn, "lower") and _is_bound_wrapper(call):
+            fn = call
         if _is_partial(fn) and _can_be_wrapped(fn.func):
             fn, args, kwargs = fn.func, (*fn.args, *args), {**fn.keywords, **kwargs}
         elif isinstance(fn, types.MethodType) and _can_be_wrapped(fn.__func__):
@@ -38,6 +41,12 @@ def _is_partial(fn: Any) -> bool:
     if isinstance(fn, functools.partial):
         return True
     return type(fn).__name__ == "Partial" and type(fn).__module__.startswith("equinox.")
+
+
+def _is_bound_wrapper(call: Any) -> bool:
+    """Whether a method is a jitted function: `call` of an object whose class jits `__call__`."""
+    function = call.func if _is_partial(call) else getattr(call, "__func__", None)
+    return hasattr(function, "lower")
 
 
 def _can_be_wrapped(fn: Any) -> bool:

@@ -19,6 +19,8 @@ from xlapipe.lowering.user_frame import equation_line
 from xlapipe.plans.call_chains import is_own_code
 from xlapipe.workload import Workload
 
+# Without a jit around them, jax runs what these call as it is, a jitted function with its donation.
+_NO_PROGRAM = ("checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call")
 _OPTIONS_OF_INNER = "`compiler_options` can only be passed to top-level"
 
 
@@ -39,12 +41,10 @@ def refuse_lost_in_inner_jits(workload: Workload, traced: Any, *, is_jitted: boo
         for argument, is_donated in zip(jaxpr.invars, donated, strict=True)
         if not is_donated
     }
-    for equation in jaxpr.eqns:
+    for equation, undonated_here in _calls(jaxpr, undonated, inside=not is_jitted):
         parameters = equation.params
-        if "donated_invars" not in parameters:
-            continue
         if not (is_jitted and any(donated)) and _donates(
-            equation, undonated, everything=not any(donated)
+            equation, undonated_here, everything=not any(donated)
         ):
             raise _error(
                 workload,
@@ -78,6 +78,27 @@ def refuse_lost_in_inner_jits(workload: Workload, traced: Any, *, is_jitted: boo
                 "device has",
                 "leave device=, backend= and SingleDeviceSharding out of its jax.jit",
             )
+
+
+def _calls(
+    jaxpr: Any, undonated: Collection[int], *, inside: bool
+) -> Iterator[tuple[Any, Collection[int]]]:
+    """The calls of jitted functions in a step, each with the ids of its arguments not donated.
+
+    Args:
+      jaxpr: of the step, or of one of `_NO_PROGRAM`.
+      undonated: ids of the step's arguments that it does not donate.
+      inside: also those inside of `jax.checkpoint` and its like.
+    """
+    for equation in jaxpr.eqns:
+        if "donated_invars" in equation.params:
+            yield equation, undonated
+        elif inside and equation.primitive.name in _NO_PROGRAM:
+            closed = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+            inner = getattr(closed, "jaxpr", closed)
+            names = zip(equation.invars, inner.invars, strict=True)
+            same = {id(name) for operand, name in names if id(operand) in undonated}
+            yield from _calls(inner, same, inside=True)
 
 
 def _donates(equation: Any, undonated: Collection[int], *, everything: bool) -> bool:

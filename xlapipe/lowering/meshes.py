@@ -58,11 +58,25 @@ def _refuse_two_meshes(workload: Workload, current: AbstractMesh) -> None:
                 f"and be the current mesh; {leave_out}, or, if the step runs under "
                 "jax.set_mesh(mesh), call that in the module instead"
             )
+    for path, sharding in _named_shardings(workload):
+        _refuse_reordered(workload, f"argument {path}", sharding.mesh)
+        if _comparable(sharding.mesh) != _comparable_to(workload):
+            raise WorkloadError(
+                f"workload {workload.name}: argument {path} is over the mesh "
+                f"{_mesh_text(_comparable(sharding.mesh))}, and the workload has mesh= with "
+                f"{_mesh_text(_comparable_to(workload))}; {leave_out}, or shard the argument over "
+                "the same mesh"
+            )
     if not current.empty and _comparable(current) != _comparable_to(workload):
         raise WorkloadError(
             f"workload {workload.name}: jax.set_mesh has set {current.update(abstract_device=None)}"
             f", and the workload has mesh={workload.mesh}; {leave_out}"
         )
+
+
+def _mesh_text(comparable: Any) -> str:
+    axes = (f"{name}={size} {kind.name}" for size, name, kind in zip(*comparable, strict=True))
+    return f"({', '.join(axes)})"
 
 
 def _comparable(mesh: Mesh | AbstractMesh) -> Any:

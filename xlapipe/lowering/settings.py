@@ -12,6 +12,7 @@ from jax._src import config
 from jax.sharding import AbstractMesh
 
 from xlapipe.errors import WorkloadError
+from xlapipe.lowering.target_devices import TracedFor
 
 # What `jax._src.compiler.get_compile_options` reads.
 _COMPILE_SETTINGS = (
@@ -36,7 +37,7 @@ def current_settings() -> dict[str, Any]:
 def refuse_changed_settings(name: str, before: Mapping[str, Any]) -> None:
     """Compares the current settings with those that the user had in force.
 
-    The current mesh, which the workload can name, and the default device may differ.
+    The current mesh, which the workload can name, the default device and the target may differ.
 
     Args:
       name: of the workload.
@@ -46,7 +47,7 @@ def refuse_changed_settings(name: str, before: Mapping[str, Any]) -> None:
     """
     for setting, value in current_settings().items():
         other = before.get(setting)
-        expected = isinstance(value, (AbstractMesh, jax.Device)) or setting in _CHANGED
+        expected = isinstance(value, (AbstractMesh, jax.Device, TracedFor)) or setting in _CHANGED
         if not expected and value is not other and value != other:
             raise WorkloadError(
                 f"workload {name}: jax's {setting} is {value!r} while the step is lowered, expected"

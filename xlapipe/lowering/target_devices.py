@@ -5,8 +5,9 @@ Nothing can be computed or stored on them.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -33,6 +34,22 @@ class _Memory(str):
     @property
     def kind(self) -> str:
         return str(self)
+
+
+@dataclass(frozen=True)
+class TracedFor:
+    """The target of a trace: jax uses a trace again only for the same one.
+
+    Attributes:
+      hosts: number of devices of each host.
+    """
+
+    figures: DeviceFigures
+    hosts: tuple[int, ...]
+
+
+# jax 0.10 has no such contexts, and traces under `jax.set_mesh` are used again for other targets.
+_TRACED_FOR: Any = getattr(jax, "make_user_context", lambda _: lambda _: nullcontext())(None)
 
 
 class TargetClient:
@@ -181,7 +198,9 @@ def target_in_place_of_cpu(client: TargetClient) -> Iterator[None]:
         # What the step computes while it is traced, `ensure_compile_time_eval` for instance, is
         # computed here.
         host_cpu = jax.local_devices(backend="cpu")[0]
-        with jax.default_device(host_cpu), _replacements(client):
+        hosts = Counter(device.process_index for device in client.devices())
+        traced_for = TracedFor(client.figures, tuple(hosts.values()))
+        with jax.default_device(host_cpu), _TRACED_FOR(traced_for), _replacements(client):
             yield
 
 
