@@ -125,13 +125,17 @@ def test_every_refusal_of_lowering_has_a_row(errors: Mapping[str, str]) -> None:
     assert all(any(part in text for _, text in missing) for part in WITHOUT_ROW)
 
 
+# What messages are filled with that has a fix.
+_WITH_FIX = {"fix", "_FIX", "leave_out", "check.problem", "_import_fix(error, module)"}
+
+
 def test_every_refusal_of_a_compile_states_a_fix() -> None:
     without = [
         place
         for place, message in _raised("lowering", "compiling", "workload.py")
         if isinstance(message, (ast.JoinedStr, ast.Constant))
         and "fix: " not in "".join(_constants(message))
-        and not _names(message) & {"fix", "_FIX", "leave_out", "check.problem"}
+        and not _names(message) & _WITH_FIX
         and _constants(message) != ["interrupted"]
     ]
     assert without == []
