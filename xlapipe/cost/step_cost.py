@@ -119,7 +119,7 @@ class StepCost:
     Attributes:
       kernels: in the order of their first launch.
       traffic: bytes read and written; the least with the cheapest branches, the most with the
-        dearest ones and everything that kernels may touch in addition.
+        most expensive ones and everything that kernels may touch in addition.
       floors: seconds that kernels need one after another, and asynchronous ones beside them.
       read_bytes_of: bytes that kernels read of each memory; see `MemoryOf`.
       one_launch: by name of the kernel: the cost of one launch, without bounds and cached bytes,
@@ -260,7 +260,7 @@ class _Walk:
         return totals
 
     def _loop(self, loop: LoopNode, times: int, cache: Residency) -> _Totals:
-        """The first trip apart, since later ones find in the cache what it touched."""
+        """The first trip separately: later ones find in the cache what it touched."""
         if loop.trips is None:
             totals = self._run(loop.condition, 2 * times, cache)
             return (totals + self._run(loop.body, times, cache)).unbounded()
@@ -284,7 +284,7 @@ class _Walk:
         one, touched = self._one_launch[name]
         reads: Iterable[Access] = touched.reads
         if name in self._collectives:
-            # What they touch is not followed to the L2 cache, but it is read.
+            # Their accesses are not tracked in the L2 cache, but they are reads.
             reads = self._touched.of_collective(site.inner, site.scope)
         for read in reads:
             self._read_bytes_of[read.memory] += times * read.size_bytes

@@ -60,10 +60,10 @@ class Touched:
         return sum(write.size_bytes for write in self.writes)
 
     def of_total(self, total_bytes: int) -> "Touched":
-        """The same with so many bytes in all.
+        """The same with this number of bytes in total.
 
-        Writes are whole if the bytes are enough. The rest are reads: of each operand in proportion
-        to its size, and what is more than all of them is read again.
+        Writes are kept whole if the bytes are enough for them. The rest are reads of each operand
+        in proportion to its size; bytes beyond all operands are repeated reads.
         """
         writes = _scaled(self.writes, total_bytes)
         rest_bytes = total_bytes - sum(write.size_bytes for write in writes)

@@ -18,8 +18,10 @@ from xlapipe.plans.gemms import Gemm, GemmBackend
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.shapes import shape_of
 
-# Nodes that pass a collective's bytes on without computing with them.
-_PLUMBING = re.compile(r"wait_tensor|set_|resize_|split_with_sizes_copy|copy_in|as_strided|view")
+# Nodes that copy, view or wait for a collective's result without computing with it.
+_COMPUTES_NOTHING = re.compile(
+    r"wait_tensor|set_|resize_|split_with_sizes_copy|copy_in|as_strided|view"
+)
 _WORKING = (KernelKind.WAIT, KernelKind.RESIZE, KernelKind.COLLECTIVE, KernelKind.OTHER)
 
 
@@ -142,12 +144,12 @@ def _waited(launches: Sequence[Launch], at: int, storages: set[int]) -> int | No
 
 
 def _used(launches: Sequence[Launch], at: int, storages: set[int]) -> bool:
-    """Whether a launch that is not only plumbing reads what the collective made."""
+    """Whether a launch that computes reads the collective's result."""
     holding = set(storages)
     for later in launches[at + 1 :]:
         if not any(operand.tensor.storage in holding for operand in later.read):
             continue
-        if _PLUMBING.search(base_name(later.operator)) is None:
+        if _COMPUTES_NOTHING.search(base_name(later.operator)) is None:
             return True
         holding.update(operand.tensor.storage for operand in later.written)
     return False
@@ -176,7 +178,7 @@ def _sum(layouts: Iterable[Layout | None]) -> int | None:
 
 
 def ir_collectives(graph: IrGraph, kernels: Sequence[Kernel]) -> Iterator[InductorCollective]:
-    """Collectives of IR; how many devices join is not in it, but for the sizes of the results."""
+    """Collectives of IR, which states their devices only by the sizes of their results."""
     positions = {kernel.node: kernel.position for kernel in kernels}
     for node in graph.nodes:
         kind = collective_kind(node.kernel or "")
@@ -261,7 +263,7 @@ def _ir_used(graph: IrGraph, node: IrNode) -> bool:
             reader = graph.nodes[graph.position[user.node]] if user.node in graph.position else None
             if reader is None:
                 continue
-            if _PLUMBING.search(base_name(reader.kernel or "compute")) is None:
+            if _COMPUTES_NOTHING.search(base_name(reader.kernel or "compute")) is None:
                 if any(buffer.name == name for buffer in reader.outputs):
                     continue  # the collective itself
                 return True

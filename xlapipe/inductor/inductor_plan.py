@@ -1,7 +1,7 @@
 """An InductorPlan: what one graph's dump says about memory and execution.
 
 It has the nouns of `xlapipe.plans.Plan`: BufferAllocation, LogicalBuffer, InputOutputAlias, Gemm,
-SourceLine, schedule positions. It is a class of its own because XLA reserves its allocations for
+SourceLine, schedule positions. It is a separate class because XLA reserves its allocations for
 the whole run, at fixed offsets, while Inductor's wrapper takes each from torch's caching allocator
 and gives it back: an allocation has a Lifetime, allocations do not add up to a total, and there
 are no thunks and no HLO. A `Plan` with these gaps filled in would claim what the dump does not say.

@@ -22,7 +22,7 @@ from xlapipe.inductor.wrapper.replayed import Known, Replayed
 
 _BY_NAME = (
     "no forward graph was found: arguments that are not named as parameters, inputs or tangents "
-    "count as given away, each with a storage of its own"
+    "count as given away, each with a separate storage"
 )
 
 

@@ -30,7 +30,7 @@ _SCALARS = (bool, int, float, complex)
 
 
 class AbstractArray(jax.ShapeDtypeStruct):
-    """A ShapeDtypeStruct that is a `jax.Array` by `isinstance`, which Equinox's filters ask."""
+    """A ShapeDtypeStruct that is a `jax.Array` by `isinstance`, as Equinox's filters check."""
 
     # jax 0.10's ShapeDtypeStruct and Array cannot be bases of one class.
     __class__ = property(lambda self: jax.Array)
@@ -278,7 +278,7 @@ def _alike(leaf: Any, abstract: Any) -> bool:
 
 
 def _facts(leaf: Any) -> tuple[Any, ...]:
-    """What of a leaf decides about the program, except a sharding that the workload gives."""
+    """What the program depends on of a leaf, except a sharding that the workload gives."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # jax warns of a dtype that it narrows, when it is traced
         aval = core.shaped_abstractify(leaf)

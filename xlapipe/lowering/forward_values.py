@@ -293,7 +293,7 @@ class _Place:
         return "jvp(" in self.stack
 
     def inside(self, equation: Any) -> "_Place":
-        """The place of an equation in a jaxpr that is here."""
+        """The place of an equation inside of the jaxpr that the equation at this place runs."""
         stack = f"{self.stack}/{equation.source_info.name_stack}"
         return replace(self, stack=stack, line=_user_line(equation) or self.line)
 

@@ -1,8 +1,8 @@
 """Lowering in the test's own process, where closures and local functions are.
 
-Source lines of the stack end up in the module. The stack below a step is the test runner's: it
-is another one under xdist, and moves with every line that is added above the call. On a thread
-there is none of it, so that the module is the one that a registered workload would give.
+Source lines of the call stack become part of the module. Below a step they are the test runner's:
+others under xdist, and others after each line that is added above the call. A new thread has none
+of these frames, so the module is the same as that of a registered workload.
 """
 
 import contextvars

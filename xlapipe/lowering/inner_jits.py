@@ -119,7 +119,7 @@ def _donates(equation: Any, undonated: Collection[int], *, everything: bool) -> 
 def _error(workload: Workload, equation: Any, says: str, what: str, fix: str) -> WorkloadError:
     # "step at /folder/file.py:12"
     defined = str(equation.params["jaxpr"].jaxpr.debug_info.func_src_info or "")
-    # A library's function is not the user's to give.
+    # The fix of giving the inner function itself is of no use for a library's.
     own = is_own_code(defined.rpartition(" at ")[2].rpartition(":")[0])
     name = equation.params.get("name", "?")
     give = f"give {name!r} itself as fn (bind arguments with kwargs= or functools.partial), or "

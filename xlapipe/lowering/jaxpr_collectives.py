@@ -14,8 +14,8 @@ from xlapipe.plans import SourceLine
 from xlapipe.plans.call_chains import is_own_code
 from xlapipe.plans.program import RequestedCollective
 
-# XLA's kind by jax's primitive; `psum_invariant`, `all_gather_start` and their like are found by
-# the part of their name that is here.
+# XLA's kind by a part of the name of jax's primitive, as in `psum_invariant` and
+# `all_gather_start`.
 _KINDS = {
     "all_gather": "all-gather",
     "all_to_all": "all-to-all",
@@ -74,7 +74,7 @@ def _kind(equation: Any) -> str | None:
 
 
 def _names_axes(equation: Any) -> bool:
-    """Whether devices join: under vmap, a psum over dimensions of the array is left."""
+    """Whether devices take part; vmap makes a psum one over dimensions of the array."""
     axes = equation.params.get("axes", equation.params.get("axis_name", ()))
     named = axes if isinstance(axes, tuple) else (axes,)
     return any(not isinstance(axis, int) for axis in named)

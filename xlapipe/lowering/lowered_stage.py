@@ -1,7 +1,7 @@
 """From a `jax.stages.Lowered` that the user has already to a lowered program.
 
-What XLA is given is recorded from jax's own `compile` of it, as for a function. Its trace is the
-user's own, so nothing answers for the target while it is traced.
+What XLA is given is recorded from jax's own `compile` of it, as for a function. It was traced by
+the user, so code that asked for a device then got the user's, not the target.
 """
 
 from typing import Any

@@ -34,7 +34,7 @@ def rematerialise_from_now_on(policy_name: str, note: Path | None) -> None:
 
 
 def stop_rematerialising() -> None:
-    """Leaves it again, in tests."""
+    """Undoes `rematerialise_from_now_on`, in tests."""
     _ACTIVE.close()
 
 

@@ -1,4 +1,4 @@
-"""How leaves lie over a mesh: between jax's objects and the plain data of a manifest."""
+"""How leaves are placed on a mesh: jax's objects to and from the plain data of a manifest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Modules that hold arrays beside other things, as arguments of a plain function.
+"""Modules that contain arrays and other values, as arguments of a plain function.
 
 Equinox modules are trees with leaves that are not arrays, such as activation functions. As under
 `eqx.filter_jit`, the arrays are arguments, and the rest is static.

@@ -1,8 +1,8 @@
 """Takes source locations out of the kernels that Pallas puts into a lowered module.
 
-A kernel travels as MLIR bytecode in an attribute of its custom call, locations and all. Paths and
-lines in there are out of reach of every rule for text, and would change a dump with each line that
-is added above a kernel.
+A kernel is MLIR bytecode, with its locations, in an attribute of its custom call. Rules for text do
+not reach the paths and lines in it, which would change a dump with each line that is added above a
+kernel.
 """
 
 import base64
@@ -94,7 +94,7 @@ def _without_locations(bytecode: bytes, target: str, context: Any) -> bytes:
 
 @contextmanager
 def _unregistered_allowed(context: Any, allowed: bool) -> Iterator[None]:
-    """Operations of Mosaic travel under names that are stable, and of no dialect."""
+    """Operations of Mosaic are written with stable names, which belong to no dialect."""
     before = context.allow_unregistered_dialects
     context.allow_unregistered_dialects = allowed or before
     try:

@@ -236,7 +236,7 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def _without_cached_answers() -> Iterator[None]:
-    """jax keeps some answers about devices; they must not cross the border in either direction."""
+    """Clears jax's cached answers about devices: the target's must not mix with the machine's."""
     cached = [
         getattr(xla_bridge, name)
         for name in ("local_devices", "process_count", "process_indices", "host_ids")

@@ -1,8 +1,8 @@
 """Sizes of arguments whose layout an IR dump does not print, from matrix products of them.
 
 Layouts of what only extern kernels read are not in the dump. A product [M, N] of a known operand
-[M, K] has another one of K × N elements; which operand is which follows from the sizes, and where
-it does not, nothing is concluded.
+[M, K] has another one of K × N elements. Which operand is which follows from the sizes; if it does
+not, the size stays unknown.
 """
 
 from collections.abc import Iterator, Mapping

@@ -43,7 +43,7 @@ def ir_facts(graph: IrGraph) -> InductorOnly:
 
 
 def _user_kernel(graph: IrGraph, leaf: IrNode) -> str:
-    """What tells one user-defined kernel from others: dumps do not print its name."""
+    """Operands and results of a user-defined kernel, whose name dumps do not print."""
     written = []
     for buffer in leaf.outputs:
         layout = graph.layouts.get(graph.memory_of(buffer.name))

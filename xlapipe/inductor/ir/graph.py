@@ -1,4 +1,4 @@
-"""Questions about the nodes of an IR dump: what is one memory, what is read, what is allocated."""
+"""What the nodes of an IR dump read and allocate, and which names are the same memory."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ class IrGraph:
 
     @cached_property
     def leaves(self) -> tuple[IrNode, ...]:
-        """Nodes, the parts of fused ones in place of these."""
+        """All nodes, with the parts of a fused one instead of it."""
         return tuple(leaf for node in self.nodes for leaf in node.leaves)
 
     @cached_property

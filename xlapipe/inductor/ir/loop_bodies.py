@@ -1,8 +1,8 @@
 """The body of a loop in an IR dump: loads, stores and reductions, with the values that they have.
 
-A body is a class in Python's syntax. Each statement names a value of others, so that two values are
-the same exactly when they are written the same way over the same loads. `ValueTable` gives equal
-values one number, over all the bodies of a graph.
+A body is a class in Python's syntax. Each statement binds a name to an operation on earlier names,
+so two values are equal if they are the same operations on the same loads. `ValueTable` numbers
+values over all bodies of a graph, equal ones alike.
 """
 
 import ast
@@ -107,7 +107,7 @@ class _BodyReader:
         self._functions: dict[str, ast.FunctionDef] = {}
         self._body = LoopBody(_ranges(statements))
         self._values: dict[str, int] = {}
-        # The expression behind `get_index_2`.
+        # The expression that names such as `get_index_2` are bound to.
         self._texts: dict[str, str] = {}
         # The buffer whose element a value is, unchanged.
         self._loaded: dict[int, str] = {}
