@@ -6,7 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from xlapipe.report.records import named
-from xlapipe.report.text_table import aligned_rows
+from xlapipe.report.text_table import Table, aligned_rows
 from xlapipe.report.time_lines import microseconds
 from xlapipe.report.units import exact
 from xlapipe.sizing.cliff import Cliff
@@ -106,11 +106,8 @@ def _cost_lines(cliff: Cliff) -> Iterator[str]:
         f"{microseconds(cliff.added_seconds)}{share}:"
     )
     heading = ("floor", "launches", "value, B", "instruction", "source")
-    rows = [heading, *map(_kernel_cells, kernels[:_MAX_KERNELS])]
-    for line in aligned_rows(rows, {0, 1, 2}):
-        yield f"  {line}"
-    if len(kernels) > _MAX_KERNELS:
-        yield f"  … and {len(kernels) - _MAX_KERNELS} more (--json lists all)"
+    rows = list(map(_kernel_cells, kernels))
+    yield from Table.of_first("", heading, rows, {0, 1, 2}, _MAX_KERNELS).lines()
 
 
 def _kernel_cells(kernel: RecomputedKernel) -> tuple[str, ...]:

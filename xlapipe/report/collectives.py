@@ -7,7 +7,7 @@ from typing import Any
 
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.program import RequestedCollective
-from xlapipe.report.text_table import aligned_rows
+from xlapipe.report.text_table import Table
 
 _MAX_ROWS = 40
 _HEADINGS = ("kind", "count", "input", "output", "devices", "execution", "overlaps with", "source")
@@ -79,11 +79,7 @@ def collective_lines(
     yield f"collectives: {_counts(row.collective.kind for row in rows)}{suffix}"
     for kind in sorted({row.collective.kind for row in rows}):
         yield f"  {kind}: {_sums([row.collective for row in rows if row.collective.kind == kind])}"
-    table = _table_rows(rows)
-    for line in aligned_rows([_HEADINGS, *table[:_MAX_ROWS]], _RIGHT):
-        yield f"  {line}"
-    if len(table) > _MAX_ROWS:
-        yield f"  … and {len(table) - _MAX_ROWS} more (--json lists all)"
+    yield from Table.of_first("", _HEADINGS, _table_rows(rows), _RIGHT, _MAX_ROWS).lines()
 
 
 def _sums(collectives: Sequence[Collective]) -> str:

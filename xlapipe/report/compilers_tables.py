@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from xlapipe.diff.compilers.comparison import CompilerComparison, ProductRow
 from xlapipe.diff.compilers.compiler_side import CompilerSide
 from xlapipe.diff.compilers.tensor_leaves import LeafPair, Match, MatchedLeaves, TensorLeaf
-from xlapipe.report.inductor_lines import MOST_ROWS, Table
+from xlapipe.report.text_table import Table
 from xlapipe.report.units import exact
 
 _UNKNOWN = "unknown"
@@ -102,20 +102,13 @@ def _figures(comparison: CompilerComparison) -> Table:
     texts.append(("launches", _count(inductor.launches), _count(xla.launches)))
     texts.append(("calls that hide bytes", str(inductor.unknown_calls), str(xla.unknown_calls)))
     headings = ("figure", "Inductor", "XLA")
-    return Table("bytes and launches", headings, tuple(texts), frozenset({1, 2}))
+    return Table("bytes and launches", headings, tuple(texts), {1, 2})
 
 
 def _leaves(what: str, leaves: MatchedLeaves) -> Table:
-    rows = tuple(
-        (*_leaf(pair.inductor), *_leaf(pair.xla), str(pair.match))
-        for pair in leaves.pairs[:MOST_ROWS]
-    )
-    return Table(
-        f"{what}: {_share(leaves)} match",
-        ("Inductor", "type", "XLA", "type", "match"),
-        rows,
-        left_out=len(leaves.pairs) - len(rows),
-    )
+    rows = [(*_leaf(pair.inductor), *_leaf(pair.xla), str(pair.match)) for pair in leaves.pairs]
+    title = f"{what}: {_share(leaves)} match"
+    return Table.of_first(title, ("Inductor", "type", "XLA", "type", "match"), rows)
 
 
 def _leaf(leaf: TensorLeaf | None) -> tuple[str, str]:
@@ -128,40 +121,29 @@ def _leaf(leaf: TensorLeaf | None) -> tuple[str, str]:
 def _held(title: str, side: CompilerSide) -> Table:
     held = sorted(side.held, key=lambda item: -item.size_bytes)
     total = sum(item.size_bytes for item in held)
-    rows = tuple((f"{item.size_bytes:,}", item.label) for item in held[:MOST_ROWS])
-    return Table(
-        f"{title}: {exact(total)}",
-        ("bytes", "what"),
-        rows,
-        frozenset({0}),
-        len(held) - len(rows),
-    )
+    rows = [(f"{item.size_bytes:,}", item.label) for item in held]
+    return Table.of_first(f"{title}: {exact(total)}", ("bytes", "what"), rows, {0})
 
 
 def _kernels(inductor: CompilerSide, xla: CompilerSide) -> Table:
     rows = [("Inductor", kind, str(count)) for kind, count in (inductor.kernels or {}).items()]
     rows += [("XLA", kind, str(count)) for kind, count in (xla.kernels or {}).items()]
     title = f"launches: {_count(inductor.launches)} by Inductor, {_count(xla.launches)} by XLA"
-    return Table(title, ("compiler", "kind", "launches"), tuple(rows), frozenset({2}))
+    return Table(title, ("compiler", "kind", "launches"), tuple(rows), {2})
 
 
 def _products(products: Sequence[ProductRow]) -> Table:
-    rows = tuple(
+    rows = [
         (
             _count(row.multiplications),
             ", ".join(row.results),
             _backends(row.inductor),
             _backends(row.xla),
         )
-        for row in products[:MOST_ROWS]
-    )
-    return Table(
-        "matrix products and convolutions",
-        ("multiplications of each", "results", "Inductor", "XLA"),
-        rows,
-        frozenset({0}),
-        len(products) - len(rows),
-    )
+        for row in products
+    ]
+    headings = ("multiplications of each", "results", "Inductor", "XLA")
+    return Table.of_first("matrix products and convolutions", headings, rows, {0})
 
 
 def _backends(counts: Sequence[tuple[str, int]]) -> str:
@@ -175,9 +157,7 @@ def _waste(inductor: CompilerSide, xla: CompilerSide) -> Table:
         for waste in side.waste
     ]
     headings = ("compiler", "what", "count", "bytes")
-    return Table(
-        "waste" + ("" if rows else ": none found"), headings, tuple(rows), frozenset({2, 3})
-    )
+    return Table("waste" + ("" if rows else ": none found"), headings, tuple(rows), {2, 3})
 
 
 def _exchanges(inductor: CompilerSide, xla: CompilerSide) -> Table:
@@ -187,9 +167,7 @@ def _exchanges(inductor: CompilerSide, xla: CompilerSide) -> Table:
         for exchange in side.exchanges
     ]
     headings = ("compiler", "kind", "count", "bytes of results")
-    return Table(
-        "collectives" + ("" if rows else ": none"), headings, tuple(rows), frozenset({2, 3})
-    )
+    return Table("collectives" + ("" if rows else ": none"), headings, tuple(rows), {2, 3})
 
 
 def _bytes(size: int | None) -> str:

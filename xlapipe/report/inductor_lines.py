@@ -1,15 +1,14 @@
 """Inductor's plans in rows of text, which the terminal, Markdown and HTML reports share."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from xlapipe.inductor.inductor_plan import FindingKind, InductorFinding, InductorPlan
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.plans.buffers import BufferAllocation
 from xlapipe.report.inductor_figures import sequence_totals
+from xlapipe.report.text_table import MOST_ROWS, Table
 from xlapipe.report.units import exact, signed
 
-MOST_ROWS = 30
 _TITLES = {
     FindingKind.DUPLICATE_STORE: "duplicate stores",
     FindingKind.NEVER_READ: "buffers that nothing reads",
@@ -19,22 +18,6 @@ _TITLES = {
     FindingKind.FLOAT64: "float64 for each element",
     FindingKind.UNUSED_COLLECTIVE: "collectives whose result nothing uses",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table for people.
-
-    Attributes:
-      right: columns of numbers.
-      left_out: rows that are not listed, the smallest.
-    """
-
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    right: frozenset[int] = frozenset()
-    left_out: int = 0
 
 
 def heading(plan: InductorPlan) -> str:
@@ -99,7 +82,7 @@ def peak_table(plan: InductorPlan) -> Table:
         f"held at the peak: {exact(plan.totals.own_peak_bytes)}{kernel}{at}",
         ("index", "bytes", "positions", "values"),
         tuple(rows),
-        frozenset({0, 1}),
+        {0, 1},
         left_out,
     )
 
@@ -113,13 +96,8 @@ def unknown_table(plan: InductorPlan) -> Table:
         (str(len(sizes)), name, _results(sizes), reason)
         for (name, reason), sizes in sorted(groups.items(), key=lambda item: -len(item[1]))
     ]
-    return Table(
-        f"calls that hide bytes: {len(plan.unknown) or 'none'}",
-        ("calls", "operator", "bytes of results", "why"),
-        tuple(rows[:MOST_ROWS]),
-        frozenset({0, 2}),
-        max(0, len(rows) - MOST_ROWS),
-    )
+    title = f"calls that hide bytes: {len(plan.unknown) or 'none'}"
+    return Table.of_first(title, ("calls", "operator", "bytes of results", "why"), rows, {0, 2})
 
 
 def gemm_table(plan: InductorPlan) -> Table:
@@ -131,18 +109,13 @@ def gemm_table(plan: InductorPlan) -> Table:
         key = (f"{gemm.backend}{fast}", shapes, str(gemm.source or ""))
         groups[key] = groups.get(key, 0) + 1
     rows = [(str(count), *key) for key, count in groups.items()]
-    return Table(
-        f"gemms and convolutions: {len(plan.gemms) or 'none'}",
-        ("count", "backend", "shapes", "source"),
-        tuple(rows[:MOST_ROWS]),
-        frozenset({0}),
-        max(0, len(rows) - MOST_ROWS),
-    )
+    title = f"gemms and convolutions: {len(plan.gemms) or 'none'}"
+    return Table.of_first(title, ("count", "backend", "shapes", "source"), rows, {0})
 
 
 def collective_table(plan: InductorPlan) -> Table:
     """Collectives in their order."""
-    rows = tuple(
+    rows = [
         (
             collective.kind,
             _bytes(collective.operand_bytes),
@@ -152,14 +125,10 @@ def collective_table(plan: InductorPlan) -> Table:
             "yes" if collective.used else "no",
         )
         for collective in plan.collectives
-    )
-    return Table(
-        f"collectives: {len(plan.collectives) or 'none'}",
-        ("kind", "in", "out", "devices", "kernels meanwhile", "result used"),
-        rows[:MOST_ROWS],
-        frozenset({1, 2, 3, 4}),
-        max(0, len(rows) - MOST_ROWS),
-    )
+    ]
+    headings = ("kind", "in", "out", "devices", "kernels meanwhile", "result used")
+    title = f"collectives: {len(rows) or 'none'}"
+    return Table.of_first(title, headings, rows, {1, 2, 3, 4})
 
 
 def finding_tables(plan: InductorPlan) -> Iterator[Table]:
@@ -170,12 +139,11 @@ def finding_tables(plan: InductorPlan) -> Iterator[Table]:
             continue
         ordered = sorted(findings, key=lambda finding: -(finding.size_bytes or 0))
         total = sum(finding.size_bytes or 0 for finding in findings)
-        yield Table(
+        yield Table.of_first(
             f"{title}: {len(findings)}, {exact(total)}",
             ("node", "bytes", "what", "line", "source"),
-            tuple(_finding_row(finding) for finding in ordered[:MOST_ROWS]),
-            frozenset({1, 3}),
-            max(0, len(ordered) - MOST_ROWS),
+            list(map(_finding_row, ordered)),
+            {1, 3},
         )
 
 
@@ -251,7 +219,7 @@ def _bytes(size: int | None) -> str:
 
 def total_table(plan: InductorPlan) -> Table:
     """The totals as a table."""
-    return Table("totals", ("figure", "bytes or calls"), tuple(total_rows(plan)), frozenset({1}))
+    return Table("totals", ("figure", "bytes or calls"), tuple(total_rows(plan)), {1})
 
 
 def detail_tables(plan: InductorPlan) -> tuple[Table, ...]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from xlapipe.inductor.inductor_plan import InductorPlan
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.report.inductor_lines import (
-    Table,
     detail_tables,
     heading,
     plan_lines,
@@ -13,6 +12,7 @@ from xlapipe.report.inductor_lines import (
     total_table,
 )
 from xlapipe.report.markdown_syntax import plain, table
+from xlapipe.report.text_table import Table
 
 
 def render_inductor_text(dumps: Sequence[InductorDump]) -> str:

@@ -11,13 +11,13 @@ from rich.text import Text
 from xlapipe.inductor.inductor_plan import InductorPlan
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.report.inductor_lines import (
-    Table,
     detail_tables,
     heading,
     plan_lines,
     sequence_line,
     total_rows,
 )
+from xlapipe.report.text_table import Table
 
 
 def inductor_lines(dump: InductorDump) -> Iterator[RenderableType]:

@@ -1,7 +1,7 @@
 """Markdown syntax: code spans, tables, and escaped text."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from html import escape
 
 from xlapipe.files.visible_text import visible_line
@@ -48,7 +48,7 @@ def fenced(lines: Iterable[str]) -> list[str]:
     return [fence, *content, fence]
 
 
-def table(headings: Row, rows: Iterable[Row], *, right: frozenset[int] = frozenset()) -> list[str]:
+def table(headings: Row, rows: Iterable[Row], *, right: Collection[int] = ()) -> list[str]:
     """A Markdown table, padded so that it is also readable as plain text.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from xlapipe.report.records import named
-from xlapipe.report.text_table import aligned_rows
+from xlapipe.report.text_table import Table
 from xlapipe.report.units import exact
 from xlapipe.temp_order.instruction_order import OrderShare
 
@@ -42,11 +42,8 @@ def order_lines(share: OrderShare | None) -> Iterator[str]:
         f"{exact(share.bound_bytes)}"
     )
     rows = [(f"{a:,}", f"{b:,}", f"{a - b:+,}", source) for source, a, b in _sources(share)]
-    shown = [("XLA's order, B", "best order, B", "held, B", "source line"), *rows[:_MAX_SOURCES]]
-    for line in aligned_rows(shown, {0, 1, 2}):
-        yield f"  {line}"
-    if len(rows) > _MAX_SOURCES:
-        yield f"  … and {len(rows) - _MAX_SOURCES} more (--json lists all)"
+    headings = ("XLA's order, B", "best order, B", "held, B", "source line")
+    yield from Table.of_first("", headings, rows, {0, 1, 2}, _MAX_SOURCES).lines()
 
 
 def _sources(share: OrderShare) -> list[tuple[str, int, int]]:

@@ -1,6 +1,44 @@
-"""Tables of plain text with aligned columns."""
+"""Tables of text, and their lines with aligned columns."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+MOST_ROWS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table for people, which terminal, Markdown and HTML render.
+
+    Attributes:
+      right: indices of the columns of numbers.
+      left_out: number of rows that are not listed.
+    """
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: Collection[int] = ()
+    left_out: int = 0
+
+    @classmethod
+    def of_first(
+        cls,
+        title: str,
+        headings: tuple[str, ...],
+        rows: Sequence[tuple[str, ...]],
+        right: Collection[int] = (),
+        most: int = MOST_ROWS,
+    ) -> "Table":
+        """The table of the first `most` rows."""
+        return cls(title, headings, tuple(rows[:most]), right, max(0, len(rows) - most))
+
+    def lines(self) -> Iterator[str]:
+        """The lines below the title, indented."""
+        for line in aligned_rows([self.headings, *self.rows], self.right):
+            yield f"  {line}"
+        if self.left_out:
+            yield f"  … and {self.left_out} more (--json lists all)"
 
 
 def column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
