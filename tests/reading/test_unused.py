@@ -79,10 +79,11 @@ def test_every_display_has_the_notes_on_the_step() -> None:
         arguments=(*dump.manifest.arguments, UNREAD),
         outputs=(replace(constant, constant=True), *computed),
         dropped_updates=("state.step",),
+        asked_early=("jax.default_backend() at step.py:4 (cpu)",),
     )
     opened = Opened.of_dump(replace(dump, manifest=manifest))
     notes = manifest.notes_on_step
-    assert len(notes) == 3
+    assert len(notes) == 4
     for options in (ShowOptions(width=200), ShowOptions(everything=True)):
         shown = "\n".join(map(str, XlaSubject(opened).lines(options)))
         assert all(note in shown for note in notes), shown

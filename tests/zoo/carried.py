@@ -633,6 +633,8 @@ LEFT_OUT: Mapping[str, str] = {
     "and the number of its devices are not",
     "`JAX_*` variables": "listed by `show` and `check` where the compiling child traces the step; "
     "`JAX_NUM_CPU_DEVICES` is kept",
+    "`jax.default_backend()`, `jax.devices()` while the module is imported": "listed by `show` and "
+    "`check`, with the line; inside of the step the answer is the target's",
     "arguments that the program does not use": "a warning of `check`, listed by `show`",
     "values stored in Python objects by a step under `jax.jit`": "listed by `show` and `check`",
     "outputs that depend on no argument": "a warning of `check`, listed by `show`",

@@ -165,6 +165,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         versions={name: version(name) for name in packages},
         standard_library=os.path.dirname(os.__file__),
         dropped_updates=program.dropped_updates,
+        asked_early=program.asked_early,
         xla_patches=tuple(patch for patch, is_made in made.items() if is_made),
         sorts_undecided=sorts_undecided,
     )
@@ -241,6 +242,7 @@ def _lowered(
         return program, topology, *_devices(request, program.workload, topology)
     import jax
 
+    from xlapipe.lowering.asked_early import noting_questions
     from xlapipe.lowering.load_workload import load_workload
     from xlapipe.lowering.lower import lower
     from xlapipe.lowering.meshes import axes_of
@@ -253,7 +255,8 @@ def _lowered(
     requested = _requested_topology(request)
     devices_wanted = requested.device_count if requested is not None else None
     before = dict(os.environ)
-    workload = load_workload(request.reference, devices=devices_wanted)
+    with noting_questions() as questions:
+        workload = load_workload(request.reference, devices=devices_wanted)
     refuse_changed_variables(
         workload.name,
         before,
@@ -270,6 +273,10 @@ def _lowered(
     devices, config_text = _devices(request, workload.name, topology)
     stages.enter("lower")
     program = lower(workload, config_text, platform=platform, topology=topology)
+    if request.target_config is not None:
+        figures = platform.device_figures(config_text)
+        asked = questions.differing(figures, program.device_count)
+        program = replace(program, asked_early=asked)
     if program.mesh != axes or not known:
         stages.enter("topology")
         topology = _topology(request, workload.name, program.mesh)

@@ -29,6 +29,8 @@ class CompileFacts:
       refused: XLA's message if it planned the program and then refused it for want of memory.
       sorts_undecided, stated_costs, stated_trips: as of `xlapipe.plans.Plan`.
       dropped_updates: values that the step stored in Python objects, which jax drops.
+      asked_early: questions about devices that code asked before the step was traced, and that the
+        compiling machine answered, with place and answer.
       xla_patches: names of the changes made to XLA in memory; empty also for a dump from
         before they were recorded.
     """
@@ -51,6 +53,7 @@ class CompileFacts:
     stated_costs: tuple[StatedCost, ...] = ()
     stated_trips: int | None = None
     dropped_updates: tuple[str, ...] = ()
+    asked_early: tuple[str, ...] = ()
     xla_patches: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

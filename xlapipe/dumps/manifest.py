@@ -20,7 +20,7 @@ SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 # Fields that older dumps lack, and that are left out where they are empty.
 _LISTS = (
-    *("dropped_updates", "left_out", "named_values", "stated_costs", "stated_trips"),
+    *("asked_early", "dropped_updates", "left_out", "named_values", "stated_costs", "stated_trips"),
     *("xla_patches", "without_xla_patches"),
 )
 # Paths that a note names.
@@ -90,6 +90,11 @@ class Manifest(CompileFacts):
                 self.dropped_updates,
                 "stored in Python objects, which jax.jit drops (nnx.jit carries modules' updates "
                 "out; others must be returned)",
+            ),
+            *_paths_note(
+                "answer",
+                self.asked_early,
+                "about devices not the target's (ask jax inside the step)",
             ),
         )
 

@@ -23,6 +23,7 @@ class LoweredProgram:
       settings: the parts of jax's configuration that decide about compile options.
       compile_options: the fields of jax's own compile options, which the compile must have too.
       dropped_updates: values that the step stored in Python objects, which jax drops.
+      asked_early: questions about devices that this machine answered, and not the target.
       requested_collectives, named_values: of the traced program.
       stated_costs, stated_trips: of the traced program and the workload; see `Plan`.
       options: XLA options of the function's `jax.jit` and of the workload, which override them.
@@ -43,6 +44,7 @@ class LoweredProgram:
     options: Mapping[str, Any] = field(default_factory=dict)
     mesh: Mapping[str, int] | None = None
     dropped_updates: tuple[str, ...] = ()
+    asked_early: tuple[str, ...] = ()
     expectations: tuple[Mapping[str, Any] | None, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
