@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from xlapipe.errors import WorkloadError
+from xlapipe.platforms import PLATFORMS, platform_named
 
 CPU_DEVICES = "JAX_NUM_CPU_DEVICES"
-_TPU_FLAGS = "LIBTPU_INIT_ARGS"
-_FLAGS = ("XLA_FLAGS", _TPU_FLAGS)
+_FLAGS = frozenset(name for platform in PLATFORMS for name in platform.flag_variables)
 # Variables of jax, and flags of XLA, that say nothing about a program for the target: where jax
 # runs, what it logs, and what it keeps.
 _NEUTRAL_VARIABLE = re.compile(
@@ -70,7 +70,7 @@ def refuse_changed_variables(
         for name, value in environment.items()
         if value != before.get(name)
         and not _is_in_force(settings.get(name.lower()), value)
-        and not (name == _TPU_FLAGS and platform != "tpu")
+        and (name not in _FLAGS or name in platform_named(platform).flag_variables)
     }
     for setting in _left_out(changed, lowered_here=False):
         name = setting.partition("=")[0]

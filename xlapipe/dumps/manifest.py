@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from xlapipe.dumps.compile_facts import CompileFacts
@@ -18,10 +18,11 @@ from xlapipe.predicted_locks.predict import shares_text
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
-# Fields that older dumps lack, and that are left out where they are empty.
-_LISTS = (
-    *("asked_early", "dropped_updates", "left_out", "named_values", "stated_costs", "stated_trips"),
-    *("xla_patches", "without_xla_patches"),
+# Fields that are left out where they have their default, since older dumps lack them.
+_NOT_IN_OLDER_DUMPS = frozenset(
+    {"asked_early", "dropped_updates", "extra_options", "left_out", "named_values", "platform"}
+    | {"predicted_lock", "refused", "sorts_undecided", "stated_costs", "stated_trips", "topology"}
+    | {"without_xla_patches", "xla_patches"}
 )
 # Paths that a note names.
 _LISTED = 4
@@ -130,21 +131,10 @@ class Manifest(CompileFacts):
 
     def to_json(self) -> dict[str, Any]:
         data = {"schema_version": SCHEMA_VERSION, **super().to_json()}
-        if not self.extra_options:
-            del data["extra_options"]  # absent in older dumps
-        if self.refused is None:
-            del data["refused"]
-        if self.topology is None:
-            del data["topology"]
-        if self.predicted_lock is None:
-            del data["predicted_lock"]
-        if not self.sorts_undecided:
-            del data["sorts_undecided"]
-        for name in _LISTS:
-            if not data[name]:
-                del data[name]
-        if self.platform == "cuda":
-            del data["platform"]  # absent in older dumps
+        for item in fields(self):
+            default = {} if item.default is MISSING else item.default
+            if item.name in _NOT_IN_OLDER_DUMPS and getattr(self, item.name) == default:
+                del data[item.name]
         if not self.requested_collectives and self.mesh is None:
             del data["requested_collectives"]
         if SOURCE_LINES in self.files:

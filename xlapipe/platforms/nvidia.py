@@ -69,7 +69,6 @@ def _memory_limit(device_memory_bytes: int, fraction: float) -> int:
 
 NVIDIA = Platform(
     name="cuda",
-    vendor="NVIDIA",
     recorded_packages=("jax-cuda13-plugin",),
     compiler_packages=(
         "jax-cuda13-plugin",

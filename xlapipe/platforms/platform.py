@@ -69,6 +69,7 @@ class Platform:
       topology_arguments, device_figures: from the target's config text.
       thunk_holders: thunk kinds that are always followed by thunks nested in them.
       child_environment: variables that the compiling process needs.
+      flag_variables: variables of the environment that hold flags of its compiler.
       plan_only_options: XLA options that save time if only the plan is wanted, without changing it.
       plan_needs_texts: whether the files that a plan is read from are dumped only with texts.
       plugin: the Python module in whose folder XLA's plugin is; None if it needs no changes.
@@ -95,7 +96,6 @@ class Platform:
     """
 
     name: str
-    vendor: str
     recorded_packages: tuple[str, ...]
     compiler_packages: tuple[str, ...]
     dump_files: tuple[DumpFile, ...]
@@ -116,6 +116,7 @@ class Platform:
     complete_autotune_option: str | None = None
     thunk_holders: frozenset[str] = field(default_factory=frozenset)
     child_environment: Mapping[str, str] = field(default_factory=dict)
+    flag_variables: tuple[str, ...] = ("XLA_FLAGS",)
     plan_only_options: Mapping[str, int] = field(default_factory=dict)
     plan_needs_texts: bool = False
     plugin: str | None = None

@@ -45,7 +45,6 @@ def _device_figures(config_text: str) -> DeviceFigures:
 
 TPU = Platform(
     name="tpu",
-    vendor="Google",
     recorded_packages=("libtpu",),
     compiler_packages=("libtpu",),
     dump_files=stage_files(".after_optimizations"),
@@ -68,6 +67,7 @@ TPU = Platform(
         "TPU_WORKER_HOSTNAMES": "localhost",
         "TPU_ACCELERATOR_TYPE": "v5litepod-1",
     },
+    flag_variables=("XLA_FLAGS", "LIBTPU_INIT_ARGS"),
     # libtpu writes buffer assignment, values and live ranges only if texts are asked for.
     plan_needs_texts=True,
     pads_arrays=True,

@@ -149,7 +149,7 @@ def plan_figures(plan: Plan) -> PlanFigures:
     platform = platform_named(plan.platform)
     return PlanFigures(
         totals=plan.totals,
-        on_tpu=plan.platform == "tpu",
+        on_tpu=platform.has_chip_memory,
         spaces=space_rows(plan),
         live_range_peak_bytes=live.live_range_peak_bytes if live is not None else None,
         live_range_peak_position=live.live_range_peak_position if live is not None else None,
