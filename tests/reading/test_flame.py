@@ -42,7 +42,7 @@ def test_arguments_are_named_and_the_largest_value_can_be_selected(dump: Opened)
     names = {counted.value.name for counted in peak_of(dump.program).contents}
     boxes = flame_boxes(dump)
     assert {box.value for box in boxes} <= names
-    arguments = [box for box in boxes if box.text.startswith("argument ")]
+    arguments = [box for box in boxes if box.title.startswith("argument ")]
     assert arguments and all(box.level == 0 for box in arguments)
 
 

@@ -24,6 +24,7 @@ from xlapipe.report import units
 from xlapipe.report.host_memory import host_lines
 from xlapipe.report.html_cells import bytes_cell, dense_code, group_values, seconds_cell
 from xlapipe.report.json_data import dump_data
+from xlapipe.report.overview.overview import Overview
 from xlapipe.report.plan_figures import figures_of
 from xlapipe.report.records import json_form
 from xlapipe.report.sections.flame import flame_boxes
@@ -32,8 +33,9 @@ from xlapipe.report.sections.roofline import roofline
 from xlapipe.report.sections.two_dumps import Comparison
 from xlapipe.report.time_lines import group_by_source, microseconds, summary_lines
 
-# After a slash, after the comma of an einsum, before a key of a pytree path.
-_MAY_BREAK = re.compile(r"(?<=/)(?=.)|(?<=,)(?=[A-Za-z])|(?<=.)(?=\[['\"])")
+# After a slash, after the comma of an einsum, before a key of a pytree path, after the parts of a
+# name.
+_MAY_BREAK = re.compile(r"(?<=/)(?=.)|(?<=,)(?=[A-Za-z])|(?<=.)(?=\[['\"])|(?<=[a-z][._])(?!py:)(?=\w)")
 # The sections of one dump, in order: a template in html/sections/ to its title in the navigation.
 SECTIONS = {
     "map": "Map",
@@ -91,6 +93,7 @@ def render_page(dumps: Sequence[Opened], comparison: Comparison | None = None) -
         microseconds=microseconds,
         exact=units.exact,
         rounded=units.rounded,
+        with_error=units.with_error,
         signed=units.signed,
         change_class=units.change_class,
         share=units.share,
@@ -118,13 +121,17 @@ def _sections(dumps: Sequence[Opened]) -> dict[str, str]:
 
 
 def _template_data(dump: Opened) -> dict[str, Any]:
-    data = dump_data(dump)
+    data, overview = dump_data(dump), Overview(dump)
+    memory = overview.memory
     time = data.figures.time
     return {
         "warnings": unused_findings(dump.program),
         "time_summary": list(summary_lines(time)) if time is not None else [],
         "time_by_source": group_by_source(time.kernels) if time is not None else [],
         "roofline": roofline(time),
+        "memory": memory,
+        "room_bytes": memory.usable_bytes - overview.total_bytes if memory is not None else 0,
+        "error_bytes": overview.error_bytes,
         "dump": dump,
         "data": data,
         "map_data": map_data(dump),

@@ -10,7 +10,9 @@ class MemoryMap {
     const { scopes, start } = scopesOf(plan);
     this.scopes = scopes;
     this.longest = plan.buffers.reduce((most, { seconds }) => Math.max(most, seconds ?? 0), 0);
-    this.coloring = coloringOf("role", plan, this.longest);
+    // A training step is read by what its values are for; all roles but temp are at its edge.
+    this.kind = mapData.phases.length ? "purpose" : "role";
+    this.coloring = coloringOf(this.kind, plan, this.longest);
     this.build(start);
     this.choose(start);
     // The largest scope is laid out before it is selected.
@@ -23,7 +25,7 @@ class MemoryMap {
     this.scopeSelect = el("select", { onchange: () => this.choose(Number(this.scopeSelect.value)) }, ...options);
     const kinds = { role: "role", purpose: "purpose", line: "source line", module: "module" };
     if (this.longest) kinds.time = this.mapData.time_source === "measured" ? "measured time" : "floor";
-    const byKind = el("select", { class: "color", onchange: () => this.colorBy(byKind.value) }, ...Object.entries(kinds).map(([kind, text]) => el("option", { value: kind }, text)));
+    const byKind = el("select", { class: "color", onchange: () => this.colorBy(byKind.value) }, ...Object.entries(kinds).map(([kind, text]) => el("option", { value: kind, selected: kind === this.kind }, text)));
     const button = (text, label, run) => el("button", { type: "button", "aria-label": label, title: label, onclick: run }, text);
     this.note = el("span", { class: "note" });
     this.base = el("canvas", { "aria-hidden": "true" });

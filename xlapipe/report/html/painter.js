@@ -139,7 +139,10 @@ function paintLabel(context, buffer, x, y, width, height, ink) {
   context.fillStyle = ink;
   context.textAlign = "left";
   context.textBaseline = "top";
-  context.fillText(buffer.label, x + 5, y + Math.max(1, Math.min(4, (height - 12) / 2)));
+  // The user's line, then the primitive: the path between them is in the panel.
+  const last = (path) => path.split("/").at(-1);
+  const label = buffer.source ? `${last(buffer.source)}  ${last(buffer.label)}` : buffer.label;
+  context.fillText(label, x + 5, y + Math.max(1, Math.min(4, (height - 12) / 2)));
   if (height > 30) {
     context.globalAlpha = 0.85;
     context.fillText(rounded(buffer.bytes), x + 5, y + 18);
@@ -162,7 +165,9 @@ function paintAxes(context, view, layout, mapData, colors) {
   for (const position of ticks(view.x0, view.x1, 10, 10)) {
     if (position % 1 === 0) context.fillText(String(position), view.x(position), view.bottom + 6);
   }
-  context.fillText("schedule position (instructions in the order in which they run)", (view.left + view.right) / 2, view.bottom + 20);
+  const axis = "schedule position (instructions in the order in which they run)";
+  const fits = context.measureText(axis).width < view.right - view.left;
+  context.fillText(fits ? axis : "schedule position", (view.left + view.right) / 2, view.bottom + 20);
   context.strokeStyle = colors.ink;
   context.globalAlpha = 0.35;
   context.beginPath();
@@ -236,7 +241,10 @@ function paintInUse(context, view, mapData, colors) {
   const atRight = view.x(mapData.peak_position) < (view.left + view.right) / 2;
   context.textAlign = atRight ? "right" : "left";
   context.textBaseline = "top";
-  context.fillText("bytes in use (the scale does not start at 0)", atRight ? view.right : view.left, 0);
+  const title = "bytes in use (the scale does not start at 0)";
+  const x = view.x(mapData.peak_position);
+  const room = (atRight ? view.right - x : x - view.left) - 40;
+  context.fillText(context.measureText(title).width < room ? title : "bytes in use", atRight ? view.right : view.left, 0);
 }
 
 // Draws frames around the value under the pointer and the pinned one, and the dragged area.

@@ -10,9 +10,12 @@ from xlapipe.plans.occupancy import CountedValue, Role
 from xlapipe.plans.peak import NO_SOURCE, peak_of
 from xlapipe.report.sections.memory_map import module_scope
 from xlapipe.report.units import rounded, share
+from xlapipe.report.wrapped_text import shortened
 
 # Narrower boxes are left out: their bytes are in the box below them.
 _LEAST_SHARE = 0.002
+# Of the flame's font, in a window of 1280 pixels.
+_PAGE_CHARACTERS = 170
 _ARGUMENTS = (Role.PARAMETER, Role.ALIAS)
 
 
@@ -22,6 +25,7 @@ class FlameBox:
 
     Attributes:
       level: 0 for a module, 1 for a source line, 2 for values of one name.
+      label: the beginning of the text that fits on a page of usual width; empty if little does.
       title: the whole text, with bytes.
       value: the name of the largest value.
     """
@@ -29,7 +33,7 @@ class FlameBox:
     level: int
     left: float
     width: float
-    text: str
+    label: str
     title: str
     role: Role
     value: str
@@ -80,7 +84,7 @@ def _boxes(
             level=level,
             left=left,
             width=width,
-            text=text,
+            label=shortened(text, int(width * _PAGE_CHARACTERS) - 1),
             title=f"{name}: {rounded(size(group))}, {share(size(group), whole)}, "
             f"{len(group)} values",
             role=largest.role,
