@@ -1,6 +1,6 @@
 """Takes the pictures of `docs/first_plan.md` from a report.
 
-    python -m tests.browser.docs_pictures examples/flax_training/hlo_dumps/classifier/DUMP
+python -m tests.browser.docs_pictures examples/flax_training/hlo_dumps/classifier/DUMP
 """
 
 import base64

@@ -28,7 +28,7 @@ _HEADINGS = {
     "dump": 7,
     "gemms by backend": 16,
 }
-_RIGHT = {4, 5, 6}
+_RIGHT = {"total", "temp", "seconds"}
 _MAX_FOLDERS = 8
 
 
@@ -38,18 +38,28 @@ class DumpTable(Bar):
     def __init__(self, jobs: "Sequence[Job]", *, silent: bool) -> None:
         self._console = Console(quiet=silent, soft_wrap=True, highlight=False)
         super().__init__("compiling", len(jobs), console=self._console, silent=silent)
-        self._widths = [
-            _width("workload", (job.reference.name for job in jobs)),
-            _width("target", map(_device, jobs)),
-            *list(_HEADINGS.values())[2:],
-        ]
-        # The last column is left out where the terminal has no room for it.
-        needed = sum(self._widths) + 2 * (len(self._widths) - 1)
-        if self._console.is_terminal and needed > self._console.width:
-            self._widths.pop()
+        self._widths = {
+            **_HEADINGS,
+            "workload": _width("workload", (job.reference.name for job in jobs)),
+            "target": _width("target", map(_device, jobs)),
+        }
+        if self._console.is_terminal:
+            # What a narrow terminal has no room for: backends, and a policy that is in every row.
+            unneeded = ["gemms by backend"]
+            unneeded += ["gemm"] if len({job.policy for job in jobs}) == 1 else []
+            for heading in unneeded:
+                if self._excess > 0:
+                    del self._widths[heading]
+            least = _HEADINGS["workload"]
+            self._widths["workload"] = max(least, self._widths["workload"] - max(0, self._excess))
         self._untuned = 0
         self._predicted = 0
         self._folders: list[str] = []
+
+    @property
+    def _excess(self) -> int:
+        """By how many characters rows are wider than the terminal."""
+        return sum(self._widths.values()) + 2 * (len(self._widths) - 1) - self._console.width
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -100,7 +110,14 @@ class DumpTable(Bar):
         self.advance()
 
     def _row(self, cells: Sequence[str], style: str = "") -> None:
-        self._line(aligned_row(cells[: len(self._widths)], self._widths, _RIGHT), style)
+        shown = [
+            (heading, cell)
+            for heading, cell in zip(_HEADINGS, cells, strict=True)
+            if heading in self._widths
+        ]
+        widths = [self._widths[heading] for heading, _ in shown]
+        right = {column for column, (heading, _) in enumerate(shown) if heading in _RIGHT}
+        self._line(aligned_row([cell for _, cell in shown], widths, right), style)
 
     def _line(self, text: str, style: str = "") -> None:
         width = self._console.width if self._console.is_terminal else len(text)

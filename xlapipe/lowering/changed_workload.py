@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from xlapipe.errors import WorkloadError
+from xlapipe.errors import ParameterError, WorkloadError
 from xlapipe.lowering.chosen_policy import rematerialise_as_chosen
 from xlapipe.lowering.load_workload import load_workload
 from xlapipe.lowering.rematerialised import rematerialise_from_now_on
@@ -109,7 +109,7 @@ def _halved(reference: WorkloadReference, name: str) -> WorkloadReference:
     given = dict(reference.arguments or {})
     value = given.get(name, _default(reference, name))
     if not isinstance(value, int) or isinstance(value, bool) or value < 2:
-        raise WorkloadError(
+        raise ParameterError(
             f"{reference}: expected an integer `{name}` of 2 or more, found {value!r:.60}; fix: "
             "name an integer argument of the workload's function"
         )

@@ -35,7 +35,9 @@ from xlapipe.report.time_lines import group_by_source, microseconds, summary_lin
 
 # After a slash, after the comma of an einsum, before a key of a pytree path, after the parts of a
 # name.
-_MAY_BREAK = re.compile(r"(?<=/)(?=.)|(?<=,)(?=[A-Za-z])|(?<=.)(?=\[['\"])|(?<=[a-z][._])(?!py:)(?=\w)")
+_MAY_BREAK = re.compile(
+    r"(?<=/)(?=.)|(?<=,)(?=[A-Za-z])|(?<=.)(?=\[['\"])|(?<=[a-z][._])(?!py:)(?=\w)"
+)
 # The sections of one dump, in order: a template in html/sections/ to its title in the navigation.
 SECTIONS = {
     "map": "Map",

@@ -109,7 +109,7 @@ def fit(
         return memory
 
     def done(job: Job, outcome: PlannedMemory | XlapipeError) -> None:
-        if isinstance(outcome, ParameterError):
+        if isinstance(outcome, ParameterError) and combination_of[id(job)].values:
             raise outcome
         rows[id(job)] = Row(combination_of[id(job)], outcome)
         on_done(rows[id(job)])

@@ -11,6 +11,7 @@ from typing import Any
 from xlapipe.compiling.job import Job, XlaOption
 from xlapipe.dumps.dump import Dump
 from xlapipe.environment.scratch import scratch_folder
+from xlapipe.errors import ParameterError
 from xlapipe.plans.donatable import argument_name, donatable
 from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference
@@ -57,7 +58,8 @@ class TriedChanges:
     Attributes:
       remedies: those whose plan is smaller, most bytes saved first.
       useless: those whose plan is not.
-      failed: those that do not compile, each with the first line of its error.
+      failed: those that do not compile, each with the first line of its error; not those of a size
+        that the workload does not have.
     """
 
     remedies: tuple[Remedy, ...]
@@ -103,6 +105,8 @@ def try_changes(job: Job, dump: Dump, limit: Limit, *, at_once: int | None = Non
         raise base
     smaller, useless, failed = [], [], []
     for change, row in list(zip(changes, rows, strict=True))[1:]:
+        if isinstance(row.outcome, ParameterError):
+            continue  # the workload's function has no such size
         if not isinstance(row.outcome, PlannedMemory):
             failed.append((change.text, _reason(row)))
         elif row.outcome.total_bytes < base.total_bytes:
