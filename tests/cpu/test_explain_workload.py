@@ -141,8 +141,10 @@ def test_the_dimensions_that_hold_the_batch_are_sharded() -> None:
 
 
 def test_an_argument_is_sharded_along_the_given_axes() -> None:
-    specs = specs_of(shard_leaves={1: 1, 4: 0})
+    specs = specs_of(shard_leaves={"params[1].value": 1, "x": 0})
     assert specs[1:3] == [PartitionSpec(None, "shard"), PartitionSpec()]
+    with pytest.raises(WorkloadError, match="1 of 1 leaves to shard are not among its arguments"):
+        specs_of(shard_leaves={"elsewhere['k']": 0})
     with pytest.raises(WorkloadError, match="its arguments is divisible by 2; fix:"):
         specs_of(shard_leaves={})
 
@@ -154,8 +156,9 @@ def test_the_largest_argument_and_its_axes(goldens: Path) -> None:
     for leaf in program.arguments:
         sizes[leaf.path.partition("[")[0].partition(".")[0]] += leaf.size_bytes
     assert sizes[name] == max(sizes.values())
-    for number, axis in axes.items():
-        shape = program.arguments[number].shape
+    shapes = {leaf.path: leaf.shape for leaf in program.arguments}
+    for path, axis in axes.items():
+        shape = shapes[path]
         assert shape[axis] == max(size for size in shape if size % 2 == 0)
 
 

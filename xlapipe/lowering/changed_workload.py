@@ -15,7 +15,7 @@ from xlapipe.errors import ParameterError, WorkloadError
 from xlapipe.lowering.chosen_policy import rematerialise_as_chosen
 from xlapipe.lowering.load_workload import load_workload
 from xlapipe.lowering.rematerialised import rematerialise_from_now_on
-from xlapipe.lowering.sharded_arguments import axes_that_differ, sharded
+from xlapipe.lowering.sharded_arguments import axes_by_number, axes_that_differ, sharded
 from xlapipe.lowering.wrapped_steps import NnxJit, wrapped_step
 from xlapipe.registry import WorkloadReference
 from xlapipe.workload import Workload
@@ -31,7 +31,7 @@ def changed_workload(
     note: str | None = None,
     halve: str | None = None,
     shard_size: str | None = None,
-    shard_leaves: Mapping[int, int] | None = None,
+    shard_leaves: Mapping[str, int] | None = None,
     more_devices: int | None = None,
     rematerialise: Mapping[str, Any] | None = None,
     devices: int | None = None,
@@ -47,7 +47,7 @@ def changed_workload(
       halve: name of an integer argument of the workload's function, which is halved.
       shard_size: name of such an argument; the dimensions of the step's arguments that depend on
         it are sharded over two devices.
-      shard_leaves: the dimension to shard over two devices, by number of the arguments' leaf.
+      shard_leaves: the dimension to shard over two devices, by path of the arguments' leaf.
       more_devices: value of the argument `devices` of the workload's function.
       rematerialise: arguments of `rematerialise_as_chosen`, for this process from now on.
       devices: as for `load_workload`.
@@ -70,9 +70,9 @@ def changed_workload(
         workload = _donating(workload, donate)
     if shard_size is not None:
         smaller = load_workload(_halved(original, shard_size))
-        shard_leaves = axes_that_differ(workload, smaller, _SHARDS)
+        workload = sharded(workload, axes_that_differ(workload, smaller, _SHARDS), _SHARDS)
     if shard_leaves is not None:
-        workload = sharded(workload, shard_leaves, _SHARDS)
+        workload = sharded(workload, axes_by_number(workload, shard_leaves), _SHARDS)
     return workload
 
 

@@ -1,5 +1,6 @@
 """A workload of one device, sharded over several by its arguments."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -7,9 +8,11 @@ import jax
 from jax.sharding import PartitionSpec
 
 from xlapipe.errors import WorkloadError
+from xlapipe.lowering.names import named_leaves
 from xlapipe.workload import Workload
 
 _AXIS = "shard"
+_WORD = re.compile(r"\w+")
 
 
 def sharded(workload: Workload, axis_of_leaf: Mapping[int, int], devices: int) -> Workload:
@@ -34,6 +37,29 @@ def sharded(workload: Workload, axis_of_leaf: Mapping[int, int], devices: int) -
     leaves, tree = jax.tree.flatten(tuple(workload.args))
     specs = [_spec(axis_of_leaf.get(number)) for number in range(len(leaves))]
     return replace(workload, mesh={_AXIS: devices}, in_specs=jax.tree.unflatten(tree, specs))
+
+
+def axes_by_number(workload: Workload, axis_of_path: Mapping[str, int]) -> dict[int, int]:
+    """The axes by number of the leaf, as `sharded` takes them.
+
+    Wrappers such as `eqx.filter_jit` pass leaves in another order, and name them in other ways.
+
+    Raises:
+      WorkloadError: a path of no leaf.
+    """
+    wanted = {_words(path): axis for path, axis in axis_of_path.items()}
+    words = [_words(path) for path, _ in named_leaves(workload)]
+    if missing := wanted.keys() - set(words):
+        raise WorkloadError(
+            f"workload {workload.name}: {len(missing)} of {len(wanted)} leaves to shard are not "
+            "among its arguments; fix: shard them in the workload"
+        )
+    return {number: wanted[key] for number, key in enumerate(words) if key in wanted}
+
+
+def _words(path: str) -> tuple[str, ...]:
+    words = _WORD.findall(path)
+    return tuple(words[:-1] if words[-1:] == ["value"] else words)
 
 
 def _spec(axis: int | None) -> PartitionSpec:

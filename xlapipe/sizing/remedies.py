@@ -210,15 +210,18 @@ def _shardings(program: Program, sizes: Sequence[str], count: int) -> Iterator[C
         yield Change(text, {"shard_leaves": axes}, several_devices=True)
 
 
-def largest_argument(program: Program) -> tuple[str, Mapping[int, int]]:
-    """The parameter of the step with the most bytes, and the largest even axis of each leaf."""
+def largest_argument(program: Program) -> tuple[str, Mapping[str, int]]:
+    """The parameter of the step with the most bytes, and the largest even axis of each leaf.
+
+    Leaves are named by their paths.
+    """
     bytes_by_name: Counter[str] = Counter()
     for leaf in program.arguments:
         bytes_by_name[argument_name(leaf.path)] += leaf.size_bytes
     ((name, _),) = bytes_by_name.most_common(1) or [("", 0)]
     axes = {
-        number: max(even, key=lambda axis: leaf.shape[axis])
-        for number, leaf in enumerate(program.arguments)
+        leaf.path: max(even, key=lambda axis: leaf.shape[axis])
+        for leaf in program.arguments
         if argument_name(leaf.path) == name
         if (even := [axis for axis, size in enumerate(leaf.shape) if size and size % _SHARDS == 0])
     }
