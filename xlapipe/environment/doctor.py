@@ -7,6 +7,7 @@ the same places before a compile. Nothing here imports jax.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from xlapipe.environment.machine import Gpu, Machine
 from xlapipe.targets.catalogue import CUDA_MAJOR
@@ -245,25 +246,28 @@ def _plugin(machine: Machine, package: str, expected: str | None) -> Iterator[Ch
 
 
 def _tools(machine: Machine) -> Iterator[Check]:
-    ptxas = machine.cuda_tool("ptxas")
-    yield Check(
-        name="ptxas",
-        ok=ptxas is not None,
-        found=str(ptxas) if ptxas else _NOT_FOUND,
-        expected="the wheel nvidia-cuda-nvcc, or a CUDA 13 toolkit on PATH",
-        remedy=None if ptxas else _install_quoted(machine, _NVCC),
-        missing=ptxas is None,
-    )
-    nvlink = machine.cuda_tool("nvlink")
-    yield Check(
-        name="nvlink",
-        # Without nvlink XLA compiles a module in one piece, which is slower.
-        ok=True if nvlink else None,
-        found=str(nvlink) if nvlink else _NOT_FOUND,
-        expected="the wheel nvidia-cuda-nvcc, for faster compiles",
-        remedy=None if nvlink else _install_quoted(machine, _NVCC),
-        missing=nvlink is None,
-    )
+    toolkit = "the wheel nvidia-cuda-nvcc, or a CUDA 13 toolkit on PATH"
+    yield _file("ptxas", machine.cuda_tool("ptxas"), toolkit, _install_quoted(machine, _NVCC))
+    # Without nvlink XLA compiles a module in one piece, which is slower.
+    faster = "the wheel nvidia-cuda-nvcc, for faster compiles"
+    remedy = _install_quoted(machine, _NVCC)
+    yield _file("nvlink", machine.cuda_tool("nvlink"), faster, remedy, needed=False)
+
+
+def _file(
+    name: str,
+    path: Path | str | None,
+    expected: str,
+    remedy: str,
+    *,
+    needed: bool = True,
+    absent: str = _NOT_FOUND,
+) -> Check:
+    """A file that is installed or not; a missing one that is not needed is no failure."""
+    if path is not None:
+        return Check(name=name, ok=True, found=str(path), expected=expected)
+    ok = False if needed else None
+    return Check(name=name, ok=ok, found=absent, expected=expected, remedy=remedy, missing=True)
 
 
 def _libdevice(machine: Machine) -> Check:
@@ -288,15 +292,9 @@ def _libdevice(machine: Machine) -> Check:
 
 
 def _cudnn(machine: Machine) -> Check:
-    library = machine.library(_CUDNN)
-    return Check(
-        name="cuDNN",
-        ok=True if library else None,
-        found=str(library) if library else _NOT_INSTALLED,
-        expected="the wheel nvidia-cudnn-cu13, only if a step itself loads cuDNN",
-        remedy=None if library else _install(machine, _CUDNN_WHEEL),
-        missing=library is None,
-    )
+    expected = "the wheel nvidia-cudnn-cu13, only if a step itself loads cuDNN"
+    remedy, library = _install(machine, _CUDNN_WHEEL), machine.library(_CUDNN)
+    return _file("cuDNN", library, expected, remedy, needed=False, absent=_NOT_INSTALLED)
 
 
 def _packages(machine: Machine) -> Iterator[Check]:

@@ -68,189 +68,97 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(sized.replace(r" ", r"\s+"))
 
 
-_SENTENCES = tuple(
-    (source, _pattern(text))
-    for source, text in (
-        (
-            Source.POOL,
-            r"Out of memory while trying to allocate(?: <requested>)?"
-            r"(?: with allocator (?P<allocator>\w+?)(?: on device (?P<ordinal>\d+))?\b)?",
-        ),
-        (Source.POOL, r"Out of (?P<host>host) memory while trying to allocate <requested>"),
-        (Source.POOL, r"Out of memory allocating (?P<requested>\d+) bytes"),
-        (Source.POOL, r"Failed to allocate (?P<requested>\d+) bytes for new constant"),
-        (
-            Source.POOL,
-            r"Failed to allocate \S+ \((?P<requested>\d+) bytes\) of (?:pinned )?"
-            r"(?P<host>host) memory",
-        ),
-        (
-            Source.POOL,
-            r"Allocating (?P<requested>\d+) bytes exceeds the memory limit of "
-            r"(?P<limit>\d+) bytes",
-        ),
-        (
-            Source.POOL,
-            r"Failed to allocate request for (?:\S+ )?\((?P<requested>\d+)B\) "
-            r"on device ordinal (?P<ordinal>\d+)",
-        ),
-        (
-            Source.COMPILER,
-            r"Ran out of memory in memory space \w+(?:(?: while[\s\S]{0,4000}?)?\. "
-            r"Used <requested> of <limit> \w+\. Exceeded \w+ capacity by \S+\.)?",
-        ),
-        (
-            Source.COMPILER,
-            r"Scoped allocation with size <requested> and limit <limit> exceeded scoped \w+ limit",
-        ),
-        (
-            Source.COMPILER,
-            r"Ran out of memory on HBM, the total memory required for HLO temporaries "
-            r"\(<requested>\) exceeds available HBM \(<limit>\)",
-        ),
-        (
-            Source.COMPILER,
-            r"Aborting compilation early because it's unlikely to have enough (?:device )?memory\. "
-            r"Requires <requested>, has <limit> available",
-        ),
-        (
-            Source.COMPILER,
-            r"TPU TensorCore Hbm usage: <requested>, SparseCore Hbm usage:? <more>, "
-            r"exceeding available bytes: <limit>",
-        ),
-        (
-            Source.COMPILER,
-            r"Allocation \(size=(?P<requested>\d+)\) would exceed memory \(size=(?P<limit>\d+)\)",
-        ),
-        (
-            Source.COMPILER,
-            r"(?:Shared|Tensor) memory size limit exceeded: requested (?P<requested>\d+), "
-            r"available: (?P<limit>\d+)",
-        ),
-        (
-            Source.COMPILER,
-            r"out of resource: (?:shared|tensor) memory, Required: (?P<requested>\d+), "
-            r"Hardware limit: (?P<limit>\d+)",
-        ),
-        (
-            Source.COMPILER,
-            r"Mosaic GPU kernel exceeds available shared memory: smem_bytes=(?P<requested>\d+) > "
-            r"(?:max_smem_bytes=)?(?P<limit>\d+)",
-        ),
-        (
-            Source.COMPILER,
-            r"(?P<requested>\d+) bytes of shared memory, which exceeds the device limit of "
-            r"(?P<limit>\d+)",
-        ),
-        (
-            Source.COMPILER,
-            r"uses too much shared data \(0x(?P<requested_hex>[0-9a-f]+) bytes, "
-            r"0x(?P<limit_hex>[0-9a-f]+) max\)",
-        ),
-        (
-            Source.LOADING,
-            r"(?:Error loading program '(?P<program>[^']*)': )?Attempting to reserve <requested> "
-            r"at the bottom of memory\. That was not possible\. There are <free> free, \S+ "
-            r"reserved, and \S+ reservable\.",
-        ),
-        (
-            Source.TRANSFER,
-            r"Could not allocate (?P<requested>\d+) bytes in memory (?P<core>\w+); \d+ bytes "
-            r"allocatable, (?P<free>\d+) bytes available",
-        ),
-        (
-            Source.TRANSFER,
-            r"(?:Error allocating device buffer: )?Attempting to allocate <requested>\. That was "
-            r"not possible\. There are <free> free\.(?:; \((?P<core>\w+)\))?",
-        ),
-        (
-            Source.LIBRARY,
-            r"Failed to load in-memory CUBIN[^\n]*?:? (?:\n )?CUDA_ERROR_OUT_OF_MEMORY",
-        ),
-        (
-            Source.LIBRARY,
-            r"Underlying backend ran out of memory trying to instantiate command buffer",
-        ),
-        (
-            Source.LIBRARY,
-            r"NCCL operation \w+[^\n]{0,400}? failed: [^\n]{0,600}?"
-            r"(?:out of memory|Failed to CUDA \w+(?: async)? (?P<requested>\d+) bytes)",
-        ),
-        (Source.PERHAPS_LIBRARY, r"NCCL operation \w+[^\n]{0,400}? failed: unhandled cuda error"),
-        (
-            Source.LIBRARY,
-            r"(?:\[(?P<ordinal>\d+)\] )?Failed to allocate collective memory of \S+ "
-            r"\((?P<requested>\d+) bytes\): [^\n]{0,200}?CUDA_ERROR_OUT_OF_MEMORY",
-        ),
-        (
-            Source.LIBRARY,
-            r"Failed to allocate [\w ]{1,40} for "
-            r"(?:ragged-)?(?:all|reduce|collective)-\w+(?:-\w+)?",
-        ),
-        (
-            Source.LIBRARY,
-            r"NCCL WARN (?:Failed to CUDA \w+(?: async)? (?P<requested>\d+) bytes"
-            r"|[^\n]*Cuda failure[^\n]*out of memory)",
-        ),
-        (
-            Source.LIBRARY,
-            r"\b(?:CUDNN|CUBLAS|CUSOLVER|CUSPARSE|CUFFT)_(?:STATUS_)?ALLOC_FAILED\b",
-        ),
-        (
-            Source.LIBRARY,
-            r"(?:[Ff]ailed to create|Could not create) (?:cublas|cudnn|cublasLt) handle: "
-            r"(?:(?:CUBLAS|CUDNN)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|ALLOC_FAILED)"
-            r"|the resource allocation failed|cublas error)",
-        ),
-        (Source.LIBRARY, r"Failed to initialize BLAS(?:LT)? support"),
-        (Source.LIBRARY, r"DNN library initialization failed"),
-        (
-            Source.LIBRARY,
-            r"err 2 != CUDA_SUCCESS[\s\S]{0,300}?CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER",
-        ),
-        (Source.LIBRARY, r"Failed to (?:make|create) cuFFT batched plan"),
-        (
-            Source.LIBRARY,
-            r"operation (?:gpu|cu)\w+Create\w*\(&handle\) failed: \w+ "
-            r"(?:internal error|not initialized|alloc(?:ation)? failed)",
-        ),
-        (
-            Source.LIBRARY,
-            r"(?:INTERNAL|RESOURCE_EXHAUSTED): CUDA error: [A-Z][a-z][^\n]{0,200}?"
-            r"CUDA_ERROR_OUT_OF_MEMORY",
-        ),
-        (
-            Source.LIBRARY,
-            r"Failed to (?!load|allocate|create stream executor)\w+ [^\n]{0,200}?: "
-            r"CUDA_ERROR_OUT_OF_MEMORY",
-        ),
-        (
-            Source.LIBRARY,
-            r"CUDA out of memory\. Tried to allocate <requested>\.?(?: \(?GPU (?P<ordinal>\d+))?",
-        ),
-        (Source.HOST_ARRAY, r"Unable to allocate <requested> for an array with shape"),
-        (
-            Source.HOST,
-            r"Detected \d+ oom[_-]kill event|Out of memory: Killed process|\bOOMKilled\b"
-            r"|node running low on memory|std::bad_alloc",
-        ),
-        (
-            Source.CONTEXT,
-            r"(?:CUDA device ordinal (?P<ordinal>\d+): \w+: )?"
-            r"(?:failed call to|Failed call to) \w+: [^\n]{0,200}?CUDA_ERROR_OUT_OF_MEMORY",
-        ),
-        (
-            Source.CONTEXT,
-            r"Failed to create stream executor for device CUDA:(?P<ordinal>\d+): [^\n]{0,200}?"
-            r"CUDA_ERROR_OUT_OF_MEMORY",
-        ),
-        (
-            Source.CONTEXT,
-            r"(?:failed initializing StreamExecutor|No visible GPU devices|setting up device)"
-            r"[^\n]{0,300}?CUDA_ERROR_OUT_OF_MEMORY",
-        ),
-    )
-)
+# By source; each sentence ends with a comma.
+_SENTENCES = {
+    Source.POOL: (
+        r"Out of memory while trying to allocate(?: <requested>)?"
+        r"(?: with allocator (?P<allocator>\w+?)(?: on device (?P<ordinal>\d+))?\b)?",
+        r"Out of (?P<host>host) memory while trying to allocate <requested>",
+        r"Out of memory allocating (?P<requested>\d+) bytes",
+        r"Failed to allocate (?P<requested>\d+) bytes for new constant",
+        r"Failed to allocate \S+ \((?P<requested>\d+) bytes\) of (?:pinned )?"
+        r"(?P<host>host) memory",
+        r"Allocating (?P<requested>\d+) bytes exceeds the memory limit of "
+        r"(?P<limit>\d+) bytes",
+        r"Failed to allocate request for (?:\S+ )?\((?P<requested>\d+)B\) "
+        r"on device ordinal (?P<ordinal>\d+)",
+    ),
+    Source.COMPILER: (
+        r"Ran out of memory in memory space \w+(?:(?: while[\s\S]{0,4000}?)?\. "
+        r"Used <requested> of <limit> \w+\. Exceeded \w+ capacity by \S+\.)?",
+        r"Scoped allocation with size <requested> and limit <limit> exceeded scoped \w+ limit",
+        r"Ran out of memory on HBM, the total memory required for HLO temporaries "
+        r"\(<requested>\) exceeds available HBM \(<limit>\)",
+        r"Aborting compilation early because it's unlikely to have enough (?:device )?memory\. "
+        r"Requires <requested>, has <limit> available",
+        r"TPU TensorCore Hbm usage: <requested>, SparseCore Hbm usage:? <more>, "
+        r"exceeding available bytes: <limit>",
+        r"Allocation \(size=(?P<requested>\d+)\) would exceed memory \(size=(?P<limit>\d+)\)",
+        r"(?:Shared|Tensor) memory size limit exceeded: requested (?P<requested>\d+), "
+        r"available: (?P<limit>\d+)",
+        r"out of resource: (?:shared|tensor) memory, Required: (?P<requested>\d+), "
+        r"Hardware limit: (?P<limit>\d+)",
+        r"Mosaic GPU kernel exceeds available shared memory: smem_bytes=(?P<requested>\d+) > "
+        r"(?:max_smem_bytes=)?(?P<limit>\d+)",
+        r"(?P<requested>\d+) bytes of shared memory, which exceeds the device limit of "
+        r"(?P<limit>\d+)",
+        r"uses too much shared data \(0x(?P<requested_hex>[0-9a-f]+) bytes, "
+        r"0x(?P<limit_hex>[0-9a-f]+) max\)",
+    ),
+    Source.LOADING: (
+        r"(?:Error loading program '(?P<program>[^']*)': )?Attempting to reserve <requested> "
+        r"at the bottom of memory\. That was not possible\. There are <free> free, \S+ "
+        r"reserved, and \S+ reservable\.",
+    ),
+    Source.TRANSFER: (
+        r"Could not allocate (?P<requested>\d+) bytes in memory (?P<core>\w+); \d+ bytes "
+        r"allocatable, (?P<free>\d+) bytes available",
+        r"(?:Error allocating device buffer: )?Attempting to allocate <requested>\. That was "
+        r"not possible\. There are <free> free\.(?:; \((?P<core>\w+)\))?",
+    ),
+    Source.LIBRARY: (
+        r"Failed to load in-memory CUBIN[^\n]*?:? (?:\n )?CUDA_ERROR_OUT_OF_MEMORY",
+        r"Underlying backend ran out of memory trying to instantiate command buffer",
+        r"NCCL operation \w+[^\n]{0,400}? failed: [^\n]{0,600}?"
+        r"(?:out of memory|Failed to CUDA \w+(?: async)? (?P<requested>\d+) bytes)",
+        r"(?:\[(?P<ordinal>\d+)\] )?Failed to allocate collective memory of \S+ "
+        r"\((?P<requested>\d+) bytes\): [^\n]{0,200}?CUDA_ERROR_OUT_OF_MEMORY",
+        r"Failed to allocate [\w ]{1,40} for "
+        r"(?:ragged-)?(?:all|reduce|collective)-\w+(?:-\w+)?",
+        r"NCCL WARN (?:Failed to CUDA \w+(?: async)? (?P<requested>\d+) bytes"
+        r"|[^\n]*Cuda failure[^\n]*out of memory)",
+        r"\b(?:CUDNN|CUBLAS|CUSOLVER|CUSPARSE|CUFFT)_(?:STATUS_)?ALLOC_FAILED\b",
+        r"(?:[Ff]ailed to create|Could not create) (?:cublas|cudnn|cublasLt) handle: "
+        r"(?:(?:CUBLAS|CUDNN)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|ALLOC_FAILED)"
+        r"|the resource allocation failed|cublas error)",
+        r"Failed to initialize BLAS(?:LT)? support",
+        r"DNN library initialization failed",
+        r"err 2 != CUDA_SUCCESS[\s\S]{0,300}?CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER",
+        r"Failed to (?:make|create) cuFFT batched plan",
+        r"operation (?:gpu|cu)\w+Create\w*\(&handle\) failed: \w+ "
+        r"(?:internal error|not initialized|alloc(?:ation)? failed)",
+        r"(?:INTERNAL|RESOURCE_EXHAUSTED): CUDA error: [A-Z][a-z][^\n]{0,200}?"
+        r"CUDA_ERROR_OUT_OF_MEMORY",
+        r"Failed to (?!load|allocate|create stream executor)\w+ [^\n]{0,200}?: "
+        r"CUDA_ERROR_OUT_OF_MEMORY",
+        r"CUDA out of memory\. Tried to allocate <requested>\.?(?: \(?GPU (?P<ordinal>\d+))?",
+    ),
+    Source.PERHAPS_LIBRARY: (r"NCCL operation \w+[^\n]{0,400}? failed: unhandled cuda error",),
+    Source.HOST_ARRAY: (r"Unable to allocate <requested> for an array with shape",),
+    Source.HOST: (
+        r"Detected \d+ oom[_-]kill event|Out of memory: Killed process|\bOOMKilled\b"
+        r"|node running low on memory|std::bad_alloc",
+    ),
+    Source.CONTEXT: (
+        r"(?:CUDA device ordinal (?P<ordinal>\d+): \w+: )?"
+        r"(?:failed call to|Failed call to) \w+: [^\n]{0,200}?CUDA_ERROR_OUT_OF_MEMORY",
+        r"Failed to create stream executor for device CUDA:(?P<ordinal>\d+): [^\n]{0,200}?"
+        r"CUDA_ERROR_OUT_OF_MEMORY",
+        r"(?:failed initializing StreamExecutor|No visible GPU devices|setting up device)"
+        r"[^\n]{0,300}?CUDA_ERROR_OUT_OF_MEMORY",
+    ),
+}
+_PATTERNS = [(source, _pattern(text)) for source, texts in _SENTENCES.items() for text in texts]
 
 
 def find_messages(text: str) -> tuple[Message, ...]:
@@ -259,7 +167,7 @@ def find_messages(text: str) -> tuple[Message, ...]:
 
 
 def _messages(text: str) -> Iterator[Message]:
-    for source, pattern in _SENTENCES:
+    for source, pattern in _PATTERNS:
         for match in pattern.finditer(text):
             groups = match.groupdict()
             requested, more = _size(groups, "requested"), _size(groups, "more")
