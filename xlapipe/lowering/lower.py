@@ -388,7 +388,7 @@ def _outputs(
 ) -> tuple[OutputLeaf, ...]:
     details = lowering.lowered._lowering.compile_args
     token_count = len(details["ordered_effects"])
-    names = step.output_names(arguments.args, lowering)
+    names = step.output_names(arguments.args, arguments.kwargs, lowering)
     dependent = dependent_outputs(lowering.traced.jaxpr)
     references = updated_references(lowering.lowered._lowering, leaves, token_count)
     kinds = zip([*names, *references], [*dependent, *(True for _ in references)], strict=True)

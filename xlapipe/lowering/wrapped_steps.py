@@ -8,6 +8,7 @@ To support another wrapper: add a class here with `argument_names` and `output_n
 in `_WRAPPERS`.
 """
 
+import functools
 import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +81,9 @@ class Wrapper(Protocol):
     ) -> list[str]:
         """The user's names of the leaves that jax was passed, in jax's order."""
 
-    def output_names(self, fn: Any, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
+    def output_names(
+        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
+    ) -> list[str]:
         """The user's names of the leaves that jax returns, in jax's order."""
 
 
@@ -96,7 +99,9 @@ class JaxJit:
         jaxpr = recorded.traced.jaxpr.jaxpr
         return list(jaxpr.debug_info.safe_arg_names(len(jaxpr.invars)))
 
-    def output_names(self, fn: Any, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
+    def output_names(
+        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
+    ) -> list[str]:
         return [f"out{keystr(path)}" for path in recorded.output_paths]
 
 
@@ -114,46 +119,72 @@ class NnxJit(JaxJit):
         self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
     ) -> list[str]:
         defaults = super().argument_names(fn, args, kwargs, recorded)
-        parameters = positional_names(fn, len(args))
+        variables = _VariableNames(args, kwargs, positional_names(fn, len(args)))
         return [
-            _variable_name(path, (args, kwargs), parameters) or default
+            variables.name(path) or default
             for path, default in zip(_paths(recorded.lowered.args_info), defaults, strict=True)
         ]
 
-    def output_names(self, fn: Any, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
-        parameters = positional_names(fn, len(args))
+    def output_names(
+        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
+    ) -> list[str]:
+        variables = _VariableNames(args, kwargs, positional_names(fn, len(args)))
         names = []
         for path in recorded.output_paths:
-            updated = _variable_name(path, (args, {}), parameters)
-            if updated is not None:
-                names.append(f"updated.{updated}")
-            elif path[0] == SequenceKey(2):
+            if path[0] == SequenceKey(2):
                 names.append(f"out{keystr(path[1:])}")
             else:
-                names.append(f"updated{keystr(path)}")
+                updated = variables.name(path)
+                names.append(f"updated{keystr(path)}" if updated is None else f"updated.{updated}")
         return names
 
 
-def _variable_name(
-    path: Sequence[Any], arguments: tuple[Sequence[Any], Mapping[str, Any]], parameters: list[str]
-) -> str | None:
-    """`model.linear.kernel` for the path `[0][0].states[0][1]`; None for a leaf of no module."""
-    if GetAttrKey("states") not in path:
-        return None
-    from flax import nnx
+class _VariableNames:
+    """The user's names of the variables that `nnx.jit` passes.
 
-    split = list(path).index(GetAttrKey("states"))
-    module: Any = arguments
-    for key in path[:split]:
-        module = _follow(module, key)
-    _, state = nnx.split(module)
-    variables = [".".join(map(str, names)) for names, _ in nnx.to_flat_state(state)]
-    number = path[-1].idx if isinstance(path[-1], SequenceKey) else None
-    if number is None or number >= len(variables):
-        return None
-    first = path[1]
-    name = parameters[first.idx] if path[0] == SequenceKey(0) else str(first.key)
-    return f"{name}{keystr(tuple(path[2:split]))}.{variables[number]}"
+    A variable that several modules have is passed once, with the first of them.
+    """
+
+    def __init__(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Sequence[str]
+    ) -> None:
+        self._arguments, self._parameters = (args, kwargs), parameters
+        self._of_module: dict[tuple[Any, ...], list[str]] = {}
+        self._passed: set[int] = set()
+
+    def name(self, path: Sequence[Any]) -> str | None:
+        """`model.linear.kernel` for `[0][0].states[0][1]`; None for a leaf of no module.
+
+        Paths of one module come before those of the next.
+        """
+        if GetAttrKey("states") not in path or not isinstance(path[-1], SequenceKey):
+            return None
+        split = list(path).index(GetAttrKey("states"))
+        prefix = tuple(path[:split])
+        if prefix not in self._of_module:
+            self._of_module[prefix] = list(self._not_passed(prefix))
+        variables = self._of_module[prefix]
+        if path[-1].idx >= len(variables):
+            return None
+        first = path[1]
+        name = self._parameters[first.idx] if path[0] == SequenceKey(0) else str(first.key)
+        return f"{name}{keystr(prefix[2:])}.{variables[path[-1].idx]}"
+
+    def _not_passed(self, prefix: Sequence[Any]) -> Iterator[str]:
+        """The names in a module of its variables that no earlier module has."""
+        from flax import nnx
+
+        module = functools.reduce(_follow, prefix, self._arguments)
+        _, state = nnx.split(module)
+        for names, _ in nnx.to_flat_state(state):
+            variable = functools.reduce(_attribute, names, module)
+            if id(variable) not in self._passed:
+                self._passed.add(id(variable))
+                yield ".".join(map(str, names))
+
+
+def _attribute(node: Any, name: Any) -> Any:
+    return getattr(node, name) if isinstance(name, str) and hasattr(node, name) else node[name]
 
 
 def _follow(node: Any, key: Any) -> Any:
@@ -193,7 +224,9 @@ class EquinoxFilterJit(JaxJit):
             names.append(known[number] if number < len(known) else f"{group}[{number}]")
         return names
 
-    def output_names(self, fn: Any, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
+    def output_names(
+        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
+    ) -> list[str]:
         return [
             "out.marker" if path[0] == SequenceKey(0) else f"out{keystr(path[1:])}"
             for path in recorded.output_paths
@@ -232,9 +265,12 @@ class WrappedStep:
         everything = (*self.args, *args)
         return self.wrapper.argument_names(self.fn, everything, self._all_kwargs(kwargs), recorded)
 
-    def output_names(self, args: Sequence[Any], recorded: RecordedLowering) -> list[str]:
+    def output_names(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
+    ) -> list[str]:
         """The user's names of the leaves that jax returns, in jax's order."""
-        return self.wrapper.output_names(self.fn, (*self.args, *args), recorded)
+        everything = (*self.args, *args)
+        return self.wrapper.output_names(self.fn, everything, self._all_kwargs(kwargs), recorded)
 
     def _all_kwargs(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return {**(self.kwargs or {}), **kwargs}
