@@ -139,9 +139,10 @@ function paintLabel(context, buffer, x, y, width, height, ink) {
   context.fillStyle = ink;
   context.textAlign = "left";
   context.textBaseline = "top";
-  // The user's line, then the primitive: the path between them is in the panel.
+  // The user's line, then the primitive: the path between them is in the panel. Arguments have paths.
+  const isArgument = buffer.role === "parameter" || buffer.role === "alias";
   const last = (path) => path.split("/").at(-1);
-  const label = buffer.source ? `${last(buffer.source)}  ${last(buffer.label)}` : buffer.label;
+  const label = buffer.source && !isArgument ? `${last(buffer.source)}  ${last(buffer.label)}` : buffer.label;
   context.fillText(label, x + 5, y + Math.max(1, Math.min(4, (height - 12) / 2)));
   if (height > 30) {
     context.globalAlpha = 0.85;
