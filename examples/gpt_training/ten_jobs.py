@@ -2,7 +2,8 @@
 
     cd examples/gpt_training && python ten_jobs.py
 
-Each command runs once, without a cache of compiles, on a terminal of 80 columns. The page states
+Each command runs without a cache of compiles on a terminal of 80 columns: once if it compiles, else
+three times, of which the least seconds are taken. The page states
 the commands: a block that begins with `$ ` holds a command and what it prints; where it ended with
 `…`, it is cut after the same number of lines. Rows of the table have seconds, lines and the widest
 line.
@@ -29,7 +30,7 @@ DIR = f"hlo_dumps/gpt-train/{DUMP}"
 OTHER = f"hlo_dumps/gpt-undonated/{DUMP}"
 LOG = """\
 jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate \
-1.25GiB with allocator GPU_0_bfc on device 0. [executable_name='jit_step'] \
+1.26GiB with allocator GPU_0_bfc on device 0. [executable_name='jit_step'] \
 [tf-allocator-allocation-error='']
 """
 _BLOCK = re.compile(r"```text\n\$ ([^\n]+)\n(.*?)```", re.DOTALL)
@@ -73,7 +74,12 @@ class Jobs:
         (self.folder / "oom.log").write_text(LOG)
 
     def _run(self, command: str) -> Printed:
-        """Runs a command of the page, with standard output on a terminal."""
+        """Runs a command of the page, three times if it does not compile."""
+        times = 1 if " workloads:" in command or "fsdp-mlp" in command else 3
+        return min((self._once(command) for _ in range(times)), key=lambda printed: printed.seconds)
+
+    def _once(self, command: str) -> Printed:
+        """Runs a command with standard output on a terminal."""
         folder = ROOT if "fsdp-mlp" in command else self.folder
         terminal, printer = pty.openpty()
         environment = os.environ | {

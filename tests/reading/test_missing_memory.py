@@ -140,7 +140,7 @@ def test_manifest_lists_patches_only_where_there_are_any() -> None:
     patched = replace(MANIFEST, xla_patches=("instruction-order",), without_xla_patches=("x",))
     assert Manifest.from_json(patched.to_json(), where="manifest.json") == patched
     assert {
-        "patches made to XLA in memory: instruction-order",
+        "XLA was changed in memory to compile as on the device: instruction-order",
         "patches of XLA that were switched off: x",
     } <= set(patched.notes)
 

@@ -91,8 +91,11 @@ class TimeChange:
         if a is None or b is None:
             return ""
         if self.source is None:
+            before, after = f"{a * 1e6:,.1f}", f"{b * 1e6:,.1f}"
+            if before == after:
+                return f"; predicted {after} µs for both"
             share = f" ({b / a - 1:+.1%})" if a else ""
-            return f"; predicted {a * 1e6:,.1f} -> {b * 1e6:,.1f} µs{share}"
+            return f"; predicted {before} -> {after} µs{share}"
         delta = b - a
         return f"; predicted {delta * 1e6:+,.1f} µs" if abs(delta) >= _LEAST_PREDICTED else ""
 

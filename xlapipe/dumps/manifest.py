@@ -16,6 +16,7 @@ from xlapipe.platforms import platform_named
 from xlapipe.platforms.dump_files import SOURCE_LINES
 from xlapipe.predicted_locks.predict import shares_text
 
+PATCHED = "XLA was changed in memory to compile as on the device"
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 # Fields that are left out where they have their default, since older dumps lack them.
@@ -69,7 +70,7 @@ class Manifest(CompileFacts):
             *(
                 f"{text}: {', '.join(names)}"
                 for text, names in (
-                    ("patches made to XLA in memory", self.xla_patches),
+                    (PATCHED, self.xla_patches),
                     ("patches of XLA that were switched off", self.without_xla_patches),
                 )
                 if names

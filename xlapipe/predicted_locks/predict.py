@@ -43,7 +43,7 @@ def decides_tuning(options: Iterable[str]) -> bool:
 
 def shares_text(basis: Mapping[str, int]) -> str:
     """Number of tuned instructions by the basis of their results, in words."""
-    return ", ".join(f"{count} {name}" for name, count in basis.items())
+    return ", ".join(f"{basis[name]} {name}" for name in Basis if basis.get(name))
 
 
 @dataclass(frozen=True)

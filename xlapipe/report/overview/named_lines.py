@@ -7,6 +7,7 @@ from rich.text import Text
 
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
+from xlapipe.expect.wording import counted
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.labels import labels_of
@@ -114,7 +115,7 @@ class _Named:
 
     def _value(self, placed: Placed) -> Iterator[Text]:
         allocation, value = placed
-        size = f"{rounded(value.size_bytes)} ({exact(value.size_bytes)})"
+        size = _both(value.size_bytes)
         yield from self._bold(f"{value.name}  {value.shape.without_layout}  {size}")
         for label, text in self._facts(allocation, value):
             yield from self._fact(label, text)
@@ -185,8 +186,7 @@ class _Named:
             )
             yield from self._fact(
                 "at peak",
-                f"{rounded(row.counted_bytes)} ({exact(row.counted_bytes)}) in {row.values} "
-                f"{'value' if row.values == 1 else 'values'}: {purpose}",
+                f"{_both(row.counted_bytes)} in {counted(row.values, 'value')}: {purpose}",
             )
         values = self._made_at(source)
         if not at_peak and values:
@@ -194,7 +194,8 @@ class _Named:
         yield from self._kernels(source)
         if values:
             total = len(values)
-            yield Text(f"  values that it makes: {total}, largest first")
+            order = "those at the peak first" if at_peak and total > 1 else "largest first"
+            yield Text(f"  values that it makes: {total}, {order}")
             yield from self._value_rows(values[:_MAX_VALUES])
             if total > _MAX_VALUES:
                 yield Text(f"    and {total - _MAX_VALUES} more (--json lists all)")
@@ -212,16 +213,25 @@ class _Named:
             and allocation.parameter_number is None
             and not value.shape.is_tuple
         ]
-        return sorted(placed, key=lambda item: (-item[1].size_bytes, item[1].name))
+        return sorted(
+            placed, key=lambda item: (not self._at_peak(item[1]), -item[1].size_bytes, item[1].name)
+        )
+
+    def _at_peak(self, value: LogicalBuffer) -> bool:
+        peak, live = self._overview.peak, self._overview.peak.occupancy.alive.get(value.name)
+        return (
+            live is not None
+            and peak.position is not None
+            and live.start <= peak.position <= live.end
+        )
 
     def _value_rows(self, values: Sequence[Placed]) -> Iterator[Text]:
         alive = self._overview.peak.occupancy.alive
-        peak = self._overview.peak.position
         digits = max(len(rounded(value.size_bytes)) for _, value in values)
         for _, value in values:
             live = alive.get(value.name)
             span = f"positions {live.start:,} to {live.end:,}" if live is not None else ""
-            mark = "  peak" if live and peak is not None and live.start <= peak <= live.end else ""
+            mark = "  peak" if self._at_peak(value) else ""
             text = f"{value.name} {value.shape.without_layout}, {span}{mark}"
             size = f"    {rounded(value.size_bytes):>{digits}}  "
             yield from map(Text, wrapped(text, self._width, indent=digits + 6, first=size))
@@ -241,8 +251,8 @@ class _Named:
 
     def _leaves(self, name: str, leaves: Sequence[ArgumentLeaf]) -> Iterator[Text]:
         total = sum(leaf.size_bytes for leaf in leaves)
-        count = f"{len(leaves)} {'leaf' if len(leaves) == 1 else 'leaves'}"
-        yield from self._bold(f"{name}  {count}, {rounded(total)} ({exact(total)})")
+        count = counted(len(leaves), "leaf", "leaves")
+        yield from self._bold(f"{name}  {count}, {_both(total)}")
         donated = [leaf for leaf in leaves if leaf.donated]
         aliased = [
             leaf
@@ -306,3 +316,9 @@ class _Named:
     def _bold(self, text: str) -> Iterator[Text]:
         for line in wrapped(text, self._width, indent=2, first=""):
             yield Text(line, style="bold")
+
+
+def _both(size_bytes: int) -> str:
+    """Rounded and exact bytes, once where they are the same."""
+    text, every = rounded(size_bytes), exact(size_bytes)
+    return text if text == every else f"{text} ({every})"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from xlapipe.dumps.manifest import PATCHED
 from xlapipe.expect.wording import counted
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.donatable import donatable
@@ -74,7 +75,7 @@ def _head(overview: Overview, width: int) -> Iterator[Text]:
             for text in list(wrapped(f"  REFUSED by XLA: {manifest.refused}", width, indent=2))[:3]:
                 yield Text(text, style="red")
     of_step = dump.manifest.notes_on_step if dump is not None else ()
-    notes = [note for note in opened.notes if not note.startswith("patches made to XLA")]
+    notes = [note for note in opened.notes if not note.startswith(PATCHED)]
     others = [note for note in notes if note not in of_step]
     for note in (*of_step, *others[:_MAX_NOTES]):
         yield Text(shortened(f"  note: {note}", width))
