@@ -16,7 +16,7 @@ from xlapipe.cli.options import (
 from xlapipe.cli.output import print_error, print_json, print_lines, table_width
 from xlapipe.compiling.defaults import DEFAULT_TARGET
 from xlapipe.errors import XlapipeError
-from xlapipe.expect.wording import counted
+from xlapipe.plans.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.missing_parts import no_module
-from xlapipe.expect.wording import counted
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.program import Program
+from xlapipe.plans.wording import counted
 
 Kinds = str | tuple[str, ...] | None
 """XLA's kind of a collective, several of them, or None for all."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.gemms import within_differentiated
-from xlapipe.expect.wording import counted
 from xlapipe.plans.program import Program
+from xlapipe.plans.wording import counted
 
 _CUDNN_CONVOLUTION = "__cudnn$conv"
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import describe, no_leaf_named
-from xlapipe.expect.wording import counted
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.donation import Donation, DonationOutcome, donations, partner_of, small_copies
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import ArgumentLeaf, Program
+from xlapipe.plans.wording import counted
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.missing_parts import no_live_ranges, no_module
-from xlapipe.expect.wording import counted
 from xlapipe.plans.gathered_values import GatheredValue, gathered_values, most_alive
 from xlapipe.plans.program import Program
+from xlapipe.plans.wording import counted
 
 # Gathered values that a violation lists.
 _MAX_LISTED = 8

@@ -7,9 +7,9 @@ libraries, so that an expectation of the number of products holds on both.
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.expect.wording import counted
 from xlapipe.plans.gemms import Gemm, GemmBackend
 from xlapipe.plans.program import Program, RequestedDot
+from xlapipe.plans.wording import counted
 
 _LIBRARIES = frozenset(GemmBackend) - {GemmBackend.REDUCE, GemmBackend.OTHER}
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.kept import kept_in_plan
 from xlapipe.expect.memory import allocations_named, describe, no_leaf_named
-from xlapipe.expect.wording import counted
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import KeptIn, NamedValue, Program
+from xlapipe.plans.wording import counted
 
 _SCAN = (
     "scan over the layers (jax.lax.scan): XLA schedules the copies of a Python loop's layers where "

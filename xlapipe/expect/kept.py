@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.missing_parts import no_live_ranges
-from xlapipe.expect.wording import counted
 from xlapipe.plans.kept_values import KeptValue, kept_values, of_size
 from xlapipe.plans.memory_spaces import MemorySpace
 from xlapipe.plans.program import KeptIn, NamedValue, Program
+from xlapipe.plans.wording import counted
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
-from xlapipe.expect.wording import counted
 from xlapipe.plans.program import Program
+from xlapipe.plans.wording import counted
 
 
 @dataclass(frozen=True)

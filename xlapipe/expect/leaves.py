@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import no_leaf_named
-from xlapipe.expect.wording import counted
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf, Program
+from xlapipe.plans.wording import counted
 
 
 @dataclass(frozen=True)

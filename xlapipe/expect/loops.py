@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.missing_parts import no_module
-from xlapipe.expect.wording import counted
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.loops import Loop, find_loops
 from xlapipe.plans.program import Program
+from xlapipe.plans.wording import counted
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import no_leaf_named
-from xlapipe.expect.wording import counted
 from xlapipe.plans.dataflow import Value, dataflow_of
 from xlapipe.plans.hlo import Instruction
 from xlapipe.plans.once import once_per_object
 from xlapipe.plans.opcodes import RESHAPES
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
+from xlapipe.plans.wording import counted
 
 
 @dataclass(frozen=True)

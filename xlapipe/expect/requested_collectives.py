@@ -7,9 +7,9 @@ from xlapipe.expect.collectives import describe, of_kind, unknown_kind
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.gemms import within_differentiated
 from xlapipe.expect.missing_parts import no_module
-from xlapipe.expect.wording import counted
 from xlapipe.plans.collectives import Collective
 from xlapipe.plans.program import Program, RequestedCollective
+from xlapipe.plans.wording import counted
 
 # Op names that a violation lists.
 _MAX_LISTED = 8

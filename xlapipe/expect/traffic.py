@@ -6,8 +6,8 @@ from xlapipe.cost import KernelCost, StepCost, step_cost
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import no_leaf_named
 from xlapipe.expect.missing_parts import no_module
-from xlapipe.expect.wording import counted
 from xlapipe.plans.program import Program
+from xlapipe.plans.wording import counted
 from xlapipe.predict import predict
 from xlapipe.predict.choose import calibration_for
 from xlapipe.targets.speeds import speeds_of_target

@@ -6,8 +6,8 @@ They are warnings, since a step may well have both: a key that only training use
 from collections.abc import Iterator
 
 from xlapipe.expect.expectation import Finding, Violation
-from xlapipe.expect.wording import counted
 from xlapipe.plans.program import Program
+from xlapipe.plans.wording import counted
 
 
 def unused_findings(program: Program) -> tuple[Finding, ...]:

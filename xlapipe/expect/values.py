@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.expect.memory import describe
-from xlapipe.expect.wording import counted
 from xlapipe.plans.program import Program
 from xlapipe.plans.shapes import Shape
+from xlapipe.plans.wording import counted
 
 
 @dataclass(frozen=True)

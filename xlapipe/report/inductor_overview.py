@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from xlapipe.errors import DumpError
-from xlapipe.expect.wording import counted
 from xlapipe.inductor.inductor_plan import InductorPlan
 from xlapipe.inductor.reader import InductorDump
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation
 from xlapipe.plans.hlo import SourceLine
+from xlapipe.plans.wording import counted
 from xlapipe.report.inductor_lines import (
     alias_lines,
     finding_tables,

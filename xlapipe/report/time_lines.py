@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from xlapipe.expect.wording import counted
+from xlapipe.plans.wording import counted
 from xlapipe.report.text_table import aligned_rows, without_columns
 from xlapipe.report.time_figures import StepTime, TimeRow
 

@@ -7,12 +7,12 @@ from rich.text import Text
 
 from xlapipe.dumps.opened import Opened
 from xlapipe.errors import XlapipeError
-from xlapipe.expect.wording import counted
 from xlapipe.plans import BufferAllocation, LogicalBuffer, Plan, SourceLine
 from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.labels import labels_of
 from xlapipe.plans.occupancy import CountedValue
 from xlapipe.plans.program import ArgumentLeaf
+from xlapipe.plans.wording import counted
 from xlapipe.report.overview.chain_lines import chain_lines
 from xlapipe.report.overview.overview import Overview
 from xlapipe.report.overview.source_text import SourceTexts

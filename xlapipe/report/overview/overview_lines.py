@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from xlapipe.dumps.manifest import PATCHED
-from xlapipe.expect.wording import counted
 from xlapipe.plans.copies import find_copies
 from xlapipe.plans.donatable import donatable
 from xlapipe.plans.donation import donations
 from xlapipe.plans.host_transfers import find_host_transfers
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.phases import Phase
+from xlapipe.plans.wording import counted
 from xlapipe.predicted_locks.predict import shares_text
 from xlapipe.report.overview.bars import LEAST_SHARE, bar_lines
 from xlapipe.report.overview.overview import LineRow, Overview
