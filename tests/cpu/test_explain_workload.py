@@ -19,6 +19,7 @@ from xlapipe.compiling.pipeline import compile_dump
 from xlapipe.dumps.opened import open_path
 from xlapipe.errors import WorkloadError
 from xlapipe.lowering.changed_workload import changed_workload
+from xlapipe.lowering.lower import lower
 from xlapipe.lowering.rematerialised import rematerialising, stop_rematerialising
 from xlapipe.lowering.saved_values import checkpointed_but_largest
 from xlapipe.plans.donatable import donatable
@@ -30,6 +31,7 @@ from xlapipe.sizing.remedies import (
     largest_argument,
     try_changes,
 )
+from xlapipe.targets.catalogue import target_named
 
 FOLDER = Path(__file__).parent
 REFERENCE = WorkloadReference("hungry", "hungry_step:hungry", folder=FOLDER)
@@ -192,6 +194,23 @@ def test_a_jitted_step_is_jitted_again_to_donate() -> None:
         step: Any = workload.fn
         leaves = jax.tree.leaves(step.lower(*workload.args).args_info)
         assert [leaf.donated for leaf in leaves] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["with_options", "nnx_with_options"])
+def test_a_jitted_step_that_donates_keeps_what_its_jit_says(name: str) -> None:
+    reference = WorkloadReference(name, f"jitted_steps:{name}", folder=FOLDER)
+    workload = changed_workload(reference=reference.to_json(), donate=("weight",))
+    program = lower(workload, target_named("h200").config_text)
+    facts = [(leaf.path, leaf.donated, leaf.parameter_number) for leaf in program.arguments]
+    assert facts == [("weight", True, 0), ("x", False, 1)]
+    assert len(program.options) == (name == "with_options")
+
+
+@pytest.mark.parametrize("name", ["on_a_device", "without_graph"])
+def test_a_jit_that_cannot_be_repeated_is_left_alone(name: str) -> None:
+    reference = WorkloadReference(name, f"jitted_steps:{name}", folder=FOLDER)
+    with pytest.raises(WorkloadError, match=r"fix: donate weight in its own jit"):
+        changed_workload(reference=reference.to_json(), donate=("weight",))
 
 
 def test_only_arguments_that_fit_an_output_are_donated(goldens: Path) -> None:

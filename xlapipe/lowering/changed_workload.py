@@ -13,6 +13,7 @@ import jax
 
 from xlapipe.errors import ParameterError, WorkloadError
 from xlapipe.lowering.chosen_policy import rematerialise_as_chosen
+from xlapipe.lowering.jit_parameters import jit_parameters, jit_shardings
 from xlapipe.lowering.load_workload import load_workload
 from xlapipe.lowering.rematerialised import rematerialise_from_now_on
 from xlapipe.lowering.sharded_arguments import axes_by_number, axes_that_differ, sharded
@@ -77,22 +78,46 @@ def changed_workload(
 
 
 def _donating(workload: Workload, names: Sequence[str]) -> Workload:
-    """A step that is jitted already is jitted again, so its static arguments are lost."""
+    """A step that is jitted already is jitted again, with its static arguments and options.
+
+    Raises:
+      WorkloadError: its jit says more, or it is another wrapper.
+    """
     step = wrapped_step(workload)
     if step is None:
         return replace(workload, donate_argnums=(), donate_argnames=tuple(names))
-    is_nnx = isinstance(step.wrapper, NnxJit)
-    inner = getattr(step.fn, "fun" if is_nnx else "__wrapped__", None)
-    if step.is_equinox or inner is None or step.args or step.kwargs:
+    jitted = _jitted_again(step.fn, names) if not step.args and not step.kwargs else None
+    if jitted is None:
         raise WorkloadError(
             f"workload {workload.name}: its step is wrapped already, so its donation cannot be "
             f"changed from outside; fix: donate {', '.join(names)} in its own jit"
         )
-    if is_nnx:
-        from flax import nnx
+    return replace(workload, fn=jitted)
 
-        return replace(workload, fn=nnx.jit(inner, donate_argnames=tuple(names)))
-    return replace(workload, fn=jax.jit(inner, donate_argnames=tuple(names)))
+
+def _jitted_again(fn: Any, names: Sequence[str]) -> Any:
+    """A jitted function with other donated arguments; None if its jit cannot be repeated."""
+    said = jit_parameters(fn)
+    if said is None or said.device is not None or said.backend is not None:
+        return None
+    if any(jit_shardings(fn)) or any((*said.in_layouts_leaves, *said.out_layouts_leaves)):
+        return None
+    said_too: dict[str, Any] = {
+        "donate_argnames": tuple(names),
+        "static_argnums": said.static_argnums or None,
+        "static_argnames": said.static_argnames or None,
+        "keep_unused": said.keep_unused,
+    }
+    if isinstance(fn, type(jax.jit(len))):
+        options = dict(said.compiler_options_kvs)
+        inner: Any = fn
+        return jax.jit(inner.__wrapped__, compiler_options=options, **said_too)
+    if not NnxJit().accepts(fn):
+        return None
+    from flax import nnx
+
+    jitted = nnx.jit(fn.fun, **said_too)
+    return jitted if type(jitted) is type(fn) else None  # `graph=False` has another type
 
 
 def _over_devices(reference: WorkloadReference, devices: int) -> WorkloadReference:
