@@ -28,6 +28,7 @@ WITHOUT_ROW = {
     ": expected an integer `": "of `explain`: test_explain_workload.py",
     "it has a mesh already": "of `explain`: test_explain_workload.py",
     "no dimension of its arguments is divisible": "of `explain`: test_explain_workload.py",
+    "leaves to shard are not": "of `explain`: test_explain_workload.py",
     "no saved value can be computed again": "of `explain`: test_explain_workload.py",
 }
 
