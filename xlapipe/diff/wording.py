@@ -226,9 +226,10 @@ def _aspect(aspect: Aspect, is_gemm: bool) -> str:
             return f"is no longer split-K {a}"
         case "shape" | "layout" if is_gemm:
             a, b = _result(a), _result(b)
-            if aspect.name == "shape" and a.partition("{")[0] == b.partition("{")[0]:
-                return ""
-            return f"{_short(a)} → {_short(b)}" if aspect.name == "shape" else f"layout {a} → {b}"
+            if aspect.name == "layout":
+                return f"layout {a} → {b}"
+            same = shape_of(a).without_layout == shape_of(b).without_layout
+            return "" if same else f"{_short(a)} → {_short(b)}"
         case "layout":
             return f"layout {a} → {b}"
         case "body":
