@@ -217,8 +217,8 @@ def test_each_row_has_the_time_of_a_step_and_items_per_second(rows: list[Row]) -
     points = [row.combination for row in rows]
     timed = [Row(points[2], predicted), Row(points[4], least), rows[3]]
     lines = lines_of(timed, AXES, ())
-    assert lines[1].endswith("fits   step  items/s")
+    assert lines[1].endswith("fits      step  items/s")
     eight = points[4].values["batch"] / 1e-3
-    assert lines[2].split()[-3:] == ["2", "ms", f"{points[2].values['batch'] / 2e-3:,.0f}"]
-    assert lines[3].split()[-3:] == ["≥1", "ms", f"≤{eight:,.0f}"]
+    assert lines[2].split()[-3:] == ["2.00", "ms", f"{points[2].values['batch'] / 2e-3:,.0f}"]
+    assert lines[3].split()[-3:] == ["≥1.00", "ms", f"≤{eight:,.0f}"]
     assert lines[4].split()[-2:] == ["-", "-"]

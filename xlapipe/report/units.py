@@ -86,13 +86,15 @@ def in_unit(size_bytes: int, power: int) -> str:
 def seconds_text(seconds: float) -> str:
     """A time with three digits.
 
-    >>> seconds_text(0.0123), seconds_text(2.5e-5), seconds_text(3.21), seconds_text(2e-8)
-    ('12.3 ms', '25.0 µs', '3.21 s', '0.02 µs')
+    >>> [seconds_text(seconds) for seconds in (3.21, 0.0123, 0.064, 2.5e-5, 2e-8)]
+    ['3.21 s', '12.3 ms', '64.0 ms', '25.0 µs', '0.02 µs']
     """
-    if seconds >= 100:
-        return f"{seconds:,.0f} s"
     if seconds >= 1:
-        return f"{seconds:.3g} s"
+        return f"{_three_digits(seconds)} s"
     if seconds >= 1e-3:
-        return f"{seconds * 1e3:.3g} ms"
+        return f"{_three_digits(seconds * 1e3)} ms"
     return f"{seconds * 1e6:.1g} µs" if 0 < seconds < 5e-8 else f"{seconds * 1e6:.1f} µs"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:,.{2 if number < 9.995 else 1 if number < 99.95 else 0}f}"
