@@ -10,11 +10,13 @@ import pytest
 import xlapipe
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
+from xlapipe.compiling import child_process
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
+from xlapipe.compiling.messages import CompileRecord
 from xlapipe.compiling.pipeline import CompiledDump, compile_dump, dump_folder
 from xlapipe.dumps.dump import open_dump
-from xlapipe.errors import XlapipeError
+from xlapipe.errors import CompileError, XlapipeError
 from xlapipe.predicted_locks.predict import Basis
 from xlapipe.testing.goldens import Goldens
 
@@ -65,6 +67,23 @@ def test_results_that_xla_refuses_are_left_to_its_defaults(job: Job) -> None:
     manifest = compile_dump(broken, None).dump.manifest
     assert manifest.predicted_lock is None
     assert manifest.autotuning.startswith("untuned")
+
+
+def test_an_error_that_is_not_of_the_lock_is_raised_after_two_compiles(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Job] = []
+
+    def refuse(job: Job, folder: Path, scratch: Path) -> CompileRecord:
+        tried.append(job)
+        if job.known_results is not None:
+            raise child_process._LockRefusedError("with the lock")
+        raise CompileError("without it")
+
+    monkeypatch.setattr(child_process, "_run_child", refuse)
+    with pytest.raises(CompileError, match="without it"):
+        compile_dump(job, None)
+    assert [item.known_results is None for item in tried] == [False, True]
 
 
 def test_a_golden_is_not_compared_with_it(predicted: CompiledDump, tmp_path: Path) -> None:

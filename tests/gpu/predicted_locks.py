@@ -5,10 +5,12 @@ No GPU is needed: both start from the autotune locks in `hlo_dumps/`.
   python -m tests.gpu.predicted_locks tables
       Writes `xlapipe/predicted_locks/tables/TARGET.jsonl`, also from the records of fidelity and
       of the time zoo.
+  python -m tests.gpu.predicted_locks zoo
+      Writes what the table of the H200 has from the time zoo alone.
   python -m tests.gpu.predicted_locks evaluate [REGEX]
       For each golden with a lock, and each program of the time zoo that ran on an H200, compiles
-      without a lock, and with one that is predicted from other programs; writes
-      `predicted_locks.json`.
+      without a lock, unless that is recorded, and with one that is predicted from other programs;
+      writes `predicted_locks.json`.
 """
 
 import gzip
@@ -21,7 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from math import prod, sqrt
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ from xlapipe.predict import predict
 from xlapipe.predict.choose import calibration_for
 from xlapipe.predicted_locks.fingerprint import fingerprint
 from xlapipe.predicted_locks.form import Form, form_of
-from xlapipe.predicted_locks.instructions import tuned_instructions
+from xlapipe.predicted_locks.instructions import instruction_texts, tuned_instructions
 from xlapipe.predicted_locks.known_results import (
     TABLES,
     KnownResult,
@@ -55,12 +57,18 @@ from xlapipe.targets.target_config import target_attached
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = Path(__file__).with_suffix(".json")
+RECORDS = ("zoo", "unseen")
 # What XLA writes into a convolution once it has a result for it.
 _ALGORITHM = re.compile(r'"algorithm":(\{(?:[^{}]|\{[^{}]*\})*\}),')
 _WORKSPACE = re.compile(r"u8\[\d+\]\{0\}\) custom-call")
 _CUBLASLT = (
     "backend: CUBLASLT_FISSION backend_config { gemm { autotune_workspace_size: 33554432 } }"
 )
+_CUBLASLT_CALL = re.compile(
+    r"custom-call\((\w+)\[([\d,]*)\]\S*, (\w+)\[([\d,]*)\]"
+    r'.*custom_call_target="__cublas\$lt\$matmul"'
+)
+_DOT_NUMBERS = re.compile(r'"dot_dimension_numbers":(\{[^}]*\})')
 _VERSIONS = {
     "TRITON": "a77e7c793abc0d0c923a9afb275058e2fe57a198",
     "CUBLASLT_FISSION": "13.0.0",
@@ -110,12 +118,41 @@ def make_tables() -> None:
         for name, (results_text, instructions) in _of_fidelity(record):
             _, results = results_of_lock(results_text, program=f"fidelity/{name}")
             tables[target] = tables[target].with_results(_with_forms(results, instructions))
-    for records in ("zoo", "unseen"):
-        for name, plan, modules in zoo_plans(records):
-            rows = [*_products(plan, name), *_convolutions(modules, name)]
-            tables["h200"] = tables["h200"].with_results(rows)
+    tables["h200"] = tables["h200"].with_results(_of_zoo())
     for target, known in tables.items():
         (TABLES / f"{target}.jsonl").write_text(known.lines, encoding="utf-8")
+
+
+def renew_zoo() -> None:
+    path = TABLES / "h200.jsonl"
+    known = KnownResults.read(path)
+    for name in {name for row in known.results for name in row.programs}:
+        if name.startswith(RECORDS):
+            known = known.without(name)
+    path.write_text(known.with_results(_of_zoo()).lines, encoding="utf-8")
+
+
+def _of_zoo() -> Iterator[KnownResult]:
+    """What the device chose for products and convolutions of the programs of the time zoo."""
+
+    def one(item: tuple[str, Plan, str]) -> list[KnownResult]:
+        name, _, module = item
+        print(name, flush=True)
+        products = _products(_instructions(_zoo_job(name)), module, name)
+        return [*products, *_convolutions(module, name)]
+
+    for records in RECORDS:
+        with ThreadPoolExecutor(2) as pool:
+            for rows in pool.map(one, zoo_plans(records)):
+                yield from rows
+
+
+def _zoo_job(name: str) -> Job:
+    """The compile of a program of the time zoo: `zoo/products/mlp_1`."""
+    records, _, own = name.partition("/")
+    reference = find_workload(f"timed_workloads:timed(records={records!r}, name={own!r})")
+    reference = replace(reference, name=name, folder=ROOT / "tests/gpu/time_zoo")
+    return Job(reference=reference, target=_known("h200")[1])
 
 
 def _with_forms(
@@ -173,21 +210,64 @@ def zoo_plans(records: str) -> Iterator[tuple[str, Plan, str]]:
             yield f"{records}/{name}", read_path(Path(plans) / name), text
 
 
-def _products(plan: Plan, name: str) -> Iterator[KnownResult]:
-    """The backend of each product; the plan does not state the instruction that was tuned."""
-    backends = {"triton": "backend: TRITON", "cublaslt": _CUBLASLT}
-    for gemm in plan.gemms:
-        left, right, *_, result = gemm.shapes
-        result = result.parts[0] if result.parts else result
-        config = backends.get(str(gemm.backend))
-        if config is None or not (left.dims and right.dims and result.dims):
+def _products(instructions: Sequence[str], module_text: str, name: str) -> Iterator[KnownResult]:
+    """The backend of each product, by form: the optimised module has no key of the tuner.
+
+    Args:
+      instructions: those that XLA tunes, before it does.
+      module_text: the module as tuned on the device.
+    """
+    configs = {"triton": "backend: TRITON", "cublaslt": _CUBLASLT}
+    backends = _backends(module_text)
+    for text in instructions:
+        form = form_of(text) if " dot(" in text else None
+        if form is None:
             continue
-        batch = prod(result.dims[:-2])
-        k = sqrt(prod(left.dims) * prod(right.dims) / prod(result.dims) / batch)
-        m, n = (round(prod(shape.dims) / batch / k) for shape in (left, right))
-        kind = f"dot {left.element},{right.element}"
-        form = Form(kind, "", (batch, max(m, n), min(m, n), round(k)))
-        yield KnownResult("", config, _VERSIONS[config.split()[1]], form, (name,))
+        left, _, right = form.layout.partition(";")
+        # cuBLASLt may compute the transposed product.
+        chosen = {
+            *backends.get((form.layout, form.dimensions), ()),
+            *backends.get((f"{right};{left}", form.dimensions), ()),
+        }
+        for backend in sorted(chosen):
+            config = configs[backend]
+            yield KnownResult("", config, _VERSIONS[config.split()[1]], form, (name,))
+
+
+def _backends(module_text: str) -> dict[tuple[str, tuple[int, ...]], set[str]]:
+    """The backends of the products of an optimised module, by layout and dimensions."""
+    backends: dict[tuple[str, tuple[int, ...]], set[str]] = defaultdict(set)
+    for text in instruction_texts(module_text):
+        head = text.split("\n", 1)[0]
+        call = _CUBLASLT_CALL.search(head)
+        if call is not None:
+            form = _form_of_call(call, text)
+            backends[form.layout, form.dimensions].add("cublaslt")
+        elif " fusion(" in head and " dot(" in text and "__triton" in text:
+            fused = form_of(text)
+            assert fused is not None
+            backends[fused.layout, fused.dimensions].add("triton")
+    return backends
+
+
+def _form_of_call(call: re.Match[str], text: str) -> Form:
+    """The form of a call of cuBLASLt."""
+    numbers = _DOT_NUMBERS.search(text)
+    assert numbers is not None
+    named = json.loads(numbers[1])
+    dims = [[int(size) for size in call[at].split(",") if size] for at in (2, 4)]
+
+    def sizes(side: int, kind: str) -> list[int]:
+        side_name = ("lhs", "rhs")[side]
+        return [dims[side][int(at)] for at in named.get(f"{side_name}_{kind}_dimensions", [])]
+
+    batch, k = prod(sizes(0, "batch")), prod(sizes(0, "contracting"))
+    m, n = (prod(shape) // max(batch * k, 1) for shape in dims)
+    layout = ";".join(
+        ",".join(named.get(f"{side}_contracting_dimensions", [])) for side in ("lhs", "rhs")
+    )
+    dimensions = tuple(max(size, 1) for size in (batch, max(m, n), min(m, n), k))
+    return Form(f"dot {call[1]},{call[3]}", layout, dimensions)
 
 
 def _chosen_algorithms(module_text: str) -> dict[str, str]:
@@ -244,21 +324,16 @@ def cases(pattern: str) -> Iterator[Case]:
         if re.search(pattern, name := f"{workload}@{device}"):
             (job,) = jobs_of([workload], CompileOptions(autotune_lock=path, use_cache=False))
             yield Case(name, replace(job, lock=None), read_path(path.parent), workload, {})
-    for records in ("unseen", "zoo"):
+    for records in RECORDS:
         folder = ROOT / "tests/gpu/time_zoo/records"
         measured = json.loads((folder / f"{records}.json").read_text(encoding="utf-8"))["programs"]
         for name, plan, _ in zoo_plans(records):
             own = name.removeprefix(f"{records}/")
             if re.search(pattern, name):
-                reference = find_workload(
-                    f"timed_workloads:timed(records={records!r}, name={own!r})"
-                )
-                reference = replace(reference, name=name, folder=ROOT / "tests/gpu/time_zoo")
-                _, device = _known("h200")
                 kernels = {kernel: it[1] for kernel, it in measured[own]["kernels"].items()}
                 # Programs that were written for evaluation are left out together.
                 group = "unseen/" if records == "unseen" else name.rpartition("/")[0]
-                yield Case(name, Job(reference=reference, target=device), plan, group, kernels)
+                yield Case(name, _zoo_job(name), plan, group, kernels)
 
 
 def evaluate(pattern: str) -> None:
@@ -266,7 +341,7 @@ def evaluate(pattern: str) -> None:
 
     def one(case: Case) -> None:
         try:
-            rows[case.name] = _row(case)
+            rows[case.name] = _row(case, rows.get(case.name, {}).get("untuned"))
         except XlapipeError as error:
             print(f"{case.name}: {error}", flush=True)
             return
@@ -279,14 +354,20 @@ def evaluate(pattern: str) -> None:
             future.result()
 
 
-def _row(case: Case) -> dict[str, Any]:
+def _row(case: Case, untuned: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The row of a program.
+
+    Args:
+      untuned: figures of its untuned plan; None to compile it.
+    """
     target = case.job.target
     assert target is not None
     known, _ = _known(target.name)
     for name in {name for row in known.results for name in row.programs}:
         if name.startswith(case.group):
             known = known.without(name)
-    untuned, _ = _compiled(case.job)
+    if untuned is None:
+        untuned, _ = _compiled(case.job)
     predicted, plan = _compiled(replace(case.job, known_results=known))
     totals = case.plan.totals
     return {
@@ -357,5 +438,7 @@ def _key(gemm: Gemm) -> object:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["tables"]:
         make_tables()
+    elif sys.argv[1:2] == ["zoo"]:
+        renew_zoo()
     else:
         evaluate(sys.argv[2] if len(sys.argv) > 2 else "")

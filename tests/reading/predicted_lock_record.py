@@ -8,6 +8,7 @@ from typing import Any
 from tests.conftest import ROOT
 
 RECORD = ROOT / "tests/gpu/predicted_locks.json"
+HALVES = ROOT / "tests/gpu/time_zoo/halves.json"
 # Programs whose plans differ by less in both ways are only counted.
 _LISTED = 0.0005
 
@@ -41,6 +42,24 @@ def right_share(rows: Mapping[str, Any]) -> float:
     return float(sum(it["right"] for it in seconds) / sum(it["all"] for it in seconds))
 
 
+def parts(rows: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Names of programs by what they were used for."""
+    halves = json.loads(HALVES.read_text(encoding="utf-8"))
+    part_of = {f"zoo/{name}": part for part, names in halves.items() for name in names}
+    grouped: dict[str, list[str]] = {
+        "goldens": [],
+        "development half": [],
+        "evaluation half": [],
+        "unseen": [],
+    }
+    for name in rows:
+        half = "unseen" if name.startswith("unseen/") else "goldens"
+        if name in part_of:
+            half = f"{part_of[name]} half"
+        grouped[half].append(name)
+    return grouped
+
+
 def table_lines(rows: Mapping[str, Any]) -> Iterator[str]:
     """The tables of `docs/lock.md`, as Markdown."""
     yield "| programs | untuned | predicted lock |"
@@ -56,8 +75,15 @@ def table_lines(rows: Mapping[str, Any]) -> Iterator[str]:
     times = [time_errors(rows, kind) for kind in kinds]
     means = [sum(errors) / len(errors) for errors in times]
     yield f"| mean error of the predicted time | {means[0]:.1%} | {means[1]:.1%} |"
-    seconds = [sum(row[kind]["compile_seconds"] for row in rows.values()) for kind in kinds]
-    yield f"| seconds of all compiles | {seconds[0]:,.0f} | {seconds[1]:,.0f} |"
+    yield ""
+    yield "| programs | number | untuned within 2% | predicted within 2% | backend right |"
+    yield "|---|---:|---:|---:|---:|"
+    for part, names in parts(rows).items():
+        own = {name: rows[name] for name in names}
+        within = [sum(abs(error(row, kind)) <= 0.02 for row in own.values()) for kind in kinds]
+        timed = any(row["products"]["seconds"]["all"] for row in own.values())
+        right = f"{right_share(own):.0%}" if timed else "not timed"
+        yield f"| {part} | {len(own)} | {within[0]} | {within[1]} | {right} |"
     yield ""
     confusion: Counter[tuple[str, str]] = Counter()
     for row in rows.values():

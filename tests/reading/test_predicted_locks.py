@@ -28,7 +28,7 @@ from xlapipe.predicted_locks.fingerprint import fingerprint
 from xlapipe.predicted_locks.form import Form, form_of
 from xlapipe.predicted_locks.instructions import tuned_instructions
 from xlapipe.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
-from xlapipe.predicted_locks.plan_error import SHARE_PREDICTED, SHARE_UNTUNED, WORKSPACE_BYTES
+from xlapipe.predicted_locks.plan_error import WORKSPACE_BYTES, stated_error_bytes
 from xlapipe.predicted_locks.predict import Basis, LeaveOut, predict_lock
 from xlapipe.registry import WorkloadReference
 
@@ -95,9 +95,9 @@ def test_what_is_known_is_taken_before_what_is_near(known: KnownResults) -> None
     texts = tuned_instructions(MODULE)
     (near,) = predict_lock(texts, replace(known, results=known.results)).chosen.values()
     unknown = predict_lock(texts, known)
-    assert unknown.basis == {Basis.KNOWN: 0, Basis.NEAREST: 1, Basis.DEFAULT: 0}
+    assert unknown.basis == {**dict.fromkeys(Basis, 0), Basis.NEAREST: 1}
     assert FINGERPRINT in unknown.results
-    assert predict_lock(texts, known, leave_out=LeaveOut.NEAREST).basis[Basis.DEFAULT] == 1
+    assert predict_lock(texts, known, leave_out=LeaveOut.NEAREST).basis[Basis.UNSURE] == 1
     tile = replace(near, fingerprint=FINGERPRINT, config="backend: TRITON", programs=("own",))
     own = predict_lock(texts, known.with_results([tile]))
     assert own.basis[Basis.KNOWN] == 1
@@ -114,6 +114,35 @@ def test_large_products_are_cublaslts_and_small_ones_tritons(known: KnownResults
     (chosen,) = predict_lock(texts, known).chosen.values()
     assert chosen.backend == "TRITON"
     assert predict_lock(texts, known, leave_out=LeaveOut.TILES).chosen == {}
+
+
+def test_a_product_is_unsure_where_those_near_it_disagree(known: KnownResults) -> None:
+    (text,) = texts = tuned_instructions(MODULE)
+    form = form_of(text)
+    assert form is not None
+    cublaslt, triton = (
+        next(row for row in known.results if row.is_complete and row.backend == backend)
+        for backend in ("CUBLASLT_FISSION", "TRITON")
+    )
+    at = [
+        replace(row, fingerprint=f"{number:032x}", form=form, programs=("other",))
+        for number, row in enumerate([cublaslt] * 7 + [triton] * 2)
+    ]
+    split = predict_lock(texts, replace(known, results=tuple(at)))
+    assert split.basis[Basis.UNSURE] == 1
+    assert split.chosen[FINGERPRINT].backend == "CUBLASLT_FISSION"
+    agreeing = predict_lock(texts, replace(known, results=tuple(at[:8])))
+    assert agreeing.basis[Basis.NEAREST] == 1
+    assert predict_lock(texts, replace(known, results=())).basis[Basis.UNSURE] == 1
+
+
+def test_a_workspace_is_part_of_the_error_where_a_result_is_unsure() -> None:
+    sure = {"known": 2, "nearest": 1, "unsure": 0, "default": 3}
+    assert stated_error_bytes(1_000, sure) == 20
+    assert stated_error_bytes(1_000, {**sure, "unsure": 1}) == WORKSPACE_BYTES + 20
+    # A dump from before unsure results were counted.
+    assert stated_error_bytes(1_000, {"nearest": 1}) == WORKSPACE_BYTES + 20
+    assert stated_error_bytes(1_000, None) == WORKSPACE_BYTES + 200
 
 
 @pytest.mark.parametrize("path", sorted(TABLES.glob("*.jsonl")), ids=lambda path: path.stem)
@@ -201,19 +230,18 @@ def test_most_recorded_programs_are_predicted() -> None:
     ]
     assert len(large) >= 5
     assert max(large) <= 0.02
-    assert right_share(rows) >= 0.85
+    assert right_share(rows) >= 0.89
     times = time_errors(rows, "predicted")
     assert sum(times) / len(times) <= 0.1
 
 
-@pytest.mark.parametrize(
-    ("kind", "share"), [("predicted", SHARE_PREDICTED), ("untuned", SHARE_UNTUNED)]
-)
-def test_nine_of_ten_recorded_programs_are_within_the_stated_error(kind: str, share: float) -> None:
+@pytest.mark.parametrize("kind", ["predicted", "untuned"])
+def test_nine_of_ten_recorded_programs_are_within_the_stated_error(kind: str) -> None:
     """Also of those whose totals are not the device's to the byte."""
     rows = [row for row in record().values() if error_bytes(row, kind)]
     within = sum(
-        abs(error_bytes(row, kind)) <= WORKSPACE_BYTES + share * row[kind]["temp_bytes"]
+        abs(error_bytes(row, kind))
+        <= stated_error_bytes(row[kind]["temp_bytes"], row[kind].get("basis"))
         for row in rows
     )
     assert within >= 0.9 * len(rows)

@@ -54,7 +54,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], tuple[str, str]]] = {
     ),
     "add": (
         ("xlapipe lock add hlo_dumps/*/*/autotune_lock.json", "the locks of your goldens"),
-        ("xlapipe dump step --lock predicted", "a plan that uses them"),
+        ("xlapipe dump step", "a plan that uses them"),
     ),
     "known": (
         ("xlapipe lock known", "for which GPUs and versions a lock can be predicted"),

@@ -11,7 +11,7 @@ from xlapipe.cli.output import print_json, print_text
 def add(commands: Commands) -> None:
     """Adds the commands of the group `lock`."""
     lock = commands.group("lock", "Keep autotune locks from which others are predicted.")
-    text = "Copy locks of devices to this user's folder, for `--lock predicted`."
+    text = "Copy locks of devices to this user's folder, from which others are predicted."
     parser = lock.add("add", _add, text)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="autotune_lock.json")
     lock.add(

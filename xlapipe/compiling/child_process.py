@@ -45,6 +45,7 @@ from xlapipe.targets.target import Target
 _LOADED, _TUNED = "autotune_results_loaded.pbtxt", "autotune_results_tuned.pbtxt"
 _TUNING_LOGS = "autotune_logs.textproto"
 _KNOWN = "known_results.jsonl"
+_DUMP, _RESULT = "dump", "result.json"
 _START_CHILD = Path(__file__).with_name("_start_child.py")
 _SERVERS = ForkServers()
 _Child = subprocess.Popen[bytes] | ForkedChild
@@ -105,7 +106,7 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
         )
         executable = path / EXECUTABLE
         content = executable.read_bytes() if executable.exists() else None
-        yield Compiled(path / "dump", record, sources, tuned, logs, content)
+        yield Compiled(path / _DUMP, record, sources, tuned, logs, content)
     except CompileError:
         if not _CHILDREN.is_stopping():
             scratch.keep()  # the message names the log
@@ -118,20 +119,41 @@ def compile_workload(job: Job, *, folder: Path | None = None) -> Iterator[Compil
 
 
 def _record(job: Job, folder: Path, scratch: Path) -> CompileRecord:
-    """The record of the compile, with less of a predicted lock if XLA refuses the whole of it."""
+    """The record of the compile, with less of a predicted lock if XLA refuses the whole of it.
+
+    Where the lock is refused, the program is compiled untuned next, so that an error that is not
+    the lock's is raised after two compiles.
+    """
     if job.known_results is None:
         return _run_child(job, folder, scratch)
-    for leave_out in LeaveOut:
-        try:
-            return _run_child(replace(job, leave_out=leave_out), folder, scratch)
-        except (_LockRefusedError, _CrashError) as error:
-            if _CHILDREN.is_stopping():
-                raise
-            rmtree(scratch / "dump", ignore_errors=True)
-            (scratch / "result.json").unlink(missing_ok=True)
-            if isinstance(error, _CrashError):
-                break  # the lock need not be the cause, and every attempt takes a whole compile
-    return _run_child(replace(job, known_results=None), folder, scratch)
+    record = _attempt(job, folder, scratch)
+    if record is not None:
+        return record
+    untuned = _run_child(replace(job, known_results=None), folder, scratch)
+    dump, kept = scratch / _DUMP, scratch / "untuned"
+    dump.rename(kept)
+    for part in (LeaveOut.TILES, LeaveOut.NEAREST):
+        record = _attempt(replace(job, leave_out=part), folder, scratch)
+        if record is not None:
+            return record
+    kept.rename(dump)
+    return untuned
+
+
+def _attempt(job: Job, folder: Path, scratch: Path) -> CompileRecord | None:
+    """The record of a compile with a predicted lock; None, and no dump, if the lock may be wrong.
+
+    Raises:
+      XlapipeError: the compile failed for another reason.
+    """
+    try:
+        return _run_child(job, folder, scratch)
+    except (_LockRefusedError, _CrashError):
+        if _CHILDREN.is_stopping():
+            raise
+        rmtree(scratch / _DUMP, ignore_errors=True)
+        (scratch / _RESULT).unlink(missing_ok=True)
+        return None
 
 
 class _CrashError(CompileError):
@@ -168,7 +190,7 @@ def _run_child(job: Job, folder: Path, scratch: Path) -> CompileRecord:
 
 def _request(job: Job, scratch: Path) -> CompileRequest:
     dump_options: dict[str, XlaOption] = {
-        "xla_dump_to": str(scratch / "dump"),
+        "xla_dump_to": str(scratch / _DUMP),
         "xla_dump_hlo_as_text": not job.plan_only or job.platform.plan_needs_texts,
         "xla_dump_hlo_as_proto": True,
     }
@@ -191,7 +213,7 @@ def _request(job: Job, scratch: Path) -> CompileRequest:
         leave_out=job.leave_out,
         without_xla_patches=tuple(sorted(job.without_xla_patches)),
         executable_path=str(scratch / EXECUTABLE) if job.serialize else None,
-        result_path=str(scratch / "result.json"),
+        result_path=str(scratch / _RESULT),
         started_seconds=time.monotonic(),
         memory_limit_bytes=job.memory_limit_bytes,
         workspaces=job.lock.workspaces if job.lock is not None and job.target is not None else {},

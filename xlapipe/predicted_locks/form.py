@@ -32,6 +32,11 @@ class Form:
     dimensions: tuple[int, ...]
     fused: int = 0
 
+    @property
+    def is_product(self) -> bool:
+        """Whether it is a product, not a library call."""
+        return self.kind.startswith("dot ")
+
     def distance(self, other: "Form") -> float | None:
         """How far the other is, in octaves of sizes; None if nothing can be learned from it."""
         same_call = self.kind.partition(" ")[0] == other.kind.partition(" ")[0]

@@ -22,11 +22,12 @@ def tuned_instructions(module_text: str) -> tuple[str, ...]:
       module_text: a module before XLA assigns configs, printed with the options of a fingerprint,
         with backend configs and shapes of operands.
     """
-    texts = (_sorted_config(text) for text in _instructions(module_text))
+    texts = (_sorted_config(text) for text in instruction_texts(module_text))
     return tuple(dict.fromkeys(text for text in texts if _is_tuned(text)))
 
 
-def _instructions(module_text: str) -> Iterator[str]:
+def instruction_texts(module_text: str) -> Iterator[str]:
+    """The text of each instruction outside of fusions, with the body of a fusion."""
     lines: list[str] = []
     for line in module_text.splitlines():
         inner = line.startswith("  ")

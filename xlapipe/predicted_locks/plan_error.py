@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from xlapipe.plans import Plan
 from xlapipe.plans.gemms import GemmBackend
+from xlapipe.predicted_locks.predict import Basis
 
 WORKSPACE_BYTES = 33_554_432
 """What cuBLASLt's products share on a GPU of compute capability 9.0."""
@@ -29,7 +30,8 @@ def plan_error_bytes(
       predicted_lock: number of instructions by basis; None without a predicted lock.
 
     Returns:
-      0 with a device's results, and for a plan without products and convolutions.
+      0 with a device's results, and for a plan without products and convolutions. With a predicted
+      lock a workspace only if one of its results is unsure.
     """
     convolutions = any(
         (instruction.custom_call_target or "").startswith("__cudnn$conv")
@@ -38,5 +40,12 @@ def plan_error_bytes(
     products = any(gemm.backend not in _NOT_TUNED for gemm in plan.gemms)
     if tuned is not False or not (products or convolutions):
         return 0
-    share = SHARE_UNTUNED if predicted_lock is None else SHARE_PREDICTED
-    return WORKSPACE_BYTES + int(share * plan.totals.temp_bytes)
+    return stated_error_bytes(plan.totals.temp_bytes, predicted_lock)
+
+
+def stated_error_bytes(temp_bytes: int, predicted_lock: Mapping[str, int] | None) -> int:
+    """The error of a plan with products, by its temporary memory and the bases of its results."""
+    if predicted_lock is None:
+        return WORKSPACE_BYTES + int(SHARE_UNTUNED * temp_bytes)
+    workspace = WORKSPACE_BYTES if predicted_lock.get(Basis.UNSURE, 1) else 0
+    return workspace + int(SHARE_PREDICTED * temp_bytes)

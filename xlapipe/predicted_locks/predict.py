@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from xlapipe.predicted_locks.fingerprint import fingerprint
-from xlapipe.predicted_locks.form import form_of
+from xlapipe.predicted_locks.form import Form, form_of
 from xlapipe.predicted_locks.known_results import KnownResult, KnownResults
 
 # Further away, in octaves, nothing is learned from a result.
 _FURTHEST = 24.0
 _OTHER_DEVICE = 2.0
-_VOTERS = 5
+_VOTERS = 9
+# Of 109 recorded programs with products, 56 have all votes above this, and 54 of these a total
+# within 2 % of the device's; of the other 53, 46 have.
+_AGREEING = 0.8
 _OF_THE_TUNER = re.compile("autotun|triton|cublas|cudnn|gemm|determin|emitter|fission")
 
 
@@ -21,7 +24,8 @@ class Basis(StrEnum):
     """What a result rests on."""
 
     KNOWN = "known"  # the same instruction is in a known lock
-    NEAREST = "nearest"  # that of the nearest instruction in a known lock
+    NEAREST = "nearest"  # that of the nearest product in a known lock, and most others near it
+    UNSURE = "unsure"  # of a product or a library call: those near it disagree, or none is near
     DEFAULT = "default"  # XLA's own choice without autotune results
 
 
@@ -77,25 +81,32 @@ def predict_lock(
         key = fingerprint(text)
         result = by_fingerprint.get(key) if key is not None else None
         how = Basis.KNOWN
-        if result is None and key is not None and leave_out is not LeaveOut.NEAREST:
-            result, how = nearest(text, known), Basis.NEAREST
-            if result is not None and leave_out is LeaveOut.TILES and result.backend == "TRITON":
+        form = form_of(text) if result is None else None
+        if form is not None:
+            result, agreement = nearest(form, known)
+            if leave_out is LeaveOut.NEAREST or (
+                leave_out is LeaveOut.TILES and result is not None and result.backend == "TRITON"
+            ):
                 result = None
-        basis[how if result is not None else Basis.DEFAULT] += 1
+            is_sure = result is not None and form.is_product and agreement >= _AGREEING
+            how = Basis.NEAREST if is_sure else Basis.UNSURE
+        elif result is None:
+            how = Basis.DEFAULT
+        basis[how] += 1
         if result is not None and key is not None:
             chosen[key] = result
     entries = (_entry(key, result, known) for key, result in sorted(chosen.items()))
     return PredictedLock("".join(entries), basis, chosen)
 
 
-def nearest(text: str, known: KnownResults) -> KnownResult | None:
-    """The nearest complete result of the backend that most of the nearest results have.
+def nearest(form: Form, known: KnownResults) -> tuple[KnownResult | None, float]:
+    """The nearest complete result of the backend that most of the nine nearest results have.
 
     Votes weigh less with the distance. Among equally near results, that of the most programs.
+
+    Returns:
+      None if nothing is near; and the share of the votes for its backend.
     """
-    form = form_of(text)
-    if form is None:
-        return None
     near = sorted(
         (
             (far + _OTHER_DEVICE * row.other_device, -len(row.programs), repr(row), row)
@@ -109,8 +120,11 @@ def nearest(text: str, known: KnownResults) -> KnownResult | None:
     votes: dict[str, float] = defaultdict(float)
     for far, *_, row in near[:_VOTERS]:
         votes[row.backend] += 1 / (1 + far) ** 2
-    backend = max(votes, key=lambda name: (votes[name], name), default=None)
-    return next((row for *_, row in near if row.is_complete and row.backend == backend), None)
+    if not votes:
+        return None, 0.0
+    backend = max(votes, key=lambda name: (votes[name], name))
+    complete = (row for *_, row in near if row.is_complete and row.backend == backend)
+    return next(complete, None), votes[backend] / sum(votes.values())
 
 
 def _entry(key: str, result: KnownResult, known: KnownResults) -> str:
