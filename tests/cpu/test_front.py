@@ -169,7 +169,11 @@ def test_tables_are_rows_of_dictionaries(
     assert sum(row["counted_bytes"] for row in lines) == donated.peak.occupied_bytes
     assert peak._repr_html_().count("<tr>") == 1 + len(peak)
     assert '<td style="text-align:right">131,072</td>' in peak._repr_html_()
-    for module, use in (("pandas", peak.to_pandas), ("matplotlib", donated.plot)):
+    for module, use in (
+        ("pandas", peak.to_pandas),
+        ("pandas", donated.to_pandas),
+        ("matplotlib", donated.plot),
+    ):
         monkeypatch.setitem(sys.modules, module, None)
         with pytest.raises(XlapipeError, match=f"{module} is not installed; fix: pip install"):
             use()

@@ -21,6 +21,7 @@ from xlapipe.plans.peak import Peak, peak_of
 from xlapipe.plans.program import Program
 
 if TYPE_CHECKING:
+    import pandas
     from matplotlib.axes import Axes
 
 # The same set as the GEMM policy `cublas`: one library with several entry points.
@@ -108,6 +109,17 @@ class StepPlan(ShownPlan):
         if name == "lines":
             return Rows(self.figures["overview"]["by_line"])
         return super().table(name)
+
+    def to_pandas(self, name: str = "lines") -> "pandas.DataFrame":
+        """A table as a DataFrame: by default the values at the peak by source line and purpose.
+
+        Args:
+          name: as `table` takes it.
+
+        Raises:
+          XlapipeError: pandas is not installed, or there is no such list.
+        """
+        return self.table(name).to_pandas()
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
         """Draws memory over the schedule with matplotlib.
