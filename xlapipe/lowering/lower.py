@@ -59,6 +59,7 @@ from xlapipe.lowering.static_leaves import holds_static_leaves, with_static_leav
 from xlapipe.lowering.strip_kernel_locations import may_hold_kernels, strip_locations
 from xlapipe.lowering.target_devices import TargetClient, target_in_place_of_cpu
 from xlapipe.lowering.wrapped_steps import (
+    EQUINOX_MARKER,
     JaxJit,
     RecordedLowering,
     WrappedStep,
@@ -400,7 +401,8 @@ def _outputs(
             dtype=str(aval.dtype),
             size_bytes=shard_bytes(aval, _sharding(sharding)),
             index=index + token_count,
-            constant=not depends,
+            # The marker of eqx.filter_jit is a constant of its own, which no user can change.
+            constant=not depends and name != EQUINOX_MARKER,
         )
         for index, ((name, depends), aval, sharding) in enumerate(
             zip(kinds, avals, details["out_shardings"], strict=True)

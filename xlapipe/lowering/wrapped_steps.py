@@ -193,6 +193,10 @@ def _follow(node: Any, key: Any) -> Any:
     return node[key.key] if isinstance(key, DictKey) else getattr(node, key.name)
 
 
+# Equinox returns this output beside those of the user's function.
+EQUINOX_MARKER = "out.marker"
+
+
 class EquinoxFilterJit(JaxJit):
     """A function under `eqx.filter_jit`.
 
@@ -228,7 +232,7 @@ class EquinoxFilterJit(JaxJit):
         self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], recorded: RecordedLowering
     ) -> list[str]:
         return [
-            "out.marker" if path[0] == SequenceKey(0) else f"out{keystr(path[1:])}"
+            EQUINOX_MARKER if path[0] == SequenceKey(0) else f"out{keystr(path[1:])}"
             for path in recorded.output_paths
         ]
 

@@ -63,7 +63,7 @@ def _head(overview: Overview, width: int) -> Iterator[Text]:
         text = f"  {exact(total)} of {exact(usable)} usable, {usable / device:.0%} of the device's"
         yield from map(Text, wrapped(f"{text} {rounded(device)}", width, indent=2))
     dump = opened.dump
-    if dump is not None:
+    if dump is not None and dump.manifest.tuned_or_none is not None:
         manifest = dump.manifest
         about = [shares_text(manifest.predicted_lock)] if manifest.predicted_lock else []
         about += [_TUNE] if manifest.tuned_or_none is False else []
@@ -71,9 +71,10 @@ def _head(overview: Overview, width: int) -> Iterator[Text]:
         line += f" ({'; '.join(about)})" if about else ""
         for text in wrapped(line, width, indent=2):
             yield Text(text)
-        if manifest.refused is not None:
-            for text in list(wrapped(f"  REFUSED by XLA: {manifest.refused}", width, indent=2))[:3]:
-                yield Text(text, style="red")
+    refused = dump.manifest.refused if dump is not None else None
+    if refused is not None:
+        for text in list(wrapped(f"  REFUSED by XLA: {refused}", width, indent=2))[:3]:
+            yield Text(text, style="red")
     of_step = dump.manifest.notes_on_step if dump is not None else ()
     notes = [note for note in opened.notes if not note.startswith(PATCHED)]
     others = [note for note in notes if note not in of_step]

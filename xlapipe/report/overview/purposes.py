@@ -109,12 +109,23 @@ class Uses:
             return Purpose.WORKSPACE
         if value.instruction in self._collectives:
             return Purpose.COLLECTIVE
-        phase = self._phases.of(value.instruction)
+        # What is copied decides: a TPU moves what it keeps from its own memory to HBM.
+        phase = self._phases.of(self._copied(value.instruction))
         if phase is Phase.FORWARD and (
             until_phase not in (Phase.FORWARD, None) or self._ends_beside_a_gradient(value)
         ):
             return Purpose.SAVED
         return self._of_operation(value, phase)
+
+    def _copied(self, name: str) -> str:
+        """The instruction whose result a copy holds; of another instruction, and of a copy of an
+        argument, itself.
+        """
+        origin = instruction = self._plan.instructions.get(name)
+        while origin is not None and origin.opcode in _HANDED_ON and origin.operands:
+            origin = self._plan.instructions.get(origin.operands[0])
+        is_copy = instruction is not None and instruction.opcode in COPIES
+        return origin.name if is_copy and origin and origin.opcode != "parameter" else name
 
     def _ends_beside_a_gradient(self, value: LogicalBuffer) -> bool:
         """Whether a value ends at an operation of the forward pass that a gradient needs at once.
