@@ -116,10 +116,18 @@ def test_a_margin_that_is_smaller_than_the_error_is_marked(rows: list[Row]) -> N
     cells = [re.split(" {2,}", line.strip())[-2:] for line in lines[2:4]]
     assert cells == [["1.95 KiB ± 2.00 KiB", "yes?"], ["1.95 KiB ± 1.95 KiB", "yes"]]
     text = "\n".join(lines)
-    assert "±: predicted lock, 16 known, 4 nearest, 2 default. 9 of 10 recorded" in text
+    assert "Predicted lock, results of tuned instructions: 16 known, 4 nearest, 2 default." in text
+    assert "±: 9 of 10 recorded programs differ" in text
     assert "?: the margin is smaller than that; fix: a lock of the device" in text
     first = fit_figures("m:step", "h200", [Row(points[0], unsure)], ())["rows"][0]
     assert (first["error_bytes"], first["basis"]) == (2_048, basis)
+
+
+def test_a_predicted_lock_is_stated_also_where_its_error_is_small(rows: list[Row]) -> None:
+    plan = replace(planned(1_000), error_bytes=10, predicted_lock={"nearest": 3})
+    text = "\n".join(lines_of([Row(rows[0].combination, plan)], AXES))
+    assert "Predicted lock, results of tuned instructions: 3 nearest." in text
+    assert "±" not in text
 
 
 def test_the_title_states_the_memory_that_a_share_is_taken_of(rows: list[Row]) -> None:

@@ -207,17 +207,21 @@ SMALL_MARGIN = (
 
 
 def error_notes(plans: Sequence[PlannedMemory]) -> Iterator[str]:
-    """What the autotune results of plans rest on whose headroom is shown with an error for it.
+    """That plans have a predicted lock, and what an error beside their headroom means.
 
     The counts of plans with a predicted lock are added.
     """
     unsure = [plan for plan in plans if has_error(plan.headroom_bytes, plan.error_bytes)]
-    locks = [Counter(plan.predicted_lock) for plan in unsure if plan.predicted_lock is not None]
-    bases = [f"predicted lock, {shares_text(sum(locks, Counter()))}"] if locks else []
-    if len(locks) < len(unsure):
-        bases.append("untuned")
-    for basis in bases:
-        yield f"±: {basis}. 9 of 10 recorded programs differ from the device's plan by less."
+    locks = [Counter(plan.predicted_lock) for plan in plans if plan.predicted_lock is not None]
+    if locks:
+        shares = shares_text(sum(locks, Counter()))
+        yield f"Predicted lock, results of tuned instructions: {shares}."
+    if unsure:
+        untuned = all(plan.predicted_lock is None for plan in unsure)
+        yield (
+            f"±: {'untuned. ' if untuned else ''}9 of 10 recorded programs differ from the "
+            "device's plan by less."
+        )
 
 
 def _predicted(compiled: "_CompiledPlan", cost: StepCost, target: str) -> PredictedTime | None:
