@@ -334,16 +334,8 @@ class Dataflow:
 
     def body(self, instruction: Instruction) -> Iterator[Site]:
         """Every instruction of the computations that `instruction` calls, directly or not."""
-        pending, seen = list(instruction.called_computations), set[str]()
-        while pending:
-            name = pending.pop()
-            computation = self.module.computations.get(name)
-            if computation is None or name in seen:
-                continue
-            seen.add(name)
-            for inner in computation.instructions:
-                yield Site(computation, inner)
-                pending.extend(inner.called_computations)
+        for computation in self.module.called(instruction.called_computations):
+            yield from (Site(computation, inner) for inner in computation.instructions)
 
 
 @once_per_object

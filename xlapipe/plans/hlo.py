@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -199,21 +199,32 @@ class HloModule:
     @cached_property
     def fused_computations(self) -> frozenset[str]:
         """Names of the computations that are bodies of fusions or are called from one."""
-        fused: set[str] = set()
-        pending = [
+        bodies = (
             called
             for _, instruction in self.instructions()
             if instruction.opcode == "fusion"
             for called in instruction.called_computations
-        ]
+        )
+        return frozenset(computation.name for computation in self.called(bodies))
+
+    def called(
+        self, names: Iterable[str], through: Container[str] | None = None
+    ) -> Iterator[Computation]:
+        """The computations of these names and those that they call, directly or not, once each.
+
+        Args:
+          through: opcodes of the instructions whose computations are followed; None for all.
+        """
+        pending, seen = list(names), set[str]()
         while pending:
-            name = pending.pop()
-            if name in fused or name not in self.computations:
+            computation = self.computations.get(pending.pop())
+            if computation is None or computation.name in seen:
                 continue
-            fused.add(name)
-            for instruction in self.computations[name].instructions:
-                pending.extend(instruction.called_computations)
-        return frozenset(fused)
+            seen.add(computation.name)
+            yield computation
+            for instruction in computation.instructions:
+                if through is None or instruction.opcode in through:
+                    pending.extend(instruction.called_computations)
 
     def scheduled(self) -> Iterator[tuple[Computation, Instruction]]:
         """Instructions outside fusion bodies, i.e. those that become thunks or values."""

@@ -74,10 +74,8 @@ def _moves_in(
     if instruction.opcode not in WRAPS:
         yield computation, instruction
         return
-    for name in instruction.called_computations:
-        body = module.computations.get(name)
-        for inner in body.instructions if body is not None else ():
-            yield from _moves_in(module, body, inner)  # type: ignore[arg-type]  # not None here
+    for body in module.called(instruction.called_computations, WRAPS):
+        yield from ((body, inner) for inner in body.instructions if inner.opcode not in WRAPS)
 
 
 def _shapes_moved(computation: Computation, instruction: Instruction) -> tuple[Shape, Shape] | None:

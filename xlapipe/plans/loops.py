@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.opcodes import RUNS_COMPUTATIONS
 from xlapipe.plans.trip_counts import TripCounts
 
 
@@ -99,13 +100,5 @@ def _trips(counters: TripCounts, computation: Computation, instruction: Instruct
 
 def _inside(module: HloModule, instruction: Instruction) -> Iterator[str]:
     """Names of the instructions that `instruction` runs, outside fusion bodies."""
-    pending, seen = list(instruction.called_computations), set[str]()
-    while pending:
-        name = pending.pop()
-        if name in seen or name not in module.computations:
-            continue
-        seen.add(name)
-        for inner in module.computations[name].instructions:
-            yield inner.name
-            if inner.opcode != "fusion":
-                pending.extend(inner.called_computations)
+    for computation in module.called(instruction.called_computations, RUNS_COMPUTATIONS):
+        yield from (inner.name for inner in computation.instructions)

@@ -143,20 +143,11 @@ class _Builder:
 
     def _nested(self) -> Iterator[tuple[str, int]]:
         """(instruction of a called computation, number of the caller)."""
-        computations = self._graphs.module.computations
+        module = self._graphs.module
         for number, instruction in enumerate(self._instructions):
-            if instruction.opcode not in RUNS_COMPUTATIONS:
-                continue
-            pending, seen = list(instruction.called_computations), set[str]()
-            while pending:
-                name = pending.pop()
-                if name in seen or name not in computations:
-                    continue
-                seen.add(name)
-                for inner in computations[name].instructions:
-                    yield inner.name, number
-                    if inner.opcode in RUNS_COMPUTATIONS:
-                        pending.extend(inner.called_computations)
+            if instruction.opcode in RUNS_COMPUTATIONS:
+                for called in module.called(instruction.called_computations, RUNS_COMPUTATIONS):
+                    yield from ((inner.name, number) for inner in called.instructions)
 
     def _add_operands(self, number: int, instruction: Instruction) -> None:
         structure = self._graphs.structure
