@@ -83,11 +83,13 @@ class Workload:
                 f"workload {self.name}: args is a {type(self.args).__name__}, expected a tuple "
                 "with one pytree per positional argument; fix: args=(value,) for one argument"
             )
-        for number in self.donated:
-            if not 0 <= number < len(self.args):
+        numbers = (("donate", self.donated), ("static", self.static_positions))
+        for kind, number in ((kind, number) for kind, given in numbers for number in given):
+            # A static parameter may have a default.
+            if number < 0 or (kind == "donate" and number >= len(self.args)):
                 raise WorkloadError(
-                    f"workload {self.name}: donate_argnums names argument {number}, but there "
-                    f"are {len(self.args)} arguments, numbered from 0; fix: donate_argnames=, or a "
+                    f"workload {self.name}: {kind}_argnums names argument {number}, but there "
+                    f"are {len(self.args)} arguments, numbered from 0; fix: {kind}_argnames=, or a "
                     f"number below {len(self.args)}"
                 )
         for option in self.options:

@@ -262,6 +262,7 @@ def call_with(args: tuple[Any, ...], **fields: Any) -> Any:
         (call_with((broken.good(),), donate=0, mesh={"x": 1}), "leave out donate, mesh"),
         (call_with((jnp.sin, X), donate="nothing"), "no parameter of that name"),
         (call_with((jnp.sin, X), donate=3), "donate_argnums names argument 3"),
+        (lambda _: Workload(name="w", fn=jnp.sin, args=(X,), static_argnums=-1), "argument -1"),
         (call_with((jnp.sin, X), options={"no": 1}), "xla_*"),
         (call_with((jnp.sin, X), target="h20"), "unknown target 'h20'"),
         (

@@ -1,6 +1,7 @@
 """Numbers of files are checked when they are read: one error with field and expectation."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.reading.dumps import ROOT
+from tests.reading.fuzz_readers import renew_digests
 from xlapipe.cli import main
 
 DUMP = ROOT / "hlo_dumps/spectral-diffusion/h200-auto-tuned-jax0.11.2"
@@ -90,3 +92,14 @@ def test_cyclic_operands(command: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "m_after_optimizations.txt").write_text(CYCLE)
     (tmp_path / "m_after_optimizations-buffer-assignment.txt").write_text(ASSIGNMENT)
     assert main([*command, str(tmp_path)]) in (0, 2)
+
+
+def test_a_launch_of_more_threads_than_a_float_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump = Path(shutil.copytree(DUMP, tmp_path / "dump"))
+    thunks = dump / "thunk_sequence.txt"
+    thunks.write_text(re.sub(r"grid: \[\d+", f"grid: [{'9' * 400}", thunks.read_text()))
+    renew_digests(dump)
+    assert main(["show", str(dump)]) == 0
+    assert "predicted" in capsys.readouterr().out

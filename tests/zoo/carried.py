@@ -609,6 +609,9 @@ REFUSED: Mapping[str, str] = {
     "`mesh=` of the workload beside `in_shardings` over a mesh": "jitted_shardings_and_mesh",
     "`mesh=` of the workload beside another of `jax.set_mesh`": "set_mesh_and_mesh",
     "`mesh=` of the workload beside an argument over another": "sharded_otherwise_and_mesh",
+    "`mesh=` of the workload beside `out_shardings` over another": (
+        "outputs_sharded_otherwise_and_mesh"
+    ),
     "meshes of devices in another order": "reordered_devices",
     "shardings over different meshes": "two_meshes",
     "donation of a jitted function that the step calls": "lost_donation",

@@ -527,6 +527,13 @@ REFUSALS: dict[str, Refusal] = {
         lambda: of(jax.jit(jnp.sin, in_shardings=_OVER_4), X, mesh={"x": 4}),
         lambda: of(jax.jit(jnp.sin, in_shardings=_OVER_4), X),
     ),
+    "outputs_sharded_otherwise_and_mesh": Refusal(
+        "workload outputs_sharded_otherwise_and_mesh: fn",
+        "out_shardings over the mesh {'x': 4}, and the workload has mesh={'a': 2, 'b': 2}",
+        "name one mesh in both",
+        lambda: of(jax.jit(jnp.sin, out_shardings=_OVER_4), X, mesh={"a": 2, "b": 2}),
+        lambda: of(jax.jit(jnp.sin, out_shardings=_OVER_4), X, mesh={"x": 4}),
+    ),
     "sharded_otherwise_and_mesh": Refusal(
         "argument x",
         "over the mesh (a=2 Explicit, b=2 Explicit), and the workload has mesh= with (a=4 Auto",

@@ -58,6 +58,12 @@ def _refuse_two_meshes(workload: Workload, current: AbstractMesh) -> None:
                 f"and be the current mesh; {leave_out}, or, if the step runs under "
                 "jax.set_mesh(mesh), call that in the module instead"
             )
+        if dict(given.sharding.mesh.shape) != axes:
+            raise WorkloadError(
+                f"{fn_text(workload)} is jitted with out_shardings over the mesh "
+                f"{dict(given.sharding.mesh.shape)}, and the workload has mesh={axes}; "
+                "fix: name one mesh in both"
+            )
     for path, sharding in _named_shardings(workload):
         _refuse_reordered(workload, f"argument {path}", sharding.mesh)
         if _comparable(sharding.mesh) != _comparable_to(workload):

@@ -59,7 +59,9 @@ _HEROES = (
     "pad",
     "reverse",
 )
-_GRID = re.compile(r"grid: \[(\d+), (\d+), (\d+)\] threads: \[(\d+), (\d+), (\d+)\]")
+_SIZE = r"(\d{1,10})"  # CUDA's largest has ten digits; a damaged file's may have no float
+_SIZES = rf"\[{_SIZE}, {_SIZE}, {_SIZE}\]"
+_GRID = re.compile(rf"grid: {_SIZES} threads: {_SIZES}")
 _HOST_SPACE = "S(5)"
 _CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
 _TILE = re.compile(r'"sizes":\[([^\]]*)\]')
