@@ -131,6 +131,8 @@ def time_of(
         return KernelTime(seconds * ratio, parts, ratio, ASSUMED, 0.4)
     logarithm, spread, nearest = _interpolated(work, in_graph, timed)
     basis = SCALED if calibration.scaled_from or nearest[0].device else CALIBRATED
+    if work.partly_unknown:
+        basis = ASSUMED
     ratio = math.exp(logarithm)
     launches = sum(kernel.launches for kernel in nearest[:3]) / len(nearest[:3])
     names = tuple(dict.fromkeys(kernel.program for kernel in nearest))[:3]

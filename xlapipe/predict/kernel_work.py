@@ -81,6 +81,7 @@ class KernelWork:
       what: the same in words, for people.
       link_bytes: that a device sends to others.
       serial_elements: that each thread of a column reduction adds up one after another.
+      partly_unknown: a Pallas kernel whose author does not state what it reads and computes.
     """
 
     kind: str
@@ -93,6 +94,7 @@ class KernelWork:
     what: str
     link_bytes: int = 0
     serial_elements: float = 0.0
+    partly_unknown: bool = False
 
     @property
     def touched_bytes(self) -> int:
@@ -494,15 +496,25 @@ def _other(
         point = (_log(first[-1] if first else 1), _log(prod(first[:-1])), _log(dims[-1]))
     elif "sort" in name:
         point = (_log(prod(first)), _log(first[-1] if first else 1), _log(touched))
+    elif name == "pallas" and threads:
+        kind, what = name, f"{threads:,} threads"
+        point = (_log(touched), _log(threads), 0.5 * _log(elements), 0.5 * _log(_grid(thunk)[1]))
     else:
         point = (_log(touched), _log(elements))
         if inner.opcode != "custom-call":
             kind = "loop"
             threads = threads or elements
             point = (_log(touched), _log(threads), 1.5, 0.0, _log(elements / max(threads, 1)))
-    flops = cost.flops or {}
     return KernelWork(
-        kind, point, cost.read_bytes, cost.written_bytes, float(elements), flops, threads, what
+        kind,
+        point,
+        cost.read_bytes,
+        cost.written_bytes,
+        float(elements),
+        cost.flops or {},
+        threads,
+        what,
+        partly_unknown=name == "pallas" and not cost.stated,
     )
 
 

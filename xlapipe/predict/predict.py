@@ -165,8 +165,8 @@ class _Predictor:
         if unknown:
             kinds = sorted({k.work.kind for k in kernels if k.launch.basis == ASSUMED})
             self._assumptions[
-                f"{unknown / total:.0%} of the time is of kernels that the calibration has no kind "
-                f"for, by bytes and operations alone: {', '.join(kinds[:4])}"
+                f"{unknown / total:.0%} of the time is of kernels of a kind that was not timed, or "
+                f"of Pallas kernels that may do more than read and write: {', '.join(kinds[:4])}"
             ] = None
         constants = self._calibration.constants
         call = (

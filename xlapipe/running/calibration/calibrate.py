@@ -16,6 +16,7 @@ from xlapipe.profiles.measured import join_profile
 from xlapipe.readers import read_path
 from xlapipe.running.calibration.collectives import collective_programs
 from xlapipe.running.calibration.fit import ProgramProfile, calibration_of
+from xlapipe.running.calibration.further_programs import further_programs
 from xlapipe.running.calibration.programs import calibration_programs
 from xlapipe.running.calibration.time_programs import Advance, Report, time_programs, write_calls
 from xlapipe.running.calibration.timed_program import TimedProgram
@@ -33,6 +34,7 @@ def programs_for_attached() -> dict[str, TimedProgram]:
     return {
         **calibration_programs(),
         **varied_programs(),
+        **further_programs(),
         **collective_programs(jax.devices()),
     }
 
