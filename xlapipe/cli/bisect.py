@@ -113,21 +113,15 @@ def _step_line(step: "Step") -> str:
 def bisection_figures(workload: str, result: "Bisection") -> dict[str, Any]:
     """The JSON of the command."""
     from xlapipe.report.difference_figures import difference_figures
+    from xlapipe.report.records import named
 
     return {
         "workload": workload,
         "compiled": [
-            {
-                "label": step.label,
-                "temp_bytes": step.temp_bytes,
-                "total_bytes": step.total_bytes,
-                "failed": list(step.failed),
-                "bad": step.bad,
-            }
+            named(step, "label", "temp_bytes", "total_bytes", "failed", "bad")
             for step in result.steps
         ],
-        "good": result.good,
-        "bad": result.bad,
+        **named(result, "good", "bad"),
         "difference": difference_figures(result.difference)
         if result.difference is not None
         else None,

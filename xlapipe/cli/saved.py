@@ -97,13 +97,10 @@ def saved_figures(values: "SavedValues", freed: "Sequence[Freed]") -> dict[str, 
 
 
 def _freed_figures(item: "Freed") -> dict[str, object]:
-    return {
-        "change": item.change.text,
-        "code": item.change.code,
-        "freed_bytes": item.freed_bytes,
-        "total_bytes": item.total_bytes,
-        "added_seconds": item.seconds,
-    }
+    from xlapipe.report.records import named
+
+    change = {"change": item.change.text, "code": item.change.code}
+    return {**change, **named(item, "freed_bytes", "total_bytes"), "added_seconds": item.seconds}
 
 
 def _change(seconds: float | None) -> str:

@@ -19,6 +19,7 @@ def add(commands: Commands) -> None:
 
 
 def _targets(options: argparse.Namespace) -> int:
+    from xlapipe.report.records import named
     from xlapipe.targets.catalogue import catalogue
     from xlapipe.targets.tpu_catalogue import tpu_catalogue
 
@@ -27,12 +28,9 @@ def _targets(options: argparse.Namespace) -> int:
         print_json(
             [
                 {
-                    "name": gpu.name,
-                    "description": gpu.description,
-                    "compute_capability": gpu.compute_capability,
+                    **named(gpu, "name", "description", "compute_capability", "unsupported"),
                     "device_memory_bytes": gpu.device_memory_size,
                     "supported": gpu.unsupported is None,
-                    "unsupported": gpu.unsupported,
                 }
                 for gpu in gpus
             ]
