@@ -96,6 +96,14 @@ def test_the_workspace_of_a_call_with_fused_slices_is_one() -> None:
     assert row.purpose is Purpose.WORKSPACE
 
 
+def test_a_copy_is_for_what_its_operand_is_for() -> None:
+    overview = Overview(open_path(GOLDENS / "qwen3-train" / "h200-1x4-auto-tuned-jax0.11.2"))
+    rows = [row for row in overview.rows if row.name.endswith("sharded/forward.py:66")]
+    assert Purpose.SAVED in {row.purpose for row in rows}
+    # The counter of the loop is copied, and read by the loop of the backward pass.
+    assert Purpose.COPY not in {row.purpose for row in rows}
+
+
 def test_no_integer_is_a_gradient(overview: Overview) -> None:
     gradients = [row for row in overview.rows if row.purpose is Purpose.GRADIENT]
     shapes = [shape for row in gradients for shape, _ in row.shapes]
