@@ -11,9 +11,14 @@ import pytest
 
 import xlapipe
 from tests.cpu import choose_steps
+from xlapipe import XlapipeError
+from xlapipe.choosing.candidate import Candidate, Change
 from xlapipe.choosing.choose import Changes, Choice, choose
+from xlapipe.choosing.compiles import job_of
+from xlapipe.compiling.make_jobs import CompileOptions
 from xlapipe.lowering.forward_graph import PolicyKey
 from xlapipe.lowering.forward_values import forward_graph
+from xlapipe.sizing.planned_memory import planned_memory
 
 FOLDER = Path(__file__).parent
 # What the printed comments tell the user to write.
@@ -36,6 +41,7 @@ PASTED = {
         "nnx.scan(nnx.remat(nnx_body, policy=policy, prevent_cse=False),",
     ),
 }
+OPTIONS = CompileOptions()
 SIZES = {"scan": "batch=512", "gradient": "batch=2048, scan=False"}
 # As many as are compiled until one needs less memory than what is written.
 COMPILES = {"scan": 3, "gradient": 5}
@@ -165,6 +171,18 @@ def test_the_forward_values_of_a_checkpoint_that_keeps_everything_are_those_with
         return {key for key in keys if key.primitive != "squeeze"}
 
     assert kept(jax.checkpoint(loss, policy=everything)) == kept(loss)
+
+
+@pytest.mark.parametrize("place", ["scan", "checkpoint"])
+def test_a_policy_that_is_applied_nowhere_is_refused(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine of a cluster where the step is in another folder."""
+    monkeypatch.chdir(FOLDER)
+    policy = {"place": place, "source": "policy = None", "lines": ("elsewhere.py:1",)}
+    job = job_of("choose_steps:workload", Candidate({}, "h200", Change("", "", policy)), OPTIONS)
+    with pytest.raises(XlapipeError, match=r"was not applied: no such call at .*; fix: "):
+        planned_memory(job, None, whole=False, with_floors=False)
 
 
 @pytest.mark.slow

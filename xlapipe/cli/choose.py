@@ -80,15 +80,15 @@ def _choose(options: argparse.Namespace) -> int:
             "choose does not accept --autotune-lock: a lock is valid only for one form of a step"
         )
     choice = _choice(options)
-    if options.html is not None:
-        from xlapipe.choosing.page import choice_page
-        from xlapipe.files.writing import write_files
-
-        write_files({options.html: choice_page(choice).encode(errors="replace")})
     if options.json:
         print_json(choice_figures(choice))
     else:
         print_lines(choice_lines(choice, width=table_width()))
+    if options.html is not None:  # after the rows: it may not be writable
+        from xlapipe.choosing.page import choice_page
+        from xlapipe.files.writing import write_files
+
+        write_files({options.html: choice_page(choice).encode(errors="replace")})
     for candidate, error in choice.failed:
         print_error(f"{candidate}: {error}")
     for message in _nothing_fits(choice):

@@ -257,15 +257,15 @@ def read_compile_options(
 
 def at_least_one(text: str) -> int:
     """The type of an argument that is a positive integer."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected 1 or more, found {number}")
-    return number
+    return _at_least(1, text)
 
 
 def at_least_two(text: str) -> int:
     """The type of an argument that is an integer of 2 or more."""
-    number = int(text)
-    if number < 2:
-        raise argparse.ArgumentTypeError(f"expected 2 or more, found {number}")
-    return number
+    return _at_least(2, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    if not text.lstrip("-").isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"expected an integer of {least} or more, found {text!r}")
+    return int(text)

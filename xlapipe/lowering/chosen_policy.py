@@ -12,7 +12,7 @@ The compiling child enters this before it imports the user's module, and compile
 
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import wraps
@@ -24,6 +24,7 @@ from unittest.mock import patch
 import jax
 from jax._src import stages
 
+from xlapipe.errors import WorkloadError
 from xlapipe.files.writing import write_files
 from xlapipe.lowering.forward_graph import Site
 from xlapipe.lowering.forward_values import forward_graph
@@ -46,13 +47,15 @@ def rematerialise_as_chosen(
       source: Python that defines `policy`.
       lines: `file:line` of the calls of `jax.lax.scan`; unused for other places.
       record: file for the `ForwardGraph` as JSON.
+
+    Lowering then raises a WorkloadError if the policy was applied nowhere, or not at all lines.
     """
     policy = None
     if place is not None:
         names: dict[str, Any] = {}
         exec(compile(source, "<policy>", "exec"), names)
         policy = names["policy"]
-    change = _Change(place, policy, frozenset(lines))
+    change = _Change(place, policy, lines)
     for owner, attribute, changed in (
         (jax, "grad", change.gradient(jax.grad)),
         (jax, "value_and_grad", change.gradient(jax.value_and_grad)),
@@ -60,8 +63,7 @@ def rematerialise_as_chosen(
         (jax, "checkpoint", change.checkpoint(jax.checkpoint)),
     ):
         _replace(owner, attribute, changed)
-    if record is not None:
-        _record_at_lowering(Path(record), change.sites)
+    _at_lowering(change, Path(record) if record is not None else None)
 
 
 def stop() -> None:
@@ -80,14 +82,15 @@ def _replace(owner: ModuleType, attribute: str, changed: Any) -> None:
                 _ACTIVE.enter_context(patch.object(module, own_name, changed))
 
 
-def _record_at_lowering(path: Path, sites: Mapping[Site, None]) -> None:
+def _at_lowering(change: "_Change", record: Path | None) -> None:
     original = stages.Traced.lower
 
     @wraps(original)
     def lower(self: Any, **options: Any) -> Any:
-        if not path.exists():
-            graph = forward_graph(self.jaxpr, tuple(sites))
-            write_files({path: json.dumps(asdict(graph)).encode()})
+        change.refuse_not_applied()
+        if record is not None and not record.exists():
+            graph = forward_graph(self.jaxpr, tuple(change.sites))
+            write_files({record: json.dumps(asdict(graph)).encode()})
         return original(self, **options)
 
     _ACTIVE.enter_context(patch.object(stages.Traced, "lower", lower))
@@ -97,9 +100,24 @@ class _Change:
     """Forms of jax's functions that apply a policy, and record where they are called."""
 
     def __init__(self, place: str | None, policy: Any, lines: Collection[str]) -> None:
-        self._place, self._policy, self._lines = place, policy, lines
+        self._place, self._policy, self._lines = place, policy, frozenset(lines)
         self.sites: dict[Site, None] = {}
+        self._applied: set[str] = set()
         self._checkpoint = jax.checkpoint
+
+    def refuse_not_applied(self) -> None:
+        """Refuses a plan that would be another one than that of the policy.
+
+        Raises:
+          WorkloadError: the policy was applied nowhere, or not at all lines.
+        """
+        missing = sorted(self._lines - self._applied) if self._place == SCAN else []
+        if missing or (self._place is not None and not self._applied):
+            where = ", ".join(missing) or "any line"
+            raise WorkloadError(
+                f"a policy for the step's {self._place} was not applied: no such call at {where} "
+                "here; fix: let all machines that compile have the step's files in the same folder"
+            )
 
     def gradient(self, transform: Callable[..., Any]) -> Any:
         @wraps(transform)
@@ -117,6 +135,7 @@ class _Change:
                 self.sites[site] = None
                 if self._place != GRADIENT:
                     return function(*args, **kwargs)
+                self._applied.add(site.source)
 
                 def of_differentiated(*values: Any) -> Any:
                     whole = list(args)
@@ -137,6 +156,7 @@ class _Change:
             site = self._site(SCAN, "jax.lax.scan")
             self.sites[site] = None
             if self._place == SCAN and site.source in self._lines:
+                self._applied.add(site.source)
                 f = self._checkpoint(f, policy=self._policy, prevent_cse=False)
             return original(f, *args, **kwargs)
 
@@ -155,6 +175,8 @@ class _Change:
             @wraps(fun)
             def of_arguments(*args: Any, **kwargs: Any) -> Any:
                 self.sites[site] = None
+                if self._place == CHECKPOINT:
+                    self._applied.add(site.source)
                 return rematerialised(*args, **kwargs)
 
             return of_arguments
