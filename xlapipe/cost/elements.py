@@ -87,6 +87,12 @@ class ElementCounts:
             if instruction.parameter_number is not None:
                 reads[instruction.parameter_number] = _bytes_of(count, own)
                 continue
+            # Most instructions. To skip the bytes of their operands saves a third of the time.
+            if instruction.opcode in _ONE_FOR_ONE and not instruction.operand_indices:
+                for name in instruction.operands:
+                    shape = body.by_name[name].shape
+                    elements[name] = elements.get(name, 0) + min(count, shape.elements)
+                continue
             operand_bytes = self._reads(instruction, body.by_name, count, in_place)
             for name, size_bytes in zip(instruction.operands, operand_bytes, strict=True):
                 operand = array_of(body.by_name[name].shape)
