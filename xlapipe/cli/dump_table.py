@@ -1,5 +1,6 @@
 """The table of `xlapipe dump` and `xlapipe build`, with a row for each compile that has ended."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -7,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from xlapipe.cli.progress import Bar
+from xlapipe.predicted_locks.predict import shares_text
 from xlapipe.report.target_text import TUNE, device_text
 from xlapipe.report.text_table import aligned_row
 from xlapipe.report.units import rounded
@@ -54,6 +56,7 @@ class DumpTable(Bar):
             self._widths["workload"] = max(least, self._widths["workload"] - max(0, self._excess))
         self._untuned = 0
         self._predicted = 0
+        self._shares: Counter[str] = Counter()
         self._folders: list[str] = []
 
     @property
@@ -74,7 +77,8 @@ class DumpTable(Bar):
             )
         if self._predicted:
             plans = "1 plan has" if self._predicted == 1 else f"{self._predicted} plans have"
-            self._line(f"{plans} a predicted lock: not measured on the device; to tune: {TUNE}")
+            shares = shares_text(self._shares)
+            self._line(f"{plans} a predicted lock ({shares} results); to tune: {TUNE}")
         for folder in self._folders[:_MAX_FOLDERS]:
             self._line(f"in {folder}")
         if len(self._folders) > _MAX_FOLDERS:
@@ -86,6 +90,7 @@ class DumpTable(Bar):
         """Prints a row of `dump_row`."""
         self._untuned += row["tuned"] is False and row["predicted_lock"] is None
         self._predicted += row["predicted_lock"] is not None
+        self._shares.update(row["predicted_lock"] or {})
         self._folders.append(row["path"])
         gemms = ", ".join(f"{count} {backend}" for backend, count in row["gemms"].items())
         self._row(
