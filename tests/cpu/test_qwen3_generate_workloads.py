@@ -160,7 +160,8 @@ def test_arguments_for_an_attribute_that_is_not_a_function_are_an_error() -> Non
 
 def test_a_misspelled_attribute_is_an_error_with_similar_ones() -> None:
     with pytest.raises(
-        WorkloadError, match=r"no attribute 'qwen3_generte'; did you mean qwen3_gen"
+        WorkloadError,
+        match=r"no attribute 'qwen3_generte'; fix: name one of its workloads: qwen3_gen",
     ):
         load_workload(find_workload(f"{MODULE}:qwen3_generte"))
 
