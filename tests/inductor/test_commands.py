@@ -63,6 +63,20 @@ def test_the_bars_of_a_graph_add_up_to_what_it_holds(capsys: pytest.CaptureFixtu
     assert sum(float(size) for _, size in shown) == pytest.approx(held / 1024, abs=0.01)
 
 
+def test_tables_on_a_terminal_do_not_break_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (dump,) = [path for path in DUMPS if path.name.endswith("loop")]
+    (plan,) = read_inductor(dump).plans
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["show", str(dump), "--all"]) == 0
+    printed = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    names = {value.name for held in plan.held_at_peak for value in held.values[:3]}
+    assert all(name in printed for name in names)
+    assert max(map(len, printed.splitlines())) <= 60
+
+
 def test_several_graphs_are_listed_the_largest_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.table import Table
 from rich.text import Text
 
 from tests.reading.dumps import ROOT
@@ -102,21 +101,19 @@ def test_every_text_becomes_visible(text: str) -> None:
 @given(st.text(st.characters(exclude_categories=()), max_size=40))
 @settings(max_examples=40, deadline=None)
 def test_terminals_get_no_control_characters(text: str) -> None:
-    table = Table("name")
-    table.add_row(Text(text))
     for terminal in (True, False):
         stream = io.StringIO()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "stdout", stream)
             patch.setenv("FORCE_COLOR" if terminal else "NO_COLOR", "1")
             patch.setenv("TERM", "xterm-256color")
-            output.print_lines([Text(text, style="bold"), text, table])
+            output.print_lines([Text(text, style="bold"), Text(text)])
         printed = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue())
         assert unsafe(printed) == []
 
 
 def test_a_name_that_looks_like_markup_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_lines(["[red]not red[/red]", Text("[bold]x")])
+    output.print_lines([Text("[red]not red[/red]"), Text("[bold]x")])
     assert capsys.readouterr().out == "[red]not red[/red]\n[bold]x\n"
 
 
@@ -131,8 +128,8 @@ def test_show_and_check_and_diff(opened: Opened, capsys: pytest.CaptureFixture[s
         for options in ((), ("--time",), ("--order",)):
             assert main(["show", str(DUMP), *options]) == 0
         main(["check", str(DUMP)])
-    output.print_lines(line for finding in findings for line in finding_lines(finding))
-    output.print_lines(sentence.text for sentence in difference.sentences().programs)
+    output.print_lines(Text(line) for finding in findings for line in finding_lines(finding))
+    output.print_lines(Text(sentence.text) for sentence in difference.sentences().programs)
     assert unsafe(capsys.readouterr().out) == []
 
 

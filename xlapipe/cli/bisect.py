@@ -17,7 +17,7 @@ from xlapipe.cli.output import print_json, print_lines
 from xlapipe.errors import XlapipeError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.text import Text
 
     from xlapipe.comparing.bisect import Bisection, Step
     from xlapipe.compiling.job import Job
@@ -128,7 +128,7 @@ def bisection_figures(workload: str, result: "Bisection") -> dict[str, Any]:
     }
 
 
-def _lines(workload: str, result: "Bisection") -> "Iterator[RenderableType]":
+def _lines(workload: str, result: "Bisection") -> "Iterator[Text]":
     from rich.text import Text
 
     from xlapipe.report.difference_lines import difference_lines

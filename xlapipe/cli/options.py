@@ -47,6 +47,8 @@ class Parser(argparse.ArgumentParser):
         close = get_close_matches(wrong, known, n=1, cutoff=0.6) if wrong else []
         if close:
             message = f"{_CHOICES.sub('', message)}; did you mean {close[0]}?"
+        elif re.search(r"unrecognized arguments: [^-]", message):
+            message += "; fix: give paths and names together, before the options"
         self.print_usage(sys.stderr)
         print_error(message, program=self.prog)
         self.exit(2)

@@ -15,13 +15,10 @@ from xlapipe.errors import XlapipeError
 from xlapipe.files.visible_text import visible_line, visible_lines
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.segment import Segment
+    from rich.text import Text
 
     from xlapipe.compiling.job import Job
 
-# Output to a file is not folded at the width of a terminal.
-_WIDTH_OF_FILES = 160
 _LINE_OF_FILES, _LEAST_WIDTH, _WIDEST = 80, 40, 120
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 
@@ -72,70 +69,33 @@ def table_width() -> int | None:
     return screen_width() if sys.stdout.isatty() else None
 
 
-def print_lines(lines: "Iterable[RenderableType]") -> None:
-    """Prints lines with their styles; long ones are not folded."""
+def print_lines(lines: "Iterable[Text]") -> None:
+    """Prints lines with their styles; a terminal gets them folded."""
     from rich.console import Console
-    from rich.text import Text
 
     console = Console(soft_wrap=True, highlight=False)
-    if console.is_terminal:
-        for line in lines:
-            for part in _folded(line, console.width):
-                # A rich table fits itself into the terminal.
-                console.print(_visible(part), soft_wrap=isinstance(part, (str, Text)))
-        return
-    console.width = _WIDTH_OF_FILES
     for line in lines:
-        if isinstance(line, Text) and "\t" not in line.plain:
-            printed = visible_line(
-                line.plain
-            )  # what the console prints without styles, in a tenth of the time
+        if console.is_terminal:
+            for part in _folded(line, console.width):
+                console.print(part, soft_wrap=True)
         else:
-            with console.capture() as capture:
-                console.print(_visible(line))
-            printed = capture.get()
-        # Tables are padded to the width of the console.
-        print("\n".join(text.rstrip() for text in printed.splitlines()))
+            # What the console prints without styles, in a tenth of the time.
+            print(visible_line(line.plain).expandtabs().rstrip())
 
 
-def _folded(line: "RenderableType", width: int) -> "Iterator[RenderableType]":
-    """A line as lines that are no wider than the terminal, broken between names."""
+def _folded(line: "Text", width: int) -> "Iterator[Text]":
+    """A line as visible lines that are no wider than the terminal, broken between names."""
     from rich.text import Text
 
     from xlapipe.report.wrapped_text import folded
 
-    if not isinstance(line, Text) or len(line.plain) <= width:
-        yield line
+    plain = visible_line(line.plain)
+    if len(plain) > width:
+        yield from (Text(part, style=line.style) for part in folded(plain, width))
         return
-    yield from (Text(part, style=line.style) for part in folded(line.plain, width))
-
-
-def _visible(line: "RenderableType") -> "RenderableType":
-    """What is printed of `line`: its own styles, and no control characters of its texts."""
-    from rich.text import Text
-
-    if isinstance(line, str):
-        return Text(visible_line(line))  # not rich's markup, which a name may look like
-    if isinstance(line, Text):
-        visible = line.copy()
-        visible.plain = visible_line(line.plain)
-        return visible
-    return _VisibleParts(line)
-
-
-class _VisibleParts:
-    """A table or another renderable, without control characters in its cells."""
-
-    def __init__(self, renderable: "RenderableType") -> None:
-        self._renderable = renderable
-
-    def __rich_console__(
-        self, console: "Console", options: "ConsoleOptions"
-    ) -> "Iterator[Segment]":
-        from rich.segment import Segment
-
-        for segment in console.render(self._renderable, options):
-            yield Segment(visible_lines(segment.text), segment.style)
+    visible = line.copy()
+    visible.plain = plain
+    yield visible
 
 
 def print_error(message: object, *, program: str = "xlapipe") -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from xlapipe.diff.compilers.comparison import CompilerComparison
@@ -34,7 +33,7 @@ def comparison_figures(comparison: CompilerComparison) -> dict[str, Any]:
     }
 
 
-def comparison_terminal(comparison: CompilerComparison) -> Iterator[RenderableType]:
+def comparison_terminal(comparison: CompilerComparison) -> Iterator[Text]:
     """The page for a terminal."""
     yield Text(comparison_heading(comparison), style="bold")
     for line in comparison_lines(comparison):

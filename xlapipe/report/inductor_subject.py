@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
+from rich.text import Text
 
 from xlapipe.diff.compilers import CompilerComparison, compare_compilers
 from xlapipe.dumps.opened import Opened
@@ -31,7 +31,7 @@ class InductorSubject:
         """The JSON of `xlapipe show`."""
         return inductor_figures(self._shown(options))
 
-    def lines(self, options: ShowOptions) -> Iterator[RenderableType]:
+    def lines(self, options: ShowOptions) -> Iterator[Text]:
         """What `xlapipe show` prints on a terminal.
 
         Raises:

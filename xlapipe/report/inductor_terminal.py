@@ -1,11 +1,7 @@
 """`xlapipe show` of a dump of torch Inductor for a terminal; readable without colour."""
 
 from collections.abc import Iterator
-from typing import Literal
 
-from rich.console import RenderableType
-from rich.markup import escape
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from xlapipe.inductor.inductor_plan import InductorPlan
@@ -17,10 +13,12 @@ from xlapipe.report.inductor_lines import (
     sequence_line,
     total_rows,
 )
-from xlapipe.report.text_table import Table
+from xlapipe.report.text_table import Table, aligned_row, column_widths
+
+_WIDEST_COLUMN = 60
 
 
-def inductor_lines(dump: InductorDump) -> Iterator[RenderableType]:
+def inductor_lines(dump: InductorDump) -> Iterator[Text]:
     """Totals, contents at the peak, GEMMs, collectives and findings of each graph."""
     yield Text(str(dump.path), style="bold")
     line = sequence_line(dump)
@@ -31,7 +29,7 @@ def inductor_lines(dump: InductorDump) -> Iterator[RenderableType]:
         yield from _plan_lines(plan)
 
 
-def _plan_lines(plan: InductorPlan) -> Iterator[RenderableType]:
+def _plan_lines(plan: InductorPlan) -> Iterator[Text]:
     yield Text(heading(plan), style="bold")
     for name, figure in total_rows(plan):
         yield Text(f"  {name:<26} {figure:>18}")
@@ -41,17 +39,16 @@ def _plan_lines(plan: InductorPlan) -> Iterator[RenderableType]:
         yield from table_lines(table)
 
 
-def table_lines(table: Table) -> Iterator[RenderableType]:
+def table_lines(table: Table) -> Iterator[Text]:
     """A table under its title; the title alone if there are no rows."""
+    yield Text(table.title, style="bold")
     if not table.rows:
-        yield Text(table.title, style="bold")
         return
-    drawn = RichTable(title=escape(table.title), title_justify="left", box=None)
-    for index, name in enumerate(table.headings):
-        justify: Literal["left", "right"] = "right" if index in table.right else "left"
-        drawn.add_column(name, justify=justify, overflow="fold")
-    for row in table.rows:
-        drawn.add_row(*map(escape, row))
-    yield drawn
+    rows = [table.headings, *table.rows]
+    # A few long cells do not widen the column: a terminal folds their rows between names.
+    widths = [min(width, _WIDEST_COLUMN) for width in column_widths(rows)]
+    for number, row in enumerate(rows):
+        line = aligned_row(row, widths, right=table.right)
+        yield Text(f" {line}", style="" if number else "bold")
     if table.left_out:
         yield Text(f"  … and {table.left_out} more (--json lists all)")

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from xlapipe.plans import AllocationKind, BufferAllocation
@@ -28,7 +27,7 @@ def plan_lines(
     program: Program,
     donated: Sequence[Donation],
     options: ShowOptions,
-) -> Iterator[RenderableType]:
+) -> Iterator[Text]:
     """The parts of a plan that `options` names.
 
     Args:
@@ -80,7 +79,7 @@ def _argument_paths(program: Program) -> dict[int | None, str]:
     return {leaf.parameter_number: leaf.path for leaf in program.arguments}
 
 
-def _allocation_lines(program: Program) -> Iterator[RenderableType]:
+def _allocation_lines(program: Program) -> Iterator[Text]:
     yield Text("allocations, largest first", style="bold")
     plan, paths = program.plan, _argument_paths(program)
     space_names = {

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rich.console import RenderableType
-
 from xlapipe.dumps.opened import is_inductor_dump, open_path
 from xlapipe.errors import DumpError
 
@@ -109,7 +107,7 @@ class Subject(Protocol):
     def figures(self, options: ShowOptions) -> dict[str, Any]:
         """The JSON of `xlapipe show`."""
 
-    def lines(self, options: ShowOptions) -> Iterator[RenderableType]:
+    def lines(self, options: ShowOptions) -> "Iterator[Text]":
         """What `xlapipe show` prints on a terminal."""
 
     def checked(self) -> CheckedSubject:

@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from xlapipe.dumps.opened import Opened, open_path
@@ -38,7 +37,7 @@ class XlaSubject:
             figures["order"] = order_figures(order_share(self.opened.plan))
         return figures
 
-    def lines(self, options: ShowOptions) -> Iterator[RenderableType]:
+    def lines(self, options: ShowOptions) -> Iterator[Text]:
         """What `xlapipe show` prints on a terminal."""
         if options.kernel is not None:
             from xlapipe.report.why_lines import why_lines
