@@ -8,6 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Int
 
 from models.qwen3.config import Qwen3Config
+from models.qwen3.kernels.matvec_forms import single_fits
 from models.qwen3.kernels.persistent.sizes import persistent_fits
 from models.qwen3.kernels.tiling import batch_fits, decode_fits, hopper_fits, prompt_fits
 from models.qwen3.modules.cache import Cache
@@ -63,7 +64,8 @@ def implementation_for(
             multiprocessors=multiprocessors,
         ):
             return "persistent"
-        return "triton" if decode_fits(cache_length) and batch_fits(config, batch) else "xla"
+        fits = single_fits(config) if batch == 1 else batch_fits(config, batch)
+        return "triton" if fits and decode_fits(cache_length) else "xla"
     if hopper_fits(config, length, compute_capability):
         return "hopper"
     return "triton" if prompt_fits(length) else "xla"

@@ -9,11 +9,18 @@ import jax
 import jax.numpy as jnp
 
 from models.qwen3 import expectations
-from models.qwen3.argument_bytes import ReferenceSizes, layer_weight_bytes
+from models.qwen3.argument_bytes import (
+    FLOAT32,
+    ReferenceSizes,
+    cache_leaf_bytes,
+    layer_weight_bytes,
+)
 from models.qwen3.checkpoint.config_files import read_config
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
 from models.qwen3.generation.abstract_arguments import abstract_state
 from models.qwen3.generation.decode_loop import decode_loop, prompt_step
+from models.qwen3.kernels.matvec_forms import measured
+from models.qwen3.kernels.tiling import chunk_of
 from models.qwen3.modules.cache import init_cache
 from models.qwen3.reference import reference_args, reference_step
 from models.qwen3.steps import (
@@ -162,16 +169,24 @@ def qwen3_generate(
             kernels=implementation == "triton",
             persistent=implementation == "persistent",
         ),
-        kernel_bytes=_kernel_bytes(config) if implementation == "persistent" else {},
+        kernel_bytes=_kernel_bytes(config, implementation, batch, cache_length),
     )
 
 
-def _kernel_bytes(config: Qwen3Config) -> dict[str, int]:
-    """The least that the persistent kernel reads for a token: with an empty cache.
+def _kernel_bytes(
+    config: Qwen3Config, implementation: Implementation, batch: int, cache_length: int
+) -> dict[str, int]:
+    """The least that kernels read and write for a token: with an empty cache.
 
-    It reads one row of the embedding, which XLA's module has as a whole operand.
+    The persistent kernel reads one row of the embedding, which XLA's module has as a whole operand.
+    Attention of one sequence reads a chunk of each key/value head, and writes a slot.
     """
-    return {"decode_layers": layer_weight_bytes(config) + config.hidden_size * config.itemsize}
+    if implementation == "persistent":
+        return {"decode_layers": layer_weight_bytes(config) + config.hidden_size * config.itemsize}
+    if implementation != "triton" or batch > 1 or not measured(config):
+        return {}
+    slots = cache_leaf_bytes(config, batch=2, cache_length=chunk_of(cache_length) + 1)
+    return {"decode_attention": slots + (config.qkv_size + config.q_size) * FLOAT32}
 
 
 def qwen3_generate_persistent(

@@ -12,6 +12,7 @@ import pytest
 from models.qwen3.config import Qwen3Config
 from models.qwen3.kernels import tiling
 from models.qwen3.kernels.matvec import matvec_add, norm_matvec, norm_swiglu
+from models.qwen3.kernels.matvec_forms import FORMS, Form, shapes_of
 from models.qwen3.modules.norm import rms_norm
 from models.qwen3.steps import abstract_model, decode_step, implementation_for, prefill_step
 
@@ -68,6 +69,37 @@ def test_products_match_those_of_the_modules(inputs: int) -> None:
     residual = _random(3, 24)
     added = matvec_add(x, weight, residual, interpret=True)
     assert _error(added, residual + weight @ x) < TOLERANCE
+
+
+@pytest.mark.parametrize("form", [Form(1, 256, 1), Form(2, 32, 1), Form(4, 64, 2)], ids=str)
+def test_products_in_a_loop_match_those_of_the_modules(form: Form) -> None:
+    """All columns at once, and blocks of them."""
+    x, scale, weight = _random(0, 256), _random(1, 256), _random(2, 24, 256)
+    normed = rms_norm(x, scale, 1e-6)
+    product = norm_matvec(x, scale, weight, eps=1e-6, interpret=True, form=form)
+    assert _error(product, weight @ normed) < TOLERANCE
+    gate, up = weight[:12] @ normed, weight[12:] @ normed
+    activated = norm_swiglu(x, scale, weight, eps=1e-6, interpret=True, form=form)
+    assert _error(activated, jax.nn.silu(gate) * up) < TOLERANCE
+    residual = _random(3, 24)
+    added = matvec_add(x, weight, residual, interpret=True, form=form)
+    assert _error(added, residual + weight @ x) < TOLERANCE
+
+
+@pytest.mark.parametrize("position", [0, 70, 127, 130])
+def test_a_step_with_measured_forms_matches_the_plain_model(
+    position: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program of attention computes one query head; products are loops."""
+    for shape in shapes_of(CONFIG).values():
+        monkeypatch.setitem(FORMS, shape, Form(2, shape[1] & -shape[1], 1))
+    by_xla, by_kernels = (
+        jax.jit(decode_step(CONFIG, implementation=name), compiler_options=COMPILED_FAST)(
+            *(_params(CONFIG), _cache(1, 128), jnp.array([3]), jnp.array([position]))
+        )
+        for name in ("xla", "interpret")
+    )
+    assert _error(by_kernels, by_xla) < TOLERANCE
 
 
 @pytest.fixture(

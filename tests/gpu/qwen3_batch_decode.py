@@ -1,12 +1,14 @@
-"""Tokens and logits of Qwen3's decode steps of several sequences: the kernels, XLA alone, float32.
+"""Tokens and logits of Qwen3's decode steps: the kernels, XLA alone, float32.
 
-    python tests/gpu/qwen3_batch_decode.py OUT_FOLDER
+    python tests/gpu/qwen3_batch_decode.py OUT.json
+    python tests/gpu/qwen3_batch_decode.py OUT.json SIZE LAYERS
 
-Needs a GPU. All three decode the same tokens, XLA's greedy ones, with the same random weights of
-the 0.6B model and the same caches: empty ones, and full ones with random keys and values, where
-some sequences end meanwhile. Float32 is XLA's with exact products. Writes relative errors of the
-logits, differences between tokens, and whether repeated launches are bit-equal, to
-batch_decode.json.
+Needs a GPU. The first form compares several sequences of 0.6B, the second one sequence of another
+size, with fewer layers than the model has, so that its float32 weights fit. All three decode the
+same tokens, XLA's greedy ones, with the same random weights and the same caches: empty ones, and
+full ones with random keys and values, where some of several sequences end meanwhile. Float32 is
+XLA's with exact products. Writes relative errors of the logits, differences between tokens, and
+whether repeated launches are bit-equal.
 """
 
 import json
@@ -21,12 +23,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.qwen3.config import QWEN3_0_6B, Qwen3Config
+from models.qwen3.config import CONFIGS, QWEN3_0_6B, Qwen3Config
 from models.qwen3.modules.cache import Cache, init_cache
 from models.qwen3.params import abstract_params
 from models.qwen3.steps import Implementation, decode_step
 
+# Repeated launches, of several sequences and of one.
 LAUNCHES = 200
+LAUNCHES_OF_ONE = 1000
 FLOAT32 = "float32"
 # Steps between waits for the device.
 WAIT_EVERY = 32
@@ -40,6 +44,10 @@ class Case:
     full: bool
     steps: int
     slots: int = 2048
+
+    @property
+    def launches(self) -> int:
+        return LAUNCHES_OF_ONE if self.batch == 1 else LAUNCHES
 
     @property
     def positions(self) -> jax.Array:
@@ -56,6 +64,7 @@ CASES = (
     Case(2, False, 256),
     Case(32, False, 128),
 )
+CASES_OF_ONE = (Case(1, False, 128), Case(1, True, 32))
 
 
 def random_params(config: Qwen3Config) -> Any:
@@ -148,7 +157,7 @@ def launches_are_equal(side: tuple[Any, Any], cache: Cache, case: Case) -> bool:
     ids = jnp.arange(case.batch, dtype=jnp.int32)
     first = step(params, cache, ids, case.positions)
     cache, equal = first["cache"], jnp.array(True)
-    for _ in range(LAUNCHES):
+    for _ in range(case.launches):
         out = step(params, cache, ids, case.positions)
         cache = out["cache"]
         equal &= jnp.array_equal(out["logits"], first["logits"])
@@ -174,7 +183,9 @@ def compared(case: Case, config: Qwen3Config, steps: list[Any], params: list[Any
         **{name: int(total) for name, total in sums.items() if "_from_" in name},
         **{name: float(max(step[name] for step in by_step)) for name in ("gap", "gap_over_errors")},
         "finite": all(bool(step["finite"]) for step in by_step),
-        "bit_equal_launches": LAUNCHES if launches_are_equal(sides[0], of_sides[0], case) else 0,
+        "bit_equal_launches": case.launches
+        if launches_are_equal(sides[0], of_sides[0], case)
+        else 0,
     }
 
 
@@ -206,19 +217,22 @@ def record(
 
 
 def main(arguments: list[str]) -> None:
-    if len(arguments) != 1:
+    if len(arguments) not in (1, 3):
         sys.exit(__doc__)
+    out, *chosen = arguments
+    config, cases = QWEN3_0_6B, CASES
+    if chosen:
+        config = replace(CONFIGS[chosen[0]], num_hidden_layers=int(chosen[1]))
+        cases = CASES_OF_ONE
     (device,) = jax.devices()[:1]
     results = {
-        "command": "python tests/gpu/qwen3_batch_decode.py OUT_FOLDER",
+        "command": " ".join(["python tests/gpu/qwen3_batch_decode.py OUT.json", *chosen]),
         "device": device.device_kind,
         "jax": jax.__version__,
-        "cases": record(QWEN3_0_6B, CASES, "triton"),
+        "cases": record(config, cases, "triton"),
     }
     text = json.dumps(results, indent=1)
-    folder = Path(arguments[0])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "batch_decode.json").write_text(text + "\n")
+    Path(out).write_text(text + "\n")
     print(text)
 
 

@@ -11,6 +11,7 @@ from models.qwen3.expectations.bounds import (
     padded_rows,
     split_k_bytes,
 )
+from models.qwen3.kernels.matvec_forms import measured
 from models.qwen3.kernels.persistent.sizes import EXCHANGE_BYTES
 from models.qwen3.kernels.tiling import (
     NAMELESS,
@@ -38,7 +39,9 @@ def by_xla(
 def with_decode_kernels(config: Qwen3Config, *, cache_length: int) -> tuple[Expectation, ...]:
     """Temporary memory and kernels of a decode step: five kernels per layer, and the head's."""
     heads, layers = config.num_attention_heads, config.num_hidden_layers
-    splits = splits_of(config.num_key_value_heads, cache_length)
+    by_head = measured(config)
+    attended = heads if by_head else config.num_key_value_heads
+    splits = splits_of(attended, cache_length, by_head=by_head)
     parts = heads * splits * (config.head_dim + 1)
     vectors = 3 * config.hidden_size + config.qkv_size + config.q_size + config.intermediate_size
     return (

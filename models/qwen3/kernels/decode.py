@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from models.qwen3.kernels.decode_attention import decode_attention
 from models.qwen3.kernels.matvec import matvec_add, norm_matvec, norm_swiglu
+from models.qwen3.kernels.matvec_forms import form_of
 from models.qwen3.kernels.rotation import Rows, rows_of
 from models.qwen3.modules.block import Block
 from models.qwen3.modules.cache import Cache, LayerCache
@@ -66,6 +67,7 @@ def _layer(
             cache["v"],
             arrived,
             eps=attention.q_norm.eps,
+            by_head=form_of(weight.shape).looped,
             interpret=interpret,
         )
         x = matvec_add(attended, attention.o_proj.weight[...], x, interpret=interpret)

@@ -31,8 +31,9 @@ class Sizes:
 
     Attributes:
       chunk: slots that a program reads at once.
-      splits: programs among which the slots of a key/value head are split.
+      splits: programs among which the slots of a head are split.
       dtype: of the cache.
+      by_head: a program computes one query head, not all of a key/value head.
 
     Raises:
       ValueError: the slots are neither a multiple of LEAST_SLOTS nor a smaller power of two.
@@ -45,6 +46,7 @@ class Sizes:
     chunk: int
     splits: int
     dtype: Any
+    by_head: bool = False
 
     def __post_init__(self) -> None:
         if not decode_fits(self.slots):
@@ -57,6 +59,11 @@ class Sizes:
     def group(self) -> int:
         """Query heads that read one key/value head."""
         return self.heads // self.kv_heads
+
+    @property
+    def members(self) -> int:
+        """Query heads of a program."""
+        return 1 if self.by_head else self.group
 
 
 class Refs(NamedTuple):

@@ -8,11 +8,10 @@ from models.qwen3.config import Qwen3Config
 SLOTS = 64
 # The minimum of a chunk, unless the whole cache is smaller.
 LEAST_SLOTS = 32
-# Decode: the maximum number of programs; with more chunks, each program reads several.
+# Decode: the maximum number of programs for each key/value head's queries together, and for each
+# query head; with more chunks, each program reads several.
 PROGRAMS = 256
-# Decode of one sequence: the maximum hidden size. On an H200 the kernels take 14 to 20 % less time
-# than XLA with 2,048 (1.7B), and 0 to 6 % more with 2,560 (4B).
-MAX_HIDDEN = 2048
+PROGRAMS_BY_HEAD = 512
 # Decode of several sequences: the maximum number of them, since a program holds the products of all
 # of them with its rows; and what the model's widths must be multiples of.
 MAX_BATCH = 64
@@ -50,10 +49,14 @@ def chunk_of(slots: int) -> int:
     return min(SLOTS, slots & -slots)
 
 
-def splits_of(kv_heads: int, slots: int) -> int:
-    """Number of programs that the slots of a key/value head are split over: a power of two."""
-    splits = 1
-    while splits * 2 <= slots // chunk_of(slots) and kv_heads * splits * 2 <= PROGRAMS:
+def splits_of(heads: int, slots: int, *, by_head: bool) -> int:
+    """Number of programs that the slots of one of `heads` heads are split over: a power of two.
+
+    Args:
+      by_head: the heads are query heads, not key/value heads.
+    """
+    splits, most = 1, PROGRAMS_BY_HEAD if by_head else PROGRAMS
+    while splits * 2 <= slots // chunk_of(slots) and heads * splits * 2 <= most:
         splits *= 2
     return splits
 
@@ -90,13 +93,10 @@ def decode_fits(slots: int) -> bool:
 
 
 def batch_fits(config: Qwen3Config, batch: int) -> bool:
-    """Whether decode's kernels support `batch` sequences of the model, and are faster than XLA.
+    """Whether decode's kernels for several sequences support `batch` sequences of the model.
 
-    A single sequence has separate kernels. Those for several divide weights into whole tiles, and
-    were compared with XLA for 0.6B alone.
+    They divide weights into whole tiles, and were compared with XLA for 0.6B alone.
     """
-    if batch == 1:
-        return config.hidden_size <= MAX_HIDDEN
     widths = (config.hidden_size, config.intermediate_size, config.qkv_size, config.q_size)
     return batch <= MAX_BATCH and all(width % LEAST_TILE == 0 for width in widths)
 

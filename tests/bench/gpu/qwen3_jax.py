@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,16 +31,17 @@ NAMES = ("default", "xla", "triton")
 
 
 def random_params() -> Any:
+    """Weights of standard deviation 0.02, and gains around 1; without float32 copies of them."""
+
+    @partial(jax.jit, static_argnums=1)
+    def random(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        values = 0.02 * jax.random.normal(key, shape, jnp.float32)
+        return (values.astype(CONFIG.dtype) + (len(shape) == 1)).astype(CONFIG.dtype)
+
     leaves, structure = jax.tree.flatten(abstract_model(CONFIG)[1])
     key = jax.random.key(0)
-    arrays = [
-        (0.02 * jax.random.normal(jax.random.fold_in(key, n), leaf.shape, jnp.float32)).astype(
-            leaf.dtype
-        )
-        + (leaf.ndim == 1)
-        for n, leaf in enumerate(leaves)
-    ]
-    return jax.tree.unflatten(structure, [x.astype(CONFIG.dtype) for x in arrays])
+    arrays = [random(jax.random.fold_in(key, n), leaf.shape) for n, leaf in enumerate(leaves)]
+    return jax.tree.unflatten(structure, arrays)
 
 
 def default_implementation(batch: int, length: int) -> Implementation:
@@ -137,7 +139,6 @@ def timings(names: Collection[str]) -> Iterator[Timing]:
     Those of XLA alone are compiled in its turn: XLA tunes their gemms on the GPU, which must be
     quiet.
     """
-    params = random_params()
     cases: list[tuple[Decode | None, Implementation]] = []
     for case in (None, *DECODES) if ALL_CASES else DECODES:
         batch, length = (1, PROMPT) if case is None else (case.batch, 1)
@@ -155,6 +156,8 @@ def timings(names: Collection[str]) -> Iterator[Timing]:
     with ThreadPoolExecutor() as pool:
         list(pool.map(compiled, programs))
     wait_for_turn()
+    # Not before: together the sides of all sizes would not fit the GPU.
+    params = random_params()
     for case, implementation in cases:
         if case is None:
             yield prefill(params, implementation)

@@ -139,8 +139,11 @@ def compiled_model(attend: Callable[..., Tensor]) -> Model:
     """A model with random weights. All layers share one compiled program, and so one autotuning."""
     torch.manual_seed(0)
     torch.compiler.reset()
+    # In the dtype from the start: float32 weights of the larger sizes would take 60 GB.
+    torch.set_default_dtype(torch.bfloat16)
     with torch.device("cuda"):
-        model = Model(attend).to(torch.bfloat16)
+        model = Model(attend)
+    torch.set_default_dtype(torch.float32)
     for parameter in model.parameters():
         if parameter.ndim > 1:
             nn.init.normal_(parameter, std=0.02)
