@@ -80,7 +80,7 @@ def test_time_grows_linearly(benchmark: Any, program: str, tmp_path: Path) -> No
         benchmark.extra_info[f"{instructions} instructions"] = dict(
             zip(titles, figures, strict=True)
         )
-        print(f"{instructions:>12,}", *(f"{each:>12.2f}" for each in figures), flush=True)
+        print(f"{instructions:>12,}", *(f"{item:>12.2f}" for item in figures), flush=True)
         shutil.rmtree(out)
 
     def all_sizes() -> None:

@@ -33,7 +33,7 @@ def test_the_page_makes_no_network_request(opened: Open, goldens: Path) -> None:
     driver = opened(goldens / DECODE, goldens / PREFILL)
     to_map(driver)
     to_stages(driver)
-    messages = [json.loads(each["message"])["message"] for each in driver.get_log("performance")]
+    messages = [json.loads(item["message"])["message"] for item in driver.get_log("performance")]
     urls = [
         message["params"]["request"]["url"]
         for message in messages

@@ -13,8 +13,8 @@ from xlapipe.registry import WorkloadReference
 from xlapipe.targets.catalogue import target_named
 
 source_info_util.register_exclusion(__file__)  # as the child does with its own frames
-here = Path(__file__).resolve().parent
+folder = Path(__file__).resolve().parent
 config = target_named("h200").config_text
 for name in sys.argv[1:]:
-    program = lower(load_workload(WorkloadReference(name, f"broken:{name}", folder=here)), config)
+    program = lower(load_workload(WorkloadReference(name, f"broken:{name}", folder=folder)), config)
     print(hashlib.sha256(json.dumps(program.to_json(), sort_keys=True).encode()).hexdigest())

@@ -32,7 +32,7 @@ def refused(
 
 
 @pytest.fixture
-def local(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's folder is the one of broken.py."""
     monkeypatch.chdir(HERE)
 
@@ -57,7 +57,7 @@ def test_refused_before_compiling(
     refused(arguments, capsys, *expected)
 
 
-@pytest.mark.usefixtures("local")
+@pytest.mark.usefixtures("in_own_folder")
 @pytest.mark.parametrize(
     ("workload", "expected"),
     [
@@ -98,7 +98,7 @@ def test_a_workload_that_fails_leaves_goldens_alone(
     assert tree(tmp_path) == before
 
 
-@pytest.mark.usefixtures("local")
+@pytest.mark.usefixtures("in_own_folder")
 def test_a_compile_that_hangs_is_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_compile_that_hangs_is_stopped(
     assert tree(tmp_path) == {}
 
 
-@pytest.mark.usefixtures("local")
+@pytest.mark.usefixtures("in_own_folder")
 def test_one_failure_keeps_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["dump", "broken:does_not_lower", "broken:good", "--out", str(tmp_path), "--json"])
     answer = json.loads(capsys.readouterr().out)
@@ -117,7 +117,7 @@ def test_one_failure_keeps_the_rest(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert len(answer["errors"]) == 1
 
 
-@pytest.mark.usefixtures("local")
+@pytest.mark.usefixtures("in_own_folder")
 def test_an_unwritable_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dump", "broken:good", "--out", "/proc/nowhere", "--json"]) == 2
     (error,) = json.loads(capsys.readouterr().out)["errors"]
@@ -159,7 +159,7 @@ def test_a_closed_pipe_is_no_error(goldens: Path) -> None:
     assert done.stdout.splitlines()[-1] == "0"
 
 
-@pytest.mark.usefixtures("local")
+@pytest.mark.usefixtures("in_own_folder")
 def test_a_failed_compile_is_one_message_on_stderr(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,7 +38,7 @@ def test_an_option_is_compared_with_the_defaults(
     assert sum(line["delta_bytes"] for line in data["account"]) == data["delta_bytes"]
 
     # A dump with options is never in the folder of one without.
-    plain, other = sorted(each.parent for each in tmp_path.rglob("manifest.json"))
+    plain, other = sorted(item.parent for item in tmp_path.rglob("manifest.json"))
     assert other.name.startswith(f"{plain.name}-options-")
     assert open_dump(plain).manifest.extra_options == {}
     assert "extra_options" not in (plain / "manifest.json").read_text()

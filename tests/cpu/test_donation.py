@@ -19,7 +19,7 @@ def check(workload: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[
 
 
 @pytest.fixture(autouse=True)
-def local(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HERE)
 
 

@@ -104,12 +104,12 @@ def test_lowering_here_equals_lowering_in_the_child() -> None:
         text=True,
         check=True,
     )
-    here = []
+    digests = []
     for name in names:
         program = lower_in_test(getattr(broken, name)(), TARGET.config_text)
         text = json.dumps(program.to_json(), sort_keys=True)
-        here.append(hashlib.sha256(text.encode()).hexdigest())
-    assert here == done.stdout.split()
+        digests.append(hashlib.sha256(text.encode()).hexdigest())
+    assert digests == done.stdout.split()
 
 
 def test_the_plan_is_the_workloads(good: PlanUnderTest, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_jitted_step_keeps_its_donation() -> None:
     workload = broken.good()
     jitted = jax.jit(workload.fn, donate_argnums=0)
     own = replace(workload, fn=jitted, donate_argnums=())
-    lowered, lowered_own = (lower_in_test(each, TARGET.config_text) for each in (workload, own))
+    lowered, lowered_own = (lower_in_test(item, TARGET.config_text) for item in (workload, own))
     assert [leaf.donated for leaf in lowered_own.arguments] == [True, False]
     assert lowered_own == lowered
 
@@ -379,7 +379,7 @@ def test_a_damaged_entry_is_compiled_again(tmp_path: Path, compiled: list[int]) 
     plans(broken.good())
     plans(broken.good())
     assert calls == [True, True, False]
-    assert sorted(each.name for each in path.parent.iterdir()) == sorted([path.name, "locks"])
+    assert sorted(item.name for item in path.parent.iterdir()) == sorted([path.name, "locks"])
 
 
 def test_entries_unused_for_a_month_are_removed(tmp_path: Path, compiled: list[int]) -> None:

@@ -150,11 +150,11 @@ def test_one_kernel_reads_the_weights_where_they_are(goldens: Path, golden_jaxli
 
 @pytest.mark.exhaustive
 def test_a_copy_of_the_weights_breaks_an_expectation(tmp_path: Path) -> None:
-    here = Path(__file__).parent
-    reference = replace(find_workload("broken_persistent:copied_weights"), folder=here)
+    own_folder = Path(__file__).parent
+    reference = replace(find_workload("broken_persistent:copied_weights"), folder=own_folder)
     options = CompileOptions(target="h200", policies=("cublas",))
     (job,) = jobs_of([reference], options)
-    dump = make_dump(job, tmp_path, folder=here).dump
+    dump = make_dump(job, tmp_path, folder=own_folder).dump
     findings = check_all(dump.expectations, dump.program)
     broken = {str(f.expectation).partition("(")[0] for f in findings if not f.holds}
     assert {"TempAtMost", "TrafficAtMost"} <= broken

@@ -142,7 +142,7 @@ def test_groups_that_are_not_finite_become_nan_and_constant_ones_stay(value: flo
     restored = np.asarray(restore(codes, low, shape, interpret=True), np.float32).reshape(-1, 512)
     finite = [True, value == 3e38, True, True]
     assert np.isfinite(restored).all(axis=1).tolist() == finite
-    assert np.isnan(restored).all(axis=1).tolist() == [not each for each in finite]
+    assert np.isnan(restored).all(axis=1).tolist() == [not item for item in finite]
     assert (restored[2] == -3.5).all()
     assert not restored[[0, 3]].any()
 

@@ -66,19 +66,19 @@ def planned_record(folder: Path, scratch: Path) -> dict[str, Any]:
     lock = folder / "autotune_lock.json"
     options: list[str | Path] = ["--target", "attached"]
     options += ["--autotune-lock", lock] if lock.exists() else []
-    here, out = open_dump(folder), scratch / "dumps"
+    planned, out = open_dump(folder), scratch / "dumps"
     xlapipe("dump", reference, *options, "--out", out)
     (on_device,) = out.glob("*/*")
     record = {
         **figures_of(open_dump(on_device)),
         "plan_identical": _same(folder / "plan.txt", on_device / "plan.txt"),
-        "layout_identical": layout_of(open_dump(on_device)) == layout_of(here),
+        "layout_identical": layout_of(open_dump(on_device)) == layout_of(planned),
         "plain_jit": _plain_jit(reference),
-        "callbacks": len(here.plan.host_callbacks),
-        "calls_without_workspace": len(here.plan.unfinished_calls),
+        "callbacks": len(planned.plan.host_callbacks),
+        "calls_without_workspace": len(planned.plan.unfinished_calls),
         "calls_without_workspace_on_device": len(open_dump(on_device).plan.unfinished_calls),
     }
-    if not here.plan.unfinished_calls:
+    if not planned.plan.unfinished_calls:
         return record
     runs = []
     for name in ("first", "second"):

@@ -65,8 +65,8 @@ def golden(workload: str, policy: str) -> Path:
 def texts_of(difference: Difference) -> list[str]:
     """Every sentence, those of the account with their bytes."""
     return [
-        ("" if each.delta_bytes is None else f"{each.delta_bytes:+,} B ") + each.text
-        for each in difference.sentences()
+        ("" if item.delta_bytes is None else f"{item.delta_bytes:+,} B ") + item.text
+        for item in difference.sentences()
     ]
 
 
@@ -154,7 +154,7 @@ def test_without_live_ranges_the_account_is_one_line() -> None:
     blind = replace(b, plan=replace(b.plan, live_ranges=None))
     difference = compare(a, blind)
     assert_accounted(difference)
-    (line,) = [each for each in difference.account if each.place is Place.TEMP]
+    (line,) = [item for item in difference.account if item.place is Place.TEMP]
     assert line.room is SlackReason.UNKNOWN
     assert line.delta_bytes == 786_432 - 1_312_016
     assert any("without live ranges" in text for text in texts_of(difference))
@@ -186,21 +186,21 @@ def test_a_gemm_on_another_backend_is_stated_with_its_cost() -> None:
     a, b = (program(golden("qwen3-prefill", policy)) for policy in ("cublas", "triton"))
     difference = compare(a, b)
     gemms = [
-        each
-        for each in difference.changes
-        if isinstance(each, InstructionChange) and each.what is InstructionCategory.GEMM
+        item
+        for item in difference.changes
+        if isinstance(item, InstructionChange) and item.what is InstructionCategory.GEMM
     ]
     assert len(gemms) == 13
-    assert all(each.action is Action.CHANGED for each in gemms)
-    assert all(_aspect(each, "backend") == ("backend", "cublaslt", "triton") for each in gemms)
-    lines = [each for each in difference.account if each.room is SlackReason.PACKING]
-    assert [each.delta_bytes for each in lines] == [16 - 789_504]
+    assert all(item.action is Action.CHANGED for item in gemms)
+    assert all(_aspect(item, "backend") == ("backend", "cublaslt", "triton") for item in gemms)
+    lines = [item for item in difference.account if item.room is SlackReason.PACKING]
+    assert [item.delta_bytes for item in lines] == [16 - 789_504]
     packing = "packing: the arenas lay out their values differently"
     assert any(packing in text for text in texts_of(difference))
 
 
 def _aspect(change: InstructionChange, name: str) -> tuple[str, str, str]:
-    return next((each.name, each.a, each.b) for each in change.aspects if each.name == name)
+    return next((item.name, item.a, item.b) for item in change.aspects if item.name == name)
 
 
 def test_tuned_tiles_are_stated() -> None:
@@ -220,7 +220,7 @@ def test_a_larger_argument_shows() -> None:
     index = next(a.index for a in original.plan.allocations if a.parameter_number == 0)
     size = original.plan.allocations[index].size_bytes
     other = with_allocation(
-        original.plan, index, lambda each: replace(each, size_bytes=size + 4096)
+        original.plan, index, lambda item: replace(item, size_bytes=size + 4096)
     )
     difference = compare(original, replace(original, plan=other))
     assert_accounted(difference)
@@ -233,7 +233,7 @@ def test_a_larger_arena_shows_as_packing() -> None:
         a.index for a in original.plan.allocations if a.is_a(AllocationKind.PREALLOCATED_TEMP)
     )
     other = with_allocation(
-        original.plan, index, lambda each: replace(each, size_bytes=each.size_bytes + 512)
+        original.plan, index, lambda item: replace(item, size_bytes=item.size_bytes + 512)
     )
     difference = compare(original, replace(original, plan=other))
     assert_accounted(difference)
@@ -244,21 +244,21 @@ def test_a_larger_arena_shows_as_packing() -> None:
 def test_a_dropped_alias_shows_once_with_its_bytes() -> None:
     original = program(golden("qwen3-decode", "triton"))
     plan, out = original.plan, original.outputs_named("out['cache'][1]['v']")[0]
-    alias = next(each for each in plan.aliases if each.output_index == (out.index,))
+    alias = next(item for item in plan.aliases if item.output_index == (out.index,))
     index = plan.parameter_allocation(alias.parameter_number).index  # type: ignore[union-attr]
     written = [v for v in plan.allocations[index].values if "scatter" in v.name]
     other = with_allocation(
         plan,
         index,
-        lambda each: replace(
-            each,
+        lambda item: replace(
+            item,
             kinds=(AllocationKind.PARAMETER,),
-            values=tuple(v for v in each.values if v not in written),
+            values=tuple(v for v in item.values if v not in written),
         ),
     )
     other = with_new_allocation(other, out.size_bytes, (AllocationKind.MAYBE_LIVE_OUT,), *written)
     assert plan.header_aliases is not None
-    kept = tuple(each for each in plan.header_aliases if each != alias)
+    kept = tuple(item for item in plan.header_aliases if item != alias)
     difference = compare(original, replace(original, plan=replace(other, header_aliases=kept)))
     assert_accounted(difference)
     assert texts_of(difference)[0] == (
@@ -303,7 +303,7 @@ def test_an_added_copy_shows() -> None:
         text.startswith("added: copy: copy at models/qwen3/") and "262,144 B" in text
         for text in texts_of(difference)
     )
-    (change,) = [each for each in difference.changes if isinstance(each, InstructionChange)]
+    (change,) = [item for item in difference.changes if isinstance(item, InstructionChange)]
     assert (change.what, change.action, change.b_bytes) == (
         InstructionCategory.COPY,
         Action.ADDED,
@@ -346,7 +346,7 @@ def test_an_extra_fusion_shows_and_a_missing_one() -> None:
 def test_a_changed_fusion_shows(change: dict[str, object], expected: str) -> None:
     original = program(golden("qwen3-step", "triton"))
     other = with_instruction(
-        original.plan, "loop_convert_fusion", lambda each: each._replace(**change)
+        original.plan, "loop_convert_fusion", lambda item: item._replace(**change)
     )
     difference = compare(original, replace(original, plan=other))
     assert any(expected in text for text in texts_of(difference)), texts_of(difference)
@@ -359,7 +359,7 @@ def test_a_gemm_on_another_backend_shows() -> None:
     other = with_instruction(
         original.plan,
         "custom-call.13",
-        lambda each: each._replace(custom_call_target="__cublas$gemm"),
+        lambda item: item._replace(custom_call_target="__cublas$gemm"),
     )
     assert texts_of(compare(original, replace(original, plan=other))) == [
         "dot at models/qwen3/modules/projection.py:19 (layers_0/attention/qkv_proj) "
@@ -373,12 +373,12 @@ def test_swapped_outputs_show() -> None:
     other = with_instruction(
         original.plan,
         root,
-        lambda each: each._replace(
-            operands=(each.operands[1], each.operands[0], *each.operands[2:])
+        lambda item: item._replace(
+            operands=(item.operands[1], item.operands[0], *item.operands[2:])
         ),
     )
     changes = compare(original, replace(original, plan=other)).changes
-    assert [each.label for each in changes if isinstance(each, OutputChange)] == [
+    assert [item.label for item in changes if isinstance(item, OutputChange)] == [
         "out[0]",
         "out[1]",
     ]
@@ -388,16 +388,16 @@ def test_another_collective_shows() -> None:
     original = program(DATA / "jaxlib-0.11.2" / "sharded")
     entry = entry_of(original.plan)
     name = next(
-        each.name for each in entry.instructions if each.opcode.startswith(("all-", "reduce-sc"))
+        item.name for item in entry.instructions if item.opcode.startswith(("all-", "reduce-sc"))
     )
     gone = with_instructions(
-        original.plan, entry.name, (each for each in entry.instructions if each.name != name)
+        original.plan, entry.name, (item for item in entry.instructions if item.name != name)
     )
     changes = compare(original, replace(original, plan=gone)).changes
     assert [
-        (each.what, each.action)
-        for each in changes
-        if isinstance(each, InstructionChange) and each.a == name
+        (item.what, item.action)
+        for item in changes
+        if isinstance(item, InstructionChange) and item.a == name
     ] == [(InstructionCategory.COLLECTIVE, Action.REMOVED)]
 
 
@@ -405,27 +405,27 @@ def test_a_loop_body_is_compared_inside() -> None:
     original = program(STEP)
     assert original.plan.module is not None
     body = next(
-        original.plan.module.computations[each.called_computations[0]]
-        for each in entry_of(original.plan).instructions
-        if each.opcode == "while"
+        original.plan.module.computations[item.called_computations[0]]
+        for item in entry_of(original.plan).instructions
+        if item.opcode == "while"
     )
-    fusion = next(each for each in body.instructions if each.opcode == "fusion")
+    fusion = next(item for item in body.instructions if item.opcode == "fusion")
     other = with_instructions(
         original.plan,
         body.name,
         (
-            each._replace(fusion_kind="kCustom") if each.name == fusion.name else each
-            for each in body.instructions
+            item._replace(fusion_kind="kCustom") if item.name == fusion.name else item
+            for item in body.instructions
         ),
     )
     changes = compare(original, replace(original, plan=other)).changes
-    assert [each.a for each in changes if isinstance(each, InstructionChange)] == [fusion.name]
+    assert [item.a for item in changes if isinstance(item, InstructionChange)] == [fusion.name]
 
 
 def test_a_different_order_and_different_offsets_show() -> None:
     original = program(golden("qwen3-step", "triton"))
     entry = entry_of(original.plan)
-    moved = [each for each in entry.instructions if each.name != "wrapped_slice.1"]
+    moved = [item for item in entry.instructions if item.name != "wrapped_slice.1"]
     moved.append(entry.by_name["wrapped_slice.1"])
     other = with_instructions(original.plan, entry.name, moved)
     texts = texts_of(compare(original, replace(original, plan=other)))
@@ -437,10 +437,10 @@ def test_a_different_order_and_different_offsets_show() -> None:
     other = with_allocation(
         original.plan,
         index,
-        lambda each: replace(
-            each,
+        lambda item: replace(
+            item,
             values=tuple(
-                replace(v, offset_bytes=512) if v.name == "fusion.39" else v for v in each.values
+                replace(v, offset_bytes=512) if v.name == "fusion.39" else v for v in item.values
             ),
         ),
     )
@@ -561,8 +561,8 @@ def test_exit_codes_and_json(capsys: pytest.CaptureFixture[str]) -> None:
         data["b"]["totals"]["total_allocation_bytes"]
         - data["a"]["totals"]["total_allocation_bytes"]
     )
-    assert len(data["changes"]) == sum(each["count"] for each in data["sentences"]["changes"])
-    assert {each["change"] for each in data["changes"]} >= {"InstructionChange", "ThunkChange"}
+    assert len(data["changes"]) == sum(item["count"] for item in data["sentences"]["changes"])
+    assert {item["change"] for item in data["changes"]} >= {"InstructionChange", "ThunkChange"}
 
 
 def test_any_dump_of_xla_is_read(capsys: pytest.CaptureFixture[str]) -> None:

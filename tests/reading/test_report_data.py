@@ -76,7 +76,7 @@ def test_aliases() -> None:
     assert groups["token_ids"]["answer"] == "not donated"
     step = data_of(GOLDENS / "qwen3-step/h200-cublas-jax0.11.2")
     assert {group["answer"] for group in step["aliasing"]} == {"not donated"}
-    assert [each["size_bytes"] for each in step["outputs_of_their_own"]][:2] == [138_706_944] * 2
+    assert [item["size_bytes"] for item in step["outputs_of_their_own"]][:2] == [138_706_944] * 2
 
 
 def test_a_donation_without_an_alias_is_listed_first(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_donation_without_an_alias_is_listed_first(tmp_path: Path) -> None:
 
 
 def test_names_of_a_dump_without_manifest() -> None:
-    (path,) = (each for each in DIRECTORIES if name_of(each) == "jaxlib-0.11.2/step")
+    (path,) = (item for item in DIRECTORIES if name_of(item) == "jaxlib-0.11.2/step")
     data = data_of(path)
     assert {"cache", "weights", "x", "steps"} <= {g["label"] for g in data["peak"]["groups"]}
     assert [g["argument"] for g in data["aliasing"] if g["answer"] == "aliased"] == ["cache"]

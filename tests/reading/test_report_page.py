@@ -53,7 +53,7 @@ def test_figures_of_other_dumps(directory: Path, capsys: pytest.CaptureFixture[s
     page = page_of(directory)
     assert page.data("figures-0") == shown(directory, capsys)
     columns = page.data("map-data-0")["values"]
-    values = sum(len(each["values"]) for each in page.data("figures-0")["allocations"])
+    values = sum(len(item["values"]) for item in page.data("figures-0")["allocations"])
     assert {len(column) for column in columns.values()} == {values}
 
 
@@ -124,7 +124,7 @@ def test_line_breaks_do_not_change_text() -> None:
 
 def test_stages_are_the_dumps_texts(goldens: Path) -> None:
     path = goldens / DECODE
-    stages = {each["name"]: each["gzip"] for each in page_of(path).data("stages-0")["stages"]}
+    stages = {item["name"]: item["gzip"] for item in page_of(path).data("stages-0")["stages"]}
     assert list(stages) == [
         "HLO before optimizations",
         "HLO after optimizations",

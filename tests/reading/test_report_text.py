@@ -100,12 +100,12 @@ def test_the_difference_is_that_of_diff(goldens: Path, capsys: pytest.CaptureFix
     names = (DECODE, DECODE.replace("cublas", "triton"))
     before, after = (open_path(goldens / name) for name in names)
     comparison = compare_dumps(before, after)
-    deltas = [each.delta_bytes for each in comparison.sentences if each.delta_bytes is not None]
+    deltas = [item.delta_bytes for item in comparison.sentences if item.delta_bytes is not None]
     assert sum(deltas) == comparison.totals[0].delta_bytes == -4_147_944
     capsys.readouterr()
     assert main(["diff", *(str(goldens / name) for name in names)]) == 1
     printed = capsys.readouterr().out
-    assert all(each.text in printed for each in comparison.sentences[:10])
+    assert all(item.text in printed for item in comparison.sentences[:10])
     same = compare_dumps(before, before)
     assert same.sentences == ()
     assert same.notes == ("The plans are the same.",)

@@ -60,9 +60,9 @@ def max_pool_gradient(
     for row in (0, 1):
         for column in (0, 1):
             expected = 3 * _position(height, row)[:, None] + _position(width, column)
-            here = _spread(offsets, row, column, shape).astype(jnp.int32) == expected[..., None]
+            chosen = _spread(offsets, row, column, shape).astype(jnp.int32) == expected[..., None]
             gradient = _spread(dy, row, column, shape).astype(jnp.float32)
-            dx = dx + jnp.where(here, gradient, 0)
+            dx = dx + jnp.where(chosen, gradient, 0)
     return dx.astype(dy.dtype)
 
 

@@ -93,8 +93,8 @@ def lowered(name):
 
 def scrubbed(text):
     """`text` without the folders of this machine."""
-    here = re.escape(str(Path(__file__).parent)).encode() + rb"/[a-z_]+\.py"
-    return re.sub(rb'/[^"\s]*/(?=site-packages/)', b"/", re.sub(here, b"model.py", text))
+    own_path = re.escape(str(Path(__file__).parent)).encode() + rb"/[a-z_]+\.py"
+    return re.sub(rb'/[^"\s]*/(?=site-packages/)', b"/", re.sub(own_path, b"model.py", text))
 
 
 def scrubbed_proto(data):
