@@ -73,7 +73,7 @@ def _has_names(jaxpr: Any) -> bool:
     )
 
 
-def _user_line(equation: Any) -> str | None:
+def user_line(equation: Any) -> str | None:
     """`file:line` of the innermost frame of the user's own code; None without one."""
     traceback = equation.source_info.traceback
     if traceback is None:
@@ -295,7 +295,7 @@ class _Place:
     def inside(self, equation: Any) -> "_Place":
         """The place of an equation inside of the jaxpr that the equation at this place runs."""
         stack = f"{self.stack}/{equation.source_info.name_stack}"
-        return replace(self, stack=stack, line=_user_line(equation) or self.line)
+        return replace(self, stack=stack, line=user_line(equation) or self.line)
 
 
 def _numbers(variables: Sequence[Any], maker: dict[Any, int]) -> Iterator[int]:

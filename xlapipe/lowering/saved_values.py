@@ -4,7 +4,6 @@ A value is known by the primitive of jax that makes it, its shape and its dtype,
 a policy of `jax.checkpoint` sees. Values of equal layers are one group.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,15 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from jax._src import source_info_util
 
 from xlapipe.errors import WorkloadError
+from xlapipe.lowering.forward_values import user_line
 
 # Every candidate is traced again, so only the largest are.
 _MAX_CANDIDATES = 4
 # A policy that leaves out more than this, as a share of the group, leaves out other groups too.
 _ALONE = 1.25
-_LINE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?(?: \(|$)")
 
 Policy = Callable[..., Any]
 
@@ -195,9 +193,5 @@ def _groups(saved: list[_Saved]) -> tuple[SavedGroup, ...]:
 
 
 def _source(equation: Any) -> str | None:
-    match = _LINE.match(source_info_util.summarize(equation.source_info))
-    if match is None:
-        return None
-    path, folder = Path(match["file"]), Path.cwd()
-    shown = path.relative_to(folder) if path.is_relative_to(folder) else path
-    return f"{shown}:{match['line']}"
+    line = user_line(equation)
+    return line.removeprefix(f"{Path.cwd()}/") if line is not None else None
