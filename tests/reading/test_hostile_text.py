@@ -157,6 +157,18 @@ def test_html(opened: Opened) -> None:
     assert "\u202e" not in page
 
 
+@pytest.mark.parametrize("character", ["\x7f", "\x9b", "\u202e", "\u2066", "\u2028"])
+def test_json_escapes_what_a_terminal_obeys(
+    character: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output.print_json({"config": f"é{character}"})
+    printed = capsys.readouterr().out
+    assert unsafe(printed) == []
+    assert json.loads(printed) == {"config": f"é{character}"}
+    output.print_json({"time": "3 µs"})
+    assert capsys.readouterr().out == '{"time": "3 µs"}\n'
+
+
 def test_json_with_lone_surrogates_and_without_utf_8(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
