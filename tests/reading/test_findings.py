@@ -1112,3 +1112,12 @@ def test_a_tpu_has_no_gemm_policies() -> None:
         "limit_bytes=2)",
     ]
     assert len(check_all(expectations, replace(on_tpu, plan=Plan(())))) == 2
+
+
+def test_a_misspelled_name_is_answered_with_the_one_that_was_meant() -> None:
+    paths = [f"model['layers'][{number}]['kernel']" for number in range(9)]
+    leaves = (ArgumentLeaf(path, (8,), "float32", 32, False, n) for n, path in enumerate(paths))
+    program = replace(PROGRAM, arguments=tuple(leaves), outputs=())
+    (violation,) = Donated("modle").check(program).violations
+    assert violation.found == "the program has model"
+    assert violation.advice.startswith("did you mean 'model'? ")

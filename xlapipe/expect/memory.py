@@ -1,14 +1,19 @@
 """Expectations of allocations: sizes, kinds and totals."""
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from xlapipe.expect.expectation import Expectation, Finding, Violation
 from xlapipe.plans.buffers import AllocationKind, BufferAllocation
+from xlapipe.plans.donatable import argument_name
 from xlapipe.plans.hlo import SourceLine
 from xlapipe.plans.missing_memory import missing_lines
 from xlapipe.plans.padding import parameter_padding_bytes
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import Program
+
+# Leaves or, of more, arguments that an error lists.
+_MAX_LISTED = 8
 
 
 @dataclass(frozen=True)
@@ -259,11 +264,16 @@ def _indices_named(program: Program, names: tuple[str, ...]) -> set[int]:
 def no_leaf_named(program: Program, name: str) -> Violation:
     """The violation for a name that matches no argument or output."""
     paths = [leaf.path for leaf in program.arguments] + [leaf.path for leaf in program.outputs]
-    listed = ", ".join(paths[:8]) + (f", … {len(paths)} in total" if len(paths) > 8 else "")
+    names = list(dict.fromkeys(map(argument_name, paths))) if len(paths) > _MAX_LISTED else paths
+    more = f", … {len(names)} in total" if len(names) > _MAX_LISTED else ""
+    listed = ", ".join(names[:_MAX_LISTED]) + more
+    near = get_close_matches(name, dict.fromkeys([*names, *paths]), n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
     return Violation(
         f"an argument or output named {name!r}",
         f"the program has {listed or 'no recorded leaf names'}",
-        advice="name a leaf by the function's parameter and its path, e.g. cache[0]['k'], out[1]",
+        advice=f"{meant}name a leaf by the function's parameter and its path, e.g. cache[0]['k'], "
+        "out[1]",
     )
 
 
