@@ -102,8 +102,12 @@ class ForkedChild:
     def __init__(self, connection: socket.socket, message: Mapping[str, object]) -> None:
         self._connection = connection
         self._code: int | None = None
-        connection.sendall(json.dumps(message).encode() + b"\n")
-        self.pid = int(self._line(timeout=_START_SECONDS))
+        try:
+            connection.sendall(json.dumps(message).encode() + b"\n")
+            self.pid = int(self._line(timeout=_START_SECONDS))
+        except OSError:  # the server was stopped meanwhile
+            connection.close()
+            raise
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code, negative for a signal.
