@@ -52,11 +52,13 @@ def calibration() -> Calibration:
 
 
 def test_errors_are_those_that_the_docs_state(compare: ModuleType) -> None:
-    programs = list(compare.compared("zoo"))
-    names = compare.halves()
+    second = list(compare.compared("unseen"))
+    programs = [*compare.compared("zoo"), *second]
+    names = {**compare.halves(), "second zoo": [item.name for item in second]}
     for half, most in (
-        ("development", {"mean": 0.10, "median": 0.07, "kernels": 0.16}),
-        ("evaluation", {"mean": 0.13, "median": 0.10, "kernels": 0.18}),
+        ("development", {"mean": 0.10, "median": 0.06, "kernels": 0.15}),
+        ("evaluation", {"mean": 0.13, "median": 0.10, "kernels": 0.17}),
+        ("second zoo", {"mean": 0.17, "median": 0.10, "kernels": 0.24}),
     ):
         items = [item for item in programs if item.name in names[half]]
         assert len(items) == len(names[half])

@@ -6,6 +6,7 @@ formulas, and each further line one kernel that was timed.
 
 import json
 import math
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property
@@ -20,6 +21,15 @@ SCHEMA_VERSION = 1
 _FIX = "fix: calibrate again with `xlapipe calibrate --target attached --out FILE`"
 _MAX_BYTES = 16 * 1024 * 1024
 _PROVENANCE = ("device", "driver", "date", "versions", "command")
+# How fast the times of a kind change along each coordinate of `KernelWork.point` and in a command
+# buffer, relative to other kinds: fitted to the calibration alone, each program predicted from the
+# others (docs/lab/time.md).
+_SCALES = {
+    "triton row reduction": (1.0, 1.0, 4.0, 1.2, 2.0, 3.2, 2.0, 2.0, 1.5),
+    "triton f32": (5.2, 2.5, 1.2, 2.5, 2.5, 0.8, 0.5),
+    "loop column reduction": (6.4, 0.6, 1.0, 0.2, 0.1, 0.5, 0.8, 1.0, 2.0),
+    "cublas bf16": (4.0, 1.0, 1.2, 0.3, 0.6, 0.6, 0.6),
+}
 # The catalogue's names of the GPUs whose calibrations are in this package.
 _SHIPPED = {"h200": "h200.jsonl", "h100_sxm": "h100_sxm.jsonl"}
 
@@ -95,8 +105,17 @@ class TimedKernel:
 
     @cached_property
     def place(self) -> tuple[float, ...]:
-        """Coordinates with that of the command buffer, in which kernels start less abruptly."""
-        return (*self.point, float(self.in_graph))
+        """Where the kernel is among others of its kind."""
+        return place_of(self.kind, self.point, self.in_graph)
+
+
+def place_of(kind: str, point: tuple[float, ...], in_graph: bool) -> tuple[float, ...]:
+    """Scaled coordinates, with that of the command buffer, in which kernels start less abruptly."""
+    place = (*point, float(in_graph))
+    scales = _SCALES.get(kind)
+    if scales is None or len(scales) != len(place):
+        return place
+    return tuple(map(operator.mul, place, scales))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xlapipe.cost.flops import VECTOR
-from xlapipe.predict.calibration import Calibration, Constants, TimedKernel
+from xlapipe.predict.calibration import Calibration, Constants, TimedKernel, place_of
 from xlapipe.predict.kernel_work import KernelWork
 
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
@@ -146,7 +146,7 @@ def _interpolated(
 
     Ordinary kriging over the nearest timed kernels, with a Matérn covariance of order 3/2.
     """
-    origin = (*work.point, float(in_graph))
+    origin = place_of(work.kind, work.point, in_graph)
     by_distance = ((math.dist(kernel.place, origin), n) for n, kernel in enumerate(timed))
     nearest = [(distance, timed[n]) for distance, n in heapq.nsmallest(_NEIGHBOURS, by_distance)]
     reach, noise = (20.0, 0.1) if work.kind.startswith(_SMOOTH) else (8.0, 0.2)

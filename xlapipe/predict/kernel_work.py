@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import log2, prod
+from math import log2, prod, sqrt
 
 from xlapipe.cost.flops import VECTOR
 from xlapipe.cost.schedule import Site
@@ -41,6 +41,9 @@ _OPERATIONS = {
 }
 # A step of a sort in one block takes as long as this number of operations on the whole GPU.
 _SORT_STEP = 3.2e6
+# Of a selection of the largest: one result of a row of one element, for as many rows as the GPU
+# takes at once, takes as long as this number of operations on the whole GPU.
+_TOP_STEP, _TOP_ROWS = 1.2e6, 132
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
 # Instructions of a fusion's body that compute nothing for each element.
@@ -468,7 +471,7 @@ def _other(
     touched = cost.read_bytes + cost.written_bytes
     point: tuple[float, ...]
     what = f"{element}[{','.join(map(str, dims))}]"
-    kind = f"{name} {element}"
+    kind, operations = f"{name} {element}", float(elements)
     if inner.opcode in opcodes.COPIES:
         kind = "copy"
         if thunk is not None and thunk.kind == "kCustomKernel":
@@ -493,7 +496,10 @@ def _other(
         odd = any(length & (length - 1) for length in lengths)
         point = (_log(max(prod(first), elements)), _log(lengths[-1]), 2.0 * odd)
     elif "TopK" in name:
-        point = (_log(first[-1] if first else 1), _log(prod(first[:-1])), _log(dims[-1]))
+        columns, rows = first[-1] if first else 1, prod(first[:-1])
+        point = (_log(columns), _log(rows), _log(dims[-1]))
+        operations = _TOP_STEP * dims[-1] * sqrt(columns) * max(1.0, rows / _TOP_ROWS) ** 0.85
+        what = f"{dims[-1]:,} largest of {columns:,} in each of {rows:,} rows"
     elif "sort" in name:
         point = (_log(prod(first)), _log(first[-1] if first else 1), _log(touched))
     elif name == "pallas" and threads:
@@ -510,7 +516,7 @@ def _other(
         point,
         cost.read_bytes,
         cost.written_bytes,
-        float(elements),
+        operations,
         cost.flops or {},
         threads,
         what,
