@@ -29,6 +29,17 @@ def add(commands: Commands) -> None:
         help="for `show --time --calibration FILE`",
     )
     calibrate.add_argument(
+        "--only",
+        metavar="REGEX",
+        help="time only programs with such a name, and add their kernels to a calibration",
+    )
+    calibrate.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="with --only: the calibration; default: the package's own of this GPU",
+    )
+    calibrate.add_argument(
         "--keep",
         type=Path,
         metavar="FOLDER",
@@ -42,22 +53,32 @@ def _calibrate(options: argparse.Namespace) -> int:
             f"--target {options.target}: expected `attached`, because kernels are timed on a GPU; "
             "fix: run it where the GPU is, with --target attached"
         )
+    if options.calibration is not None and options.only is None:
+        raise TargetError(
+            "--calibration: expected with --only, since without it all is timed; fix: add --only"
+        )
     from rich.console import Console
 
     from xlapipe.cli.progress import Bar
     from xlapipe.files.writing import write_files
-    from xlapipe.running.calibration.calibrate import calibrate, programs_for_attached
+    from xlapipe.running.calibration.calibrate import (
+        base_for_attached,
+        calibrate,
+        chosen_programs,
+    )
 
     console = Console(stderr=True)
     started = time.perf_counter()
-    count = len(programs_for_attached())
+    base = None if options.only is None else base_for_attached(options.calibration)
+    programs = chosen_programs(options.only or "")
+    count = len(programs)
     left_out: list[str] = []
     command = ["xlapipe", *sys.argv[1:]]
     with (
         _folder(options.keep) as folder,
         Bar("calibrating", 2 * count, console=console, silent=options.json) as bar,
     ):
-        calibration = calibrate(folder, command, left_out.append, bar.advance)
+        calibration = calibrate(programs, folder, command, left_out.append, bar.advance, base)
     write_files({options.out: calibration.to_text().encode()})
     seconds = time.perf_counter() - started
     if options.json:

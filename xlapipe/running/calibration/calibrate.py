@@ -1,6 +1,8 @@
 """Calibrates the attached GPU: times small programs, and makes a calibration of their kernels."""
 
 import json
+import re
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,11 +13,16 @@ from xlapipe.dumps.run_record import run_record
 from xlapipe.environment.machine import Machine
 from xlapipe.errors import TargetError
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
-from xlapipe.predict.calibration import Calibration
+from xlapipe.predict.calibration import (
+    Calibration,
+    CalibrationError,
+    read_calibration,
+    shipped_calibration,
+)
 from xlapipe.profiles.measured import join_profile
 from xlapipe.readers import read_path
 from xlapipe.running.calibration.collectives import collective_programs
-from xlapipe.running.calibration.fit import ProgramProfile, calibration_of
+from xlapipe.running.calibration.fit import ProgramProfile, calibration_of, extended
 from xlapipe.running.calibration.further_programs import further_programs
 from xlapipe.running.calibration.programs import calibration_programs
 from xlapipe.running.calibration.time_programs import Advance, Report, time_programs, write_calls
@@ -39,18 +46,70 @@ def programs_for_attached() -> dict[str, TimedProgram]:
     }
 
 
-def calibrate(folder: Path, command: list[str], report: Report, advance: Advance) -> Calibration:
-    """Times every program on the attached GPU; takes at most ten minutes.
+def chosen_programs(pattern: str) -> dict[str, TimedProgram]:
+    """The programs for the attached GPUs whose names match.
+
+    Raises:
+      CalibrationError: the pattern is not a regular expression, or no name matches.
+    """
+    try:
+        matches = re.compile(pattern).search
+    except re.error as error:
+        raise CalibrationError(f"--only {pattern}: not a regular expression: {error}") from None
+    programs = programs_for_attached()
+    chosen = {name: program for name, program in programs.items() if matches(name)}
+    if not chosen:
+        raise CalibrationError(
+            f"--only {pattern}: none of the {len(programs):,} programs has such a name, "
+            f"such as {next(iter(programs))}"
+        )
+    return chosen
+
+
+def base_for_attached(path: Path | None) -> Calibration:
+    """The calibration of the attached GPU that gets further programs.
 
     Args:
+      path: None for the one in this package.
+
+    Raises:
+      CalibrationError: there is none, or it is of another GPU.
+    """
+    device = jax.devices()[0].device_kind
+    if path is not None:
+        base: Calibration | None = read_calibration(path)
+    else:
+        rows = [row.name for row in catalogue() if row.description.startswith(device)]
+        base = shipped_calibration(rows[0]) if rows else None
+    if base is None or base.device != device:
+        of = "none is in this package" if base is None else f"the calibration is of {base.device}"
+        raise CalibrationError(
+            f"--only: the attached device is {device}, and {of}; fix: calibrate without --only, or "
+            "give one of this GPU with --calibration FILE"
+        )
+    return base
+
+
+def calibrate(
+    programs: Mapping[str, TimedProgram],
+    folder: Path,
+    command: list[str],
+    report: Report,
+    advance: Advance,
+    base: Calibration | None = None,
+) -> Calibration:
+    """Times programs on the attached GPU; takes at most ten minutes.
+
+    Args:
+      programs: all of `programs_for_attached`, unless there is a base.
       folder: gets XLA's files and the profile of each program.
       report: is told of programs that are left out.
       advance: is called twice for each program.
+      base: a calibration that gets the programs' kernels.
 
     Raises:
       TargetError: no GPU is attached, or its speeds are unknown.
     """
-    programs = programs_for_attached()
     for name, timed in time_programs(
         programs,
         folder,
@@ -67,7 +126,10 @@ def calibrate(folder: Path, command: list[str], report: Report, advance: Advance
         versions={name: version(name) for name in _PACKAGES},
         command=command,
     )
-    return calibration_of(read_profiles(folder), _attached_speeds(), provenance)
+    profiles = [profile for profile in read_profiles(folder) if profile.name in programs]
+    if base is not None:
+        return extended(base, profiles, _attached_speeds(), provenance)
+    return calibration_of(profiles, _attached_speeds(), provenance)
 
 
 def read_profiles(folder: Path) -> list[ProgramProfile]:

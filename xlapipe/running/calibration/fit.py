@@ -1,7 +1,7 @@
 """Makes a calibration from the profiles of its programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -73,7 +73,36 @@ def calibration_of(
     """
     samples = [sample for profile in profiles for sample in _samples(profile, speeds)]
     constants = _constants({profile.name: profile for profile in profiles}, samples, speeds)
-    kernels = [
+    return Calibration(provenance, constants, _timed(samples, constants))
+
+
+def extended(
+    base: Calibration,
+    profiles: Sequence[ProgramProfile],
+    speeds: Speeds,
+    provenance: Mapping[str, Any],
+) -> Calibration:
+    """A calibration with the kernels of further programs.
+
+    They replace those of the same programs. Constants stay.
+
+    Args:
+      speeds: of the GPU, from its datasheet.
+      provenance: of the profiles.
+    """
+    samples = [sample for profile in profiles for sample in _samples(profile, speeds)]
+    names = {profile.name for profile in profiles}
+    kept = tuple(kernel for kernel in base.kernels if kernel.program not in names)
+    history = [*base.provenance.get("extended", ()), dict(provenance)]
+    return replace(
+        base,
+        provenance={**base.provenance, "extended": history},
+        kernels=(*kept, *_timed(samples, base.constants)),
+    )
+
+
+def _timed(samples: Sequence[_Sample], constants: Constants) -> tuple[TimedKernel, ...]:
+    return merged(
         TimedKernel(
             kind=sample.work.kind,
             point=sample.work.point,
@@ -85,8 +114,7 @@ def calibration_of(
         )
         for sample in samples
         if sample.seconds > 0
-    ]
-    return Calibration(provenance, constants, merged(kernels))
+    )
 
 
 def _samples(profile: ProgramProfile, speeds: Speeds) -> Iterator[_Sample]:
