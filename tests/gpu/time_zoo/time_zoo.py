@@ -1,6 +1,6 @@
 r"""Times programs on the attached GPU, and keeps XLA's files of each.
 
-    python tests/gpu/time_zoo/time_zoo.py zoo|unseen|two|calibration|collectives OUT \
+    python tests/gpu/time_zoo/time_zoo.py zoo|unseen|third|two|calibration|collectives OUT \
         COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
@@ -14,6 +14,7 @@ from pathlib import Path
 import jax
 from programs import zoo_programs
 from programs_of_two import programs_of_two
+from third import third_programs
 from unseen import unseen_programs
 
 from xlapipe.running.calibration.collectives import collective_programs
@@ -25,6 +26,7 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
     sets = {
         "zoo": zoo_programs,
         "unseen": unseen_programs,
+        "third": third_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),
