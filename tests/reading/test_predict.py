@@ -84,6 +84,9 @@ def test_every_kernel_of_a_zoo_has_a_basis_and_at_least_its_floor(
             assert kernel.launch.basis in ("calibrated", "scaled", "assumed")
         if any(kernel.launch.basis == "assumed" for kernel in prediction.kernels):
             assert any("was not timed" in text for text in prediction.assumptions)
+        meeting = [text for text in prediction.assumptions if "spread evenly" in text]
+        if item.name in ("compression/codes", "decoding/beams"):
+            assert len(meeting) == (item.name == "compression/codes")
 
 
 def test_a_calibration_changes_no_file_of_a_dump(tmp_path: Path) -> None:

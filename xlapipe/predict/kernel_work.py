@@ -104,6 +104,11 @@ class KernelWork:
         """Bytes read and written."""
         return self.read_bytes + self.written_bytes
 
+    @property
+    def updates_meet(self) -> bool:
+        """Whether a scatter has several updates for each place, which wait for each other."""
+        return "scatter" in self.kind.split() and self.point[-1] > 0
+
 
 @lru_cache(maxsize=1 << 14)
 def _array(shape: Shape) -> tuple[str, tuple[int, ...], int]:

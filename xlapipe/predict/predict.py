@@ -29,6 +29,8 @@ _CONVOLUTION_INTERVALS = 4
 # Of the time of a program that no part of the calibration was fitted to: nine of ten are within
 # e ** ±(this + the kernels' own spread); see docs/time.md.
 _PROGRAM_SPREAD = 0.3
+# Of the time; what is less is not worth a line.
+_SHOWN_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,12 @@ class _Predictor:
             self._assumptions[
                 f"{unknown / total:.0%} of the time is of kernels of a kind that was not timed, or "
                 f"of Pallas kernels that may do more than read and write: {', '.join(kinds[:4])}"
+            ] = None
+        meeting = sum(k.seconds for k in kernels if k.work.updates_meet)
+        if meeting > _SHOWN_SHARE * total:
+            self._assumptions[
+                f"{meeting / total:.0%} of the time is of scatters with several updates for each "
+                "place: they are assumed to be spread evenly, and take longer if they are not"
             ] = None
         constants = self._calibration.constants
         call = (
