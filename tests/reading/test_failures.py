@@ -373,3 +373,10 @@ def test_a_long_log_is_read_in_seconds() -> None:
     assert time.process_time() - started < 5
     assert failure.line > 50_000
     assert failure.executable_name == LOGS[2].executable_name
+
+
+@pytest.mark.parametrize("digits", [310, 5000])
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
+def test_numbers_of_more_digits_than_a_size(log: FailureLog, digits: int) -> None:
+    failures = read_failures(re.sub(r"\d+", "9" * digits, log.text))
+    assert all((failure.requested_bytes or 0) < 10**30 for failure in failures)

@@ -30,6 +30,8 @@ _UNNAMED = (
     "without free memory these messages were printed"
 )
 _FREE = re.compile(r"Memory usage: (?P<free>\d+) bytes free, \d+ bytes total")
+# More digits than any size has; Python does not convert thousands of them.
+_NO_SIZE = re.compile(r"\d{25,}")
 _NEAR = 4000
 # A handle of cuDNN takes less.
 _ENOUGH = 2**30
@@ -63,7 +65,7 @@ def read_failures(text: str) -> tuple[MemoryFailure, ...]:
 
     A failure that the run survived, e.g. an algorithm that autotuning left out, is not in it.
     """
-    log = read_job_log(text)
+    log = read_job_log(_NO_SIZE.sub("?", text))
     text = log.text
     dumps = read_allocator_dumps(text)
     messages = _without_repeats(text, [*find_messages(text), *_unreported(dumps, text)])
