@@ -1,7 +1,7 @@
 """Compile a step from Python: one of this process, or a registered workload."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,11 @@ class _StepPlans(Planner[StepPlan]):
         return Path.cwd()
 
     def _plan(
-        self, cached: CachedDump, program: Program, expectations: Sequence[Expectation]
+        self,
+        cached: CachedDump,
+        program: Program,
+        expectations: Sequence[Expectation],
+        untuned: Callable[[], CachedDump],
     ) -> StepPlan:
         return StepPlan(Opened(cached.dump.path, program, cached.dump), expectations)
 

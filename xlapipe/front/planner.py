@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -43,8 +44,17 @@ class Planner(ABC, Generic[PlanT]):
 
     @abstractmethod
     def _plan(
-        self, cached: CachedDump, program: Program, expectations: Sequence[Expectation]
-    ) -> PlanT: ...
+        self,
+        cached: CachedDump,
+        program: Program,
+        expectations: Sequence[Expectation],
+        untuned: Callable[[], CachedDump],
+    ) -> PlanT:
+        """The plan.
+
+        Args:
+          untuned: compiles the step untuned if a lock may have been predicted for it.
+        """
 
     def plan(
         self,
@@ -108,21 +118,30 @@ class Planner(ABC, Generic[PlanT]):
                 in_specs=in_specs,
                 out_specs=out_specs,
             )
-            job = job_of(
+            make_job = partial(
+                job_of,
                 workload,
                 target=target or self._default_target,
                 gemm=gemm,
                 topology=topology,
                 autotune_lock=autotune_lock,
-                untuned=untuned,
                 project=self._folder,
                 without_xla_patch=without_xla_patch,
                 timeout=timeout,
             )
+            job = make_job(untuned=untuned)
             program, same = lowered_here(workload, job)
             cached = self._cache.dump_of(job, program, folder=self._folder)
             planned = replace(cached.dump.program, same_buffer=same)
-            return self._plan(cached, planned, workload.expectations)
+
+            def compile_untuned() -> CachedDump:
+                if job.known_results is None:
+                    return cached
+                plain = make_job(untuned=True)
+                module, _ = lowered_here(workload, plain)
+                return self._cache.dump_of(plain, module, folder=self._folder)
+
+            return self._plan(cached, planned, workload.expectations, compile_untuned)
         except XlapipeError as error:
             # The message is complete; xlapipe's own frames would only hide the caller's line.
             raise error.with_traceback(None) from None

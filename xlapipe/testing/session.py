@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xlapipe.compiling.dump_cache import CachedDump, DumpCache
+from xlapipe.dumps.dump import Dump
 from xlapipe.expect import Expectation
 from xlapipe.front.answer import Answer
 from xlapipe.front.planner import Planner
@@ -58,9 +59,20 @@ class PlansOfTest(Planner[PlanUnderTest]):
         return self.root
 
     def _plan(
-        self, cached: CachedDump, program: Program, expectations: Sequence[Expectation]
+        self,
+        cached: CachedDump,
+        program: Program,
+        expectations: Sequence[Expectation],
+        untuned: Callable[[], CachedDump],
     ) -> PlanUnderTest:
         self.on_plan(cached.compiled)
+
+        def golden_dump() -> Dump:
+            compiled = untuned()
+            if compiled is not cached:
+                self.on_plan(compiled.compiled)
+            return compiled.dump
+
         for note in cached.dump.manifest.notes_on_step:
             self.on_note(note)
         return PlanUnderTest(
@@ -69,6 +81,7 @@ class PlansOfTest(Planner[PlanUnderTest]):
             expectations,
             key=cached.key,
             goldens=self.goldens,
+            golden_dump=golden_dump,
             record=self._record,
         )
 
