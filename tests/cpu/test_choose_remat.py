@@ -45,7 +45,7 @@ PASTED = {
 OPTIONS = CompileOptions()
 RECORD = FOLDER.parent / "gpu/choose_regret.json"
 SIZES = {"scan": "batch=512", "gradient": "batch=2048, scan=False"}
-# As many as are compiled until one needs less memory than what is written.
+# Compiles until a form takes less memory than the step as written.
 COMPILES = {"scan": 3, "gradient": 5}
 # On the CPU they let the additions of a sum depend on what is around it.
 REORDERING_PASSES = "fusion,dot-library-rewriter"

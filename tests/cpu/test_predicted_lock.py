@@ -11,19 +11,25 @@ import xlapipe
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
 from xlapipe.compiling import child_process
+from xlapipe.compiling.dump_cache import DumpCache
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
 from xlapipe.compiling.messages import CompileRecord
 from xlapipe.compiling.pipeline import CompiledDump, compile_dump, dump_folder
-from xlapipe.dumps.dump import open_dump
-from xlapipe.errors import CompileError, XlapipeError
+from xlapipe.dumps.dump import open_dump, read_manifest
+from xlapipe.errors import CompileError
 from xlapipe.predicted_locks.predict import Basis
 from xlapipe.testing.goldens import Goldens
+from xlapipe.testing.session import PlansOfTest
 
 pytestmark = pytest.mark.skipif(
     version("jaxlib") != GOLDEN_JAXLIB, reason=f"the tables are of jaxlib {GOLDEN_JAXLIB}"
 )
 WORKLOAD = "qwen3-step-donated"
+DOT = (
+    jax.ShapeDtypeStruct((512, 1024), "bfloat16"),
+    jax.ShapeDtypeStruct((1024, 4096), "bfloat16"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,24 +92,36 @@ def test_an_error_that_is_not_of_the_lock_is_raised_after_two_compiles(
     assert [item.known_results is None for item in tried] == [False, True]
 
 
-def test_a_golden_is_not_compared_with_it(predicted: CompiledDump, tmp_path: Path) -> None:
-    goldens = Goldens(tmp_path, tmp_path, True, "pytest", lambda path, changes: None)
-    with pytest.raises(XlapipeError, match=r"has a predicted lock, .*fix: untuned=True in"):
-        goldens.matches(predicted.dump, "key")
-    assert not any(tmp_path.iterdir())
+def test_a_golden_is_of_the_untuned_plan(tmp_path: Path) -> None:
+    compiled: list[bool] = []
+    plans = PlansOfTest(
+        file=Path(__file__),
+        test="test_it",
+        root=tmp_path,
+        target="h200",
+        cache=DumpCache(tmp_path / "cache", "test"),
+        goldens=Goldens(tmp_path / "goldens", tmp_path, True, "pytest", lambda path, changes: None),
+        on_plan=compiled.append,
+        on_note=lambda note: None,
+    )
+    plan = plans(jax.numpy.dot, *DOT)
+    assert plan.dump.manifest.predicted_lock is not None
+    assert plan.matches_golden()
+    (golden,) = (tmp_path / "goldens").glob("*/*")
+    assert golden.name == f"h200-auto-jax{GOLDEN_JAXLIB}"
+    assert read_manifest(golden).predicted_lock is None
+    assert compiled == [True, True]
 
 
 def test_it_is_the_default_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    left = jax.ShapeDtypeStruct((512, 1024), "bfloat16")
-    right = jax.ShapeDtypeStruct((1024, 4096), "bfloat16")
-    plan = xlapipe.plan(jax.numpy.dot, left, right)
+    plan = xlapipe.plan(jax.numpy.dot, *DOT)
     assert repr(plan).startswith("<plan of dot on h200, predicted lock: ")
-    untuned = xlapipe.plan(jax.numpy.dot, left, right, untuned=True)
+    untuned = xlapipe.plan(jax.numpy.dot, *DOT, untuned=True)
     assert repr(untuned).startswith("<plan of dot on h200, untuned: ")
     # Nothing of this step is predicted.
-    assert repr(xlapipe.plan(jax.numpy.tanh, left)).startswith("<plan of tanh on h200, untuned: ")
+    assert repr(xlapipe.plan(jax.numpy.tanh, DOT[0])).startswith("<plan of tanh on h200, untuned: ")
 
 
 def test_an_executable_is_not_built_with_a_predicted_lock(

@@ -44,16 +44,13 @@ def compile_programs(folder: Path) -> None:
     from jax.sharding import SingleDeviceSharding
 
     from xlapipe.platforms import NVIDIA
-    from xlapipe.running.calibration.further_programs import further_programs
-    from xlapipe.running.calibration.programs import calibration_programs
-    from xlapipe.running.calibration.varied_programs import varied_programs
+    from xlapipe.running.calibration.calibrate import programs_for_one_gpu
     from xlapipe.targets.catalogue import target_named
 
     arguments = NVIDIA.topology_arguments(target_named("h200").config_text, None)
     devices = topologies.get_topology_desc(platform=NVIDIA.name, **arguments).devices
     sharding = SingleDeviceSharding(devices[0])
-    programs = {**calibration_programs(), **varied_programs(), **further_programs()}
-    for name, program in programs.items():
+    for name, program in programs_for_one_gpu().items():
         structs = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
             program.structs(),

@@ -36,14 +36,14 @@ _TOTAL_SECONDS = 560.0
 _PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin")
 
 
+def programs_for_one_gpu() -> dict[str, TimedProgram]:
+    """Every program without collectives, by name."""
+    return {**calibration_programs(), **varied_programs(), **further_programs()}
+
+
 def programs_for_attached() -> dict[str, TimedProgram]:
     """The programs for the attached GPUs; those of collectives if there are several."""
-    return {
-        **calibration_programs(),
-        **varied_programs(),
-        **further_programs(),
-        **collective_programs(jax.devices()),
-    }
+    return {**programs_for_one_gpu(), **collective_programs(jax.devices())}
 
 
 def chosen_programs(pattern: str) -> dict[str, TimedProgram]:
