@@ -2,8 +2,7 @@
 
 `lambda state, x: train_step(state, x, flag=True)` around a jitted `train_step` that donates its
 state: under another `jit` the inner donation has no effect, so the plan would be of a program that
-the user never runs. The same holds for its layouts, its
-keep_unused=, device and compiler options.
+the user never runs. The same holds for its layouts, keep_unused=, device and compiler options.
 """
 
 from collections.abc import Collection, Iterator
