@@ -81,7 +81,7 @@ def built_implementations(
         ("h200", 28, 1, {}, PERSISTENT),
         ("h200", 28, 1, {"persistent_kernel": False}, "triton"),
         ("h200", 28, 2, {}, "triton"),
-        ("h200", 29, 1, {}, "triton"),
+        ("h200", 29, 1, {}, PERSISTENT),
         ("b200", 28, 1, {}, "triton"),
     ],
 )

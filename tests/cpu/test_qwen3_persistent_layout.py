@@ -1,7 +1,6 @@
 """The persistent kernel's division of work, simulated lane by lane with its own offsets."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,38 +16,12 @@ from models.qwen3.kernels.persistent.sizes import (
     HIDDEN,
     QUERY_PACKETS,
     VECTOR_PACKETS,
-    persistent_fits,
 )
-from models.qwen3.kernels.tiling import jax_for_hopper
+from tests.cpu.integers import Integers
 
 Values = npt.NDArray[np.float64]
 WARPS, LANES = 8, 32
 WARP_LANES = np.arange(LANES)
-
-
-class Integers:
-    """`layout.IntegerOps` on Python integers."""
-
-    def plus(self, first: int, *rest: int) -> int:
-        return first + sum(rest)
-
-    def minus(self, a: int, b: int) -> int:
-        return a - b
-
-    def times(self, a: int, b: int) -> int:
-        return a * b
-
-    def right(self, a: int, places: int) -> int:
-        return a >> places
-
-    def bits(self, a: int, mask: int) -> int:
-        return a & mask
-
-    def less(self, a: int, b: int) -> bool:
-        return a < b
-
-    def pick(self, condition: bool, a: int, b: int) -> int:
-        return a if condition else b
 
 
 OPS = Integers()
@@ -250,28 +223,6 @@ def test_activation_rows_are_divided_evenly() -> None:
         for index in range(8)
     ]
     assert sorted(rows) == list(range(QWEN3_0_6B.intermediate_size))
-
-
-@pytest.mark.parametrize(
-    ("changes", "arguments", "fits"),
-    [
-        ({}, {}, jax_for_hopper()),
-        ({"num_hidden_layers": 3}, {}, jax_for_hopper()),
-        ({"hidden_size": 2048}, {}, False),
-        ({"num_key_value_heads": 4}, {}, False),
-        ({"dtype": "float32"}, {}, False),
-        ({"num_hidden_layers": 29}, {}, False),
-        ({}, {"cache_length": 48}, False),
-        ({}, {"compute_capability": "8.0"}, False),
-        ({}, {"compute_capability": None}, False),
-        ({}, {"multiprocessors": 114}, False),
-        ({}, {"multiprocessors": None}, False),
-    ],
-)
-def test_fits(changes: dict[str, Any], arguments: dict[str, Any], fits: bool) -> None:
-    values = {"cache_length": 2048, "compute_capability": "9.0", "multiprocessors": 132}
-    config = replace(QWEN3_0_6B, **changes)
-    assert persistent_fits(config, **(values | arguments)) == fits
 
 
 def test_exchange_is_a_small_part_of_a_layer() -> None:

@@ -32,6 +32,8 @@ from models.qwen3.steps import Implementation, decode_step
 LAUNCHES = 200
 LAUNCHES_OF_ONE = 1000
 FLOAT32 = "float32"
+_TRITON: Implementation = "triton"
+_PERSISTENT: Implementation = "persistent"
 # Steps between waits for the device.
 WAIT_EVERY = 32
 
@@ -220,16 +222,17 @@ def main(arguments: list[str]) -> None:
     if len(arguments) not in (1, 3):
         sys.exit(__doc__)
     out, *chosen = arguments
-    config, cases = QWEN3_0_6B, CASES
+    config, kernels = QWEN3_0_6B, _TRITON
+    cases: tuple[Case, ...] = CASES
     if chosen:
         config = replace(CONFIGS[chosen[0]], num_hidden_layers=int(chosen[1]))
-        cases = CASES_OF_ONE
+        cases, kernels = CASES_OF_ONE, _PERSISTENT
     (device,) = jax.devices()[:1]
     results = {
         "command": " ".join(["python tests/gpu/qwen3_batch_decode.py OUT.json", *chosen]),
         "device": device.device_kind,
         "jax": jax.__version__,
-        "cases": record(config, cases, "triton"),
+        "cases": record(config, cases, kernels),
     }
     text = json.dumps(results, indent=1)
     Path(out).write_text(text + "\n")

@@ -12,7 +12,7 @@ from models.qwen3.expectations.bounds import (
     split_k_bytes,
 )
 from models.qwen3.kernels.matvec_forms import measured
-from models.qwen3.kernels.persistent.sizes import EXCHANGE_BYTES
+from models.qwen3.kernels.stream.sizes import exchange_bytes_of
 from models.qwen3.kernels.tiling import (
     NAMELESS,
     batch_splits_of,
@@ -106,7 +106,7 @@ def with_persistent_kernel(config: Qwen3Config) -> tuple[Expectation, ...]:
     """
     return (
         TempAtMost(
-            EXCHANGE_BYTES + config.hidden_size * FLOAT32 + SMALL_BYTES,
+            exchange_bytes_of(config) + config.hidden_size * FLOAT32 + SMALL_BYTES,
             because="packets between blocks, and the residual stream after the layers",
         ),
         GemmCount(0, because="kernels compute every product with a weight"),

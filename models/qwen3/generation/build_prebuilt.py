@@ -17,7 +17,7 @@ from models.qwen3.generation.prebuilt_index import (
     prompts_folder,
 )
 from models.qwen3.kernels.persistent.residency import why_not_resident
-from models.qwen3.kernels.persistent.sizes import persistent_fits
+from models.qwen3.kernels.stream.sizes import persistent_fits
 from models.qwen3.kernels.tiling import hopper_fits
 from models.qwen3.steps import implementation_for
 from xlapipe import StepPlan, Target, WorkloadReference, XlapipeError

@@ -19,7 +19,7 @@ A layer has six exchanges: qkv, parts of attention, attention, o_proj, activatio
 buffer is used once per layer. A block can write it again only after it has read values to which all
 readers of the earlier ones have contributed.
 
-Waits. All blocks must run at once: `sizes.persistent_fits` compares with the multiprocessors. Every
+Waits. All blocks must run at once: `persistent_fits` compares with the multiprocessors. Every
 wait for a packet or a chunk is bounded by `lanes.TURNS`; then the kernel traps, which ends the
 launch with an error.
 

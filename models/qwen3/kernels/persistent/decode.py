@@ -28,9 +28,9 @@ def decode_persistently(
     caches = [{name: jax.new_ref(leaf) for name, leaf in layer.items()} for layer in cache]
     with jax.named_scope("layers"):
         x = decode_layers(
-            [_arrays(*pair) for pair in zip(model.layers, caches, strict=True)],
+            [arrays_of(*pair) for pair in zip(model.layers, caches, strict=True)],
             model.embed.weight[...],
-            _frequencies(model.head_dim, model.rope_theta),
+            frequencies_of(model.head_dim, model.rope_theta),
             token_ids,
             positions,
             eps=model.final_norm.eps,
@@ -43,7 +43,7 @@ def decode_persistently(
     return logits[None], written
 
 
-def _arrays(layer: Block, cache: Mapping[str, Any]) -> LayerArrays:
+def arrays_of(layer: Block, cache: Mapping[str, Any]) -> LayerArrays:
     attention, mlp = layer.attention, layer.mlp
     return LayerArrays(
         qkv=attention.qkv_proj.weight[...],
@@ -59,7 +59,7 @@ def _arrays(layer: Block, cache: Mapping[str, Any]) -> LayerArrays:
     )
 
 
-def _frequencies(head_dim: int, theta: float) -> Float[Array, " half_head"]:
+def frequencies_of(head_dim: int, theta: float) -> Float[Array, " half_head"]:
     """The frequencies of `rotation.rows_of`, as a constant."""
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     return jnp.asarray(np.float32(theta) ** -exponents)

@@ -62,7 +62,7 @@ def decode_layers(
     """The residual stream after all layers, float32, for one token of one sequence.
 
     Writes the token's keys and values into the caches at `position`, unless that is their length or
-    more. Sizes must be those of `sizes.persistent_fits`.
+    more. Sizes must be those of `sizes.has_small_sizes`.
     """
     tuning = tuning or Tuning()
     block_sizes = {

@@ -321,3 +321,15 @@ class Lanes:
     def named_barrier(self, number: int, threads: int, *, arrive: bool = False) -> None:
         """Waits for `threads` threads, or only counts this one."""
         self.ptx(f"barrier.{'arrive' if arrive else 'sync'} {number}, {threads};")
+
+    # For the kernel of all sizes (`kernels.stream`).
+
+    def quotient(self, a: Value, divisor: int) -> tuple[Value, Value]:
+        """Quotient and remainder, of values that are not negative."""
+        by = self.integer(divisor)
+        return arith.divui(a, by), arith.remui(a, by)
+
+    def opaque(self, a: Value) -> Value:
+        """The same value, of which the compiler knows nothing."""
+        text = "mov.b32 $0, $1;"
+        return mosaic.inline_ptx(text, a, result_types=a.type, has_side_effects=True)

@@ -1,7 +1,6 @@
-"""Static sizes of the persistent kernel, and what it supports. Imports no jax."""
+"""Static sizes of the persistent kernel of Qwen3-0.6B. Imports no jax."""
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.kernels.tiling import HOPPER, jax_for_hopper
 
 # All blocks run at once, one on each multiprocessor; matrices are divided evenly over them.
 BLOCKS = 128
@@ -29,32 +28,12 @@ PART_PACKETS = KV_HEADS * PARTS * PARTS * 16 * 8
 EXCHANGE_BYTES = 4 * VECTOR_PACKETS * COPIES + 2 * QUERY_PACKETS + PART_PACKETS
 
 
-def persistent_fits(
-    config: Qwen3Config,
-    cache_length: int,
-    *,
-    compute_capability: str | None,
-    multiprocessors: int | None,
-) -> bool:
-    """Whether the persistent kernel supports the GPU, the model and the cache, for one sequence.
-
-    Its blocks wait for one another, so that all of them must run at once: each needs a
-    multiprocessor.
-    """
-    return (
-        compute_capability == HOPPER
-        and jax_for_hopper()
-        and multiprocessors is not None
-        and multiprocessors >= BLOCKS
-        and config.itemsize == 2
-        and cache_length % CHUNK_SLOTS == 0
-        and config.num_hidden_layers <= MAX_LAYERS
-        and (
-            config.hidden_size,
-            config.q_size,
-            config.num_key_value_heads,
-            config.head_dim,
-            config.intermediate_size,
-        )
-        == (HIDDEN, QUERIES, KV_HEADS, HEAD, INTERMEDIATE)
-    )
+def has_small_sizes(config: Qwen3Config) -> bool:
+    """Whether the model has the sizes of this kernel."""
+    return config.num_hidden_layers <= MAX_LAYERS and (
+        config.hidden_size,
+        config.q_size,
+        config.num_key_value_heads,
+        config.head_dim,
+        config.intermediate_size,
+    ) == (HIDDEN, QUERIES, KV_HEADS, HEAD, INTERMEDIATE)

@@ -1,0 +1,25 @@
+"""All layers of a decode step of one sequence in one kernel, for Hopper and models of any size.
+
+Kernels of their own for each product wait for the kernel before, while memory is idle. Here 128
+blocks, one on each multiprocessor, stay for all layers, and weights are on their way while blocks
+wait for one another.
+
+Work. Every matrix is divided by rows, evenly. No product is split over blocks, so that nothing is
+added in global memory. Attention is divided by key/value head and by slots: 16 blocks per head.
+`sizes` has how much a block has of each, by the model's sizes.
+
+Weights are read where the model has them; no second copy exists. A block's rows go through a ring
+of chunks in shared memory (`ring`), with the cache's chunks in between. Four warps fetch, in the
+order in which 8 warps take: a warp takes a chunk, of 4 rows and at most 1,024 columns, and
+multiplies it with the vector, which all warps read from shared memory (`products`).
+
+Exchange. Blocks pass values on as packets of 8 bytes in global memory, which contain the number of
+the layer (`packets`). A reader polls the packets themselves: there are no barriers between blocks.
+A layer has six exchanges (`vectors`, `attention`): qkv, parts of attention, attention, o_proj,
+activations, down_proj. Each buffer is used once per layer. A block can write it again only after it
+has read values to which all readers of the earlier ones have contributed.
+
+Waits. All blocks must run at once: `sizes.persistent_fits` compares with the multiprocessors. Every
+wait for a packet or a chunk is bounded by `lanes.TURNS`; then the kernel traps, which ends the
+launch with an error. All lanes of a warp leave a wait together (`Lanes.wait`).
+"""
