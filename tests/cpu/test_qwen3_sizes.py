@@ -90,6 +90,31 @@ def test_the_documented_times_are_those_of_the_record(size: str) -> None:
         assert f"| {first:.3f} to {last:.3f} |" in row, variant
 
 
+def test_the_documented_times_of_batches_and_prompts_are_those_of_the_record() -> None:
+    text = (ROOT / "docs" / "qwen3.md").read_text(encoding="utf-8")
+    rows = re.findall(r"\| (4B|8B), (32 sequences|prompt)[^|]*\| ([\d.]+) \| ([^|]+) \|", text)
+    documented = {
+        (size, work, side): milliseconds
+        for size, work, *both in rows
+        for side, milliseconds in zip(("kernels", "torch"), both, strict=True)
+        if milliseconds != "not in this run"
+    }
+    timed = {
+        (
+            timing["case"][:2].upper(),
+            "32 sequences" if "batch 32" in timing["case"] else "prompt",
+            "torch" if timing["variant"].startswith("plain") else "kernels",
+        ): f"{timing['median_seconds'] * 1e3:.3f}"
+        for timing in _record("qwen3_batch_sizes.json")["timings"]
+    }
+    assert documented == timed
+
+
+def test_the_peak_of_a_large_checkpoint_is_the_planned_one() -> None:
+    for run in _record("qwen3_checkpoint.json")["runs"]:
+        assert 0 <= run["peak_bytes"] - run["planned_bytes"] < 4096
+
+
 def test_a_model_without_measured_forms_decodes_by_xla() -> None:
     config = replace(CONFIGS["4b"], intermediate_size=9216)
     assert not measured(config)

@@ -1,12 +1,13 @@
 """Times Qwen3's steps, of this repository and of plain torch; writes the record.
 
-    PYTHONPATH=. python tests/gpu/record_qwen3_steps.py OUT.json [SECONDS [COMPILE_SECONDS [SIZE…]]]
+    PYTHONPATH=. python tests/gpu/record_qwen3_steps.py OUT.json [SECONDS [COMPILE [MODEL…]]]
 
-Without sizes: all cases of 0.6B. With sizes: the decoding of one sequence of each. All sides
-compile at the same time, one process for each variant of torch's, whose tuning takes minutes; then
-they are timed one after another. Sides that have not compiled after COMPILE_SECONDS (135 by
-default) are stopped, and all after SECONDS (270); the record has what was timed, and the errors.
-The sides of XLA alone are last, because they compile in their turns; see `qwen3_jax.py`.
+Without models: all cases of 0.6B. A model is `SIZE` for the decoding of one sequence, or
+`SIZE:KIND,KIND` for kinds of `qwen3_cases.py`, e.g. `4b:batch,prompt`. All sides compile at the
+same time, one process for each variant of torch's, whose tuning takes minutes; then they are timed
+one after another. Sides that have not compiled after COMPILE seconds (135 by default) are stopped,
+and all after SECONDS (270); the record has what was timed, and the errors. The sides of XLA alone
+are last, because they compile in their turns; see `qwen3_jax.py`. They decode one sequence.
 """
 
 import os
@@ -36,16 +37,28 @@ VARIABLES = {
 }
 
 
-def sides_of(sizes: Sequence[str]) -> tuple[str, ...]:
-    """Of one sequence of other sizes; flex is torch's fastest attention there too."""
-    sides = ("qwen3_jax default", "qwen3_torch_tuned flex-1", "qwen3_jax xla")
-    return tuple(f"QWEN3_SIZE={size} {side}" for side in sides for size in sizes)
+# torch's fastest variant of each kind at 0.6B.
+FASTEST = {"single": "flex-1", "batch": "flex-32", "prompt": "CUDNN"}
 
 
-def main(out: str, limit_seconds: str = "270", compile_seconds: str = "135", *sizes: str) -> None:
+def sides_of(models: Sequence[str]) -> tuple[str, ...]:
+    """This repository's defaults of all models, then torch's sides, then XLA alone."""
+    ours, torch, xla = [], [], []
+    for model in models:
+        size, _, kinds = model.partition(":")
+        kinds = kinds or "single"
+        variables = f"QWEN3_SIZE={size} QWEN3_CASES={kinds}"
+        ours.append(f"{variables} qwen3_jax default")
+        torch += [f"{variables} qwen3_torch_tuned {FASTEST[kind]}" for kind in kinds.split(",")]
+        if "single" in kinds:
+            xla.append(f"QWEN3_SIZE={size} QWEN3_CASES=single qwen3_jax xla")
+    return (*ours, *torch, *xla)
+
+
+def main(out: str, limit_seconds: str = "270", compile_seconds: str = "135", *models: str) -> None:
     """Writes what the sides printed, and the errors of those that failed."""
-    sides = sides_of(sizes) if sizes else SIDES
-    os.environ.update(VARIABLES | ({SAMPLES_VARIABLE: "5"} if sizes else {}))
+    sides = sides_of(models) if models else SIDES
+    os.environ.update(VARIABLES | ({SAMPLES_VARIABLE: "5"} if models else {}))
     write_record(
         Path(out), sides, run_together(sides, float(limit_seconds), float(compile_seconds))
     )

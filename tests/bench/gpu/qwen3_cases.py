@@ -1,7 +1,7 @@
 """The cases of the Qwen3 comparison: random weights, in bfloat16.
 
-The variable QWEN3_SIZE chooses the model, by default the 0.6B one. Of other sizes, only the
-decoding of one sequence is timed, with an empty and with a full cache.
+The variable QWEN3_SIZE chooses the model, by default the 0.6B one, and QWEN3_CASES some of KINDS.
+One sequence of other sizes is decoded with an empty and with a full cache only.
 """
 
 import os
@@ -11,9 +11,11 @@ from models.qwen3.config import CONFIGS
 
 SIZE = os.environ.get("QWEN3_SIZE", "0.6b")
 CONFIG = CONFIGS[SIZE]
-# Several sequences and prompts are timed too.
-ALL_CASES = SIZE == "0.6b"
-_MODEL = "" if ALL_CASES else f"{SIZE}, "
+# Decoding of one sequence and of 32, and a prompt.
+KINDS = ("single", "batch", "prompt")
+CASES = os.environ.get("QWEN3_CASES", ",".join(KINDS)).split(",")
+_SMALLEST = SIZE == "0.6b"
+_MODEL = "" if _SMALLEST else f"{SIZE}, "
 
 SLOTS = 2048
 PROMPT = 2048
@@ -33,7 +35,10 @@ class Decode:
         return f"{_MODEL}decode, batch {self.batch}, {slots}, per token"
 
 
-_ENDS = (Decode(1, 0, 32), Decode(1, 2000, 32))
-_SINGLE = (_ENDS[0], Decode(1, 1024, 32), _ENDS[1])
-DECODES = (*_SINGLE, Decode(32, 2032, 16)) if ALL_CASES else _ENDS
+_SINGLE = tuple(Decode(1, slot, 32) for slot in ((0, 1024, 2000) if _SMALLEST else (0, 2000)))
+DECODES = (
+    *(_SINGLE if "single" in CASES else ()),
+    *((Decode(32, 2032, 16),) if "batch" in CASES else ()),
+)
 PREFILL = f"{_MODEL}prefill, {PROMPT:,} tokens"
+PREFILLS = (PREFILL,) if "prompt" in CASES else ()

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from qwen3_cases import ALL_CASES, CONFIG, DECODES, PREFILL, PROMPT, SLOTS, Decode
+from qwen3_cases import CONFIG, DECODES, PREFILL, PREFILLS, PROMPT, SLOTS, Decode
 from timing import Timing, print_timings, timed, wait_for_turn
 
 from models.qwen3.argument_bytes import cache_leaf_bytes, weight_bytes
@@ -140,7 +140,7 @@ def timings(names: Collection[str]) -> Iterator[Timing]:
     quiet.
     """
     cases: list[tuple[Decode | None, Implementation]] = []
-    for case in (None, *DECODES) if ALL_CASES else DECODES:
+    for case in (*(None for _ in PREFILLS), *DECODES):
         batch, length = (1, PROMPT) if case is None else (case.batch, 1)
         default = default_implementation(batch, length)
         chosen: dict[str, Implementation] = {"default": default, "xla": "xla", "triton": "triton"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import transformers
-from qwen3_cases import ALL_CASES, CONFIG, DECODES, PREFILL, PROMPT, SLOTS, Decode
+from qwen3_cases import CONFIG, DECODES, PREFILL, PREFILLS, PROMPT, SLOTS, Decode
 from timing import Timing, print_timings, timed
 from torch_timing import captured
 from transformers import Qwen3Config, Qwen3ForCausalLM, StaticCache
@@ -105,7 +105,7 @@ def wait(_: Any) -> None:
 
 
 def timings(model: Any) -> Iterator[Timing]:
-    if ALL_CASES:
+    if PREFILLS:
         yield prefill(model)
     for batch in dict.fromkeys(case.batch for case in DECODES):
         decoding = Decoding(model, batch)

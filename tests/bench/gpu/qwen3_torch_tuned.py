@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from qwen3_cases import ALL_CASES, CONFIG, DECODES, PREFILL, PROMPT, SLOTS
+from qwen3_cases import CONFIG, DECODES, PREFILL, PROMPT, SLOTS
 from timing import Timing, print_timings, timed, wait_for_turn
 from torch import Tensor, nn
 from torch.nn import functional
@@ -23,8 +23,7 @@ HEADS, KV_HEADS, HEAD = CONFIG.num_attention_heads, CONFIG.num_key_value_heads, 
 GROUP = HEADS // KV_HEADS
 # Slots of a block of flex attention's mask.
 BLOCK = 128
-VARIANTS = ("flex-1", "grouped-1")
-VARIANTS += ("flex-32", "grouped-32", "CUDNN", "FLASH") if ALL_CASES else ()
+VARIANTS = ("flex-1", "grouped-1", "flex-32", "grouped-32", "CUDNN", "FLASH")
 
 Cache = list[tuple[Tensor, Tensor]]
 
