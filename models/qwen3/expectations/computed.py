@@ -15,7 +15,6 @@ from models.qwen3.kernels.matvec_forms import measured
 from models.qwen3.kernels.stream.sizes import exchange_bytes_of
 from models.qwen3.kernels.tiling import (
     NAMELESS,
-    batch_splits_of,
     jax_for_hopper,
     product_splits_of,
     splits_of,
@@ -68,7 +67,7 @@ def with_batch_kernels(
     """
     layers, d = config.num_hidden_layers, config.hidden_size
     heads, f = config.num_attention_heads, config.intermediate_size
-    attention_splits = batch_splits_of(batch, config.num_key_value_heads, cache_length)
+    attention_splits = splits_of(batch * config.num_key_value_heads, cache_length)
     # Float32: partial sums of three products, and each program's part of attention.
     sums = sum(
         product_splits_of(outputs, inputs) * outputs

@@ -33,7 +33,7 @@ from models.qwen3.kernels.split_cache import (
     combined_parts,
     write_new,
 )
-from models.qwen3.kernels.tiling import LEAST, batch_chunk_of, batch_splits_of
+from models.qwen3.kernels.tiling import LEAST, chunk_of, splits_of
 from models.qwen3.kernels.triton_call import synchronize_threads
 
 NUM_WARPS = 2
@@ -78,8 +78,8 @@ def batch_attention(
         kv_heads=kv_heads,
         head_dim=head_dim,
         slots=slots,
-        chunk=batch_chunk_of(slots),
-        splits=batch_splits_of(batch, kv_heads, slots),
+        chunk=chunk_of(slots),
+        splits=splits_of(batch * kv_heads, slots),
         partial_sums=qkv.shape[0],
         dtype=k_cache.dtype,
     )
@@ -133,19 +133,14 @@ class _Program(NamedTuple):
     chunks: Chunks
 
 
-def _program(refs: Refs, sizes: _Sizes) -> _Program:
-    """This program."""
+def _kernel(refs: Refs, sizes: _Sizes, *, eps: float, interpret: bool) -> None:
     sequence, kv_head, split = (pl.program_id(axis) for axis in range(3))
     position = plgpu.load(refs.positions.at[sequence])
-    return _Program(sequence, kv_head, split, position, chunks_of(sizes, split, position))
+    program = _Program(sequence, kv_head, split, position, chunks_of(sizes, split, position))
 
-
-def _kernel(refs: Refs, sizes: _Sizes, *, eps: float, interpret: bool) -> None:
-    program = _program(refs, sizes)
-
-    @pl.when(program.split < program.chunks.occupied)
+    @pl.when(split < program.chunks.occupied)
     def _attend() -> None:
-        group, kv_head = sizes.group, program.kv_head
+        group = sizes.group
         # Rows past the group repeat its last head, and are not stored.
         member = jnp.minimum(jnp.arange(sizes.rows), group - 1)[:, None]
         queries = _rotated(refs, sizes, program, kv_head * group + member, refs.q_scale, eps)
@@ -157,18 +152,17 @@ def _kernel(refs: Refs, sizes: _Sizes, *, eps: float, interpret: bool) -> None:
         new_v = new_v.astype(sizes.dtype)
         running = _attend_to_cache(refs, sizes, program, queries)
         # Uses the new key and value from registers: no program waits for their write.
-        owned = program.chunks.own(sizes, program.position)
+        owned = program.chunks.own(sizes, position)
         running = _with_new(running, sizes, queries, new_k, new_v, owned)
 
-        slot = (program.sequence, kv_head, pl.ds(program.position, 1), slice(None))
+        slot = (sequence, kv_head, pl.ds(position, 1), slice(None))
         write_new(refs, slot, owned, new_k, new_v)
         if sizes.splits == 1:
             _store(refs, sizes, program, running)
             return
         _store_part(refs, sizes, program, running)
         synchronize_threads(interpret)
-        counter = (program.sequence, kv_head)
-        zero = program.split * 0
+        counter, zero = (sequence, kv_head), split * 0
         combine_last(
             refs, counter, zero, program.chunks, lambda: _combine_parts(refs, sizes, program)
         )

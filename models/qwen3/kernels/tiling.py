@@ -4,12 +4,12 @@ from importlib.metadata import version
 
 from models.qwen3.config import Qwen3Config
 
-# Decode: cache slots that a program reads at once (a chunk), and holds in registers.
+# Decode: cache slots that a program reads at once (a chunk); for one sequence, into registers.
 SLOTS = 64
 # The minimum of a chunk, unless the whole cache is smaller.
 LEAST_SLOTS = 32
-# Decode: the maximum number of programs for each key/value head's queries together, and for each
-# query head; with more chunks, each program reads several.
+# Decode: the maximum number of programs of attention, which compute all queries of a key/value head
+# together, or one query head each; with more chunks, each program reads several.
 PROGRAMS = 256
 PROGRAMS_BY_HEAD = 512
 # Decode of several sequences: the maximum number of them, since a program holds the products of all
@@ -22,10 +22,6 @@ PRODUCT_ROWS, PRODUCT_COLUMNS = 64, 128
 PRODUCT_PROGRAMS = 96
 # The same for gate and up, of which a program reads the same rows.
 SWIGLU_ROWS, SWIGLU_COLUMNS = 32, 256
-# The same: slots that a program reads at once, and the number of programs up to which slots are
-# split over several.
-BATCH_SLOTS = 64
-BATCH_PROGRAMS = 256
 # Prompts: queries of a program, and keys that it reads at once.
 QUERIES = 128
 KEYS = 128
@@ -45,33 +41,21 @@ HOPPER_INNER = 64
 
 
 def chunk_of(slots: int) -> int:
-    """Slots of a chunk: the largest power of two, up to SLOTS, that divides the cache's `slots`."""
-    return min(SLOTS, slots & -slots)
+    """Slots of a chunk."""
+    return power_of_two(slots, SLOTS)
 
 
-def splits_of(heads: int, slots: int, *, by_head: bool) -> int:
+def splits_of(heads: int, slots: int, *, by_head: bool = False) -> int:
     """Number of programs that the slots of one of `heads` heads are split over: a power of two.
 
     Args:
+      heads: of all sequences.
       by_head: the heads are query heads, not key/value heads.
     """
     splits, most = 1, PROGRAMS_BY_HEAD if by_head else PROGRAMS
     while splits * 2 <= slots // chunk_of(slots) and heads * splits * 2 <= most:
         splits *= 2
     return splits
-
-
-def batch_splits_of(batch: int, kv_heads: int, slots: int) -> int:
-    """Number of programs that the slots of one sequence's key/value head are split over."""
-    splits, chunks = 1, slots // batch_chunk_of(slots)
-    while splits * 2 <= chunks and batch * kv_heads * splits * 2 <= BATCH_PROGRAMS:
-        splits *= 2
-    return splits
-
-
-def batch_chunk_of(slots: int) -> int:
-    """Slots that a program for several sequences reads at once."""
-    return power_of_two(slots, BATCH_SLOTS)
 
 
 def product_splits_of(outputs: int, inputs: int) -> int:
