@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +16,11 @@ from models.qwen3.checkpoint.json_file import CheckpointError
 from models.qwen3.checkpoint.safetensors_files import ITEMSIZE, StoredTensor, read_tensors
 from models.qwen3.config import Qwen3Config
 
-WEIGHT_DTYPES = ("BF16", "F16", "F32")
+WEIGHT_DTYPES: Mapping[str, npt.DTypeLike] = {
+    "BF16": ml_dtypes.bfloat16,
+    "F16": np.float16,
+    "F32": np.float32,
+}
 EMBEDDING = "model.embed_tokens.weight"
 LM_HEAD = "lm_head.weight"
 # Buffers in old exports; they can be computed from rope_theta.

@@ -6,7 +6,6 @@ model's size.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +18,8 @@ import numpy.typing as npt
 from jaxtyping import Array, Shaped
 
 from models.qwen3.checkpoint.json_file import CheckpointError
-from models.qwen3.checkpoint.leaf_tensors import Bits, mapped, stored_leaves
+from models.qwen3.checkpoint.leaf_tensors import WEIGHT_DTYPES, Bits, mapped, stored_leaves
+from models.qwen3.checkpoint.map_leaves import load_leaves
 from models.qwen3.checkpoint.safetensors_files import StoredTensor
 from models.qwen3.config import Qwen3Config
 from models.qwen3.params import Params, abstract_params
@@ -30,7 +30,6 @@ PIECE_BYTES = 128 << 20
 # For a GPU: a leaf of one piece needs no program that writes pieces, whose compilation takes longer
 # than loading the leaf.
 GPU_PIECE_BYTES = 512 << 20
-_DTYPES = {"BF16": jnp.bfloat16, "F16": jnp.float16, "F32": jnp.float32}
 
 Device: TypeAlias = jax.Device | jax.sharding.Sharding
 
@@ -40,7 +39,7 @@ def load_params(
     config: Qwen3Config,
     *,
     device: Device | None = None,
-    on_leaf: Callable[[str, int], None] | None = None,
+    on_leaf: Callable[[str, int], None] = lambda path, stored_bytes: None,
     piece_bytes: int = PIECE_BYTES,
     threads: int = 1,
 ) -> Params:
@@ -61,24 +60,15 @@ def load_params(
     Raises:
       CheckpointError: the checkpoint is damaged, or does not match `config`.
     """
-    stored = stored_leaves(folder, config)
     structs, tree = jax.tree_util.tree_flatten_with_path(abstract_params(config))
-    names = [".".join(str(key.key) for key in path) for path, _ in structs]
-
-    def load(index: int) -> Array:
-        tensors, struct = stored[names[index]], structs[index][1]
-        return _load_leaf(tensors, struct, device, piece_bytes)
-
-    loaded = []
-    pool = ThreadPoolExecutor(threads, "loading weights")
-    try:
-        for name, leaf in zip(names, pool.map(load, range(len(names))), strict=True):
-            loaded.append(leaf)
-            if on_leaf is not None:
-                on_leaf(name, sum(tensor.stored_bytes for tensor in stored[name]))
-    finally:
-        pool.shutdown(cancel_futures=True)
-    params: Params = jax.tree.unflatten(tree, loaded)
+    struct_of_leaf = {".".join(str(key.key) for key in path): struct for path, struct in structs}
+    loaded = load_leaves(
+        stored_leaves(folder, config),
+        lambda path, tensors: _load_leaf(tensors, struct_of_leaf[path], device, piece_bytes),
+        on_leaf=on_leaf,
+        threads=threads,
+    )
+    params: Params = jax.tree.unflatten(tree, [loaded[path] for path in struct_of_leaf])
     return params
 
 
@@ -126,7 +116,7 @@ def _pieces(
         for start in range(0, total, count):
             start_of_piece = min(start, total - count)
             rows = _copy_rows(stacked, start_of_piece, count)
-            yield np.int32(first + start_of_piece), rows.view(_DTYPES[dtype])
+            yield np.int32(first + start_of_piece), rows.view(WEIGHT_DTYPES[dtype])
         first += total
 
 

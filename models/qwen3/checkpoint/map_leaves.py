@@ -13,17 +13,12 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from models.qwen3.checkpoint.leaf_tensors import leaves, mapped, stored_leaves
+from models.qwen3.checkpoint.leaf_tensors import WEIGHT_DTYPES, leaves, mapped, stored_leaves
 from models.qwen3.checkpoint.safetensors_files import StoredTensor, read_tensors
 from models.qwen3.config import Qwen3Config
 
 # For a GPU: one thread copies more slowly than a GPU receives.
 GPU_THREADS = 8
-_STORED: Mapping[str, npt.DTypeLike] = {
-    "BF16": ml_dtypes.bfloat16,
-    "F16": np.float16,
-    "F32": np.float32,
-}
 
 T = TypeVar("T")
 
@@ -52,12 +47,27 @@ def map_leaves(
     Raises:
       CheckpointError: the checkpoint is damaged, or does not match `config`.
     """
-    stored = stored_leaves(folder, config)
     dtype = dtype_named(config.dtype)
+    return load_leaves(
+        stored_leaves(folder, config),
+        lambda path, tensors: put(path, _leaf(tensors, dtype)),
+        on_leaf=on_leaf,
+        threads=threads,
+    )
+
+
+def load_leaves(
+    stored: Mapping[str, tuple[StoredTensor, ...]],
+    load: Callable[[str, tuple[StoredTensor, ...]], T],
+    *,
+    on_leaf: Callable[[str, int], None],
+    threads: int,
+) -> dict[str, T]:
+    """Calls `load` with path and tensors of each leaf, in threads; `on_leaf` as in `map_leaves`."""
     loaded: dict[str, T] = {}
     pool = ThreadPoolExecutor(threads, "loading weights")
     try:
-        results = pool.map(lambda leaf: put(leaf[0], _leaf(leaf[1], dtype)), stored.items())
+        results = pool.map(load, stored, stored.values())
         for (path, tensors), result in zip(stored.items(), results, strict=True):
             loaded[path] = result
             on_leaf(path, sum(tensor.stored_bytes for tensor in tensors))
@@ -86,7 +96,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 def _leaf(tensors: Sequence[StoredTensor], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """The rows of the tensors in `dtype`; a view of the mapped file if possible."""
-    arrays = [mapped(tensor).view(_STORED[tensor.dtype]) for tensor in tensors]
+    arrays = [mapped(tensor).view(WEIGHT_DTYPES[tensor.dtype]) for tensor in tensors]
     if len(arrays) == 1 and arrays[0].dtype == dtype:
         return arrays[0]
     rows = np.empty((sum(map(len, arrays)), *arrays[0].shape[1:]), dtype)

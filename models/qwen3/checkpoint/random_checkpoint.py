@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save_file
@@ -23,6 +22,7 @@ from models.new_folder import new_folder
 from models.qwen3.checkpoint.config_files import ARCHITECTURE, CONFIG, GENERATION_CONFIG, MODEL_TYPE
 from models.qwen3.checkpoint.json_file import CheckpointError
 from models.qwen3.checkpoint.leaf_tensors import leaves
+from models.qwen3.checkpoint.map_leaves import dtype_named
 from models.qwen3.checkpoint.safetensors_files import INDEX, SINGLE
 from models.qwen3.config import Qwen3Config
 
@@ -56,8 +56,6 @@ _TRAINING_TEXT = (
     "A token is read, its keys and values are written into the cache, and the next one is chosen.",
     "Is the plan what was meant? Then the memory is there, the copies are not, and it is fast.",
 )
-
-_DTYPES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
 
 
 def write_random_checkpoint(
@@ -101,7 +99,7 @@ def random_tensors(config: Qwen3Config, seed: int) -> Iterator[tuple[str, npt.ND
             values = rng.random(shape, np.float32) + np.float32(0.5)
         else:
             values = rng.standard_normal(shape, np.float32) / np.float32(math.sqrt(shape[1]))
-        yield name, values.astype(_DTYPES[config.dtype], copy=False)
+        yield name, values.astype(dtype_named(config.dtype), copy=False)
 
 
 def tensors_sha256(config: Qwen3Config, seed: int) -> str:
