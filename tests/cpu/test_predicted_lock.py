@@ -3,14 +3,16 @@
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.export
 import pytest
 
 import xlapipe
 from tests.conftest import GOLDEN_JAXLIB
 from xlapipe.cli import main
-from xlapipe.compiling import child_process
+from xlapipe.compiling import child_process, compile_program
 from xlapipe.compiling.dump_cache import DumpCache
 from xlapipe.compiling.job import Job
 from xlapipe.compiling.make_jobs import CompileOptions, jobs_of
@@ -122,6 +124,25 @@ def test_it_is_the_default_from_python(tmp_path: Path, monkeypatch: pytest.Monke
     assert repr(untuned).startswith("<plan of dot on h200, untuned: ")
     # Nothing of this step is predicted.
     assert repr(xlapipe.plan(jax.numpy.tanh, DOT[0])).startswith("<plan of tanh on h200, untuned: ")
+
+
+@pytest.mark.parametrize(
+    ("step", "is_predicted"),
+    [
+        (lambda x: jax.numpy.tanh(x) + x.sum(0), False),
+        (jax.numpy.sort, False),
+        (lambda x: x @ x, True),
+        (lambda x: jax.lax.fori_loop(0, 3, lambda _, y: y @ y, x), True),
+        (lambda x: jax.numpy.convolve(x[0], x[1]), True),
+        (jax.numpy.linalg.cholesky, True),
+        (lambda x: jax.lax.linalg.triangular_solve(x, x), True),
+        (lambda x: jax.lax.ragged_dot(x, x[None], jax.numpy.array([8])), True),
+    ],
+)
+def test_what_names_no_product_is_not_predicted(step: Any, is_predicted: bool) -> None:
+    exported = jax.export.export(jax.jit(step), platforms=("cuda",))
+    bytecode = exported(jax.ShapeDtypeStruct((8, 8), "float32")).mlir_module_serialized
+    assert compile_program.names_tuned_operations(bytecode) == is_predicted
 
 
 def test_an_executable_is_not_built_with_a_predicted_lock(

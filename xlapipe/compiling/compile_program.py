@@ -24,6 +24,8 @@ from xlapipe.predicted_locks.known_results import KnownResults
 from xlapipe.predicted_locks.predict import LeaveOut, decides_tuning, predict_lock
 
 _MISSING_RESULT = re.compile(r"No cached config found for HLO instr: %(\S+) =")
+# Operations that XLA may compute with a tuned product, convolution or library call.
+_TUNED = re.compile(rb"dot|convolution|einsum|custom_call|composite|triangular_solve|cholesky")
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def compile_program(
     """
     options = {**program.options, **request.options}
     complete_option = platform_named(request.platform).complete_autotune_option
-    if request.known_results is not None and not decides_tuning(program.options):
+    is_predicted = request.known_results is not None and not decides_tuning(program.options)
+    if is_predicted and names_tuned_operations(program.stablehlo):
         return _with_predicted_lock(request, program, devices, options)
     if not request.locked or complete_option is None:
         return _compiled(request, program, devices, options)
@@ -82,6 +85,14 @@ def compile_program(
     return replace(compiled, fusion_without_result=missing[0])
 
 
+def names_tuned_operations(bytecode: bytes) -> bool:
+    """Whether a module in MLIR's bytecode names a product, a convolution or a library call.
+
+    Other fusions are tuned too, but no choice of theirs needs memory.
+    """
+    return _TUNED.search(bytecode) is not None
+
+
 def _with_predicted_lock(
     request: CompileRequest, program: LoweredProgram, devices: list[Any], options: dict[str, Any]
 ) -> CompiledProgram:
@@ -95,7 +106,12 @@ def _with_predicted_lock(
     complete, load = platform.complete_autotune_option or "", platform.load_autotune_flag or ""
     module = _module_of_a_client(request, program, devices)
     with tempfile.TemporaryDirectory() as folder:
-        first = {**options, "xla_dump_to": folder, complete: True}
+        first = {
+            **options,
+            "xla_dump_to": folder,
+            "xla_dump_hlo_as_text": False,
+            complete: True,
+        }
         with suppress(RuntimeError):  # another error is raised again when it is compiled
             _executable(request, program, devices, first, module=module)
         files = sorted(Path(folder).glob("*.before_config_assignment.hlo.pb"))

@@ -23,7 +23,7 @@ _NOT_TUNED = (GemmBackend.REDUCE, GemmBackend.MXU)
 def plan_error_bytes(
     plan: Plan, *, tuned: bool | None, predicted_lock: Mapping[str, int] | None
 ) -> int:
-    """The error that 9 of 10 recorded programs stay below.
+    """The error that all recorded programs with a predicted lock stay below, and most untuned ones.
 
     Args:
       tuned: whether the results are the device's; None on a platform without autotuning.
@@ -31,7 +31,7 @@ def plan_error_bytes(
 
     Returns:
       0 with a device's results, and for a plan without products and convolutions. With a predicted
-      lock a workspace only if one of its results is unsure.
+      lock a workspace only if one of its results is not known.
     """
     convolutions = any(
         (instruction.custom_call_target or "").startswith("__cudnn$conv")
@@ -47,5 +47,5 @@ def stated_error_bytes(temp_bytes: int, predicted_lock: Mapping[str, int] | None
     """The error of a plan with products, by its temporary memory and the bases of its results."""
     if predicted_lock is None:
         return WORKSPACE_BYTES + int(SHARE_UNTUNED * temp_bytes)
-    workspace = WORKSPACE_BYTES if predicted_lock.get(Basis.UNSURE, 1) else 0
-    return workspace + int(SHARE_PREDICTED * temp_bytes)
+    guessed = any(predicted_lock.get(basis) for basis in (Basis.NEAREST, Basis.UNSURE))
+    return WORKSPACE_BYTES * guessed + int(SHARE_PREDICTED * temp_bytes)
