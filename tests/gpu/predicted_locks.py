@@ -95,10 +95,10 @@ def programs(names: Sequence[str] = ()) -> Iterator[LockedProgram]:
             continue
         (job,) = jobs_of([workload], CompileOptions(autotune_lock=path, use_cache=False))
         print(path.parent, flush=True)
-        yield LockedProgram(path, read_lock(path), job, _instructions(job))
+        yield LockedProgram(path, read_lock(path), job, tuned_by_xla(job))
 
 
-def _instructions(job: Job) -> tuple[str, ...]:
+def tuned_by_xla(job: Job) -> tuple[str, ...]:
     """The tuned instructions of a program."""
     with compile_workload(replace(job, plan_only=True)) as compiled:
         files = sorted(compiled.dump_folder.glob("*.before_config_assignment.hlo.pb"))
@@ -138,7 +138,7 @@ def _of_zoo() -> Iterator[KnownResult]:
     def one(item: tuple[str, Plan, str]) -> list[KnownResult]:
         name, _, module = item
         print(name, flush=True)
-        products = _products(_instructions(_zoo_job(name)), module, name)
+        products = _products(tuned_by_xla(_zoo_job(name)), module, name)
         return [*products, *_convolutions(module, name)]
 
     for records in RECORDS:
@@ -152,7 +152,7 @@ def _zoo_job(name: str) -> Job:
     records, _, own = name.partition("/")
     reference = find_workload(f"timed_workloads:timed(records={records!r}, name={own!r})")
     reference = replace(reference, name=name, folder=ROOT / "tests/gpu/time_zoo")
-    return Job(reference=reference, target=_known("h200")[1])
+    return Job(reference=reference, target=known_results_of("h200")[1])
 
 
 def _with_forms(
@@ -188,7 +188,7 @@ def _of_fidelity(record: str) -> Iterator[tuple[str, tuple[str, tuple[str, ...]]
         )
         job = Job(reference=known[name], target=target, lock=lock, plan_only=True)
         try:
-            return name, (lock.results, _instructions(job))
+            return name, (lock.results, tuned_by_xla(job))
         except XlapipeError as error:
             print(f"{name}: {error}", flush=True)
             return None
@@ -362,7 +362,7 @@ def _row(case: Case, untuned: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     target = case.job.target
     assert target is not None
-    known, _ = _known(target.name)
+    known, _ = known_results_of(target.name)
     for name in {name for row in known.results for name in row.programs}:
         if name.startswith(case.group):
             known = known.without(name)
@@ -382,7 +382,7 @@ def _row(case: Case, untuned: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _known(target: str) -> tuple[KnownResults, Target]:
+def known_results_of(target: str) -> tuple[KnownResults, Target]:
     known = known_results(target, "auto")
     assert known is not None
     return known
