@@ -52,13 +52,15 @@ def calibration() -> Calibration:
 
 
 def test_errors_are_those_that_the_docs_state(compare: ModuleType) -> None:
-    second = list(compare.compared("unseen"))
-    programs = [*compare.compared("zoo"), *second]
+    second, third = list(compare.compared("unseen")), list(compare.compared("third"))
+    programs = [*compare.compared("zoo"), *second, *third]
     names = {**compare.halves(), "second zoo": [item.name for item in second]}
+    names["third zoo"] = [item.name for item in third]
     for half, most in (
         ("development", {"mean": 0.10, "median": 0.06, "kernels": 0.15}),
-        ("evaluation", {"mean": 0.13, "median": 0.10, "kernels": 0.17}),
-        ("second zoo", {"mean": 0.17, "median": 0.10, "kernels": 0.24}),
+        ("evaluation", {"mean": 0.13, "median": 0.11, "kernels": 0.17}),
+        ("second zoo", {"mean": 0.17, "median": 0.12, "kernels": 0.24}),
+        ("third zoo", {"mean": 0.30, "median": 0.14, "kernels": 0.32}),
     ):
         items = [item for item in programs if item.name in names[half]]
         assert len(items) == len(names[half])

@@ -52,7 +52,7 @@ class Compared:
 
 
 def compared(records: str) -> Iterator[Compared]:
-    """Every program of a record: `zoo`, `unseen` or `two`."""
+    """Every program of a record: `zoo`, `unseen`, `third` or `two`."""
     data = json.loads((RECORDS / f"{records}.json").read_text(encoding="utf-8"))
     speeds, calibration = speeds_of_target("h200"), shipped_calibration("h200")
     assert speeds is not None
@@ -109,11 +109,13 @@ def summary(programs: list[Compared]) -> dict[str, float]:
     }
 
 
-def tables(programs: list[Compared], unseen: list[Compared]) -> Iterator[str]:
+def tables(
+    programs: list[Compared], unseen: list[Compared], third: list[Compared]
+) -> Iterator[str]:
     """Errors by half, by family and by kind of kernel, as Markdown.
 
     Args:
-      unseen: the programs of the second zoo.
+      unseen, third: the programs of the second and of the third zoo.
     """
     names = halves()
     both = {half: [p for p in programs if p.name in names[half]] for half in names}
@@ -123,7 +125,7 @@ def tables(programs: list[Compared], unseen: list[Compared]) -> Iterator[str]:
     )
     yield f"| {' | '.join(columns)} |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
-    for half, items in {**both, "second zoo": unseen}.items():
+    for half, items in {**both, "second zoo": unseen, "third zoo": third}.items():
         row = summary(items)
         numbers = [f"{row[key]:.1%}".replace("%", " %") for key in list(row)[1:]]
         yield f"| {half} | {len(items)} | {' | '.join(numbers)} |"
@@ -139,10 +141,11 @@ def tables(programs: list[Compared], unseen: list[Compared]) -> Iterator[str]:
         ]
         yield f"| {family.replace('_', ' ')} | {cells[0]:.0%} | {cells[1]:.0%} |".replace("%", " %")
     yield ""
-    yield "| family of the second zoo | programs | mean |"
+    yield "| family of the second and the third zoo | programs | mean |"
     yield "|---|--:|--:|"
-    for family in dict.fromkeys(item.name.partition("/")[0] for item in unseen):
-        errors = [abs(p.kernel_error) for p in unseen if p.name.startswith(f"{family}/")]
+    later = [*unseen, *third]
+    for family in dict.fromkeys(item.name.partition("/")[0] for item in later):
+        errors = [abs(p.kernel_error) for p in later if p.name.startswith(f"{family}/")]
         yield f"| {family} | {len(errors)} | {mean(errors):.0%} |".replace("%", " %")
     yield ""
     yield "| kind of kernel | kernels | measured, µs | predicted / measured | error by time |"
@@ -214,12 +217,12 @@ def plot(programs: list[Compared]) -> str:
 
 
 def main(*arguments: str) -> None:
-    programs, unseen = list(compared("zoo")), list(compared("unseen"))
-    print("\n".join(tables(programs, unseen)))
+    programs, unseen, third = (list(compared(name)) for name in ("zoo", "unseen", "third"))
+    print("\n".join(tables(programs, unseen, third)))
     for item in compared("two"):
         print(f"{item.name}: kernels {item.kernel_error:+.1%}, span {item.span_error:+.1%}")
     if arguments:
-        Path(arguments[0]).write_text(plot([*programs, *unseen]), encoding="utf-8")
+        Path(arguments[0]).write_text(plot([*programs, *unseen, *third]), encoding="utf-8")
 
 
 if __name__ == "__main__":

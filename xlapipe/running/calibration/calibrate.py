@@ -25,6 +25,7 @@ from xlapipe.running.calibration.collectives import collective_programs
 from xlapipe.running.calibration.fit import ProgramProfile, calibration_of, extended
 from xlapipe.running.calibration.further_programs import further_programs
 from xlapipe.running.calibration.programs import calibration_programs
+from xlapipe.running.calibration.random_programs import random_programs
 from xlapipe.running.calibration.time_programs import Advance, Report, time_programs, write_calls
 from xlapipe.running.calibration.timed_program import TimedProgram
 from xlapipe.running.calibration.varied_programs import varied_programs
@@ -38,7 +39,8 @@ _PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin")
 
 def programs_for_one_gpu() -> dict[str, TimedProgram]:
     """Every program without collectives, by name."""
-    return {**calibration_programs(), **varied_programs(), **further_programs()}
+    parts = (calibration_programs, varied_programs, further_programs, random_programs)
+    return {name: program for part in parts for name, program in part().items()}
 
 
 def programs_for_attached() -> dict[str, TimedProgram]:
