@@ -38,10 +38,10 @@ SUMS_BYTES = _HALVES * GROUP * HEAD * 4
 _ANGLES = SUMS_BYTES + _HALVES * GROUP * 8
 SHARED_BYTES = _ANGLES + 2 * HEAD * 4
 # 2 pi as a sum of floats; multiples of the first two of up to 2^13 are exact.
-_TWO_PI = (6.28125, 0.0019350051879882812, 3.019916e-07)
+TWO_PI = (6.28125, 0.0019350051879882812, 3.019916e-07)
 _BARRIER = 10
 # log2(e), for softmax by powers of two, and the scale of scores.
-_SCALE = math.log2(math.e) / math.sqrt(HEAD)
+SCALE = math.log2(math.e) / math.sqrt(HEAD)
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class Attention:
     def _scores(self, pairs: Sequence[tuple[list[Value], list[Value]]]) -> list[Value]:
         o = self.o
         totals = o.sums_across([o.dot(a, b) for a, b in pairs], (8, 4, 2, 1))
-        return [o.mul(total, o.real(_SCALE)) for total in totals]
+        return [o.mul(total, o.real(SCALE)) for total in totals]
 
     def _chunk(
         self,
@@ -364,7 +364,7 @@ def _rotation(o: Lanes, frequencies: Value, position: Value) -> tuple[list[Value
     for word in words:
         angle = o.mul(o.float_of(position), o.as_float(word))
         turns = o.unary("cvt.rni.f32", o.mul(angle, o.real(1 / (2 * math.pi))))
-        for part in _TWO_PI:
+        for part in TWO_PI:
             angle = o.fma(turns, o.real(-part), angle)
         cos.append(o.unary("cos.approx", angle))
         sin.append(o.mul(sign, o.unary("sin.approx", angle)))

@@ -11,6 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.qwen3.kernels.persistent import packets
+from models.qwen3.kernels.persistent.attention import (
+    LOWEST,
+    SCALE,
+    TWO_PI,
+    LayerAddresses,
+    Slots,
+)
 from models.qwen3.kernels.persistent.lanes import Lanes
 from models.qwen3.kernels.stream.packets import poll
 from models.qwen3.kernels.stream.ring import Place, Ring
@@ -29,60 +36,13 @@ from models.qwen3.kernels.stream.sizes import (
 from models.qwen3.kernels.stream.vectors import Vector, synchronize
 
 Value = Any
-# Initial value of a running maximum; with -inf, the difference of two would be NaN.
-_LOWEST = -1e30
 # Elements of a lane, lanes of a head, and words of a lane's elements in bfloat16.
 _OWN = 8
 _LANES = HEAD // _OWN
 _WORDS = _OWN // 2
 # Of a query head: maximum of the scores, sum of the weights, weighted sums of 8 elements.
 _STATE = 2 + _OWN
-# 2 pi as a sum of floats; multiples of the first two of up to 2^13 are exact.
-_TWO_PI = (6.28125, 0.0019350051879882812, 3.019916e-07)
-# log2(e), for softmax by powers of two, and the scale of scores.
-_SCALE = math.log2(math.e) / math.sqrt(HEAD)
 _ROW = 2 * HEAD
-
-
-@dataclass(frozen=True)
-class Slots:
-    """A block's part of the cache: chunks `first` to `first + count - 1` of `used` slots.
-
-    Attributes:
-      part: number of the block among those of its key/value head.
-      position: the new token's, which may be the cache's length or more: then it is not written.
-    """
-
-    kv_head: Value
-    part: Value
-    position: Value
-    used: Value
-    first: Value
-    count: Value
-    length: int
-
-    @classmethod
-    def of(cls, o: Lanes, position_address: Value, length: int) -> "Slots":
-        [position] = o.load_words("global.nc", position_address, 1)
-        # No caller passes a negative one, which would address memory before the cache.
-        position = o.pick(o.less(position, 0), length, position)
-        kv_head, part = o.right(o.block, PARTS.bit_length() - 1), o.bits(o.block, PARTS - 1)
-        used = o.least(position, length)
-        chunks = o.right(o.plus(used, CHUNK_SLOTS - 1), CHUNK_SLOTS.bit_length() - 1)
-        per_part = o.right(o.plus(chunks, PARTS - 1), PARTS.bit_length() - 1)
-        first = o.times(part, per_part)
-        count = o.most(o.minus(o.least(o.plus(first, per_part), chunks), first), 0)
-        return cls(kv_head, part, position, used, first, count, length)
-
-
-@dataclass(frozen=True)
-class LayerAddresses:
-    """Global addresses of a layer's cache and gains."""
-
-    keys: Value
-    values: Value
-    query_gain: Value
-    key_gain: Value
 
 
 @dataclass(frozen=True)
@@ -119,7 +79,7 @@ class Attention:
             [word] = o.load_words("global.nc", o.at(frequencies, o.times(number, 4)), 1)
             angle = o.mul(o.float_of(self.slots.position), o.as_float(word))
             turns = o.unary("cvt.rni.f32", o.mul(angle, o.real(1 / (2 * math.pi))))
-            for part in _TWO_PI:
+            for part in TWO_PI:
                 angle = o.fma(turns, o.real(-part), angle)
             sign = o.pick(o.less(o.thread, HEAD // 2), o.real(-1.0), o.real(1.0))
             address = o.plus(self.angles, o.times(o.thread, 4))
@@ -136,7 +96,7 @@ class Attention:
         with o.when(o.less(o.warp, heads)):
             self._store_head(layer, epoch, inside)
         synchronize(o)
-        nothing = [o.real(_LOWEST)] + [o.real(0.0)] * (_STATE - 1)
+        nothing = [o.real(LOWEST)] + [o.real(0.0)] * (_STATE - 1)
         state = o.choose(
             o.both(o.both(owns_new, inside), o.equal(o.warp, WARPS - 1)),
             [o.f32] * (group * _STATE),
@@ -208,7 +168,7 @@ class Attention:
         lower = o.less(o.lane, _LANES)
         state = []
         for [score] in self._scores([key]):
-            state += [o.pick(lower, score, o.real(_LOWEST))]
+            state += [o.pick(lower, score, o.real(LOWEST))]
             state += [o.pick(lower, x, o.real(0.0)) for x in (o.real(1.0), *value)]
         return state
 
@@ -225,7 +185,7 @@ class Attention:
         for head in range(self.sizes.group):
             query = self._row(head)
             totals = o.sums_across([o.dot(query, key) for key in keys], (8, 4, 2, 1))
-            scores.append([o.mul(total, o.real(_SCALE)) for total in totals])
+            scores.append([o.mul(total, o.real(SCALE)) for total in totals])
         return scores
 
     def _chunks(
@@ -258,7 +218,7 @@ class Attention:
         for head in range(self.sizes.group):
             top, total, *sums = state[_STATE * head : _STATE * (head + 1)]
             own_scores = [
-                o.pick(s, score, o.real(_LOWEST))
+                o.pick(s, score, o.real(LOWEST))
                 for s, score in zip(seen, scores[head], strict=True)
             ]
             new_top = o.maximum(top, o.maximum(*own_scores))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.qwen3.kernels.persistent import packets
+from models.qwen3.kernels.persistent.attention import LayerAddresses, Slots
 from models.qwen3.kernels.persistent.lanes import Lanes
-from models.qwen3.kernels.stream.attention import Attention, LayerAddresses, Slots
+from models.qwen3.kernels.stream.attention import Attention
 from models.qwen3.kernels.stream.products import Products
 from models.qwen3.kernels.stream.ring import Place, Ring
 from models.qwen3.kernels.stream.sizes import (
