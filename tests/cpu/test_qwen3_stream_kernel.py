@@ -116,7 +116,7 @@ def test_fits(changes: dict[str, Any], arguments: dict[str, Any], fits: bool) ->
 
 
 @pytest.mark.parametrize("size", ["1.7b", "4b", "8b", "14b", "32b"])
-def test_larger_models_have_the_kernel_on_hopper(size: str) -> None:
+def test_models_that_were_run_have_the_kernel_on_hopper(size: str) -> None:
     chosen = implementation_for(
         CONFIGS[size],
         platform="gpu",
@@ -126,7 +126,7 @@ def test_larger_models_have_the_kernel_on_hopper(size: str) -> None:
         compute_capability="9.0",
         multiprocessors=132,
     )
-    assert (chosen == "persistent") == jax_for_hopper()
+    assert (chosen == "persistent") == (jax_for_hopper() and size != "32b")
 
 
 @HOPPER

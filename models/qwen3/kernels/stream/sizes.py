@@ -33,6 +33,8 @@ _ALIGNMENT_BYTES = 1024
 _SHARED_BYTES = 232_448 - _ALIGNMENT_BYTES
 # Arrays of a layer, whose addresses are in a table in shared memory.
 ARRAYS = 10
+# More were not run: each array is an argument of the kernel.
+MAX_LAYERS = 40
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,7 @@ def persistent_fits(
         and multiprocessors is not None
         and multiprocessors >= BLOCKS
         and config.itemsize == 2
+        and config.num_hidden_layers <= MAX_LAYERS
         and cache_length % CHUNK_SLOTS == 0
         and (config.num_key_value_heads, config.head_dim) == (KV_HEADS, HEAD)
         and all(width % (ROWS * BLOCKS) == 0 for width in widths)
