@@ -83,16 +83,6 @@ def test_lanes_read_the_columns_that_were_stored_for_them() -> None:
                 assert [places[column] for column in columns] == [first + 4 * i for i in range(4)]
 
 
-def test_sums_of_rows_are_where_their_lanes_store_them() -> None:
-    """Halving the rows twice leaves row `lane // 8`, as in `Products._sum_of_row`."""
-    for lane in range(32):
-        rows = list(range(ROWS))
-        for distance in (16, 8):
-            half = len(rows) // 2
-            rows = rows[half:] if lane & distance else rows[:half]
-        assert rows == [lane // 8]
-
-
 @pytest.mark.parametrize(
     ("changes", "arguments", "fits"),
     [

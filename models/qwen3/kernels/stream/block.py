@@ -7,6 +7,18 @@ from typing import Any
 
 from models.qwen3.kernels.persistent import packets
 from models.qwen3.kernels.persistent.attention import LayerAddresses, Slots
+from models.qwen3.kernels.persistent.blocks import (
+    AFTER,
+    BEFORE,
+    DOWN,
+    GATE_UP,
+    KEY_GAIN,
+    KEYS,
+    OUT,
+    QKV,
+    QUERY_GAIN,
+    VALUES,
+)
 from models.qwen3.kernels.persistent.lanes import Lanes
 from models.qwen3.kernels.stream.attention import Attention
 from models.qwen3.kernels.stream.products import Products
@@ -25,8 +37,6 @@ from models.qwen3.kernels.stream.sizes import (
 from models.qwen3.kernels.stream.vectors import Inputs, Vector, pair_of, synchronize
 
 Value = Any
-# A layer's arrays, whose addresses are a row of a table in shared memory.
-QKV, OUT, GATE_UP, DOWN, KEYS, VALUES, BEFORE, AFTER, QUERY_GAIN, KEY_GAIN = range(ARRAYS)
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,6 @@ class Block:
             arrays = (KEYS, VALUES, QUERY_GAIN, KEY_GAIN)
             addresses = LayerAddresses(*(self._array(layer, array) for array in arrays))
             place = attention.attend(addresses, epoch, place)
-            # All warps have read what attention has in the vector's place.
             inputs.attended(self.attended, epoch)
             place = products.compute(place, sizes.out, bfloat16=False)
             hidden = added(hidden, sizes.out, self.after_attention, epoch)

@@ -162,7 +162,7 @@ class Sizes:
 
     @property
     def slots(self) -> int:
-        """Of the ring: as many as fit beside the other arrays, each of which Mosaic aligns."""
+        """Of the ring: what the other arrays, which Mosaic aligns, leave of shared memory."""
         arrays = (self.vector_bytes, self.sums_bytes, self.table_bytes, self.angles_bytes)
         # The barriers of all slots fit one aligned piece.
         pieces = 1 + sum(-(-size // _ALIGNMENT_BYTES) for size in arrays)

@@ -131,7 +131,7 @@ class Inputs:
         """Stores attention's output."""
         o = self.o
         polled = vector.poll(epoch, short=True)
-        # These packets do not depend on other warps of this block, which may still read there.
+        # Other warps of this block may still read what attention stored in the vector's place.
         synchronize(o)
         place = o.plus(self.address, float_place(o, o.times(o.thread, 4)))
         for first, inside, words in polled:
