@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Int
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.kernels.matvec_forms import single_fits
+from models.qwen3.kernels.product_forms import single_fits
 from models.qwen3.kernels.stream.sizes import persistent_fits
 from models.qwen3.kernels.tiling import batch_fits, decode_fits, hopper_fits, prompt_fits
 from models.qwen3.modules.cache import Cache

@@ -19,7 +19,7 @@ from models.qwen3.checkpoint.config_files import read_config
 from models.qwen3.config import QWEN3_0_6B, Qwen3Config
 from models.qwen3.generation.abstract_arguments import abstract_state
 from models.qwen3.generation.decode_loop import decode_loop, prompt_step
-from models.qwen3.kernels.matvec_forms import measured
+from models.qwen3.kernels.product_forms import measured
 from models.qwen3.kernels.tiling import chunk_of
 from models.qwen3.modules.cache import init_cache
 from models.qwen3.reference import reference_args, reference_step

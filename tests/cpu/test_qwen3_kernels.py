@@ -12,7 +12,7 @@ import pytest
 from models.qwen3.config import Qwen3Config
 from models.qwen3.kernels import tiling
 from models.qwen3.kernels.matvec import matvec_add, norm_matvec, norm_swiglu
-from models.qwen3.kernels.matvec_forms import FORMS, Form, shapes_of
+from models.qwen3.kernels.product_forms import FORMS, Form, shapes_of
 from models.qwen3.modules.norm import rms_norm
 from models.qwen3.steps import abstract_model, decode_step, implementation_for, prefill_step
 

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from models.qwen3.config import CONFIGS
-from models.qwen3.kernels.matvec_forms import FORMS, measured, shapes_of
+from models.qwen3.kernels.product_forms import (
+    BATCH_FORMS,
+    FORMS,
+    MOST_QKV_SPLITS,
+    batch_form_of,
+    measured,
+    shapes_of,
+)
 from models.qwen3.kernels.tiling import jax_for_hopper
 from models.qwen3.steps import implementation_for
 from models.qwen3.workloads import qwen3_generate
@@ -36,6 +43,21 @@ def test_the_table_has_the_fastest_forms_of_the_record(size: str) -> None:
         }
         assert means[timed["fastest"][matrix]] == min(means.values()), matrix
         assert ",".join(map(str, FORMS[shape][:3])) == timed["fastest"][matrix], matrix
+
+
+@pytest.mark.parametrize("size", ["4b", "8b"])
+def test_the_table_for_several_sequences_has_the_fastest_forms_of_the_record(size: str) -> None:
+    timed = _record("qwen3_products.json")["cases"][f"batch:{size}"]["microseconds"]
+    shapes = shapes_of(CONFIGS[size])
+    assert len(timed) == sum(shape in BATCH_FORMS for shape in shapes.values())
+    for matrix, times in timed.items():
+        means = {
+            form: sum(values) / len(values)
+            for form, values in times.items()
+            if matrix != "qkv" or int(form.rpartition(",")[2]) <= MOST_QKV_SPLITS
+        }
+        form = batch_form_of(shapes[matrix])
+        assert ",".join(map(str, form)) == min(means, key=means.__getitem__), matrix
 
 
 def _milliseconds(size: str, slots: str, variant: str) -> float:

@@ -11,12 +11,11 @@ from models.qwen3.expectations.bounds import (
     padded_rows,
     split_k_bytes,
 )
-from models.qwen3.kernels.matvec_forms import measured
+from models.qwen3.kernels.product_forms import batch_form_of, measured
 from models.qwen3.kernels.stream.sizes import exchange_bytes_of
 from models.qwen3.kernels.tiling import (
     NAMELESS,
     jax_for_hopper,
-    product_splits_of,
     splits_of,
 )
 from xlapipe.expect import Expectation, GemmCount, KernelCount, Matmul, MatmulsAccounted, TempAtMost
@@ -70,8 +69,8 @@ def with_batch_kernels(
     attention_splits = splits_of(batch * config.num_key_value_heads, cache_length)
     # Float32: partial sums of three products, and each program's part of attention.
     sums = sum(
-        product_splits_of(outputs, inputs) * outputs
-        for outputs, inputs in ((config.qkv_size, d), (d, config.q_size), (d, f))
+        batch_form_of(shape).splits * shape[0]
+        for shape in ((config.qkv_size, d), (d, config.q_size), (d, f))
     )
     sums += heads * attention_splits * (config.head_dim + 1) + 4 * config.head_dim
     # The residual stream, before and after, and its norm; attention's output, activations.

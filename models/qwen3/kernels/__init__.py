@@ -4,7 +4,7 @@ Through Triton, for any NVIDIA GPU:
 
 triton_call.py        calls such a kernel, on a GPU or in the interpreter
 rotation.py           RoPE for whole heads
-matvec_forms.py       how these products are divided, by the weight's shape
+product_forms.py      how products with weights are divided, by the weight's shape
 matvec.py             products with weights, for one token
 split_cache.py        a cache whose slots are split over programs, for both attentions of decode
 decode_attention.py   attention of one token to the cache

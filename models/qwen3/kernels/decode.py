@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from models.qwen3.kernels.decode_attention import decode_attention
 from models.qwen3.kernels.matvec import matvec_add, norm_matvec, norm_swiglu
-from models.qwen3.kernels.matvec_forms import form_of
+from models.qwen3.kernels.product_forms import form_of
 from models.qwen3.kernels.rotation import Rows, rows_of
 from models.qwen3.modules.block import Block
 from models.qwen3.modules.cache import Cache, LayerCache

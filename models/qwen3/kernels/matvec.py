@@ -3,7 +3,7 @@
 XLA turns such a product into a multiplication, whose result has the weight's size, and a sum that
 reads it again. Here a program loads a few rows, and computes the norm before the product, and the
 activation or addition after it, in the same pass. Vectors between the kernels and sums are float32.
-`matvec_forms` has the rows, columns and warps of a program by the weight's shape.
+`product_forms` has the rows, columns and warps of a program by the weight's shape.
 
 Each function is jitted, so that a kernel that every layer calls is traced and lowered once. The
 equivalents in plain JAX are `rms_norm`, `Projection` and `MLP`.
@@ -20,7 +20,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float
 
-from models.qwen3.kernels.matvec_forms import Form, form_of
+from models.qwen3.kernels.product_forms import Form, form_of
 from models.qwen3.kernels.triton_call import triton_call
 
 # This program's rows of a matrix, by number, times the vector: float32 sums.

@@ -16,12 +16,6 @@ PROGRAMS_BY_HEAD = 512
 # of them with its rows; and what the model's widths must be multiples of.
 MAX_BATCH = 64
 LEAST_TILE = 32
-# The same: the maximum rows and columns of a tile of weights, and the number of programs that a
-# product is divided among, if its sizes allow it.
-PRODUCT_ROWS, PRODUCT_COLUMNS = 64, 128
-PRODUCT_PROGRAMS = 96
-# The same for gate and up, of which a program reads the same rows.
-SWIGLU_ROWS, SWIGLU_COLUMNS = 32, 256
 # Prompts: queries of a program, and keys that it reads at once.
 QUERIES = 128
 KEYS = 128
@@ -56,14 +50,6 @@ def splits_of(heads: int, slots: int, *, by_head: bool = False) -> int:
     while splits * 2 <= slots // chunk_of(slots) and heads * splits * 2 <= most:
         splits *= 2
     return splits
-
-
-def product_splits_of(outputs: int, inputs: int) -> int:
-    """Number of partial sums of a product: enough programs, if the inputs allow it."""
-    programs = outputs // power_of_two(outputs, PRODUCT_ROWS)
-    steps = inputs // power_of_two(inputs, PRODUCT_COLUMNS)
-    divisors = [splits for splits in range(1, steps + 1) if steps % splits == 0]
-    return next((splits for splits in divisors if programs * splits >= PRODUCT_PROGRAMS), steps)
 
 
 def power_of_two(number: int, limit: int) -> int:

@@ -1,4 +1,4 @@
-"""Rows, columns and warps of a program that multiplies one row, by matrix. Imports no jax."""
+"""How kernels divide products with weights, by the weight's shape. Imports no jax."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from models.qwen3.kernels.tiling import power_of_two
 
 
 class Form(NamedTuple):
-    """How a kernel divides its matrix.
+    """How a kernel divides its matrix for one sequence.
 
     Attributes:
       rows: of each matrix, of a program.
@@ -19,6 +19,23 @@ class Form(NamedTuple):
     columns: int
     warps: int
     looped: bool = True
+
+
+class BatchForm(NamedTuple):
+    """How a kernel divides its matrix for several sequences.
+
+    Attributes:
+      rows, columns: of the tile of each matrix that a program reads at once.
+      warps: of a program.
+      stages: tiles in shared memory: one is multiplied, the others are on their way.
+      splits: programs that the columns are divided among.
+    """
+
+    rows: int
+    columns: int
+    warps: int = 4
+    stages: int = 4
+    splits: int = 1
 
 
 # The fastest of `tests/gpu/qwen3_matvecs.json`, by the weight's shape, outputs × inputs.
@@ -48,10 +65,29 @@ FORMS = {
     (5120, 17408): Form(4, 512, 2),
     (151936, 5120): Form(2, 512, 1),
 }
+# The fastest of `tests/gpu/qwen3_products.json`, with 32 sequences. Every program of attention adds
+# the sums of qkv, which are at most MOST_QKV_SPLITS.
+MOST_QKV_SPLITS = 2
+BATCH_FORMS = {
+    # 4B: qkv, o, gate and up, down
+    (6144, 2560): BatchForm(64, 128, 4, 3, 2),
+    (2560, 4096): BatchForm(64, 64, 4, 4, 8),
+    (19456, 2560): BatchForm(64, 64, 4, 4),
+    (2560, 9728): BatchForm(64, 128, 4, 4, 4),
+    # 8B: qkv, o, gate and up, down
+    (6144, 4096): BatchForm(64, 64, 4, 5, 2),
+    (4096, 4096): BatchForm(64, 128, 4, 5, 2),
+    (24576, 4096): BatchForm(64, 64, 4, 4),
+    (4096, 12288): BatchForm(64, 128, 4, 5, 2),
+}
 # Decode of one sequence: the maximum hidden size of a model without measured forms.
 _MOST_HIDDEN = 2048
 # Where a matrix has no measured form: columns at most, elements of a program at most, warps.
 _COLUMNS, _ELEMENTS, _WARPS = 1024, 4096, 2
+# The same for several sequences: rows and columns at most, of one matrix and of gate and up; and
+# the number of programs that one matrix is divided among, if its sizes allow it.
+_BATCH_TILE, _BATCH_TILE_OF_TWO = (64, 128), (32, 256)
+_BATCH_PROGRAMS = 96
 
 
 def form_of(shape: tuple[int, ...], matrices: int = 1) -> Form:
@@ -66,6 +102,21 @@ def form_of(shape: tuple[int, ...], matrices: int = 1) -> Form:
     most_rows = 1 << max(0, (_ELEMENTS // (inputs * matrices)).bit_length() - 1)
     rows = power_of_two(outputs // matrices, most_rows)
     return Form(rows, power_of_two(inputs, _COLUMNS), _WARPS, looped=False)
+
+
+def batch_form_of(shape: tuple[int, ...], matrices: int = 1) -> BatchForm:
+    """The measured form for several sequences; without one, enough programs if possible."""
+    if shape in BATCH_FORMS:
+        return BATCH_FORMS[shape]
+    most_rows, most_columns = _BATCH_TILE if matrices == 1 else _BATCH_TILE_OF_TWO
+    outputs, inputs = shape[0] // matrices, shape[1]
+    rows, columns = power_of_two(outputs, most_rows), power_of_two(inputs, most_columns)
+    if matrices > 1:
+        return BatchForm(rows, columns)
+    programs, steps = outputs // rows, inputs // columns
+    divisors = [splits for splits in range(1, steps + 1) if steps % splits == 0]
+    splits = next((it for it in divisors if programs * it >= _BATCH_PROGRAMS), steps)
+    return BatchForm(rows, columns, splits=splits)
 
 
 def shapes_of(config: Qwen3Config) -> dict[str, tuple[int, int]]:
