@@ -183,7 +183,7 @@ def test_plans_and_the_chosen_row_are_those_of_the_record_that_a_device_timed(
     (family,) = (
         family
         for family in json.loads(RECORD.read_text(encoding="utf-8"))["families"]
-        if family["family"] == "mixture"
+        if family["family"] == "transformer-scan-8192"
     )
     recorded = {row["change"]: row for row in family["rows"]}
     rows = xlapipe.choose(family["workload"], remat=True, compiles=3)
@@ -191,7 +191,7 @@ def test_plans_and_the_chosen_row_are_those_of_the_record_that_a_device_timed(
         assert row["total_bytes"] == recorded[row["change"]]["untuned"]["total_bytes"]
     by_recorded_time = sorted(
         (row["change"] for row in rows),
-        key=lambda change: float(recorded[change]["predicted_lock"]["step_seconds"]),
+        key=lambda change: float(recorded[change]["tuned"]["step_seconds"]),
     )
     assert [row["change"] for row in rows if row["chosen"]] == by_recorded_time[:1]
 

@@ -1,281 +1,296 @@
-"""Times the executables that `record_choose.py build` made, on the attached GPU.
+"""Compiles and times the forms that `record_choose.py lower` lowered, on the attached GPU.
 
-    python tests/gpu/time_choose.py BUILDS OUT.jsonl --until SECONDS
+    python tests/gpu/time_choose.py FORMS OUT --compile SECONDS --total SECONDS
 
-`BUILDS/programs.json` lists the programs, most important first. Each runs in a process of its own,
-which first prepares its inputs and then waits for its turn on the GPU, so that one program at a
-time computes. Those without an executable are built here, on the processor. Those of the basis
-`tuned` are built for the attached GPU, tuned by XLA's autotuner as under `jax.jit`, and come last.
-A line is written for each program when it ends. No program starts after `--until` seconds.
+`FORMS/forms.json` lists the forms. All are compiled first, several at a time and tuned by XLA's
+autotuner as under `jax.jit`. Then one at a time runs, each family in a process of its own that
+compiles nothing, the form with the smallest plan first, so that the allocator's peak is that of the
+form that runs. `OUT/timed.jsonl` gets a line for each form, and `OUT/FAMILY/ROW` XLA's files of its
+plan and the kernels of three profiled calls.
 """
 
 import argparse
-import fcntl
 import json
+import lzma
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src.interpreters import mlir, pxla
+from jax._src.lib import xla_client
+from jax._src.lib.mlir import ir
 from provenance import provenance
 
-TURN = Path("/tmp/choose_turn")
-# Processes that prepare themselves at the same time, and the bytes of all their memory pools.
-_AT_ONCE, _BUILDS_AT_ONCE, _POOLS_BYTES = 6, 8, 120e9
-_DEVICE_BYTES = 150.1e9
-# Of the timed calls: the least and largest number, and the seconds they should take together.
-_LEAST_CALLS, _MOST_CALLS, _TIMED_SECONDS = 2, 30, 0.35
-_LONGEST_SECONDS = 90.0
+from xlapipe.lowering.lowered_program import LoweredProgram
+from xlapipe.lowering.settings import apply_settings
+from xlapipe.readers.profile_trace import call_intervals, kernel_events
+from xlapipe.running.calibration.time_programs import KEPT_FILES, TimedCalls, write_calls
+from xlapipe.running.stored_arrays import stored_array
+
+_LEAST_CALLS, _MOST_CALLS, _TIMED_SECONDS = 2, 30, 0.2
+_SEQUENCES = 5
+_PROFILED_CALLS = 3
+_CALL = "timed call"
+
+Form = Mapping[str, Any]
 
 
-@contextmanager
-def turn() -> Any:
-    """Waits until no other program computes on the GPU."""
-    with TURN.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _program(form: Form, forms: Path) -> LoweredProgram:
+    text = lzma.decompress((forms / form["file"]).read_bytes())
+    return LoweredProgram.from_json(json.loads(text))
 
 
-def _host_value(leaf: Any, number: int) -> Any:
-    """As `xlapipe run --inputs random:0`, but large arrays repeat a million values."""
-    import jax
-    import numpy as np
-
-    from xlapipe.running.inputs import _random_value
-    from xlapipe.running.stored_arrays import stored_array
-
-    shape, dtype = stored_array(leaf.shape, leaf.dtype)
-    size = int(np.prod(shape))
-    if size < 1 << 20 or not jax.numpy.issubdtype(dtype, np.floating):
-        value = _random_value(leaf, [0, number])
-    else:
-        values = np.random.default_rng([0, number]).standard_normal(1 << 20, np.float32) * 0.02
-        value = np.resize(values.astype(dtype), shape)
-    # A second moment of Adam's is not negative.
-    return np.abs(value) if ".nu" in leaf.path else value
+def _serialized(form: Form, folder: Path) -> Path:
+    return folder / f"{form['family']}-{form['row']}.executable"
 
 
-def one(folder: Path) -> dict[str, Any]:
-    """Times one executable in this process."""
-    import jax
-    import numpy as np
+def compile_form(form: Form, chosen: argparse.Namespace) -> None:
+    """Compiles a form as jax does for the attached GPU. Keeps it, and XLA's files of its plan."""
+    program = _program(form, chosen.forms)
+    device = jax.devices()[0]
+    with tempfile.TemporaryDirectory() as dump, mlir.make_ir_context():
+        options = {
+            **program.options,
+            "xla_dump_to": dump,
+            "xla_dump_hlo_as_proto": True,
+            "xla_dump_hlo_as_text": False,
+        }
+        module = ir.Module.parse(program.stablehlo)
+        apply_settings(program.settings)
+        fields = program.compile_options
+        compile_options = pxla.create_compile_options(
+            module,
+            fields["parameter_is_tupled_arguments"],
+            fields["build.allow_spmd_sharding_propagation_to_parameters"],
+            fields["build.allow_spmd_sharding_propagation_to_output"],
+            device.client,
+            np.array([device]),
+            options,
+        )
+        executable = device.client.compile_and_load(
+            module, xla_client.DeviceList((device,)), compile_options, []
+        )
+        folder = chosen.out / form["family"] / str(form["row"])
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in Path(dump).iterdir():
+            if KEPT_FILES.search(path.name):
+                (folder / path.name).write_bytes(path.read_bytes())
+    path = _serialized(form, chosen.executables)
+    path.with_suffix(".part").write_bytes(executable.serialize())
+    path.with_suffix(".part").rename(path)
 
-    from xlapipe.running.built_executable import built_manifest
-    from xlapipe.running.executable import load_executable
-    from xlapipe.running.select_devices import select_devices
 
-    (device,) = devices = select_devices(folder, built_manifest(folder))
-    stats = {"before": dict(device.memory_stats() or {})}
-    executable = load_executable(folder, devices)
-    stats["loaded"] = dict(device.memory_stats() or {})
-    leaves = {
-        leaf.parameter_number: leaf
-        for leaf in executable.manifest.arguments
-        if leaf.parameter_number is not None
+def compile_forms(listed: Sequence[Form], options: argparse.Namespace) -> None:
+    """Compiles what can be compiled in time. Prints a JSON line for each other form."""
+    pool = ThreadPoolExecutor(options.threads)
+    reasons = {(form["family"], form["row"]): "not compiled in time" for form in listed}
+    futures = {
+        pool.submit(compile_form, form, options): (form["family"], form["row"]) for form in listed
     }
-    arrays = {n: executable.place(leaf, _host_value(leaf, n)) for n, leaf in leaves.items()}
-    jax.block_until_ready(list(arrays.values()))
-    stats["with_inputs"] = dict(device.memory_stats() or {})
-    donated = [number for number in sorted(leaves) if leaves[number].donated]
+    with suppress(TimeoutError):
+        for future in as_completed(futures, timeout=options.compile):
+            if (error := future.exception()) is None:
+                del reasons[futures[future]]
+            else:
+                reasons[futures[future]] = f"{error!s:.500}"
+    for (family, row), reason in reasons.items():
+        print(json.dumps({"family": family, "row": row, "failed": reason}))
+    sys.stdout.flush()
+    # Compiles that still run would disturb what is timed, and one was seen not to end.
+    os._exit(0)
 
-    def call() -> list[Any]:
-        """Calls it, and gives donated parameters the outputs of their shape."""
-        results = executable.call_numbered(arrays)
-        left = list(results)
-        for number in donated:
-            like = arrays[number]
+
+class FamilyArrays:
+    """The arguments of a family's forms, on the GPU: all its forms are called with the same.
+
+    Floats are random with a deviation of 0.02, integers small. A donated one is replaced by the
+    output that has its shape.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: dict[tuple[Any, ...], jax.Array] = {}
+
+    def of(self, program: LoweredProgram) -> dict[int, tuple[Any, ...]]:
+        """Keys of the arrays by parameter number; makes those that are missing."""
+        keys = {}
+        for leaf in program.arguments:
+            if leaf.parameter_number is not None:
+                shape, dtype = stored_array(leaf.shape, leaf.dtype)
+                keys[leaf.parameter_number] = key = (leaf.path, shape, str(dtype))
+                if key not in self._arrays:
+                    self._arrays[key] = self._random(leaf.path, shape, dtype)
+        return keys
+
+    def _random(self, path: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        rng = np.random.default_rng(len(self._arrays))
+        count = int(np.prod(shape))
+        if jnp.issubdtype(dtype, jnp.floating):
+            values = 0.02 * rng.standard_normal(min(count, 1 << 20), np.float32)
+            # Variances and second moments of Adam's are not negative.
+            values = abs(values) if ".nu" in path or "var" in path else values
+        else:
+            values = rng.integers(0, 2 if dtype == jnp.bool_ else 1000, min(count, 1 << 20))
+        return jax.device_put(np.resize(values.astype(dtype), shape))
+
+    def __getitem__(self, key: tuple[Any, ...]) -> jax.Array:
+        return self._arrays[key]
+
+    def replace(self, key: tuple[Any, ...], array: jax.Array) -> None:
+        self._arrays[key] = array
+
+    def wait(self) -> int:
+        """Waits until all are on the GPU. Returns their bytes."""
+        return sum(array.nbytes for array in jax.block_until_ready(list(self._arrays.values())))
+
+
+class _Calls:
+    """Calls of one executable."""
+
+    def __init__(self, program: LoweredProgram, executable: Any, arrays: FamilyArrays) -> None:
+        self._executable, self._arrays = executable, arrays
+        self._keys = arrays.of(program)
+        leaves = {leaf.parameter_number: leaf for leaf in program.arguments}
+        self._donated = [number for number in sorted(self._keys) if leaves[number].donated]
+
+    def call(self) -> list[jax.Array]:
+        """Starts one. Returns the outputs that replace no argument."""
+        arguments = [self._arrays[self._keys[number]] for number in sorted(self._keys)]
+        results = self._executable.execute_sharded(arguments)
+        left = [shard[0] for shard in results.disassemble_into_single_device_arrays()]
+        for number in self._donated:
+            like = self._arrays[self._keys[number]]
             same = next(r for r in left if (r.shape, r.dtype) == (like.shape, like.dtype))
-            left = [r for r in left if r is not same]
-            arrays[number] = same
+            left = [result for result in left if result is not same]
+            self._arrays.replace(self._keys[number], same)
         return left
 
-    def seconds(count: int, *, waiting: bool) -> list[float]:
-        """Of each call, or, without waiting after each, of all of them divided by their number."""
-        times, started = [], time.perf_counter()
-        for _ in range(count):
-            one_started = time.perf_counter()
-            others = call()
-            if waiting:
-                jax.block_until_ready((others, list(arrays.values())))
-                times.append(time.perf_counter() - one_started)
-        jax.block_until_ready((others, list(arrays.values())))
-        return times or [(time.perf_counter() - started) / count]
-
-    with turn():
+    def seconds(self, count: int) -> float:
+        """Of one of `count` calls, which are not waited for one by one."""
         started = time.perf_counter()
-        (first,) = seconds(1, waiting=True)
-        stats["after"] = dict(device.memory_stats() or {})
-        (short,) = seconds(1, waiting=True)
-        count = int(min(max(_TIMED_SECONDS / short, _LEAST_CALLS), _MOST_CALLS))
-        waited = seconds(count, waiting=True)
-        rows = [seconds(count, waiting=False)[0] for _ in range(3)]
-        whole = time.perf_counter() - started
-    finite = all(
-        bool(np.isfinite(np.asarray(array).astype(np.float32)).all())
-        for array in arrays.values()
-        if jax.numpy.issubdtype(array.dtype, np.floating) and array.size < 1 << 16
-    )
-    fields = ("bytes_in_use", "peak_bytes_in_use")
+        for _ in range(count):
+            others = self.call()
+        jax.block_until_ready(others)
+        self._arrays.wait()
+        return (time.perf_counter() - started) / count
+
+
+def time_form(
+    program: LoweredProgram, executable: Any, arrays: FamilyArrays, folder: Path
+) -> dict[str, Any]:
+    """Seconds of a step, and the allocator's peak. Writes the profile."""
+    device = jax.devices()[0]
+    calls = _Calls(program, executable, arrays)
+    argument_bytes = arrays.wait()
+    before = device.memory_stats() or {}
+    first = calls.seconds(1)
+    after = device.memory_stats() or {}
+    short = calls.seconds(1)
+    count = int(min(max(_TIMED_SECONDS / short, _LEAST_CALLS), _MOST_CALLS))
+    each = sorted(calls.seconds(count) for _ in range(_SEQUENCES))
+    with tempfile.TemporaryDirectory() as trace:
+        options = jax.profiler.ProfileOptions()
+        options.host_tracer_level, options.python_tracer_level = 1, 0
+        jax.profiler.start_trace(trace, profiler_options=options)
+        calls.seconds(1)
+        for _ in range(_PROFILED_CALLS):
+            with jax.profiler.TraceAnnotation(_CALL):
+                calls.seconds(1)
+        jax.profiler.stop_trace()
+        content = next(Path(trace).rglob("*.xplane.pb")).read_bytes()
+    intervals = call_intervals(content, _CALL)
+    start, end = intervals[0].start_ns, intervals[-1].end_ns
+    events = [event for event in kernel_events(content) if start <= event.start_ns <= end]
+    write_calls(folder, TimedCalls(tuple(events), tuple(intervals), tuple(each)))
+    small = [array for array in calls.call() if array.size < 1 << 16]
+    memory = executable.get_compiled_memory_stats()
+    # An earlier form with a larger peak hides this one's.
+    peak = after.get("peak_bytes_in_use", 0)
+    hidden = peak <= before.get("peak_bytes_in_use", 0)
     return {
-        "memory_stats": {k: {f: own.get(f) for f in fields} for k, own in stats.items()},
+        "total_bytes": memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes,
+        "temp_bytes": memory.temp_size_in_bytes,
+        "measured_bytes": None if hidden else peak - before["bytes_in_use"] + argument_bytes,
         "first_call_seconds": first,
-        "call_seconds": sorted(waited)[len(waited) // 2],
-        "step_seconds": sorted(rows)[1],
-        "step_seconds_each": rows,
+        "step_seconds": each[_SEQUENCES // 2],
+        "step_seconds_each": each,
         "calls": count,
-        "turn_seconds": whole,
-        "finite": finite,
-        "device": device.device_kind,
+        "finite": all(bool(jnp.isfinite(array).all()) for array in small),
     }
 
 
-def build_here(program: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Builds a program, for the attached GPU and tuned, or with a predicted lock as `search` does.
-
-    Returns:
-      What the plan needs.
-    """
-    from xlapipe.choosing.candidate import Candidate, Change
-    from xlapipe.choosing.compiles import job_of
-    from xlapipe.compiling.make_jobs import CompileOptions
-    from xlapipe.compiling.pipeline import build, compile_dump
-    from xlapipe.dumps.dump import write_dump
-
-    change = None
-    if (policy := program["rematerialise"]) is not None:
-        here = str(Path(__file__).parent)
-        lines = [line.replace(program["folder_of_lines"], here) for line in policy["lines"]]
-        change = Change("", "", {**policy, "lines": lines})
-    started = time.perf_counter()
-    if program["basis"] == "tuned":
-        job = job_of(
-            program["workload"], Candidate({}, "attached", change), CompileOptions(use_cache=False)
-        )
-        results = Path(f"/tmp/tuned_{program['family']}")
-        results.mkdir(exist_ok=True)
-        cache = {"xla_gpu_per_fusion_autotune_cache_dir": str(results)}
-        with turn():
-            plan = build(replace(job, options={**job.options, **cache}), folder).dump.plan
-    else:
-        job = job_of(
-            program["workload"], Candidate({}, "h200", change), CompileOptions(lock="predicted")
-        )
-        compiled = compile_dump(replace(job, serialize=True), None)
-        write_dump(folder, compiled.dump.manifest, compiled.files)
-        plan = compiled.dump.plan
-    totals = plan.totals
-    return {
-        "build_seconds": time.perf_counter() - started,
-        "total_bytes": totals.total_allocation_bytes - totals.thread_local_bytes,
-        "temp_bytes": totals.temp_bytes,
-    }
+def time_family(family: Sequence[Form], options: argparse.Namespace) -> None:
+    """Prints a JSON line for each form of one family that is compiled."""
+    device = jax.devices()[0]
+    arrays = FamilyArrays()
+    for form in sorted(family, key=lambda form: int(form["total_bytes"])):
+        path = _serialized(form, options.executables)
+        if not path.exists():
+            continue
+        try:
+            executable = device.client.deserialize_executable(
+                path.read_bytes(), executable_devices=xla_client.DeviceList((device,))
+            )
+            folder = options.out / form["family"] / str(form["row"])
+            line = time_form(_program(form, options.forms), executable, arrays, folder)
+        except Exception as error:  # noqa: BLE001  # the next form is timed nevertheless
+            line = {"failed": f"{error!s:.500}"}
+        print(json.dumps({"family": form["family"], "row": form["row"], **line}), flush=True)
 
 
-def run(program: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Times a program in a process of its own."""
-    share = _pool_bytes(program) / _DEVICE_BYTES
-    command = [sys.executable, __file__, str(folder), "-", "--one"]
-    pool = {"XLA_CLIENT_MEM_FRACTION": f"{share:.3f}"}
-    environment = {**os.environ, **pool, "XLA_PYTHON_CLIENT_PREALLOCATE": "true"}
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LONGEST_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return {"failed": f"more than {_LONGEST_SECONDS} s"}
-    if done.returncode:
-        return {"failed": done.stderr[-1500:]}
-    return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
-def _pool_bytes(program: dict[str, Any]) -> float:
-    return 1.06 * float(program["pool_bytes"]) + 1.5e9
+def run_all(options: argparse.Namespace, listed: Sequence[Form]) -> None:
+    """Compiles, then times, in processes of their own, since one keeps the GPU's memory."""
+    started = time.monotonic()
+    options.out.mkdir(parents=True, exist_ok=True)
+    versions = {name: version(name) for name in ("jax", "jaxlib")}
+    with (
+        tempfile.TemporaryDirectory() as executables,
+        (options.out / "timed.jsonl").open("w", encoding="utf-8") as timed,
+    ):
+        print(json.dumps(provenance(versions)), file=timed, flush=True)
+        own = [sys.executable, *sys.argv, "--executables", executables]
+        subprocess.run(own, check=False, stdout=timed)
+        for family in dict.fromkeys(form["family"] for form in listed):
+            print(f"{family} at {time.monotonic() - started:.0f} s", flush=True)
+            left = options.total - (time.monotonic() - started)
+            try:
+                command = [*own, "--family", family]
+                subprocess.run(command, check=False, stdout=timed, timeout=max(left, 1))
+            except subprocess.TimeoutExpired:
+                print("no time left")
+                break
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("builds", type=Path)
+    parser.add_argument("forms", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--until", type=float, default=240.0)
-    parser.add_argument("--one", action="store_true")
+    parser.add_argument("--compile", type=float, default=200.0, help="seconds")
+    parser.add_argument("--total", type=float, default=480.0, help="seconds")
+    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--executables", type=Path, help="compile into this folder, no more")
+    parser.add_argument("--family", help="time its forms that are compiled, no more")
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(one(options.builds)))
-        sys.stdout.flush()
-        os._exit(0)
-    started = time.monotonic()
-    options.builds, options.out = options.builds.absolute(), options.out.absolute()
-    os.chdir(Path(__file__).parent)
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # of builds
-    queue = json.loads((options.builds / "programs.json").read_text(encoding="utf-8"))
-    names = ("family", "row", "basis")
-    running: dict[Future[dict[str, Any]], dict[str, Any]] = {}
-
-    def left() -> bool:
-        return time.monotonic() - started < options.until
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool, options.out.open("a", encoding="utf-8") as out:
-        about = provenance({name: version(name) for name in ("jax", "jaxlib")})
-        print(json.dumps(about), file=out, flush=True)
-
-        def keep(program: dict[str, Any], result: dict[str, Any]) -> None:
-            line = {name: program[name] for name in names} | program.get("built", {}) | result
-            line["at_seconds"] = round(time.monotonic() - started, 1)
-            print(json.dumps(line), file=out, flush=True)
-
-        def keep_ended(block: bool) -> None:
-            done, _ = wait(running, timeout=None if block else 0, return_when=FIRST_COMPLETED)
-            for future in done:
-                keep(running.pop(future), future.result())
-
-        def start(program: dict[str, Any], folder: Path) -> None:
-            while running and (
-                len(running) >= _AT_ONCE
-                or sum(map(_pool_bytes, [*running.values(), program])) > _POOLS_BYTES
-            ):
-                keep_ended(block=True)
-            running[pool.submit(run, program, folder)] = program
-
-        def built(program: dict[str, Any]) -> Path | None:
-            """The folder of the executable; None if it cannot be built, or not in time."""
-            folder = options.builds / (program["folder"] or "tuned")
-            if not (folder / "manifest.json").exists():
-                folder = Path(f"/tmp/built/{program['family']}_{program['row']}_{program['basis']}")
-                if not left():
-                    return None
-                try:
-                    program["built"] = build_here(program, folder)
-                except Exception as error:  # noqa: BLE001 - recorded; the next program is tried
-                    keep(program, {"failed": f"build: {error}"[-1500:]})
-                    return None
-            return folder
-
-        with ThreadPoolExecutor(_BUILDS_AT_ONCE) as builders:
-            ready = [program for program in queue if program["basis"] != "tuned"]
-            builds = {builders.submit(built, program): program for program in ready}
-            for future in as_completed(builds):
-                if (folder := future.result()) is not None and left():
-                    start(builds[future], folder)
-                keep_ended(block=False)
-        while running:
-            keep_ended(block=True)
-        for program in queue:
-            if program["basis"] == "tuned" and (folder := built(program)) is not None:
-                start(program, folder)
-            keep_ended(block=False)
-        while running:
-            keep_ended(block=True)
+    listed = json.loads((options.forms / "forms.json").read_text(encoding="utf-8"))
+    if options.executables is None:
+        run_all(options, listed)
+    elif options.family is None:
+        compile_forms(listed, options)
+    else:
+        time_family([form for form in listed if form["family"] == options.family], options)
 
 
 if __name__ == "__main__":

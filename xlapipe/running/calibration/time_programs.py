@@ -17,7 +17,7 @@ from xlapipe.readers.profile_trace import call_intervals, kernel_events
 from xlapipe.running.calibration.timed_program import TimedProgram
 
 _ANNOTATIONS = 1  # host_tracer_level: none of the events of XLA's runtime
-_KEPT = re.compile(r"(gpu_after_optimizations\.hlo\.pb|thunk_sequence\.txt)$")
+KEPT_FILES = re.compile(r"(gpu_after_optimizations\.hlo\.pb|thunk_sequence\.txt)$")
 _BATCH = 24
 Report = Callable[[str], None]
 Advance = Callable[[], None]
@@ -116,7 +116,7 @@ def _compiled(program: TimedProgram, folder: Path) -> Any:
         lowered = jax.jit(program.fn, donate_argnums=donated).lower(*program.structs())
         executable = lowered.compile(compiler_options=options)
         for path in Path(scratch).iterdir():
-            if _KEPT.search(path.name):
+            if KEPT_FILES.search(path.name):
                 (folder / path.name).write_bytes(path.read_bytes())
     return executable
 
