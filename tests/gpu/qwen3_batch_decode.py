@@ -1,14 +1,14 @@
 """Tokens and logits of Qwen3's decode steps: the kernels, XLA alone, float32.
 
     python tests/gpu/qwen3_batch_decode.py OUT.json
-    python tests/gpu/qwen3_batch_decode.py OUT.json SIZE LAYERS
+    python tests/gpu/qwen3_batch_decode.py OUT.json SIZE LAYERS [BATCH]
 
 Needs a GPU. The first form compares several sequences of 0.6B, the second one sequence of another
-size, with fewer layers than the model has, so that its float32 weights fit. All three decode the
-same tokens, XLA's greedy ones, with the same random weights and the same caches: empty ones, and
-full ones with random keys and values, where some of several sequences end meanwhile. Float32 is
-XLA's with exact products. Writes relative errors of the logits, differences between tokens, and
-whether repeated launches are bit-equal.
+size, or BATCH of them, with fewer layers than the model has, so that its float32 weights fit. All
+three decode the same tokens, XLA's greedy ones, with the same random weights and the same caches:
+empty ones, and full ones with random keys and values, where some of several sequences end
+meanwhile. Float32 is XLA's with exact products. Writes relative errors of the logits, differences
+between tokens, and whether repeated launches are bit-equal.
 """
 
 import json
@@ -67,6 +67,8 @@ CASES = (
     Case(32, False, 128),
 )
 CASES_OF_ONE = (Case(1, False, 128), Case(1, True, 32))
+# Steps of several sequences of another size than 0.6B.
+STEPS = 32
 
 
 def random_params(config: Qwen3Config) -> Any:
@@ -219,14 +221,17 @@ def record(
 
 
 def main(arguments: list[str]) -> None:
-    if len(arguments) not in (1, 3):
+    if len(arguments) not in (1, 3, 4):
         sys.exit(__doc__)
     out, *chosen = arguments
     config, kernels = QWEN3_0_6B, _TRITON
     cases: tuple[Case, ...] = CASES
     if chosen:
         config = replace(CONFIGS[chosen[0]], num_hidden_layers=int(chosen[1]))
-        cases, kernels = CASES_OF_ONE, _PERSISTENT
+        if len(chosen) == 3:
+            cases = tuple(Case(int(chosen[2]), full, STEPS) for full in (False, True))
+        else:
+            cases, kernels = CASES_OF_ONE, _PERSISTENT
     (device,) = jax.devices()[:1]
     results = {
         "command": " ".join(["python tests/gpu/qwen3_batch_decode.py OUT.json", *chosen]),
