@@ -253,3 +253,14 @@ def test_the_clocks_run_once_over_a_loop_in_a_loop() -> None:
     assert prediction is not None
     assert max(kernel.launches for kernel in prediction.kernels) == 28 * 32
     assert prediction.seconds < 1.5 * prediction.kernel_seconds
+
+
+def test_slices_for_which_xla_emits_no_kernel_take_as_long_as_copies() -> None:
+    opened = open_path(DUMPS / "qwen3-step/h200-auto-tuned-jax0.11.2")
+    assert opened.prediction is not None
+    assert opened.time_record is not None
+    kernels = {kernel.name: kernel for kernel in opened.prediction.kernels}
+    for name in ("wrapped_slice", "wrapped_slice.1"):
+        assert kernels[name].work.kind == "copy"
+        measured = opened.time_record.seconds_of[name]
+        assert kernels[name].seconds == pytest.approx(measured, rel=0.1)

@@ -149,6 +149,15 @@ def work_of(
         return KernelWork(
             "host copy", (_log(touched),), cost.read_bytes, cost.written_bytes, 0, {}, 0, what
         )
+    if inner.opcode in opcodes.COPIES or (thunk is not None and thunk.kind == "kCopy"):
+        # Also slices, and updates in a loop, for which XLA emits no kernel.
+        own = thunk is not None and thunk.kind == "kCustomKernel"
+        touched = cost.read_bytes + cost.written_bytes
+        what = f"{cost.written_bytes:,} B"
+        kind = "copy kernel" if own else "copy"
+        return KernelWork(
+            kind, (_log(touched),), cost.read_bytes, cost.written_bytes, 0, {}, threads, what
+        )
     flops = {name: count for name, count in (cost.flops or {}).items() if count}
     if inner.opcode == "fusion":
         body = module.computations.get(next(iter(inner.called_computations), ""))
@@ -477,13 +486,7 @@ def _other(
     point: tuple[float, ...]
     what = f"{element}[{','.join(map(str, dims))}]"
     kind, operations = f"{name} {element}", float(elements)
-    if inner.opcode in opcodes.COPIES:
-        kind = "copy"
-        if thunk is not None and thunk.kind == "kCustomKernel":
-            kind = "copy kernel"
-        point = (_log(touched),)
-        what = f"{cost.written_bytes:,} B"
-    elif name == "__cublas$triangularSolve" and len(operands) > 1:
+    if name == "__cublas$triangularSolve" and len(operands) > 1:
         other = operands[1]
         size = first[-1] if first else 1
         columns = prod(other) // max(1, size * prod(first[:-2]))

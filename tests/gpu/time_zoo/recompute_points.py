@@ -57,7 +57,11 @@ def compile_programs(folder: Path) -> None:
         )
         donated = (0,) if program.carried else ()
         results = {} if structs else {"out_shardings": sharding}
-        traced = jax.jit(program.fn, donate_argnums=donated, **results).trace(*structs)
+        try:
+            traced = jax.jit(program.fn, donate_argnums=donated, **results).trace(*structs)
+        except RuntimeError as error:  # attention of cuDNN asks for its version
+            print(f"{name}: {error!s:.80}")
+            continue
         for setting, options in _SETTINGS.items():
             with tempfile.TemporaryDirectory() as scratch:
                 given = {
