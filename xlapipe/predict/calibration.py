@@ -26,7 +26,6 @@ _PROVENANCE = ("device", "driver", "date", "versions", "command")
 # others (docs/lab/time.md).
 _SCALES = {
     "triton row reduction": (1.0, 1.0, 4.0, 1.2, 2.0, 3.2, 2.0, 2.0, 1.5),
-    "triton f32": (5.2, 2.5, 1.2, 2.5, 2.5, 0.8, 0.5),
     "loop column reduction": (6.4, 0.6, 1.0, 0.2, 0.1, 0.5, 0.8, 1.0, 2.0),
     "cublas bf16": (4.0, 1.0, 1.2, 0.3, 0.6, 0.6, 0.6),
 }

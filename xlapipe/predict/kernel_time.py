@@ -20,6 +20,10 @@ _SMOOTH = ("__cudnn$fmha", "__gpu$TopK", "cusolver")
 # Uncorrected formulas are this much too short on average.
 _UNCALIBRATED_RATIO = 1.3
 _COLD_BYTES = 256
+# Blocks of a product read this number of bytes through the L2 cache while a multiprocessor could
+# do a simple operation, and reach this share of the peak. Each multiprocessor has one at a time.
+_BLOCKS_RATE, _BLOCKS_SHARE = 0.45, {"f32": 0.2, "bf16": 0.8, "f16": 0.8}
+_MULTIPROCESSORS = 132
 # A thread of a column reduction, for each of its elements: reads that wait for each other.
 _SERIAL_SECONDS = 20e-9
 
@@ -90,7 +94,25 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
         rate = constants.link_bandwidth
         text = f"{work.link_bytes / 1e6:,.2f} MB to other GPUs at {rate / 1e9:,.0f} GB/s"
         longest = _longer(longest, Part(work.link_bytes / rate, text))
-    return (*parts, longest)
+    parts.append(longest)
+    if work.blocks:
+        block = _block_part(work, constants)
+        # Neither waits for the other alone: as sides of a right triangle.
+        more = math.hypot(longest.seconds, block.seconds) - longest.seconds
+        parts.append(Part(more, block.reason))
+    return tuple(parts)
+
+
+def _block_part(work: KernelWork, constants: Constants) -> Part:
+    """What blocks read and compute. In the last round, some multiprocessors have no block."""
+    rounds = math.ceil(work.blocks / _MULTIPROCESSORS)
+    of = f"by each of {work.blocks:,.0f} blocks in {rounds:,} rounds"
+    rate = _BLOCKS_RATE * constants.operation_rate / _MULTIPROCESSORS
+    read = Part(rounds * work.block_bytes / rate, f"{work.block_bytes / 1e3:,.1f} kB read {of}")
+    name = max(work.flops, key=lambda name: work.flops[name])
+    rate = _BLOCKS_SHARE.get(name, 1.0) * _peak(name, constants) / _MULTIPROCESSORS
+    computed = rounds * work.block_flops / rate
+    return _longer(read, Part(computed, f"{work.block_flops:,.0f} operations {of}"))
 
 
 def _longer(first: Part, second: Part) -> Part:

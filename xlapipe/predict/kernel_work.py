@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import log2, prod, sqrt
+from math import ceil, log2, prod, sqrt
 
 from xlapipe.cost.flops import VECTOR
 from xlapipe.cost.schedule import Site
@@ -16,7 +16,7 @@ from xlapipe.cost.step_cost import KernelCost
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.opcodes import COLLECTIVES
-from xlapipe.plans.shapes import Shape
+from xlapipe.plans.shapes import Shape, element_bits
 from xlapipe.plans.thunks import Thunk
 
 # Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
@@ -44,6 +44,8 @@ _SORT_STEP = 3.2e6
 # Of a selection of the largest: one result of a row of one element, for as many rows as the GPU
 # takes at once, takes as long as this number of operations on the whole GPU.
 _TOP_STEP, _TOP_ROWS = 1.2e6, 132
+# Rows and columns of the tiles of most convolutions of cuDNN.
+_TILE_OF_CUDNN = 128
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
 # Instructions of a fusion's body that compute nothing for each element.
@@ -84,6 +86,9 @@ class KernelWork:
       what: the same in words, for people.
       link_bytes: that a device sends to others.
       serial_elements: that each thread of a column reduction adds up one after another.
+      blocks: of a product or a convolution that compute one tile of the result each; 0 if unknown.
+      block_bytes: that each of them reads, the rows and columns of its tile; 0 if unknown.
+      block_flops: operations of each, those of a tile's padding included.
       partly_unknown: a Pallas kernel whose author does not state what it reads and computes.
     """
 
@@ -97,6 +102,9 @@ class KernelWork:
     what: str
     link_bytes: int = 0
     serial_elements: float = 0.0
+    blocks: float = 0.0
+    block_bytes: float = 0.0
+    block_flops: float = 0.0
     partly_unknown: bool = False
 
     @property
@@ -428,7 +436,17 @@ def _product(
         0.5 * _log(prod(sizes)),
     )
     what = f"product of {result:,} sums of {terms:,.0f}"
-    return KernelWork(kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, threads, what)
+    work = KernelWork(kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, threads, what)
+    if not sizes:
+        return work
+    area = prod(sizes)
+    bits = element_bits(_peak_type(flops)) or 32
+    return replace(
+        work,
+        blocks=max(1.0, result / area),
+        block_bytes=2 * sqrt(area) * terms * bits / 8,  # as if tiles were square
+        block_flops=2 * area * terms,
+    )
 
 
 def _across(product: Instruction, scope: Computation) -> int:
@@ -469,7 +487,15 @@ def _library_product(
         1.5 * _log(prod(weights) / max(weights[0], 1) / max(terms, 1)),
     )
     what = f"{sum(flops.values()):,} operations"
-    return KernelWork(work.kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, 0, what)
+    work = replace(work, point=point, what=what)
+    if "convForward" not in target and "convBiasActivationForward" not in target:
+        return work
+    if element not in ("bf16", "f16"):
+        return work
+    _, dims, results = _array(inner.shape)
+    channels = dims[-1] if dims else 1
+    tiles = ceil(results / channels / _TILE_OF_CUDNN) * ceil(channels / _TILE_OF_CUDNN)
+    return replace(work, blocks=tiles, block_flops=2 * _TILE_OF_CUDNN**2 * terms)
 
 
 def _other(
