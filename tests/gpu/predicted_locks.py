@@ -58,6 +58,8 @@ from xlapipe.targets.target_config import target_attached
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = Path(__file__).with_suffix(".json")
 RECORDS = ("zoo", "unseen")
+# Programs that no table has results of, and no choice was made with.
+LATER_RECORDS = ("third",)
 # What XLA writes into a convolution once it has a result for it.
 _ALGORITHM = re.compile(r'"algorithm":(\{(?:[^{}]|\{[^{}]*\})*\}),')
 _WORKSPACE = re.compile(r"u8\[\d+\]\{0\}\) custom-call")
@@ -324,7 +326,7 @@ def cases(pattern: str) -> Iterator[Case]:
         if re.search(pattern, name := f"{workload}@{device}"):
             (job,) = jobs_of([workload], CompileOptions(autotune_lock=path, use_cache=False))
             yield Case(name, replace(job, lock=None), read_path(path.parent), workload, {})
-    for records in RECORDS:
+    for records in RECORDS + LATER_RECORDS:
         folder = ROOT / "tests/gpu/time_zoo/records"
         measured = json.loads((folder / f"{records}.json").read_text(encoding="utf-8"))["programs"]
         for name, plan, _ in zoo_plans(records):
@@ -332,7 +334,7 @@ def cases(pattern: str) -> Iterator[Case]:
             if re.search(pattern, name):
                 kernels = {kernel: it[1] for kernel, it in measured[own]["kernels"].items()}
                 # Programs that were written for evaluation are left out together.
-                group = "unseen/" if records == "unseen" else name.rpartition("/")[0]
+                group = name.rpartition("/")[0] if records == "zoo" else f"{records}/"
                 yield Case(name, _zoo_job(name), plan, group, kernels)
 
 

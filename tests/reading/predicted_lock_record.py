@@ -51,9 +51,11 @@ def parts(rows: Mapping[str, Any]) -> dict[str, list[str]]:
         "development half": [],
         "evaluation half": [],
         "unseen": [],
+        "third zoo": [],
     }
     for name in rows:
-        half = "unseen" if name.startswith("unseen/") else "goldens"
+        records = name.partition("/")[0]
+        half = {"unseen": "unseen", "third": "third zoo"}.get(records, "goldens")
         if name in part_of:
             half = f"{part_of[name]} half"
         grouped[half].append(name)

@@ -254,6 +254,20 @@ def test_the_guide_has_the_recorded_figures() -> None:
     assert "\n".join(summary) in (ROOT / "docs/lock.md").read_text()
 
 
+def test_the_guide_has_the_programs_by_whether_a_result_is_unsure() -> None:
+    within: dict[bool, list[bool]] = {False: [], True: []}
+    for row in record().values():
+        if row["products"]["confusion"]:
+            is_unsure = bool(row["predicted"].get("basis", {}).get(Basis.UNSURE))
+            within[is_unsure].append(abs(error(row, "predicted")) <= 0.02)
+    sure, unsure = within[False], within[True]
+    assert (
+        f"Of the {len(sure) + len(unsure)} programs below with products, {len(sure)} have no "
+        f"unsure result, and {sum(sure)} of these a total within 2 % of the device's; of the other "
+        f"{len(unsure)}, {sum(unsure)} have."
+    ) in " ".join((ROOT / "docs/lab/lock.md").read_text().split())
+
+
 @pytest.mark.parametrize(("target", "policy"), [("a100_sxm_80", "auto"), ("h200", "cublas")])
 def test_without_any_known_result_no_lock_is_predicted(target: str, policy: str) -> None:
     assert known_results(target, policy) is None
