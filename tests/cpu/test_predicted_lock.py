@@ -20,6 +20,7 @@ from xlapipe.compiling.messages import CompileRecord
 from xlapipe.compiling.pipeline import CompiledDump, compile_dump, dump_folder
 from xlapipe.dumps.dump import open_dump, read_manifest
 from xlapipe.errors import CompileError
+from xlapipe.predicted_locks.plan_error import WORKSPACE_BYTES
 from xlapipe.predicted_locks.predict import Basis
 from xlapipe.testing.goldens import Goldens
 from xlapipe.testing.session import PlansOfTest
@@ -124,6 +125,22 @@ def test_it_is_the_default_from_python(tmp_path: Path, monkeypatch: pytest.Monke
     assert repr(untuned).startswith("<plan of dot on h200, untuned: ")
     # Nothing of this step is predicted.
     assert repr(xlapipe.plan(jax.numpy.tanh, DOT[0])).startswith("<plan of tanh on h200, untuned: ")
+
+
+def test_a_product_with_no_block_of_triton_that_xla_compiles_is_cublaslts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """XLA refuses every tile of Triton for rows that are made of 32 × 20."""
+
+    def project(heads: jax.Array, weights: jax.Array) -> jax.Array:
+        return heads.transpose(0, 3, 1, 2).reshape(32 * 20, 64) @ weights
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    heads = jax.ShapeDtypeStruct((32, 4, 16, 20), "bfloat16")
+    plan = xlapipe.plan(project, heads, jax.ShapeDtypeStruct((64, 64), "bfloat16"))
+    assert repr(plan).startswith("<plan of project on h200, predicted lock: ")
+    assert plan.temp_bytes >= WORKSPACE_BYTES
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,13 @@ from xlapipe.compiling.make_jobs import CompileOptions, jobs_of, jobs_to_compare
 from xlapipe.dumps.autotune_lock import read_lock
 from xlapipe.errors import TargetError, WorkloadError, XlapipeError
 from xlapipe.predicted_locks.attention import attention_workspace_bytes
+from xlapipe.predicted_locks.block_limits import block_limits
 from xlapipe.predicted_locks.fingerprint import fingerprint
 from xlapipe.predicted_locks.form import Form, form_of
 from xlapipe.predicted_locks.instructions import tuned_instructions
 from xlapipe.predicted_locks.known_results import TABLES, KnownResults, results_of_lock
 from xlapipe.predicted_locks.plan_error import WORKSPACE_BYTES, stated_error_bytes
-from xlapipe.predicted_locks.predict import Basis, LeaveOut, predict_lock
+from xlapipe.predicted_locks.predict import Basis, LeaveOut, nearest, predict_lock
 from xlapipe.registry import WorkloadReference
 
 REFERENCE = WorkloadReference("step", "step:workload")
@@ -115,6 +116,80 @@ def test_large_products_are_cublaslts_and_small_ones_tritons(known: KnownResults
     (chosen,) = predict_lock(texts, known).chosen.values()
     assert chosen.backend == "TRITON"
     assert predict_lock(texts, known, leave_out=LeaveOut.TILES).chosen == {}
+
+
+def fused(shapes: str, *lines: str) -> str:
+    """The canonical text of a fusion whose last line is a product of `shapes`."""
+    left, right, result = shapes.split()
+    dot = f"ROOT tmp_9 = {result} dot({left} tmp_8, {right} tmp_7), lhs_contracting_dims={{1}}, "
+    body = "\n".join(f"  {line}" for line in (*lines, dot + "rhs_contracting_dims={0}"))
+    return f"{result} fusion({left}, {right}), kind=kCustom, calls=\n{{\n{body}\n}}"
+
+
+MERGED = fused(
+    "bf16[6272,384]{1,0} bf16[384,384]{1,0} bf16[6272,384]{1,0}",
+    "tmp_8 = bf16[6272,384]{1,0} bitcast(bf16[32,196,6,64]{3,2,1,0} tmp_1)",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        (MERGED, {"block_m": 4}),
+        (MERGED.replace("196,6,64", "196,384,1"), {"block_m": 4}),
+        (MERGED.replace("32,196,6,64", "49,128,384"), {}),
+        (MERGED.replace("32,196,6,64", "6272,384"), {}),
+        (MERGED.replace("32,196,6,64", "6272,2,192"), {"block_n": 64, "block_k": 64}),
+        (
+            fused(
+                "f32[512,128]{1,0} f32[128,64]{1,0} f32[512,64]{1,0}",
+                "tmp_8 = f32[512,128]{1,0} concatenate(f32[512,96]{1,0} tmp_1, f32[512,32]{1,0} "
+                "tmp_2), dimensions={1}",
+            ),
+            {"block_k": 32},
+        ),
+        (MODULE, {}),
+        ("", {}),
+    ],
+)
+def test_blocks_are_limited_by_fused_reshapes_and_concatenations(
+    text: str, limits: dict[str, int]
+) -> None:
+    assert block_limits(text) == limits
+
+
+def test_blocks_that_xla_cannot_compile_are_not_predicted(known: KnownResults) -> None:
+    text = fused(
+        "bf16[640,64]{1,0} bf16[64,64]{1,0} bf16[640,64]{1,0}",
+        "tmp_8 = bf16[640,64]{1,0} bitcast(bf16[32,20,4,16]{3,2,1,0} tmp_1)",
+    )
+    form = form_of(text)
+    assert form is not None
+
+    def block_m(limits: Mapping[str, int]) -> int:
+        result, _ = nearest(form, known, limits)
+        assert result is not None
+        assert result.backend == "TRITON"
+        return int(result.config.partition("block_m: ")[2].split()[0])
+
+    free = block_m({})
+    assert block_m({"block_m": free}) == free
+    assert block_m({"block_m": free // 2}) < free
+    without, agreement = nearest(form, known, block_limits(text))
+    assert without is not None
+    assert without.backend == "CUBLASLT_FISSION"
+    assert agreement == 1
+
+
+def test_tiles_of_fused_products_are_left_out_first(known: KnownResults) -> None:
+    small = MODULE.replace("4096", "128").replace("8192", "256").replace("2048", "64")
+    (text,) = tuned_instructions(small)
+    chosen = predict_lock([text], known, leave_out=LeaveOut.FUSED_TILES).chosen
+    assert [row.backend for row in chosen.values()] == ["TRITON"]
+    with_convert = text.replace("parameter(0)", "parameter(0)\n  tmp_5 = convert(tmp_0)", 1)
+    assert form_of(with_convert) == replace(form_of(text), fused=1)
+    assert predict_lock([with_convert], known).chosen
+    assert not predict_lock([with_convert], known, leave_out=LeaveOut.FUSED_TILES).chosen
 
 
 def test_a_product_is_unsure_where_those_near_it_disagree(known: KnownResults) -> None:

@@ -132,7 +132,7 @@ def _record(job: Job, folder: Path, scratch: Path) -> CompileRecord:
     untuned = _run_child(replace(job, known_results=None), folder, scratch)
     dump, kept = scratch / _DUMP, scratch / "untuned"
     dump.rename(kept)
-    for part in (LeaveOut.TILES, LeaveOut.NEAREST):
+    for part in (LeaveOut.FUSED_TILES, LeaveOut.TILES, LeaveOut.NEAREST):
         record = _attempt(replace(job, leave_out=part), folder, scratch)
         if record is not None:
             return record

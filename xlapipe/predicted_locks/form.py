@@ -72,8 +72,23 @@ def form_of(text: str) -> Form | None:
     return Form(kind, call["layout"].rstrip(", "), tuple(max(size, 1) for size in sizes))
 
 
+def dot_sizes(text: str) -> tuple[int, int, int]:
+    """m, n and k of a product; zeros if there is none."""
+    dot = _DOT.search(text)
+    return _sizes(dot)[1:] if dot is not None else (0, 0, 0)
+
+
 def _product(dot: re.Match[str], *, fused: int) -> Form:
-    named = {(side, kind): text for side, kind, text in _DIMENSIONS.findall(dot[5])}
+    named = _named_dimensions(dot)
+    batch, m, n, k = _sizes(dot)
+    layout = ";".join(named.get((side, "contracting"), "") for side in ("lhs", "rhs"))
+    dimensions = tuple(max(value, 1) for value in (batch, max(m, n), min(m, n), k))
+    return Form(f"dot {dot[1]},{dot[3]}", layout, dimensions, fused)
+
+
+def _sizes(dot: re.Match[str]) -> tuple[int, int, int, int]:
+    """Batch, m, n and k."""
+    named = _named_dimensions(dot)
     shapes = {
         side: [int(size) for size in _NUMBER.findall(dot[at])]
         for side, at in (("lhs", 2), ("rhs", 4))
@@ -84,6 +99,8 @@ def _product(dot: re.Match[str], *, fused: int) -> Form:
 
     batch, k = size("lhs", "batch"), size("lhs", "contracting")
     m, n = (prod(shapes[side]) // max(batch * k, 1) for side in ("lhs", "rhs"))
-    layout = ";".join(named.get((side, "contracting"), "") for side in ("lhs", "rhs"))
-    dimensions = tuple(max(value, 1) for value in (batch, max(m, n), min(m, n), k))
-    return Form(f"dot {dot[1]},{dot[3]}", layout, dimensions, fused)
+    return batch, m, n, k
+
+
+def _named_dimensions(dot: re.Match[str]) -> dict[tuple[str, str], str]:
+    return {(side, kind): text for side, kind, text in _DIMENSIONS.findall(dot[5])}

@@ -5,7 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
+from xlapipe.predicted_locks.block_limits import block_limits, excludes_triton, is_within
 from xlapipe.predicted_locks.fingerprint import fingerprint
 from xlapipe.predicted_locks.form import Form, form_of
 from xlapipe.predicted_locks.known_results import KnownResult, KnownResults
@@ -14,8 +16,8 @@ from xlapipe.predicted_locks.known_results import KnownResult, KnownResults
 _FURTHEST = 24.0
 _OTHER_DEVICE = 2.0
 _VOTERS = 9
-# Of 127 recorded programs with products, 70 have all votes above this, and 68 of these a total
-# within 2 % of the device's; of the other 57, 46 have.
+# Of 127 recorded programs with products, 69 have all votes above this, and 67 of these a total
+# within 2 % of the device's; of the other 58, 48 have.
 _AGREEING = 0.8
 _OF_THE_TUNER = re.compile("autotun|triton|cublas|cudnn|gemm|determin|emitter|fission")
 
@@ -33,6 +35,7 @@ class LeaveOut(StrEnum):
     """What is left to XLA's defaults, since XLA refused more."""
 
     NOTHING = ""
+    FUSED_TILES = "fused tiles"  # Triton's tiles of nearest products with fused operations
     TILES = "tiles"  # results of nearest instructions that name a tile of Triton
     NEAREST = "nearest"  # all results of nearest instructions
 
@@ -83,10 +86,8 @@ def predict_lock(
         how = Basis.KNOWN
         form = form_of(text) if result is None else None
         if form is not None:
-            result, agreement = nearest(form, known)
-            if leave_out is LeaveOut.NEAREST or (
-                leave_out is LeaveOut.TILES and result is not None and result.backend == "TRITON"
-            ):
+            result, agreement = nearest(form, known, block_limits(text))
+            if result is not None and _is_left_out(result, form, leave_out):
                 result = None
             is_sure = result is not None and form.is_product and agreement >= _AGREEING
             how = Basis.NEAREST if is_sure else Basis.UNSURE
@@ -99,14 +100,27 @@ def predict_lock(
     return PredictedLock("".join(entries), basis, chosen)
 
 
-def nearest(form: Form, known: KnownResults) -> tuple[KnownResult | None, float]:
+def _is_left_out(result: KnownResult, form: Form, leave_out: LeaveOut) -> bool:
+    if result.backend != "TRITON" or leave_out in (LeaveOut.NOTHING, LeaveOut.NEAREST):
+        return leave_out is LeaveOut.NEAREST
+    return leave_out is LeaveOut.TILES or form.fused > 0
+
+
+def nearest(
+    form: Form, known: KnownResults, limits: Mapping[str, int] = MappingProxyType({})
+) -> tuple[KnownResult | None, float]:
     """The nearest complete result of the backend that most of the nine nearest results have.
 
     Votes weigh less with the distance. Among equally near results, that of the most programs.
 
+    Args:
+      limits: of Triton's blocks, as of `block_limits`. Results that XLA cannot compile with them
+        are not taken, and those of Triton have no vote if it has no block that is small enough.
+
     Returns:
       None if nothing is near; and the share of the votes for its backend.
     """
+    without_triton = excludes_triton(limits)
     near = sorted(
         (
             (far + _OTHER_DEVICE * row.other_device, -len(row.programs), repr(row), row)
@@ -114,6 +128,7 @@ def nearest(form: Form, known: KnownResults) -> tuple[KnownResult | None, float]
             if row.form is not None
             and (far := form.distance(row.form)) is not None
             and far <= _FURTHEST
+            and not (without_triton and row.backend == "TRITON")
         ),
         key=lambda item: item[:3],
     )
@@ -123,7 +138,11 @@ def nearest(form: Form, known: KnownResults) -> tuple[KnownResult | None, float]
     if not votes:
         return None, 0.0
     backend = max(votes, key=lambda name: (votes[name], name))
-    complete = (row for *_, row in near if row.is_complete and row.backend == backend)
+    complete = (
+        row
+        for *_, row in near
+        if row.is_complete and row.backend == backend and is_within(row.config, limits)
+    )
     return next(complete, None), votes[backend] / sum(votes.values())
 
 
