@@ -8,8 +8,8 @@ from flax import nnx
 from jaxtyping import Array, Int
 
 from models.qwen3.config import Qwen3Config
+from models.qwen3.kernels.all_layers.sizes import persistent_fits
 from models.qwen3.kernels.product_forms import single_fits
-from models.qwen3.kernels.stream.sizes import persistent_fits
 from models.qwen3.kernels.tiling import batch_fits, decode_fits, hopper_fits, prompt_fits
 from models.qwen3.modules.cache import Cache
 from models.qwen3.modules.model import Qwen3, last_of
@@ -137,7 +137,7 @@ def decode_step(config: Qwen3Config, *, implementation: Implementation = "xla") 
             x, cache = model(token_ids[:, None], positions[:, None], cache)
             return {"logits": model.logits(x[:, 0]), "cache": cache}
         if implementation == "persistent":
-            from models.qwen3.kernels.stream.decode import decode_persistently
+            from models.qwen3.kernels.all_layers.decode import decode_persistently
 
             logits, cache = decode_persistently(config, model, cache, token_ids, positions)
             return {"logits": logits, "cache": cache}

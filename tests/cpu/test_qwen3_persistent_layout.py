@@ -8,17 +8,12 @@ import numpy.typing as npt
 import pytest
 
 from models.qwen3.config import QWEN3_0_6B
-from models.qwen3.kernels.persistent import layout
-from models.qwen3.kernels.persistent.sizes import (
-    BLOCKS,
-    CHUNK,
-    EXCHANGE_BYTES,
-    HIDDEN,
-    QUERY_PACKETS,
-    VECTOR_PACKETS,
-)
+from models.qwen3.kernels.all_layers.by_mma import layout
+from models.qwen3.kernels.all_layers.by_mma.layout import QUERY_PACKETS, VECTOR_PACKETS
+from models.qwen3.kernels.all_layers.sizes import BLOCKS, CHUNK, Sizes
 from tests.cpu.integers import Integers
 
+HIDDEN = QWEN3_0_6B.hidden_size
 Values = npt.NDArray[np.float64]
 WARPS, LANES = 8, 32
 WARP_LANES = np.arange(LANES)
@@ -225,5 +220,9 @@ def test_activation_rows_are_divided_evenly() -> None:
     assert sorted(rows) == list(range(QWEN3_0_6B.intermediate_size))
 
 
-def test_exchange_is_a_small_part_of_a_layer() -> None:
-    assert EXCHANGE_BYTES == 409_600
+def test_vectors_have_the_same_packets_in_the_layout_and_in_the_sizes() -> None:
+    sizes = Sizes.of(QWEN3_0_6B, 2048)
+    assert sizes.by_mma
+    assert sizes.vectors_bytes == (VECTOR_PACKETS,) * 4
+    assert sizes.heads_bytes == 2 * QUERY_PACKETS
+    assert sizes.exchange_bytes == 409_600

@@ -17,8 +17,8 @@ from models.qwen3.generation.prebuilt_index import (
     read_index,
 )
 from models.qwen3.generation.static_sizes import GenerationSizes
-from models.qwen3.kernels.persistent.residency import why_not_resident
-from models.qwen3.kernels.persistent.sizes import BLOCKS
+from models.qwen3.kernels.all_layers.residency import why_not_resident
+from models.qwen3.kernels.all_layers.sizes import BLOCKS
 from xlapipe import XlapipeError
 
 ROOT = Path(__file__).parents[2]

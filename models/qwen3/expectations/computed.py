@@ -11,8 +11,8 @@ from models.qwen3.expectations.bounds import (
     padded_rows,
     split_k_bytes,
 )
+from models.qwen3.kernels.all_layers.sizes import CHUNK_SLOTS, Sizes
 from models.qwen3.kernels.product_forms import batch_form_of, measured
-from models.qwen3.kernels.stream.sizes import exchange_bytes_of
 from models.qwen3.kernels.tiling import (
     NAMELESS,
     jax_for_hopper,
@@ -104,7 +104,9 @@ def with_persistent_kernel(config: Qwen3Config) -> tuple[Expectation, ...]:
     """
     return (
         TempAtMost(
-            exchange_bytes_of(config) + config.hidden_size * FLOAT32 + SMALL_BYTES,
+            Sizes.of(config, CHUNK_SLOTS).exchange_bytes
+            + config.hidden_size * FLOAT32
+            + SMALL_BYTES,
             because="packets between blocks, and the residual stream after the layers",
         ),
         GemmCount(0, because="kernels compute every product with a weight"),

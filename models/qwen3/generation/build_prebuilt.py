@@ -16,8 +16,8 @@ from models.qwen3.generation.prebuilt_index import (
     index_text,
     prompts_folder,
 )
-from models.qwen3.kernels.persistent.residency import why_not_resident
-from models.qwen3.kernels.stream.sizes import persistent_fits
+from models.qwen3.kernels.all_layers.residency import why_not_resident
+from models.qwen3.kernels.all_layers.sizes import persistent_fits
 from models.qwen3.kernels.tiling import hopper_fits
 from models.qwen3.steps import implementation_for
 from xlapipe import StepPlan, Target, WorkloadReference, XlapipeError

@@ -11,7 +11,7 @@ from models.qwen3.generation.abstract_arguments import abstract_arguments
 from models.qwen3.generation.compiled_steps import CompiledGeneration, CompiledStep, StepOutputs
 from models.qwen3.generation.decode_loop import decode_loop, prompt_step
 from models.qwen3.generation.static_sizes import GenerationSizes
-from models.qwen3.kernels.persistent.residency import why_not_resident
+from models.qwen3.kernels.all_layers.residency import why_not_resident
 from models.qwen3.steps import Implementation, implementation_for, xla_options
 
 # Cache and state, in both steps.

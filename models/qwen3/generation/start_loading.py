@@ -8,7 +8,7 @@ from typing import Any
 
 import xlapipe
 from models.qwen3.generation.prebuilt_index import DECODE, PrebuiltExecutables, prompts_folder
-from models.qwen3.kernels.persistent.residency import why_not_resident
+from models.qwen3.kernels.all_layers.residency import why_not_resident
 from xlapipe import LoadedStep, XlapipeError
 
 

@@ -10,12 +10,13 @@ Functions take `ops`, the operations on integers: `Lanes` in the kernel, plain i
 
 from typing import Any, Protocol, runtime_checkable
 
-from models.qwen3.kernels.persistent.sizes import QUERY_PACKETS
-
 Value = Any
 
 # Bytes of a vector's packets: 8 warps, 2 loads, 32 lanes, 2 packets of 8 bytes.
 _WARP, _LOAD, _LANE, _PACKET = 1024, 512, 16, 8
+VECTOR_PACKETS = 8 * _WARP
+# Bytes of the packets of queries; those of keys and values follow.
+QUERY_PACKETS = 8 * _WARP
 
 
 @runtime_checkable

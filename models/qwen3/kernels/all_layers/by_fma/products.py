@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from models.qwen3.kernels.persistent.lanes import Lanes
-from models.qwen3.kernels.persistent.layout import IntegerOps
-from models.qwen3.kernels.stream.ring import Place, Ring
-from models.qwen3.kernels.stream.sizes import COLUMNS, ROWS, STEP, WARPS, Matrix
+from models.qwen3.kernels.all_layers.by_mma.layout import IntegerOps
+from models.qwen3.kernels.all_layers.lanes import Lanes
+from models.qwen3.kernels.all_layers.ring import Place, Ring
+from models.qwen3.kernels.all_layers.sizes import COLUMNS, ROWS, STEP, WARPS, Matrix
 
 Value = Any
 # Of a row's sum, of even and of odd columns, so that additions need not wait for one another.
@@ -83,7 +83,7 @@ class Products:
         group, segment = o.quotient(number, matrix.segments)
         itemsize = 2 if bfloat16 else 4
         vector = o.plus(self.vector, o.times(segment, itemsize * COLUMNS), o.times(o.lane, 16))
-        rows = o.plus(self.ring.arrived(place), o.times(o.lane, 16))
+        rows = o.plus(self.ring.wait_for_one(place), o.times(o.lane, 16))
 
         def steps(sums: Sequence[Value], numbers: range) -> list[Value]:
             sums = list(sums)
@@ -104,7 +104,7 @@ class Products:
         totals = [o.add(*sums[_CHAINS * row : _CHAINS * (row + 1)]) for row in range(ROWS)]
         own = self._sum_of_row(totals)
         # Its shuffles have waited for all that was loaded.
-        self.ring.release(place, warps=1)
+        self.ring.release_one(place, warps=1)
         row = o.plus(o.times(group, ROWS), self._row_of_lane())
         address = o.plus(self.sums, o.times(o.plus(o.times(row, matrix.segments), segment), 4))
         o.store_shared(address, own, only=o.equal(o.bits(o.lane, 7), 0))

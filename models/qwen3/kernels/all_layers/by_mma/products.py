@@ -15,9 +15,10 @@ from typing import Any
 
 from jaxlib.mlir.dialects import llvm
 
-from models.qwen3.kernels.persistent import layout
-from models.qwen3.kernels.persistent.lanes import Lanes
-from models.qwen3.kernels.persistent.ring import Place, Ring
+from models.qwen3.kernels.all_layers.by_mma import layout
+from models.qwen3.kernels.all_layers.lanes import Lanes
+from models.qwen3.kernels.all_layers.ring import Place, Ring
+from models.qwen3.kernels.all_layers.sizes import WARPS
 
 Value = Any
 # A of an mma: 4 words of two bfloat16; by tile, then by s.
@@ -52,13 +53,13 @@ class Products:
     def take_wide(self, place: Place, blocks: int) -> tuple[list[list[Operands]], Place]:
         """Operands of `blocks` times 16 rows of 1,024 columns: by block, then half of columns."""
         o, first = self.o, place.slot
-        place = self.ring.arrived(place, 4 * blocks)
+        place = self.ring.wait_for(place, 4 * blocks)
         operands = []
         for block in range(blocks):
             rows = []
             for half in (0, 1):
                 chunk, within = layout.wide_row(o, self.g, 2 * block + half)
-                rows.append(o.plus(self.ring.chunk(first, chunk), within, self._columns()))
+                rows.append(o.plus(self.ring.chunk_after(first, chunk), within, self._columns()))
             operands.append([self._operands(rows, 1024 * c) for c in (0, 1)])
         self.ring.release(first, 4 * blocks)
         return operands, place
@@ -69,13 +70,13 @@ class Products:
         The 16 rows of an mma are the 8 rows of both halves.
         """
         o, first = self.o, place.slot
-        place = self.ring.arrived(place, 2 * sets)
+        place = self.ring.wait_for(place, 2 * sets)
         operands = []
         for number in range(sets):
             rows = []
             for half in (0, 1):
                 chunk, within = layout.narrow_row(o, self.g, sets, half, number)
-                rows.append(o.plus(self.ring.chunk(first, chunk), within, self._columns()))
+                rows.append(o.plus(self.ring.chunk_after(first, chunk), within, self._columns()))
             operands.append(self._operands(rows, 0))
         self.ring.release(first, 2 * sets)
         return operands, place
@@ -144,11 +145,11 @@ class Products:
         [row] = o.sums_across([row], (1, 2))
         o.store_shared(self._sum_at(buffer, o.warp, self.g), row, only=o.equal(self.j, 0))
 
-    def totals(self, buffer: int, *rows: Value, warps: int) -> list[Value]:
+    def totals(self, buffer: int, *rows: Value) -> list[Value]:
         """Sums over all warps. All loads are issued before the first addition."""
         o = self.o
         parts = [
-            [o.load_shared(self._sum_at(buffer, o.integer(warp), row)) for warp in range(warps)]
+            [o.load_shared(self._sum_at(buffer, o.integer(warp), row)) for warp in range(WARPS)]
             for row in rows
         ]
         return [o.tree(values) for values in parts]
@@ -186,7 +187,9 @@ class Products:
 
     def _sum_at(self, buffer: int, warp: Value, row: Value) -> Value:
         o = self.o
-        return o.plus(self.sums, 8 * ROWS * 4 * buffer, o.times(warp, 4 * ROWS), o.times(row, 4))
+        return o.plus(
+            self.sums, WARPS * ROWS * 4 * buffer, o.times(warp, 4 * ROWS), o.times(row, 4)
+        )
 
     def _mma(self, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value]) -> list[Value]:
         f32 = self.o.f32

@@ -13,6 +13,8 @@ from jaxlib.mlir.dialects import arith as _arith
 from jaxlib.mlir.dialects import gpu, llvm
 from jaxlib.mlir.dialects import scf as _scf_dialect
 
+from models.qwen3.kernels.all_layers.sizes import THREADS
+
 Value: TypeAlias = Any
 # Their type stubs are those of generated code, without what the dialects' modules add.
 arith: Any = _arith
@@ -20,6 +22,8 @@ _scf: Any = _scf_dialect
 # A wait gives up after this many turns, some seconds, and the launch ends with an error.
 TURNS = 1 << 21
 WARP_SIZE = 32
+# The named barrier of the computing warps.
+_BARRIER = 10
 ALL_LANES = "0xffffffff"
 
 
@@ -57,6 +61,11 @@ class Lanes:
 
     def times(self, a: Value, b: Value) -> Value:
         return arith.muli(self.integer(a), self.integer(b))
+
+    def quotient(self, a: Value, divisor: int) -> tuple[Value, Value]:
+        """Quotient and remainder, of values that are not negative."""
+        by = self.integer(divisor)
+        return arith.divui(a, by), arith.remui(a, by)
 
     def right(self, a: Value, places: int) -> Value:
         """a shifted right."""
@@ -142,11 +151,21 @@ class Lanes:
     def log2(self, a: Value) -> Value:
         return self.unary("lg2.approx", a)
 
+    def cos(self, a: Value) -> Value:
+        return self.unary("cos.approx", a)
+
+    def sin(self, a: Value) -> Value:
+        return self.unary("sin.approx", a)
+
     def inverse(self, a: Value) -> Value:
         return self.unary("rcp.approx", a)
 
     def inverse_root(self, a: Value) -> Value:
         return self.unary("rsqrt.approx", a)
+
+    def inverse_rms(self, squares: Value, count: int, eps: float) -> Value:
+        """Of `count` elements with this sum of squares."""
+        return self.inverse_root(self.fma(squares, self.real(1 / count), self.real(eps)))
 
     def float_of(self, a: Value) -> Value:
         """An integer's value."""
@@ -224,6 +243,11 @@ class Lanes:
     def pure(self, text: str, result_type: Value, *operands: Value) -> Value:
         return mosaic.inline_ptx(text, *operands, result_types=result_type, has_side_effects=False)
 
+    def opaque(self, a: Value) -> Value:
+        """The same value, of which the compiler knows nothing."""
+        text = "mov.b32 $0, $1;"
+        return mosaic.inline_ptx(text, a, result_types=a.type, has_side_effects=True)
+
     def words(
         self, count: int, text: str, operands: Sequence[Value], constraints: str
     ) -> list[Value]:
@@ -253,6 +277,25 @@ class Lanes:
     def load_shared(self, address: Value) -> Value:
         """A float32."""
         return self.as_float(self.load_words("shared", address, 1)[0])
+
+    def copy_to_shared(
+        self, target: Value, source: Value, size: Value, full: Value, policy: Value
+    ) -> None:
+        """Starts a bulk copy of `size` bytes from global memory, which the mbarrier `full` counts.
+
+        Args:
+          policy: of L2.
+        """
+        text = "mbarrier::complete_tx::bytes.L2::cache_hint [$0], [$1], {size}, [$2], $3;"
+        text = f"cp.async.bulk.shared::cluster.global.{text}"
+        self.with_size(text, size, target, source, full, policy)
+
+    def with_size(self, text: str, size: Value, *operands: Value) -> None:
+        """A statement with a size, which is part of the text if it is a Python integer."""
+        if isinstance(size, int):
+            self.ptx(text.format(size=size), *operands)
+        else:
+            self.ptx(text.format(size=f"${len(operands)}"), *operands, size)
 
     def load_address(self, address: Value) -> Value:
         """64 bits of shared memory."""
@@ -318,18 +361,10 @@ class Lanes:
             parity,
         )
 
+    def synchronize(self) -> None:
+        """Waits for all computing warps."""
+        self.named_barrier(_BARRIER, THREADS)
+
     def named_barrier(self, number: int, threads: int, *, arrive: bool = False) -> None:
         """Waits for `threads` threads, or only counts this one."""
         self.ptx(f"barrier.{'arrive' if arrive else 'sync'} {number}, {threads};")
-
-    # For the kernel of all sizes (`kernels.stream`).
-
-    def quotient(self, a: Value, divisor: int) -> tuple[Value, Value]:
-        """Quotient and remainder, of values that are not negative."""
-        by = self.integer(divisor)
-        return arith.divui(a, by), arith.remui(a, by)
-
-    def opaque(self, a: Value) -> Value:
-        """The same value, of which the compiler knows nothing."""
-        text = "mov.b32 $0, $1;"
-        return mosaic.inline_ptx(text, a, result_types=a.type, has_side_effects=True)

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from models.qwen3.kernels.persistent import packets
-from models.qwen3.kernels.persistent.lanes import Lanes
-from models.qwen3.kernels.stream.packets import poll
-from models.qwen3.kernels.stream.products import float_place
-from models.qwen3.kernels.stream.sizes import (
+from models.qwen3.kernels.all_layers import packets
+from models.qwen3.kernels.all_layers.by_fma.products import float_place
+from models.qwen3.kernels.all_layers.lanes import Lanes
+from models.qwen3.kernels.all_layers.sizes import (
     COPIES,
     PACKET,
     THREADS,
@@ -21,12 +20,6 @@ from models.qwen3.kernels.stream.sizes import (
 )
 
 Value = Any
-_BARRIER = 10
-
-
-def synchronize(o: Lanes) -> None:
-    """Waits for all computing warps."""
-    o.named_barrier(_BARRIER, THREADS)
 
 
 @dataclass(frozen=True)
@@ -62,12 +55,12 @@ class Vector:
         firsts = range(0, pairs, THREADS)
         own = o.at(self.address, o.times(o.bits(o.block, COPIES - 1), self.bytes))
         inside = o.less(o.thread, pairs - firsts[-1])
-        polled = poll(
+        polled = packets.poll(
             o,
-            o.at(own, o.times(o.thread, 2 * PACKET)),
-            [2 * PACKET * first for first in firsts],
+            [o.at(own, o.times(o.thread, 2 * PACKET))],
             epoch,
             short=short,
+            offsets=[2 * PACKET * first for first in firsts],
             in_last=None if pairs % THREADS == 0 else inside,
         )
         always = o.less(o.thread, THREADS)
@@ -125,19 +118,19 @@ class Inputs:
         [squares] = o.sums_across([squares], (16, 8, 4, 2, 1))
         at = o.plus(self.squares, o.times(o.warp, 4))
         o.store_shared(at, squares, only=o.equal(o.lane, 0))
-        synchronize(o)
+        o.synchronize()
 
     def attended(self, vector: Vector, epoch: Value) -> None:
         """Stores attention's output."""
         o = self.o
         polled = vector.poll(epoch, short=True)
         # Other warps of this block may still read what attention stored in the vector's place.
-        synchronize(o)
+        o.synchronize()
         place = o.plus(self.address, float_place(o, o.times(o.thread, 4)))
         for first, inside, words in polled:
             values = [x for pair in words for x in packets.two_of(o, pair)]
             o.store_shared(o.plus(place, 4 * 4 * first), *values, only=inside)
-        synchronize(o)
+        o.synchronize()
 
     def activations(self, vector: Vector, epoch: Value) -> None:
         """Stores activations in bfloat16."""
@@ -159,7 +152,7 @@ class Inputs:
                             o.plus(address, 2 * third),
                             value,
                         )
-        synchronize(o)
+        o.synchronize()
 
     def inverse(self) -> Value:
         """The inverse RMS of the residual stream that was stored."""
@@ -170,8 +163,7 @@ class Inputs:
             for word in o.load_words("shared", self.squares, 4, 4 * first)
         ]
         total = o.tree([o.as_float(word) for word in words])
-        mean = o.fma(total, o.real(1 / self.sizes.hidden), o.real(self.sizes.eps))
-        return o.inverse_root(mean)
+        return o.inverse_rms(total, self.sizes.hidden, self.sizes.eps)
 
 
 def pair_of(

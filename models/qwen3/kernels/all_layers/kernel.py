@@ -10,32 +10,20 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float, Int
 
-from models.qwen3.kernels.persistent.attention import SHARED_BYTES
-from models.qwen3.kernels.persistent.blocks import (
-    ARRAYS,
-    Block,
-    References,
-    Tuning,
-)
-from models.qwen3.kernels.persistent.products import ROWS
-from models.qwen3.kernels.persistent.ring import BARRIER
-from models.qwen3.kernels.persistent.sizes import (
-    BLOCKS,
-    CHUNK,
-    COMPUTING_WARPS,
-    EXCHANGE_BYTES,
-    HIDDEN,
-)
+from models.qwen3.kernels.all_layers.block import Block
+from models.qwen3.kernels.all_layers.by_fma.block import BlockByFma
+from models.qwen3.kernels.all_layers.by_mma.block import BlockByMma
+from models.qwen3.kernels.all_layers.sizes import ARRAYS, BARRIER, BLOCKS, CHUNK, WARPS, Sizes
 
 NAME = "decode_layers"
-# Warps of a warpgroup are 4: two groups compute, one fetches and publishes.
-# A block has 168 registers for each of its threads: more than 3 x 168 in all would wait for ever.
-_COMPUTING_GROUPS = COMPUTING_WARPS // 4
+# Warps of a warpgroup are 4: two groups compute, one does the rest.
+_COMPUTING_GROUPS = WARPS // 4
+# A thread has 168 registers at the start: more than 3 x 168 in all would wait for ever.
 _COMPUTING_REGISTERS, _OTHER_REGISTERS = 216, 72
 
 
 class LayerArrays(NamedTuple):
-    """A layer's arrays, in the order of `blocks.ARRAYS`; caches are references."""
+    """A layer's arrays, in the order of `block.ARRAYS`; caches are references."""
 
     qkv: Array
     out: Array
@@ -56,35 +44,29 @@ def decode_layers(
     token_id: Int[Array, "1"],
     position: Int[Array, "1"],
     *,
-    eps: float,
-    tuning: Tuning | None = None,
+    sizes: Sizes,
 ) -> Float[Array, " D"]:
     """The residual stream after all layers, float32, for one token of one sequence.
 
     Writes the token's keys and values into the caches at `position`, unless that is their length or
-    more. Sizes must be those of `sizes.has_small_sizes`.
+    more. Sizes must be those of `sizes.persistent_fits`.
     """
-    tuning = tuning or Tuning()
-    block_sizes = {
-        "cache_length": layers[0].keys.shape[2],
-        "vocab_size": embedding.shape[0],
-        "eps": eps,
-        "tuning": tuning,
-    }
+    block: type[Block] = BlockByMma if sizes.by_mma else BlockByFma
+    memory = block.memory(sizes)
 
     def inline(method: str, refs: Sequence[Any]) -> None:
-        """Runs a method of Block."""
+        """Runs a method of the block."""
 
         def run(context: Any, *values: Any) -> None:
             del context
             split = ARRAYS * len(layers)
             by_layer = [values[i : i + ARRAYS] for i in range(0, split, ARRAYS)]
-            getattr(Block(References(by_layer, *values[split:]), **block_sizes), method)()
+            getattr(block(by_layer, values[split:], sizes), method)()
 
         plgpu.inline_mgpu(arg_types=(plgpu.RefType(),) * len(refs))(run)(*refs)
 
     def kernel(*refs: Any) -> None:
-        exchange = pl.get_global(plgpu.SemaphoreType.REGULAR((EXCHANGE_BYTES // 4,)))
+        exchange = pl.get_global(plgpu.SemaphoreType.REGULAR((sizes.exchange_bytes // 4,)))
         refs = (*refs, exchange)
         inline("initialize", refs)
         group = lax.axis_index("warpgroup")
@@ -101,15 +83,15 @@ def decode_layers(
 
     result: Array = plgpu.kernel(
         kernel,
-        out_type=jax.ShapeDtypeStruct((HIDDEN,), jnp.float32),
+        out_type=jax.ShapeDtypeStruct((sizes.hidden,), jnp.float32),
         scratch_types=[
             plgpu.SMEM((size // 4,), jnp.int32)
             for size in (
-                tuning.slots * CHUNK,
-                2 * tuning.slots * BARRIER,
-                2 * 4 * ROWS * COMPUTING_WARPS,
-                8 * ARRAYS * len(layers),
-                SHARED_BYTES,
+                memory.slots * CHUNK,
+                2 * memory.slots * BARRIER,
+                memory.sums_bytes,
+                sizes.table_bytes,
+                *memory.work_bytes,
             )
         ],
         grid=(BLOCKS,),

@@ -1,4 +1,4 @@
-"""A decode step of one sequence: the persistent kernel for the layers, then the output head."""
+"""A decode step of one sequence: a kernel for all layers, then the output head."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,33 +8,32 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from models.qwen3.config import Qwen3Config
+from models.qwen3.kernels.all_layers.kernel import LayerArrays, decode_layers
+from models.qwen3.kernels.all_layers.sizes import Sizes
 from models.qwen3.kernels.matvec import norm_matvec
-from models.qwen3.kernels.persistent.blocks import Tuning
-from models.qwen3.kernels.persistent.kernel import LayerArrays, decode_layers
 from models.qwen3.modules.block import Block
 from models.qwen3.modules.cache import Cache
 from models.qwen3.modules.model import Qwen3
 
 
 def decode_persistently(
+    config: Qwen3Config,
     model: Qwen3,
     cache: Cache,
     token_ids: Int[Array, "1"],
     positions: Int[Array, "1"],
-    *,
-    tuning: Tuning | None = None,
 ) -> tuple[Float[Array, "1 V"], Cache]:
     """Logits of the next token, float32, and the cache, written in place."""
     caches = [{name: jax.new_ref(leaf) for name, leaf in layer.items()} for layer in cache]
     with jax.named_scope("layers"):
         x = decode_layers(
-            [arrays_of(*pair) for pair in zip(model.layers, caches, strict=True)],
+            [_arrays_of(*pair) for pair in zip(model.layers, caches, strict=True)],
             model.embed.weight[...],
-            frequencies_of(model.head_dim, model.rope_theta),
+            _frequencies_of(model.head_dim, model.rope_theta),
             token_ids,
             positions,
-            eps=model.final_norm.eps,
-            tuning=tuning,
+            sizes=Sizes.of(config, cache[0]["k"].shape[2]),
         )
     norm = model.final_norm
     with jax.named_scope("lm_head"):
@@ -43,7 +42,7 @@ def decode_persistently(
     return logits[None], written
 
 
-def arrays_of(layer: Block, cache: Mapping[str, Any]) -> LayerArrays:
+def _arrays_of(layer: Block, cache: Mapping[str, Any]) -> LayerArrays:
     attention, mlp = layer.attention, layer.mlp
     return LayerArrays(
         qkv=attention.qkv_proj.weight[...],
@@ -59,7 +58,7 @@ def arrays_of(layer: Block, cache: Mapping[str, Any]) -> LayerArrays:
     )
 
 
-def frequencies_of(head_dim: int, theta: float) -> Float[Array, " half_head"]:
+def _frequencies_of(head_dim: int, theta: float) -> Float[Array, " half_head"]:
     """The frequencies of `rotation.rows_of`, as a constant."""
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     return jnp.asarray(np.float32(theta) ** -exponents)

@@ -3,28 +3,24 @@
 It keeps the block's 8 values of the residual stream in registers, from the embedding to the end.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
-from models.qwen3.kernels.persistent import layout, packets
-from models.qwen3.kernels.persistent.attention import combined, part_address
-from models.qwen3.kernels.persistent.lanes import Lanes
-from models.qwen3.kernels.persistent.products import SQUARES, Products
-from models.qwen3.kernels.persistent.sizes import (
-    COMPUTING_WARPS,
-    COPIES,
-    HIDDEN,
-    PARTS,
-    VECTOR_PACKETS,
-)
+from models.qwen3.kernels.all_layers import packets
+from models.qwen3.kernels.all_layers.attention import combined
+from models.qwen3.kernels.all_layers.block import swiglu
+from models.qwen3.kernels.all_layers.by_mma import layout
+from models.qwen3.kernels.all_layers.by_mma.attention import part_address
+from models.qwen3.kernels.all_layers.by_mma.products import SQUARES, Products
+from models.qwen3.kernels.all_layers.lanes import Lanes
+from models.qwen3.kernels.all_layers.sizes import COPIES, PARTS, THREADS, Sizes
 
 Value = Any
 # The named barriers of the two buffers of sums, which computing warps do not wait at.
 _FIRST_BARRIER = 8
-_THREADS = 32 * (COMPUTING_WARPS + 1)
-# Values of a block: of the residual stream, and of activations.
-OWN, ACTIVATIONS = 8, 24
+_THREADS = THREADS + 32
+# Packets of a block in each vector.
+OWN = 8
 
 
 @dataclass(frozen=True)
@@ -40,14 +36,14 @@ class Vectors:
     def addresses(self, vector: Value) -> list[Value]:
         """Of the packets that this lane of a computing warp reads."""
         o = self.o
-        copy = o.times(o.bits(o.block, COPIES - 1), VECTOR_PACKETS)
+        copy = o.times(o.bits(o.block, COPIES - 1), layout.VECTOR_PACKETS)
         own = o.plus(copy, o.times(o.warp, 1024), o.times(o.lane, 16))
         return [o.at(vector, o.plus(own, load)) for load in (0, 512)]
 
     def store(self, vector: Value, offset: Value, words: packets.Words) -> None:
         """Publishes the packets of lanes 0 to 7, whose values lanes 8 to 31 have too."""
         o = self.o
-        copy = o.times(o.right(o.lane, 3), VECTOR_PACKETS)
+        copy = o.times(o.right(o.lane, 3), layout.VECTOR_PACKETS)
         with o.when(o.less(o.lane, OWN * COPIES)):
             packets.store(o, o.at(vector, o.plus(offset, copy)), words)
 
@@ -64,59 +60,41 @@ class Publisher:
     Attributes:
       heads: address of the packets of queries, keys and values.
       parts: address of the packets with each part's result of attention.
-      eps: of the norms.
     """
 
     o: Lanes
+    sizes: Sizes
     products: Products
     vectors: Vectors
     heads: Value
     parts: Value
-    eps: float
 
-    @property
     def index(self) -> Value:
         """The packet of a block that this lane has."""
         return self.o.bits(self.o.lane, OWN - 1)
-
-    def start(self, embedding: Value, token_address: Value, rows: int) -> Value:
-        """Publishes the token's embedding as the residual stream; returns this lane's value."""
-        o = self.o
-        [token] = o.load_words("global.nc", token_address, 1)
-        row = o.at_row(embedding, o.most(o.least(token, rows - 1), 0), 2 * HIDDEN)
-        address = o.at(row, o.times(self.column(), 2))
-        text = "{ .reg .b16 t; ld.global.nc.b16 t, [$1]; mov.b32 $0, {0, t}; }"
-        hidden = o.as_float(o.pure(text, o.i32, address))
-        self._store_hidden(self.vectors.hidden, hidden, o.integer(1))
-        return hidden
-
-    def column(self) -> Value:
-        """Of the residual stream, of this lane."""
-        return self.o.plus(self.o.times(self.o.block, OWN), self.index)
 
     def layer(self, hidden: Value, epoch: Value) -> Value:
         """Publishes what the block computes of a layer; returns the residual stream after it."""
         o = self.o
         self._publish_heads(epoch)
         self._publish_attended(epoch)
-        hidden = o.add(hidden, self._totals(1, self.index)[0])
-        self._store_hidden(self.vectors.after_attention, hidden, epoch)
+        hidden = o.add(hidden, self._totals(1, self.index())[0])
+        self.store_hidden(self.vectors.after_attention, hidden, epoch)
         self._publish_activations(epoch)
-        hidden = o.add(hidden, self._totals(1, self.index)[0])
-        self._store_hidden(self.vectors.hidden, hidden, o.plus(epoch, 1))
+        hidden = o.add(hidden, self._totals(1, self.index())[0])
+        self.store_hidden(self.vectors.hidden, hidden, o.plus(epoch, 1))
         return hidden
 
     def _totals(self, buffer: int, *rows: Value) -> list[Value]:
         """Sums of all computing warps, once they are stored."""
         self.o.named_barrier(_FIRST_BARRIER + buffer, _THREADS)
-        return self.products.totals(buffer, *rows, warps=COMPUTING_WARPS)
+        return self.products.totals(buffer, *rows)
 
     def _inverse(self, squares: Value) -> Value:
-        o = self.o
-        return o.inverse_root(o.fma(squares, o.real(1 / HIDDEN), o.real(self.eps)))
+        return self.o.inverse_rms(squares, self.sizes.hidden, self.sizes.eps)
 
-    def _store_hidden(self, vector: Value, hidden: Value, epoch: Value) -> None:
-        offset = layout.hidden_packet(self.o, self.o.block, self.index)
+    def store_hidden(self, vector: Value, hidden: Value, epoch: Value) -> None:
+        offset = layout.hidden_packet(self.o, self.o.block, self.index())
         self.vectors.store(vector, offset, packets.of_float(self.o, hidden, epoch))
 
     def _publish_heads(self, epoch: Value) -> None:
@@ -139,15 +117,15 @@ class Publisher:
             part_address(o, self.parts, o.block, o.plus(first, part), value)
             for part in range(PARTS // 2)
         ]
-        polled = packets.poll(o, addresses, epoch, short=True, per_address=1)
+        polled = packets.poll(o, addresses, epoch, short=True, at_once=1)
         values, weights = zip(*(packets.two_of(o, words) for words in polled), strict=True)
         # Weights are logarithms: those of the maximum are 1.
         top, total, whole = combined(o, weights, [o.real(1.0)] * len(weights), values)
         scale = o.exp2(o.sub(top, o.maximum(top, o.across(top, 16))))
         total, whole = o.sums_across([o.mul(total, scale), o.mul(whole, scale)], (16,))
         whole = o.mul(whole, o.inverse(total))
-        pair = [o.of_lane(whole, o.plus(o.times(self.index, 2), i)) for i in (0, 1)]
-        offset = layout.attended_packet(o, o.block, self.index)
+        pair = [o.of_lane(whole, o.plus(o.times(self.index(), 2), i)) for i in (0, 1)]
+        offset = layout.attended_packet(o, o.block, self.index())
         self.vectors.store(
             self.vectors.attended, offset, packets.of_two(o, pair[0], pair[1], epoch)
         )
@@ -155,16 +133,14 @@ class Publisher:
     def _publish_activations(self, epoch: Value) -> None:
         """Lane `8 set + i` has activation i of the set; its gate and up rows are 8 rows apart."""
         o = self.o
-        number = o.least(o.lane, ACTIVATIONS - 1)
+        number = o.least(o.lane, self.sizes.activations - 1)
         gate_row = o.plus(o.times(o.right(number, 3), 16), o.bits(number, 7))
         rows = (o.integer(SQUARES), gate_row, o.plus(gate_row, 8))
         squares, gate, up = self._totals(0, *rows)
         inverse = self._inverse(squares)
-        gate, up = o.mul(inverse, gate), o.mul(inverse, up)
-        decay = o.exp2(o.mul(gate, o.real(-math.log2(math.e))))
-        activation = o.mul(o.mul(gate, o.inverse(o.add(decay, o.real(1.0)))), up)
-        pair, third = layout.activation_values(o, self.index)
+        activation = swiglu(o, o.mul(inverse, gate), o.mul(inverse, up))
+        pair, third = layout.activation_values(o, self.index())
         a, b, c = (o.of_lane(activation, lane) for lane in (pair, o.plus(pair, 1), third))
-        offset = layout.activation_packet(o, o.block, self.index)
+        offset = layout.activation_packet(o, o.block, self.index())
         words = packets.of_three(o, a, b, c, epoch)
         self.vectors.store(self.vectors.activations, offset, words)

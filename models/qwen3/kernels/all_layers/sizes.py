@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from models.qwen3.config import Qwen3Config
-from models.qwen3.kernels.persistent.sizes import EXCHANGE_BYTES, has_small_sizes
+from models.qwen3.config import QWEN3_0_6B, Qwen3Config
 from models.qwen3.kernels.tiling import HOPPER, jax_for_hopper
 
 # All blocks run at once, one on each multiprocessor; matrices are divided evenly over them.
@@ -22,7 +21,8 @@ ROWS, COLUMNS, STEP = FETCHING_WARPS, 1024, 256
 # Bytes of a chunk, and slots of the cache of this size.
 CHUNK = 2 * ROWS * COLUMNS
 CHUNK_SLOTS = CHUNK // (2 * HEAD)
-# Copies of a vector's packets, each of which is read by a different group of blocks.
+# Copies of a vector's packets, each of which is read by a different group of blocks. A power of
+# two, at most 4.
 COPIES = 4
 PACKET = 8
 # Bytes of an mbarrier.
@@ -94,6 +94,16 @@ class Sizes:
         )
 
     @property
+    def by_mma(self) -> bool:
+        """Whether the block of Qwen3-0.6B (`by_mma`) is used; it was not run with more layers."""
+        small = QWEN3_0_6B
+        return self.layers <= small.num_hidden_layers and (
+            self.hidden,
+            self.queries,
+            self.intermediate,
+        ) == (small.hidden_size, small.q_size, small.intermediate_size)
+
+    @property
     def group(self) -> int:
         """Query heads that read one key/value head."""
         return self.queries // HEAD // KV_HEADS
@@ -158,6 +168,7 @@ class Sizes:
 
     @property
     def angles_bytes(self) -> int:
+        """Cosines and sines of the position's angles."""
         return 2 * 4 * HEAD
 
     @property
@@ -191,9 +202,13 @@ class Sizes:
         return PACKET * self.queries * PARTS
 
     @property
+    def vectors_bytes(self) -> tuple[int, int, int, int]:
+        """Of a copy of each vector."""
+        return (self.hidden_bytes, self.hidden_bytes, self.attended_bytes, self.activations_bytes)
+
+    @property
     def exchange_bytes(self) -> int:
-        vectors = 2 * self.hidden_bytes + self.attended_bytes + self.activations_bytes
-        return COPIES * vectors + self.heads_bytes + self.parts_bytes
+        return COPIES * sum(self.vectors_bytes) + self.heads_bytes + self.parts_bytes
 
 
 def persistent_fits(
@@ -221,10 +236,3 @@ def persistent_fits(
         and all(width % (ROWS * BLOCKS) == 0 for width in widths)
         and Sizes.of(config, cache_length).slots >= WARPS
     )
-
-
-def exchange_bytes_of(config: Qwen3Config) -> int:
-    """Of global memory for packets, in the kernel that the model gets."""
-    if has_small_sizes(config):
-        return EXCHANGE_BYTES
-    return Sizes.of(config, CHUNK_SLOTS).exchange_bytes

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from models.qwen3.kernels.persistent.sizes import BLOCKS
+from models.qwen3.kernels.all_layers.sizes import BLOCKS
 
 _PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"

@@ -1,0 +1,227 @@
+"""What the attentions of both forms of a block share: its slots, and a running softmax over them.
+
+A half of a warp reads one slot's key or value at once: its lane l has elements 8 l to 8 l + 7. Each
+half keeps a running softmax of all query heads over its slots; the block combines them at the end.
+The new token counts in one half of one block only, which also writes it into the cache.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from models.qwen3.kernels.all_layers import packets
+from models.qwen3.kernels.all_layers.lanes import Lanes
+from models.qwen3.kernels.all_layers.ring import Ring
+from models.qwen3.kernels.all_layers.sizes import CHUNK_SLOTS, HEAD, PARTS, Sizes
+
+Value = Any
+# Initial value of a running maximum; with -inf, the difference of two would be NaN.
+LOWEST = -1e30
+# Elements of a lane, lanes of a head, and words of a lane's elements in bfloat16.
+OWN = 8
+LANES = HEAD // OWN
+WORDS = OWN // 2
+# Of a query head: maximum of the scores, sum of the weights, weighted sums of 8 elements.
+STATE = 2 + OWN
+# 2 pi as a sum of floats; multiples of the first two of up to 2^13 are exact.
+TWO_PI = (6.28125, 0.0019350051879882812, 3.019916e-07)
+# log2(e), for softmax by powers of two, and the scale of scores.
+SCALE = math.log2(math.e) / math.sqrt(HEAD)
+
+
+@dataclass(frozen=True)
+class Slots:
+    """A block's part of the cache: chunks `first` to `first + count - 1` of `used` slots.
+
+    Attributes:
+      position: the new token's, which may be the cache's length or more: then it is not written.
+      part: number of the block among those of its key/value head.
+    """
+
+    kv_head: Value
+    part: Value
+    position: Value
+    used: Value
+    first: Value
+    count: Value
+    length: int
+
+    @classmethod
+    def of(cls, o: Lanes, position_address: Value, length: int) -> "Slots":
+        [position] = o.load_words("global.nc", position_address, 1)
+        # No caller passes a negative one, which would address memory before the cache.
+        position = o.pick(o.less(position, 0), length, position)
+        kv_head, part = o.right(o.block, 4), o.bits(o.block, PARTS - 1)
+        used = o.least(position, length)
+        chunks = o.right(o.plus(used, CHUNK_SLOTS - 1), int(math.log2(CHUNK_SLOTS)))
+        per_part = o.right(o.plus(chunks, PARTS - 1), int(math.log2(PARTS)))
+        first = o.times(part, per_part)
+        count = o.most(o.minus(o.least(o.plus(first, per_part), chunks), first), 0)
+        return cls(kv_head, part, position, used, first, count, length)
+
+
+@dataclass(frozen=True)
+class LayerAddresses:
+    """Global addresses of a layer's cache and gains."""
+
+    keys: Value
+    values: Value
+    query_gain: Value
+    key_gain: Value
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention of the computing warps.
+
+    Attributes:
+      shared: address of shared memory, of which the form decides what is where.
+      heads: address of the packets of queries, keys and values.
+      parts: address of the packets with each part's result.
+    """
+
+    o: Lanes
+    sizes: Sizes
+    ring: Ring
+    slots: Slots
+    shared: Value
+    heads: Value
+    parts: Value
+
+    def angle(self, frequency: Value) -> Value:
+        """The position's angle less whole turns; `frequency` is a word."""
+        o = self.o
+        angle = o.mul(o.float_of(self.slots.position), o.as_float(frequency))
+        turns = o.unary("cvt.rni.f32", o.mul(angle, o.real(1 / (2 * math.pi))))
+        for part in TWO_PI:
+            angle = o.fma(turns, o.real(-part), angle)
+        return angle
+
+    def nothing(self) -> list[Value]:
+        """A head's state before any slot."""
+        o = self.o
+        return [o.real(LOWEST)] + [o.real(0.0)] * (STATE - 1)
+
+    def normed_and_rotated(
+        self,
+        heads: Sequence[Sequence[Value]],
+        gains: Sequence[Sequence[Value]],
+        angles: Sequence[Sequence[Value]],
+        distances: Sequence[int],
+    ) -> Iterator[list[Value]]:
+        """Heads after RMSNorm and RoPE.
+
+        Args:
+          heads: this lane's elements of each.
+          angles: cosines and signed sines of these elements.
+          distances: bits of the lane in its head. The first one is that of the head's other half.
+        """
+        o = self.o
+        cos, sin = angles
+        scaled = [
+            [o.mul(x, gain) for x, gain in zip(head, own, strict=True)]
+            for head, own in zip(heads, gains, strict=True)
+        ]
+        partners = [[o.across(x, distances[0]) for x in head] for head in scaled]
+        squares = o.sums_across([o.dot(head, head) for head in heads], distances)
+        for head, partner, total in zip(scaled, partners, squares, strict=True):
+            inverse = o.inverse_rms(total, HEAD, self.sizes.eps)
+            yield [
+                o.mul(o.fma(x, c, o.mul(y, s)), inverse)
+                for x, y, c, s in zip(head, partner, cos, sin, strict=True)
+            ]
+
+    def scores(self, pairs: Sequence[tuple[list[Value], list[Value]]]) -> list[Value]:
+        """Of pairs of a query and a key."""
+        o = self.o
+        totals = o.sums_across([o.dot(a, b) for a, b in pairs], (8, 4, 2, 1))
+        return [o.mul(total, o.real(SCALE)) for total in totals]
+
+    def seen(self, number: Value) -> list[Value]:
+        """Whether this lane's two slots of a chunk are used."""
+        o = self.o
+        chunk = o.plus(self.slots.first, number)
+        slot = o.plus(o.times(chunk, CHUNK_SLOTS), o.times(o.warp, 4), o.right(o.lane, 4))
+        return [o.less(o.plus(slot, 2 * row), self.slots.used) for row in (0, 1)]
+
+    def with_slots(
+        self,
+        state: Sequence[Value],
+        seen: Sequence[Value],
+        scores: Sequence[Value],
+        values: Sequence[list[Value]],
+        *,
+        exact: bool,
+    ) -> list[Value]:
+        """A head's state after two slots.
+
+        Args:
+          exact: slots that are not seen have no weight even where none was seen yet. Otherwise
+            their weight is then 1, until a seen slot or the combination with one rescales it to 0.
+        """
+        o = self.o
+        scores = [o.pick(s, x, o.real(LOWEST)) for s, x in zip(seen, scores, strict=True)]
+        top, total, *sums = state
+        new_top = o.maximum(top, o.maximum(*scores))
+        rescale = o.exp2(o.sub(top, new_top))
+        weights = []
+        for s, score in zip(seen, scores, strict=True):
+            weight = o.exp2(o.sub(score, new_top))
+            weights.append(o.pick(s, weight, o.real(0.0)) if exact else weight)
+        first, second = weights
+        total = o.add(o.fma(total, rescale, first), second)
+        sums = [
+            o.fma(second, b, o.fma(first, a, o.mul(x, rescale)))
+            for x, a, b in zip(sums, *values, strict=True)
+        ]
+        return [new_top, total, *sums]
+
+    def of_new(self, scores: Sequence[Value], value: Sequence[Value], counts: Value) -> list[Value]:
+        """All heads' states with the new token alone, where it counts."""
+        o = self.o
+        state = []
+        for score in scores:
+            state += [o.pick(counts, score, o.real(LOWEST))]
+            state += [o.pick(counts, x, o.real(0.0)) for x in (o.real(1.0), *value)]
+        return state
+
+    def load_angles(self, address: Value, elements: int) -> list[list[Value]]:
+        """Cosines and signed sines of a lane's elements of a head, from shared memory."""
+        o = self.o
+        words = [
+            [
+                word
+                for first in range(0, 4 * elements, 16)
+                for word in o.load_words("shared", address, 4, HEAD * 4 * number + first)
+            ]
+            for number in (0, 1)
+        ]
+        return [[o.as_float(word) for word in row] for row in words]
+
+    def part_packet(
+        self, weights: Sequence[Sequence[Value]], sums: Sequence[Value], epoch: Value
+    ) -> packets.Words:
+        """Of an element of the block's part of attention, and the logarithm of the part's weight.
+
+        Args:
+          weights: words of the maximum and total of each state.
+          sums: weighted sums of each state.
+        """
+        o = self.o
+        tops, totals = ([o.as_float(pair[i]) for pair in weights] for i in (0, 1))
+        top, total, value = combined(o, tops, totals, sums)
+        # Of a part without slots the total is 0, and its weight is so small that it does not count.
+        total = o.maximum(total, o.real(1e-30))
+        weight = o.add(top, o.log2(total))
+        return packets.of_two(o, o.mul(value, o.inverse(total)), weight, epoch)
+
+
+def combined(
+    o: Lanes, tops: Sequence[Value], totals: Sequence[Value], sums: Sequence[Value]
+) -> tuple[Value, Value, Value]:
+    """Running softmaxes over different slots as one: maximum, total weight, weighted sum."""
+    top = o.tree(tops, o.maximum)
+    scales = [o.exp2(o.sub(x, top)) for x in tops]
+    total = o.tree([o.mul(a, b) for a, b in zip(scales, totals, strict=True)])
+    return top, total, o.tree([o.mul(a, b) for a, b in zip(scales, sums, strict=True)])
