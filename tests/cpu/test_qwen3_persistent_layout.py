@@ -55,7 +55,7 @@ def halves_column(warp: int, lane: int, sets: int, number: int) -> int:
 
 
 def test_lanes_poll_the_residual_stream_that_they_supply() -> None:
-    packets = written(layout.hidden_packet, lambda block, index: 8 * block + index, 8)
+    packets = written(layout.packet_of_eight, lambda block, index: 8 * block + index, 8)
     assert max(packets) == VECTOR_PACKETS - 8
     for warp, lane in lanes_of_warps():
         column = layout.own_column(OPS, warp, lane)
@@ -77,7 +77,7 @@ def test_lanes_poll_the_activations_that_they_supply() -> None:
         first, last = (row + 512 * (n // 8) + n % 8 for n in (pair, third))
         return first, last
 
-    packets = written(layout.activation_packet, values, 8)
+    packets = written(layout.packet_of_eight, values, 8)
     for warp, lane in lanes_of_warps():
         first, second, third = (halves_column(warp, lane, 3, number) for number in range(3))
         pairs = (first, first + 2, second, second + 2)

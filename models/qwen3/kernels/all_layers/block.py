@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from models.qwen3.kernels.all_layers.attention import LayerAddresses, Slots
 from models.qwen3.kernels.all_layers.lanes import Lanes
@@ -11,8 +11,21 @@ from models.qwen3.kernels.all_layers.ring import Place, Ring
 from models.qwen3.kernels.all_layers.sizes import ARRAYS, CHUNK, COPIES, HEAD, Sizes
 
 Value = Any
-# A layer's arrays, whose addresses are a row of a table in shared memory.
-QKV, OUT, GATE_UP, DOWN, KEYS, VALUES, BEFORE, AFTER, QUERY_GAIN, KEY_GAIN = range(ARRAYS)
+
+
+class LayerArrays(NamedTuple):
+    """A layer's arrays, whose addresses are a row of a table in shared memory."""
+
+    qkv: Any
+    out: Any
+    gate_up: Any
+    down: Any
+    keys: Any
+    values: Any
+    before: Any
+    after: Any
+    query_gain: Any
+    key_gain: Any
 
 
 @dataclass(frozen=True)
@@ -36,7 +49,7 @@ class Block:
     """A thread's view of its block.
 
     Args:
-      layers: references of the ARRAYS arrays of each layer, as Mosaic's values.
+      layers: references of the arrays of each layer, as Mosaic's values.
       refs: the other references: arguments, result, shared memory, and zeroed words of global
         memory for packets.
 
@@ -97,14 +110,14 @@ class Block:
         """Of the warpgroup after the computing warps."""
         raise NotImplementedError
 
-    def array(self, layer: Value, array: int) -> Value:
+    def array(self, layer: Value, name: str) -> Value:
         """Address of a layer's array."""
-        o = self.o
-        return o.load_address(o.plus(self.table, o.times(layer, 8 * ARRAYS), 8 * array))
+        o, number = self.o, LayerArrays._fields.index(name)
+        return o.load_address(o.plus(self.table, o.times(layer, 8 * ARRAYS), 8 * number))
 
     def attention_addresses(self, layer: Value) -> LayerAddresses:
-        arrays = (KEYS, VALUES, QUERY_GAIN, KEY_GAIN)
-        return LayerAddresses(*(self.array(layer, array) for array in arrays))
+        names = ("keys", "values", "query_gain", "key_gain")
+        return LayerAddresses(*(self.array(layer, name) for name in names))
 
     def column(self, number: Callable[[], Value]) -> Value:
         """Of the residual stream, of the block's value with this number."""
@@ -158,7 +171,7 @@ class Block:
         first = o.plus(
             o.times(slots.kv_head, slots.length * 2 * HEAD), o.times(slots.first, CHUNK), *offset
         )
-        caches = [o.at(self.array(layer, array), first) for array in (KEYS, VALUES)]
+        caches = [o.at(self.array(layer, name), first) for name in ("keys", "values")]
 
         def chunk(number: Value, slot: Value, parity: Value) -> list[Value]:
             place = Place(slot, parity)

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from models.qwen3.config import Qwen3Config
-from models.qwen3.kernels.all_layers.kernel import LayerArrays, decode_layers
+from models.qwen3.kernels.all_layers.block import LayerArrays
+from models.qwen3.kernels.all_layers.kernel import decode_layers
 from models.qwen3.kernels.all_layers.sizes import Sizes
 from models.qwen3.kernels.matvec import norm_matvec
 from models.qwen3.modules.block import Block

@@ -1,7 +1,7 @@
 """The layers of a decode step as one Mosaic GPU kernel."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float, Int
 
-from models.qwen3.kernels.all_layers.block import Block
+from models.qwen3.kernels.all_layers.block import Block, LayerArrays
 from models.qwen3.kernels.all_layers.by_fma.block import BlockByFma
 from models.qwen3.kernels.all_layers.by_mma.block import BlockByMma
 from models.qwen3.kernels.all_layers.sizes import ARRAYS, BARRIER, BLOCKS, CHUNK, WARPS, Sizes
@@ -20,21 +20,6 @@ NAME = "decode_layers"
 _COMPUTING_GROUPS = WARPS // 4
 # A thread has 168 registers at the start: more than 3 x 168 in all would wait for ever.
 _COMPUTING_REGISTERS, _OTHER_REGISTERS = 216, 72
-
-
-class LayerArrays(NamedTuple):
-    """A layer's arrays, in the order of `block.ARRAYS`; caches are references."""
-
-    qkv: Array
-    out: Array
-    gate_up: Array
-    down: Array
-    keys: Any
-    values: Any
-    before: Array
-    after: Array
-    query_gain: Array
-    key_gain: Array
 
 
 def decode_layers(
@@ -50,6 +35,9 @@ def decode_layers(
 
     Writes the token's keys and values into the caches at `position`, unless that is their length or
     more. Sizes must be those of `sizes.persistent_fits`.
+
+    Args:
+      layers: caches are references.
     """
     block: type[Block] = BlockByMma if sizes.by_mma else BlockByFma
     memory = block.memory(sizes)

@@ -182,33 +182,19 @@ class Sizes:
     # Bytes in global memory, for packets.
 
     @property
-    def hidden_bytes(self) -> int:
-        return PACKET * self.hidden
-
-    @property
-    def attended_bytes(self) -> int:
-        return PACKET * self.queries // 2
-
-    @property
-    def activations_bytes(self) -> int:
-        return PACKET * BLOCKS * self.activation_packets
+    def vectors_bytes(self) -> tuple[int, int, int, int]:
+        """Of the residual stream before and after attention, attention's output, activations."""
+        hidden, attended = PACKET * self.hidden, PACKET * self.queries // 2
+        return (hidden, hidden, attended, PACKET * BLOCKS * self.activation_packets)
 
     @property
     def heads_bytes(self) -> int:
         return PACKET * self.qkv_rows // 2
 
     @property
-    def parts_bytes(self) -> int:
-        return PACKET * self.queries * PARTS
-
-    @property
-    def vectors_bytes(self) -> tuple[int, int, int, int]:
-        """Of a copy of each vector."""
-        return (self.hidden_bytes, self.hidden_bytes, self.attended_bytes, self.activations_bytes)
-
-    @property
     def exchange_bytes(self) -> int:
-        return COPIES * sum(self.vectors_bytes) + self.heads_bytes + self.parts_bytes
+        parts = PACKET * self.queries * PARTS
+        return COPIES * sum(self.vectors_bytes) + self.heads_bytes + parts
 
 
 def persistent_fits(

@@ -4,20 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from models.qwen3.kernels.all_layers import packets
-from models.qwen3.kernels.all_layers.block import (
-    AFTER,
-    BEFORE,
-    DOWN,
-    GATE_UP,
-    OUT,
-    QKV,
-    Block,
-    Memory,
-    swiglu,
-)
+from models.qwen3.kernels.all_layers.block import Block, Memory, swiglu
 from models.qwen3.kernels.all_layers.by_fma.attention import AttentionInShared
 from models.qwen3.kernels.all_layers.by_fma.products import Products
-from models.qwen3.kernels.all_layers.by_fma.vectors import Inputs, Vector, pair_of
+from models.qwen3.kernels.all_layers.by_fma.vectors import Inputs, Vector
 from models.qwen3.kernels.all_layers.ring import Place
 from models.qwen3.kernels.all_layers.sizes import (
     CHUNK,
@@ -81,7 +71,7 @@ class BlockByFma(Block):
 
         def body(layer: Value, hidden: Value, slot: Value, parity: Value) -> list[Value]:
             place, epoch = Place(slot, parity), o.plus(layer, 1)
-            inputs.normed(self.hidden, self.array(layer, BEFORE), epoch)
+            inputs.normed(self.hidden, self.array(layer, "before"), epoch)
             place = products.compute(place, sizes.qkv, bfloat16=False)
             o.synchronize()
             self._publish_heads(products, inputs, epoch)
@@ -89,7 +79,7 @@ class BlockByFma(Block):
             inputs.attended(self.attended, epoch)
             place = products.compute(place, sizes.out, bfloat16=False)
             hidden = added(hidden, sizes.out, self.after_attention, epoch)
-            inputs.normed(self.after_attention, self.array(layer, AFTER), epoch)
+            inputs.normed(self.after_attention, self.array(layer, "after"), epoch)
             place = products.compute(place, sizes.gate_up, bfloat16=False)
             o.synchronize()
             self._publish_activations(products, inputs, epoch)
@@ -131,9 +121,11 @@ class BlockByFma(Block):
         count = matrix.rows // 2
         with o.when(o.less(o.thread, count)):
             inverse = inputs.inverse()
-            words = pair_of(
-                o, o.thread, lambda row: o.mul(inverse, products.total(matrix, row)), epoch
+            first, second = (
+                o.mul(inverse, products.total(matrix, o.plus(o.times(o.thread, 2), i)))
+                for i in (0, 1)
             )
+            words = packets.of_two(o, first, second, epoch)
             offset = o.times(o.plus(o.times(o.block, count), o.thread), 8)
             packets.store(o, o.at(self.heads, offset), words)
 
@@ -190,15 +182,15 @@ class BlockByFma(Block):
             return self.ring.fetch_row(place, address, again, o.integer(CHUNK // ROWS))
 
         def body(layer: Value, slot: Value, parity: Value) -> list[Value]:
-            place = whole(Place(slot, parity), self.array(layer, QKV), sizes.qkv)
+            place = whole(Place(slot, parity), self.array(layer, "qkv"), sizes.qkv)
             row = o.times(own_row, CHUNK // ROWS)
             place = self.fetch_cache(place, layer, of_cache, row)
-            place = whole(place, self.array(layer, OUT), sizes.out)
-            gate_up = self.array(layer, GATE_UP)
+            place = whole(place, self.array(layer, "out"), sizes.out)
+            gate_up = self.array(layer, "gate_up")
             gate = o.times(o.block, sizes.activations)
             for first_row in (gate, o.plus(gate, sizes.intermediate)):
                 place = rows(place, gate_up, first_row, sizes.gate_up, sizes.activations)
-            place = whole(place, self.array(layer, DOWN), sizes.down)
+            place = whole(place, self.array(layer, "down"), sizes.down)
             return place.values()
 
         o.loop(sizes.layers, self.ring.start().values(), body)

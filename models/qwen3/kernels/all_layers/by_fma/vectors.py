@@ -164,11 +164,3 @@ class Inputs:
         ]
         total = o.tree([o.as_float(word) for word in words])
         return o.inverse_rms(total, self.sizes.hidden, self.sizes.eps)
-
-
-def pair_of(
-    o: Lanes, number: Value, value: Callable[[Value], Value], epoch: Value
-) -> packets.Words:
-    """The packet of values 2 number and 2 number + 1."""
-    first, second = (value(o.plus(o.times(number, 2), i)) for i in (0, 1))
-    return packets.of_two(o, first, second, epoch)

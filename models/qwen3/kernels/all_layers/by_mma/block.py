@@ -4,20 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from models.qwen3.kernels.all_layers import packets
-from models.qwen3.kernels.all_layers.block import (
-    AFTER,
-    BEFORE,
-    DOWN,
-    GATE_UP,
-    OUT,
-    QKV,
-    Block,
-    Memory,
-)
+from models.qwen3.kernels.all_layers.block import Block, Memory
 from models.qwen3.kernels.all_layers.by_mma import layout
 from models.qwen3.kernels.all_layers.by_mma.attention import SHARED_BYTES, AttentionInRegisters
 from models.qwen3.kernels.all_layers.by_mma.products import ROWS, Products
-from models.qwen3.kernels.all_layers.by_mma.publishing import Publisher, Vectors, summed
+from models.qwen3.kernels.all_layers.by_mma.publishing import Publisher, Vectors
 from models.qwen3.kernels.all_layers.ring import Place
 from models.qwen3.kernels.all_layers.sizes import CHUNK, WARPS, Sizes
 
@@ -63,35 +54,32 @@ class BlockByMma(Block):
         attention.start(o.global_address(self.frequencies))
         column = o.times(layout.own_column(o, o.warp, o.lane), 2)
 
-        def gain(layer: Value, array: int) -> list[Value]:
+        def gain(layer: Value, array: str) -> list[Value]:
             address = o.at(self.array(layer, array), column)
             return o.halves(o.load_words("global.nc", address, 2))
 
-        def wide(layer: Value, place: Place, chunks: int, array: int, vector: Value) -> Place:
+        def wide(layer: Value, place: Place, chunks: int, array: str, vector: Value) -> Place:
             operands, place = products.take_wide(place, chunks // 4)
             gains = gain(layer, array)
             epoch = o.plus(layer, 1)
             polled = packets.poll(o, vectors.addresses(vector), epoch, short=False)
             values = [o.as_float(low) for low, _ in polled]
             products.wide(operands, values, gains, 0)
-            summed(o, 0)
             return place
 
         def body(layer: Value, slot: Value, parity: Value) -> list[Value]:
             place, epoch = Place(slot, parity), o.plus(layer, 1)
-            place = wide(layer, place, sizes.qkv.chunks, BEFORE, vectors.hidden)
+            place = wide(layer, place, sizes.qkv.chunks, "before", vectors.hidden)
             place = attention.attend(self.attention_addresses(layer), epoch, place)
             operands, place = products.take_narrow(place, sizes.out.chunks // 2)
             polled = packets.poll(o, vectors.addresses(vectors.attended), epoch, short=True)
             values = [x for words in polled for x in packets.two_of(o, words)]
             splits = [products.split(values[:4]), products.split(values[4:])]
             products.narrow(operands, splits, 1)
-            summed(o, 1)
-            place = wide(layer, place, sizes.gate_up.chunks, AFTER, vectors.after_attention)
+            place = wide(layer, place, sizes.gate_up.chunks, "after", vectors.after_attention)
             operands, place = products.take_narrow(place, sizes.down.chunks // 2)
             polled = packets.poll(o, vectors.addresses(vectors.activations), epoch, short=True)
             products.narrow(operands, self._activations(polled), 1)
-            summed(o, 1)
             return place.values()
 
         o.loop(sizes.layers, self.ring.start().values(), body)
@@ -130,7 +118,7 @@ class BlockByMma(Block):
                 place = ring.fetch(place, o.at(address, CHUNK * number), once)
             return place
 
-        def whole(place: Place, layer: Value, array: int, chunks: int) -> Place:
+        def whole(place: Place, layer: Value, array: str, chunks: int) -> Place:
             first = o.at(self.array(layer, array), o.times(o.block, CHUNK * chunks))
             return fetch(place, first, chunks)
 
@@ -138,16 +126,16 @@ class BlockByMma(Block):
             return ring.fetch(place, o.at(address, 0), again)
 
         def body(layer: Value, slot: Value, parity: Value) -> list[Value]:
-            place = whole(Place(slot, parity), layer, QKV, sizes.qkv.chunks)
+            place = whole(Place(slot, parity), layer, "qkv", sizes.qkv.chunks)
             place = self.fetch_cache(place, layer, of_cache)
-            place = whole(place, layer, OUT, sizes.out.chunks)
+            place = whole(place, layer, "out", sizes.out.chunks)
             row = layout.first_activation_row(o, o.block)
-            gate = o.at(self.array(layer, GATE_UP), o.times(row, 2 * sizes.hidden))
+            gate = o.at(self.array(layer, "gate_up"), o.times(row, 2 * sizes.hidden))
             for number in range(sizes.gate_up.chunks // 4):
                 for matrix in (0, 1):
                     rows = 512 * number + sizes.intermediate * matrix
                     place = fetch(place, o.at(gate, 2 * sizes.hidden * rows), 2)
-            return whole(place, layer, DOWN, sizes.down.chunks).values()
+            return whole(place, layer, "down", sizes.down.chunks).values()
 
         o.loop(sizes.layers, ring.start().values(), body)
 

@@ -74,8 +74,14 @@ def own_column(ops: IntegerOps, warp: Value, lane: Value) -> Value:
     )
 
 
-def _packet_of_eight(ops: IntegerOps, block: Value, index: Value) -> Value:
-    """Where a block's eight columns of a set of 512 are read, in one of two halves of columns."""
+def packet_of_eight(ops: IntegerOps, block: Value, index: Value) -> Value:
+    """Where a block's eight columns of a set of 512 are read, in one of two halves of columns.
+
+    Of the residual stream, packet `index` has value `8 block + index`.
+
+    Of the 3,072 activations, a half has three sets, of each of which a block has 8 columns. Packet
+    P = index % 4 of a lane has two values of set P // 2, and one of set 2.
+    """
     return packet_at(
         ops,
         warp=ops.right(ops.bits(block, 63), 3),
@@ -84,11 +90,6 @@ def _packet_of_eight(ops: IntegerOps, block: Value, index: Value) -> Value:
         j=ops.bits(block, 3),
         which=bit(ops, index, 0),
     )
-
-
-def hidden_packet(ops: IntegerOps, block: Value, index: Value) -> Value:
-    """Of value `8 block + index` of the residual stream; a packet has one value."""
-    return _packet_of_eight(ops, block, index)
 
 
 def attended_packet(ops: IntegerOps, block: Value, index: Value) -> Value:
@@ -105,15 +106,6 @@ def attended_packet(ops: IntegerOps, block: Value, index: Value) -> Value:
         j=ops.plus(ops.times(ops.bits(block, 1), 2), bit(ops, index, 2)),
         which=bit(ops, index, 0),
     )
-
-
-def activation_packet(ops: IntegerOps, block: Value, index: Value) -> Value:
-    """Of packet `index` of a block's 24 activations.
-
-    The 3,072 columns are two halves, c, of three sets of 512. A block has 8 columns of each set of
-    one half. Packet P = index % 4 of a lane has two values of set P // 2, and one of set 2.
-    """
-    return _packet_of_eight(ops, block, index)
 
 
 def activation_values(ops: IntegerOps, index: Value) -> tuple[Value, Value]:

@@ -18,7 +18,7 @@ from jaxlib.mlir.dialects import llvm
 from models.qwen3.kernels.all_layers.by_mma import layout
 from models.qwen3.kernels.all_layers.lanes import Lanes
 from models.qwen3.kernels.all_layers.ring import Place, Ring
-from models.qwen3.kernels.all_layers.sizes import WARPS
+from models.qwen3.kernels.all_layers.sizes import THREADS, WARPS
 
 Value = Any
 # A of an mma: 4 words of two bfloat16; by tile, then by s.
@@ -28,6 +28,9 @@ Split = tuple[list[Value], list[Value]]
 # Rows of float32 sums of each warp in shared memory. The last row has sums of squares.
 ROWS = 64
 SQUARES = ROWS - 1
+# The named barriers of the two buffers of sums, at which the publishing warp waits; their threads.
+_FIRST_BARRIER = 8
+_THREADS = THREADS + 32
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ class Products:
             o.store_shared(self._sum_at(buffer, o.warp, row), total, only=o.less(self.j, 2))
         squares_at = self._sum_at(buffer, o.warp, o.integer(SQUARES))
         o.store_shared(squares_at, squares, only=o.equal(o.lane, 0))
+        self._arrive(buffer)
 
     def narrow(self, operands: Sequence[Operands], splits: Sequence[Split], buffer: int) -> None:
         """Stores this warp's sums of 8 rows with the values of each set."""
@@ -144,10 +148,19 @@ class Products:
         row = o.pick(o.less(self.j, 2), o.add(x[0], x[1]), o.add(x[2], x[3]))
         [row] = o.sums_across([row], (1, 2))
         o.store_shared(self._sum_at(buffer, o.warp, self.g), row, only=o.equal(self.j, 0))
+        self._arrive(buffer)
+
+    def _arrive(self, buffer: int) -> None:
+        """This computing warp's sums are stored: it does not wait for the others."""
+        self.o.named_barrier(_FIRST_BARRIER + buffer, _THREADS, arrive=True)
 
     def totals(self, buffer: int, *rows: Value) -> list[Value]:
-        """Sums over all warps. All loads are issued before the first addition."""
+        """Sums over all warps, once they are stored; of the publishing warp.
+
+        All loads are issued before the first addition.
+        """
         o = self.o
+        o.named_barrier(_FIRST_BARRIER + buffer, _THREADS)
         parts = [
             [o.load_shared(self._sum_at(buffer, o.integer(warp), row)) for warp in range(WARPS)]
             for row in rows

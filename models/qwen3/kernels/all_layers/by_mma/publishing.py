@@ -13,12 +13,9 @@ from models.qwen3.kernels.all_layers.by_mma import layout
 from models.qwen3.kernels.all_layers.by_mma.attention import part_address
 from models.qwen3.kernels.all_layers.by_mma.products import SQUARES, Products
 from models.qwen3.kernels.all_layers.lanes import Lanes
-from models.qwen3.kernels.all_layers.sizes import COPIES, PARTS, THREADS, Sizes
+from models.qwen3.kernels.all_layers.sizes import COPIES, PARTS, Sizes
 
 Value = Any
-# The named barriers of the two buffers of sums, which computing warps do not wait at.
-_FIRST_BARRIER = 8
-_THREADS = THREADS + 32
 # Packets of a block in each vector.
 OWN = 8
 
@@ -48,11 +45,6 @@ class Vectors:
             packets.store(o, o.at(vector, o.plus(offset, copy)), words)
 
 
-def summed(o: Lanes, buffer: int) -> None:
-    """This computing warp's sums are stored."""
-    o.named_barrier(_FIRST_BARRIER + buffer, _THREADS, arrive=True)
-
-
 @dataclass(frozen=True)
 class Publisher:
     """The publishing warp.
@@ -78,29 +70,24 @@ class Publisher:
         o = self.o
         self._publish_heads(epoch)
         self._publish_attended(epoch)
-        hidden = o.add(hidden, self._totals(1, self.index())[0])
+        hidden = o.add(hidden, self.products.totals(1, self.index())[0])
         self.store_hidden(self.vectors.after_attention, hidden, epoch)
         self._publish_activations(epoch)
-        hidden = o.add(hidden, self._totals(1, self.index())[0])
+        hidden = o.add(hidden, self.products.totals(1, self.index())[0])
         self.store_hidden(self.vectors.hidden, hidden, o.plus(epoch, 1))
         return hidden
-
-    def _totals(self, buffer: int, *rows: Value) -> list[Value]:
-        """Sums of all computing warps, once they are stored."""
-        self.o.named_barrier(_FIRST_BARRIER + buffer, _THREADS)
-        return self.products.totals(buffer, *rows)
 
     def _inverse(self, squares: Value) -> Value:
         return self.o.inverse_rms(squares, self.sizes.hidden, self.sizes.eps)
 
     def store_hidden(self, vector: Value, hidden: Value, epoch: Value) -> None:
-        offset = layout.hidden_packet(self.o, self.o.block, self.index())
+        offset = layout.packet_of_eight(self.o, self.o.block, self.index())
         self.vectors.store(vector, offset, packets.of_float(self.o, hidden, epoch))
 
     def _publish_heads(self, epoch: Value) -> None:
         """A row per lane: 32 rows of qkv."""
         o = self.o
-        squares, row = self._totals(0, o.integer(SQUARES), o.lane)
+        squares, row = self.products.totals(0, o.integer(SQUARES), o.lane)
         row = o.mul(self._inverse(squares), row)
         index = o.bits(o.lane, 15)
         pair = [o.of_lane(row, o.plus(o.times(index, 2), i)) for i in (0, 1)]
@@ -136,11 +123,11 @@ class Publisher:
         number = o.least(o.lane, self.sizes.activations - 1)
         gate_row = o.plus(o.times(o.right(number, 3), 16), o.bits(number, 7))
         rows = (o.integer(SQUARES), gate_row, o.plus(gate_row, 8))
-        squares, gate, up = self._totals(0, *rows)
+        squares, gate, up = self.products.totals(0, *rows)
         inverse = self._inverse(squares)
         activation = swiglu(o, o.mul(inverse, gate), o.mul(inverse, up))
         pair, third = layout.activation_values(o, self.index())
         a, b, c = (o.of_lane(activation, lane) for lane in (pair, o.plus(pair, 1), third))
-        offset = layout.activation_packet(o, o.block, self.index())
+        offset = layout.packet_of_eight(o, o.block, self.index())
         words = packets.of_three(o, a, b, c, epoch)
         self.vectors.store(self.vectors.activations, offset, words)
