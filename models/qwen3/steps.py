@@ -140,22 +140,13 @@ def decode_step(config: Qwen3Config, *, implementation: Implementation = "xla") 
             from models.qwen3.kernels.all_layers.decode import decode_persistently
 
             logits, cache = decode_persistently(config, model, cache, token_ids, positions)
-            return {"logits": logits, "cache": cache}
-        decode_with_kernels = _kernels_for_batch(len(token_ids))
+        else:
+            from models.qwen3.kernels.decode import decode_with_kernels
 
-        interpret = implementation in ("interpret", "interpret-hopper")
-        logits, cache = decode_with_kernels(model, cache, token_ids, positions, interpret=interpret)
+            interpret = implementation in ("interpret", "interpret-hopper")
+            logits, cache = decode_with_kernels(
+                model, cache, token_ids, positions, interpret=interpret
+            )
         return {"logits": logits, "cache": cache}
 
     return decode
-
-
-def _kernels_for_batch(batch: int) -> Callable[..., tuple[Array, Cache]]:
-    """The decode step with the kernels for a single sequence, or for several."""
-    if batch == 1:
-        from models.qwen3.kernels.decode import decode_with_kernels
-
-        return decode_with_kernels
-    from models.qwen3.kernels.decode_batch import decode_batch_with_kernels
-
-    return decode_batch_with_kernels
