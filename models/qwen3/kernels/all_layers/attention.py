@@ -6,13 +6,13 @@ The new token counts in one half of one block only, which also writes it into th
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from models.qwen3.kernels.all_layers import packets
 from models.qwen3.kernels.all_layers.lanes import Lanes
-from models.qwen3.kernels.all_layers.ring import Ring
+from models.qwen3.kernels.all_layers.ring import Place, Ring
 from models.qwen3.kernels.all_layers.sizes import CHUNK_SLOTS, HEAD, PARTS, Sizes
 
 Value = Any
@@ -138,6 +138,25 @@ class Attention:
         totals = o.sums_across([o.dot(a, b) for a, b in pairs], (8, 4, 2, 1))
         return [o.mul(total, o.real(SCALE)) for total in totals]
 
+    def over_chunks(
+        self,
+        place: Place,
+        state: Sequence[Value],
+        chunk: Callable[[Value, Place, Sequence[Value]], tuple[Place, list[Value]]],
+    ) -> tuple[Place, list[Value]]:
+        """The place and all heads' states after the block's chunks.
+
+        Args:
+          chunk: the same after a chunk with this number.
+        """
+
+        def body(number: Value, slot: Value, parity: Value, *state: Value) -> list[Value]:
+            place, after = chunk(number, Place(slot, parity), state)
+            return [*place.values(), *after]
+
+        slot, parity, *state = self.o.loop(self.slots.count, [*place.values(), *state], body)
+        return Place(slot, parity), state
+
     def seen(self, number: Value) -> list[Value]:
         """Whether this lane's two slots of a chunk are used."""
         o = self.o
@@ -149,33 +168,37 @@ class Attention:
         self,
         state: Sequence[Value],
         seen: Sequence[Value],
-        scores: Sequence[Value],
+        scores: Sequence[Sequence[Value]],
         values: Sequence[list[Value]],
         *,
         exact: bool,
     ) -> list[Value]:
-        """A head's state after two slots.
+        """All heads' states after two slots.
 
         Args:
+          scores: of both slots, by head.
           exact: slots that are not seen have no weight even where none was seen yet. Otherwise
             their weight is then 1, until a seen slot or the combination with one rescales it to 0.
         """
-        o = self.o
-        scores = [o.pick(s, x, o.real(LOWEST)) for s, x in zip(seen, scores, strict=True)]
-        top, total, *sums = state
-        new_top = o.maximum(top, o.maximum(*scores))
-        rescale = o.exp2(o.sub(top, new_top))
-        weights = []
-        for s, score in zip(seen, scores, strict=True):
-            weight = o.exp2(o.sub(score, new_top))
-            weights.append(o.pick(s, weight, o.real(0.0)) if exact else weight)
-        first, second = weights
-        total = o.add(o.fma(total, rescale, first), second)
-        sums = [
-            o.fma(second, b, o.fma(first, a, o.mul(x, rescale)))
-            for x, a, b in zip(sums, *values, strict=True)
-        ]
-        return [new_top, total, *sums]
+        o, result = self.o, []
+        for head, own_scores in enumerate(scores):
+            top, total, *sums = state[STATE * head : STATE * (head + 1)]
+            pairs = [
+                (s, o.pick(s, x, o.real(LOWEST))) for s, x in zip(seen, own_scores, strict=True)
+            ]
+            new_top = o.maximum(top, o.maximum(*(score for _, score in pairs)))
+            rescale = o.exp2(o.sub(top, new_top))
+            weights = []
+            for s, score in pairs:
+                weight = o.exp2(o.sub(score, new_top))
+                weights.append(o.pick(s, weight, o.real(0.0)) if exact else weight)
+            first, second = weights
+            result += [new_top, o.add(o.fma(total, rescale, first), second)]
+            result += [
+                o.fma(second, b, o.fma(first, a, o.mul(x, rescale)))
+                for x, a, b in zip(sums, *values, strict=True)
+            ]
+        return result
 
     def of_new(self, scores: Sequence[Value], value: Sequence[Value], counts: Value) -> list[Value]:
         """All heads' states with the new token alone, where it counts."""

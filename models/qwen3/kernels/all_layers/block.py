@@ -173,13 +173,12 @@ class Block:
         )
         caches = [o.at(self.array(layer, name), first) for name in ("keys", "values")]
 
-        def chunk(number: Value, slot: Value, parity: Value) -> list[Value]:
-            place = Place(slot, parity)
+        def chunk(number: Value, place: Place) -> Place:
             for address in caches:
                 place = fetch(place, o.at(address, o.times(number, CHUNK)))
-            return place.values()
+            return place
 
-        return Place(*o.loop(slots.count, place.values(), chunk))
+        return self.ring.loop(slots.count, place, chunk)
 
 
 def swiglu(o: Lanes, gate: Value, up: Value) -> Value:

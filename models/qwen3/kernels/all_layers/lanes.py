@@ -274,9 +274,9 @@ class Lanes:
             return [mosaic.inline_ptx(text, address, result_types=self.i32, has_side_effects=True)]
         return self.words(count, text, [address], ",".join(["=r"] * count + [kind]))
 
-    def load_shared(self, address: Value) -> Value:
+    def load_shared(self, address: Value, offset: int = 0) -> Value:
         """A float32."""
-        return self.as_float(self.load_words("shared", address, 1)[0])
+        return self.as_float(self.load_words("shared", address, 1, offset)[0])
 
     def copy_to_shared(
         self, target: Value, source: Value, size: Value, full: Value, policy: Value
@@ -319,14 +319,14 @@ class Lanes:
         self,
         condition: Value,
         types: Sequence[Value],
-        then: Callable[[], Sequence[Value]],
-        otherwise: Callable[[], Sequence[Value]],
+        then: Callable[[], Sequence[Value] | None],
+        otherwise: Callable[[], Sequence[Value] | None],
     ) -> list[Value]:
-        """The values of one of two branches."""
+        """The values of one of two branches, if any."""
         branch: Any = _scf.IfOp(condition, list(types), has_else=True)
         for block, values in ((branch.then_block, then), (branch.else_block, otherwise)):
             with ir.InsertionPoint(block):
-                _scf.YieldOp(list(values()))
+                _scf.YieldOp(list(values() or ()))
         return list(branch.results)
 
     def loop(

@@ -5,6 +5,7 @@ full, so that memory is read while a block waits for the others. A chunk is one 
 each fetching warp.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,14 @@ class Ring:
             o.pick(stays, slot, o.minus(slot, self.slots)),
             o.pick(stays, parity, o.flip(parity, 1)),
         )
+
+    def loop(self, count: Value, place: Place, run: Callable[[Value, Place], Place]) -> Place:
+        """The place after `place = run(number, place)` for each number below `count`."""
+
+        def body(number: Value, slot: Value, parity: Value) -> list[Value]:
+            return run(number, Place(slot, parity)).values()
+
+        return Place(*self.o.loop(count, place.values(), body))
 
     def chunk(self, slot: Value) -> Value:
         """Address of a slot's chunk."""

@@ -77,16 +77,12 @@ class AttentionInShared(Attention):
             lambda: self.nothing() * group,
         )
 
-        def body(number: Value, slot: Value, parity: Value, *state: Value) -> list[Value]:
-            place, after = self._chunks(number, Place(slot, parity), state)
-            return [*place.values(), *after]
-
-        slot, parity, *state = o.loop(self.slots.count, [*place.values(), *state], body)
+        place, state = self.over_chunks(place, state, self._chunks)
         self._store_sums(state)
         o.synchronize()
         self._publish_part(epoch)
         self._publish_attended(epoch)
-        return Place(slot, parity)
+        return place
 
     def _store_head(self, layer: LayerAddresses, epoch: Value, inside: Value) -> None:
         """A warp's head: a query, the new key or the new value; after norm and rotation.
@@ -163,11 +159,7 @@ class AttentionInShared(Attention):
             o.across(row[0], 16)
         ring.release_one(place, warps=WARPS)
         place = ring.after(place, 1)
-        result: list[Value] = []
-        for head in range(self.sizes.group):
-            own_state = state[STATE * head : STATE * (head + 1)]
-            result += self.with_slots(own_state, seen, scores[head], values, exact=True)
-        return place, result
+        return place, self.with_slots(state, seen, scores, values, exact=True)
 
     def _store_sums(self, state: Sequence[Value]) -> None:
         """Combines the warp's halves; stores maximum, total and weighted sums of each head."""
@@ -199,10 +191,7 @@ class AttentionInShared(Attention):
                 o.load_words("shared", at_weights, 2, group * 8 * warp) for warp in range(WARPS)
             ]
             at_sums = o.plus(self._sums(), o.times(head, 4 * HEAD), o.times(element, 4))
-            values = [
-                o.as_float(o.load_words("shared", at_sums, 1, group * 4 * HEAD * warp)[0])
-                for warp in range(WARPS)
-            ]
+            values = [o.load_shared(at_sums, group * 4 * HEAD * warp) for warp in range(WARPS)]
             words = self.part_packet(pairs, values, epoch)
             index = o.plus(o.times(self.slots.kv_head, own * PARTS), number)
             offset = o.times(o.plus(o.times(index, PARTS), self.slots.part), PACKET)

@@ -159,21 +159,18 @@ class BlockByFma(Block):
             """`count` rows of a matrix from row `first` on."""
             own = o.at_row(array, o.plus(first, own_row), 2 * matrix.columns)
 
-            def group(number: Value, slot: Value, parity: Value) -> list[Value]:
+            def group(number: Value, place: Place) -> Place:
                 own_group = o.at_row(own, number, 2 * ROWS * matrix.columns)
 
-                def segment(number: Value, slot: Value, parity: Value) -> list[Value]:
-                    columns = o.pick(
-                        o.less(number, matrix.segments - 1), COLUMNS, matrix.last_columns
-                    )
+                def segment(number: Value, place: Place) -> Place:
+                    has_next = o.less(number, matrix.segments - 1)
+                    columns = o.pick(has_next, COLUMNS, matrix.last_columns)
                     source = o.at(own_group, o.times(number, 2 * COLUMNS))
-                    own_place = Place(slot, parity)
-                    size = o.times(columns, 2)
-                    return self.ring.fetch_row(own_place, source, once, size).values()
+                    return self.ring.fetch_row(place, source, once, o.times(columns, 2))
 
-                return o.loop(matrix.segments, [slot, parity], segment)
+                return self.ring.loop(matrix.segments, place, segment)
 
-            return Place(*o.loop(count // ROWS, place.values(), group))
+            return self.ring.loop(count // ROWS, place, group)
 
         def whole(place: Place, array: Value, matrix: Matrix) -> Place:
             return rows(place, array, o.times(o.block, matrix.rows), matrix, matrix.rows)
@@ -181,8 +178,8 @@ class BlockByFma(Block):
         def of_cache(place: Place, address: Value) -> Place:
             return self.ring.fetch_row(place, address, again, o.integer(CHUNK // ROWS))
 
-        def body(layer: Value, slot: Value, parity: Value) -> list[Value]:
-            place = whole(Place(slot, parity), self.array(layer, "qkv"), sizes.qkv)
+        def body(layer: Value, place: Place) -> Place:
+            place = whole(place, self.array(layer, "qkv"), sizes.qkv)
             row = o.times(own_row, CHUNK // ROWS)
             place = self.fetch_cache(place, layer, of_cache, row)
             place = whole(place, self.array(layer, "out"), sizes.out)
@@ -190,7 +187,6 @@ class BlockByFma(Block):
             gate = o.times(o.block, sizes.activations)
             for first_row in (gate, o.plus(gate, sizes.intermediate)):
                 place = rows(place, gate_up, first_row, sizes.gate_up, sizes.activations)
-            place = whole(place, self.array(layer, "down"), sizes.down)
-            return place.values()
+            return whole(place, self.array(layer, "down"), sizes.down)
 
-        o.loop(sizes.layers, self.ring.start().values(), body)
+        self.ring.loop(sizes.layers, self.ring.start(), body)

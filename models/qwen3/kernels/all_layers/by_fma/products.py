@@ -60,23 +60,19 @@ class Products:
         own = self.ring.after(place, o.warp)
         count = o.right(o.minus(matrix.chunks + WARPS - 1, o.warp), WARPS.bit_length() - 1)
 
-        def body(number: Value, slot: Value, parity: Value) -> list[Value]:
-            own = Place(slot, parity)
+        def body(number: Value, own: Place) -> Place:
             self._chunk(own, o.plus(o.times(number, WARPS), o.warp), matrix, bfloat16)
-            return self.ring.after(own, WARPS).values()
+            return self.ring.after(own, WARPS)
 
-        o.loop(count, own.values(), body)
+        self.ring.loop(count, own, body)
         return self.ring.after(place, matrix.chunks)
 
     def total(self, matrix: Matrix, row: Value) -> Value:
         """A row's sum over its segments, once all warps have stored them."""
         o = self.o
         address = o.plus(self.sums, o.times(row, 4 * matrix.segments))
-        parts = [
-            o.as_float(o.load_words("shared", address, 1, 4 * segment)[0])
-            for segment in range(matrix.segments)
-        ]
-        return o.tree(parts)
+        segments = range(matrix.segments)
+        return o.tree([o.load_shared(address, 4 * segment) for segment in segments])
 
     def _chunk(self, place: Place, number: Value, matrix: Matrix, bfloat16: bool) -> None:
         o = self.o

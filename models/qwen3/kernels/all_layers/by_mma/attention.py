@@ -73,15 +73,14 @@ class AttentionInRegisters(Attention):
         words, state = started[: GROUP * WORDS], started[GROUP * WORDS :]
         queries = self._of_heads(words)
 
-        def body(number: Value, slot: Value, parity: Value, *state: Value) -> list[Value]:
-            place, state_after = self._chunk(number, Place(slot, parity), queries, state)
-            return [*place.values(), *state_after]
+        def chunk(number: Value, place: Place, state: Sequence[Value]) -> Any:
+            return self._chunk(number, place, queries, state)
 
-        slot, parity, *state = o.loop(self.slots.count, [*place.values(), *state], body)
+        place, state = self.over_chunks(place, state, chunk)
         self._store_halves(state)
         o.synchronize()
         self._publish(epoch)
-        return Place(slot, parity)
+        return place
 
     def _gain(self, address: Value) -> list[Value]:
         o = self.o
@@ -184,12 +183,8 @@ class AttentionInRegisters(Attention):
         keys, values = loaded
         seen = self.seen(number)
         scores = self.scores([(query, key) for query in queries for key in keys])
-        result: list[Value] = []
-        for head in range(GROUP):
-            own_state = state[STATE * head : STATE * (head + 1)]
-            own_scores = scores[2 * head : 2 * head + 2]
-            result += self.with_slots(own_state, seen, own_scores, values, exact=False)
-        return place, result
+        by_head = [scores[2 * head : 2 * head + 2] for head in range(GROUP)]
+        return place, self.with_slots(state, seen, by_head, values, exact=False)
 
     def _store_halves(self, state: Sequence[Value]) -> None:
         o = self.o

@@ -1,6 +1,6 @@
 """What the warps of a block do: fetch, compute, publish."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from models.qwen3.kernels.all_layers import packets
@@ -38,7 +38,7 @@ class BlockByMma(Block):
             (o.equal(o.warp, WARPS + 1), self._publish),
             (fetches, self._fetch),
         ):
-            o.choose(condition, [], _nothing_after(run), list)
+            o.choose(condition, [], run, lambda: None)
 
     def compute(self) -> None:
         o, sizes, products, vectors = self.o, self.sizes, self.products, self.packets
@@ -67,8 +67,8 @@ class BlockByMma(Block):
             products.wide(operands, values, gains, 0)
             return place
 
-        def body(layer: Value, slot: Value, parity: Value) -> list[Value]:
-            place, epoch = Place(slot, parity), o.plus(layer, 1)
+        def body(layer: Value, place: Place) -> Place:
+            epoch = o.plus(layer, 1)
             place = wide(layer, place, sizes.qkv.chunks, "before", vectors.hidden)
             place = attention.attend(self.attention_addresses(layer), epoch, place)
             operands, place = products.take_narrow(place, sizes.out.chunks // 2)
@@ -80,9 +80,9 @@ class BlockByMma(Block):
             operands, place = products.take_narrow(place, sizes.down.chunks // 2)
             polled = packets.poll(o, vectors.addresses(vectors.activations), epoch, short=True)
             products.narrow(operands, self._activations(polled), 1)
-            return place.values()
+            return place
 
-        o.loop(sizes.layers, self.ring.start().values(), body)
+        self.ring.loop(sizes.layers, self.ring.start(), body)
 
     def _activations(self, polled: Sequence[packets.Words]) -> list[Any]:
         """Words of each set of columns. Activations are bfloat16: nothing is left of them."""
@@ -125,8 +125,8 @@ class BlockByMma(Block):
         def of_cache(place: Place, address: Value) -> Place:
             return ring.fetch(place, o.at(address, 0), again)
 
-        def body(layer: Value, slot: Value, parity: Value) -> list[Value]:
-            place = whole(Place(slot, parity), layer, "qkv", sizes.qkv.chunks)
+        def body(layer: Value, place: Place) -> Place:
+            place = whole(place, layer, "qkv", sizes.qkv.chunks)
             place = self.fetch_cache(place, layer, of_cache)
             place = whole(place, layer, "out", sizes.out.chunks)
             row = layout.first_activation_row(o, o.block)
@@ -135,14 +135,6 @@ class BlockByMma(Block):
                 for matrix in (0, 1):
                     rows = 512 * number + sizes.intermediate * matrix
                     place = fetch(place, o.at(gate, 2 * sizes.hidden * rows), 2)
-            return whole(place, layer, "down", sizes.down.chunks).values()
+            return whole(place, layer, "down", sizes.down.chunks)
 
-        o.loop(sizes.layers, ring.start().values(), body)
-
-
-def _nothing_after(run: Callable[[], None]) -> Callable[[], Sequence[Value]]:
-    def branch() -> Sequence[Value]:
-        run()
-        return []
-
-    return branch
+        ring.loop(sizes.layers, ring.start(), body)
