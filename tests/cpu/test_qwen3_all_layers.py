@@ -32,7 +32,7 @@ HOPPER = pytest.mark.skipif(not jax_for_hopper(), reason="this jax has no kernel
 
 
 def sizes_of(config: Qwen3Config) -> Sizes:
-    return Sizes.of(config, LENGTH)
+    return Sizes(config, LENGTH)
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

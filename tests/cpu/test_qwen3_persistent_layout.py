@@ -221,7 +221,7 @@ def test_activation_rows_are_divided_evenly() -> None:
 
 
 def test_vectors_have_the_same_packets_in_the_layout_and_in_the_sizes() -> None:
-    sizes = Sizes.of(QWEN3_0_6B, 2048)
+    sizes = Sizes(QWEN3_0_6B, 2048)
     assert sizes.by_mma
     assert sizes.vectors_bytes == (VECTOR_PACKETS,) * 4
     assert sizes.heads_bytes == 2 * QUERY_PACKETS

@@ -104,9 +104,7 @@ def with_persistent_kernel(config: Qwen3Config) -> tuple[Expectation, ...]:
     """
     return (
         TempAtMost(
-            Sizes.of(config, CHUNK_SLOTS).exchange_bytes
-            + config.hidden_size * FLOAT32
-            + SMALL_BYTES,
+            Sizes(config, CHUNK_SLOTS).exchange_bytes + config.hidden_size * FLOAT32 + SMALL_BYTES,
             because="packets between blocks, and the residual stream after the layers",
         ),
         GemmCount(0, because="kernels compute every product with a weight"),

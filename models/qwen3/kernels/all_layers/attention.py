@@ -126,7 +126,7 @@ class Attention:
         partners = [[o.across(x, distances[0]) for x in head] for head in scaled]
         squares = o.sums_across([o.dot(head, head) for head in heads], distances)
         for head, partner, total in zip(scaled, partners, squares, strict=True):
-            inverse = o.inverse_rms(total, HEAD, self.sizes.eps)
+            inverse = o.inverse_rms(total, HEAD, self.sizes.config.rms_norm_eps)
             yield [
                 o.mul(o.fma(x, c, o.mul(y, s)), inverse)
                 for x, y, c, s in zip(head, partner, cos, sin, strict=True)

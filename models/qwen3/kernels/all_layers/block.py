@@ -132,7 +132,9 @@ class Block:
         """
         o, sizes = self.o, self.sizes
         [token] = o.load_words("global.nc", token, 1)
-        row = o.at_row(embedding, o.most(o.least(token, sizes.vocab_size - 1), 0), 2 * sizes.hidden)
+        row = o.at_row(
+            embedding, o.most(o.least(token, sizes.config.vocab_size - 1), 0), 2 * sizes.hidden
+        )
         address = o.at(row, o.times(self.column(number), 2))
         text = "{ .reg .b16 t; ld.global.nc.b16 t, [$1]; mov.b32 $0, {0, t}; }"
         return o.as_float(o.pure(text, o.i32, address))

@@ -34,7 +34,7 @@ def decode_persistently(
             _frequencies_of(model.head_dim, model.rope_theta),
             token_ids,
             positions,
-            sizes=Sizes.of(config, cache[0]["k"].shape[2]),
+            sizes=Sizes(config, cache[0]["k"].shape[2]),
         )
     norm = model.final_norm
     with jax.named_scope("lm_head"):

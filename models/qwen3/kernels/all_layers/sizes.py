@@ -65,60 +65,38 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Sizes:
-    """A block's share of a model.
+    """A block's share of a model."""
 
-    Attributes:
-      hidden: of the residual stream.
-      queries: width of all query heads.
-      intermediate: number of activations.
-    """
-
-    hidden: int
-    queries: int
-    intermediate: int
-    layers: int
+    config: Qwen3Config
     cache_length: int
-    vocab_size: int
-    eps: float
-
-    @classmethod
-    def of(cls, config: Qwen3Config, cache_length: int) -> "Sizes":
-        return cls(
-            config.hidden_size,
-            config.q_size,
-            config.intermediate_size,
-            config.num_hidden_layers,
-            cache_length,
-            config.vocab_size,
-            config.rms_norm_eps,
-        )
 
     @property
     def by_mma(self) -> bool:
         """Whether the block of Qwen3-0.6B (`by_mma`) is used; it was not run with more layers."""
-        small = QWEN3_0_6B
-        return self.layers <= small.num_hidden_layers and (
-            self.hidden,
-            self.queries,
-            self.intermediate,
+        own, small = self.config, QWEN3_0_6B
+        return own.num_hidden_layers <= small.num_hidden_layers and (
+            own.hidden_size,
+            own.q_size,
+            own.intermediate_size,
         ) == (small.hidden_size, small.q_size, small.intermediate_size)
+
+    @property
+    def hidden(self) -> int:
+        """Width of the residual stream."""
+        return self.config.hidden_size
 
     @property
     def group(self) -> int:
         """Query heads that read one key/value head."""
-        return self.queries // HEAD // KV_HEADS
-
-    @property
-    def qkv_rows(self) -> int:
-        return self.queries + 2 * KV_HEADS * HEAD
+        return self.config.queries_per_kv_head
 
     @cached_property
     def qkv(self) -> Matrix:
-        return Matrix(self.qkv_rows // BLOCKS, self.hidden)
+        return Matrix(self.config.qkv_size // BLOCKS, self.hidden)
 
     @cached_property
     def out(self) -> Matrix:
-        return Matrix(self.hidden // BLOCKS, self.queries)
+        return Matrix(self.hidden // BLOCKS, self.config.q_size)
 
     @cached_property
     def gate_up(self) -> Matrix:
@@ -127,12 +105,12 @@ class Sizes:
 
     @cached_property
     def down(self) -> Matrix:
-        return Matrix(self.hidden // BLOCKS, self.intermediate)
+        return Matrix(self.hidden // BLOCKS, self.config.intermediate_size)
 
     @property
     def activations(self) -> int:
         """Of a block."""
-        return self.intermediate // BLOCKS
+        return self.config.intermediate_size // BLOCKS
 
     @property
     def activation_packets(self) -> int:
@@ -142,14 +120,19 @@ class Sizes:
     @property
     def attended(self) -> int:
         """Values of attention that a block combines."""
-        return self.queries // BLOCKS
+        return self.config.q_size // BLOCKS
 
     # Bytes in shared memory.
 
     @property
     def vector_bytes(self) -> int:
         """A vector that is multiplied, or what attention needs."""
-        return max(4 * self.hidden, 4 * self.queries, 2 * self.intermediate, self.attention_bytes)
+        return max(
+            4 * self.hidden,
+            4 * self.config.q_size,
+            2 * self.config.intermediate_size,
+            self.attention_bytes,
+        )
 
     @property
     def attention_bytes(self) -> int:
@@ -164,7 +147,7 @@ class Sizes:
 
     @property
     def table_bytes(self) -> int:
-        return 8 * ARRAYS * self.layers
+        return 8 * ARRAYS * self.config.num_hidden_layers
 
     @property
     def angles_bytes(self) -> int:
@@ -184,16 +167,16 @@ class Sizes:
     @property
     def vectors_bytes(self) -> tuple[int, int, int, int]:
         """Of the residual stream before and after attention, attention's output, activations."""
-        hidden, attended = PACKET * self.hidden, PACKET * self.queries // 2
+        hidden, attended = PACKET * self.hidden, PACKET * self.config.q_size // 2
         return (hidden, hidden, attended, PACKET * BLOCKS * self.activation_packets)
 
     @property
     def heads_bytes(self) -> int:
-        return PACKET * self.qkv_rows // 2
+        return PACKET * self.config.qkv_size // 2
 
     @property
     def exchange_bytes(self) -> int:
-        parts = PACKET * self.queries * PARTS
+        parts = PACKET * self.config.q_size * PARTS
         return COPIES * sum(self.vectors_bytes) + self.heads_bytes + parts
 
 
@@ -220,5 +203,5 @@ def persistent_fits(
         and cache_length % CHUNK_SLOTS == 0
         and (config.num_key_value_heads, config.head_dim) == (KV_HEADS, HEAD)
         and all(width % (ROWS * BLOCKS) == 0 for width in widths)
-        and Sizes.of(config, cache_length).slots >= WARPS
+        and Sizes(config, cache_length).slots >= WARPS
     )

@@ -91,7 +91,7 @@ class AttentionInShared(Attention):
         """
         o, group = self.o, self.sizes.group
         is_query, is_value = o.less(o.warp, group), o.equal(o.warp, group + 1)
-        after_queries = o.plus(self.sizes.queries, o.times(self.slots.kv_head, HEAD))
+        after_queries = o.plus(self.sizes.config.q_size, o.times(self.slots.kv_head, HEAD))
         row = o.pick(
             is_query,
             o.times(o.plus(o.times(self.slots.kv_head, group), o.warp), HEAD),

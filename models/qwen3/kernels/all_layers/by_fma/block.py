@@ -96,7 +96,9 @@ class BlockByFma(Block):
             )
         )
         self._publish(self.hidden, hidden, o.integer(1))
-        hidden, *_ = o.loop(sizes.layers, [hidden, *self.ring.start().values()], body)
+        hidden, *_ = o.loop(
+            sizes.config.num_hidden_layers, [hidden, *self.ring.start().values()], body
+        )
         self.store_result(hidden, lambda: o.thread, o.thread)
 
     def _own(self, value: Callable[[Value], Value]) -> Value:
@@ -185,8 +187,8 @@ class BlockByFma(Block):
             place = whole(place, self.array(layer, "out"), sizes.out)
             gate_up = self.array(layer, "gate_up")
             gate = o.times(o.block, sizes.activations)
-            for first_row in (gate, o.plus(gate, sizes.intermediate)):
+            for first_row in (gate, o.plus(gate, sizes.config.intermediate_size)):
                 place = rows(place, gate_up, first_row, sizes.gate_up, sizes.activations)
             return whole(place, self.array(layer, "down"), sizes.down)
 
-        self.ring.loop(sizes.layers, self.ring.start(), body)
+        self.ring.loop(sizes.config.num_hidden_layers, self.ring.start(), body)

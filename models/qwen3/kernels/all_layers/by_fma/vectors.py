@@ -163,4 +163,4 @@ class Inputs:
             for word in o.load_words("shared", self.squares, 4, 4 * first)
         ]
         total = o.tree([o.as_float(word) for word in words])
-        return o.inverse_rms(total, self.sizes.hidden, self.sizes.eps)
+        return o.inverse_rms(total, self.sizes.hidden, self.sizes.config.rms_norm_eps)

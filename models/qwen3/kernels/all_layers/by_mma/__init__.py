@@ -3,5 +3,5 @@
 A block has 32 rows of qkv, 8 of o_proj, 24 of gate and the same 24 of up, 8 of down_proj. Its rows
 are contiguous; one thread fetches them. 8 warps take a phase's weights into registers before they
 wait for its activations (`products`). A ninth warp adds their sums and publishes the block's values
-(`publishing`).
+(`block`).
 """
