@@ -31,9 +31,11 @@ from models.qwen3.kernels.split_cache import (
     chunks_of,
     combine_last,
     combined_parts,
+    normed_and_rotated,
+    of_no_slot,
     write_new,
 )
-from models.qwen3.kernels.tiling import LEAST, chunk_of, splits_of
+from models.qwen3.kernels.tiling import LEAST, splits_of
 from models.qwen3.kernels.triton_call import synchronize_threads
 
 NUM_WARPS = 2
@@ -57,19 +59,10 @@ def batch_attention(
 ) -> tuple[
     Float[Array, "B attended"], Float[Array, "B K S H"], Float[Array, "B K S H"], Int[Array, "B K"]
 ]:
-    """Writes each new key and value at its position, then attends to slots 0 up to there.
-
-    A position of S or more writes nothing and attends to every slot, as in the plain model.
+    """As `decode_attention`, for each sequence; the output is in the cache's dtype.
 
     Args:
       qkv: partial sums of the projection's output, without norms, float32.
-      arrived: zeros; returned as zeros, so that the next layer can use them.
-
-    Returns:
-      The output of attention in the cache's dtype; both caches, updated in place; `arrived`.
-
-    Raises:
-      ValueError: S is neither a multiple of LEAST_SLOTS nor a smaller power of two.
     """
     batch, kv_heads, slots, head_dim = k_cache.shape
     heads = qkv.shape[2] // head_dim - 2 * kv_heads
@@ -78,7 +71,6 @@ def batch_attention(
         kv_heads=kv_heads,
         head_dim=head_dim,
         slots=slots,
-        chunk=chunk_of(slots),
         splits=splits_of(batch * kv_heads, slots),
         partial_sums=qkv.shape[0],
         dtype=k_cache.dtype,
@@ -191,8 +183,7 @@ def _rotated(
         plgpu.load(scale_ref.at[columns]).astype(jnp.float32) for columns in (lanes, partner)
     )
     cos, sin = (plgpu.load(ref.at[program.sequence, lanes]) for ref in (refs.cos, refs.sin))
-    inverse = lax.rsqrt(jnp.sum(x * x, axis=1, keepdims=True) / sizes.head_dim + eps)
-    return ((x * own * cos + swapped * other * sin) * inverse).astype(sizes.dtype)
+    return normed_and_rotated(x, swapped, (own, other), (cos, sin), sizes, eps)
 
 
 def _attend_to_cache(refs: Refs, sizes: _Sizes, program: _Program, queries: Array) -> Softmax:
@@ -214,11 +205,7 @@ def _attend_to_cache(refs: Refs, sizes: _Sizes, program: _Program, queries: Arra
         sums = sums * rescale + plgpu.dot(weights.astype(sizes.dtype), values)
         return sums, new_top, total * rescale + jnp.sum(weights, axis=1, keepdims=True)
 
-    nothing = (
-        jnp.zeros((sizes.rows, sizes.head_dim), jnp.float32),
-        jnp.full((sizes.rows, 1), LOWEST, jnp.float32),
-        jnp.zeros((sizes.rows, 1), jnp.float32),
-    )
+    nothing = of_no_slot(sizes.rows, sizes)
     running: Softmax = lax.fori_loop(program.chunks.first, program.chunks.end, attend, nothing)
     return running
 

@@ -28,9 +28,11 @@ from models.qwen3.kernels.split_cache import (
     chunks_of,
     combine_last,
     combined_parts,
+    normed_and_rotated,
+    of_no_slot,
     write_new,
 )
-from models.qwen3.kernels.tiling import chunk_of, splits_of
+from models.qwen3.kernels.tiling import splits_of
 from models.qwen3.kernels.triton_call import synchronize_threads
 
 NUM_WARPS = 4
@@ -76,7 +78,6 @@ def decode_attention(
         kv_heads=kv_heads,
         head_dim=head_dim,
         slots=slots,
-        chunk=chunk_of(slots),
         splits=splits_of(heads if by_head else kv_heads, slots, by_head=by_head),
         dtype=k_cache.dtype,
         by_head=by_head,
@@ -109,8 +110,7 @@ class _Token(NamedTuple):
     v: Array
     q_scales: tuple[Array, Array]
     k_scales: tuple[Array, Array]
-    cos: Array
-    sin: Array
+    rotation: tuple[Array, Array]
 
 
 def _kernel(refs: Refs, sizes: Sizes, *, eps: float, interpret: bool) -> None:
@@ -129,10 +129,11 @@ def _kernel(refs: Refs, sizes: Sizes, *, eps: float, interpret: bool) -> None:
         first_chunk = _load_chunk(refs, sizes, zero, kv_head, chunks.first)
         scale = sizes.head_dim**-0.5
         queries = [
-            _normed_and_rotated(row, token.q_scales, token, sizes, eps).astype(jnp.float32) * scale
+            normed_and_rotated(*row, token.q_scales, token.rotation, sizes, eps).astype(jnp.float32)
+            * scale
             for row in token.q_rows
         ]
-        new_k = _normed_and_rotated(token.k_row, token.k_scales, token, sizes, eps)
+        new_k = normed_and_rotated(*token.k_row, token.k_scales, token.rotation, sizes, eps)
         running = _attend_to_cache(
             refs, sizes, zero, kv_head, chunks, first_chunk, queries, position
         )
@@ -176,8 +177,10 @@ def _load_token(refs: Refs, sizes: Sizes, kv_head: Array, number: Array, zero: A
         v=row_of(sizes.heads + sizes.kv_heads + kv_head)[0].astype(sizes.dtype),
         q_scales=scales_of(refs.q_scale),
         k_scales=scales_of(refs.k_scale),
-        cos=plgpu.load(refs.cos.at[zero, lanes]),
-        sin=plgpu.load(refs.sin.at[zero, lanes]),
+        rotation=(
+            plgpu.load(refs.cos.at[zero, lanes]),
+            plgpu.load(refs.sin.at[zero, lanes]),
+        ),
     )
 
 
@@ -187,20 +190,6 @@ def _load_chunk(
     """Keys and values of a chunk, [C, H] each."""
     slots = (zero, kv_head, pl.ds(number * sizes.chunk, sizes.chunk), slice(None))
     return plgpu.load(refs.k.at[slots]), plgpu.load(refs.v.at[slots])
-
-
-def _normed_and_rotated(
-    row: tuple[Array, Array],
-    scales: tuple[Array, Array],
-    token: _Token,
-    sizes: Sizes,
-    eps: float,
-) -> Array:
-    """A query or a key after RMSNorm and RoPE, [1, H], in the cache's dtype."""
-    x, swapped = row
-    inverse = lax.rsqrt(jnp.sum(x * x, axis=1, keepdims=True) / sizes.head_dim + eps)
-    rotated = x * scales[0] * token.cos + swapped * scales[1] * token.sin
-    return (rotated * inverse).astype(sizes.dtype)
 
 
 def _attend_to_cache(
@@ -224,11 +213,7 @@ def _attend_to_cache(
             for head, query in zip(running, queries, strict=True)
         ]
 
-    nothing: Any = (
-        jnp.zeros((1, sizes.head_dim), jnp.float32),
-        jnp.full((1, 1), LOWEST, jnp.float32),
-        jnp.zeros((1, 1), jnp.float32),
-    )
+    nothing = of_no_slot(1, sizes)
     running: list[Softmax] = attend(chunks.first, [nothing] * sizes.members, first_chunk)
     if sizes.splits * sizes.chunk < sizes.slots:
 

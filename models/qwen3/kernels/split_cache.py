@@ -11,12 +11,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float, Int
 
 from models.qwen3.kernels.rotation import Rows
-from models.qwen3.kernels.tiling import LEAST_SLOTS, decode_fits
+from models.qwen3.kernels.tiling import LEAST_SLOTS, chunk_of, decode_fits
 from models.qwen3.kernels.triton_call import triton_call
 
 # Initial value of a running maximum; with -inf, the difference of two would be NaN.
@@ -30,7 +31,6 @@ class Sizes:
     """Static sizes of a kernel.
 
     Attributes:
-      chunk: slots that a program reads at once.
       splits: programs among which the slots of a head are split.
       dtype: of the cache.
       by_head: a program computes one query head, not all of a key/value head.
@@ -43,7 +43,6 @@ class Sizes:
     kv_heads: int
     head_dim: int
     slots: int
-    chunk: int
     splits: int
     dtype: Any
     by_head: bool = False
@@ -54,6 +53,11 @@ class Sizes:
                 f"the cache has {self.slots} slots; expected a multiple of {LEAST_SLOTS}, or a "
                 "smaller power of 2"
             )
+
+    @property
+    def chunk(self) -> int:
+        """Slots that a program reads at once."""
+        return chunk_of(self.slots)
 
     @property
     def group(self) -> int:
@@ -159,6 +163,35 @@ def attention_call(
         aliases={6: 1, 7: 2, 8: 3},
     )
     return attended_out, k_cache, v_cache, arrived
+
+
+def normed_and_rotated(
+    x: Array,
+    swapped: Array,
+    scales: tuple[Array, Array],
+    rotation: tuple[Array, Array],
+    sizes: Sizes,
+    eps: float,
+) -> Array:
+    """Heads [R, H] after RMSNorm and RoPE, in the cache's dtype.
+
+    Args:
+      swapped: the elements that RoPE combines x with.
+      scales: the norm's, of x and of `swapped`.
+      rotation: cosines and sines.
+    """
+    inverse = lax.rsqrt(jnp.sum(x * x, axis=1, keepdims=True) / sizes.head_dim + eps)
+    rotated = x * scales[0] * rotation[0] + swapped * scales[1] * rotation[1]
+    return (rotated * inverse).astype(sizes.dtype)
+
+
+def of_no_slot(rows: int, sizes: Sizes) -> Softmax:
+    """The running softmax of some queries before any slot."""
+    return (
+        jnp.zeros((rows, sizes.head_dim), jnp.float32),
+        jnp.full((rows, 1), LOWEST, jnp.float32),
+        jnp.zeros((rows, 1), jnp.float32),
+    )
 
 
 def write_new(refs: Refs, slot: tuple[Any, ...], owned: Array, new_k: Array, new_v: Array) -> None:
