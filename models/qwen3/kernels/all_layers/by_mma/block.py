@@ -16,7 +16,7 @@ from models.qwen3.kernels.all_layers.by_mma.attention import (
     AttentionInRegisters,
     part_address,
 )
-from models.qwen3.kernels.all_layers.by_mma.products import ROWS, SQUARES, Products
+from models.qwen3.kernels.all_layers.by_mma.products import NARROW, ROWS, SQUARES, WIDE, Products
 from models.qwen3.kernels.all_layers.ring import Place
 from models.qwen3.kernels.all_layers.sizes import CHUNK, COPIES, PARTS, WARPS, Sizes
 
@@ -64,17 +64,13 @@ class BlockByMma(Block):
         attention.start(o.global_address(self.frequencies))
         column = o.times(layout.own_column(o, o.warp, o.lane), 2)
 
-        def gain(layer: Value, array: str) -> list[Value]:
-            address = o.at(self.array(layer, array), column)
-            return o.halves(o.load_words("global.nc", address, 2))
-
         def wide(layer: Value, place: Place, chunks: int, array: str, vector: Value) -> Place:
             operands, place = products.take_wide(place, chunks // 4)
-            gains = gain(layer, array)
-            epoch = o.plus(layer, 1)
-            polled = packets.poll(o, self._addresses(vector), epoch, short=False)
+            address = o.at(self.array(layer, array), column)
+            gains = o.halves(o.load_words("global.nc", address, 2))
+            polled = self._poll(vector, o.plus(layer, 1), short=False)
             values = [o.as_float(low) for low, _ in polled]
-            products.wide(operands, values, gains, 0)
+            products.wide(operands, values, gains)
             return place
 
         def body(layer: Value, place: Place) -> Place:
@@ -82,14 +78,14 @@ class BlockByMma(Block):
             place = wide(layer, place, sizes.qkv.chunks, "before", self.hidden)
             place = attention.attend(self.attention_addresses(layer), epoch, place)
             operands, place = products.take_narrow(place, sizes.out.chunks // 2)
-            polled = packets.poll(o, self._addresses(self.attended), epoch, short=True)
+            polled = self._poll(self.attended, epoch, short=True)
             values = [x for words in polled for x in packets.two_of(o, words)]
             splits = [products.split(values[:4]), products.split(values[4:])]
-            products.narrow(operands, splits, 1)
+            products.narrow(operands, splits)
             place = wide(layer, place, sizes.gate_up.chunks, "after", self.after_attention)
             operands, place = products.take_narrow(place, sizes.down.chunks // 2)
-            polled = packets.poll(o, self._addresses(self.activations), epoch, short=True)
-            products.narrow(operands, self._activations(polled), 1)
+            polled = self._poll(self.activations, epoch, short=True)
+            products.narrow(operands, self._activations(polled))
             return place
 
         self.ring.loop(sizes.config.num_hidden_layers, self.ring.start(), body)
@@ -126,10 +122,10 @@ class BlockByMma(Block):
         o = self.o
         self._publish_heads(epoch)
         self._publish_attended(epoch)
-        hidden = o.add(hidden, self.products.totals(1, self._index())[0])
+        hidden = o.add(hidden, self.products.totals(NARROW, self._index())[0])
         self._store_hidden(self.after_attention, hidden, epoch)
         self._publish_activations(epoch)
-        hidden = o.add(hidden, self.products.totals(1, self._index())[0])
+        hidden = o.add(hidden, self.products.totals(NARROW, self._index())[0])
         self._store_hidden(self.hidden, hidden, o.plus(epoch, 1))
         return hidden
 
@@ -143,7 +139,7 @@ class BlockByMma(Block):
     def _publish_heads(self, epoch: Value) -> None:
         """A row per lane: 32 rows of qkv."""
         o = self.o
-        squares, row = self.products.totals(0, o.integer(SQUARES), o.lane)
+        squares, row = self.products.totals(WIDE, o.integer(SQUARES), o.lane)
         row = o.mul(self._inverse(squares), row)
         index = o.bits(o.lane, 15)
         pair = [o.of_lane(row, o.plus(o.times(index, 2), i)) for i in (0, 1)]
@@ -177,7 +173,7 @@ class BlockByMma(Block):
         number = o.least(o.lane, self.sizes.activations - 1)
         gate_row = o.plus(o.times(o.right(number, 3), 16), o.bits(number, 7))
         rows = (o.integer(SQUARES), gate_row, o.plus(gate_row, 8))
-        squares, gate, up = self.products.totals(0, *rows)
+        squares, gate, up = self.products.totals(WIDE, *rows)
         inverse = self._inverse(squares)
         activation = swiglu(o, o.mul(inverse, gate), o.mul(inverse, up))
         pair, third = layout.activation_values(o, self._index())
@@ -186,12 +182,13 @@ class BlockByMma(Block):
         words = packets.of_three(o, a, b, c, epoch)
         self._store(self.activations, offset, words)
 
-    def _addresses(self, vector: Value) -> list[Value]:
-        """Of the packets that this lane of a computing warp reads."""
+    def _poll(self, vector: Value, epoch: Value, *, short: bool) -> list[packets.Words]:
+        """The packets of a vector that this lane of a computing warp supplies."""
         o = self.o
         copy = o.times(o.bits(o.block, COPIES - 1), layout.VECTOR_PACKETS)
         own = o.plus(copy, o.times(o.warp, 1024), o.times(o.lane, 16))
-        return [o.at(vector, o.plus(own, load)) for load in (0, 512)]
+        addresses = [o.at(vector, o.plus(own, load)) for load in (0, 512)]
+        return packets.poll(o, addresses, epoch, short=short)
 
     def _store(self, vector: Value, offset: Value, words: packets.Words) -> None:
         """Publishes the packets of lanes 0 to 7, whose values lanes 8 to 31 have too."""

@@ -28,6 +28,8 @@ Split = tuple[list[Value], list[Value]]
 # Rows of float32 sums of each warp in shared memory. The last row has sums of squares.
 ROWS = 64
 SQUARES = ROWS - 1
+# Buffers of sums, which are used in turn.
+WIDE, NARROW = 0, 1
 # The named barriers of the two buffers of sums, at which the publishing warp waits; their threads.
 _FIRST_BARRIER = 8
 _THREADS = THREADS + 32
@@ -38,7 +40,7 @@ class Products:
     """Products of the computing warps.
 
     Attributes:
-      sums: address of two buffers of [warps, ROWS] float32 in shared memory, used in turn.
+      sums: address of both buffers, of [warps, ROWS] float32 in shared memory.
     """
 
     o: Lanes
@@ -97,7 +99,6 @@ class Products:
         operands: Sequence[Sequence[Operands]],
         values: Sequence[Value],
         gain: Sequence[Value],
-        buffer: int,
     ) -> None:
         """Stores this warp's sums of the rows with `values * gain`, and that of values squared."""
         o = self.o
@@ -125,12 +126,12 @@ class Products:
         for block in range(len(operands)):
             row = o.plus(16 * block, self.g, o.times(self.j, 8))
             total = o.pick(o.equal(self.j, 0), *rows[2 * block : 2 * block + 2])
-            o.store_shared(self._sum_at(buffer, o.warp, row), total, only=o.less(self.j, 2))
-        squares_at = self._sum_at(buffer, o.warp, o.integer(SQUARES))
+            o.store_shared(self._sum_at(WIDE, o.warp, row), total, only=o.less(self.j, 2))
+        squares_at = self._sum_at(WIDE, o.warp, o.integer(SQUARES))
         o.store_shared(squares_at, squares, only=o.equal(o.lane, 0))
-        self._arrive(buffer)
+        self._arrive(WIDE)
 
-    def narrow(self, operands: Sequence[Operands], splits: Sequence[Split], buffer: int) -> None:
+    def narrow(self, operands: Sequence[Operands], splits: Sequence[Split]) -> None:
         """Stores this warp's sums of 8 rows with the values of each set."""
         o = self.o
         zero = [o.real(0.0)] * 4
@@ -147,8 +148,8 @@ class Products:
         # Vectors 0 to 3 are of the first half, which is rows 0 to 7.
         row = o.pick(o.less(self.j, 2), o.add(x[0], x[1]), o.add(x[2], x[3]))
         [row] = o.sums_across([row], (1, 2))
-        o.store_shared(self._sum_at(buffer, o.warp, self.g), row, only=o.equal(self.j, 0))
-        self._arrive(buffer)
+        o.store_shared(self._sum_at(NARROW, o.warp, self.g), row, only=o.equal(self.j, 0))
+        self._arrive(NARROW)
 
     def _arrive(self, buffer: int) -> None:
         """This computing warp's sums are stored: it does not wait for the others."""
