@@ -1,4 +1,4 @@
-"""What the attentions of both forms of a block share: its slots, and a running softmax over them.
+"""What the attentions of both forms of a block share: a running softmax over its slots.
 
 A half of a warp reads one slot's key or value at once: its lane l has elements 8 l to 8 l + 7. Each
 half keeps a running softmax of all query heads over its slots; the block combines them at the end.
@@ -7,13 +7,13 @@ The new token counts in one half of one block only, which also writes it into th
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from models.qwen3.kernels.all_layers import packets
+from models.qwen3.kernels.all_layers.block import Block
 from models.qwen3.kernels.all_layers.lanes import Lanes
-from models.qwen3.kernels.all_layers.ring import Place, Ring
-from models.qwen3.kernels.all_layers.sizes import CHUNK_SLOTS, HEAD, PARTS, Sizes
+from models.qwen3.kernels.all_layers.ring import Place
+from models.qwen3.kernels.all_layers.sizes import CHUNK_SLOTS, HEAD
 
 Value = Any
 # Initial value of a running maximum; with -inf, the difference of two would be NaN.
@@ -30,64 +30,16 @@ TWO_PI = (6.28125, 0.0019350051879882812, 3.019916e-07)
 SCALE = math.log2(math.e) / math.sqrt(HEAD)
 
 
-@dataclass(frozen=True)
-class Slots:
-    """A block's part of the cache: chunks `first` to `first + count - 1` of `used` slots.
-
-    Attributes:
-      position: the new token's, which may be the cache's length or more: then it is not written.
-      part: number of the block among those of its key/value head.
-    """
-
-    kv_head: Value
-    part: Value
-    position: Value
-    used: Value
-    first: Value
-    count: Value
-    length: int
-
-    @classmethod
-    def of(cls, o: Lanes, position_address: Value, length: int) -> "Slots":
-        [position] = o.load_words("global.nc", position_address, 1)
-        # No caller passes a negative one, which would address memory before the cache.
-        position = o.pick(o.less(position, 0), length, position)
-        kv_head, part = o.right(o.block, 4), o.bits(o.block, PARTS - 1)
-        used = o.least(position, length)
-        chunks = o.right(o.plus(used, CHUNK_SLOTS - 1), int(math.log2(CHUNK_SLOTS)))
-        per_part = o.right(o.plus(chunks, PARTS - 1), int(math.log2(PARTS)))
-        first = o.times(part, per_part)
-        count = o.most(o.minus(o.least(o.plus(first, per_part), chunks), first), 0)
-        return cls(kv_head, part, position, used, first, count, length)
-
-
-@dataclass(frozen=True)
-class LayerAddresses:
-    """Global addresses of a layer's cache and gains."""
-
-    keys: Value
-    values: Value
-    query_gain: Value
-    key_gain: Value
-
-
-@dataclass(frozen=True)
 class Attention:
     """Attention of the computing warps.
 
     Attributes:
       shared: address of shared memory, of which the form decides what is where.
-      heads: address of the packets of queries, keys and values.
-      parts: address of the packets with each part's result.
     """
 
-    o: Lanes
-    sizes: Sizes
-    ring: Ring
-    slots: Slots
-    shared: Value
-    heads: Value
-    parts: Value
+    def __init__(self, block: Block, shared: Value) -> None:
+        self.o, self.sizes, self.ring, self.slots = block.o, block.sizes, block.ring, block.slots
+        self.heads, self.parts, self.shared = block.heads, block.parts, shared
 
     def angle(self, frequency: Value) -> Value:
         """The position's angle less whole turns; `frequency` is a word."""

@@ -5,10 +5,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from models.qwen3.kernels.all_layers.attention import LayerAddresses, Slots
 from models.qwen3.kernels.all_layers.lanes import Lanes
 from models.qwen3.kernels.all_layers.ring import Place, Ring
-from models.qwen3.kernels.all_layers.sizes import ARRAYS, CHUNK, COPIES, HEAD, Sizes
+from models.qwen3.kernels.all_layers.sizes import (
+    ARRAYS,
+    CHUNK,
+    CHUNK_SLOTS,
+    COPIES,
+    HEAD,
+    PARTS,
+    Sizes,
+)
 
 Value = Any
 
@@ -26,6 +33,47 @@ class LayerArrays(NamedTuple):
     after: Any
     query_gain: Any
     key_gain: Any
+
+
+@dataclass(frozen=True)
+class Slots:
+    """A block's part of the cache: chunks `first` to `first + count - 1` of `used` slots.
+
+    Attributes:
+      position: the new token's, which may be the cache's length or more: then it is not written.
+      part: number of the block among those of its key/value head.
+    """
+
+    kv_head: Value
+    part: Value
+    position: Value
+    used: Value
+    first: Value
+    count: Value
+    length: int
+
+    @classmethod
+    def of(cls, o: Lanes, position_address: Value, length: int) -> "Slots":
+        [position] = o.load_words("global.nc", position_address, 1)
+        # No caller passes a negative one, which would address memory before the cache.
+        position = o.pick(o.less(position, 0), length, position)
+        kv_head, part = o.right(o.block, 4), o.bits(o.block, PARTS - 1)
+        used = o.least(position, length)
+        chunks = o.right(o.plus(used, CHUNK_SLOTS - 1), int(math.log2(CHUNK_SLOTS)))
+        per_part = o.right(o.plus(chunks, PARTS - 1), int(math.log2(PARTS)))
+        first = o.times(part, per_part)
+        count = o.most(o.minus(o.least(o.plus(first, per_part), chunks), first), 0)
+        return cls(kv_head, part, position, used, first, count, length)
+
+
+@dataclass(frozen=True)
+class LayerAddresses:
+    """Global addresses of a layer's cache and gains."""
+
+    keys: Value
+    values: Value
+    query_gain: Value
+    key_gain: Value
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Attention whose queries are in shared memory: one warp for each has normed and rotated it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from models.qwen3.kernels.all_layers import packets
@@ -11,8 +10,8 @@ from models.qwen3.kernels.all_layers.attention import (
     STATE,
     WORDS,
     Attention,
-    LayerAddresses,
 )
+from models.qwen3.kernels.all_layers.block import Block, LayerAddresses
 from models.qwen3.kernels.all_layers.by_fma.vectors import Vector
 from models.qwen3.kernels.all_layers.ring import Place
 from models.qwen3.kernels.all_layers.sizes import (
@@ -32,7 +31,6 @@ _ROW = 2 * HEAD
 _DISTANCES = (16, 8, 4, 2, 1)
 
 
-@dataclass(frozen=True)
 class AttentionInShared(Attention):
     """Attention of the computing warps, which have `Sizes.attention_bytes`.
 
@@ -41,8 +39,9 @@ class AttentionInShared(Attention):
       attended: the result.
     """
 
-    angles: Value
-    attended: Vector
+    def __init__(self, block: Block, shared: Value, angles: Value, attended: Vector) -> None:
+        super().__init__(block, shared)
+        self.angles, self.attended = angles, attended
 
     def start(self, frequencies: Value) -> None:
         """Stores cosines and signed sines of the position's angles.

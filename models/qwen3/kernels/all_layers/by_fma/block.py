@@ -49,17 +49,7 @@ class BlockByFma(Block):
         squares = self.sums
         products = Products(o, self.ring, vector, o.plus(squares, 4 * WARPS))
         inputs = Inputs(o, sizes, vector, squares)
-        attention = AttentionInShared(
-            o,
-            sizes,
-            self.ring,
-            self.slots,
-            vector,
-            self.heads,
-            self.parts,
-            angles,
-            self.attended,
-        )
+        attention = AttentionInShared(self, vector, angles, self.attended)
         attention.start(o.global_address(self.frequencies))
 
         def added(hidden: Value, matrix: Matrix, into: Vector, epoch: Value) -> Value:

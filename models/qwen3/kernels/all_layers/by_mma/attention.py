@@ -4,7 +4,6 @@ Each half norms and rotates the queries itself. The new token's key and value co
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from models.qwen3.kernels.all_layers import packets
@@ -14,8 +13,8 @@ from models.qwen3.kernels.all_layers.attention import (
     STATE,
     WORDS,
     Attention,
-    LayerAddresses,
 )
+from models.qwen3.kernels.all_layers.block import LayerAddresses
 from models.qwen3.kernels.all_layers.by_mma.layout import QUERY_PACKETS
 from models.qwen3.kernels.all_layers.lanes import Lanes
 from models.qwen3.kernels.all_layers.ring import Place
@@ -33,7 +32,6 @@ SHARED_BYTES = _ANGLES + 2 * HEAD * 4
 _DISTANCES = (8, 4, 2, 1)
 
 
-@dataclass(frozen=True)
 class AttentionInRegisters(Attention):
     """Attention of the computing warps, which have SHARED_BYTES."""
 

@@ -52,15 +52,7 @@ class BlockByMma(Block):
 
     def compute(self) -> None:
         o, sizes, products = self.o, self.sizes, self.products
-        attention = AttentionInRegisters(
-            o,
-            sizes,
-            self.ring,
-            self.slots,
-            o.shared_address(*self.work),
-            self.heads,
-            self.parts,
-        )
+        attention = AttentionInRegisters(self, o.shared_address(*self.work))
         attention.start(o.global_address(self.frequencies))
         column = o.times(layout.own_column(o, o.warp, o.lane), 2)
 
