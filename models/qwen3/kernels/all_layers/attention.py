@@ -123,14 +123,14 @@ class Attention:
         scores: Sequence[Sequence[Value]],
         values: Sequence[list[Value]],
         *,
-        exact: bool,
+        masked: bool,
     ) -> list[Value]:
         """All heads' states after two slots.
 
         Args:
           scores: of both slots, by head.
-          exact: slots that are not seen have no weight even where none was seen yet. Otherwise
-            their weight is then 1, until a seen slot or the combination with one rescales it to 0.
+          masked: slots that are not seen have weight 0 even where none was seen yet. Otherwise it
+            is 1 there, until a seen slot, or the combination with one, rescales it to 0.
         """
         o, result = self.o, []
         for head, own_scores in enumerate(scores):
@@ -143,7 +143,7 @@ class Attention:
             weights = []
             for s, score in pairs:
                 weight = o.exp2(o.sub(score, new_top))
-                weights.append(o.pick(s, weight, o.real(0.0)) if exact else weight)
+                weights.append(o.pick(s, weight, o.real(0.0)) if masked else weight)
             first, second = weights
             result += [new_top, o.add(o.fma(total, rescale, first), second)]
             result += [

@@ -176,7 +176,7 @@ class Block:
         """The token's, in the block's column with this number.
 
         Args:
-          token, embedding: global addresses.
+          token, embedding: global addresses. PTX keeps the order in which they are given.
         """
         o, sizes = self.o, self.sizes
         [token] = o.load_words("global.nc", token, 1)

@@ -113,6 +113,7 @@ class Ring:
           source: address of the row, contiguous in memory.
         """
         o = self.o
+        # Before the rest, unlike in `fetch`: PTX keeps the order, and is that which was timed.
         last_round = o.flip(place.parity, 1)
         self._until_empty(place, *self._earlier(place), last_round, one_thread=False)
         row = o.times(o.minus(o.warp, WARPS), 2 * COLUMNS)

@@ -158,7 +158,7 @@ class AttentionInShared(Attention):
             o.across(row[0], 16)
         ring.release_one(place, warps=WARPS)
         place = ring.after(place, 1)
-        return place, self.with_slots(state, seen, scores, values, exact=True)
+        return place, self.with_slots(state, seen, scores, values, masked=True)
 
     def _store_sums(self, state: Sequence[Value]) -> None:
         """Combines the warp's halves; stores maximum, total and weighted sums of each head."""

@@ -182,7 +182,7 @@ class AttentionInRegisters(Attention):
         seen = self.seen(number)
         scores = self.scores([(query, key) for query in queries for key in keys])
         by_head = [scores[2 * head : 2 * head + 2] for head in range(GROUP)]
-        return place, self.with_slots(state, seen, by_head, values, exact=False)
+        return place, self.with_slots(state, seen, by_head, values, masked=False)
 
     def _store_halves(self, state: Sequence[Value]) -> None:
         o = self.o
