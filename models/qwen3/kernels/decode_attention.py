@@ -20,17 +20,14 @@ from jaxtyping import Array, Float, Int
 from models.qwen3.kernels.rotation import Rows, partner_of
 from models.qwen3.kernels.split_cache import (
     LOWEST,
-    Chunks,
+    Program,
     Refs,
     Sizes,
     Softmax,
     attention_call,
     chunks_of,
-    combine_last,
-    combined_parts,
     normed_and_rotated,
     of_no_slot,
-    write_new,
 )
 from models.qwen3.kernels.tiling import splits_of
 from models.qwen3.kernels.triton_call import synchronize_threads
@@ -123,10 +120,11 @@ def _kernel(refs: Refs, sizes: Sizes, *, eps: float, interpret: bool) -> None:
     # Issues all loads before the first use of any.
     token = _load_token(refs, sizes, kv_head, number, zero)
     chunks = chunks_of(sizes, split, position)
+    program = Program(refs, sizes, zero, kv_head, split, position, *chunks)
 
-    @pl.when(split < chunks.occupied)
+    @pl.when(split < program.occupied)
     def _attend() -> None:
-        first_chunk = _load_chunk(refs, sizes, zero, kv_head, chunks.first)
+        first_chunk = program.load_chunk(program.first)
         scale = sizes.head_dim**-0.5
         queries = [
             normed_and_rotated(*row, token.q_scales, token.rotation, sizes, eps).astype(jnp.float32)
@@ -134,23 +132,17 @@ def _kernel(refs: Refs, sizes: Sizes, *, eps: float, interpret: bool) -> None:
             for row in token.q_rows
         ]
         new_k = normed_and_rotated(*token.k_row, token.k_scales, token.rotation, sizes, eps)
-        running = _attend_to_cache(
-            refs, sizes, zero, kv_head, chunks, first_chunk, queries, position
-        )
+        running = _attend_to_cache(program, first_chunk, queries)
         # Uses the new key and value from registers: no program waits for their write.
-        owned = chunks.own(sizes, position)
+        owned = program.owns_new()
         running = [
             _with(head, new_k.astype(jnp.float32), token.v.astype(jnp.float32), query, owned)
             for head, query in zip(running, queries, strict=True)
         ]
-
-        slot = (zero, kv_head, pl.ds(position, 1), slice(None))
-        write_new(refs, slot, owned, new_k, token.v)
-        _store_parts(refs, sizes, number, split, running)
+        program.write_new(owned, new_k, token.v)
+        _store_parts(program, number, running)
         synchronize_threads(interpret)
-        combine_last(
-            refs, (number,), zero, chunks, lambda: _combine_parts(refs, sizes, number, chunks)
-        )
+        program.combine_last((number,), zero, lambda: _combine_parts(program, number))
 
 
 def _heads_of(sizes: Sizes, number: Array) -> Iterator[Array]:
@@ -184,29 +176,15 @@ def _load_token(refs: Refs, sizes: Sizes, kv_head: Array, number: Array, zero: A
     )
 
 
-def _load_chunk(
-    refs: Refs, sizes: Sizes, zero: Array, kv_head: Array, number: Any
-) -> tuple[Array, Array]:
-    """Keys and values of a chunk, [C, H] each."""
-    slots = (zero, kv_head, pl.ds(number * sizes.chunk, sizes.chunk), slice(None))
-    return plgpu.load(refs.k.at[slots]), plgpu.load(refs.v.at[slots])
-
-
 def _attend_to_cache(
-    refs: Refs,
-    sizes: Sizes,
-    zero: Array,
-    kv_head: Array,
-    chunks: Chunks,
-    first_chunk: tuple[Array, Array],
-    queries: list[Array],
-    position: Array,
+    program: Program, first_chunk: tuple[Array, Array], queries: list[Array]
 ) -> list[Softmax]:
-    """The running softmax of each head over the program's slots before `position`."""
+    """The running softmax of each head over the program's slots before the position."""
+    sizes = program.sizes
 
     def attend(number: Any, running: Any, chunk: tuple[Array, Array]) -> Any:
         slot = number * sizes.chunk + jnp.arange(sizes.chunk)[:, None]
-        seen = slot < position
+        seen = slot < program.position
         keys, values = (array.astype(jnp.float32) for array in chunk)
         return [
             _with(head, keys, values, query, seen)
@@ -214,29 +192,28 @@ def _attend_to_cache(
         ]
 
     nothing = of_no_slot(1, sizes)
-    running: list[Softmax] = attend(chunks.first, [nothing] * sizes.members, first_chunk)
+    running: list[Softmax] = attend(program.first, [nothing] * sizes.members, first_chunk)
     if sizes.splits * sizes.chunk < sizes.slots:
 
         def next_chunk(number: Any, running: Any) -> Any:
-            return attend(number, running, _load_chunk(refs, sizes, zero, kv_head, number))
+            return attend(number, running, program.load_chunk(number))
 
-        running = lax.fori_loop(chunks.first + 1, chunks.end, next_chunk, running)
+        running = lax.fori_loop(program.first + 1, program.end, next_chunk, running)
     return running
 
 
-def _store_parts(
-    refs: Refs, sizes: Sizes, number: Array, split: Array, running: list[Softmax]
-) -> None:
+def _store_parts(program: Program, number: Array, running: list[Softmax]) -> None:
     """Stores this program's part of each head's attention, and the part's weight."""
-    own = pl.ds(split, 1)
-    for head, (sums, top, total) in zip(_heads_of(sizes, number), running, strict=True):
-        plgpu.store(refs.part.at[head, own, :], sums / total)
-        plgpu.store(refs.log_weight.at[head, own], (top + jnp.log(total)).reshape(1))
+    own = pl.ds(program.split, 1)
+    for head, (sums, top, total) in zip(_heads_of(program.sizes, number), running, strict=True):
+        plgpu.store(program.refs.part.at[head, own, :], sums / total)
+        plgpu.store(program.refs.log_weight.at[head, own], (top + jnp.log(total)).reshape(1))
 
 
-def _combine_parts(refs: Refs, sizes: Sizes, number: Array, chunks: Chunks) -> None:
+def _combine_parts(program: Program, number: Array) -> None:
     """Writes each head's attention."""
-    for head, whole in combined_parts(refs, sizes, chunks, _heads_of(sizes, number), jnp.exp):
+    refs, sizes = program.refs, program.sizes
+    for head, whole in program.combined_parts(_heads_of(sizes, number), jnp.exp):
         refs.attended[pl.ds(head * sizes.head_dim, sizes.head_dim)] = whole
 
 

@@ -94,30 +94,101 @@ class Refs(NamedTuple):
     log_weight: Any
 
 
-class Chunks(NamedTuple):
-    """The chunks of the cache that a program reads: `first` up to, not including, `end`.
+def chunks_of(sizes: Sizes, split: Array, position: Array) -> tuple[Array, Array, Array]:
+    """The chunks of program `split`: those in use, divided among as few programs as possible.
 
-    `occupied` is the number of the head's programs with any chunk.
+    Returns:
+      The first one; the one after the last; how many of the head's programs have any.
     """
-
-    first: Array
-    end: Array
-    occupied: Array
-
-    def own(self, sizes: Sizes, position: Array) -> Array:
-        """Whether this program has the slot of `position`."""
-        owner = position // sizes.chunk
-        owned: Array = (self.first <= owner) & (owner < self.end)
-        return owned
-
-
-def chunks_of(sizes: Sizes, split: Array, position: Array) -> Chunks:
-    """The chunks of program `split`: those in use, divided among as few programs as possible."""
     used = jnp.minimum(position, sizes.slots - 1) // sizes.chunk + 1
     per_program = (used + sizes.splits - 1) // sizes.splits
     occupied = (used + per_program - 1) // per_program
     first = split * per_program
-    return Chunks(first, jnp.minimum(first + per_program, used), occupied)
+    return first, jnp.minimum(first + per_program, used), occupied
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of a kernel: its sequence and key/value head, and the chunks that it reads.
+
+    Attributes:
+      position: of the new token.
+      first, end, occupied: as returned by `chunks_of`.
+    """
+
+    refs: Refs
+    sizes: Sizes
+    sequence: Array
+    kv_head: Array
+    split: Array
+    position: Array
+    first: Array
+    end: Array
+    occupied: Array
+
+    def owns_new(self) -> Array:
+        """Whether this program has the new token's slot."""
+        owner = self.position // self.sizes.chunk
+        owned: Array = (self.first <= owner) & (owner < self.end)
+        return owned
+
+    def load_chunk(self, number: Array) -> tuple[Array, Array]:
+        """Keys and values of a chunk, [C, H] each."""
+        slots = pl.ds(number * self.sizes.chunk, self.sizes.chunk)
+        at = (self.sequence, self.kv_head, slots, slice(None))
+        return plgpu.load(self.refs.k.at[at]), plgpu.load(self.refs.v.at[at])
+
+    def write_new(self, owned: Array, key: Array, value: Array) -> None:
+        """Writes the new key and value, if this program owns their slot."""
+        slot = (self.sequence, self.kv_head, pl.ds(self.position, 1), slice(None))
+
+        @pl.when(owned)
+        def _write() -> None:
+            plgpu.store(self.refs.k.at[slot], key)
+            plgpu.store(self.refs.v.at[slot], value)
+
+    def combine_last(
+        self, counter: tuple[Array, ...], zero: Array, combine: Callable[[], None]
+    ) -> None:
+        """Calls `combine` in the last program of a head to arrive, when all parts are stored.
+
+        Each thread's part must be visible: `synchronize_threads` comes before.
+
+        Args:
+          counter: of the head, in `arrived`.
+        """
+        finished_before = plgpu.atomic_add(self.refs.arrived, counter, zero + 1)
+
+        @pl.when(finished_before == self.occupied - 1)
+        def _combine() -> None:
+            self.refs.arrived[counter] = zero
+            combine()
+
+    def combined_parts(
+        self, heads: Iterable[Any], exp: Callable[[Array], Array]
+    ) -> Iterator[tuple[Any, Array]]:
+        """Each head and its attention [H], float32: the weighted mean of all programs' parts.
+
+        Args:
+          heads: numbers of the heads in `refs.part`.
+          exp: the power whose logarithm `refs.log_weight` has.
+        """
+        refs, sizes = self.refs, self.sizes
+        programs = jnp.arange(sizes.splits)
+        has_part = programs < self.occupied
+        mask = jnp.broadcast_to(has_part[:, None], (sizes.splits, sizes.head_dim))
+        # Issues all loads before the first use of any.
+        parts_of_heads = [
+            (
+                head,
+                plgpu.load(refs.log_weight.at[head, programs], mask=has_part, other=LOWEST),
+                plgpu.load(refs.part.at[head, :, :], mask=mask, other=0.0),
+            )
+            for head in heads
+        ]
+        for head, logs, parts in parts_of_heads:
+            weights = exp(logs - jnp.max(logs))
+            yield head, jnp.sum(parts * weights[:, None], axis=0) / jnp.sum(weights)
 
 
 def attention_call(
@@ -192,64 +263,3 @@ def of_no_slot(rows: int, sizes: Sizes) -> Softmax:
         jnp.full((rows, 1), LOWEST, jnp.float32),
         jnp.zeros((rows, 1), jnp.float32),
     )
-
-
-def write_new(refs: Refs, slot: tuple[Any, ...], owned: Array, new_k: Array, new_v: Array) -> None:
-    """Writes the new key and value, if this program owns their slot."""
-
-    @pl.when(owned)
-    def _write() -> None:
-        plgpu.store(refs.k.at[slot], new_k)
-        plgpu.store(refs.v.at[slot], new_v)
-
-
-def combine_last(
-    refs: Refs,
-    counter: tuple[Array, ...],
-    zero: Array,
-    chunks: Chunks,
-    combine: Callable[[], None],
-) -> None:
-    """Calls `combine` in the last program of a head to arrive, when all parts are stored.
-
-    Each thread's part must be visible: `synchronize_threads` comes before.
-
-    Args:
-      counter: of the head, in `arrived`.
-    """
-    finished_before = plgpu.atomic_add(refs.arrived, counter, zero + 1)
-
-    @pl.when(finished_before == chunks.occupied - 1)
-    def _combine() -> None:
-        refs.arrived[counter] = zero
-        combine()
-
-
-def combined_parts(
-    refs: Refs,
-    sizes: Sizes,
-    chunks: Chunks,
-    heads: Iterable[Any],
-    exp: Callable[[Array], Array],
-) -> Iterator[tuple[Any, Array]]:
-    """Each head and its attention [H], float32: the weighted mean of the parts of all programs.
-
-    Args:
-      heads: numbers of the heads in `refs.part`.
-      exp: the power whose logarithm `refs.log_weight` has.
-    """
-    programs = jnp.arange(sizes.splits)
-    has_part = programs < chunks.occupied
-    mask = jnp.broadcast_to(has_part[:, None], (sizes.splits, sizes.head_dim))
-    # Issues all loads before the first use of any.
-    parts_of_heads = [
-        (
-            head,
-            plgpu.load(refs.log_weight.at[head, programs], mask=has_part, other=LOWEST),
-            plgpu.load(refs.part.at[head, :, :], mask=mask, other=0.0),
-        )
-        for head in heads
-    ]
-    for head, logs, parts in parts_of_heads:
-        weights = exp(logs - jnp.max(logs))
-        yield head, jnp.sum(parts * weights[:, None], axis=0) / jnp.sum(weights)
