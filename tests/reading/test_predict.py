@@ -7,6 +7,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from types import ModuleType
 
 import pytest
@@ -264,3 +265,26 @@ def test_slices_for_which_xla_emits_no_kernel_take_as_long_as_copies() -> None:
         assert kernels[name].work.kind == "copy"
         measured = opened.time_record.seconds_of[name]
         assert kernels[name].seconds == pytest.approx(measured, rel=0.1)
+
+
+def test_untuned_products_are_predicted_as_a_tuner_would_choose_them() -> None:
+    errors = []
+    for record in sorted(DUMPS.glob("*/h200-auto-tuned-*/time_record.json")):
+        tuned, untuned = record.parent, record.parents[1] / "h200-triton-jax0.11.2"
+        if record.parents[1].name.startswith("resnet") or not untuned.exists():
+            continue
+        measured = open_path(tuned).time_record
+        prediction = open_path(untuned).prediction
+        assert measured is not None
+        assert prediction is not None
+        if any(kernel.work.as_tuned for kernel in prediction.kernels):
+            errors.append(prediction.kernel_seconds / sum(measured.seconds_of.values()) - 1)
+            assert any("XLA's default tiles" in text for text in prediction.assumptions)
+    assert len(errors) == 8
+    assert mean(map(abs, errors)) < 0.12
+
+
+def test_tiles_of_a_tuned_plan_count() -> None:
+    prediction = open_path(DUMPS / "qwen3-step-donated/h200-auto-tuned-jax0.11.2").prediction
+    assert prediction is not None
+    assert not any(kernel.work.as_tuned for kernel in prediction.kernels)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from xlapipe.cost.flops import VECTOR
 from xlapipe.predict.calibration import Calibration, Constants, TimedKernel, place_of
-from xlapipe.predict.kernel_work import KernelWork
+from xlapipe.predict.kernel_work import MULTIPROCESSORS, KernelWork
 
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
 # float16 has the rate of bfloat16, and so on: as `Speeds.peak_of`.
@@ -23,7 +23,6 @@ _COLD_BYTES = 256
 # Blocks of a product read this number of bytes through the L2 cache while a multiprocessor could
 # do a simple operation, and reach this share of the peak. Each multiprocessor has one at a time.
 _BLOCKS_RATE, _BLOCKS_SHARE = 0.45, {"f32": 0.2, "bf16": 0.8, "f16": 0.8}
-_MULTIPROCESSORS = 132
 # A thread of a column reduction, for each of its elements: reads that wait for each other.
 _SERIAL_SECONDS = 20e-9
 
@@ -105,12 +104,12 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
 
 def _block_part(work: KernelWork, constants: Constants) -> Part:
     """What blocks read and compute. In the last round, some multiprocessors have no block."""
-    rounds = math.ceil(work.blocks / _MULTIPROCESSORS)
+    rounds = math.ceil(work.blocks / MULTIPROCESSORS)
     of = f"by each of {work.blocks:,.0f} blocks in {rounds:,} rounds"
-    rate = _BLOCKS_RATE * constants.operation_rate / _MULTIPROCESSORS
+    rate = _BLOCKS_RATE * constants.operation_rate / MULTIPROCESSORS
     read = Part(rounds * work.block_bytes / rate, f"{work.block_bytes / 1e3:,.1f} kB read {of}")
     name = max(work.flops, key=lambda name: work.flops[name])
-    rate = _BLOCKS_SHARE.get(name, 1.0) * _peak(name, constants) / _MULTIPROCESSORS
+    rate = _BLOCKS_SHARE.get(name, 1.0) * _peak(name, constants) / MULTIPROCESSORS
     computed = rounds * work.block_flops / rate
     return _longer(read, Part(computed, f"{work.block_flops:,.0f} operations {of}"))
 

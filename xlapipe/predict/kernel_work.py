@@ -43,7 +43,9 @@ _OPERATIONS = {
 _SORT_STEP = 3.2e6
 # Of a selection of the largest: one result of a row of one element, for as many rows as the GPU
 # takes at once, takes as long as this number of operations on the whole GPU.
-_TOP_STEP, _TOP_ROWS = 1.2e6, 132
+_TOP_STEP = 1.2e6
+MULTIPROCESSORS = 132
+"""Of an H100 or H200."""
 # Rows and columns of the tiles of most convolutions of cuDNN.
 _TILE_OF_CUDNN = 128
 # As XLA unrolls loops over large arrays.
@@ -70,6 +72,13 @@ _GRID = re.compile(rf"grid: {_SIZES} threads: {_SIZES}")
 _HOST_SPACE = "S(5)"
 _CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
 _TILE = re.compile(r'"sizes":\[([^\]]*)\]')
+# XLA's tile without autotune results. A product of more than a round of such tiles gets another one
+# from a tuner: as many elements as fill a round, within these powers of two.
+_DEFAULT_TILE = re.compile(
+    r'"num_stages":1,"num_tiles_per_pid":0,"num_warps":"2",'
+    r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:16","8|8","16)"\]'
+)
+_TUNED_AREAS, _TUNED_THREADS = (8, 13), 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,7 @@ class KernelWork:
       blocks: of a product or a convolution that compute one tile of the result each; 0 if unknown.
       block_bytes: that each of them reads, the rows and columns of its tile; 0 if unknown.
       block_flops: operations of each, those of a tile's padding included.
+      as_tuned: an untuned product, of which the work is that with a tile as tuners choose it.
       partly_unknown: a Pallas kernel whose author does not state what it reads and computes.
     """
 
@@ -106,6 +116,7 @@ class KernelWork:
     block_bytes: float = 0.0
     block_flops: float = 0.0
     partly_unknown: bool = False
+    as_tuned: bool = False
 
     @property
     def touched_bytes(self) -> int:
@@ -137,7 +148,13 @@ def _dims_of(name: str, scope: Computation) -> tuple[int, ...]:
 
 
 def work_of(
-    site: Site, cost: KernelCost, module: HloModule, thunk: Thunk | None, link_bytes: int = 0
+    site: Site,
+    cost: KernelCost,
+    module: HloModule,
+    thunk: Thunk | None,
+    link_bytes: int = 0,
+    *,
+    untuned: bool = False,
 ) -> KernelWork:
     """The work of one launch.
 
@@ -145,6 +162,7 @@ def work_of(
       cost: of one launch.
       thunk: that launches it; None if unknown.
       link_bytes: that a device sends to others.
+      untuned: the result of `is_untuned`.
     """
     inner = site.inner
     threads, per_block = _grid(thunk)
@@ -170,12 +188,24 @@ def work_of(
     if inner.opcode == "fusion":
         body = module.computations.get(next(iter(inner.called_computations), ""))
         if flops and "gemm" in cost.kind:
-            return _product(f"triton {_peak_type(flops)}", inner, cost, flops, threads)
+            kind = f"triton {_peak_type(flops)}"
+            return _product(kind, inner, cost, flops, threads, untuned=untuned)
         if body is not None:
             return _fusion(inner, body, module, cost, flops, threads, per_block)
     if flops and inner.kernel_name is None:
         return _library_product(inner, site.scope, cost, flops)
     return _other(inner, site.scope, cost, threads, thunk)
+
+
+def is_untuned(module: HloModule) -> bool:
+    """Whether all products by Triton have the tile that XLA takes without autotune results."""
+    configs = [
+        instruction.backend_config
+        for computation in module.computations.values()
+        for instruction in computation.instructions
+        if instruction.opcode == "fusion" and "gemm_fusion" in instruction.backend_config
+    ]
+    return bool(configs) and all(map(_DEFAULT_TILE.search, configs))
 
 
 def touches_host(site: Site) -> bool:
@@ -421,31 +451,37 @@ def _product(
     cost: KernelCost,
     flops: Mapping[str, int],
     threads: int = 0,
+    *,
+    untuned: bool = False,
 ) -> KernelWork:
     total = sum(flops.values())
     result = _array(inner.shape)[2]
     terms = total / 2 / max(result, 1)
     tile = _TILE.search(inner.backend_config) if threads else None
-    sizes = [int(text) for text in re.findall(r"\d+", tile[1])] if tile is not None else []
+    area = prod(map(int, re.findall(r"\d+", tile[1]))) if tile is not None else 0
+    as_tuned = untuned and result > area * MULTIPROCESSORS
+    if as_tuned:
+        area = 1 << max(_TUNED_AREAS[0], min(_TUNED_AREAS[1], int(log2(result / MULTIPROCESSORS))))
+        threads = result // area * _TUNED_THREADS
     point = (
         _log(total) * 0.7,
         _log(cost.read_bytes),
         _log(cost.written_bytes),
         _log(terms),
         0.7 * _log(threads),
-        0.5 * _log(prod(sizes)),
+        0.5 * _log(area),
     )
     what = f"product of {result:,} sums of {terms:,.0f}"
     work = KernelWork(kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, threads, what)
-    if not sizes:
+    if not area:
         return work
-    area = prod(sizes)
     bits = element_bits(_peak_type(flops)) or 32
     return replace(
         work,
         blocks=max(1.0, result / area),
         block_bytes=2 * sqrt(area) * terms * bits / 8,  # as if tiles were square
         block_flops=2 * area * terms,
+        as_tuned=as_tuned,
     )
 
 
@@ -532,7 +568,7 @@ def _other(
     elif "TopK" in name:
         columns, rows = first[-1] if first else 1, prod(first[:-1])
         point = (_log(columns), _log(rows), _log(dims[-1]))
-        operations = _TOP_STEP * dims[-1] * sqrt(columns) * max(1.0, rows / _TOP_ROWS) ** 0.85
+        operations = _TOP_STEP * dims[-1] * sqrt(columns) * max(1.0, rows / MULTIPROCESSORS) ** 0.85
         what = f"{dims[-1]:,} largest of {columns:,} in each of {rows:,} rows"
     elif "sort" in name:
         point = (_log(prod(first)), _log(first[-1] if first else 1), _log(touched))

@@ -19,7 +19,7 @@ from xlapipe.predict.kernel_time import (
     measured_time,
     time_of,
 )
-from xlapipe.predict.kernel_work import KernelWork, touches_host, work_of
+from xlapipe.predict.kernel_work import KernelWork, is_untuned, touches_host, work_of
 from xlapipe.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
 
 # Kernels of the command buffer that `graph_interval_seconds` is of.
@@ -120,6 +120,7 @@ class _Predictor:
         self._unknown_trips = unknown_trips
         self._timed = timed
         self._thunks = thunks_of(plan, schedule_of(plan.module))
+        self._untuned = is_untuned(plan.module)
         self._floors = {kernel.name: _floor_of_a_launch(kernel) for kernel in cost.kernels}
         self._link_bytes = {
             collective.instruction: collective.wire_bytes or 0
@@ -175,6 +176,12 @@ class _Predictor:
             self._assumptions[
                 f"{meeting / total:.0%} of the time is of scatters with several updates for each "
                 "place: they are assumed to be spread evenly, and take longer if they are not"
+            ] = None
+        untuned = sum(k.seconds for k in kernels if k.work.as_tuned)
+        if untuned > _SHOWN_SHARE * total:
+            self._assumptions[
+                f"{untuned / total:.0%} of the time is of products with XLA's default tiles: they "
+                "are predicted as a tuner would choose them, and take longer if nothing tunes them"
             ] = None
         constants = self._calibration.constants
         call = (
@@ -361,6 +368,7 @@ class _Predictor:
                 self._module,
                 self._thunks.get(name),
                 self._link_bytes.get(name, 0),
+                untuned=self._untuned,
             )
         work = self._work[name]
         key = (
