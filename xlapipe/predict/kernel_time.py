@@ -22,7 +22,8 @@ _UNCALIBRATED_RATIO = 1.3
 _COLD_BYTES = 256
 # Blocks of a product read this number of bytes through the L2 cache while a multiprocessor could
 # do a simple operation, and reach this share of the peak. Each multiprocessor has one at a time.
-_BLOCKS_RATE, _BLOCKS_SHARE = 0.45, {"f32": 0.2, "bf16": 0.8, "f16": 0.8}
+_BLOCKS_RATE = 0.45
+_BLOCKS_SHARE, _BLOCKS_SHARE_OF = 0.8, {"triton f32": 0.2, "triton s8": 1.0}
 # A thread of a column reduction, for each of its elements: reads that wait for each other.
 _SERIAL_SECONDS = 20e-9
 
@@ -109,7 +110,7 @@ def _block_part(work: KernelWork, constants: Constants) -> Part:
     rate = _BLOCKS_RATE * constants.operation_rate / MULTIPROCESSORS
     read = Part(rounds * work.block_bytes / rate, f"{work.block_bytes / 1e3:,.1f} kB read {of}")
     name = max(work.flops, key=lambda name: work.flops[name])
-    rate = _BLOCKS_SHARE.get(name, 1.0) * _peak(name, constants) / MULTIPROCESSORS
+    rate = _BLOCKS_SHARE_OF.get(work.kind, _BLOCKS_SHARE) * _peak(name, constants) / MULTIPROCESSORS
     computed = rounds * work.block_flops / rate
     return _longer(read, Part(computed, f"{work.block_flops:,.0f} operations {of}"))
 

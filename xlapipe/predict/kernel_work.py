@@ -46,8 +46,9 @@ _SORT_STEP = 3.2e6
 _TOP_STEP = 1.2e6
 MULTIPROCESSORS = 132
 """Of an H100 or H200."""
-# Rows and columns of the tiles of most convolutions of cuDNN.
-_TILE_OF_CUDNN = 128
+# Rows and columns of the tiles of most convolutions of cuDNN, and of products of cuBLAS to judge by
+# their times. cuBLAS divides the terms of sums among this number of blocks if there are few tiles.
+_TILE_OF_CUDNN, _TILE_OF_CUBLAS, _PARTS_OF_CUBLAS = 128, 64, 8
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
 # Instructions of a fusion's body that compute nothing for each element.
@@ -79,6 +80,8 @@ _DEFAULT_TILE = re.compile(
     r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:16","8|8","16)"\]'
 )
 _TUNED_AREAS, _TUNED_THREADS = (8, 13), 128
+# Element types whose products by cuBLAS were compared with tiles.
+_TILED = ("bf16", "f16", "f32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,7 +513,8 @@ def _library_product(
         exact = " exact" if '"HIGHEST"' in inner.backend_config else ""
         work = _product(f"cublas {element}{exact}", inner, cost, flops)
         across = 4.0 * _across(inner, scope) if element == "f32" else 0.0
-        return replace(work, point=(*work.point[:5], across))
+        work = replace(work, point=(*work.point[:5], across))
+        return _in_blocks_of_cublas(work, _array(inner.shape)[2]) if element in _TILED else work
     work = _product(f"{target} {element}", inner, cost, flops)
     inputs, weights = (_dims_of(name, scope) or (1,) for name in (*inner.operands, "", "")[:2])
     terms = sum(flops.values()) / 2 / max(_array(inner.shape)[2], 1)
@@ -532,6 +536,14 @@ def _library_product(
     channels = dims[-1] if dims else 1
     tiles = ceil(results / channels / _TILE_OF_CUDNN) * ceil(channels / _TILE_OF_CUDNN)
     return replace(work, blocks=tiles, block_flops=2 * _TILE_OF_CUDNN**2 * terms)
+
+
+def _in_blocks_of_cublas(work: KernelWork, results: int) -> KernelWork:
+    tile = _TILE_OF_CUBLAS**2
+    tiles = max(1.0, results / tile)
+    parts = min(_PARTS_OF_CUBLAS, max(1.0, MULTIPROCESSORS / tiles))
+    terms = sum(work.flops.values()) / 2 / max(results, 1)
+    return replace(work, blocks=tiles * parts, block_flops=2 * tile * terms / parts)
 
 
 def _other(
