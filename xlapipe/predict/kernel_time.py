@@ -99,7 +99,7 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
         block = _block_part(work, constants)
         # Neither waits for the other alone: as sides of a right triangle.
         more = math.hypot(longest.seconds, block.seconds) - longest.seconds
-        parts.append(Part(more, block.reason))
+        parts.append(Part(more, f"more, for {block.reason}"))
     return tuple(parts)
 
 
