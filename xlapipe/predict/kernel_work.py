@@ -475,6 +475,8 @@ def _product(
         0.5 * _log(area),
     )
     what = f"product of {result:,} sums of {terms:,.0f}"
+    if as_tuned:
+        what += ", in tiles as a tuner chooses them"
     work = KernelWork(kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, threads, what)
     if not area:
         return work
