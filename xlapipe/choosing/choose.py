@@ -13,13 +13,13 @@ from xlapipe.choosing.candidate import Candidate, Change
 from xlapipe.choosing.compiles import Compiles, Limits, items_of
 from xlapipe.choosing.policies import (
     GRADIENT,
-    WHERE,
     Place,
     chosen_values,
+    no_place_error,
     offloaded,
     places_of,
     presets,
-    relative,
+    without_side_effects,
 )
 from xlapipe.choosing.rows import ChoiceRow, with_chosen
 from xlapipe.choosing.search import groups_of, saved_bytes, solutions
@@ -248,52 +248,19 @@ class _Search:
     ) -> None:
         if not graphs or any(places.values()):
             return
-        workload = self.compiles.workload
-        if any(site.kind == "gradient" for graph in graphs.values() for site in graph.sites):
-            raise XlapipeError(
-                f"{workload}: its gradient keeps no value that a policy decides "
-                "about: all are arguments, or residuals that a jax.custom_vjp hides; fix: leave "
-                "--remat and --offload out, or give residuals names with checkpoint_name in the "
-                "custom_vjp's forward function"
-            )
-        kept = (v.size_bytes for graph in graphs.values() for v in graph.values if v.needed)
-        if kept_bytes := sum(kept):
-            raise XlapipeError(
-                f"{workload}: keeps {kept_bytes:,} B for a backward pass, and calls neither "
-                "jax.grad nor jax.value_and_grad, so there is no place for a policy; fix: call "
-                "them in place of jax.vjp, jax.linearize or jax.jacrev, or write jax.checkpoint "
-                "around the differentiated function"
-            )
-        raise XlapipeError(
-            f"{workload}: the step has no gradient, so nothing is kept for a "
-            "backward pass; fix: leave --remat and --offload out, or name a step that calls "
-            "jax.grad or jax.value_and_grad"
-        )
+        raise no_place_error(self.compiles.workload, list(graphs.values()))
 
     def _without_side_effects(
         self, graph: ForwardGraph, places: Sequence[Place]
     ) -> tuple[Place, ...]:
-        """The places where a policy makes no side effect happen twice.
+        """The places where a policy makes no side effect happen twice, with a note on the others.
 
         Raises:
           XlapipeError: it does so in all of them.
         """
-        kept, messages = [], []
-        for place in places:
-            effect = next((e for e in graph.effects if place.computes_again(e)), None)
-            if effect is None:
-                kept.append(place)
-                continue
-            where = f" at {relative(effect.source)}" if effect.source is not None else ""
-            messages.append(
-                f"{self.compiles.workload}: {effect.primitive}{where} would happen twice under a "
-                f"policy for the {WHERE[place.kind]}; fix: move it out of the differentiated "
-                "function, or leave --remat and --offload out"
-            )
-        if messages and not kept:
-            raise XlapipeError(messages[0])
+        kept, messages = without_side_effects(self.compiles.workload, graph, places)
         self.notes += messages
-        return tuple(kept)
+        return kept
 
     def _policies(self, base: Candidate, places: Sequence[Place]) -> Iterator[Candidate]:
         for place in places:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from xlapipe.choosing.candidate import Change
 from xlapipe.choosing.search import Group, Kept
+from xlapipe.errors import XlapipeError
 from xlapipe.lowering.forward_graph import (
     ForwardGraph,
     ForwardValue,
@@ -79,6 +80,54 @@ def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
     return tuple(sorted(kept, key=lambda place: -place.saved_bytes))
 
 
+def no_place_error(workload: str, graphs: Sequence[ForwardGraph]) -> XlapipeError:
+    """The reason why a step has no place for a policy."""
+    if any(site.kind == GRADIENT for graph in graphs for site in graph.sites):
+        return XlapipeError(
+            f"{workload}: its gradient keeps no value that a policy decides "
+            "about: all are arguments, or residuals that a jax.custom_vjp hides; fix: leave "
+            "--remat, --offload and --free out, or give residuals names with checkpoint_name "
+            "in the custom_vjp's forward function"
+        )
+    if kept_bytes := sum(v.size_bytes for graph in graphs for v in graph.values if v.needed):
+        return XlapipeError(
+            f"{workload}: keeps {kept_bytes:,} B for a backward pass, and calls neither "
+            "jax.grad nor jax.value_and_grad, so there is no place for a policy; fix: call "
+            "them in place of jax.vjp, jax.linearize or jax.jacrev, or write jax.checkpoint "
+            "around the differentiated function"
+        )
+    return XlapipeError(
+        f"{workload}: the step has no gradient, so nothing is kept for a "
+        "backward pass; fix: leave --remat, --offload and --free out, or name a step that calls "
+        "jax.grad or jax.value_and_grad"
+    )
+
+
+def without_side_effects(
+    workload: str, graph: ForwardGraph, places: Sequence[Place]
+) -> tuple[tuple[Place, ...], list[str]]:
+    """The places where a policy makes no side effect happen twice, and a message on each other.
+
+    Raises:
+      XlapipeError: it does so in all of them.
+    """
+    kept, messages = [], []
+    for place in places:
+        effect = next((e for e in graph.effects if place.computes_again(e)), None)
+        if effect is None:
+            kept.append(place)
+            continue
+        where = f" at {relative(effect.source)}" if effect.source is not None else ""
+        messages.append(
+            f"{workload}: {effect.primitive}{where} would happen twice under a "
+            f"policy for the {WHERE[place.kind]}; fix: move it out of the differentiated "
+            "function, or leave --remat, --offload and --free out"
+        )
+    if messages and not kept:
+        raise XlapipeError(messages[0])
+    return tuple(kept), messages
+
+
 def presets(place: Place) -> Iterator[Change]:
     """jax's own policies, and one by all names of `checkpoint_name`."""
     for name, text in _PRESETS.items():
@@ -136,29 +185,37 @@ def _usage(place: Place) -> str:
     """Where the user writes the policy, as code and comments."""
     lines = []
     plain = [site for site in place.sites if site.function.startswith("jax.")]
+    positions = tuple(dict.fromkeys(site.positions for site in plain))
     if place.kind == GRADIENT and plain:
-        positions = tuple(dict.fromkeys(p for site in plain for p in site.positions)) or (0,)
         lines += _wrapper(positions).splitlines()
-    lines += [f"# {relative(site.source)}: {_call(site)}" for site in place.sites]
+    for site in place.sites:
+        own = f", {site.positions}" if len(positions) > 1 else ""
+        result = ", whose result is called here" if site.made_before else ""
+        lines.append(f"# {relative(site.source)}: {_call(site, own)}{result}")
     return "\n".join(lines) + "\n"
 
 
-def _call(site: Site) -> str:
-    """The call to write at a site; libraries' functions need their own form of jax.checkpoint."""
+def _call(site: Site, positions: str) -> str:
+    """The call to write at a site; libraries' functions need their own form of jax.checkpoint.
+
+    Args:
+      positions: argument of `rematerialised`, if the sites differ in it.
+    """
     library = site.function.partition(".")[0]
     wrapper = {"jax": "jax.checkpoint", "eqx": "eqx.filter_checkpoint"}.get(library)
     wrapper = wrapper or f"{library}.remat"
     if site.kind == SCAN:
         return f"scan over the body {wrapper}(body, policy=policy, prevent_cse=False)"
     if site.kind == CHECKPOINT:
-        return f"{wrapper}(…, policy=policy)"
+        return f"{site.function if library == 'jax' else wrapper}(…, policy=policy)"
     if library == "jax":
-        return f"{site.function}(rematerialised(…), …)"
+        return f"{site.function}(rematerialised(…{positions}), …)"
     return f"{site.function}({wrapper}(…, policy=policy), …)"
 
 
-def _wrapper(positions: tuple[int, ...]) -> str:
-    if positions == (0,):
+def _wrapper(positions: Sequence[tuple[int, ...]]) -> str:
+    """The function `rematerialised`, for the differentiated arguments of all sites."""
+    if positions == ((0,),):
         return '''def rematerialised(function):
     """`function`, which is differentiated in its first argument, under `policy`."""
 
@@ -169,7 +226,8 @@ def _wrapper(positions: tuple[int, ...]) -> str:
     return with_policy
 
 '''
-    return f'''def rematerialised(function, positions={positions!r}):
+    default = f"={positions[0]!r}" if len(positions) == 1 else ""
+    return f'''def rematerialised(function, positions{default}):
     """`function`, which is differentiated in the arguments at `positions`, under `policy`."""
 
     def with_policy(*arguments, **named):

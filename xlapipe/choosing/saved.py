@@ -10,7 +10,14 @@ from xlapipe.choosing.at_peak import held_at_peak
 from xlapipe.choosing.candidate import Candidate, Change
 from xlapipe.choosing.choose import forward_graph_at, target_speeds
 from xlapipe.choosing.compiles import Compiles, Limits, job_of
-from xlapipe.choosing.policies import Place, chosen_values, places_of, relative
+from xlapipe.choosing.policies import (
+    Place,
+    chosen_values,
+    no_place_error,
+    places_of,
+    relative,
+    without_side_effects,
+)
 from xlapipe.choosing.search import keep_within, seconds_of
 from xlapipe.compiling.child_process import compile_workload
 from xlapipe.compiling.make_jobs import CompileOptions
@@ -152,10 +159,10 @@ def saved(
                 named_values=record.named_values,
             )
         graph = forward_graph_at(note)
-    if not any(value.needed for value in graph.values):
+    if not graph.arguments_bytes and not any(value.needed for value in graph.values):
         raise XlapipeError(
-            f"{workload}: nothing is kept for a backward pass: the step has no gradient, or a "
-            "jax.custom_vjp hides its residuals; fix: name a step that calls jax.grad"
+            f"{workload}: the step has no gradient, so nothing is kept for a backward pass; fix: "
+            "name a step that calls jax.grad or jax.value_and_grad"
         )
     devices = prod((record.mesh or {}).values())
     held = held_at_peak(graph.values, program.plan, several_devices=devices > 1)
@@ -191,11 +198,16 @@ def freeing(
       Those that free enough first. The others are the last ones that were tried.
 
     Raises:
-      XlapipeError: the step keeps less than `free_bytes`, or no change compiles.
+      XlapipeError: the step keeps less than `free_bytes`, a policy makes a side effect happen
+        twice, or no change compiles.
     """
-    places = [place for place in places_of(graph) if place.saved_bytes >= free_bytes]
+    whole = places_of(graph)
+    if not any(place.saved_bytes for place in whole):
+        raise no_place_error(workload, [graph])
+    whole, _ = without_side_effects(workload, graph, whole)
+    places = [place for place in whole if place.saved_bytes >= free_bytes]
     if not places:
-        most_bytes = max((place.saved_bytes for place in places_of(graph)), default=0)
+        most_bytes = max(place.saved_bytes for place in whole)
         raise XlapipeError(
             f"--free {free_bytes}: a policy decides about {most_bytes:,} B in one place; fix: give "
             "fewer bytes, a smaller batch, or more devices"
@@ -204,7 +216,7 @@ def freeing(
     compiles.run([Candidate({}, target)])
     freed = [_freed_in(place, compiles, target, free_bytes) for place in places if compiles.rows]
     own = [item for item in freed if item is not None]
-    if not own:
+    if not own and compiles.failed:
         raise compiles.failed[0][1]
     return tuple(sorted(own, key=lambda item: (item.freed_bytes < free_bytes, item.seconds or 0)))
 
@@ -297,6 +309,8 @@ def _rows(
 def _why(value: ForwardValue) -> str:
     if value.key is None:
         return "carried by the loop: input of each iteration"
+    if not value.differentiated:
+        return "computed outside of the differentiated function, where no policy applies"
     where = " in each iteration of a loop" if value.loop is not None else ""
     if value.on_host:
         return f"moved to the host by a policy{where}"

@@ -10,14 +10,16 @@ the user to put it:
 The compiling child enters this before it imports the user's module, and compiles one program.
 """
 
+import inspect
 import json
+import linecache
 import sys
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import wraps
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -61,6 +63,7 @@ def rematerialise_as_chosen(
         (jax, "value_and_grad", change.gradient(jax.value_and_grad)),
         (jax.lax, "scan", change.scan(jax.lax.scan)),
         (jax, "checkpoint", change.checkpoint(jax.checkpoint)),
+        (jax, "remat", change.checkpoint(jax.remat)),
     ):
         _replace(owner, attribute, changed)
     _at_lowering(change, Path(record) if record is not None else None)
@@ -122,26 +125,28 @@ class _Change:
     def gradient(self, transform: Callable[..., Any]) -> Any:
         @wraps(transform)
         def differentiate(
-            function: Callable[..., Any],
+            fun: Callable[..., Any],
             argnums: int | tuple[int, ...] = 0,
             has_aux: bool = False,
             **options: Any,
         ) -> Any:
-            positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-            site = self._site(GRADIENT, f"jax.{transform.__name__}", positions)
+            given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+            called = self._site(GRADIENT, f"jax.{transform.__name__}")
 
-            @wraps(function)
+            @wraps(fun)
             def of_arguments(*args: Any, **kwargs: Any) -> Any:
+                positions = tuple(position % len(args) for position in given)
+                site = replace(called, positions=positions)
                 self.sites[site] = None
                 if self._place != GRADIENT:
-                    return function(*args, **kwargs)
+                    return fun(*args, **kwargs)
                 self._applied.add(site.source)
 
                 def of_differentiated(*values: Any) -> Any:
                     whole = list(args)
                     for position, value in zip(positions, values, strict=True):
                         whole[position] = value
-                    return function(*whole, **kwargs)
+                    return fun(*whole, **kwargs)
 
                 chosen = [args[position] for position in positions]
                 return self._checkpoint(of_differentiated, policy=self._policy)(*chosen)
@@ -167,7 +172,7 @@ class _Change:
         def checkpoint(fun: Any = None, **options: Any) -> Any:
             if fun is None:
                 return lambda function: checkpoint(function, **options)
-            site = self._site(CHECKPOINT, "jax.checkpoint")
+            site = self._site(CHECKPOINT, f"jax.{original.__name__}")
             if self._place == CHECKPOINT:
                 options["policy"] = self._policy
             rematerialised = original(fun, **options)
@@ -183,7 +188,7 @@ class _Change:
 
         return checkpoint
 
-    def _site(self, kind: str, function: str, positions: tuple[int, ...] = ()) -> Site:
+    def _site(self, kind: str, function: str) -> Site:
         """The site of the call that is running; libraries' functions have their own names."""
         frame: Any = sys._getframe(2)
         while frame is not None and not is_user_code(frame.f_code.co_filename):
@@ -195,5 +200,23 @@ class _Change:
             elif module.startswith("flax.") and "." in function and not function.startswith("nnx."):
                 function = f"nn.{function.rpartition('.')[2]}"
             frame = frame.f_back
-        line = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "unknown"
-        return Site(kind, line, function, positions)
+        if frame is None:
+            return Site(kind, "unknown", function)
+        return Site(
+            kind=kind,
+            source=f"{frame.f_code.co_filename}:{frame.f_lineno}",
+            function=function,
+            made_before=not function.startswith("jax.") and not _is_in_call(function, frame),
+        )
+
+
+def _is_in_call(function: str, frame: FrameType) -> bool:
+    """Whether the source text of the call that a frame runs has the name of a function."""
+    positions = inspect.getframeinfo(frame).positions
+    if positions is None or positions.lineno is None:
+        return True
+    last = positions.end_lineno or positions.lineno
+    text = [
+        linecache.getline(frame.f_code.co_filename, n) for n in range(positions.lineno, last + 1)
+    ]
+    return function.rpartition(".")[2] in "".join(text)

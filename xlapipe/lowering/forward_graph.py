@@ -38,7 +38,7 @@ class ForwardValue:
       needed: whether the backward pass uses it.
       differentiated: whether it is inside a differentiated function.
       source: `file:line` of the user.
-      loop: `file:line` of the innermost scan; None outside.
+      loop: `file:line` of the innermost scan that is differentiated; None outside.
       trips: iterations whose values are kept at once.
       on_host: whether the step moves it to the host's memory until then.
     """
@@ -68,12 +68,14 @@ class Site:
       source: `file:line`.
       function: as the user calls it, e.g. `nnx.value_and_grad`.
       positions: of the differentiated arguments; empty for others.
+      made_before: whether the call is one of what `function` returned elsewhere.
     """
 
     kind: str
     source: str
     function: str
     positions: tuple[int, ...] = ()
+    made_before: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class SideEffect:
     Attributes:
       primitive: of jax, e.g. `debug_print`.
       source: `file:line` of the user; None if unknown.
-      loop: `file:line` of the innermost scan; None outside.
+      loop: `file:line` of the innermost scan that is differentiated; None outside.
     """
 
     primitive: str

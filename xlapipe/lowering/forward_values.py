@@ -187,7 +187,9 @@ class _Walk:
         if equation.primitive.name == "scan":
             self._loops += 1
             loops = (*place.loops, (self._loops, equation.params["length"]))
-            place = replace(place, loops=loops, loop=place.line)
+            place = replace(place, loops=loops)
+            if place.differentiated:
+                place = replace(place, loop=place.line)
             if not place.backward:
                 for variable in body.invars[_carried(equation.params)]:
                     inner[variable] = self._add_carry(variable.aval, place)
@@ -268,7 +270,7 @@ class _Place:
     Attributes:
       stack: name stacks of the calls around it, and its own.
       line: of the user; that of the call around it if it has none.
-      loop: line of the innermost scan.
+      loop: line of the innermost scan that is differentiated.
       loops: number and iterations of each scan around it, the outermost first.
       devices: that compute it, each a value of its own, inside of `shard_map`.
     """

@@ -1,0 +1,147 @@
+"""`choose --remat`: forms of calls to jax and Flax, and the code that is printed for them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import linen as nn
+from flax import nnx
+
+from xlapipe.choosing.choose import forward_graph_at
+from xlapipe.choosing.policies import Place, places_of, presets
+from xlapipe.lowering.chosen_policy import rematerialise_as_chosen, stop
+
+Step = Callable[[jax.Array, jax.Array, Any], Any]
+W = jax.ShapeDtypeStruct((32, 32), jnp.float32)
+X = jax.ShapeDtypeStruct((64, 32), jnp.float32)
+
+
+class Code(SimpleNamespace):
+    """What the printed code defines; as long as nothing is printed, what leaves a step as it is."""
+
+    policy: Any = None
+
+    @staticmethod
+    def rematerialised(function: Any, *positions: Any) -> Any:
+        return function
+
+
+def loss(w: jax.Array, x: jax.Array) -> jax.Array:
+    for _ in range(2):
+        x = jnp.tanh(jnp.sin(x @ w))
+    return jnp.mean(x**2)
+
+
+def swapped(x: jax.Array, w: jax.Array) -> jax.Array:
+    return loss(w, x)
+
+
+def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+    return jnp.tanh(jnp.sin(x @ w)), None
+
+
+def keyword(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    return jax.grad(fun=code.rematerialised(loss))(w, x)
+
+
+def negative(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    return jax.grad(code.rematerialised(swapped), argnums=-1)(x, w)
+
+
+def two_arguments(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    first = jax.grad(code.rematerialised(loss, (0,)))(w, x)
+    return first, jax.grad(code.rematerialised(swapped, (1,)), 1)(x, w)
+
+
+def remat(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    return jax.grad(jax.remat(loss, policy=code.policy))(w, x)
+
+
+def accumulated(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    """Gradients of micro-batches: the scan itself is not differentiated."""
+
+    def add(total: jax.Array, part: jax.Array) -> tuple[jax.Array, None]:
+        return total + jax.grad(code.rematerialised(loss))(w, part), None
+
+    return jax.lax.scan(add, jnp.zeros_like(w), x.reshape(4, 16, 32))[0]
+
+
+@pytest.fixture(autouse=True)
+def undo() -> Iterator[None]:
+    yield
+    stop()
+
+
+def places_in(step: Step, folder: Path) -> tuple[Place, ...]:
+    record = folder / "graph.json"
+    rematerialise_as_chosen(record=str(record))
+    jax.jit(lambda w, x: step(w, x, Code())).lower(W, X)
+    stop()
+    return places_of(forward_graph_at(record))
+
+
+@pytest.mark.parametrize(
+    ("step", "printed"),
+    [
+        (keyword, "jax.grad(rematerialised(…), …)"),
+        (negative, "jax.grad(rematerialised(…), …)"),
+        (two_arguments, "jax.grad(rematerialised(…, (1,)), …)"),
+        (remat, "jax.remat(…, policy=policy)"),
+        (accumulated, "jax.grad(rematerialised(…), …)"),
+    ],
+)
+def test_the_printed_code_written_by_hand_lowers_to_what_is_compiled(
+    step: Step, printed: str, tmp_path: Path
+) -> None:
+    def lowered(code: Any) -> str:
+        return str(jax.jit(lambda w, x: step(w, x, code)).lower(W, X).as_text())
+
+    (place,) = places_in(step, tmp_path)
+    change = next(change for change in presets(place) if "dots_saveable" in change.code)
+    assert printed in change.code and "scan" not in change.code
+    code: dict[str, Any] = {"rematerialised": Code.rematerialised}
+    exec(change.code, code)
+    by_hand = lowered(SimpleNamespace(**code))
+    written = lowered(Code())
+    assert change.rematerialise is not None
+    rematerialise_as_chosen(**change.rematerialise)
+    assert lowered(Code()) == by_hand != written
+
+
+class Block(nn.Module):
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return jnp.sin(nn.Dense(32)(x))
+
+
+def nnx_gradient_made_before(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    gradient = nnx.value_and_grad(loss)
+    return gradient(w, x)
+
+
+def linen_remat_made_before(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    block = nn.remat(Block)()
+    params = jax.eval_shape(block.init, jax.random.key(0), x)
+    params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), params)
+    return jax.grad(lambda params: jnp.sum(block.apply(params, x)))(params)
+
+
+@pytest.mark.parametrize(
+    ("step", "printed"),
+    [
+        (
+            nnx_gradient_made_before,
+            "nnx.value_and_grad(nnx.remat(…, policy=policy), …), whose result is called here",
+        ),
+        (linen_remat_made_before, "nn.remat(…, policy=policy), whose result is called here"),
+    ],
+)
+def test_a_line_that_calls_what_a_library_made_before_says_so(
+    step: Step, printed: str, tmp_path: Path
+) -> None:
+    (place,) = places_in(step, tmp_path)
+    assert printed in next(presets(place)).code
