@@ -10,10 +10,13 @@ import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
-from xlapipe.choosing.choose import forward_graph_at
-from xlapipe.choosing.policies import Place, places_of, presets
+from xlapipe.choosing.choose import forward_graph_at, target_speeds
+from xlapipe.choosing.policies import Place, chosen_values, places_of, presets
+from xlapipe.choosing.search import keep_within
 from xlapipe.lowering.chosen_policy import rematerialise_as_chosen, stop
+from xlapipe.lowering.forward_values import forward_graph
 
 Step = Callable[[jax.Array, jax.Array, Any], Any]
 W = jax.ShapeDtypeStruct((32, 32), jnp.float32)
@@ -28,6 +31,14 @@ class Code(SimpleNamespace):
     @staticmethod
     def rematerialised(function: Any, *positions: Any) -> Any:
         return function
+
+    @property
+    def wrapped(self) -> Any:
+        """What the printed line writes around the body of a loop."""
+        policy = self.policy
+        if policy is None:
+            return lambda body: body
+        return lambda body: jax.checkpoint(body, policy=policy, prevent_cse=False)
 
 
 def loss(w: jax.Array, x: jax.Array) -> jax.Array:
@@ -70,15 +81,42 @@ def accumulated(w: jax.Array, x: jax.Array, code: Any) -> Any:
     return jax.lax.scan(add, jnp.zeros_like(w), x.reshape(4, 16, 32))[0]
 
 
+def counted_loop(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    def after_three(w: jax.Array) -> jax.Array:
+        return jnp.sum(jax.lax.fori_loop(0, 3, code.wrapped(lambda _, x: layer(x, w)[0]), x))
+
+    return jax.grad(after_three)(w)
+
+
+def mapped_loop(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    def of_parts(w: jax.Array) -> jax.Array:
+        return jnp.sum(jax.lax.map(code.wrapped(lambda part: loss(w, part)), x.reshape(4, 16, 32)))
+
+    return jax.grad(of_parts)(w)
+
+
+def branch(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    def of_branch(w: jax.Array) -> jax.Array:
+        named = lambda x: checkpoint_name(layer(x, w)[0], "in a branch")  # noqa: E731
+        return jnp.sum(jax.lax.cond(x[0, 0] > 0, named, lambda x: x, x) ** 2)
+
+    return jax.grad(of_branch)(w)
+
+
+def per_example(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    gradient = jax.grad(lambda w, row: loss(w, row[None]))
+    return jnp.sum(jax.vmap(gradient, in_axes=(None, 0))(w, x), axis=0)
+
+
 @pytest.fixture(autouse=True)
 def undo() -> Iterator[None]:
     yield
     stop()
 
 
-def places_in(step: Step, folder: Path) -> tuple[Place, ...]:
+def places_in(step: Step, folder: Path, **change: Any) -> tuple[Place, ...]:
     record = folder / "graph.json"
-    rematerialise_as_chosen(record=str(record))
+    rematerialise_as_chosen(**change, record=str(record))
     jax.jit(lambda w, x: step(w, x, Code())).lower(W, X)
     stop()
     return places_of(forward_graph_at(record))
@@ -92,6 +130,8 @@ def places_in(step: Step, folder: Path) -> tuple[Place, ...]:
         (two_arguments, "jax.grad(rematerialised(…, (1,)), …)"),
         (remat, "jax.remat(…, policy=policy)"),
         (accumulated, "jax.grad(rematerialised(…), …)"),
+        (counted_loop, "fori_loop over the body jax.checkpoint(body, policy=policy, prevent_cse"),
+        (mapped_loop, "map over the body jax.checkpoint(body, policy=policy, prevent_cse"),
     ],
 )
 def test_the_printed_code_written_by_hand_lowers_to_what_is_compiled(
@@ -100,16 +140,43 @@ def test_the_printed_code_written_by_hand_lowers_to_what_is_compiled(
     def lowered(code: Any) -> str:
         return str(jax.jit(lambda w, x: step(w, x, code)).lower(W, X).as_text())
 
-    (place,) = places_in(step, tmp_path)
+    place = places_in(step, tmp_path)[0]
     change = next(change for change in presets(place) if "dots_saveable" in change.code)
     assert printed in change.code and "scan" not in change.code
     code: dict[str, Any] = {"rematerialised": Code.rematerialised}
     exec(change.code, code)
-    by_hand = lowered(SimpleNamespace(**code))
+    by_hand = lowered(Code(**code))
     written = lowered(Code())
     assert change.rematerialise is not None
     rematerialise_as_chosen(**change.rematerialise)
     assert lowered(Code()) == by_hand != written
+
+
+@pytest.mark.parametrize("step", [per_example, branch, counted_loop, mapped_loop])
+def test_a_searched_policy_keeps_the_values_that_it_lists(step: Step, tmp_path: Path) -> None:
+    place = places_in(step, tmp_path)[0]
+    kept = keep_within(place.values, place.saved_bytes // 2, target_speeds("h200"))
+    assert kept is not None and kept.groups
+    change = chosen_values(kept, place)
+    assert change.rematerialise is not None
+    changed = places_in(step, tmp_path / "changed", **change.rematerialise)
+    (after,) = (other for other in changed if other.kind == place.kind)
+    needed = {value.key for value in after.values if value.needed and value.key is not None}
+    assert needed == {group.key for group in kept.groups}
+
+
+def test_names_in_a_branch_and_a_gradient_in_a_while_loop_are_seen() -> None:
+    traced = jax.jit(lambda w, x: branch(w, x, Code())).trace(W, X)
+    assert forward_graph(traced.jaxpr).names == ("in a branch",)
+
+    def trained(w: jax.Array, x: jax.Array) -> jax.Array:
+        """Steps of gradient descent until the loss is small."""
+        small = lambda w: loss(w, x) > 0.1  # noqa: E731
+        return jax.lax.while_loop(small, lambda w: w - 0.1 * jax.grad(loss)(w, x), w)
+
+    graph = forward_graph(jax.jit(trained).trace(W, X).jaxpr)
+    needed = [value.key.primitive for value in graph.values if value.needed and value.key]
+    assert {"cos", "sin", "tanh"} & set(needed)
 
 
 class Block(nn.Module):

@@ -205,7 +205,8 @@ def _call(site: Site, positions: str) -> str:
     wrapper = {"jax": "jax.checkpoint", "eqx": "eqx.filter_checkpoint"}.get(library)
     wrapper = wrapper or f"{library}.remat"
     if site.kind == SCAN:
-        return f"scan over the body {wrapper}(body, policy=policy, prevent_cse=False)"
+        loop = site.function.rpartition(".")[2]
+        return f"{loop} over the body {wrapper}(body, policy=policy, prevent_cse=False)"
     if site.kind == CHECKPOINT:
         return f"{site.function if library == 'jax' else wrapper}(…, policy=policy)"
     if library == "jax":

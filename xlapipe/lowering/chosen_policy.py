@@ -4,7 +4,7 @@ The policy is the source text that is printed for the user, and its place is whe
 the user to put it:
 
 - `gradient`: around the functions that `jax.grad` and `jax.value_and_grad` differentiate;
-- `scan`: around the bodies of the `jax.lax.scan` calls at given lines;
+- `scan`: around the bodies of the calls of `jax.lax.scan`, `map` and `fori_loop` at given lines;
 - `checkpoint`: in place of the policies of the step's own `jax.checkpoint` calls.
 
 The compiling child enters this before it imports the user's module, and compiles one program.
@@ -14,7 +14,7 @@ import inspect
 import json
 import linecache
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import wraps
@@ -24,12 +24,13 @@ from typing import Any
 from unittest.mock import patch
 
 import jax
-from jax._src import stages
+from jax._src import core, stages
+from jax._src.interpreters import batching
 
 from xlapipe.errors import WorkloadError
 from xlapipe.files.writing import write_files
-from xlapipe.lowering.forward_graph import Site
-from xlapipe.lowering.forward_values import forward_graph
+from xlapipe.lowering.forward_graph import PolicyKey, Site
+from xlapipe.lowering.forward_values import forward_graph, policy_keys
 from xlapipe.lowering.user_frame import is_user_code
 
 GRADIENT, SCAN, CHECKPOINT = "gradient", "scan", "checkpoint"
@@ -47,7 +48,7 @@ def rematerialise_as_chosen(
     Args:
       place: None to change nothing.
       source: Python that defines `policy`.
-      lines: `file:line` of the calls of `jax.lax.scan`; unused for other places.
+      lines: `file:line` of the calls of loops; unused for other places.
       record: file for the `ForwardGraph` as JSON.
 
     Lowering then raises a WorkloadError if the policy was applied nowhere, or not at all lines.
@@ -61,7 +62,9 @@ def rematerialise_as_chosen(
     for owner, attribute, changed in (
         (jax, "grad", change.gradient(jax.grad)),
         (jax, "value_and_grad", change.gradient(jax.value_and_grad)),
-        (jax.lax, "scan", change.scan(jax.lax.scan)),
+        (jax.lax, "scan", change.loop(jax.lax.scan, "f")),
+        (jax.lax, "map", change.loop(jax.lax.map, "f")),
+        (jax.lax, "fori_loop", change.loop(jax.lax.fori_loop, "body_fun")),
         (jax, "checkpoint", change.checkpoint(jax.checkpoint)),
         (jax, "remat", change.checkpoint(jax.remat)),
     ):
@@ -92,7 +95,7 @@ def _at_lowering(change: "_Change", record: Path | None) -> None:
     def lower(self: Any, **options: Any) -> Any:
         change.refuse_not_applied()
         if record is not None and not record.exists():
-            graph = forward_graph(self.jaxpr, tuple(change.sites))
+            graph = forward_graph(self.jaxpr, tuple(change.sites), tuple(change.before_vmap))
             write_files({record: json.dumps(asdict(graph)).encode()})
         return original(self, **options)
 
@@ -105,6 +108,7 @@ class _Change:
     def __init__(self, place: str | None, policy: Any, lines: Collection[str]) -> None:
         self._place, self._policy, self._lines = place, policy, frozenset(lines)
         self.sites: dict[Site, None] = {}
+        self.before_vmap: dict[PolicyKey, None] = {}
         self._applied: set[str] = set()
         self._checkpoint = jax.checkpoint
 
@@ -138,9 +142,6 @@ class _Change:
                 positions = tuple(position % len(args) for position in given)
                 site = replace(called, positions=positions)
                 self.sites[site] = None
-                if self._place != GRADIENT:
-                    return fun(*args, **kwargs)
-                self._applied.add(site.source)
 
                 def of_differentiated(*values: Any) -> Any:
                     whole = list(args)
@@ -149,23 +150,42 @@ class _Change:
                     return fun(*whole, **kwargs)
 
                 chosen = [args[position] for position in positions]
+                if _is_vmapped():
+                    self._keep_keys(of_differentiated, chosen, has_aux)
+                if self._place != GRADIENT:
+                    return fun(*args, **kwargs)
+                self._applied.add(site.source)
                 return self._checkpoint(of_differentiated, policy=self._policy)(*chosen)
 
             return transform(of_arguments, argnums, has_aux, **options)
 
         return differentiate
 
-    def scan(self, original: Callable[..., Any]) -> Any:
+    def _keep_keys(self, function: Callable[..., Any], arguments: Any, has_aux: bool) -> None:
+        """Keeps what a policy sees: the shapes of one example."""
+        vjp: Any = jax.vjp  # its overloads take a literal has_aux
+        residuals = jax.make_jaxpr(lambda *values: vjp(function, *values, has_aux=has_aux)[1])
+        self.before_vmap.update(dict.fromkeys(policy_keys(residuals(*arguments).jaxpr)))
+
+    def loop(self, original: Callable[..., Any], parameter: str) -> Any:
+        """A loop of `jax.lax`, whose body is the argument of a name."""
+        signature = inspect.signature(original)
+
         @wraps(original)
-        def scan(f: Any, *args: Any, **kwargs: Any) -> Any:
-            site = self._site(SCAN, "jax.lax.scan")
+        def loop(*args: Any, **kwargs: Any) -> Any:
+            site = self._site(SCAN, f"jax.lax.{original.__name__}")
             self.sites[site] = None
             if self._place == SCAN and site.source in self._lines:
                 self._applied.add(site.source)
-                f = self._checkpoint(f, policy=self._policy, prevent_cse=False)
-            return original(f, *args, **kwargs)
+                bound = signature.bind(*args, **kwargs)
+                body = bound.arguments[parameter]
+                bound.arguments[parameter] = self._checkpoint(
+                    body, policy=self._policy, prevent_cse=False
+                )
+                args, kwargs = bound.args, bound.kwargs
+            return original(*args, **kwargs)
 
-        return scan
+        return loop
 
     def checkpoint(self, original: Callable[..., Any]) -> Any:
         @wraps(original)
@@ -202,21 +222,30 @@ class _Change:
             frame = frame.f_back
         if frame is None:
             return Site(kind, "unknown", function)
+        name = function.rpartition(".")[2]
+        names = ("checkpoint", "remat") if kind == CHECKPOINT else (name,)
         return Site(
             kind=kind,
             source=f"{frame.f_code.co_filename}:{frame.f_lineno}",
             function=function,
-            made_before=not function.startswith("jax.") and not _is_in_call(function, frame),
+            made_before=not function.startswith("jax.") and not _is_in_call(names, frame),
         )
 
 
-def _is_in_call(function: str, frame: FrameType) -> bool:
-    """Whether the source text of the call that a frame runs has the name of a function."""
+def _is_vmapped() -> bool:
+    """Whether what is traced now is under `jax.vmap`."""
+    trace: Any = core.trace_ctx.trace
+    while trace is not None and not isinstance(trace, batching.BatchTrace):
+        trace = getattr(trace, "parent_trace", None)
+    return trace is not None
+
+
+def _is_in_call(names: Sequence[str], frame: FrameType) -> bool:
+    """Whether the source text of the call that a frame runs has one of the names."""
     positions = inspect.getframeinfo(frame).positions
     if positions is None or positions.lineno is None:
         return True
     last = positions.end_lineno or positions.lineno
-    text = [
-        linecache.getline(frame.f_code.co_filename, n) for n in range(positions.lineno, last + 1)
-    ]
-    return function.rpartition(".")[2] in "".join(text)
+    lines = range(positions.lineno, last + 1)
+    text = "".join(linecache.getline(frame.f_code.co_filename, line) for line in lines)
+    return any(name in text for name in names)

@@ -7,7 +7,7 @@ gradients, one iteration's values are kept, else those of all iterations.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -33,14 +33,17 @@ _HARMLESS = (core.NamedAxisEffect, core.InternalMutableArrayEffect, ReadEffect, 
 _BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
-def forward_graph(closed: Any, sites: Sequence[Site] = ()) -> ForwardGraph:
+def forward_graph(
+    closed: Any, sites: Sequence[Site] = (), before_vmap: Collection[PolicyKey] = ()
+) -> ForwardGraph:
     """The values that the backward pass uses, and those that they are computed from.
 
     Args:
       closed: the ClosedJaxpr of a whole step.
       sites: the calls in it that a policy can be given to.
+      before_vmap: `policy_keys` of differentiated functions whose gradient is under `jax.vmap`.
     """
-    walk = _Walk()
+    walk = _Walk(before_vmap)
     walk.step(closed.jaxpr)
     return ForwardGraph(
         walk.result(),
@@ -87,7 +90,8 @@ def user_line(equation: Any) -> str | None:
 class _Walk:
     """Equations in order, inner ones in place of calls and loops."""
 
-    def __init__(self) -> None:
+    def __init__(self, before_vmap: Collection[PolicyKey] = ()) -> None:
+        self._before_vmap = before_vmap
         self._made: list[dict[str, Any]] = []
         self._needed: set[int] = set()
         self._on_host: set[int] = set()
@@ -163,6 +167,12 @@ class _Walk:
                 self.names[equation.params["name"]] = None
             if body is not None:
                 self._inner(equation, body, maker, place)
+            elif equation.primitive.name == "cond" and not place.backward:
+                self._branches(equation, maker, place)
+            elif equation.primitive.name == "while" and not (
+                place.differentiated or place.backward
+            ):
+                self._while(equation, maker, place)
             elif not place.backward and (_keeps_value(equation) or _moves_to_host(equation)):
                 numbers = tuple(_numbers(equation.invars, maker))
                 maker.update(zip(equation.outvars, numbers, strict=False))
@@ -179,11 +189,7 @@ class _Walk:
                 maker.update((output, number) for output in equation.outvars)
 
     def _inner(self, equation: Any, body: Any, maker: dict[Any, int], place: "_Place") -> None:
-        inner = {
-            inside: maker[outside]
-            for inside, outside in zip(body.invars, equation.invars, strict=True)
-            if not hasattr(outside, "val") and outside in maker
-        }
+        inner = _passed(body.invars, equation.invars, maker)
         if equation.primitive.name == "scan":
             self._loops += 1
             loops = (*place.loops, (self._loops, equation.params["length"]))
@@ -197,8 +203,40 @@ class _Walk:
             place = replace(place, devices=place.devices * _manual_devices(equation.params))
         self.equations(body, inner, place)
         for outside, inside in zip(equation.outvars, body.outvars, strict=True):
-            if not hasattr(inside, "val") and inside in inner:
-                maker[outside] = inner[inside]
+            maker.update((outside, number) for number in _numbers([inside], inner))
+
+    def _branches(self, equation: Any, maker: dict[Any, int], place: "_Place") -> None:
+        """Adds the equations of all branches of a `cond`.
+
+        An output is the value of one branch: others may have zeros in place of what is kept.
+        """
+        outputs: dict[Any, list[int]] = defaultdict(list)
+        for branch in equation.params["branches"]:
+            inner = _passed(branch.jaxpr.invars, equation.invars[1:], maker)
+            self.equations(branch.jaxpr, inner, place)
+            for outside, inside in zip(equation.outvars, branch.jaxpr.outvars, strict=True):
+                outputs[outside] += _numbers([inside], inner)
+        for output, numbers in outputs.items():
+            if numbers:
+                maker[output] = max(numbers, key=self._read_bytes)
+
+    def _read_bytes(self, number: int) -> int:
+        """What a value is computed from; 1 for a step's argument, which is better than zeros."""
+        made = self._made[number] if number >= 0 else None
+        return int(made["touched_bytes"] - made["size_bytes"]) if made is not None else 1
+
+    def _while(self, equation: Any, maker: dict[Any, int], place: "_Place") -> None:
+        """Adds the equations of one iteration of a loop that is not differentiated."""
+        body = equation.params["body_jaxpr"].jaxpr
+        inputs = equation.invars[equation.params["cond_nconsts"] :]
+        inner = _passed(body.invars, inputs, maker)
+        self._loops += 1
+        place = replace(place, loops=(*place.loops, (self._loops, 1)))
+        for variable in body.invars[equation.params["body_nconsts"] :]:
+            inner[variable] = self._add_carry(variable.aval, place)
+        self.equations(body, inner, place)
+        for outside, inside in zip(equation.outvars, body.outvars, strict=True):
+            maker.update((outside, number) for number in _numbers([inside], inner))
 
     def _acts_outside(self, equation: Any, maker: dict[Any, int]) -> bool:
         """Whether it has an effect outside of the differentiated function."""
@@ -216,12 +254,9 @@ class _Walk:
         inputs = [variable.aval for variable in equation.invars]
         outputs = [variable.aval for variable in equation.outvars]
         own_bytes = sum(map(_bytes, outputs))
-        key = PolicyKey(
-            equation.primitive.name,
-            tuple(tuple(getattr(aval, "shape", ())) for aval in inputs),
-            str(getattr(inputs[0], "dtype", "")) if inputs else "",
-            equation.params["name"] if equation.primitive.name == "name" else None,
-        )
+        key = _key(equation)
+        if place.vmapped:
+            key = next((one for one in self._before_vmap if _is_batched(key, one)), key)
         return self._append(
             place,
             key,
@@ -294,16 +329,60 @@ class _Place:
     def differentiated(self) -> bool:
         return "jvp(" in self.stack
 
+    @property
+    def vmapped(self) -> bool:
+        """Whether the gradient around it is under `jax.vmap`."""
+        return "jvp(" in self.stack.partition("vmap(")[2]
+
     def inside(self, equation: Any) -> "_Place":
         """The place of an equation inside of the jaxpr that the equation at this place runs."""
         stack = f"{self.stack}/{equation.source_info.name_stack}"
         return replace(self, stack=stack, line=user_line(equation) or self.line)
 
 
-def _numbers(variables: Sequence[Any], maker: dict[Any, int]) -> Iterator[int]:
+def _numbers(variables: Sequence[Any], maker: Mapping[Any, int]) -> Iterator[int]:
     for variable in variables:
         if not hasattr(variable, "val") and variable in maker:
             yield maker[variable]
+
+
+def policy_keys(jaxpr: Any) -> Iterator[PolicyKey]:
+    """What a policy sees of the equations of a jaxpr and of those inside of them."""
+    for equation in jaxpr.eqns:
+        yield _key(equation)
+        for inner in core.jaxprs_in_params(equation.params):
+            yield from policy_keys(inner)
+
+
+def _key(equation: Any) -> PolicyKey:
+    inputs = [variable.aval for variable in equation.invars]
+    return PolicyKey(
+        equation.primitive.name,
+        tuple(tuple(getattr(aval, "shape", ())) for aval in inputs),
+        str(getattr(inputs[0], "dtype", "")) if inputs else "",
+        equation.params["name"] if equation.primitive.name == "name" else None,
+    )
+
+
+def _is_batched(batched: PolicyKey, one: PolicyKey) -> bool:
+    """Whether `jax.vmap` can have made a value of one key from that of the other."""
+    if (batched.primitive, batched.dtype, batched.name) != (one.primitive, one.dtype, one.name):
+        return False
+    return len(batched.input_shapes) == len(one.input_shapes) and all(
+        shape in (whole, *(whole[:axis] + whole[axis + 1 :] for axis in range(len(whole))))
+        for whole, shape in zip(batched.input_shapes, one.input_shapes, strict=True)
+    )
+
+
+def _passed(
+    inside: Sequence[Any], outside: Sequence[Any], maker: Mapping[Any, int]
+) -> dict[Any, int]:
+    """The numbers of the inputs of a body whose caller passes these variables."""
+    return {
+        inner: number
+        for inner, outer in zip(inside, outside, strict=True)
+        for number in _numbers([outer], maker)
+    }
 
 
 def _body(equation: Any) -> Any:
