@@ -165,6 +165,23 @@ def test_a_searched_policy_keeps_the_values_that_it_lists(step: Step, tmp_path: 
     assert needed == {group.key for group in kept.groups}
 
 
+def test_a_checkpoint_of_a_small_part_leaves_the_rest_to_the_gradient(tmp_path: Path) -> None:
+    def step(w: jax.Array, x: jax.Array, code: Any) -> Any:
+        exponential = jax.checkpoint(lambda x: jnp.exp(x) * 2)
+        return jax.grad(lambda w: loss(w, exponential(x @ w)))(w)
+
+    (own,) = places_in(step, tmp_path)
+    everything = next(change for change in presets(own) if change.text.startswith("keep every"))
+    assert everything.rematerialise is not None
+    places = places_in(step, tmp_path / "everything", **everything.rematerialise)
+    primitives = {
+        place.kind: {value.key.primitive for value in place.values if value.needed and value.key}
+        for place in places
+    }
+    assert "exp" in primitives["checkpoint"] and "cos" not in primitives["checkpoint"]
+    assert "cos" in primitives["gradient"] and "exp" not in primitives["gradient"]
+
+
 def test_names_in_a_branch_and_a_gradient_in_a_while_loop_are_seen() -> None:
     traced = jax.jit(lambda w, x: branch(w, x, Code())).trace(W, X)
     assert forward_graph(traced.jaxpr).names == ("in a branch",)

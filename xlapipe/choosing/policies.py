@@ -59,20 +59,29 @@ def places_of(graph: ForwardGraph) -> tuple[Place, ...]:
     """The places that hold most of what is saved, those with most bytes first.
 
     A policy around a gradient does not help the values of a scan, which computes all iterations
-    again before the first one is used; the scan's body is the place for them.
+    again before the first one is used; the scan's body is the place for them. Where the step calls
+    `jax.checkpoint` already, its policy is the place, unless most of what is saved is outside.
     """
     own = tuple(value for value in graph.values if value.differentiated)
     looped = tuple(value for value in own if value.loop is not None)
     calls = {kind: [s for s in graph.sites if s.kind == kind] for kind in (GRADIENT, CHECKPOINT)}
     whole = sum(value.size_bytes for value in own if value.needed)
+    places = []
     if calls[CHECKPOINT]:
-        sites = tuple(calls[CHECKPOINT])
         inside = looped if sum(v.size_bytes for v in looped if v.needed) > whole / 2 else own
-        return (Place(CHECKPOINT, sites, inside),)
+        if graph.decided:
+            decided = frozenset(graph.decided)
+            inside = tuple(value for value in own if value.key in decided)
+        place = Place(CHECKPOINT, tuple(calls[CHECKPOINT]), inside)
+        if not graph.decided or place.saved_bytes > whole / 2:
+            return (place,)
+        places.append(place)
+        own = tuple(value for value in own if value.key not in decided)
+        looped = tuple(value for value in own if value.loop is not None)
     lines = {value.loop for value in looped if value.needed}
     scans = tuple(s for s in graph.sites if s.kind == SCAN and s.source in lines)
     outside = tuple(value for value in own if value.loop is None)
-    places = [
+    places += [
         Place(SCAN, scans, tuple(v for v in looped if v.loop in {s.source for s in scans})),
         Place(GRADIENT, tuple(calls[GRADIENT]), outside),
     ]

@@ -30,7 +30,7 @@ from jax._src.interpreters import batching
 from xlapipe.errors import WorkloadError
 from xlapipe.files.writing import write_files
 from xlapipe.lowering.forward_graph import PolicyKey, Site
-from xlapipe.lowering.forward_values import forward_graph, policy_keys
+from xlapipe.lowering.forward_values import forward_graph, policy_key, policy_keys
 from xlapipe.lowering.user_frame import is_user_code
 
 GRADIENT, SCAN, CHECKPOINT = "gradient", "scan", "checkpoint"
@@ -96,6 +96,7 @@ def _at_lowering(change: "_Change", record: Path | None) -> None:
         change.refuse_not_applied()
         if record is not None and not record.exists():
             graph = forward_graph(self.jaxpr, tuple(change.sites), tuple(change.before_vmap))
+            graph = replace(graph, decided=tuple(change.decided))
             write_files({record: json.dumps(asdict(graph)).encode()})
         return original(self, **options)
 
@@ -109,6 +110,7 @@ class _Change:
         self._place, self._policy, self._lines = place, policy, frozenset(lines)
         self.sites: dict[Site, None] = {}
         self.before_vmap: dict[PolicyKey, None] = {}
+        self.decided: dict[PolicyKey, None] = {}
         self._applied: set[str] = set()
         self._checkpoint = jax.checkpoint
 
@@ -167,6 +169,11 @@ class _Change:
         residuals = jax.make_jaxpr(lambda *values: vjp(function, *values, has_aux=has_aux)[1])
         self.before_vmap.update(dict.fromkeys(policy_keys(residuals(*arguments).jaxpr)))
 
+    def _keeping_keys(self, primitive: Any, *inputs: Any, **parameters: Any) -> Any:
+        """The policy, which also keeps what it is asked about."""
+        self.decided[policy_key(primitive, inputs, parameters)] = None
+        return self._policy(primitive, *inputs, **parameters)
+
     def loop(self, original: Callable[..., Any], parameter: str) -> Any:
         """A loop of `jax.lax`, whose body is the argument of a name."""
         signature = inspect.signature(original)
@@ -194,7 +201,7 @@ class _Change:
                 return lambda function: checkpoint(function, **options)
             site = self._site(CHECKPOINT, f"jax.{original.__name__}")
             if self._place == CHECKPOINT:
-                options["policy"] = self._policy
+                options["policy"] = self._keeping_keys
             rematerialised = original(fun, **options)
 
             @wraps(fun)

@@ -103,6 +103,8 @@ class ForwardGraph:
       names: that the step gives with `checkpoint_name`, also to values that are not kept.
       arguments_bytes: sizes of the arguments that the backward pass reads, on all devices.
       effects: that happen again where they are in what is computed again.
+      decided: what the policy of the step's own `jax.checkpoint` was asked about; empty if it is
+        the step's own.
     """
 
     values: tuple[ForwardValue, ...]
@@ -110,3 +112,4 @@ class ForwardGraph:
     names: tuple[str, ...] = ()
     arguments_bytes: tuple[int, ...] = ()
     effects: tuple[SideEffect, ...] = ()
+    decided: tuple[PolicyKey, ...] = ()

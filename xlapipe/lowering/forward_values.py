@@ -356,11 +356,16 @@ def policy_keys(jaxpr: Any) -> Iterator[PolicyKey]:
 
 def _key(equation: Any) -> PolicyKey:
     inputs = [variable.aval for variable in equation.invars]
+    return policy_key(equation.primitive, inputs, equation.params)
+
+
+def policy_key(primitive: Any, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> PolicyKey:
+    """The key of what a policy is called with; `inputs` are abstract values."""
     return PolicyKey(
-        equation.primitive.name,
+        primitive.name,
         tuple(tuple(getattr(aval, "shape", ())) for aval in inputs),
         str(getattr(inputs[0], "dtype", "")) if inputs else "",
-        equation.params["name"] if equation.primitive.name == "name" else None,
+        parameters["name"] if primitive.name == "name" else None,
     )
 
 
