@@ -89,3 +89,18 @@ def named_workload(
         return jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), parts)[0]
 
     return Workload(name="named", fn=step, args=workload(512, layers).args)
+
+
+def nested_workload(batch: int = 512, width: int = 256) -> Workload:
+    """Two scans of two layers each, in a scan."""
+
+    def loss(params: Params, x: jax.Array) -> jax.Array:
+        def pair(x: jax.Array, weights: Params) -> tuple[jax.Array, None]:
+            return jax.lax.scan(layer, x, weights)
+
+        return jnp.mean(jax.lax.scan(pair, x, params)[0] ** 2)
+
+    up = jax.ShapeDtypeStruct((2, 2, width, 4 * width), jnp.float32)
+    down = jax.ShapeDtypeStruct((2, 2, 4 * width, width), jnp.float32)
+    x = jax.ShapeDtypeStruct((batch, width), jnp.float32)
+    return Workload(name="nested", fn=jax.value_and_grad(loss), args=((up, down), x))

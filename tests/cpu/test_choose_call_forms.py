@@ -12,10 +12,12 @@ from flax import linen as nn
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
+from xlapipe import XlapipeError
 from xlapipe.choosing.choose import forward_graph_at, target_speeds
-from xlapipe.choosing.policies import Place, chosen_values, places_of, presets
+from xlapipe.choosing.policies import Place, applicable, chosen_values, places_of, presets
 from xlapipe.choosing.search import keep_within
 from xlapipe.lowering.chosen_policy import rematerialise_as_chosen, stop
+from xlapipe.lowering.forward_graph import ForwardGraph
 from xlapipe.lowering.forward_values import forward_graph
 
 Step = Callable[[jax.Array, jax.Array, Any], Any]
@@ -194,6 +196,28 @@ def test_names_in_a_branch_and_a_gradient_in_a_while_loop_are_seen() -> None:
     graph = forward_graph(jax.jit(trained).trace(W, X).jaxpr)
     needed = [value.key.primitive for value in graph.values if value.needed and value.key]
     assert {"cos", "sin", "tanh"} & set(needed)
+
+
+def test_two_loops_on_a_line_are_counted(tmp_path: Path) -> None:
+    def step(w: jax.Array, x: jax.Array, code: Any) -> Any:
+        def nested(w: jax.Array) -> jax.Array:
+            pairs = jnp.broadcast_to(w, (2, 2, *w.shape))
+            return jnp.sum(jax.lax.scan(lambda x, w: jax.lax.scan(layer, x, w), x, pairs)[0])
+
+        return jax.grad(nested)(w)
+
+    place = places_in(step, tmp_path)[0]
+    assert "prevent_cse=False), in all 2 such calls of this line" in next(presets(place)).code
+
+
+def test_an_auxiliary_output_that_is_not_an_array_is_refused(tmp_path: Path) -> None:
+    def step(w: jax.Array, x: jax.Array, code: Any) -> Any:
+        named = lambda w: (loss(w, x), {"name": "run"})  # noqa: E731
+        return jax.grad(named, has_aux=True)(w)[0]
+
+    places = places_in(step, tmp_path)
+    with pytest.raises(XlapipeError, match=r"returns 'run' \(str\), .* arrays alone; fix: return"):
+        applicable("step", ForwardGraph((), ()), places)
 
 
 class Block(nn.Module):

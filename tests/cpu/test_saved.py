@@ -56,6 +56,13 @@ def test_what_a_scan_keeps_and_a_name_that_no_value_has(scanned: Output) -> None
     assert figures["freed"] == []
 
 
+def test_what_nested_scans_keep_is_alive_at_the_peak(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["saved", "choose_steps:nested_workload", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    (hidden,) = [row for row in rows if row["name"] == "hidden"]
+    assert hidden["size_bytes"] == hidden["peak_bytes"] == HIDDEN_BYTES
+
+
 @pytest.mark.slow
 def test_what_frees_bytes_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["saved", "choose_steps:workload", "--free", str(FREE_BYTES), "--json"]) == 0

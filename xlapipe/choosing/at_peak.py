@@ -1,5 +1,6 @@
 """Which values of the forward pass are alive at the peak of the plan, and where."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,9 +94,9 @@ def _holds(held: CountedValue, value: ForwardValue, several_devices: bool) -> bo
     if held.value.size_bytes == 0:
         return False
     if not several_devices:
-        dims = sorted(dim for dim in value.shape if dim != 1)
-        loops = sorted([*dims, value.trips]) if value.trips > 1 else dims
-        own = sorted(held.value.shape.dims_without_ones)
-        return own in (dims, loops) and held.value.size_bytes == value.size_bytes
+        # A dimension more for each loop around the value.
+        dims = Counter(dim for dim in value.shape if dim != 1)
+        own = Counter(held.value.shape.dims_without_ones)
+        return dims <= own and held.value.size_bytes == value.size_bytes
     parts, rest = divmod(value.size_bytes, held.value.size_bytes)
     return rest == 0 and parts <= _MOST_PARTS and parts & (parts - 1) == 0

@@ -14,12 +14,12 @@ from xlapipe.choosing.compiles import Compiles, Limits, items_of
 from xlapipe.choosing.policies import (
     GRADIENT,
     Place,
+    applicable,
     chosen_values,
     no_place_error,
     offloaded,
     places_of,
     presets,
-    without_side_effects,
 )
 from xlapipe.choosing.rows import ChoiceRow, with_chosen
 from xlapipe.choosing.search import groups_of, saved_bytes, solutions
@@ -197,7 +197,7 @@ class _Search:
             graphs = self._graphs(bases, folder)
         places = {number: places_of(graph) for number, graph in graphs.items()}
         self._refuse_nothing_saved(graphs, places)
-        places = {n: self._without_side_effects(graphs[n], own) for n, own in places.items()}
+        places = {n: self._applicable(graphs[n], own) for n, own in places.items()}
         count = len(self.points)
         searched = [
             (base, places[number % count])
@@ -250,15 +250,13 @@ class _Search:
             return
         raise no_place_error(self.compiles.workload, list(graphs.values()))
 
-    def _without_side_effects(
-        self, graph: ForwardGraph, places: Sequence[Place]
-    ) -> tuple[Place, ...]:
-        """The places where a policy makes no side effect happen twice, with a note on the others.
+    def _applicable(self, graph: ForwardGraph, places: Sequence[Place]) -> tuple[Place, ...]:
+        """The places where a policy is possible, with a note on the others.
 
         Raises:
-          XlapipeError: it does so in all of them.
+          XlapipeError: it is possible in none of them.
         """
-        kept, messages = without_side_effects(self.compiles.workload, graph, places)
+        kept, messages = applicable(self.compiles.workload, graph, places)
         self.notes += messages
         return kept
 

@@ -112,26 +112,37 @@ def no_place_error(workload: str, graphs: Sequence[ForwardGraph]) -> XlapipeErro
     )
 
 
-def without_side_effects(
+def applicable(
     workload: str, graph: ForwardGraph, places: Sequence[Place]
 ) -> tuple[tuple[Place, ...], list[str]]:
-    """The places where a policy makes no side effect happen twice, and a message on each other.
+    """The places where a policy is possible, and a message on each other.
+
+    A policy must make no side effect happen twice, and `jax.checkpoint` returns arrays alone.
 
     Raises:
-      XlapipeError: it does so in all of them.
+      XlapipeError: none is possible.
     """
     kept, messages = [], []
     for place in places:
         effect = next((e for e in graph.effects if place.computes_again(e)), None)
-        if effect is None:
+        others = (site for site in place.sites if site.other_output is not None)
+        other = next(others, None) if place.kind == GRADIENT else None
+        if effect is not None:
+            where = f" at {relative(effect.source)}" if effect.source is not None else ""
+            messages.append(
+                f"{workload}: {effect.primitive}{where} would happen twice under a "
+                f"policy for the {WHERE[place.kind]}; fix: move it out of the differentiated "
+                "function, or leave --remat, --offload and --free out"
+            )
+        elif other is not None:
+            messages.append(
+                f"{workload}: the function that {other.function} differentiates at "
+                f"{relative(other.source)} returns {other.other_output}, and under a policy for "
+                f"the {WHERE[place.kind]} it can return arrays alone; fix: return arrays alone in "
+                "its auxiliary output, or write jax.checkpoint around its layers"
+            )
+        else:
             kept.append(place)
-            continue
-        where = f" at {relative(effect.source)}" if effect.source is not None else ""
-        messages.append(
-            f"{workload}: {effect.primitive}{where} would happen twice under a "
-            f"policy for the {WHERE[place.kind]}; fix: move it out of the differentiated "
-            "function, or leave --remat, --offload and --free out"
-        )
     if messages and not kept:
         raise XlapipeError(messages[0])
     return tuple(kept), messages
@@ -200,7 +211,8 @@ def _usage(place: Place) -> str:
     for site in place.sites:
         own = f", {site.positions}" if len(positions) > 1 else ""
         result = ", whose result is called here" if site.made_before else ""
-        lines.append(f"# {relative(site.source)}: {_call(site, own)}{result}")
+        both = f", in all {site.calls} such calls of this line" if site.calls > 1 else ""
+        lines.append(f"# {relative(site.source)}: {_call(site, own)}{result}{both}")
     return "\n".join(lines) + "\n"
 
 
@@ -308,14 +320,15 @@ def _key_text(key: PolicyKey) -> str:
 
 
 def _about(group: Group) -> str:
-    sources = list(dict.fromkeys(relative(v.source) for v in group.values if v.source is not None))
+    largest_first = sorted(group.values, key=lambda value: -value.size_bytes)
+    sources = list(dict.fromkeys(relative(v.source) for v in largest_first if v.source is not None))
     more = f" and {len(sources) - 1} more lines" if len(sources) > 1 else ""
     size = rounded(group.size_bytes)
     return f"{sources[0] if sources else 'unknown line'}{more}, {size}".replace("\n", " ")
 
 
 def _short(group: Group) -> str:
-    value, key = group.values[0], group.key
+    value, key = max(group.values, key=lambda value: value.size_bytes), group.key
     if key.name is not None:
         return key.name
     shape = ",".join(map(str, value.shape))

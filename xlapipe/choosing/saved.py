@@ -12,11 +12,11 @@ from xlapipe.choosing.choose import forward_graph_at, target_speeds
 from xlapipe.choosing.compiles import Compiles, Limits, job_of
 from xlapipe.choosing.policies import (
     Place,
+    applicable,
     chosen_values,
     no_place_error,
     places_of,
     relative,
-    without_side_effects,
 )
 from xlapipe.choosing.search import keep_within, seconds_of
 from xlapipe.compiling.child_process import compile_workload
@@ -198,13 +198,13 @@ def freeing(
       Those that free enough first. The others are the last ones that were tried.
 
     Raises:
-      XlapipeError: the step keeps less than `free_bytes`, a policy makes a side effect happen
-        twice, or no change compiles.
+      XlapipeError: the step keeps less than `free_bytes`, no policy is possible, or no change
+        compiles.
     """
     whole = places_of(graph)
     if not any(place.saved_bytes for place in whole):
         raise no_place_error(workload, [graph])
-    whole, _ = without_side_effects(workload, graph, whole)
+    whole, _ = applicable(workload, graph, whole)
     places = [place for place in whole if place.saved_bytes >= free_bytes]
     if not places:
         most_bytes = max(place.saved_bytes for place in whole)

@@ -14,6 +14,7 @@ import inspect
 import json
 import linecache
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -95,7 +96,7 @@ def _at_lowering(change: "_Change", record: Path | None) -> None:
     def lower(self: Any, **options: Any) -> Any:
         change.refuse_not_applied()
         if record is not None and not record.exists():
-            graph = forward_graph(self.jaxpr, tuple(change.sites), tuple(change.before_vmap))
+            graph = forward_graph(self.jaxpr, change.all_sites(), tuple(change.before_vmap))
             graph = replace(graph, decided=tuple(change.decided))
             write_files({record: json.dumps(asdict(graph)).encode()})
         return original(self, **options)
@@ -109,6 +110,8 @@ class _Change:
     def __init__(self, place: str | None, policy: Any, lines: Collection[str]) -> None:
         self._place, self._policy, self._lines = place, policy, frozenset(lines)
         self.sites: dict[Site, None] = {}
+        self._columns: dict[Site, set[int]] = defaultdict(set)
+        self._other_outputs: dict[Site, str] = {}
         self.before_vmap: dict[PolicyKey, None] = {}
         self.decided: dict[PolicyKey, None] = {}
         self._applied: set[str] = set()
@@ -155,7 +158,9 @@ class _Change:
                 if _is_vmapped():
                     self._keep_keys(of_differentiated, chosen, has_aux)
                 if self._place != GRADIENT:
-                    return fun(*args, **kwargs)
+                    outputs = fun(*args, **kwargs)
+                    self._keep_other_output(site, outputs)
+                    return outputs
                 self._applied.add(site.source)
                 return self._checkpoint(of_differentiated, policy=self._policy)(*chosen)
 
@@ -168,6 +173,22 @@ class _Change:
         vjp: Any = jax.vjp  # its overloads take a literal has_aux
         residuals = jax.make_jaxpr(lambda *values: vjp(function, *values, has_aux=has_aux)[1])
         self.before_vmap.update(dict.fromkeys(policy_keys(residuals(*arguments).jaxpr)))
+
+    def _keep_other_output(self, site: Site, outputs: Any) -> None:
+        for leaf in jax.tree.leaves(outputs):
+            if not isinstance(leaf, jax.typing.ArrayLike):
+                self._other_outputs.setdefault(site, f"{leaf!r:.60} ({type(leaf).__name__})")
+
+    def all_sites(self) -> tuple[Site, ...]:
+        """The calls that were traced, in that order."""
+        return tuple(
+            replace(
+                site,
+                calls=len(self._columns[replace(site, positions=())]),
+                other_output=self._other_outputs.get(site),
+            )
+            for site in self.sites
+        )
 
     def _keeping_keys(self, primitive: Any, *inputs: Any, **parameters: Any) -> Any:
         """The policy, which also keeps what it is asked about."""
@@ -228,15 +249,20 @@ class _Change:
                 function = f"nn.{function.rpartition('.')[2]}"
             frame = frame.f_back
         if frame is None:
-            return Site(kind, "unknown", function)
+            site = Site(kind, "unknown", function)
+            self._columns[site].add(0)
+            return site
         name = function.rpartition(".")[2]
         names = ("checkpoint", "remat") if kind == CHECKPOINT else (name,)
-        return Site(
+        site = Site(
             kind=kind,
             source=f"{frame.f_code.co_filename}:{frame.f_lineno}",
             function=function,
             made_before=not function.startswith("jax.") and not _is_in_call(names, frame),
         )
+        positions = inspect.getframeinfo(frame).positions
+        self._columns[site].add(positions.col_offset or 0 if positions is not None else 0)
+        return site
 
 
 def _is_vmapped() -> bool:

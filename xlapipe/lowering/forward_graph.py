@@ -69,6 +69,9 @@ class Site:
       function: as the user calls it, e.g. `nnx.value_and_grad`.
       positions: of the differentiated arguments; empty for others.
       made_before: whether the call is one of what `function` returned elsewhere.
+      calls: number of different calls of `function` on the line.
+      other_output: a value beside arrays that the differentiated function returns; None if all are
+        arrays, and for other kinds.
     """
 
     kind: str
@@ -76,6 +79,8 @@ class Site:
     function: str
     positions: tuple[int, ...] = ()
     made_before: bool = False
+    calls: int = 1
+    other_output: str | None = None
 
 
 @dataclass(frozen=True)
