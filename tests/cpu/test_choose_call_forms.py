@@ -70,6 +70,15 @@ def two_arguments(w: jax.Array, x: jax.Array, code: Any) -> Any:
     return first, jax.grad(code.rematerialised(swapped, (1,)), 1)(x, w)
 
 
+def penalised(w: jax.Array, x: jax.Array, code: Any) -> Any:
+    """The gradient of a loss with a gradient: only the outer one takes the policy."""
+
+    def penalty(w: jax.Array, x: jax.Array) -> jax.Array:
+        return loss(w, x) + jnp.sum(jax.grad(swapped)(x, w) ** 2)
+
+    return jax.grad(code.rematerialised(penalty))(w, x)
+
+
 def remat(w: jax.Array, x: jax.Array, code: Any) -> Any:
     return jax.grad(jax.remat(loss, policy=code.policy))(w, x)
 
@@ -130,6 +139,7 @@ def places_in(step: Step, folder: Path, **change: Any) -> tuple[Place, ...]:
         (keyword, "jax.grad(rematerialised(…), …)"),
         (negative, "jax.grad(rematerialised(…), …)"),
         (two_arguments, "jax.grad(rematerialised(…, (1,)), …)"),
+        (penalised, "jax.grad(rematerialised(…), …)"),
         (remat, "jax.remat(…, policy=policy)"),
         (accumulated, "jax.grad(rematerialised(…), …)"),
         (counted_loop, "fori_loop over the body jax.checkpoint(body, policy=policy, prevent_cse"),
@@ -145,6 +155,7 @@ def test_the_printed_code_written_by_hand_lowers_to_what_is_compiled(
     place = places_in(step, tmp_path)[0]
     change = next(change for change in presets(place) if "dots_saveable" in change.code)
     assert printed in change.code and "scan" not in change.code
+    assert change.code.count(".py:") == (2 if step is two_arguments else 1)
     code: dict[str, Any] = {"rematerialised": Code.rematerialised}
     exec(change.code, code)
     by_hand = lowered(Code(**code))

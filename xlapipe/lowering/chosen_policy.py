@@ -110,6 +110,9 @@ class _Change:
     def __init__(self, place: str | None, policy: Any, lines: Collection[str]) -> None:
         self._place, self._policy, self._lines = place, policy, frozenset(lines)
         self.sites: dict[Site, None] = {}
+        # A policy for a gradient inside of a differentiated function would add its parts in another
+        # order, so only the outermost gradients take one.
+        self._differentiates = False
         self._columns: dict[Site, set[int]] = defaultdict(set)
         self._other_outputs: dict[Site, str] = {}
         self.before_vmap: dict[PolicyKey, None] = {}
@@ -144,6 +147,8 @@ class _Change:
 
             @wraps(fun)
             def of_arguments(*args: Any, **kwargs: Any) -> Any:
+                if self._differentiates:
+                    return fun(*args, **kwargs)
                 positions = tuple(position % len(args) for position in given)
                 site = replace(called, positions=positions)
                 self.sites[site] = None
@@ -155,14 +160,15 @@ class _Change:
                     return fun(*whole, **kwargs)
 
                 chosen = [args[position] for position in positions]
-                if _is_vmapped():
-                    self._keep_keys(of_differentiated, chosen, has_aux)
-                if self._place != GRADIENT:
-                    outputs = fun(*args, **kwargs)
-                    self._keep_other_output(site, outputs)
-                    return outputs
-                self._applied.add(site.source)
-                return self._checkpoint(of_differentiated, policy=self._policy)(*chosen)
+                with patch.object(self, "_differentiates", True):
+                    if _is_vmapped():
+                        self._keep_keys(of_differentiated, chosen, has_aux)
+                    if self._place != GRADIENT:
+                        outputs = fun(*args, **kwargs)
+                        self._keep_other_output(site, outputs)
+                        return outputs
+                    self._applied.add(site.source)
+                    return self._checkpoint(of_differentiated, policy=self._policy)(*chosen)
 
             return transform(of_arguments, argnums, has_aux, **options)
 
