@@ -106,10 +106,12 @@ def _nothing_fits(choice: "Choice") -> list[str]:
         if any(row.fits for row in rows):
             continue
         least = min(rows, key=lambda row: row.memory.total_bytes)
+        more = "" if any(row.candidate.change for row in rows) else "add --remat, or "
         messages.append(
             f"{choice.workload}: nothing fits {target}: the smallest plan ({least.candidate}) "
             f"needs {least.memory.total_bytes:,} B, {-least.headroom_bytes:,} B more than "
-            f"{least.limit_bytes:,} B; fix: give smaller values with --vary, or a larger target"
+            f"{least.limit_bytes:,} B; fix: {more}give smaller values with --vary, a larger "
+            "target, or more bytes with --limit"
         )
     return messages
 

@@ -71,12 +71,12 @@ def _changed(transform: Callable[..., Any], policy_name: str, note: Path | None)
 
     @wraps(transform)
     def differentiate(
-        function: Callable[..., Any],
+        fun: Callable[..., Any],
         argnums: int | tuple[int, ...] = 0,
         has_aux: bool = False,
         **options: Any,
     ) -> Any:
-        @wraps(function)
+        @wraps(fun)
         def of_arguments(*args: Any, **kwargs: Any) -> Any:
             positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
@@ -84,7 +84,7 @@ def _changed(transform: Callable[..., Any], policy_name: str, note: Path | None)
                 whole = list(args)
                 for position, value in zip(positions, values, strict=True):
                     whole[position] = value
-                return function(*whole, **kwargs)
+                return fun(*whole, **kwargs)
 
             chosen = [args[position] for position in positions]
             if policy_name != LARGEST:
