@@ -266,7 +266,7 @@ class _Change:
             function=function,
             made_before=not function.startswith("jax.") and not _is_in_call(names, frame),
         )
-        positions = inspect.getframeinfo(frame).positions
+        positions = inspect.getframeinfo(frame, context=0).positions
         self._columns[site].add(positions.col_offset or 0 if positions is not None else 0)
         return site
 
@@ -281,7 +281,7 @@ def _is_vmapped() -> bool:
 
 def _is_in_call(names: Sequence[str], frame: FrameType) -> bool:
     """Whether the source text of the call that a frame runs has one of the names."""
-    positions = inspect.getframeinfo(frame).positions
+    positions = inspect.getframeinfo(frame, context=0).positions
     if positions is None or positions.lineno is None:
         return True
     last = positions.end_lineno or positions.lineno
