@@ -182,7 +182,7 @@ class _Change:
 
     def _keep_other_output(self, site: Site, outputs: Any) -> None:
         for leaf in jax.tree.leaves(outputs):
-            if not isinstance(leaf, jax.typing.ArrayLike):
+            if not core.valid_jaxtype(leaf):
                 self._other_outputs.setdefault(site, f"{leaf!r:.60} ({type(leaf).__name__})")
 
     def all_sites(self) -> tuple[Site, ...]:

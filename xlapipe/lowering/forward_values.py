@@ -15,7 +15,7 @@ from typing import Any
 import jax
 from jax import numpy as jnp
 from jax._src import core, source_info_util
-from jax._src.effects import ErrorEffect
+from jax._src.checkify import ErrorEffect
 from jax._src.state.types import ReadEffect, RefEffect
 
 from xlapipe.lowering.forward_graph import (
