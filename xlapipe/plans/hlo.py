@@ -90,7 +90,7 @@ class Instruction(NamedTuple):
       operand_indices: for each operand, the tuple element that is read, `()` for the whole value;
         empty if all operands are whole values or the dump does not show the elements.
       contraction: of a dot, a convolution and a convolution of cuDNN, a reduce, a sort and an FFT;
-        None for others.
+        of a transpose, the operand's dimension of each of the result's; None for others.
       integer: the value of a constant that is a scalar integer; None for others.
       unique_indices: of a scatter, whether its updates are known not to meet.
       comparison: direction of a `compare`: EQ, NE, GE, GT, LE or LT; None for others.

@@ -73,6 +73,9 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
     if cached_bytes:
         rate = constants.l2_bandwidth / 1e12
         text += f" and {cached_bytes / 1e6:,.2f} MB of the L2 cache at {rate:.2f} TB/s"
+    if work.sector_bytes:
+        memory += work.sector_bytes / constants.l2_bandwidth
+        text += f" and {work.sector_bytes / 1e6:,.2f} MB of its sectors"
     longest = Part(memory, text)
     flops = sum(count for name, count in work.flops.items() if name != VECTOR)
     if flops:

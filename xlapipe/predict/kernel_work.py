@@ -46,6 +46,8 @@ _SORT_STEP = 3.2e6
 _TOP_STEP = 1.2e6
 MULTIPROCESSORS = 132
 """Of an H100 or H200."""
+# What the L2 cache moves at least.
+_SECTOR_BYTES = 32
 # Rows and columns of the tiles of most convolutions of cuDNN, and of products of cuBLAS to judge by
 # their times. cuBLAS divides the terms of sums among this number of blocks if there are few tiles.
 _TILE_OF_CUDNN, _TILE_OF_CUBLAS, _PARTS_OF_CUBLAS = 128, 64, 8
@@ -98,6 +100,8 @@ class KernelWork:
       what: the same in words, for people.
       link_bytes: that a device sends to others.
       serial_elements: that each thread of a column reduction adds up one after another.
+      sector_bytes: of whole sectors of the L2 cache for elements that are read across the order
+        of memory.
       blocks: of a product or a convolution that compute one tile of the result each; 0 if unknown.
       block_bytes: that each of them reads, the rows and columns of its tile; 0 if unknown.
       block_flops: operations of each, those of a tile's padding included.
@@ -115,6 +119,7 @@ class KernelWork:
     what: str
     link_bytes: int = 0
     serial_elements: float = 0.0
+    sector_bytes: int = 0
     blocks: float = 0.0
     block_bytes: float = 0.0
     block_flops: float = 0.0
@@ -247,7 +252,7 @@ def _fusion(
     per_block: int,
 ) -> KernelWork:
     once = "triton" in cost.kind
-    operations, heroes, largest = _body_work(body, module, once=once)
+    operations, heroes, largest, across = _body_work(body, module, once=once)
     operations += flops.get(VECTOR, 0)
     hero = next((name for name in _HEROES if name in heroes), "")
     if not hero:
@@ -312,13 +317,14 @@ def _fusion(
         threads,
         what,
         serial_elements=serial,
+        sector_bytes=0 if once else int(across) * _SECTOR_BYTES,
     )
 
 
 def _body_work(
     body: Computation, module: HloModule, needed: float | None = None, *, once: bool = False
-) -> tuple[float, Mapping[str, Instruction], float]:
-    """Operations of a fusion's body, its heroes, and the most elements that an instruction has.
+) -> tuple[float, Mapping[str, Instruction], float, float]:
+    """Operations of a fusion's body, its heroes, and how many elements it has and reads.
 
     An element that several others need at other indices is computed for each of them, as XLA's
     emitters do.
@@ -327,10 +333,11 @@ def _body_work(
       needed: elements of the result; None for all.
 
     Returns:
-      Operations; an instruction of each kind in `_HEROES`, the largest; the elements, of which
-      only those that are needed count.
+      Operations; an instruction of each kind in `_HEROES`, the largest; the most elements that an
+      instruction has, of which only those that are needed count; the elements that are read across
+      the order of memory, since a transpose inside of the fusion moves the minor dimension.
     """
-    operations = most = 0.0
+    operations = most = across = 0.0
     heroes: dict[str, Instruction] = {}
     at_same: dict[str, float] = {body.root: -1.0 if needed is None else needed}
     at_other: dict[str, float] = {}
@@ -357,8 +364,9 @@ def _body_work(
         if opcode in opcodes.HAS_BODY and instruction.called_computations:
             inner = module.computations.get(instruction.called_computations[0])
         if inner is not None:
-            more, others, inside = _body_work(inner, module, count, once=once)
+            more, others, inside, beside = _body_work(inner, module, count, once=once)
             operations, most = operations + more, max(most, inside)
+            across += beside
             heroes = {**others, **heroes}
         elif opcode not in _FREE:
             size = count
@@ -371,6 +379,8 @@ def _body_work(
         largest = heroes.get(key)
         if opcode in _HEROES and (largest is None or _array(largest.shape)[2] < own):
             heroes[key] = instruction
+        if key == "inner transpose" and _moves_minor(instruction, body):
+            across += min(count, own)
         if name in at_root and opcode not in opcodes.READS_OTHER_INDICES:
             at_root.update(instruction.operands)
         for position, operand_name in enumerate(instruction.operands):
@@ -390,7 +400,17 @@ def _body_work(
             elif opcode in opcodes.INDEXED and position > 0:
                 needs = float(elements)
             at_other[operand_name] = at_other.get(operand_name, 0.0) + min(needs, 64 * elements)
-    return operations, heroes, most
+    return operations, heroes, most, across
+
+
+def _moves_minor(transpose: Instruction, body: Computation) -> bool:
+    """Whether neighbours in the result are no neighbours in the operand."""
+    operand = body.by_name[transpose.operands[0]].shape.arrays[0]
+    result = transpose.shape.arrays[0]
+    dims = transpose.contraction.dims if transpose.contraction is not None else ()
+    if not dims or not operand.order or not result.order:
+        return False
+    return dims[result.order[0]] != operand.order[0]
 
 
 def _reduced(reduce: Instruction, body: Computation) -> tuple[str, int, int]:

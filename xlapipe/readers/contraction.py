@@ -8,7 +8,7 @@ from xlapipe.plans.opcodes import CONTRACTS
 from xlapipe.readers.hlo_proto import HloInstructionProto
 
 # cuDNN's convolutions are custom calls.
-_ALONG_DIMENSIONS = frozenset({"fft", "reduce", "sort"})
+_ALONG_DIMENSIONS = frozenset({"fft", "reduce", "sort", "transpose"})
 MAY_CONTRACT = CONTRACTS | _ALONG_DIMENSIONS | {"custom-call"}
 
 # PrecisionConfig.Algorithm in xla_data.proto, spelled as in HLO text.
