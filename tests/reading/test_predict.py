@@ -288,3 +288,13 @@ def test_tiles_of_a_tuned_plan_count() -> None:
     prediction = open_path(DUMPS / "qwen3-step-donated/h200-auto-tuned-jax0.11.2").prediction
     assert prediction is not None
     assert not any(kernel.work.as_tuned for kernel in prediction.kernels)
+
+
+def test_the_key_of_a_kernel_s_work_has_every_field() -> None:
+    prediction = open_path(DUMPS / "qwen3-step-donated/h200-auto-tuned-jax0.11.2").prediction
+    assert prediction is not None
+    work = max(prediction.kernels, key=lambda kernel: kernel.work.block_bytes).work
+    assert work.key == dataclasses.replace(work).key and hash(work.key)
+    for name in ("sector_bytes", "blocks", "block_bytes", "block_flops", "threads"):
+        changed = dataclasses.replace(work, **{name: getattr(work, name) + 1})
+        assert changed.key != work.key

@@ -6,7 +6,7 @@ A calibration has kinds and points of this module: after a change here, run
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import ceil, log2, prod, sqrt
 
@@ -125,6 +125,12 @@ class KernelWork:
     block_flops: float = 0.0
     partly_unknown: bool = False
     as_tuned: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """All fields, hashable: works with equal ones take equally long."""
+        values = (getattr(self, field.name) for field in fields(self))
+        return tuple(tuple(v.items()) if isinstance(v, Mapping) else v for v in values)
 
     @property
     def touched_bytes(self) -> int:

@@ -371,15 +371,7 @@ class _Predictor:
                 untuned=self._untuned,
             )
         work = self._work[name]
-        key = (
-            work.kind,
-            work.point,
-            work.touched_bytes,
-            work.operations,
-            work.link_bytes,
-            launch.cached_bytes,
-            launch.graph is not None,
-        )
+        key = (work.key, launch.cached_bytes, launch.graph is not None)
         if self._timed and (seconds := self._timed.get(fingerprint(site, self._module))):
             return measured_time(seconds)
         if key not in self._times:
