@@ -93,17 +93,23 @@ def compile_form(form: Form, chosen: argparse.Namespace) -> None:
 
 def compile_forms(listed: Sequence[Form], options: argparse.Namespace) -> None:
     """Compiles what can be compiled in time. Prints a JSON line for each other form."""
+    end = time.monotonic() + options.compile
     pool = ThreadPoolExecutor(options.threads)
     reasons = {(form["family"], form["row"]): "not compiled in time" for form in listed}
-    futures = {
-        pool.submit(compile_form, form, options): (form["family"], form["row"]) for form in listed
-    }
-    with suppress(TimeoutError):
-        for future in as_completed(futures, timeout=options.compile):
-            if (error := future.exception()) is None:
-                del reasons[futures[future]]
-            else:
-                reasons[futures[future]] = f"{error!s:.500}"
+    # Forms of a family share most products: the others find what one of them has tuned.
+    first = list({form["family"]: form for form in listed}.values())
+    for forms in (first, [form for form in listed if form not in first]):
+        futures = {
+            pool.submit(compile_form, form, options): (form["family"], form["row"])
+            for form in forms
+        }
+        with suppress(TimeoutError):
+            for future in as_completed(futures, timeout=max(end - time.monotonic(), 0)):
+                if (error := future.exception()) is None:
+                    del reasons[futures[future]]
+                    print(futures[future], time.monotonic() - end, file=sys.stderr, flush=True)
+                else:
+                    reasons[futures[future]] = f"{error!s:.500}"
     for (family, row), reason in reasons.items():
         print(json.dumps({"family": family, "row": row, "failed": reason}))
     sys.stdout.flush()

@@ -14,9 +14,11 @@ CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
 # float16 has the rate of bfloat16, and so on: as `Speeds.peak_of`.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
 # Timed kernels that a prediction is interpolated from.
-_NEIGHBOURS = 16
+_NEIGHBOURS = 24
 # Library calls whose time grows smoothly with their sizes, over several orders of magnitude.
 _SMOOTH = ("__cudnn$fmha", "__gpu$TopK", "cusolver")
+# Kernels that XLA emits: their coordinates say less than those of libraries' do.
+_FUSED = ("loop", "input", "triton", "custom", "copy")
 # Uncorrected formulas are this much too short on average.
 _UNCALIBRATED_RATIO = 1.3
 _COLD_BYTES = 256
@@ -24,8 +26,8 @@ _COLD_BYTES = 256
 # do a simple operation, and reach this share of the peak. Each multiprocessor has one at a time.
 _BLOCKS_RATE = 0.45
 _BLOCKS_SHARE, _BLOCKS_SHARE_OF = 0.8, {"triton f32": 0.2, "triton s8": 1.0}
-# A thread of a column reduction, for each of its elements: reads that wait for each other.
-_SERIAL_SECONDS = 20e-9
+# An access of a thread of a column reduction, where accesses wait for each other.
+_SERIAL_SECONDS = 30e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,9 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
     threads = work.threads / constants.thread_rate
     text = f"{work.threads:,} threads at {constants.thread_rate / 1e12:.2f} T/s"
     longest = _longer(longest, Part(threads, text))
-    serial = work.serial_elements * _SERIAL_SECONDS
-    longest = _longer(longest, Part(serial, f"{work.serial_elements:,.0f} elements by each thread"))
+    serial = work.serial_accesses * _SERIAL_SECONDS
+    text = f"{work.serial_accesses:,.0f} accesses of each thread, one after another"
+    longest = _longer(longest, Part(serial, text))
     if work.link_bytes:
         rate = constants.link_bandwidth
         text = f"{work.link_bytes / 1e6:,.2f} MB to other GPUs at {rate / 1e9:,.0f} GB/s"
@@ -175,6 +178,8 @@ def _interpolated(
     by_distance = ((math.dist(kernel.place, origin), n) for n, kernel in enumerate(timed))
     nearest = [(distance, timed[n]) for distance, n in heapq.nsmallest(_NEIGHBOURS, by_distance)]
     reach, noise = (20.0, 0.1) if work.kind.startswith(_SMOOTH) else (8.0, 0.2)
+    if work.kind.startswith(_FUSED):
+        noise = 0.4
 
     def covariance(distance: float) -> float:
         scaled = math.sqrt(3) * distance / reach

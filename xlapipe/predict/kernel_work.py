@@ -18,6 +18,7 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.shapes import Shape, element_bits
 from xlapipe.plans.thunks import Thunk
+from xlapipe.predict.triton_tiles import misaligned_share, row_tile_of, tiles_of, tiles_of_area
 
 # Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
 _OPERATIONS = {
@@ -38,6 +39,11 @@ _OPERATIONS = {
     "rsqrt": 6,
     "divide": 9,
     "remainder": 14,
+    "convert": 3,
+    # Whether an index is within an operand is computed for each element.
+    **dict.fromkeys(("pad", "concatenate"), 8),
+    # Shifts to both sides are one instruction, and so is logic of three operands.
+    **dict.fromkeys(("shift-left", "shift-right-logical", "and", "or", "xor", "not"), 0.5),
 }
 # A step of a sort in one block takes as long as this number of operations on the whole GPU.
 _SORT_STEP = 3.2e6
@@ -53,6 +59,9 @@ _SECTOR_BYTES = 32
 _TILE_OF_CUDNN, _TILE_OF_CUBLAS, _PARTS_OF_CUBLAS = 128, 64, 8
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
+_MUCH_SMALLER = 8
+# Threads of column reductions wait for what they write, and less for what they read.
+_SHARE_OF_AN_OPERAND = 0.25
 # Instructions of a fusion's body that compute nothing for each element.
 _FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS
 # The instruction that decides how a fusion runs, the first that its body has.
@@ -74,7 +83,6 @@ _SIZES = rf"\[{_SIZE}, {_SIZE}, {_SIZE}\]"
 _GRID = re.compile(rf"grid: {_SIZES} threads: {_SIZES}")
 _HOST_SPACE = "S(5)"
 _CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
-_TILE = re.compile(r'"sizes":\[([^\]]*)\]')
 # XLA's tile without autotune results. A product of more than a round of such tiles gets another one
 # from a tuner: as many elements as fill a round, within these powers of two.
 _DEFAULT_TILE = re.compile(
@@ -99,7 +107,8 @@ class KernelWork:
       threads: number of threads; 0 if unknown.
       what: the same in words, for people.
       link_bytes: that a device sends to others.
-      serial_elements: that each thread of a column reduction adds up one after another.
+      serial_accesses: that each thread of a column reduction makes one after another: of each
+        element it adds up, one for each result and a quarter for each operand.
       sector_bytes: of whole sectors of the L2 cache for elements that are read across the order
         of memory.
       blocks: of a product or a convolution that compute one tile of the result each; 0 if unknown.
@@ -118,7 +127,7 @@ class KernelWork:
     threads: int
     what: str
     link_bytes: int = 0
-    serial_elements: float = 0.0
+    serial_accesses: float = 0.0
     sector_bytes: int = 0
     blocks: float = 0.0
     block_bytes: float = 0.0
@@ -201,9 +210,10 @@ def work_of(
     flops = {name: count for name, count in (cost.flops or {}).items() if count}
     if inner.opcode == "fusion":
         body = module.computations.get(next(iter(inner.called_computations), ""))
-        if flops and "gemm" in cost.kind:
+        if flops and "gemm" in cost.kind and body is not None:
             kind = f"triton {_peak_type(flops)}"
-            return _product(kind, inner, cost, flops, threads, untuned=untuned)
+            work = _product(kind, inner, cost, flops, threads, untuned=untuned)
+            return replace(work, point=(*work.point, 4.0 * misaligned_share(inner, body)))
         if body is not None:
             return _fusion(inner, body, module, cost, flops, threads, per_block)
     if flops and inner.kernel_name is None:
@@ -285,6 +295,10 @@ def _fusion(
         hero = f"{along} reduction"
         point += [0.7 * _log(length), 0.5 * _log(kept), 0.5 * _log(per_block)]
         what = f"{along} reduction of {length:,} elements each"
+        if once and along == "row":
+            tile = row_tile_of(inner, body, length)
+            point += [_log(tile.pieces), _log(tile.operations_of_a_thread)]
+            what += f", {tile.pieces:,} separate pieces of memory in a tile"
     elif hero in opcodes.INDEXED:
         row, table, moved = _rows(heroes[hero], body)
         place = [_log(row), 0.5 * _log(table), 0.7 * log2(max(1.0, moved / max(table, 1)))]
@@ -312,7 +326,10 @@ def _fusion(
     elif hero in ("dynamic-slice", "reverse"):
         hero = ""
     kind = f"{emitter} {hero}".strip()
-    serial = largest / max(threads, 1) if kind == "input column reduction" else 0.0
+    serial = 0.0
+    if kind == "input column reduction":
+        accesses = len(inner.shape.arrays) + _SHARE_OF_AN_OPERAND * len(inner.operands)
+        serial = largest / max(threads, 1) * accesses
     return KernelWork(
         kind,
         tuple(point),
@@ -322,7 +339,7 @@ def _fusion(
         flops,
         threads,
         what,
-        serial_elements=serial,
+        serial_accesses=serial,
         sector_bytes=0 if once else int(across) * _SECTOR_BYTES,
     )
 
@@ -385,14 +402,20 @@ def _body_work(
         largest = heroes.get(key)
         if opcode in _HEROES and (largest is None or _array(largest.shape)[2] < own):
             heroes[key] = instruction
-        if key == "inner transpose" and _moves_minor(instruction, body):
-            across += min(count, own)
+        if key in ("inner transpose", "inner reduce") and _moves_minor(instruction, body):
+            read = body.by_name[instruction.operands[0]]
+            size = _array(read.shape)[2]
+            across += min(count * size / max(own, 1), size) * _loads(read, body)
         if name in at_root and opcode not in opcodes.READS_OTHER_INDICES:
             at_root.update(instruction.operands)
         for position, operand_name in enumerate(instruction.operands):
             elements = _array(body.by_name[operand_name].shape)[2]
             if opcode not in opcodes.READS_OTHER_INDICES:
                 at_same[operand_name] = max(at_same.get(operand_name, 0.0), count)
+                continue
+            if opcode == "reduce" and name in at_root and elements > own:
+                # What else the fusion writes of these elements is computed in the same pass.
+                at_same[operand_name] = max(at_same.get(operand_name, 0.0), float(elements))
                 continue
             needs = count
             if opcode in opcodes.REDUCES or opcode in ("dot", "sort"):
@@ -409,14 +432,33 @@ def _body_work(
     return operations, heroes, most, across
 
 
-def _moves_minor(transpose: Instruction, body: Computation) -> bool:
-    """Whether neighbours in the result are no neighbours in the operand."""
-    operand = body.by_name[transpose.operands[0]].shape.arrays[0]
-    result = transpose.shape.arrays[0]
-    dims = transpose.contraction.dims if transpose.contraction is not None else ()
+def _moves_minor(instruction: Instruction, body: Computation) -> bool:
+    """Whether neighbours in the result of a transpose or a reduction are none in the operand."""
+    operand = body.by_name[instruction.operands[0]].shape.arrays[0]
+    result = instruction.shape.arrays[0]
+    dims = instruction.contraction.dims if instruction.contraction is not None else ()
     if not dims or not operand.order or not result.order:
         return False
+    if instruction.opcode == "reduce":
+        if operand.order[0] in dims:
+            return False  # a thread reads one row after another's elements from the same sectors
+        dims = tuple(dim for dim in range(len(operand.dims)) if dim not in dims)
     return dims[result.order[0]] != operand.order[0]
+
+
+def _loads(read: Instruction, body: Computation) -> int:
+    """Arrays of the fusion that `read` is computed from and that are not much smaller."""
+    least = _array(read.shape)[2] / _MUCH_SMALLER
+    found: set[str] = set()
+    left = [read.name]
+    while left:
+        instruction = body.by_name[left.pop()]
+        if instruction.name in found:
+            continue
+        if _array(instruction.shape)[2] >= least:
+            found.add(instruction.name)
+            left += instruction.operands
+    return max(1, sum(body.by_name[name].opcode == "parameter" for name in found))
 
 
 def _reduced(reduce: Instruction, body: Computation) -> tuple[str, int, int]:
@@ -486,12 +528,13 @@ def _product(
     total = sum(flops.values())
     result = _array(inner.shape)[2]
     terms = total / 2 / max(result, 1)
-    tile = _TILE.search(inner.backend_config) if threads else None
-    area = prod(map(int, re.findall(r"\d+", tile[1]))) if tile is not None else 0
-    as_tuned = untuned and result > area * MULTIPROCESSORS
+    tiles = tiles_of(inner) if threads else None
+    as_tuned = untuned and tiles is not None and result > tiles.area * MULTIPROCESSORS
     if as_tuned:
         area = 1 << max(_TUNED_AREAS[0], min(_TUNED_AREAS[1], int(log2(result / MULTIPROCESSORS))))
+        tiles = tiles_of_area(area, result)
         threads = result // area * _TUNED_THREADS
+    area = tiles.area if tiles is not None else 0
     point = (
         _log(total) * 0.7,
         _log(cost.read_bytes),
@@ -504,13 +547,13 @@ def _product(
     if as_tuned:
         what += ", in tiles as a tuner chooses them"
     work = KernelWork(kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, threads, what)
-    if not area:
+    if tiles is None:
         return work
     bits = element_bits(_peak_type(flops)) or 32
     return replace(
         work,
-        blocks=max(1.0, result / area),
-        block_bytes=2 * sqrt(area) * terms * bits / 8,  # as if tiles were square
+        blocks=tiles.blocks,
+        block_bytes=sum(tiles.sides) * terms * bits / 8,
         block_flops=2 * area * terms,
         as_tuned=as_tuned,
     )
@@ -592,7 +635,8 @@ def _other(
         other = operands[1]
         size = first[-1] if first else 1
         columns = prod(other) // max(1, size * prod(first[:-2]))
-        point = (_log(size), _log(columns), _log(prod(first[:-2])))
+        # cuBLAS divides a triangle into blocks of 32.
+        point = (_log(size), _log(columns), _log(prod(first[:-2])), 3.0 * (size % 32 > 0))
     elif name.startswith("cusolver"):
         rows, columns = (first[-2], first[-1]) if len(first) > 1 else (1, 1)
         batch = prod(first[:-2])

@@ -24,6 +24,7 @@ from xlapipe.readers import read_path
 from xlapipe.running.calibration.collectives import collective_programs
 from xlapipe.running.calibration.fit import ProgramProfile, calibration_of, extended
 from xlapipe.running.calibration.further_programs import further_programs
+from xlapipe.running.calibration.model_programs import model_programs
 from xlapipe.running.calibration.programs import calibration_programs
 from xlapipe.running.calibration.random_programs import random_programs
 from xlapipe.running.calibration.time_programs import Advance, Report, time_programs, write_calls
@@ -39,7 +40,10 @@ _PACKAGES = ("jax", "jaxlib", "jax-cuda13-plugin")
 
 def programs_for_one_gpu() -> dict[str, TimedProgram]:
     """Every program without collectives, by name."""
-    parts = (calibration_programs, varied_programs, further_programs, random_programs)
+    parts = (
+        *(calibration_programs, varied_programs, further_programs, random_programs),
+        model_programs,
+    )
     return {name: program for part in parts for name, program in part().items()}
 
 

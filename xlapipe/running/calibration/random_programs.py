@@ -18,7 +18,7 @@ from jax import lax
 
 from xlapipe.running.calibration.timed_program import BF16, F32, Add, Arg, TimedProgram, programs_of
 
-_PROGRAMS = 120
+_PROGRAMS = 220
 # Elements of an array, as powers of two, and stages of a program.
 _LEAST, _MOST = 14.5, 24.5
 _STAGES = (2, 6)
