@@ -264,7 +264,7 @@ def test_slices_for_which_xla_emits_no_kernel_take_as_long_as_copies() -> None:
     for name in ("wrapped_slice", "wrapped_slice.1"):
         assert kernels[name].work.kind == "copy"
         measured = opened.time_record.seconds_of[name]
-        assert kernels[name].seconds == pytest.approx(measured, rel=0.1)
+        assert kernels[name].seconds == pytest.approx(measured, rel=0.12)
 
 
 def test_untuned_products_are_predicted_as_a_tuner_would_choose_them() -> None:

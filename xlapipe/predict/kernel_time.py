@@ -17,8 +17,12 @@ _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "
 _NEIGHBOURS = 24
 # Library calls whose time grows smoothly with their sizes, over several orders of magnitude.
 _SMOOTH = ("__cudnn$fmha", "__gpu$TopK", "cusolver")
-# Kernels that XLA emits: their coordinates say less than those of libraries' do.
-_FUSED = ("loop", "input", "triton", "custom", "copy")
+# How far similar kernels may be from each other, and the deviation of equal ones, by kind. What
+# coordinates say of kernels that XLA emits is less than what they say of libraries' kernels.
+_REACH, _SMOOTH_REACH = 8.0, 20.0
+_NOISE, _SMOOTH_NOISE, _FUSED_NOISE = 0.2, 0.1, 0.4
+_FUSED = ("loop", "input", "triton", "custom")
+_COPY, _COPY_REACH = "copy", 2.5
 # Uncorrected formulas are this much too short on average.
 _UNCALIBRATED_RATIO = 1.3
 _COLD_BYTES = 256
@@ -177,9 +181,7 @@ def _interpolated(
     origin = place_of(work.kind, work.point, in_graph)
     by_distance = ((math.dist(kernel.place, origin), n) for n, kernel in enumerate(timed))
     nearest = [(distance, timed[n]) for distance, n in heapq.nsmallest(_NEIGHBOURS, by_distance)]
-    reach, noise = (20.0, 0.1) if work.kind.startswith(_SMOOTH) else (8.0, 0.2)
-    if work.kind.startswith(_FUSED):
-        noise = 0.4
+    reach, noise = _reach_and_noise(work.kind)
 
     def covariance(distance: float) -> float:
         scaled = math.sqrt(3) * distance / reach
@@ -207,6 +209,14 @@ def _interpolated(
     ) / max(1, len(values) - 1)
     spread = math.sqrt(scale * variance + 0.05**2)
     return result, min(spread, 1.0), [kernel for _, kernel in nearest]
+
+
+def _reach_and_noise(kind: str) -> tuple[float, float]:
+    if kind.startswith(_COPY):
+        return _COPY_REACH, _FUSED_NOISE
+    if kind.startswith(_FUSED):
+        return _REACH, _FUSED_NOISE
+    return (_SMOOTH_REACH, _SMOOTH_NOISE) if kind.startswith(_SMOOTH) else (_REACH, _NOISE)
 
 
 def _solved(matrix: list[list[float]], columns: Sequence[Sequence[float]]) -> list[list[float]]:

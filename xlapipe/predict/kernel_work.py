@@ -147,9 +147,11 @@ class KernelWork:
         return self.read_bytes + self.written_bytes
 
     @property
-    def updates_meet(self) -> bool:
-        """Whether a scatter has several updates for each place, which wait for each other."""
-        return "scatter" in self.kind.split() and self.point[-1] > 0
+    def rows_that_may_meet(self) -> float:
+        """Updates of a scatter with several for each place, which wait for each other; else 0."""
+        if "scatter" not in self.kind.split() or self.point[-1] <= 0:
+            return 0.0
+        return float(2 ** (self.point[0] - self.point[3]))
 
 
 @lru_cache(maxsize=1 << 14)
