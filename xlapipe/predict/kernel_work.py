@@ -299,8 +299,8 @@ def _fusion(
         what = f"{along} reduction of {length:,} elements each"
         if once and along == "row":
             tile = row_tile_of(inner, body, length)
-            point += [_log(tile.pieces), _log(tile.operations_of_a_thread)]
-            what += f", {tile.pieces:,} separate pieces of memory in a tile"
+            point += [_log(tile.separate), _log(tile.operations_of_a_thread)]
+            what += f", {tile.pieces:,} separate pieces of {tile.rows_of_a_piece:,} rows in a tile"
     elif hero in opcodes.INDEXED:
         row, table, moved = _rows(heroes[hero], body)
         place = [_log(row), 0.5 * _log(table), 0.7 * log2(max(1.0, moved / max(table, 1)))]

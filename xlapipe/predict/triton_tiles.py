@@ -39,11 +39,18 @@ class RowTile:
 
     Attributes:
       pieces: parts of a tile that are not next to each other in memory.
+      rows_of_a_piece: rows, which are summed or normalised together, in each of them.
       operations_of_a_thread: elements of a thread, times one more than the operations on each.
     """
 
     pieces: int
+    rows_of_a_piece: int
     operations_of_a_thread: float
+
+    @property
+    def separate(self) -> float:
+        """Pieces for each row of one, at least 1: what a tile of rows far apart costs."""
+        return max(1.0, self.pieces / self.rows_of_a_piece)
 
 
 def tiles_of(product: Instruction) -> Tiles | None:
@@ -95,13 +102,15 @@ def row_tile_of(fusion: Instruction, body: Computation, length: int) -> RowTile:
     )
     sizes, warps = _sizes(fusion), _WARPS.search(fusion.backend_config)
     if not sizes or warps is None or not fusion.shape.arrays:
-        return RowTile(1, operations)
+        return RowTile(1, 1, operations)
     result = fusion.shape.arrays[0]
     summed = length if largest > result.elements else 1
     padded = prod(map(_power_of_two, sizes)) * _power_of_two(summed)
     held = padded / (_THREADS_OF_A_WARP * max(1, int(warps[1])))
-    pieces = max(1, round(padded / (_contiguous(result, sizes) * summed)))
-    return RowTile(pieces, held * operations)
+    contiguous = _contiguous(result, sizes) * summed
+    row = summed if summed > 1 else min(length, contiguous)
+    pieces = max(1, round(padded / contiguous))
+    return RowTile(pieces, max(1, contiguous // row), held * operations)
 
 
 def _sizes(fusion: Instruction) -> tuple[int, ...]:

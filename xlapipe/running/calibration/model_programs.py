@@ -32,7 +32,8 @@ _NHWC = ("NHWC", "HWIO", "NHWC")
 def model_programs() -> dict[str, TimedProgram]:
     """Every program of this module, by name."""
     parts = (
-        *(_attention_weights, _norms, _group_norms, _losses, _rotations, _experts),
+        *(_attention_weights, _attentions, _norms, _group_norms, _losses, _rotations),
+        _experts,
         *(_triangles, _factors, _transforms, _selections, _recurrences, _scanned),
         *(_scattered, _convolutions, _products),
     )
@@ -455,3 +456,46 @@ def _scattered(add: Add) -> None:
             Arg((rows, width)),
             index,
         )
+
+
+def _attentions(add: Add) -> None:
+    """Attention with its products and their gradients, computed again or not."""
+    kinds = ("plain", "causal", "masked", "biased", "capped")
+    shapes = sizes(
+        "8x1024x16x64 4x512x16x64 2x2048x8x128 1x4096x16x64 16x256x8x64 1x8192x4x64 "
+        "4x1024x12x64 32x128x8x32 2x1536x12x128 1x2048x32x80"
+    )
+    for number, (batch, length, heads, width) in enumerate(shapes):
+        for kind in (kinds[number % 5], kinds[(number + 1) % 5], "causal")[
+            : 3 if number % 5 else 2
+        ]:
+            dtype, tag = TYPES[0 if number % 3 == 2 else 1]
+
+            def attended(q: Any, k: Any, v: Any, m: Any, kind: str = kind) -> Any:
+                scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
+                rows = jnp.arange(q.shape[1])
+                if kind == "causal":
+                    scores = jnp.where(rows[:, None] >= rows[None], scores, -1e9)
+                elif kind == "masked":
+                    scores = jnp.where(m, scores, -1e9)
+                elif kind == "biased":
+                    scores = scores + m
+                elif kind == "capped":
+                    scores = jnp.tanh(scores.astype(F32) / 30) * 30
+                weights = jax.nn.softmax(scores.astype(F32)).astype(q.dtype)
+                return jnp.einsum("bhqk,bkhd->bqhd", weights, v)
+
+            x = Arg((batch, length, heads, width), dtype)
+            beside = Arg((1, 1, length, length), jnp.bool_)
+            if kind == "biased":
+                beside = Arg((1, heads, length, length), dtype)
+
+            def gradient(q: Any, k: Any, v: Any, m: Any, y: Any, attended: Any = attended) -> Any:
+                step = attended if y.shape[0] % 2 else jax.checkpoint(attended)
+                return jax.vjp(lambda *a: step(*a, m), q, k, v)[1](y)
+
+            add(
+                f"layer_of_attention_{kind}_{tag}_{batch}x{length}x{heads}x{width}",
+                gradient,
+                *(x, x, x, beside, x),
+            )
