@@ -8,7 +8,8 @@
 
 `search` looks for policies of each family as `xlapipe choose --remat` does, and compiles each row
 again with a predicted lock. `lower` writes the lowered program of each row. `record` keeps planned
-and measured bytes, and predicted and measured seconds of each row. `tables` prints the tables of
+and measured bytes, and predicted and measured seconds of each row; families that were not searched
+stay as they are in the file. `tables` prints the tables of
 `docs/lab/choose.md`.
 """
 
@@ -160,13 +161,14 @@ def is_preset(row: dict[str, Any]) -> bool:
     return row["change"] is None or row["change"].startswith(PRESETS)
 
 
-def recorded(searched: Path, timed: Sequence[Path]) -> dict[str, Any]:
+def recorded(searched: Path, timed: Sequence[Path], before: dict[str, Any]) -> dict[str, Any]:
     """Rows with what was planned and predicted on each basis, and measured.
 
     Args:
       searched: the folder that `search` wrote.
       timed: files of `time_choose.py`, of one device and one version. Of a form that several have,
         the last one counts, with the peak of any.
+      before: an earlier record, for families that were not searched again.
 
     Returns:
       `families`: of each its rows with `untuned` and `predicted_lock`: planned bytes and predicted
@@ -184,7 +186,11 @@ def recorded(searched: Path, timed: Sequence[Path]) -> dict[str, Any]:
             peak = own["measured_bytes"] or ran.get(key, {}).get("measured_bytes")
             ran[key] = {**own, "measured_bytes": peak}
     families = []
+    earlier = {family["family"]: family for family in before.get("families", ())}
     for name, workload in FAMILIES.items():
+        if name in earlier and not (searched / f"{name}.json").exists():
+            families.append(earlier[name])
+            continue
         record = json.loads((searched / f"{name}.json").read_text(encoding="utf-8"))
         rows = []
         for row in record["rows"]:
@@ -323,7 +329,8 @@ def main() -> None:
     elif options.command == "lower":
         lower_forms(*paths, options.jobs)
     elif options.command == "record":
-        write(paths[-1], recorded(paths[0], paths[1:-1]))
+        before = json.loads(paths[-1].read_text(encoding="utf-8")) if paths[-1].exists() else {}
+        write(paths[-1], recorded(paths[0], paths[1:-1], before))
     elif options.command == "tables":
         families = json.loads(paths[0].read_text(encoding="utf-8"))["families"]
         for table in (predicted_table, regret_table, accuracy_table):

@@ -224,14 +224,18 @@ def work_of(
 
 
 def is_untuned(module: HloModule) -> bool:
-    """Whether all products by Triton have the tile that XLA takes without autotune results."""
+    """Whether most products by Triton have the tile that XLA takes without autotune results.
+
+    Some others have another one also then.
+    """
     configs = [
         instruction.backend_config
         for computation in module.computations.values()
         for instruction in computation.instructions
         if instruction.opcode == "fusion" and "gemm_fusion" in instruction.backend_config
     ]
-    return bool(configs) and all(map(_DEFAULT_TILE.search, configs))
+    untuned = sum(_DEFAULT_TILE.search(config) is not None for config in configs)
+    return 2 * untuned > len(configs)
 
 
 def touches_host(site: Site) -> bool:
