@@ -1,0 +1,108 @@
+"""How Triton's blocks divide results, from the tiles in XLA's configuration."""
+
+import pytest
+
+from tests.reading.small_hlo import plan_of_text
+from xlapipe.plans.hlo import Computation, Instruction
+from xlapipe.predict.triton_tiles import misaligned_share, row_tile_of, tiles_of
+
+
+def _fusion(shape: str, sizes: str, body: str, operands: str) -> tuple[Instruction, Computation]:
+    """A fusion by Triton of 8 warps, with `sizes` as XLA's tile of its result."""
+    quoted = ",".join(f'"{size}"' for size in sizes.split("x"))
+    given = [
+        f"  p{number} = {text} parameter({number})" for number, text in enumerate(operands.split())
+    ]
+    inner = [line.replace("  p", "  q") for line in given]
+    config = (
+        '{"fusion_backend_config":{"kind":"__triton","block_level_fusion_config":'
+        f'{{"num_warps":"8","output_tiles":[{{"sizes":[{quoted}]}}]}}}}}}'
+    )
+    names = ", ".join(f"p{number}" for number in range(len(given)))
+    text = "\n".join(
+        [
+            "HloModule small, is_scheduled=true",
+            "add {",
+            "  a = f32[] parameter(0)",
+            "  b = f32[] parameter(1)",
+            "  ROOT c = f32[] add(a, b)",
+            "}",
+            "fused {",
+            *inner,
+            body,
+            "}",
+            "ENTRY main {",
+            *given,
+            f"  ROOT f = {shape} fusion({names}), kind=kCustom, calls=fused, "
+            f"backend_config={config}",
+            "}",
+        ]
+    )
+    module = plan_of_text(text).module
+    assert module is not None
+    return module.computations["main"].by_name["f"], module.computations["fused"]
+
+
+_PRODUCT = "  ROOT d = {shape} dot(q0, q1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "tile", "blocks", "sides"),
+    [
+        (128, 256, "64x128", 4, (64, 128)),
+        (100, 80, "64x64", 4, (64, 64)),
+        (7, 9, "8x16", 1, (8, 16)),
+    ],
+)
+def test_tiles_at_the_edges_of_a_result_count_whole(
+    m: int, n: int, tile: str, blocks: int, sides: tuple[int, int]
+) -> None:
+    shape = f"bf16[{m},{n}]{{1,0}}"
+    operands = f"bf16[{m},512]{{1,0}} bf16[512,{n}]{{1,0}}"
+    product, _ = _fusion(shape, tile, _PRODUCT.format(shape=shape), operands)
+    tiles = tiles_of(product)
+    assert tiles is not None
+    assert (tiles.blocks, tiles.sides) == (blocks, sides)
+
+
+def test_rows_that_do_not_start_at_multiples_of_16_bytes_are_misaligned() -> None:
+    shape = "bf16[128,100]{1,0}"
+    operands = "bf16[128,512]{1,0} bf16[512,100]{1,0}"
+    product, body = _fusion(shape, "64x64", _PRODUCT.format(shape=shape), operands)
+    # 200 bytes a row of the second operand and of the result, 1,024 of the first one.
+    odd, even = 512 * 100 + 128 * 100, 128 * 512
+    assert misaligned_share(product, body) == pytest.approx(odd / (odd + even))
+
+
+_SOFTMAX = """  zero = f32[] constant(0)
+  e = {shape} exponential(q0)
+  s = f32[{kept}] reduce(e, zero), dimensions={{3}}, to_apply=add
+  w = {shape} broadcast(s), dimensions={{0,1,2}}
+  ROOT d = {shape} divide(e, w)"""
+
+
+@pytest.mark.parametrize(
+    ("tile", "pieces", "rows"),
+    [("1x1x8x1024", 1, 8), ("1x8x1x1024", 8, 1), ("1x8x2x1024", 8, 2), ("2x16x1x1024", 32, 1)],
+)
+def test_rows_of_a_tile_that_are_not_next_to_each_other_are_pieces(
+    tile: str, pieces: int, rows: int
+) -> None:
+    shape = "f32[8,16,1024,1024]{3,2,1,0}"
+    body = _SOFTMAX.format(shape=shape, kept="8,16,1024")
+    fusion, computation = _fusion(shape, tile, body, shape)
+    found = row_tile_of(fusion, computation, 1024)
+    assert (found.pieces, found.rows_of_a_piece) == (pieces, rows)
+    assert found.separate == max(1.0, pieces / rows)
+    elements = pieces * rows * 1024 / 256
+    assert found.operations_of_a_thread == elements * 3
+
+
+def test_rows_that_are_summed_lie_beside_each_other() -> None:
+    body = (
+        "  zero = f32[] constant(0)\n"
+        "  ROOT s = f32[8192]{0} reduce(q0, zero), dimensions={1}, to_apply=add"
+    )
+    fusion, computation = _fusion("f32[8192]{0}", "16", body, "f32[8192,512]{1,0}")
+    found = row_tile_of(fusion, computation, 512)
+    assert (found.pieces, found.rows_of_a_piece) == (1, 16)
