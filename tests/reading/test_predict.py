@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.util
 import json
-import re
 import shutil
 import sys
 from dataclasses import replace
@@ -19,7 +18,6 @@ from xlapipe.dumps.opened import open_path
 from xlapipe.dumps.timed_kernels import timed_kernels
 from xlapipe.errors import DumpError
 from xlapipe.expect import StepTimeAtMost
-from xlapipe.plans.hlo import HloModule, Instruction
 from xlapipe.predict import predict
 from xlapipe.predict.calibration import (
     Calibration,
@@ -28,7 +26,6 @@ from xlapipe.predict.calibration import (
     read_calibration,
     shipped_calibration,
 )
-from xlapipe.predict.kernel_work import is_untuned
 from xlapipe.readers import read_path
 from xlapipe.report.why_lines import why_lines
 from xlapipe.targets.speeds import speeds_of_target
@@ -285,36 +282,6 @@ def test_untuned_products_are_predicted_as_a_tuner_would_choose_them() -> None:
             assert any("XLA's default tiles" in text for text in prediction.assumptions)
     assert len(errors) == 8
     assert mean(map(abs, errors)) < 0.12
-
-
-def test_a_plan_is_untuned_if_most_products_have_the_default_tile() -> None:
-    plan = open_path(DUMPS / "qwen3-decode/h200-triton-jax0.11.2").plan
-    assert plan.module is not None
-    names = [
-        instruction.name
-        for _, instruction in plan.module.instructions()
-        if instruction.opcode == "fusion" and "gemm_fusion" in instruction.backend_config
-    ]
-    assert len(names) == 5 and is_untuned(plan.module)
-
-    def with_other_tiles(count: int) -> HloModule:
-        """The module, some of whose products have tiles of 64 × 32."""
-
-        def changed(item: Instruction) -> Instruction:
-            if item.name not in names[:count]:
-                return item
-            config = re.sub(r'"sizes":\[[^]]*\]', '"sizes":["64","32"]', item.backend_config)
-            return dataclasses.replace(item, backend_config=config)
-
-        assert plan.module is not None
-        computations = {
-            name: dataclasses.replace(body, instructions=tuple(map(changed, body.instructions)))
-            for name, body in plan.module.computations.items()
-        }
-        return dataclasses.replace(plan.module, computations=computations)
-
-    assert is_untuned(with_other_tiles(2))
-    assert not is_untuned(with_other_tiles(3))
 
 
 def test_tiles_of_a_tuned_plan_count() -> None:

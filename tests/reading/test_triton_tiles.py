@@ -4,6 +4,7 @@ import pytest
 
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.plans.hlo import Computation, Instruction
+from xlapipe.predict.kernel_work import is_untuned
 from xlapipe.predict.triton_tiles import misaligned_share, row_tile_of, tiles_of
 
 
@@ -106,3 +107,33 @@ def test_rows_that_are_summed_lie_beside_each_other() -> None:
     fusion, computation = _fusion("f32[8192]{0}", "16", body, "f32[8192,512]{1,0}")
     found = row_tile_of(fusion, computation, 512)
     assert (found.pieces, found.rows_of_a_piece) == (1, 16)
+
+
+@pytest.mark.parametrize(("others", "untuned"), [(0, True), (2, True), (3, False), (5, False)])
+def test_a_plan_is_untuned_if_most_products_have_the_default_tile(
+    others: int, untuned: bool
+) -> None:
+    sizes = ['"1","64","32"'] * others + ['"1","8","16"'] * (5 - others)
+    fusions = [
+        f"  f{number} = f32[4,64,64]{{2,1,0}} fusion(p0), kind=kCustom, calls=fused, "
+        'backend_config={"fusion_backend_config":{"block_level_fusion_config":{"num_stages":1,'
+        f'"num_tiles_per_pid":0,"num_warps":"2","output_tiles":[{{"sizes":[{size}]}}]}},'
+        '"kind":"__triton_nested_gemm_fusion"}}'
+        for number, size in enumerate(sizes)
+    ]
+    text = "\n".join(
+        [
+            "HloModule small, is_scheduled=true",
+            "fused {",
+            "  ROOT q0 = f32[4,64,64]{2,1,0} parameter(0)",
+            "}",
+            "ENTRY main {",
+            "  p0 = f32[4,64,64]{2,1,0} parameter(0)",
+            *fusions,
+            "  ROOT t = (f32[4,64,64]{2,1,0}) tuple(f0)",
+            "}",
+        ]
+    )
+    module = plan_of_text(text).module
+    assert module is not None
+    assert is_untuned(module) == untuned
