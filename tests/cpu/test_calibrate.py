@@ -2,7 +2,10 @@
 
 import json
 import tarfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +13,10 @@ from xlapipe.cli import main
 from xlapipe.predict.calibration import CalibrationError, parse_calibration, shipped_calibration
 from xlapipe.profiles.measured import Measured, MeasuredKernel
 from xlapipe.readers import read_path
+from xlapipe.running.calibration import time_programs as timing
 from xlapipe.running.calibration.calibrate import base_for_attached, chosen_programs
 from xlapipe.running.calibration.fit import ProgramProfile, extended
+from xlapipe.running.calibration.timed_program import TimedProgram
 from xlapipe.targets.speeds import speeds_of_target
 
 RECORDS = Path(__file__).resolve().parents[1] / "gpu/time_zoo/records"
@@ -84,3 +89,26 @@ def test_a_calibration_is_given_with_only(
     assert main(arguments) == 2
     assert "fix: add --only" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_what_is_compiled_is_timed_although_another_compile_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiled(program: TimedProgram, folder: Path) -> str:
+        time.sleep(1.5 if folder.name == "late" else 0)
+        return folder.name
+
+    def profiled(
+        batch: dict[str, tuple[TimedProgram, str]], calls: int, report: Any
+    ) -> Iterator[tuple[str, str]]:
+        yield from ((name, executable) for name, (_, executable) in batch.items())
+
+    monkeypatch.setattr(timing, "_compiled", compiled)
+    monkeypatch.setattr(timing, "_profiled", profiled)
+    programs = {name: TimedProgram(abs, ()) for name in ("late", "early")}
+    reports: list[str] = []
+    timed = timing.time_programs(
+        programs, tmp_path, compile_seconds=0.5, total_seconds=1.0, report=reports.append
+    )
+    assert list(timed) == [("early", "early")]
+    assert reports == ["not compiled in time: late"]
