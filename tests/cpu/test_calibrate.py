@@ -110,5 +110,5 @@ def test_what_is_compiled_is_timed_although_another_compile_is_late(
     timed = timing.time_programs(
         programs, tmp_path, compile_seconds=0.5, total_seconds=1.0, report=reports.append
     )
-    assert list(timed) == [("early", "early")]
+    assert [name for name, _ in timed] == ["early"]
     assert reports == ["not compiled in time: late"]
