@@ -110,7 +110,7 @@ def test_rows_that_are_summed_lie_beside_each_other() -> None:
 
 
 @pytest.mark.parametrize(("others", "untuned"), [(0, True), (2, True), (3, False), (5, False)])
-def test_a_plan_is_untuned_if_most_products_have_the_default_tile(
+def test_a_plan_is_untuned_if_half_of_its_products_have_the_default_tile(
     others: int, untuned: bool
 ) -> None:
     sizes = ['"1","64","32"'] * others + ['"1","8","16"'] * (5 - others)

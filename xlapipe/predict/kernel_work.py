@@ -224,9 +224,9 @@ def work_of(
 
 
 def is_untuned(module: HloModule) -> bool:
-    """Whether most products by Triton have the tile that XLA takes without autotune results.
+    """Whether half of the products by Triton have the tile that XLA takes without autotune results.
 
-    Some others have another one also then.
+    The others have another one also then.
     """
     configs = [
         instruction.backend_config
@@ -235,7 +235,7 @@ def is_untuned(module: HloModule) -> bool:
         if instruction.opcode == "fusion" and "gemm_fusion" in instruction.backend_config
     ]
     untuned = sum(_DEFAULT_TILE.search(config) is not None for config in configs)
-    return 2 * untuned > len(configs)
+    return bool(configs) and 2 * untuned >= len(configs)
 
 
 def touches_host(site: Site) -> bool:
