@@ -137,3 +137,12 @@ def test_a_plan_is_untuned_if_half_of_its_products_have_the_default_tile(
     module = plan_of_text(text).module
     assert module is not None
     assert is_untuned(module) == untuned
+
+
+@pytest.mark.parametrize("tile", ["0x64", "9999999999x9999999999"])
+def test_a_damaged_tile_counts_as_none(tile: str) -> None:
+    shape = "bf16[128,256]{1,0}"
+    operands = "bf16[128,512]{1,0} bf16[512,256]{1,0}"
+    product, body = _fusion(shape, tile, _PRODUCT.format(shape=shape), operands)
+    assert tiles_of(product) is None
+    assert row_tile_of(product, body, 0).pieces == 1

@@ -224,7 +224,7 @@ def work_of(
 
 
 def is_untuned(module: HloModule) -> bool:
-    """Whether half of the products by Triton have the tile that XLA takes without autotune results.
+    """Whether half of all products by Triton have the tile that XLA takes without autotune results.
 
     The others have another one also then.
     """
@@ -449,6 +449,8 @@ def _moves_minor(instruction: Instruction, body: Computation) -> bool:
         if operand.order[0] in dims:
             return False  # a thread reads one row after another's elements from the same sectors
         dims = tuple(dim for dim in range(len(operand.dims)) if dim not in dims)
+    if len(dims) != len(result.order):
+        return False
     return dims[result.order[0]] != operand.order[0]
 
 

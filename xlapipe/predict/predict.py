@@ -179,7 +179,7 @@ class _Predictor:
             self._assumptions[
                 f"{sum(k.seconds for k in meeting) / total:.0%} of the time is of scatters with "
                 "several updates for each place: they are assumed to be spread evenly; if all of "
-                f"one scatter met in one place, the step would take {longest * 1e6:,.0f} µs more"
+                f"each met in one place, the step would take {longest * 1e6:,.0f} µs more"
             ] = None
         untuned = sum(k.seconds for k in kernels if k.work.as_tuned)
         if untuned > _SHOWN_SHARE * total:

@@ -11,6 +11,7 @@ from xlapipe.plans.shapes import Shape, element_bits
 _SIZES = re.compile(r'"output_tiles":\[\{"sizes":\[([^\]]*)\]')
 _WARPS = re.compile(r'"num_warps":"(\d{1,3})"')
 _THREADS_OF_A_WARP = 32
+_MOST_ELEMENTS = 1 << 40
 _ALIGNED_BITS = 128  # that a thread moves at once
 _FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS | {"tuple"}
 
@@ -56,7 +57,7 @@ class RowTile:
 def tiles_of(product: Instruction) -> Tiles | None:
     """The tiles of a product by Triton; None if its configuration has none."""
     sizes = _sizes(product)
-    if not sizes:
+    if not sizes or not product.shape.arrays:
         return None
     rows, columns = sorted((1, *sizes))[-2:]
     batch = prod(sizes) // (rows * columns)
@@ -104,6 +105,7 @@ def row_tile_of(fusion: Instruction, body: Computation, length: int) -> RowTile:
     if not sizes or warps is None or not fusion.shape.arrays:
         return RowTile(1, 1, operations)
     result = fusion.shape.arrays[0]
+    length = max(1, length)
     summed = length if largest > result.elements else 1
     padded = prod(map(_power_of_two, sizes)) * _power_of_two(summed)
     held = padded / (_THREADS_OF_A_WARP * max(1, int(warps[1])))
@@ -114,8 +116,10 @@ def row_tile_of(fusion: Instruction, body: Computation, length: int) -> RowTile:
 
 
 def _sizes(fusion: Instruction) -> tuple[int, ...]:
+    """The tile; none if it has no elements or more than a GPU holds, as in a damaged file."""
     match = _SIZES.search(fusion.backend_config)
-    return tuple(map(int, re.findall(r"\d{1,10}", match[1]))) if match is not None else ()
+    sizes = tuple(map(int, re.findall(r"\d{1,10}", match[1]))) if match is not None else ()
+    return sizes if 0 < prod(sizes) <= _MOST_ELEMENTS else ()
 
 
 def _elements(instruction: Instruction) -> int:
