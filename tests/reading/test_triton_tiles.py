@@ -109,11 +109,20 @@ def test_rows_that_are_summed_lie_beside_each_other() -> None:
     assert (found.pieces, found.rows_of_a_piece) == (1, 16)
 
 
-@pytest.mark.parametrize(("others", "untuned"), [(0, True), (2, True), (3, False), (5, False)])
-def test_a_plan_is_untuned_if_half_of_its_products_have_the_default_tile(
-    others: int, untuned: bool
+@pytest.mark.parametrize(
+    ("tiles", "untuned"),
+    [
+        ("1,8,16 1,16,8", True),
+        ("1,8,16 1,64,32", True),
+        ("1,8,16 1,64,64", False),
+        ("1,64,32", False),
+        ("", False),
+    ],
+)
+def test_a_plan_is_untuned_if_all_of_its_products_have_default_tiles(
+    tiles: str, untuned: bool
 ) -> None:
-    sizes = ['"1","64","32"'] * others + ['"1","8","16"'] * (5 - others)
+    sizes = [f'"{tile}"'.replace(",", '","') for tile in tiles.split()]
     fusions = [
         f"  f{number} = f32[4,64,64]{{2,1,0}} fusion(p0), kind=kCustom, calls=fused, "
         'backend_config={"fusion_backend_config":{"block_level_fusion_config":{"num_stages":1,'
@@ -130,7 +139,7 @@ def test_a_plan_is_untuned_if_half_of_its_products_have_the_default_tile(
             "ENTRY main {",
             "  p0 = f32[4,64,64]{2,1,0} parameter(0)",
             *fusions,
-            "  ROOT t = (f32[4,64,64]{2,1,0}) tuple(f0)",
+            "  ROOT t = (f32[4,64,64]{2,1,0}) tuple(p0)",
             "}",
         ]
     )

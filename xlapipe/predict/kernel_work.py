@@ -83,11 +83,12 @@ _SIZES = rf"\[{_SIZE}, {_SIZE}, {_SIZE}\]"
 _GRID = re.compile(rf"grid: {_SIZES} threads: {_SIZES}")
 _HOST_SPACE = "S(5)"
 _CONTRACTED = re.compile(r'"[lr]hs_contracting_dimensions":\["(\d+)"')
-# XLA's tile without autotune results. A product of more than a round of such tiles gets another one
-# from a tuner: as many elements as fill a round, within these powers of two.
+# XLA's tiles without autotune results; the second is that of the largest results. A product of more
+# than a round of such tiles gets another one from a tuner: as many elements as fill a round, within
+# these powers of two.
 _DEFAULT_TILE = re.compile(
-    r'"num_stages":1,"num_tiles_per_pid":0,"num_warps":"2",'
-    r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:16","8|8","16)"\]'
+    r'"num_stages":[13],"num_tiles_per_pid":0,"num_warps":"[24]",'
+    r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:(?P<small>16","8|8","16)|64","32)"\]'
 )
 _TUNED_AREAS, _TUNED_THREADS = (8, 13), 128
 # Element types whose products by cuBLAS were compared with tiles.
@@ -224,18 +225,14 @@ def work_of(
 
 
 def is_untuned(module: HloModule) -> bool:
-    """Whether half of all products by Triton have the tile that XLA takes without autotune results.
-
-    The others have another one also then.
-    """
-    configs = [
-        instruction.backend_config
+    """Whether all products by Triton have the tiles that XLA takes without autotune results."""
+    tiles = [
+        _DEFAULT_TILE.search(instruction.backend_config)
         for computation in module.computations.values()
         for instruction in computation.instructions
         if instruction.opcode == "fusion" and "gemm_fusion" in instruction.backend_config
     ]
-    untuned = sum(_DEFAULT_TILE.search(config) is not None for config in configs)
-    return bool(configs) and 2 * untuned >= len(configs)
+    return all(tiles) and any(tile["small"] for tile in tiles if tile is not None)
 
 
 def touches_host(site: Site) -> bool:
