@@ -62,7 +62,10 @@ class Contraction(NamedTuple):
 
     Attributes:
       dims: contracted dimensions of a dot's first operand; of a convolution's kernel, all except
-        the output features; the dimensions of a reduce and of a sort; the lengths of an FFT.
+        the output features; the dimensions of a reduce and of a sort; the lengths of an FFT; the
+        strides of a slice, the sizes of a reduce-window, and a pad's elements between two others;
+        the result's dimension of each of a broadcast's operand; the operand's dimension of each of
+        a gather's result, -1 for those of its indices, which may be left out at the end.
       algorithm: as XLA prints it, e.g. `dot_bf16_bf16_f32`; None if the operands' type decides.
     """
 
@@ -89,8 +92,9 @@ class Instruction(NamedTuple):
       collective: devices of a collective, also of one between slices; None for others.
       operand_indices: for each operand, the tuple element that is read, `()` for the whole value;
         empty if all operands are whole values or the dump does not show the elements.
-      contraction: of a dot, a convolution and a convolution of cuDNN, a reduce, a sort and an FFT;
-        of a transpose, the operand's dimension of each of the result's; None for others.
+      contraction: of a dot, a convolution and a convolution of cuDNN, a reduce, a sort and an FFT,
+        a broadcast, a slice, a pad, a reduce-window and a gather; of a transpose, the operand's
+        dimension of each of the result's; None for others.
       integer: the value of a constant that is a scalar integer; None for others.
       unique_indices: of a scatter, whether its updates are known not to meet.
       comparison: direction of a `compare`: EQ, NE, GE, GT, LE or LT; None for others.

@@ -32,6 +32,8 @@ _BLOCKS_RATE = 0.45
 _BLOCKS_SHARE, _BLOCKS_SHARE_OF = 0.8, {"triton f32": 0.2, "triton s8": 1.0}
 # An access of a thread of a column reduction, where accesses wait for each other.
 _SERIAL_SECONDS = 30e-9
+# A multiprocessor reads two lines of its L1 cache while it does this number of simple operations.
+_OPERATIONS_OF_A_LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +107,16 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
         text = f"{work.link_bytes / 1e6:,.2f} MB to other GPUs at {rate / 1e9:,.0f} GB/s"
         longest = _longer(longest, Part(work.link_bytes / rate, text))
     parts.append(longest)
-    if work.blocks:
-        block = _block_part(work, constants)
+    beside = [_block_part(work, constants)] if work.blocks else []
+    lines = work.lines * _OPERATIONS_OF_A_LINE / constants.operation_rate
+    if lines > longest.seconds / 8:  # less adds nothing
+        beside.append(Part(lines, f"{work.lines:,.0f} lines of the L1 caches"))
+    together = longest.seconds
+    for part in beside:
         # Neither waits for the other alone: as sides of a right triangle.
-        more = math.hypot(longest.seconds, block.seconds) - longest.seconds
-        parts.append(Part(more, f"more, for {block.reason}"))
+        more = math.hypot(together, part.seconds) - together
+        parts.append(Part(more, f"more, for {part.reason}"))
+        together += more
     return tuple(parts)
 
 

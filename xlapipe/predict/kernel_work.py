@@ -18,6 +18,7 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.shapes import Shape, element_bits
 from xlapipe.plans.thunks import Thunk
+from xlapipe.predict.fusion_reads import Reads, reads_of
 from xlapipe.predict.triton_tiles import misaligned_share, row_tile_of, tiles_of, tiles_of_area
 
 # Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
@@ -52,14 +53,11 @@ _SORT_STEP = 3.2e6
 _TOP_STEP = 1.2e6
 MULTIPROCESSORS = 132
 """Of an H100 or H200."""
-# What the L2 cache moves at least.
-_SECTOR_BYTES = 32
 # Rows and columns of the tiles of most convolutions of cuDNN, and of products of cuBLAS to judge by
 # their times. cuBLAS divides the terms of sums among this number of blocks if there are few tiles.
 _TILE_OF_CUDNN, _TILE_OF_CUBLAS, _PARTS_OF_CUBLAS = 128, 64, 8
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
-_MUCH_SMALLER = 8
 # Threads of column reductions wait for what they write, and less for what they read.
 _SHARE_OF_AN_OPERAND = 0.25
 # Instructions of a fusion's body that compute nothing for each element.
@@ -110,8 +108,7 @@ class KernelWork:
       link_bytes: that a device sends to others.
       serial_accesses: that each thread of a column reduction makes one after another: of each
         element it adds up, one for each result and a quarter for each operand.
-      sector_bytes: of whole sectors of the L2 cache for elements that are read across the order
-        of memory.
+      lines, sector_bytes: of the L1 and the L2 cache, as `Reads` has them.
       blocks: of a product or a convolution that compute one tile of the result each; 0 if unknown.
       block_bytes: that each of them reads, the rows and columns of its tile; 0 if unknown.
       block_flops: operations of each, those of a tile's padding included.
@@ -130,6 +127,7 @@ class KernelWork:
     link_bytes: int = 0
     serial_accesses: float = 0.0
     sector_bytes: int = 0
+    lines: float = 0.0
     blocks: float = 0.0
     block_bytes: float = 0.0
     block_flops: float = 0.0
@@ -271,7 +269,7 @@ def _fusion(
     per_block: int,
 ) -> KernelWork:
     once = "triton" in cost.kind
-    operations, heroes, largest, across = _body_work(body, module, once=once)
+    operations, heroes, largest = _body_work(body, module, once=once)
     operations += flops.get(VECTOR, 0)
     hero = next((name for name in _HEROES if name in heroes), "")
     if not hero:
@@ -329,6 +327,14 @@ def _fusion(
     elif hero in ("dynamic-slice", "reverse"):
         hero = ""
     kind = f"{emitter} {hero}".strip()
+    reads = Reads()
+    if emitter in ("loop", "input"):
+        reads = reads_of(
+            body,
+            module,
+            tiled=emitter == "input",
+            elements_of_a_thread=max(1.0, _array(inner.shape)[2] / max(threads, 1)),
+        )
     serial = 0.0
     if kind == "input column reduction":
         accesses = len(inner.shape.arrays) + _SHARE_OF_AN_OPERAND * len(inner.operands)
@@ -343,13 +349,14 @@ def _fusion(
         threads,
         what,
         serial_accesses=serial,
-        sector_bytes=0 if once else int(across) * _SECTOR_BYTES,
+        sector_bytes=reads.sector_bytes,
+        lines=reads.lines,
     )
 
 
 def _body_work(
     body: Computation, module: HloModule, needed: float | None = None, *, once: bool = False
-) -> tuple[float, Mapping[str, Instruction], float, float]:
+) -> tuple[float, Mapping[str, Instruction], float]:
     """Operations of a fusion's body, its heroes, and how many elements it has and reads.
 
     An element that several others need at other indices is computed for each of them, as XLA's
@@ -360,10 +367,9 @@ def _body_work(
 
     Returns:
       Operations; an instruction of each kind in `_HEROES`, the largest; the most elements that an
-      instruction has, of which only those that are needed count; the elements that are read across
-      the order of memory, since a transpose inside of the fusion moves the minor dimension.
+      instruction has, of which only those that are needed count.
     """
-    operations = most = across = 0.0
+    operations = most = 0.0
     heroes: dict[str, Instruction] = {}
     at_same: dict[str, float] = {body.root: -1.0 if needed is None else needed}
     at_other: dict[str, float] = {}
@@ -390,25 +396,20 @@ def _body_work(
         if opcode in opcodes.HAS_BODY and instruction.called_computations:
             inner = module.computations.get(instruction.called_computations[0])
         if inner is not None:
-            more, others, inside, beside = _body_work(inner, module, count, once=once)
+            more, others, inside = _body_work(inner, module, count, once=once)
             operations, most = operations + more, max(most, inside)
-            across += beside
             heroes = {**others, **heroes}
         elif opcode not in _FREE:
             size = count
             if opcode in opcodes.REDUCES and instruction.operands:
                 operand = body.by_name[instruction.operands[0]]
-                size *= max(1.0, _array(operand.shape)[2] / max(own, 1))
+                size *= max(_window(instruction), _array(operand.shape)[2] / max(own, 1))
             operations += size * _OPERATIONS.get(opcode, 1)
         # What the emitter is chosen by is at the root, or there are only element-wise ones between.
         key = opcode if once or name in at_root else f"inner {opcode}"
         largest = heroes.get(key)
         if opcode in _HEROES and (largest is None or _array(largest.shape)[2] < own):
             heroes[key] = instruction
-        if key in ("inner transpose", "inner reduce") and _moves_minor(instruction, body):
-            read = body.by_name[instruction.operands[0]]
-            size = _array(read.shape)[2]
-            across += min(count * size / max(own, 1), size) * _loads(read, body)
         if name in at_root and opcode not in opcodes.READS_OTHER_INDICES:
             at_root.update(instruction.operands)
         for position, operand_name in enumerate(instruction.operands):
@@ -422,7 +423,7 @@ def _body_work(
                 continue
             needs = count
             if opcode in opcodes.REDUCES or opcode in ("dot", "sort"):
-                needs = count * max(1.0, elements / max(own, 1))
+                needs = count * max(_window(instruction), elements / max(own, 1))
             elif opcode == "pad" and own > 1.4 * elements:
                 needs = count
             elif opcode in opcodes.JOINS:
@@ -432,38 +433,14 @@ def _body_work(
             elif opcode in opcodes.INDEXED and position > 0:
                 needs = float(elements)
             at_other[operand_name] = at_other.get(operand_name, 0.0) + min(needs, 64 * elements)
-    return operations, heroes, most, across
+    return operations, heroes, most
 
 
-def _moves_minor(instruction: Instruction, body: Computation) -> bool:
-    """Whether neighbours in the result of a transpose or a reduction are none in the operand."""
-    operand = body.by_name[instruction.operands[0]].shape.arrays[0]
-    result = instruction.shape.arrays[0]
-    dims = instruction.contraction.dims if instruction.contraction is not None else ()
-    if not dims or not operand.order or not result.order:
-        return False
-    if instruction.opcode == "reduce":
-        if operand.order[0] in dims:
-            return False  # a thread reads one row after another's elements from the same sectors
-        dims = tuple(dim for dim in range(len(operand.dims)) if dim not in dims)
-    if len(dims) != len(result.order):
-        return False
-    return dims[result.order[0]] != operand.order[0]
-
-
-def _loads(read: Instruction, body: Computation) -> int:
-    """Arrays of the fusion that `read` is computed from and that are not much smaller."""
-    least = _array(read.shape)[2] / _MUCH_SMALLER
-    found: set[str] = set()
-    left = [read.name]
-    while left:
-        instruction = body.by_name[left.pop()]
-        if instruction.name in found:
-            continue
-        if _array(instruction.shape)[2] >= least:
-            found.add(instruction.name)
-            left += instruction.operands
-    return max(1, sum(body.by_name[name].opcode == "parameter" for name in found))
+def _window(instruction: Instruction) -> float:
+    """Elements of a reduce-window's window; 1 of others."""
+    if instruction.opcode != "reduce-window" or instruction.contraction is None:
+        return 1.0
+    return float(prod(instruction.contraction.dims))
 
 
 def _reduced(reduce: Instruction, body: Computation) -> tuple[str, int, int]:

@@ -8,8 +8,9 @@ from xlapipe.plans.opcodes import CONTRACTS
 from xlapipe.readers.hlo_proto import HloInstructionProto
 
 # cuDNN's convolutions are custom calls.
-_ALONG_DIMENSIONS = frozenset({"fft", "reduce", "sort", "transpose"})
-MAY_CONTRACT = CONTRACTS | _ALONG_DIMENSIONS | {"custom-call"}
+_ALONG_DIMENSIONS = frozenset({"broadcast", "fft", "reduce", "sort", "transpose"})
+_AT_OTHER_PLACES = frozenset({"gather", "pad", "reduce-window", "slice"})
+MAY_CONTRACT = CONTRACTS | _ALONG_DIMENSIONS | _AT_OTHER_PLACES | {"custom-call"}
 
 # PrecisionConfig.Algorithm in xla_data.proto, spelled as in HLO text.
 _ALGORITHMS = (
@@ -29,6 +30,10 @@ _ALGORITHMS = (
     "dot_bf16_bf16_f32_x9",
 )
 _DIGITS = re.compile(r"\d{1,6}")
+# Of each dimension: `[start:limit:stride]` of a slice, `low_high_interior` of a pad.
+_SLICE = re.compile(r"\[\d+:\d+(?::(\d{1,18}))?\]")
+_PADDING = re.compile(r"-?\d+_-?\d+(?:_(\d{1,18}))?")
+_WINDOW_SIZES = re.compile(r"\bsize=([\dx]+)")
 
 
 def contraction_of_text(attributes: Mapping[str, str]) -> Contraction | None:
@@ -40,6 +45,21 @@ def contraction_of_text(attributes: Mapping[str, str]) -> Contraction | None:
         dims = sorted(map(int, _DIGITS.findall(attributes["lhs_contracting_dims"])))
     elif "rhs_batch_dims" in attributes or "lhs_batch_dims" in attributes:
         dims = []  # an outer product of batches
+    elif "offset_dims" in attributes:
+        offset, collapsed, batching = (
+            tuple(map(int, _DIGITS.findall(attributes.get(name, ""))))
+            for name in ("offset_dims", "collapsed_slice_dims", "operand_batching_dims")
+        )
+        return Contraction(_dims_of_gather(offset, collapsed + batching))
+    elif "slice" in attributes:
+        strides = _SLICE.findall(attributes["slice"])
+        return Contraction(tuple(int(stride or 1) for stride in strides))
+    elif "padding" in attributes:
+        interior = _PADDING.findall(attributes["padding"])
+        return Contraction(tuple(int(number or 0) for number in interior))
+    elif "window" in attributes:
+        sizes = _WINDOW_SIZES.search(attributes["window"])
+        return Contraction(tuple(map(int, _DIGITS.findall(sizes[1])))) if sizes else None
     elif "fft_length" in attributes or "dimensions" in attributes:
         numbers = attributes.get("fft_length") or attributes["dimensions"]
         return Contraction(tuple(int(digits) for digits in _DIGITS.findall(numbers)))
@@ -57,8 +77,27 @@ def contraction_of_proto(proto: HloInstructionProto) -> Contraction | None:
         dims = list(proto.dot_dimension_numbers.lhs_contracting_dimensions)
     elif proto.opcode in _ALONG_DIMENSIONS:
         return Contraction(tuple(proto.fft_length or proto.dimensions))
+    elif proto.opcode == "gather":
+        gather = proto.gather_dimension_numbers
+        read_at_index = (*gather.collapsed_slice_dims, *gather.operand_batching_dims)
+        return Contraction(_dims_of_gather(tuple(gather.offset_dims), read_at_index))
+    elif proto.opcode == "slice":
+        return Contraction(tuple(dim.stride for dim in proto.slice_dimensions))
+    elif proto.opcode == "pad":
+        return Contraction(tuple(dim.interior_padding for dim in proto.padding_config.dimensions))
+    elif proto.opcode == "reduce-window":
+        return Contraction(tuple(dim.size for dim in proto.window.dimensions))
     else:
         return None
     number = proto.precision_config.algorithm
     algorithm = _ALGORITHMS[number] if 0 <= number < len(_ALGORITHMS) else None
     return Contraction(tuple(sorted(dims)), algorithm)
+
+
+def _dims_of_gather(offset: tuple[int, ...], at_index: tuple[int, ...]) -> tuple[int, ...]:
+    """The operand's dimension of each of the result's up to the last offset; -1 for an index."""
+    kept = (dim for dim in range(len(offset) + len(at_index)) if dim not in at_index)
+    dims = [-1] * (max(offset, default=-1) + 1)
+    for position, dim in zip(sorted(offset), kept, strict=False):
+        dims[position] = dim
+    return tuple(dims)

@@ -50,7 +50,7 @@ class HloComputationProto(_message.Message):
     def __init__(self, name: _Optional[str] = ..., instructions: _Optional[_Iterable[_Union[HloInstructionProto, _Mapping]]] = ..., id: _Optional[int] = ..., root_id: _Optional[int] = ...) -> None: ...
 
 class HloInstructionProto(_message.Message):
-    __slots__ = ("name", "opcode", "shape", "metadata", "literal", "parameter_number", "fusion_kind", "tuple_index", "dimensions", "convolution_dimension_numbers", "channel_id", "custom_call_target", "dot_dimension_numbers", "fft_length", "id", "operand_ids", "control_predecessor_ids", "called_computation_ids", "backend_config", "replica_groups", "precision_config", "source_target_pairs", "comparison_direction", "frontend_attributes", "unique_indices", "collective_device_list", "iota_collective_device_list", "mesh_axes_replica_group_list")
+    __slots__ = ("name", "opcode", "shape", "metadata", "literal", "parameter_number", "fusion_kind", "tuple_index", "dimensions", "window", "convolution_dimension_numbers", "slice_dimensions", "padding_config", "channel_id", "custom_call_target", "dot_dimension_numbers", "fft_length", "gather_dimension_numbers", "id", "operand_ids", "control_predecessor_ids", "called_computation_ids", "backend_config", "replica_groups", "precision_config", "source_target_pairs", "comparison_direction", "frontend_attributes", "unique_indices", "collective_device_list", "iota_collective_device_list", "mesh_axes_replica_group_list")
     NAME_FIELD_NUMBER: _ClassVar[int]
     OPCODE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
@@ -60,11 +60,15 @@ class HloInstructionProto(_message.Message):
     FUSION_KIND_FIELD_NUMBER: _ClassVar[int]
     TUPLE_INDEX_FIELD_NUMBER: _ClassVar[int]
     DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
     CONVOLUTION_DIMENSION_NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    SLICE_DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    PADDING_CONFIG_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_ID_FIELD_NUMBER: _ClassVar[int]
     CUSTOM_CALL_TARGET_FIELD_NUMBER: _ClassVar[int]
     DOT_DIMENSION_NUMBERS_FIELD_NUMBER: _ClassVar[int]
     FFT_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    GATHER_DIMENSION_NUMBERS_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     OPERAND_IDS_FIELD_NUMBER: _ClassVar[int]
     CONTROL_PREDECESSOR_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -88,11 +92,15 @@ class HloInstructionProto(_message.Message):
     fusion_kind: str
     tuple_index: int
     dimensions: _containers.RepeatedScalarFieldContainer[int]
+    window: Window
     convolution_dimension_numbers: ConvolutionDimensionNumbers
+    slice_dimensions: _containers.RepeatedCompositeFieldContainer[SliceDimensions]
+    padding_config: PaddingConfig
     channel_id: int
     custom_call_target: str
     dot_dimension_numbers: DotDimensionNumbers
     fft_length: _containers.RepeatedScalarFieldContainer[int]
+    gather_dimension_numbers: GatherDimensionNumbers
     id: int
     operand_ids: _containers.RepeatedScalarFieldContainer[int]
     control_predecessor_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -107,7 +115,7 @@ class HloInstructionProto(_message.Message):
     collective_device_list: CollectiveDeviceListProto
     iota_collective_device_list: IotaReplicaGroupListProto
     mesh_axes_replica_group_list: MeshAxesReplicaGroupListProto
-    def __init__(self, name: _Optional[str] = ..., opcode: _Optional[str] = ..., shape: _Optional[bytes] = ..., metadata: _Optional[_Union[OpMetadata, _Mapping]] = ..., literal: _Optional[bytes] = ..., parameter_number: _Optional[int] = ..., fusion_kind: _Optional[str] = ..., tuple_index: _Optional[int] = ..., dimensions: _Optional[_Iterable[int]] = ..., convolution_dimension_numbers: _Optional[_Union[ConvolutionDimensionNumbers, _Mapping]] = ..., channel_id: _Optional[int] = ..., custom_call_target: _Optional[str] = ..., dot_dimension_numbers: _Optional[_Union[DotDimensionNumbers, _Mapping]] = ..., fft_length: _Optional[_Iterable[int]] = ..., id: _Optional[int] = ..., operand_ids: _Optional[_Iterable[int]] = ..., control_predecessor_ids: _Optional[_Iterable[int]] = ..., called_computation_ids: _Optional[_Iterable[int]] = ..., backend_config: _Optional[bytes] = ..., replica_groups: _Optional[_Iterable[_Union[ReplicaGroup, _Mapping]]] = ..., precision_config: _Optional[_Union[PrecisionConfig, _Mapping]] = ..., source_target_pairs: _Optional[_Iterable[_Union[SourceTarget, _Mapping]]] = ..., comparison_direction: _Optional[str] = ..., frontend_attributes: _Optional[bytes] = ..., unique_indices: bool = ..., collective_device_list: _Optional[_Union[CollectiveDeviceListProto, _Mapping]] = ..., iota_collective_device_list: _Optional[_Union[IotaReplicaGroupListProto, _Mapping]] = ..., mesh_axes_replica_group_list: _Optional[_Union[MeshAxesReplicaGroupListProto, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., opcode: _Optional[str] = ..., shape: _Optional[bytes] = ..., metadata: _Optional[_Union[OpMetadata, _Mapping]] = ..., literal: _Optional[bytes] = ..., parameter_number: _Optional[int] = ..., fusion_kind: _Optional[str] = ..., tuple_index: _Optional[int] = ..., dimensions: _Optional[_Iterable[int]] = ..., window: _Optional[_Union[Window, _Mapping]] = ..., convolution_dimension_numbers: _Optional[_Union[ConvolutionDimensionNumbers, _Mapping]] = ..., slice_dimensions: _Optional[_Iterable[_Union[SliceDimensions, _Mapping]]] = ..., padding_config: _Optional[_Union[PaddingConfig, _Mapping]] = ..., channel_id: _Optional[int] = ..., custom_call_target: _Optional[str] = ..., dot_dimension_numbers: _Optional[_Union[DotDimensionNumbers, _Mapping]] = ..., fft_length: _Optional[_Iterable[int]] = ..., gather_dimension_numbers: _Optional[_Union[GatherDimensionNumbers, _Mapping]] = ..., id: _Optional[int] = ..., operand_ids: _Optional[_Iterable[int]] = ..., control_predecessor_ids: _Optional[_Iterable[int]] = ..., called_computation_ids: _Optional[_Iterable[int]] = ..., backend_config: _Optional[bytes] = ..., replica_groups: _Optional[_Iterable[_Union[ReplicaGroup, _Mapping]]] = ..., precision_config: _Optional[_Union[PrecisionConfig, _Mapping]] = ..., source_target_pairs: _Optional[_Iterable[_Union[SourceTarget, _Mapping]]] = ..., comparison_direction: _Optional[str] = ..., frontend_attributes: _Optional[bytes] = ..., unique_indices: bool = ..., collective_device_list: _Optional[_Union[CollectiveDeviceListProto, _Mapping]] = ..., iota_collective_device_list: _Optional[_Union[IotaReplicaGroupListProto, _Mapping]] = ..., mesh_axes_replica_group_list: _Optional[_Union[MeshAxesReplicaGroupListProto, _Mapping]] = ...) -> None: ...
 
 class LiteralProto(_message.Message):
     __slots__ = ("s32s", "s64s", "u32s", "u64s")
@@ -133,6 +141,45 @@ class FrontendAttributes(_message.Message):
     MAP_FIELD_NUMBER: _ClassVar[int]
     map: _containers.ScalarMap[str, str]
     def __init__(self, map: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Window(_message.Message):
+    __slots__ = ("dimensions",)
+    DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    dimensions: _containers.RepeatedCompositeFieldContainer[WindowDimension]
+    def __init__(self, dimensions: _Optional[_Iterable[_Union[WindowDimension, _Mapping]]] = ...) -> None: ...
+
+class WindowDimension(_message.Message):
+    __slots__ = ("size",)
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    def __init__(self, size: _Optional[int] = ...) -> None: ...
+
+class SliceDimensions(_message.Message):
+    __slots__ = ("stride",)
+    STRIDE_FIELD_NUMBER: _ClassVar[int]
+    stride: int
+    def __init__(self, stride: _Optional[int] = ...) -> None: ...
+
+class PaddingConfig(_message.Message):
+    __slots__ = ("dimensions",)
+    class PaddingConfigDimension(_message.Message):
+        __slots__ = ("interior_padding",)
+        INTERIOR_PADDING_FIELD_NUMBER: _ClassVar[int]
+        interior_padding: int
+        def __init__(self, interior_padding: _Optional[int] = ...) -> None: ...
+    DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
+    dimensions: _containers.RepeatedCompositeFieldContainer[PaddingConfig.PaddingConfigDimension]
+    def __init__(self, dimensions: _Optional[_Iterable[_Union[PaddingConfig.PaddingConfigDimension, _Mapping]]] = ...) -> None: ...
+
+class GatherDimensionNumbers(_message.Message):
+    __slots__ = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims")
+    OFFSET_DIMS_FIELD_NUMBER: _ClassVar[int]
+    COLLAPSED_SLICE_DIMS_FIELD_NUMBER: _ClassVar[int]
+    OPERAND_BATCHING_DIMS_FIELD_NUMBER: _ClassVar[int]
+    offset_dims: _containers.RepeatedScalarFieldContainer[int]
+    collapsed_slice_dims: _containers.RepeatedScalarFieldContainer[int]
+    operand_batching_dims: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, offset_dims: _Optional[_Iterable[int]] = ..., collapsed_slice_dims: _Optional[_Iterable[int]] = ..., operand_batching_dims: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DotDimensionNumbers(_message.Message):
     __slots__ = ("lhs_contracting_dimensions",)

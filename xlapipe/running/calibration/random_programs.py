@@ -18,10 +18,13 @@ from jax import lax
 
 from xlapipe.running.calibration.timed_program import BF16, F32, Add, Arg, TimedProgram, programs_of
 
-_PROGRAMS = 220
+# The first programs have fewer kinds of stages than those that came later.
+_FIRST_PROGRAMS, _PROGRAMS = 220, 500
 # Elements of an array, as powers of two, and stages of a program.
 _LEAST, _MOST = 14.5, 24.5
+_LEAST_OF_LATER = 9.0
 _STAGES = (2, 6)
+_TRIPS = 12
 _Stage = Callable[[Any, list[Any]], Any]
 
 
@@ -53,32 +56,44 @@ class _Chain:
 
 def _add_chain(add: Add, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    dtype = BF16 if rng.random() < 0.65 else F32
-    chain = _Chain(rng, _shape(rng), dtype, [], [])
+    later = seed >= _FIRST_PROGRAMS
+    dtype = BF16 if rng.random() < (0.35 if later else 0.65) else F32
+    chain = _Chain(rng, _shape(rng, _LEAST_OF_LATER if later else _LEAST), dtype, [], [])
     chain.array(chain.shape)
     for _ in range(rng.integers(*_STAGES, endpoint=True)):
-        kinds = [kind for kind in _KINDS if len(chain.shape) > 1 or kind in _OF_VECTORS]
+        kinds = [
+            kind
+            for kind in (_LATER_KINDS if later else _KINDS)
+            if len(chain.shape) > 1 or kind in _OF_VECTORS
+        ]
         kinds[rng.integers(len(kinds))](chain)
     stages, floats = tuple(chain.stages), [i for i, a in enumerate(chain.args) if a.below == 2]
+    looped = later and rng.random() < 0.3 and chain.shape == chain.args[0].shape
+
+    def once(x: Any, arrays: list[Any]) -> Any:
+        for stage in stages:
+            x = stage(x, arrays)
+        return x
 
     def forward(*arrays: Any) -> Any:
-        x = arrays[0]
-        for stage in stages:
-            x = stage(x, list(arrays))
-        return x
+        if not looped:
+            return once(arrays[0], list(arrays))
+        trips = jnp.arange(_TRIPS)
+        return lax.scan(lambda x, _: (once(x, list(arrays)), None), arrays[0], trips)[0]
 
     def loss(*arrays: Any) -> Any:
         return (forward(*arrays).astype(F32) ** 2).mean()
 
     backward = rng.random() < 0.5
     fn = jax.grad(loss, tuple(floats)) if backward else forward
-    add(f"random_{seed:03}{'_gradient' * backward}", fn, *chain.args)
+    ending = "_loop" * looped + "_gradient" * backward
+    add(f"random_{seed:03}{ending}", fn, *chain.args)
 
 
-def _shape(rng: np.random.Generator) -> tuple[int, ...]:
+def _shape(rng: np.random.Generator, least: float) -> tuple[int, ...]:
     """Two or three axes; the last one often a multiple of 64."""
-    elements = 2 ** rng.uniform(_LEAST, _MOST)
-    last = round(2 ** rng.uniform(4, min(13, np.log2(elements) - 1)))
+    elements = 2 ** rng.uniform(least, _MOST)
+    last = round(2 ** rng.uniform(4, max(4.5, min(13, np.log2(elements) - 1))))
     last = max(8, last // 64 * 64 if last > 64 and rng.random() < 0.7 else last // 8 * 8)
     rest = max(2, round(elements / last))
     if rng.random() < 0.4 and rest >= 16:
@@ -221,8 +236,104 @@ def _updated(chain: _Chain) -> None:
     )
 
 
+def _interleaved(chain: _Chain) -> None:
+    """Means and differences of neighbours along an axis, again of the means, joined."""
+    levels, axis = int(chain.rng.integers(1, 5)), int(chain.rng.integers(len(chain.shape)))
+
+    def stage(x: Any, _: list[Any]) -> Any:
+        parts = []
+        for _level in range(levels):
+            if x.shape[axis] % 2:
+                break
+            even, odd = (lax.slice_in_dim(x, start, None, 2, axis) for start in (0, 1))
+            parts.append((even - odd) * 0.7)
+            x = (even + odd) * 0.7
+        return jnp.concatenate([x, *reversed(parts)], axis)
+
+    chain.stages.append(stage)
+
+
+def _looked_up(chain: _Chain) -> None:
+    """An element of a table for each element, or a short row for each of some."""
+    size = round(2 ** chain.rng.uniform(4, 20))
+    width = chain.shape[-1] if chain.rng.random() < 0.5 and chain.shape[-1] <= 64 else 1
+    table = chain.array((size, width) if width > 1 else (size,))
+    shape = chain.shape[:-1] if width > 1 else chain.shape
+    indices = chain.array(shape, dtype=jnp.int32, below=max(3, size))
+    chain.stages.append(lambda x, a: x * jnp.take(a[table], a[indices], axis=0, mode="clip"))
+
+
+def _cumulative(chain: _Chain) -> None:
+    axis = int(chain.rng.integers(len(chain.shape)))
+    function = (jnp.cumsum, lax.cummax)[chain.rng.integers(2)]
+    chain.stages.append(lambda x, _: function(x.astype(F32) * 0.01, axis=axis).astype(x.dtype))
+
+
+def _pooled(chain: _Chain) -> None:
+    """The largest of each window, or its mean."""
+    axis, size = int(chain.rng.integers(len(chain.shape))), int(chain.rng.integers(2, 8))
+    window = tuple(size if i == axis else 1 for i in range(len(chain.shape)))
+    ones = (1,) * len(window)
+    if chain.rng.random() < 0.5:
+        chain.stages.append(
+            lambda x, _: lax.reduce_window(x, x.dtype.type(-jnp.inf), lax.max, window, ones, "SAME")
+        )
+    else:
+        chain.stages.append(
+            lambda x, _: lax.reduce_window(x, x.dtype.type(0), lax.add, window, ones, "SAME") / size
+        )
+
+
+def _functions(chain: _Chain) -> None:
+    functions: list[Callable[[Any], Any]] = [
+        lambda x: jnp.sin(x) * jnp.cos(0.5 * x),
+        lambda x: jnp.log1p(jnp.abs(x)),
+        lambda x: jnp.sqrt(jnp.abs(x) + 0.1) / (1 + x * x),
+        lambda x: jnp.power(jnp.abs(x) + 0.1, 1.7),
+        lax.erf,
+        jax.nn.sigmoid,
+        lambda x: jnp.floor(x * 8) / 8 + jnp.clip(x, -0.5, 0.5),
+    ]
+    function = functions[chain.rng.integers(len(functions))]
+    chain.stages.append(lambda x, _: function(x.astype(F32)).astype(x.dtype))
+
+
+def _mixed_bits(chain: _Chain) -> None:
+    """Integers mixed by shifts and exclusive or, as random bits are; some elements are dropped."""
+    rounds, shape = int(chain.rng.integers(1, 9)), chain.shape
+
+    def stage(x: Any, _: list[Any]) -> Any:
+        bits = lax.iota(jnp.uint32, int(np.prod(shape))).reshape(shape)
+        for shift in range(1, rounds + 1):
+            bits = (bits ^ (bits >> shift)) * jnp.uint32(0x9E3779B1)
+        return jnp.where(bits > (1 << 30), x, jnp.zeros_like(x))
+
+    chain.stages.append(stage)
+
+
+def _short_sums(chain: _Chain) -> None:
+    """Groups of a few neighbours are divided by their sum."""
+    shape = chain.shape
+    fitting = [number for number in range(2, 25) if shape[-1] % number == 0]
+    if not fitting:
+        return _functions(chain)
+    group = fitting[chain.rng.integers(len(fitting))]
+
+    def stage(x: Any, _: list[Any]) -> Any:
+        groups = x.astype(F32).reshape(*shape[:-1], -1, group)
+        squares = (groups * groups).sum(-1, keepdims=True)
+        return (groups / (squares + 1)).reshape(shape).astype(x.dtype)
+
+    return chain.stages.append(stage)
+
+
 _KINDS = (
     *(_element_wise, _element_wise, _with_other, _with_other, _norm, _softmax, _reduced),
     *(_product, _product, _attention, _transposed, _gated, _gathered, _joined_arrays, _updated),
+)
+_LATER_KINDS = (
+    *_KINDS,
+    *(_interleaved, _looked_up, _cumulative, _pooled, _functions, _functions, _mixed_bits),
+    *(_short_sums, _transposed, _reduced, _with_other),
 )
 _OF_VECTORS = (_element_wise, _with_other, _reduced)
