@@ -17,8 +17,8 @@ from xlapipe.plans.shapes import Shape, element_bits
 _LINE_BYTES, _SECTOR_BYTES = 128, 32
 # A thread's share of a line at least: what the 32 threads of a warp read at once takes two.
 _LEAST_SHARE = 1 / 16
-# A larger array does not stay in the L1 cache.
-_L1_BYTES = 128 << 10
+# Of a larger array, only a part stays in the L1 cache.
+_L1_BYTES = 192 << 10
 # How often an element is read, at most.
 _MOST_AGAIN = 64
 # Sums of fewer elements are no reductions for XLA's emitters.
@@ -77,8 +77,8 @@ def reads_of(
         if access.apart and between >= _LINE_BYTES:
             if access.distance < inf:
                 sectors += min(count, shape.elements)
-            elif shape.elements * element_bytes > _L1_BYTES:
-                sectors += count
+            else:
+                sectors += count * max(0.0, 1 - _L1_BYTES / (shape.elements * element_bytes))
     return Reads(lines, sectors)
 
 
@@ -128,7 +128,7 @@ def _parameters(
                     at_same.setdefault(operand, {})[_NEIGHBOURS] = float(arrays[0].elements)
                 elif arrays:
                     other = at_other.setdefault(operand, {})
-                    most = float(_MOST_AGAIN * arrays[0].elements)
+                    most = float(_MOST_AGAIN * max(arrays[0].elements, shape.elements))
                     for access, count in _read(instruction, position, body, counts):
                         other[access] = min(other.get(access, 0.0) + count, most)
                 if operand in at_other and not at_other[operand]:
@@ -177,9 +177,15 @@ def _share(instruction: Instruction, position: int, operand: Shape) -> float:
         return share if operand.elements > 1 else 0.0
     if position > 0 or opcode in ("dot", "sort"):
         return 0.0
-    if opcode == "reduce-window" and instruction.contraction is not None:
-        return float(prod(instruction.contraction.dims))
-    return 1.0
+    return elements_of_window(instruction, operand)
+
+
+def elements_of_window(instruction: Instruction, operand: Shape) -> float:
+    """Elements that a window of a reduce-window has, without padding, on average; else 1."""
+    if instruction.opcode != "reduce-window" or instruction.contraction is None:
+        return 1.0
+    sizes = zip(instruction.contraction.dims, operand.dims, strict=False)
+    return prod(max(1.0, w - w * (w - 1) / (2 * max(n, w))) for w, n in sizes)
 
 
 def _access(
@@ -210,6 +216,8 @@ def _access(
     if dim not in order:
         return {"broadcast": None, "gather": _AT_INDICES}.get(opcode, _NEIGHBOURS)
     distance = steps * prod(operand.dims[minor] for minor in order[: order.index(dim)])
+    # Blocks of threads read small matrices as a whole.
+    apart = apart and distance * operand.dims[dim] * _element_bytes(operand) > _L1_BYTES
     return _Access(distance, access.apart or (apart and distance > access.distance))
 
 

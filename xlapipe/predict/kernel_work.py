@@ -18,7 +18,7 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.shapes import Shape, element_bits
 from xlapipe.plans.thunks import Thunk
-from xlapipe.predict.fusion_reads import Reads, reads_of
+from xlapipe.predict.fusion_reads import Reads, elements_of_window, reads_of
 from xlapipe.predict.triton_tiles import misaligned_share, row_tile_of, tiles_of, tiles_of_area
 
 # Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
@@ -403,7 +403,8 @@ def _body_work(
             size = count
             if opcode in opcodes.REDUCES and instruction.operands:
                 operand = body.by_name[instruction.operands[0]]
-                size *= max(_window(instruction), _array(operand.shape)[2] / max(own, 1))
+                each = max(1.0, _array(operand.shape)[2] / max(own, 1))
+                size *= max(each, elements_of_window(instruction, operand.shape.arrays[0]))
             operations += size * _OPERATIONS.get(opcode, 1)
         # What the emitter is chosen by is at the root, or there are only element-wise ones between.
         key = opcode if once or name in at_root else f"inner {opcode}"
@@ -423,9 +424,15 @@ def _body_work(
                 continue
             needs = count
             if opcode in opcodes.REDUCES or opcode in ("dot", "sort"):
-                needs = count * max(_window(instruction), elements / max(own, 1))
-            elif opcode == "pad" and own > 1.4 * elements:
-                needs = count
+                needs = count * max(1.0, elements / max(own, 1))
+                if opcode == "reduce-window":
+                    window = body.by_name[operand_name].shape.arrays[0]
+                    needs = count * elements_of_window(instruction, window)
+            elif opcode == "pad":
+                # Threads between two elements wait for their neighbours.
+                dims = instruction.contraction.dims if instruction.contraction is not None else ()
+                between = prod(1 + number for number in dims)
+                needs = min(1.0, between * elements / max(own, 1)) * count
             elif opcode in opcodes.JOINS:
                 needs = count * elements / max(own, 1)
             elif opcode == "dynamic-update-slice":
@@ -434,13 +441,6 @@ def _body_work(
                 needs = float(elements)
             at_other[operand_name] = at_other.get(operand_name, 0.0) + min(needs, 64 * elements)
     return operations, heroes, most
-
-
-def _window(instruction: Instruction) -> float:
-    """Elements of a reduce-window's window; 1 of others."""
-    if instruction.opcode != "reduce-window" or instruction.contraction is None:
-        return 1.0
-    return float(prod(instruction.contraction.dims))
 
 
 def _reduced(reduce: Instruction, body: Computation) -> tuple[str, int, int]:
