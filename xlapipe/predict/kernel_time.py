@@ -21,7 +21,8 @@ _SMOOTH = ("__cudnn$fmha", "__gpu$TopK", "cusolver")
 # coordinates say of kernels that XLA emits is less than what they say of libraries' kernels.
 _REACH, _SMOOTH_REACH = 8.0, 20.0
 _NOISE, _SMOOTH_NOISE, _FUSED_NOISE = 0.2, 0.1, 0.4
-_FUSED = ("loop", "input", "triton", "custom")
+_BY_XLA = ("loop", "input")
+_FUSED = (*_BY_XLA, "triton", "custom")
 _COPY, _COPY_REACH = "copy", 2.5
 # Uncorrected formulas are this much too short on average.
 _UNCALIBRATED_RATIO = 1.3
@@ -30,8 +31,18 @@ _COLD_BYTES = 256
 # do a simple operation, and reach this share of the peak. Each multiprocessor has one at a time.
 _BLOCKS_RATE = 0.45
 _BLOCKS_SHARE, _BLOCKS_SHARE_OF = 0.8, {"triton f32": 0.2, "triton s8": 1.0}
-# An access of a thread of a column reduction, where accesses wait for each other.
-_SERIAL_SECONDS = 30e-9
+# An access of a thread of a column reduction, where accesses wait for each other: to device memory,
+# and to the L2 cache.
+_SERIAL_SECONDS, _CACHED_SERIAL_SECONDS = 30e-9, 18e-9
+# Until the threads of a kernel have what they work on, by the beginning of its kind.
+_START_SECONDS = {
+    "input column reduction": 0.6e-6,
+    "input": 0.3e-6,
+    "loop": 0.2e-6,
+}
+_START_OF_A_PRODUCT = 1e-6
+# An operation that waits for the one before takes four cycles.
+_WAITING_SECONDS = 2e-9
 # A multiprocessor reads two lines of its L1 cache while it does this number of simple operations.
 _OPERATIONS_OF_A_LINE = 64
 
@@ -72,7 +83,7 @@ class KernelTime:
 
 def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tuple[Part, ...]:
     """The parts of a launch's time by the formula alone."""
-    parts = [Part(constants.launch_seconds, "launch")]
+    parts = [Part(constants.launch_seconds, "launch"), *_start(work)]
     uncached = work.touched_bytes - cached_bytes
     if work.read_bytes - cached_bytes > _COLD_BYTES:
         parts.append(Part(constants.cold_seconds, "first read from device memory"))
@@ -99,9 +110,15 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
     threads = work.threads / constants.thread_rate
     text = f"{work.threads:,} threads at {constants.thread_rate / 1e12:.2f} T/s"
     longest = _longer(longest, Part(threads, text))
-    serial = work.serial_accesses * _SERIAL_SECONDS
+    cached = min(1.0, cached_bytes / max(1, work.read_bytes))
+    each = cached * _CACHED_SERIAL_SECONDS + (1 - cached) * _SERIAL_SECONDS
+    serial = work.serial_accesses * each
     text = f"{work.serial_accesses:,.0f} accesses of each thread, one after another"
     longest = _longer(longest, Part(serial, text))
+    if work.threads and work.kind.startswith(_BY_XLA):
+        each = work.operations / work.threads
+        text = f"{each:,.0f} operations of each thread, one after another"
+        longest = _longer(longest, Part(each * _WAITING_SECONDS, text))
     if work.link_bytes:
         rate = constants.link_bandwidth
         text = f"{work.link_bytes / 1e6:,.2f} MB to other GPUs at {rate / 1e9:,.0f} GB/s"
@@ -118,6 +135,15 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
         parts.append(Part(more, f"more, for {part.reason}"))
         together += more
     return tuple(parts)
+
+
+def _start(work: KernelWork) -> list[Part]:
+    if any(name != VECTOR for name in work.flops):
+        return [Part(_START_OF_A_PRODUCT, "first tiles")]
+    for kind, seconds in _START_SECONDS.items():
+        if work.kind.startswith(kind):
+            return [Part(seconds, "first elements")]
+    return []
 
 
 def _block_part(work: KernelWork, constants: Constants) -> Part:
