@@ -151,14 +151,16 @@ def _read(
     share = _share(instruction, position, operand)
     if not share:
         return
-    at_indices = instruction.opcode == "gather" and _reads_indices(instruction, body)
-    # A thread reads the elements of a row one after another, from the same sectors.
-    row = max(1, min(_row(instruction, result), _SECTOR_BYTES // _element_bytes(operand)))
+    gathers = instruction.opcode == "gather"
+    at_indices = gathers and _reads_indices(instruction, body)
+    row, most = _row(instruction, result), _SECTOR_BYTES // _element_bytes(operand)
+    short = row * _element_bytes(operand) <= _LINE_BYTES
     for access, count in counts.items():
         read = _access(instruction, result, operand, access)
-        if read == _AT_INDICES and instruction.opcode == "gather" and access != read:
+        if gathers and access != _AT_INDICES and (read == _AT_INDICES or (short and at_indices)):
             if at_indices:
-                yield read, min(count, result.elements) / row
+                # Of a row, elements that are next to each other are in the same sectors.
+                yield _AT_INDICES, min(count, result.elements) / max(1, min(row, most))
             else:
                 yield _NEIGHBOURS, count
         elif read is not None:

@@ -40,7 +40,7 @@ _START_SECONDS = {
     "input": 0.3e-6,
     "loop": 0.2e-6,
 }
-_START_OF_A_PRODUCT = 1e-6
+_START_OF_A_PRODUCT, _START_OF_A_LIBRARY = 1e-6, 2.5e-6
 # An operation that waits for the one before takes four cycles.
 _WAITING_SECONDS = 2e-9
 # A multiprocessor reads two lines of its L1 cache while it does this number of simple operations.
@@ -139,7 +139,8 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
 
 def _start(work: KernelWork) -> list[Part]:
     if any(name != VECTOR for name in work.flops):
-        return [Part(_START_OF_A_PRODUCT, "first tiles")]
+        by_triton = work.kind.startswith("triton")
+        return [Part(_START_OF_A_PRODUCT if by_triton else _START_OF_A_LIBRARY, "first tiles")]
     for kind, seconds in _START_SECONDS.items():
         if work.kind.startswith(kind):
             return [Part(seconds, "first elements")]
