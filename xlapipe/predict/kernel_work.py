@@ -89,8 +89,10 @@ _DEFAULT_TILE = re.compile(
     r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:(?P<small>16","8|8","16)|64","32)"\]'
 )
 _TUNED_AREAS, _TUNED_THREADS = (8, 13), 128
-# Element types whose products by cuBLAS were compared with tiles.
+# Element types whose products by cuBLAS were compared with tiles. Where rows of a matrix do not
+# start at multiples of 16 bytes, which `wgmma` needs, blocks take so many times as long.
 _TILED = ("bf16", "f16", "f32")
+_MISALIGNED_32_BITS, _MISALIGNED_16_BITS = 4.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,9 @@ def work_of(
         if flops and "gemm" in cost.kind and body is not None:
             kind = f"triton {_peak_type(flops)}"
             work = _product(kind, inner, cost, flops, threads, untuned=untuned)
-            return replace(work, point=(*work.point, 4.0 * misaligned_share(inner, body)))
+            given = [item.shape for item in body.instructions if item.opcode == "parameter"]
+            share = misaligned_share(_matrices(inner.shape, *given))
+            return replace(work, point=(*work.point, 4.0 * share))
         if body is not None:
             return _fusion(inner, body, module, cost, flops, threads, per_block)
     if flops and inner.kernel_name is None:
@@ -567,7 +571,15 @@ def _library_product(
         work = _product(f"cublas {element}{exact}", inner, cost, flops)
         across = 4.0 * _across(inner, scope) if element == "f32" else 0.0
         work = replace(work, point=(*work.point[:5], across))
-        return _in_blocks_of_cublas(work, _array(inner.shape)[2]) if element in _TILED else work
+        if element not in _TILED:
+            return work
+        work = _in_blocks_of_cublas(work, _array(inner.shape)[2])
+        given = [scope.by_name[name].shape for name in inner.operands[:2]]
+        misaligned = misaligned_share(_matrices(inner.shape, *given)) > 0
+        if not misaligned:
+            return work
+        slower = _MISALIGNED_32_BITS if element == "f32" else _MISALIGNED_16_BITS
+        return replace(work, block_flops=slower * work.block_flops)
     work = _product(f"{target} {element}", inner, cost, flops)
     inputs, weights = (_dims_of(name, scope) or (1,) for name in (*inner.operands, "", "")[:2])
     terms = sum(flops.values()) / 2 / max(_array(inner.shape)[2], 1)
@@ -589,6 +601,11 @@ def _library_product(
     channels = dims[-1] if dims else 1
     tiles = ceil(results / channels / _TILE_OF_CUDNN) * ceil(channels / _TILE_OF_CUDNN)
     return replace(work, blocks=tiles, block_flops=2 * _TILE_OF_CUDNN**2 * terms)
+
+
+def _matrices(*shapes: Shape) -> list[Shape]:
+    """The first array of each."""
+    return [array for shape in shapes for array in shape.arrays[:1]]
 
 
 def _in_blocks_of_cublas(work: KernelWork, results: int) -> KernelWork:

@@ -1,6 +1,7 @@
 """How Triton's blocks divide a fusion, by the tile of the result that XLA chose for each block."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, prod, sqrt
 
@@ -69,14 +70,13 @@ def tiles_of(product: Instruction) -> Tiles | None:
     return Tiles((rows * batch, columns), max(1, blocks))
 
 
-def misaligned_share(product: Instruction, body: Computation) -> float:
+def misaligned_share(matrices: Iterable[Shape]) -> float:
     """The share of bytes in matrices whose rows do not start at multiples of 16 bytes.
 
     Such rows are read and written in smaller parts.
     """
     total = misaligned = 0.0
-    shapes = [item.shape for item in body.instructions if item.opcode == "parameter"]
-    for shape in (array for whole in (*shapes, product.shape) for array in whole.arrays[:1]):
+    for shape in matrices:
         if sum(dim > 1 for dim in shape.dims) < 2:
             continue
         bits = element_bits(shape.element) or 0
