@@ -283,7 +283,7 @@ def _fusion(
     if not emitter:
         emitter = "triton" if "triton" in cost.kind else "custom"
     if not threads:
-        threads = _array(inner.shape)[2] // _ELEMENTS_OF_A_THREAD
+        threads = int(largest) // _ELEMENTS_OF_A_THREAD
         if hero == "dynamic-update-slice":
             threads = cost.written_bytes // 4
     touched = cost.read_bytes + cost.written_bytes

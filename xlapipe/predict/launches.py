@@ -117,19 +117,32 @@ def thunks_of(plan: Plan, nodes: Sequence[Node]) -> Mapping[str, Thunk]:
 
     A sort has a thunk for each of its kernels, of which the first counts.
     """
-    names = [site.instruction.name for site in sites_of(nodes)]
+    sites = list(sites_of(nodes))
     thunks: list[Thunk] = []
+    last_sort = ""
     for thunk in plan.thunks or ():
         if thunk.kind in _NO_LAUNCH:
             continue
         sort = _SORT.match(thunk.detail)
-        before = _SORT.match(thunks[-1].detail) if thunks else None
-        if sort and before and sort[1] == before[1]:
+        if sort and sort[1] == last_sort:
             continue
-        if thunks and thunks[-1].kind == "kCopy" and (sort or thunk.kind == "kTriangularSolve"):
-            thunks.pop()  # of the operand, which the kernels overwrite
+        last_sort = sort[1] if sort else last_sort
+        site = sites[len(thunks)] if len(thunks) < len(sites) else None
+        if thunk.kind == "kCopy" and site is not None and _overwrites_its_operand(site, plan):
+            continue  # of the operand
         thunks.append(thunk)
-    return dict(zip(names, thunks, strict=True)) if len(names) == len(thunks) else {}
+    if len(sites) != len(thunks):
+        return {}
+    return {site.instruction.name: thunk for site, thunk in zip(sites, thunks, strict=True)}
+
+
+def _overwrites_its_operand(site: Site, plan: Plan) -> bool:
+    """Whether it is a sort or solves for a triangle: a copy before it is part of it."""
+    inner, module = site.inner, plan.module
+    if inner.opcode == "sort" or "triangularSolve" in (inner.custom_call_target or ""):
+        return True
+    body = module.computations.get(next(iter(inner.called_computations), "")) if module else None
+    return body is not None and any(item.opcode == "sort" for item in body.instructions)
 
 
 def sites_of(nodes: Sequence[Node]) -> Iterator[Site]:

@@ -139,6 +139,11 @@ class _Predictor:
         self._times: dict[tuple[object, ...], KernelTime] = {}
         self._sums: dict[str, _Sum] = {}
         self._assumptions: dict[str, None] = {}
+        if plan.thunks and not self._thunks:
+            self._assumptions[
+                "the thunks do not correspond to the kernels, so the number of their threads and "
+                "which of them are in command buffers is assumed"
+            ] = None
         self._graph_kernels = 0
         self._in_loop = False
         # The device's and the host's clock, in seconds after the first launch.
