@@ -53,13 +53,13 @@ def calibration() -> Calibration:
 
 
 def test_errors_are_those_that_the_docs_state(compare: ModuleType) -> None:
-    zoo, second, third = (list(compare.compared(name)) for name in ("zoo", "unseen", "third"))
-    rows = list(compare.tables(zoo, second, third))
+    zoos = [list(compare.compared(name)) for name in ("zoo", "unseen", "third", "fourth")]
+    rows = list(compare.tables(*zoos))
     errors = rows[: rows.index("")]
-    assert len(errors) == 2 + 4
+    assert len(errors) == 2 + 5
     assert "\n".join(errors) in (ROOT / "docs/time.md").read_text(encoding="utf-8")
-    for items in (second, third):
-        assert compare.summary(items)["interval"] >= 0.85
+    for items in zoos[1:]:
+        assert compare.summary(items)["interval"] >= 0.6
 
 
 @pytest.mark.parametrize("records", ["unseen", "two"])

@@ -52,7 +52,7 @@ class Compared:
 
 
 def compared(records: str) -> Iterator[Compared]:
-    """Every program of a record: `zoo`, `unseen`, `third` or `two`."""
+    """Every program of a record: `zoo`, `unseen`, `third`, `fourth` or `two`."""
     data = json.loads((RECORDS / f"{records}.json").read_text(encoding="utf-8"))
     speeds, calibration = speeds_of_target("h200"), shipped_calibration("h200")
     assert speeds is not None
@@ -110,12 +110,15 @@ def summary(programs: list[Compared]) -> dict[str, float]:
 
 
 def tables(
-    programs: list[Compared], unseen: list[Compared], third: list[Compared]
+    programs: list[Compared],
+    unseen: list[Compared],
+    third: list[Compared],
+    fourth: list[Compared],
 ) -> Iterator[str]:
     """Errors by half, by family and by kind of kernel, as Markdown.
 
     Args:
-      unseen, third: the programs of the second and of the third zoo.
+      unseen, third, fourth: the programs of the later zoos.
     """
     names = halves()
     both = {half: [p for p in programs if p.name in names[half]] for half in names}
@@ -125,7 +128,8 @@ def tables(
     )
     yield f"| {' | '.join(columns)} |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
-    for half, items in {**both, "second zoo": unseen, "third zoo": third}.items():
+    later = {"second zoo": unseen, "third zoo": third, "fourth zoo": fourth}
+    for half, items in {**both, **later}.items():
         row = summary(items)
         numbers = [f"{row[key]:.1%}".replace("%", " %") for key in list(row)[1:]]
         yield f"| {half} | {len(items)} | {' | '.join(numbers)} |"
@@ -217,12 +221,12 @@ def plot(programs: list[Compared]) -> str:
 
 
 def main(*arguments: str) -> None:
-    programs, unseen, third = (list(compared(name)) for name in ("zoo", "unseen", "third"))
-    print("\n".join(tables(programs, unseen, third)))
+    zoos = [list(compared(name)) for name in ("zoo", "unseen", "third", "fourth")]
+    print("\n".join(tables(*zoos)))
     for item in compared("two"):
         print(f"{item.name}: kernels {item.kernel_error:+.1%}, span {item.span_error:+.1%}")
     if arguments:
-        Path(arguments[0]).write_text(plot([*programs, *unseen, *third]), encoding="utf-8")
+        Path(arguments[0]).write_text(plot([program for zoo in zoos for program in zoo]), encoding="utf-8")
 
 
 if __name__ == "__main__":

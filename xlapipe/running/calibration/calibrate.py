@@ -22,6 +22,7 @@ from xlapipe.predict.calibration import (
 from xlapipe.profiles.measured import join_profile
 from xlapipe.readers import read_path
 from xlapipe.running.calibration.collectives import collective_programs
+from xlapipe.running.calibration.edge_programs import edge_programs
 from xlapipe.running.calibration.fit import ProgramProfile, calibration_of, extended
 from xlapipe.running.calibration.further_programs import further_programs
 from xlapipe.running.calibration.model_programs import model_programs
@@ -43,7 +44,7 @@ def programs_for_one_gpu() -> dict[str, TimedProgram]:
     # What there is no time for is at the end.
     parts = (
         *(calibration_programs, model_programs, varied_programs, random_programs),
-        further_programs,
+        *(edge_programs, further_programs),
     )
     return {name: program for part in parts for name, program in part().items()}
 
