@@ -24,6 +24,8 @@ _NOISE, _SMOOTH_NOISE, _FUSED_NOISE = 0.2, 0.1, 0.4
 _BY_XLA = ("loop", "input")
 _FUSED = (*_BY_XLA, "triton", "custom")
 _COPY, _COPY_REACH = "copy", 2.5
+# A larger copy of which the size is no multiple of 4 KiB takes longer.
+_LARGE_COPY, _COPIED, _REST_SECONDS = 1 << 20, 4096, 2.5e-6
 # Uncorrected formulas are this much too short on average.
 _UNCALIBRATED_RATIO = 1.3
 _COLD_BYTES = 256
@@ -138,12 +140,14 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
 
 
 def _start(work: KernelWork) -> list[Part]:
-    if any(name != VECTOR for name in work.flops):
-        by_triton = work.kind.startswith("triton")
-        return [Part(_START_OF_A_PRODUCT if by_triton else _START_OF_A_LIBRARY, "first tiles")]
+    if work.kind == _COPY and work.written_bytes > _LARGE_COPY and work.written_bytes % _COPIED:
+        return [Part(_REST_SECONDS, f"a rest that is no multiple of {_COPIED:,} B")]
     for kind, seconds in _START_SECONDS.items():
         if work.kind.startswith(kind):
             return [Part(seconds, "first elements")]
+    if any(name != VECTOR for name in work.flops):
+        by_triton = work.kind.startswith("triton")
+        return [Part(_START_OF_A_PRODUCT if by_triton else _START_OF_A_LIBRARY, "first tiles")]
     return []
 
 

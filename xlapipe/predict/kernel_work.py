@@ -56,6 +56,7 @@ MULTIPROCESSORS = 132
 # Rows and columns of the tiles of most convolutions of cuDNN, and of products of cuBLAS to judge by
 # their times. cuBLAS divides the terms of sums among this number of blocks if there are few tiles.
 _TILE_OF_CUDNN, _TILE_OF_CUBLAS, _PARTS_OF_CUBLAS = 128, 64, 8
+_TERMS_OF_SMALL_MATRICES = 300
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
 # Threads of column reductions wait for what they write, and less for what they read.
@@ -573,7 +574,7 @@ def _library_product(
         work = replace(work, point=(*work.point[:5], across))
         if element not in _TILED:
             return work
-        work = _in_blocks_of_cublas(work, _array(inner.shape)[2])
+        work = _in_blocks_of_cublas(work, inner)
         given = [scope.by_name[name].shape for name in inner.operands[:2]]
         misaligned = misaligned_share(_matrices(inner.shape, *given)) > 0
         if not misaligned:
@@ -608,11 +609,16 @@ def _matrices(*shapes: Shape) -> list[Shape]:
     return [array for shape in shapes for array in shape.arrays[:1]]
 
 
-def _in_blocks_of_cublas(work: KernelWork, results: int) -> KernelWork:
+def _in_blocks_of_cublas(work: KernelWork, result: Instruction) -> KernelWork:
     tile = _TILE_OF_CUBLAS**2
+    _, dims, results = _array(result.shape)
+    matrices = prod(dims[:-2])
     tiles = max(1.0, results / tile)
-    parts = min(_PARTS_OF_CUBLAS, max(1.0, MULTIPROCESSORS / tiles))
     terms = sum(work.flops.values()) / 2 / max(results, 1)
+    if tiles < matrices / 2:
+        # Blocks of small matrices compute little else than what they wait for.
+        tiles, terms = float(matrices), max(terms, _TERMS_OF_SMALL_MATRICES)
+    parts = min(_PARTS_OF_CUBLAS, max(1.0, MULTIPROCESSORS / tiles))
     return replace(work, blocks=tiles * parts, block_flops=2 * tile * terms / parts)
 
 
