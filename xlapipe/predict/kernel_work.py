@@ -577,7 +577,7 @@ def _library_product(
         work = _in_blocks_of_cublas(work, inner)
         given = [scope.by_name[name].shape for name in inner.operands[:2]]
         misaligned = misaligned_share(_matrices(inner.shape, *given)) > 0
-        if not misaligned:
+        if exact or not misaligned:
             return work
         slower = _MISALIGNED_32_BITS if element == "f32" else _MISALIGNED_16_BITS
         return replace(work, block_flops=slower * work.block_flops)

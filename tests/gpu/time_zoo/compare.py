@@ -226,7 +226,9 @@ def main(*arguments: str) -> None:
     for item in compared("two"):
         print(f"{item.name}: kernels {item.kernel_error:+.1%}, span {item.span_error:+.1%}")
     if arguments:
-        Path(arguments[0]).write_text(plot([program for zoo in zoos for program in zoo]), encoding="utf-8")
+        Path(arguments[0]).write_text(
+            plot([program for zoo in zoos for program in zoo]), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":
