@@ -150,10 +150,19 @@ class KernelWork:
 
     @property
     def rows_that_may_meet(self) -> float:
-        """Updates of a scatter with several for each place, which wait for each other; else 0."""
-        if "scatter" not in self.kind.split() or self.point[-1] <= 0:
+        """Updates of a scatter with several for each place, which wait for each other; else 0.
+
+        Of 16 bits also those with fewer: there, n updates of one place try some n² times.
+        """
+        words = self.kind.split()
+        if "scatter" not in words or (self.point[-1] <= 0 and not self.tries_again):
             return 0.0
         return float(2 ** (self.point[0] - self.point[3]))
+
+    @property
+    def tries_again(self) -> bool:
+        """Whether an update reads, adds, and does so again if another one came between."""
+        return self.kind.endswith("scatter of 16 bits")
 
 
 @lru_cache(maxsize=1 << 14)

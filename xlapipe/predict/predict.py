@@ -33,6 +33,8 @@ _PROGRAM_SPREAD = 0.3
 _SHOWN_SHARE = 0.05
 # An update that meets another one in its place, measured on an H200 with rows of 64 elements.
 _MEETING_SECONDS = 20e-9
+# Of n rows of 16 bits in one place, for each pair: 2 to 9 ns on an H200 (docs/lab/time.md).
+_TRYING_SECONDS = 5e-9
 
 
 @dataclass(frozen=True)
@@ -178,14 +180,7 @@ class _Predictor:
                 f"{unknown / total:.0%} of the time is of kernels of a kind that was not timed, or "
                 f"of Pallas kernels that may do more than read and write: {', '.join(kinds[:4])}"
             ] = None
-        meeting = [k for k in kernels if k.work.rows_that_may_meet]
-        longest = sum(k.launches * k.work.rows_that_may_meet for k in meeting) * _MEETING_SECONDS
-        if longest > _SHOWN_SHARE * total:
-            self._assumptions[
-                f"{sum(k.seconds for k in meeting) / total:.0%} of the time is of scatters with "
-                "several updates for each place: they are assumed to be spread evenly; if all of "
-                f"each met in one place, the step would take {longest * 1e6:,.0f} µs more"
-            ] = None
+        self._state_meeting_rows(kernels, total)
         untuned = sum(k.seconds for k in kernels if k.work.as_tuned)
         if untuned > _SHOWN_SHARE * total:
             self._assumptions[
@@ -209,6 +204,25 @@ class _Predictor:
             scaled_from=self._calibration.scaled_from,
             assumptions=tuple(self._assumptions),
         )
+
+    def _state_meeting_rows(self, kernels: Sequence[PredictedKernel], total: float) -> None:
+        """States how much longer scatters take if rows meet, which depends on the data."""
+        one = [k for k in kernels if k.work.rows_that_may_meet and not k.work.tries_again]
+        longest = sum(k.launches * k.work.rows_that_may_meet for k in one) * _MEETING_SECONDS
+        if longest > _SHOWN_SHARE * total:
+            self._assumptions[
+                f"{sum(k.seconds for k in one) / total:.0%} of the time is of scatters with "
+                "several updates for each place: they are assumed to be spread evenly; if all of "
+                f"each met in one place, the step would take {longest * 1e6:,.0f} µs more"
+            ] = None
+        most = max((k.work.rows_that_may_meet for k in kernels if k.work.tries_again), default=0.0)
+        half = (most / 2) ** 2 * _TRYING_SECONDS
+        if half > _SHOWN_SHARE * total:
+            self._assumptions[
+                f"{most:,.0f} rows of 16-bit numbers are added at indices, and are assumed to be "
+                f"spread evenly: n of one place take about n² x {_TRYING_SECONDS * 1e9:.0f} ns; if "
+                f"half of them met, {half * 1e6:,.0f} µs more; fix: add them in float32"
+            ] = None
 
     def _predicted(self, name: str, total: _Sum) -> PredictedKernel:
         assert total.longest is not None

@@ -52,7 +52,7 @@ class Compared:
 
 
 def compared(records: str) -> Iterator[Compared]:
-    """Every program of a record: `zoo`, `unseen`, `third`, `fourth` or `two`."""
+    """Every program of a record: `zoo`, `unseen`, `third`, `fourth`, `fifth` or `two`."""
     data = json.loads((RECORDS / f"{records}.json").read_text(encoding="utf-8"))
     speeds, calibration = speeds_of_target("h200"), shipped_calibration("h200")
     assert speeds is not None
@@ -114,11 +114,12 @@ def tables(
     unseen: list[Compared],
     third: list[Compared],
     fourth: list[Compared],
+    fifth: list[Compared],
 ) -> Iterator[str]:
     """Errors by half, by family and by kind of kernel, as Markdown.
 
     Args:
-      unseen, third, fourth: the programs of the later zoos.
+      unseen, third, fourth, fifth: the programs of the later zoos.
     """
     names = halves()
     both = {half: [p for p in programs if p.name in names[half]] for half in names}
@@ -128,7 +129,7 @@ def tables(
     )
     yield f"| {' | '.join(columns)} |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
-    later = {"second zoo": unseen, "third zoo": third, "fourth zoo": fourth}
+    later = {"second zoo": unseen, "third zoo": third, "fourth zoo": fourth, "fifth zoo": fifth}
     for half, items in {**both, **later}.items():
         row = summary(items)
         numbers = [f"{row[key]:.1%}".replace("%", " %") for key in list(row)[1:]]
@@ -221,7 +222,7 @@ def plot(programs: list[Compared]) -> str:
 
 
 def main(*arguments: str) -> None:
-    zoos = [list(compared(name)) for name in ("zoo", "unseen", "third", "fourth")]
+    zoos = [list(compared(name)) for name in ("zoo", "unseen", "third", "fourth", "fifth")]
     print("\n".join(tables(*zoos)))
     for item in compared("two"):
         print(f"{item.name}: kernels {item.kernel_error:+.1%}, span {item.span_error:+.1%}")

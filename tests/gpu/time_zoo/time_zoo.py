@@ -1,6 +1,7 @@
 r"""Times programs on the attached GPU, and keeps XLA's files of each.
 
-    python tests/gpu/time_zoo/time_zoo.py zoo|unseen|third|fourth|two|calibration|collectives OUT \
+    python tests/gpu/time_zoo/time_zoo.py \
+        zoo|unseen|third|fourth|fifth|two|calibration|collectives OUT \
         COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 import jax
+from fifth import fifth_programs
 from fourth import fourth_programs
 from programs import zoo_programs
 from programs_of_two import programs_of_two
@@ -29,6 +31,7 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
         "unseen": unseen_programs,
         "third": third_programs,
         "fourth": fourth_programs,
+        "fifth": fifth_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),
