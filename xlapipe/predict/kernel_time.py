@@ -32,10 +32,8 @@ _COLD_BYTES = 256
 # Blocks of a product read this number of bytes through the L2 cache while a multiprocessor could
 # do a simple operation, and reach this share of the peak. Each multiprocessor has one at a time.
 _BLOCKS_RATE = 0.45
-_BLOCKS_SHARE, _BLOCKS_SHARE_OF = (
-    0.8,
-    {"triton f32": 0.2, "triton s8": 1.0, "cublas f32 exact": 0.12},
-)
+_BLOCKS_SHARE = 0.8
+_BLOCKS_SHARE_OF = {"triton f32": 0.2, "triton s8": 1.0, "cublas f32 exact": 0.12}
 # An access of a thread of a column reduction, where accesses wait for each other: to device memory,
 # and to the L2 cache.
 _SERIAL_SECONDS, _CACHED_SERIAL_SECONDS = 30e-9, 18e-9
@@ -48,7 +46,7 @@ _START_SECONDS = {
 _START_OF_A_PRODUCT, _START_OF_A_LIBRARY = 1e-6, 2.5e-6
 # An operation that waits for the one before takes four cycles.
 _WAITING_SECONDS = 2e-9
-# A multiprocessor reads two lines of its L1 cache while it does this number of simple operations.
+# A multiprocessor reads a line of its L1 cache, in half a cycle, while it does so many operations.
 _OPERATIONS_OF_A_LINE = 64
 
 
@@ -69,7 +67,8 @@ class KernelTime:
     """The predicted time of one launch.
 
     Attributes:
-      parts: launch, first read from memory, and the longest of bytes, operations and threads.
+      parts: launch, first elements or tiles, first read from memory, the longest of bytes,
+        operations and threads, and what blocks and lines of the L1 cache take beside it.
       ratio: by which timed kernels like this one differ from the sum of the parts.
       basis: `calibrated`, `scaled`, `assumed` or `timed`.
       spread: standard deviation of the logarithm of the ratio.
