@@ -159,10 +159,12 @@ def test_windows_have_padding(size: int, window: int, elements: float) -> None:
         "f32[8,8]{1,0} pad(p, p), padding=0_0_0",
         "f32[8,8]{1,0} reduce-window(p, p), window={size=0x99999}, to_apply=add",
         "f32[0,8]{1,0} slice(p), slice={[0:0], [0:8]}",
+        "f32[4]{0} gather(e, p), offset_dims={}, collapsed_slice_dims={0}",
     ],
 )
 def test_damaged_dimensions_are_no_error(line: str) -> None:
-    reads = _reads("p = f32[8,8]{1,0} parameter(0)", f"ROOT r = {line}")
+    given = ("p = f32[8,8]{1,0} parameter(0)", "e = f32[0]{0} parameter(1)")
+    reads = _reads(*given, f"ROOT r = {line}")
     assert reads.lines >= 0
     assert reads.sectors >= 0
 

@@ -78,7 +78,8 @@ def reads_of(
             if access.distance < inf:
                 sectors += min(count, shape.elements)
             else:
-                sectors += count * max(0.0, 1 - _L1_BYTES / (shape.elements * element_bytes))
+                array_bytes = max(1, shape.elements * element_bytes)
+                sectors += count * max(0.0, 1 - _L1_BYTES / array_bytes)
     return Reads(lines, sectors)
 
 
@@ -213,7 +214,7 @@ def _access(
     elif opcode == "slice" and dim < len(dims):
         steps *= max(1, dims[dim])
     elif opcode == "pad" and dim < len(dims):
-        steps /= 1 + dims[dim]
+        steps /= 1 + max(0, dims[dim])
     dim = of_operand[dim] if dim < len(of_operand) else -1
     if dim not in order:
         return {"broadcast": None, "gather": _AT_INDICES}.get(opcode, _NEIGHBOURS)
