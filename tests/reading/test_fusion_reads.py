@@ -5,7 +5,7 @@ from math import prod
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.plans.hlo import Contraction
+from xlapipe.plans.hlo import Computation, Contraction, HloModule
 from xlapipe.predict.fusion_reads import Reads, elements_of_window, reads_of
 from xlapipe.readers.contraction import contraction_of_proto, contraction_of_text
 from xlapipe.readers.hlo_proto import HloInstructionProto
@@ -14,7 +14,8 @@ _ELEMENTS = 64 * 32768
 _LEAST = 1 / 16  # of a line, for each element
 
 
-def _reads(*lines: str, tiled: bool = False, each: float = 1.0) -> Reads:
+def _fused(*lines: str) -> tuple[Computation, HloModule]:
+    """A fusion's body, and the module that has it."""
     text = "\n".join(
         [
             "HloModule small, is_scheduled=true",
@@ -33,8 +34,11 @@ def _reads(*lines: str, tiled: bool = False, each: float = 1.0) -> Reads:
     )
     module = plan_of_text(text).module
     assert module is not None
-    body = module.computations["fused"]
-    return reads_of(body, module, tiled=tiled, elements_of_a_thread=each)
+    return module.computations["fused"], module
+
+
+def _reads(*lines: str, tiled: bool = False, each: float = 1.0) -> Reads:
+    return reads_of(*_fused(*lines), tiled=tiled, elements_of_a_thread=each)
 
 
 def test_neighbours_share_lines() -> None:
@@ -124,27 +128,14 @@ def test_short_sums_are_those_of_single_threads() -> None:
 
 @pytest.mark.parametrize(("size", "window", "elements"), [(16, 16, 8.5), (4096, 3, 3.0), (1, 1, 1)])
 def test_windows_have_padding(size: int, window: int, elements: float) -> None:
-    text = "\n".join(
-        [
-            "HloModule small, is_scheduled=true",
-            "add {",
-            "  a = f32[] parameter(0)",
-            "  b = f32[] parameter(1)",
-            "  ROOT c = f32[] add(a, b)",
-            "}",
-            "ENTRY main {",
-            f"  p = f32[4,{size}]{{1,0}} parameter(0)",
-            "  z = f32[] constant(0)",
-            f"  ROOT r = f32[4,{size}]{{1,0}} reduce-window(p, z), "
-            f"window={{size=1x{window} pad=0_0x{window - 1}_0}}, to_apply=add",
-            "}",
-        ]
+    body, _ = _fused(
+        f"p = f32[4,{size}]{{1,0}} parameter(0)",
+        "z = f32[] constant(0)",
+        f"ROOT r = f32[4,{size}]{{1,0}} reduce-window(p, z), "
+        f"window={{size=1x{window} pad=0_0x{window - 1}_0}}, to_apply=add",
     )
-    module = plan_of_text(text).module
-    assert module is not None
-    main = module.computations["main"]
-    operand = main.by_name["p"].shape.arrays[0]
-    assert elements_of_window(main.by_name["r"], operand) == pytest.approx(elements, rel=0.001)
+    operand = body.by_name["p"].shape.arrays[0]
+    assert elements_of_window(body.by_name["r"], operand) == pytest.approx(elements, rel=0.001)
 
 
 @pytest.mark.parametrize(
