@@ -44,6 +44,8 @@ _START_SECONDS = {
     "loop": 0.2e-6,
 }
 _START_OF_A_PRODUCT, _START_OF_A_LIBRARY = 1e-6, 2.5e-6
+# A kernel that a library runs beside the one that computes, such as one that pads an array.
+_FURTHER_KERNEL_SECONDS = 1.6e-6
 # An operation that waits for the one before takes four cycles.
 _WAITING_SECONDS = 2e-9
 # A multiprocessor reads a line of its L1 cache, in half a cycle, while it does so many operations.
@@ -123,6 +125,8 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
         each = work.operations / work.threads
         text = f"{each:,.0f} operations of each thread, one after another"
         longest = _longer(longest, Part(each * _WAITING_SECONDS, text))
+    text = f"{work.serial_seconds * 1e6:,.1f} µs of terms that a thread adds one after another"
+    longest = _longer(longest, Part(work.serial_seconds, text))
     if work.link_bytes:
         rate = constants.link_bandwidth
         text = f"{work.link_bytes / 1e6:,.2f} MB to other GPUs at {rate / 1e9:,.0f} GB/s"
@@ -138,6 +142,12 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
         more = math.hypot(together, part.seconds) - together
         parts.append(Part(more, f"more, for {part.reason}"))
         together += more
+    if work.further_kernels or work.workspace_bytes:
+        # Written once and read once.
+        moved = 2 * work.workspace_bytes / constants.bandwidth
+        text = f"about {work.further_kernels:,.0f} further kernels of the library"
+        text += f", which move {work.workspace_bytes / 1e6:,.2f} MB" if work.workspace_bytes else ""
+        parts.append(Part(work.further_kernels * _FURTHER_KERNEL_SECONDS + moved, text))
     return tuple(parts)
 
 
@@ -147,6 +157,8 @@ def _start(work: KernelWork) -> list[Part]:
     for kind, seconds in _START_SECONDS.items():
         if work.kind.startswith(kind):
             return [Part(seconds, "first elements")]
+    if work.serial_seconds:
+        return [Part(_START_OF_A_PRODUCT, "first terms")]
     if any(name != VECTOR for name in work.flops):
         by_triton = work.kind.startswith("triton")
         return [Part(_START_OF_A_PRODUCT if by_triton else _START_OF_A_LIBRARY, "first tiles")]
@@ -160,8 +172,9 @@ def _block_part(work: KernelWork, constants: Constants) -> Part:
     rate = _BLOCKS_RATE * constants.operation_rate / MULTIPROCESSORS
     read = Part(rounds * work.block_bytes / rate, f"{work.block_bytes / 1e3:,.1f} kB read {of}")
     name = max(work.flops, key=lambda name: work.flops[name])
-    rate = _BLOCKS_SHARE_OF.get(work.kind, _BLOCKS_SHARE) * _peak(name, constants) / MULTIPROCESSORS
-    computed = rounds * work.block_flops / rate
+    share = work.block_share or _BLOCKS_SHARE_OF.get(work.kind, _BLOCKS_SHARE)
+    rate = share * _peak(name, constants) / MULTIPROCESSORS
+    computed = rounds * work.block_flops / rate + (rounds - 1) * work.round_seconds
     return _longer(read, Part(computed, f"{work.block_flops:,.0f} operations {of}"))
 
 

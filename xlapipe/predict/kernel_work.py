@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from math import ceil, log2, prod, sqrt
+from math import log2, prod, sqrt
 
 from xlapipe.cost.flops import VECTOR
 from xlapipe.cost.schedule import Site
@@ -18,6 +18,7 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.shapes import Shape, element_bits
 from xlapipe.plans.thunks import Thunk
+from xlapipe.predict.convolutions import Convolution, Engine, convolution_of, engine_work
 from xlapipe.predict.fusion_reads import Reads, elements_of_window, reads_of
 from xlapipe.predict.triton_tiles import misaligned_share, row_tile_of, tiles_of, tiles_of_area
 
@@ -53,9 +54,21 @@ _SORT_STEP = 3.2e6
 _TOP_STEP = 1.2e6
 MULTIPROCESSORS = 132
 """Of an H100 or H200."""
-# Rows and columns of the tiles of most convolutions of cuDNN, and of products of cuBLAS to judge by
-# their times. cuBLAS divides the terms of sums among this number of blocks if there are few tiles.
-_TILE_OF_CUDNN, _TILE_OF_CUBLAS, _PARTS_OF_CUBLAS = 128, 64, 8
+# Rows and columns of the tiles of products of cuBLAS, to judge by their times. It divides the terms
+# of sums among this number of blocks if there are few tiles.
+_TILE_OF_CUBLAS, _PARTS_OF_CUBLAS = 64, 8
+# Of a convolution, each further round of tiles takes so much beside its operations.
+_ROUND_SECONDS = 1e-6
+# Coordinates of the engines of cuDNN, far from each other if they have little in common.
+_PLACE_OF_ENGINE = {
+    engine: 3.0 * number
+    for number, engine in enumerate(
+        (
+            *(Engine.PRODUCT, Engine.HOPPER, Engine.CUTLASS, Engine.AMPERE, Engine.REGISTERS),
+            *(Engine.VECTORS, Engine.SIMPLE, Engine.DIRECT, Engine.OF_CHANNELS),
+        )
+    )
+}
 _TERMS_OF_SMALL_MATRICES = 300
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
@@ -115,6 +128,11 @@ class KernelWork:
       blocks: of a product or a convolution that compute one tile of the result each; 0 if unknown.
       block_bytes: that each of them reads, the rows and columns of its tile; 0 if unknown.
       block_flops: operations of each, those of a tile's padding included.
+      block_share: of the peak that they reach; 0 if that of products.
+      round_seconds: that each further round of blocks takes beside what they compute.
+      further_kernels: that a library runs beside the one that computes.
+      workspace_bytes: that they write and read.
+      serial_seconds: that a thread takes for terms that it adds one after another.
       as_tuned: an untuned product, of which the work is that with a tile as tuners choose it.
       partly_unknown: a Pallas kernel whose author does not state what it reads and computes.
     """
@@ -134,6 +152,11 @@ class KernelWork:
     blocks: float = 0.0
     block_bytes: float = 0.0
     block_flops: float = 0.0
+    block_share: float = 0.0
+    round_seconds: float = 0.0
+    further_kernels: float = 0.0
+    workspace_bytes: int = 0
+    serial_seconds: float = 0.0
     partly_unknown: bool = False
     as_tuned: bool = False
 
@@ -603,14 +626,33 @@ def _library_product(
     )
     what = f"{sum(flops.values()):,} operations"
     work = replace(work, point=point, what=what)
-    if "convForward" not in target and "convBiasActivationForward" not in target:
-        return work
-    if element not in ("bf16", "f16"):
-        return work
-    _, dims, results = _array(inner.shape)
-    channels = dims[-1] if dims else 1
-    tiles = ceil(results / channels / _TILE_OF_CUDNN) * ceil(channels / _TILE_OF_CUDNN)
-    return replace(work, blocks=tiles, block_flops=2 * _TILE_OF_CUDNN**2 * terms)
+    convolution = convolution_of(inner, scope) if target.startswith("__cudnn$conv") else None
+    return work if convolution is None else _by_engine(work, convolution, inner)
+
+
+def _by_engine(work: KernelWork, convolution: Convolution, call: Instruction) -> KernelWork:
+    by_engine = engine_work(convolution, call)
+    engine = by_engine.engine
+    point = (
+        *work.point[:3],
+        _log(convolution.terms),
+        0.7 * _log(convolution.inputs),
+        0.7 * _log(convolution.outputs),
+        1.5 * _log(convolution.groups),
+        _PLACE_OF_ENGINE[engine],
+    )
+    return replace(
+        work,
+        point=point,
+        what=f"{work.what}, {engine.value}",
+        blocks=by_engine.blocks,
+        block_flops=by_engine.block_flops,
+        block_share=by_engine.block_share,
+        round_seconds=_ROUND_SECONDS,
+        further_kernels=by_engine.further_kernels,
+        workspace_bytes=by_engine.workspace_bytes,
+        serial_seconds=by_engine.serial_seconds,
+    )
 
 
 def _matrices(*shapes: Shape) -> list[Shape]:

@@ -1,0 +1,123 @@
+"""What engines of cuDNN do for a convolution, by their knobs."""
+
+import json
+
+import pytest
+
+from tests.reading.small_hlo import plan_of_text
+from xlapipe.plans.hlo import Computation
+from xlapipe.predict.convolutions import Engine, EngineWork, convolution_of, engine_work
+
+# A convolution of windows of 3 x 3 with 64 channels, as XLA's config for cuDNN has it.
+_TEXT = """HloModule small, is_scheduled=true
+ENTRY main {{
+  x = {x}{{3,2,1,0}} parameter(0)
+  w = {w}{{3,2,1,0}} parameter(1)
+  ROOT call = ({y}{{3,2,1,0}}, u8[{workspace}]{{0}}) custom-call(x, w), \
+window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_o01i->b01f, \
+custom_call_target="{target}", backend_config={config}
+}}
+"""
+
+
+def scope_of(
+    number: int,
+    knobs: dict[str, str],
+    *,
+    x: str = "bf16[8,32,32,64]",
+    w: str = "bf16[128,3,3,64]",
+    y: str = "bf16[8,32,32,128]",
+    workspace: int = 0,
+    target: str = "__cudnn$convForward",
+) -> Computation:
+    algorithm = {
+        "algo_id": str(number),
+        "is_cudnn_frontend": False,
+        "math_type": "DEFAULT_MATH",
+        "tuning_knobs": knobs,
+        "workspace_size": str(workspace),
+    }
+    config = json.dumps(
+        {"cudnn_conv_backend_config": {"activation_mode": "kNone", "algorithm": algorithm}},
+        separators=(",", ":"),
+    )
+    text = _TEXT.format(x=x, w=w, y=y, workspace=workspace, target=target, config=config)
+    module = plan_of_text(text).module
+    assert module is not None
+    assert module.entry_computation is not None
+    return module.entry_computation
+
+
+def work_of(scope: Computation) -> EngineWork:
+    call = scope.by_name["call"]
+    convolution = convolution_of(call, scope)
+    assert convolution is not None
+    return engine_work(convolution, call)
+
+
+def test_forward_pass_is_a_product_of_positions_and_channels() -> None:
+    scope = scope_of(62, {"27": "1", "2": "0"})
+    convolution = convolution_of(scope.by_name["call"], scope)
+    assert convolution is not None
+    assert (convolution.rows, convolution.columns, convolution.terms) == (8192, 128, 9 * 64)
+    assert (convolution.groups, convolution.inputs, convolution.outputs) == (1, 64, 128)
+    assert convolution.channels_last
+
+
+def test_gradient_of_weights_sums_over_positions() -> None:
+    scope = scope_of(
+        *(65, {"27": "1", "2": "5"}),
+        w="bf16[8,32,32,128]",
+        y="bf16[128,3,3,64]",
+        target="__cudnn$convBackwardFilter",
+    )
+    convolution = convolution_of(scope.by_name["call"], scope)
+    assert convolution is not None
+    assert (convolution.rows, convolution.columns, convolution.terms) == (128, 9 * 64, 8192)
+
+
+@pytest.mark.parametrize(
+    ("number", "knobs", "engine"),
+    [
+        (62, {"13": "1", "18": "0", "2": "0", "25": "0", "27": "8", "28": "1"}, Engine.HOPPER),
+        (22, {"13": "1", "14": "3", "18": "1", "2": "5", "23": "0"}, Engine.AMPERE),
+        (45, {"14": "4", "2": "0", "5": "3"}, Engine.CUTLASS),
+        (48, {"13": "1", "14": "0", "2": "2", "22": "0", "6": "1"}, Engine.REGISTERS),
+        (70, {"18": "0", "2": "12"}, Engine.VECTORS),
+        (58, {"25": "1"}, Engine.PRODUCT),
+        (28, {"2": "4", "3": "0"}, Engine.SIMPLE),
+        (0, {}, Engine.DIRECT),
+    ],
+)
+def test_knobs_say_which_engine_it_is(number: int, knobs: dict[str, str], engine: Engine) -> None:
+    assert work_of(scope_of(number, knobs)).engine is engine
+
+
+def test_tiles_at_the_edges_of_a_result_count_whole() -> None:
+    work = work_of(scope_of(62, {"27": "1", "2": "3"}))
+    assert work.blocks == 8192 / 256
+    assert work.block_flops == 2 * 256 * 128 * 9 * 64
+    narrow = scope_of(62, {"27": "1", "2": "3"}, w="bf16[96,3,3,64]", y="bf16[8,32,32,96]")
+    assert work_of(narrow).blocks == work.blocks
+
+
+def test_channels_that_are_no_multiple_of_16_bytes_take_further_kernels() -> None:
+    aligned = work_of(scope_of(62, {"27": "1", "2": "0"}))
+    x, w = "bf16[8,32,32,3]", "bf16[128,3,3,3]"
+    padded = work_of(scope_of(62, {"27": "1", "2": "0"}, x=x, w=w, workspace=1 << 20))
+    assert aligned.further_kernels == 0
+    assert padded.further_kernels > 3
+    assert padded.workspace_bytes == 1 << 20
+
+
+def test_channels_alone_have_no_tiles() -> None:
+    work = work_of(scope_of(5, {}, w="bf16[64,3,3,1]", y="bf16[8,32,32,64]"))
+    assert work.engine is Engine.OF_CHANNELS
+    assert work.blocks == 0
+    assert work.serial_seconds > 0
+
+
+def test_without_an_algorithm_the_engine_with_the_shortest_rounds_is_assumed() -> None:
+    assert work_of(scope_of(-1, {})).engine is Engine.HOPPER
+    alone = scope_of(-1, {}, w="bf16[64,3,3,1]", y="bf16[8,32,32,64]")
+    assert work_of(alone).engine is Engine.OF_CHANNELS

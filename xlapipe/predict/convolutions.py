@@ -1,0 +1,339 @@
+"""What cuDNN's engine for a convolution does, by the knobs that XLA's autotuner found.
+
+A convolution is a product of matrices: of positions and channels, summed over the elements of a
+window. Engines divide it into tiles, rewrite what does not suit them, or have a thread for each
+element.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from math import ceil, prod
+
+from xlapipe.plans.hlo import Computation, Instruction
+from xlapipe.plans.shapes import Shape, element_bits
+
+# Knobs of an engine, as cuDNN's `cudnnBackendKnobType_t` numbers them.
+_TILE_SIZE, _USE_TEX, _KBLOCK, _LDGA, _TILEK, _STAGES = 2, 3, 5, 6, 13, 14
+_SLICES, _IDX_MODE, _LDGC, _SPECFILT, _WORKSPACE, _TILE_CGA_M = 17, 18, 22, 23, 25, 27
+# Rows and columns of a tile by the value of its knob, as names of kernels have them.
+_TILES = {
+    0: (128, 128),
+    1: (128, 64),
+    2: (128, 32),
+    3: (256, 128),
+    4: (256, 64),
+    5: (64, 64),
+    6: (128, 256),
+    7: (64, 128),
+    8: (64, 32),
+    9: (64, 256),
+    11: (32, 16),
+    12: (32, 32),
+    14: (16, 64),
+    15: (128, 16),
+    16: (256, 32),
+    18: (64, 192),
+    19: (128, 192),
+    23: (32, 128),
+}
+_OTHER_TILE = (64, 64)
+_ALGORITHM = re.compile(r'"algo_id":"(-?\d{1,6})"')
+_KNOBS = re.compile(r'"tuning_knobs":\{([^}]*)\}')
+_KNOB = re.compile(r'"(\d{1,4})":"(-?\d{1,9})"')
+_WORKSPACE_SIZE = re.compile(r'"workspace_size":"(\d{1,15})"')
+_DIRECT = 0  # an engine's number
+
+
+class Engine(Enum):
+    """How an engine computes."""
+
+    HOPPER = "tiles of Hopper's tensor cores"
+    AMPERE = "tiles of Ampere's tensor cores"
+    CUTLASS = "tiles by CUTLASS"
+    REGISTERS = "tiles without shared memory"
+    VECTORS = "tiles without tensor cores"
+    PRODUCT = "one product by cuBLAS"
+    SIMPLE = "few terms at a time"
+    DIRECT = "one element of each thread"
+    OF_CHANNELS = "each channel alone"
+
+
+_IN_CHUNKS = (Engine.HOPPER, Engine.AMPERE, Engine.CUTLASS)
+_IN_TILES = (*_IN_CHUNKS, Engine.REGISTERS, Engine.VECTORS)
+# Shares of the tensor cores' peak that blocks of forward passes and gradients of inputs reach, and
+# those of gradients of weights; fitted to the timed programs of the calibration of an H200.
+_SHARES = {
+    Engine.HOPPER: {16: (0.73, 0.38), 32: (0.54, 0.21)},
+    Engine.AMPERE: {16: (0.25, 0.13), 32: (0.3, 0.06)},
+    Engine.CUTLASS: {16: (0.45, 0.13), 32: (0.45, 0.17)},
+    Engine.REGISTERS: {16: (0.09, 0.065), 32: (0.12, 0.065)},
+    Engine.VECTORS: {16: (0.02, 0.02), 32: (0.02, 0.02)},
+}
+# Terms are read in chunks of so many bytes of one position's channels.
+_CHUNK_BYTES = 64
+# Tensor cores take channels of multiples of 16 bytes: others are padded.
+_ALIGNED_BYTES = 16
+# Gradients of weights divide their long sums among blocks, down to this number of terms.
+_LEAST_TERMS = 512
+_MULTIPROCESSORS = 132
+# Further kernels that pad one array's channels and take a copy apart, that change the order of
+# dimensions, that divide groups, and that do all of it for a bias.
+_TO_PAD, _AROUND_PADDING, _TO_REORDER, _FOR_GROUPS, _FOR_A_BIAS = 3.0, 1.5, 3.5, 4.0, 3.0
+# That divide a sum and add its parts.
+_TO_SPLIT = 2.0
+# Engines without tiles: seconds of each term, and elements of the result that compute it at once.
+_TERM_SECONDS = {
+    Engine.SIMPLE: (65e-9, 210_000),
+    Engine.DIRECT: (100e-9, 19_000),
+    Engine.OF_CHANNELS: (15e-9, 69_000),
+}
+# Of a gradient of weights, whose terms are positions of the images.
+_POSITION_SECONDS = {Engine.SIMPLE: 0.6e-9, Engine.DIRECT: 6e-9, Engine.OF_CHANNELS: 0.6e-9}
+# Engines that a tuner chooses from, if none is known.
+_TUNED_TILES = (0, 1, 3, 4, 5, 6, 7, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution as a product of matrices, for each of its groups.
+
+    Attributes:
+      rows, columns, terms: of the product. Of a gradient of weights, terms are positions.
+      groups: of channels; inputs, outputs: channels of all groups.
+      channels: of a group that the terms of one position are.
+      channels_last: whether channels are the minor dimension.
+      of_weights: whether it is the gradient of weights.
+      element_bytes: of an operand.
+    """
+
+    rows: float
+    columns: float
+    terms: float
+    groups: int
+    inputs: int
+    outputs: int
+    channels: float
+    channels_last: bool
+    of_weights: bool
+    element_bytes: int
+
+    @property
+    def padded(self) -> int:
+        """Arrays whose channels are no multiple of 16 bytes."""
+        return sum(
+            number * self.element_bytes % _ALIGNED_BYTES > 0
+            for number in (self.inputs, self.outputs)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWork:
+    """What an engine does for a convolution.
+
+    Attributes:
+      blocks: that compute a tile each; 0 of an engine without tiles.
+      block_flops: operations of each.
+      block_share: of the peak that they reach.
+      further_kernels: beside the one that computes.
+      workspace_bytes: that they write and read.
+      serial_seconds: that a thread takes for its terms, one after another.
+    """
+
+    engine: Engine
+    blocks: float = 0.0
+    block_flops: float = 0.0
+    block_share: float = 1.0
+    further_kernels: float = 0.0
+    workspace_bytes: int = 0
+    serial_seconds: float = 0.0
+
+
+def convolution_of(call: Instruction, scope: Computation) -> Convolution | None:
+    """The product that a call of cuDNN computes; None if its operands are unknown."""
+    target = call.custom_call_target or ""
+    # A call before this one has its workspace beside its result.
+    operands = [
+        array
+        for name in call.operands[:2]
+        if name in scope.by_name
+        for array in scope.by_name[name].shape.arrays[:1]
+    ]
+    if len(operands) < 2 or call.contraction is None or not call.shape.arrays:
+        return None
+    result = call.shape.arrays[0]
+    of_weights, of_inputs = "BackwardFilter" in target, "BackwardInput" in target
+    if of_weights:
+        given, made, kernel = operands[0], operands[1], result
+    elif of_inputs:
+        given, made, kernel = result, operands[0], operands[1]
+    else:
+        given, made, kernel = operands[0], result, operands[1]
+    sums = [kernel.dims[dim] for dim in call.contraction.dims if dim < len(kernel.dims)]
+    outputs = max(1, kernel.elements // max(1, prod(sums)))
+    of_given, of_made, of_kernel = map(_major_to_minor, (given, made, kernel))
+    if min(map(len, (of_given, of_made, of_kernel))) < 3:
+        return None
+    # XLA keeps channels of volumes before their positions.
+    last = of_made[-1] == outputs and not (len(of_made) == 5 and of_made[1] == outputs)
+    inputs = of_given[-1 if last else 1]
+    of_group = max(1, of_kernel[-1 if last else 1])
+    groups = max(1, inputs // of_group)
+    window = prod(sums) / of_group
+    places, places_given = made.elements / outputs, given.elements / max(1, inputs)
+    if of_weights:
+        rows, columns, terms = outputs / groups, float(prod(sums)), places
+        channels = terms
+    elif of_inputs:
+        rows, columns, channels = places_given, inputs / groups, outputs / groups
+        terms = channels * window * places / max(1, places_given)
+    else:
+        rows, columns, terms, channels = places, outputs / groups, float(prod(sums)), of_group
+    element_bytes = max(1, _bits(operands[0]) // 8)
+    return Convolution(
+        *(rows, columns, terms, groups, inputs, outputs, channels, last, of_weights),
+        element_bytes,
+    )
+
+
+def engine_work(convolution: Convolution, call: Instruction) -> EngineWork:
+    """The work of the engine that the call's configuration names, or of one that a tuner takes."""
+    match = _ALGORITHM.search(call.backend_config)
+    number = int(match[1]) if match is not None else -1
+    if number < 0:
+        return _best(convolution)
+    text = _KNOBS.search(call.backend_config)
+    knobs = {int(a): int(b) for a, b in _KNOB.findall(text[1] if text is not None else "")}
+    size = _WORKSPACE_SIZE.search(call.backend_config)
+    engine = _engine(number, knobs, convolution)
+    biased = "BiasActivation" in (call.custom_call_target or "")
+    return _work(convolution, engine, knobs, int(size[1]) if size is not None else 0, biased)
+
+
+def _engine(number: int, knobs: Mapping[int, int], convolution: Convolution) -> Engine:
+    has = knobs.keys()
+    if _TILE_CGA_M in has:
+        return Engine.HOPPER
+    if {_LDGA, _LDGC} <= has:
+        return Engine.REGISTERS
+    if _SPECFILT in has or {_TILEK, _STAGES} <= has:
+        return Engine.AMPERE
+    if {_KBLOCK, _STAGES} <= has:
+        return Engine.CUTLASS
+    if has == {_TILE_SIZE, _IDX_MODE}:
+        return Engine.VECTORS
+    if _WORKSPACE in has:
+        return Engine.PRODUCT
+    if number == _DIRECT:
+        return Engine.DIRECT
+    alone = convolution.groups == min(convolution.inputs, convolution.outputs) > 1
+    return Engine.OF_CHANNELS if alone and _USE_TEX not in has else Engine.SIMPLE
+
+
+def _work(
+    convolution: Convolution,
+    engine: Engine,
+    knobs: Mapping[int, int],
+    workspace_bytes: int,
+    biased: bool,
+) -> EngineWork:
+    if engine in _IN_TILES:
+        return _in_tiles(convolution, engine, knobs, workspace_bytes, biased)
+    if engine is Engine.PRODUCT:
+        return EngineWork(engine, further_kernels=_TO_SPLIT * convolution.of_weights)
+    # Of float32, one group after another.
+    simple = engine is Engine.SIMPLE
+    kernels = convolution.groups if simple and convolution.element_bytes == 4 else 1
+    if convolution.of_weights:
+        serial = kernels * convolution.terms * _POSITION_SECONDS[engine]
+        further = 2 * kernels - 1 if simple else 1
+    else:
+        seconds, at_once = _TERM_SECONDS[engine]
+        results = convolution.rows * convolution.columns * convolution.groups / kernels
+        serial = kernels * convolution.terms * seconds * max(1.0, results / at_once)
+        further = kernels - 1
+    return EngineWork(
+        engine,
+        further_kernels=further,
+        workspace_bytes=workspace_bytes,
+        serial_seconds=serial,
+    )
+
+
+def _in_tiles(
+    convolution: Convolution,
+    engine: Engine,
+    knobs: Mapping[int, int],
+    workspace_bytes: int,
+    biased: bool,
+) -> EngineWork:
+    rows, columns = _TILES.get(knobs.get(_TILE_SIZE, -1), _OTHER_TILE)
+    groups, width = convolution.groups, convolution.columns
+    tiles = ceil(convolution.rows / rows)
+    if engine is Engine.VECTORS:  # one group after another
+        tiles *= ceil(width / columns)
+        if groups > 1:
+            tiles = groups * ceil(tiles / _MULTIPROCESSORS) * _MULTIPROCESSORS
+    else:  # a tile has several narrow groups
+        tiles *= (
+            groups * ceil(width / columns) if width > columns else ceil(width * groups / columns)
+        )
+    terms, parts = convolution.terms, 1.0
+    split = convolution.of_weights or _SLICES in knobs
+    if split:
+        parts = min(max(1.0, terms / _LEAST_TERMS), max(1.0, _MULTIPROCESSORS / tiles))
+    elif engine in _IN_CHUNKS and not knobs.get(_IDX_MODE):
+        chunk = _CHUNK_BYTES / convolution.element_bytes
+        channels = max(1.0, convolution.channels)
+        terms *= ceil(channels / chunk) * chunk / channels
+    shares = _SHARES[engine][32 if convolution.element_bytes >= 4 else 16]
+    return EngineWork(
+        engine,
+        blocks=tiles * parts,
+        block_flops=2 * rows * columns * terms / parts,
+        block_share=shares[convolution.of_weights],
+        further_kernels=_further_kernels(convolution, engine, biased, workspace_bytes) + split,
+        workspace_bytes=workspace_bytes,
+    )
+
+
+def _further_kernels(
+    convolution: Convolution, engine: Engine, biased: bool, workspace_bytes: int
+) -> float:
+    groups = convolution.groups
+    if engine is Engine.VECTORS:
+        return groups * (1 + _TO_PAD * (workspace_bytes > 0)) - 1
+    if engine is Engine.REGISTERS:
+        return _TO_PAD
+    of_groups = _FOR_GROUPS * (groups - 1) if engine is Engine.CUTLASS else 0.0
+    if convolution.padded:
+        more = _FOR_A_BIAS if biased else 0.0
+        return _TO_PAD * convolution.padded + _AROUND_PADDING + more + of_groups
+    if not convolution.channels_last:
+        return _TO_REORDER
+    narrow = convolution.rows if convolution.of_weights else convolution.channels
+    divided = groups > 1 and narrow * convolution.element_bytes % _ALIGNED_BYTES > 0
+    return _FOR_GROUPS * divided + of_groups
+
+
+def _best(convolution: Convolution) -> EngineWork:
+    """That of the engine with the shortest rounds."""
+    candidates = [
+        _in_tiles(convolution, Engine.HOPPER, {_TILE_SIZE: tile, _TILE_CGA_M: 1}, 0, False)
+        for tile in _TUNED_TILES
+    ]
+    best = min(candidates, key=lambda work: ceil(work.blocks / _MULTIPROCESSORS) * work.block_flops)
+    alone = convolution.groups == min(convolution.inputs, convolution.outputs) > 1
+    return _work(convolution, Engine.OF_CHANNELS, {}, 0, False) if alone else best
+
+
+def _major_to_minor(shape: Shape) -> tuple[int, ...]:
+    order = shape.order
+    if order is None or len(order) != len(shape.dims):
+        return shape.dims
+    return tuple(shape.dims[number] for number in reversed(order))
+
+
+def _bits(shape: Shape) -> int:
+    return element_bits(shape.element) or 32
