@@ -20,7 +20,13 @@ from xlapipe.plans.shapes import Shape, element_bits
 from xlapipe.plans.thunks import Thunk
 from xlapipe.predict.convolutions import Convolution, Engine, convolution_of, engine_work
 from xlapipe.predict.fusion_reads import Reads, elements_of_window, reads_of
-from xlapipe.predict.triton_tiles import misaligned_share, row_tile_of, tiles_of, tiles_of_area
+from xlapipe.predict.triton_tiles import (
+    ProductTile,
+    misaligned_share,
+    product_tile,
+    row_tile_of,
+    tuned_tile,
+)
 
 # Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
 _OPERATIONS = {
@@ -103,6 +109,8 @@ _DEFAULT_TILE = re.compile(
     r'"output_tiles":\[\{"sizes":\["(?:1",")*(?:(?P<small>16","8|8","16)|64","32)"\]'
 )
 _TUNED_AREAS, _TUNED_THREADS = (8, 13), 128
+# Element types whose products take equally long.
+_SAME_PRODUCTS = {"f16": "bf16"}
 # Element types whose products by cuBLAS were compared with tiles. Where rows of a matrix do not
 # start at multiples of 16 bytes, which `wgmma` needs, blocks take so many times as long.
 _TILED = ("bf16", "f16", "f32")
@@ -125,8 +133,9 @@ class KernelWork:
       serial_accesses: that each thread of a column reduction makes one after another: of each
         element it adds up, one for each result and a quarter for each operand.
       lines, sector_bytes: of the L1 and the L2 cache, as `Reads` has them.
-      blocks: of a product or a convolution that compute one tile of the result each; 0 if unknown.
-      block_bytes: that each of them reads, the rows and columns of its tile; 0 if unknown.
+      tile: of a product by Triton; None if unknown.
+      blocks: of another product or a convolution that compute one tile of the result each; 0 if
+        unknown.
       block_flops: operations of each, those of a tile's padding included.
       block_share: of the peak that they reach; 0 if that of products.
       round_seconds: that each further round of blocks takes beside what they compute.
@@ -149,8 +158,8 @@ class KernelWork:
     serial_accesses: float = 0.0
     sector_bytes: int = 0
     lines: float = 0.0
+    tile: ProductTile | None = None
     blocks: float = 0.0
-    block_bytes: float = 0.0
     block_flops: float = 0.0
     block_share: float = 0.0
     round_seconds: float = 0.0
@@ -248,10 +257,7 @@ def work_of(
         body = module.computations.get(next(iter(inner.called_computations), ""))
         if flops and "gemm" in cost.kind and body is not None:
             kind = f"triton {_peak_type(flops)}"
-            work = _product(kind, inner, cost, flops, threads, untuned=untuned)
-            given = [item.shape for item in body.instructions if item.opcode == "parameter"]
-            share = misaligned_share(_matrices(inner.shape, *given))
-            return replace(work, point=(*work.point, 4.0 * share))
+            return _triton_product(inner, body, cost, flops, threads, untuned=untuned)
         if body is not None:
             return _fusion(inner, body, module, cost, flops, threads, per_block)
     if flops and inner.kernel_name is None:
@@ -541,19 +547,11 @@ def _product(
     cost: KernelCost,
     flops: Mapping[str, int],
     threads: int = 0,
-    *,
-    untuned: bool = False,
+    area: int = 0,
 ) -> KernelWork:
     total = sum(flops.values())
     result = _array(inner.shape)[2]
     terms = total / 2 / max(result, 1)
-    tiles = tiles_of(inner) if threads else None
-    as_tuned = untuned and tiles is not None and result > tiles.area * MULTIPROCESSORS
-    if as_tuned:
-        area = 1 << max(_TUNED_AREAS[0], min(_TUNED_AREAS[1], int(log2(result / MULTIPROCESSORS))))
-        tiles = tiles_of_area(area, result)
-        threads = result // area * _TUNED_THREADS
-    area = tiles.area if tiles is not None else 0
     point = (
         _log(total) * 0.7,
         _log(cost.read_bytes),
@@ -563,17 +561,40 @@ def _product(
         0.5 * _log(area),
     )
     what = f"product of {result:,} sums of {terms:,.0f}"
-    if as_tuned:
-        what += ", in tiles as a tuner chooses them"
-    work = KernelWork(kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, threads, what)
-    if tiles is None:
-        return work
-    bits = element_bits(_peak_type(flops)) or 32
+    return KernelWork(kind, point, cost.read_bytes, cost.written_bytes, 0.0, flops, threads, what)
+
+
+def _triton_product(
+    inner: Instruction,
+    body: Computation,
+    cost: KernelCost,
+    flops: Mapping[str, int],
+    threads: int,
+    *,
+    untuned: bool,
+) -> KernelWork:
+    result = _array(inner.shape)[2]
+    dot = next((item for item in body.instructions if item.opcode in opcodes.DOTS), None)
+    operands = [body.by_name[name].shape for name in dot.operands] if dot is not None else []
+    terms = sum(flops.values()) / 2 / max(_array(dot.shape)[2] if dot is not None else result, 1)
+    element = _peak_type(flops)
+    element_bytes = (element_bits(element) or 32) / 8
+    tile = product_tile(inner, dot, _matrices(*operands), terms, element_bytes) if threads else None
+    as_tuned = untuned and tile is not None and result > tile.area * MULTIPROCESSORS
+    if as_tuned and tile is not None:
+        area = 1 << max(_TUNED_AREAS[0], min(_TUNED_AREAS[1], int(log2(result / MULTIPROCESSORS))))
+        tile = tuned_tile(tile, area, result)
+        threads = result // area * _TUNED_THREADS
+    kind = f"triton {_SAME_PRODUCTS.get(element, element)}"
+    work = _product(kind, inner, cost, flops, threads, tile.area if tile is not None else 0)
+    given = [item.shape for item in body.instructions if item.opcode == "parameter"]
+    share = misaligned_share(_matrices(inner.shape, *given))
+    depth, stages = (tile.depth, tile.stages) if tile is not None else (1, 1)
     return replace(
         work,
-        blocks=tiles.blocks,
-        block_bytes=sum(tiles.sides) * terms * bits / 8,
-        block_flops=2 * area * terms,
+        point=(*work.point, 4.0 * share, _log(depth), 0.5 * stages),
+        what=work.what + (", in tiles as a tuner chooses them" if as_tuned else ""),
+        tile=tile,
         as_tuned=as_tuned,
     )
 
@@ -601,7 +622,9 @@ def _library_product(
     element = _peak_type(flops)
     if target.startswith("__cublas$"):
         exact = " exact" if '"HIGHEST"' in inner.backend_config else ""
-        work = _product(f"cublas {element}{exact}", inner, cost, flops)
+        work = _product(
+            f"cublas {_SAME_PRODUCTS.get(element, element)}{exact}", inner, cost, flops
+        )
         across = 4.0 * _across(inner, scope) if element == "f32" else 0.0
         work = replace(work, point=(*work.point[:5], across))
         if element not in _TILED:

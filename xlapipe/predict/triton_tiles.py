@@ -1,8 +1,8 @@
 """How Triton's blocks divide a fusion, by the tile of the result that XLA chose for each block."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, prod, sqrt
 
 from xlapipe.plans import opcodes
@@ -11,28 +11,77 @@ from xlapipe.plans.shapes import Shape, element_bits
 
 _SIZES = re.compile(r'"output_tiles":\[\{"sizes":\[([^\]]*)\]')
 _WARPS = re.compile(r'"num_warps":"(\d{1,3})"')
+_STAGES = re.compile(r'"num_stages":(\d{1,3})')
+_STEP = re.compile(r'"sizes":\[([^\]]*)\]')
+_DEPTH = 32  # terms of a step, if a configuration does not state them
+_TUNED_DEPTH, _TUNED_STAGES, _TUNED_WARPS = 64, 3, 4
 _THREADS_OF_A_WARP = 32
+# Of a multiprocessor of Hopper. Threads of a product have so many registers beside the sums.
+_SHARED_BYTES, _REGISTERS, _THREADS = 227 * 1024, 65536, 2048
+_REGISTERS_OF_A_THREAD = 320
 _MOST_ELEMENTS = 1 << 40
 _ALIGNED_BITS = 128  # that a thread moves at once
 _FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS | {"tuple"}
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
-    """The tiles of a product.
+class ProductTile:
+    """The tile of a product, which one block computes in steps over the terms.
 
     Attributes:
-      sides: rows and columns of a tile.
+      sides: rows and columns of the tile.
       blocks: tiles that cover the result, those at its edges included.
+      depth: terms of a step.
+      terms: of each sum.
+      stages: steps that are being read at once.
+      warps: of a block.
+      element_bytes: of an operand.
+      misaligned: elements of a step that are read one by one, since the rows of their matrix do not
+        start at multiples of 16 bytes.
+      writes_misaligned: whether those of the result do not.
     """
 
     sides: tuple[float, float]
     blocks: float
+    depth: int
+    terms: float
+    stages: int
+    warps: int
+    element_bytes: float
+    misaligned: float = 0.0
+    writes_misaligned: bool = False
 
     @property
     def area(self) -> int:
-        """Elements of a tile."""
+        """Elements of the tile."""
         return round(self.sides[0] * self.sides[1])
+
+    @property
+    def steps(self) -> int:
+        """Steps of a block."""
+        return max(1, ceil(self.terms / self.depth))
+
+    @property
+    def step_bytes(self) -> float:
+        """Bytes that a step reads."""
+        return sum(self.sides) * self.depth * self.element_bytes
+
+    @property
+    def step_flops(self) -> float:
+        """Operations of a step."""
+        return 2.0 * self.area * self.depth
+
+    @property
+    def resident(self) -> float:
+        """Blocks that a multiprocessor has at once, by shared memory, registers and threads."""
+        threads = self.warps * _THREADS_OF_A_WARP
+        registers = self.area + threads * _REGISTERS_OF_A_THREAD
+        most = min(
+            _SHARED_BYTES / (self.stages * self.step_bytes),
+            _REGISTERS / registers,
+            _THREADS / threads,
+        )
+        return max(1.0, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +104,22 @@ class RowTile:
         return max(1.0, self.pieces / self.rows_of_a_piece)
 
 
-def tiles_of(product: Instruction) -> Tiles | None:
-    """The tiles of a product by Triton; None if its configuration has none."""
+def product_tile(
+    product: Instruction,
+    dot: Instruction | None,
+    operands: Sequence[Shape],
+    terms: float,
+    element_bytes: float,
+) -> ProductTile | None:
+    """The tile of a product by Triton; None if its configuration has none.
+
+    Args:
+      product: the fusion.
+      dot: in its body, whose configuration has the terms of a step.
+      operands: of the dot.
+      terms: of each sum.
+      element_bytes: of an operand as it is read; a body may convert it.
+    """
     sizes = _sizes(product)
     if not sizes or not product.shape.arrays:
         return None
@@ -67,7 +130,38 @@ def tiles_of(product: Instruction) -> Tiles | None:
         blocks = prod(ceil(dim / size) for dim, size in zip(array.dims, sizes, strict=True))
     else:
         blocks = ceil(array.elements / prod(sizes))
-    return Tiles((rows * batch, columns), max(1, blocks))
+    step = _STEP.search(dot.backend_config) if dot is not None else None
+    depth = prod(map(int, re.findall(r"\d{1,10}", step[1]))) if step is not None else 0
+    depth = depth if 0 < depth <= _MOST_ELEMENTS else _DEPTH
+    stages, warps = _STAGES.search(product.backend_config), _WARPS.search(product.backend_config)
+    sides = (float(rows * batch), float(columns))
+    return ProductTile(
+        sides,
+        max(1, blocks),
+        depth,
+        terms,
+        max(1, int(stages[1])) if stages is not None else 1,
+        max(1, int(warps[1])) if warps is not None else 4,
+        element_bytes,
+        # Whether an operand has the rows or the columns of the tile, its layout does not say.
+        sum(depth * sum(sides) / 2 for operand in operands if misaligned_share([operand])),
+        misaligned_share([array]) > 0,
+    )
+
+
+def tuned_tile(tile: ProductTile, area: int, elements: int) -> ProductTile:
+    """A tile as a tuner chooses it, for a result of so many elements."""
+    side = sqrt(area)
+    blocks = max(1.0, elements / area)
+    return replace(
+        tile,
+        sides=(side, side),
+        blocks=blocks,
+        depth=_TUNED_DEPTH,
+        stages=_TUNED_STAGES,
+        warps=_TUNED_WARPS,
+        misaligned=tile.misaligned / (tile.depth * sum(tile.sides)) * 2 * side * _TUNED_DEPTH,
+    )
 
 
 def misaligned_share(matrices: Iterable[Shape]) -> float:
@@ -84,11 +178,6 @@ def misaligned_share(matrices: Iterable[Shape]) -> float:
         total += shape.elements * bits
         misaligned += shape.elements * bits * (shape.dims[minor] * bits % _ALIGNED_BITS > 0)
     return misaligned / total if total else 0.0
-
-
-def tiles_of_area(area: int, elements: int) -> Tiles:
-    """Square tiles for a result of so many elements."""
-    return Tiles((sqrt(area), sqrt(area)), max(1.0, elements / area))
 
 
 def row_tile_of(fusion: Instruction, body: Computation, length: int) -> RowTile:
