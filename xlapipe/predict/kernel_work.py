@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from math import log2, prod, sqrt
+from math import log2, prod
 
 from xlapipe.cost.flops import VECTOR
 from xlapipe.cost.schedule import Site
@@ -55,9 +55,9 @@ _OPERATIONS = {
 }
 # A step of a sort in one block takes as long as this number of operations on the whole GPU.
 _SORT_STEP = 3.2e6
-# Of a selection of the largest: one result of a row of one element, for as many rows as the GPU
-# takes at once, takes as long as this number of operations on the whole GPU.
-_TOP_STEP = 1.2e6
+# Of a selection of the largest, in simple operations of the whole GPU that take as long: an element
+# that a thread compares with one result, and the results of 1,024 threads that are merged.
+_COMPARED, _MERGED = 3.3e6, 2.6e4
 MULTIPROCESSORS = 132
 """Of an H100 or H200."""
 # Rows and columns of the tiles of products of cuBLAS, to judge by their times. It divides the terms
@@ -730,8 +730,8 @@ def _other(
         point = (_log(max(prod(first), elements)), _log(lengths[-1]), 2.0 * odd)
     elif "TopK" in name:
         columns, rows = first[-1] if first else 1, prod(first[:-1])
-        point = (_log(columns), _log(rows), _log(dims[-1]))
-        operations = _TOP_STEP * dims[-1] * sqrt(columns) * max(1.0, rows / MULTIPROCESSORS) ** 0.85
+        kept, operations = _largest(rows, columns, dims[-1] if dims else 1)
+        point = (_log(columns), _log(rows), _log(kept))
         what = f"{dims[-1]:,} largest of {columns:,} in each of {rows:,} rows"
     elif "sort" in name:
         point = (_log(prod(first)), _log(first[-1] if first else 1), _log(touched))
@@ -755,6 +755,23 @@ def _other(
         what,
         partly_unknown=name == "pallas" and not cost.stated,
     )
+
+
+def _largest(rows: int, columns: int, count: int) -> tuple[int, float]:
+    """Results that XLA's kernel keeps for each row, and operations of the whole GPU.
+
+    As `xla/stream_executor/gpu/topk_kernel.cu.h` has it: a block for each row, of which each thread
+    keeps the largest of its own elements, and then half of them merge with the other half.
+    """
+    kept = 1 << max(0, count - 1).bit_length()
+    slices = max(1, int(columns / max(1.0, _log(columns))))
+    threads = min(1024, 8192 // max(1, min(kept, 1024)), 1 << (slices.bit_length() - 1))
+    threads = max(1, threads)
+    compared = columns / threads * min(kept, 8) ** 0.9 * _COMPARED
+    merged = _log(threads) ** 3 * kept**1.7 * _MERGED
+    # Of blocks of few threads, a multiprocessor has several.
+    rounds = max(1.0, rows / MULTIPROCESSORS * min(1.0, threads / 512) ** 0.6)
+    return kept, (compared + merged) * rounds
 
 
 def _collective(opcode: str, inner: Instruction, cost: KernelCost, link_bytes: int) -> KernelWork:
