@@ -106,6 +106,19 @@ def test_a_short_row_that_is_read_at_an_index_is_one_sector(indices: str, sector
     assert reads.sectors == pytest.approx(sectors, rel=0.02)
 
 
+@pytest.mark.parametrize(("numbers", "sectors"), [(4096, 4096.0), (64, 0.0)])
+def test_indices_from_a_few_numbers_follow_each_other(numbers: int, sectors: float) -> None:
+    reads = _reads(
+        "p = f32[1000000,4]{1,0} parameter(0)",
+        f"n = s32[{numbers}]{{0}} parameter(1)",
+        f"w = s32[{numbers},{4096 // numbers}]{{1,0}} broadcast(n), dimensions={{0}}",
+        "i = s32[4096,1]{1,0} bitcast(w)",
+        "ROOT r = f32[4096,4]{1,0} gather(p, i), offset_dims={1}, collapsed_slice_dims={0}, "
+        "start_index_map={0}, index_vector_dim=1, slice_sizes={1,4}",
+    )
+    assert reads.sectors == pytest.approx(sectors, rel=0.02)
+
+
 def test_a_table_that_the_l1_cache_holds_has_no_sectors() -> None:
     reads = _reads(
         "p = f32[16384]{0} parameter(0)",

@@ -294,8 +294,11 @@ def test_tiles_of_a_tuned_plan_count() -> None:
 def test_the_key_of_a_kernel_s_work_has_every_field() -> None:
     prediction = open_path(DUMPS / "qwen3-step-donated/h200-auto-tuned-jax0.11.2").prediction
     assert prediction is not None
-    work = max(prediction.kernels, key=lambda kernel: kernel.work.block_bytes).work
+    work = next(kernel.work for kernel in prediction.kernels if kernel.work.tile is not None)
     assert work.key == dataclasses.replace(work).key and hash(work.key)
-    for name in ("sector_bytes", "blocks", "block_bytes", "block_flops", "threads"):
+    for name in ("sector_bytes", "blocks", "serial_seconds", "block_flops", "threads"):
         changed = dataclasses.replace(work, **{name: getattr(work, name) + 1})
         assert changed.key != work.key
+    assert work.tile is not None
+    deeper = dataclasses.replace(work.tile, depth=work.tile.depth + 1)
+    assert dataclasses.replace(work, tile=deeper).key != work.key

@@ -1,11 +1,19 @@
 """How Triton's blocks divide results, from the tiles in XLA's configuration."""
 
+import dataclasses
+
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.plans.hlo import Computation, Instruction
-from xlapipe.predict.kernel_work import is_untuned
-from xlapipe.predict.triton_tiles import misaligned_share, row_tile_of, tiles_of
+from xlapipe.predict.product_work import is_untuned
+from xlapipe.predict.triton_tiles import (
+    ProductTile,
+    misaligned_share,
+    product_tile,
+    row_tile_of,
+    tuned_tile,
+)
 
 
 def _fusion(shape: str, sizes: str, body: str, operands: str) -> tuple[Instruction, Computation]:
@@ -44,6 +52,12 @@ def _fusion(shape: str, sizes: str, body: str, operands: str) -> tuple[Instructi
     return module.computations["main"].by_name["f"], module.computations["fused"]
 
 
+def _tile(product: Instruction, body: Computation, terms: float = 512) -> ProductTile | None:
+    dot = body.by_name["d"]
+    operands = [body.by_name[name].shape.arrays[0] for name in dot.operands]
+    return product_tile(product, dot, operands, terms, 2.0)
+
+
 _PRODUCT = "  ROOT d = {shape} dot(q0, q1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
 
 
@@ -60,10 +74,36 @@ def test_tiles_at_the_edges_of_a_result_count_whole(
 ) -> None:
     shape = f"bf16[{m},{n}]{{1,0}}"
     operands = f"bf16[{m},512]{{1,0}} bf16[512,{n}]{{1,0}}"
-    product, _ = _fusion(shape, tile, _PRODUCT.format(shape=shape), operands)
-    tiles = tiles_of(product)
+    tiles = _tile(*_fusion(shape, tile, _PRODUCT.format(shape=shape), operands))
     assert tiles is not None
     assert (tiles.blocks, tiles.sides) == (blocks, sides)
+
+
+def test_a_block_computes_in_steps_over_the_terms() -> None:
+    shape = "bf16[128,256]{1,0}"
+    body = _PRODUCT.format(shape=shape) + ', backend_config={"sizes":["64"]}'
+    operands = "bf16[128,500]{1,0} bf16[500,256]{1,0}"
+    tile = _tile(*_fusion(shape, "64x128", body, operands), terms=500)
+    assert tile is not None
+    assert (tile.depth, tile.steps, tile.warps, tile.stages) == (64, 8, 8, 1)
+    assert tile.step_bytes == (64 + 128) * 64 * 2
+    assert tile.step_flops == 2 * 64 * 128 * 64
+    # Rows of 500 elements of 2 bytes, which one operand has, are no multiple of 16 bytes.
+    assert tile.misaligned == 64 * (64 + 128) / 2
+    assert not tile.writes_misaligned
+
+
+def test_a_multiprocessor_has_as_many_blocks_as_its_memory_and_registers_hold() -> None:
+    small = ProductTile((16.0, 16.0), 1000, 32, 512, 1, 2, 2)
+    stages = dataclasses.replace(small, stages=4, depth=512)
+    large = dataclasses.replace(small, sides=(256.0, 256.0))
+    assert small.resident > stages.resident > 1
+    assert large.resident == 1
+
+
+def test_a_tuned_tile_covers_the_result() -> None:
+    tile = tuned_tile(ProductTile((16.0, 16.0), 4096, 32, 512, 1, 2, 2), 4096, 1 << 20)
+    assert (tile.area, tile.blocks, tile.terms) == (4096, 256, 512)
 
 
 def test_rows_that_do_not_start_at_multiples_of_16_bytes_are_misaligned() -> None:
@@ -155,5 +195,5 @@ def test_a_damaged_tile_counts_as_none(tile: str) -> None:
     shape = "bf16[128,256]{1,0}"
     operands = "bf16[128,512]{1,0} bf16[512,256]{1,0}"
     product, body = _fusion(shape, tile, _PRODUCT.format(shape=shape), operands)
-    assert tiles_of(product) is None
+    assert _tile(product, body) is None
     assert row_tile_of(product, body, 0).pieces == 1

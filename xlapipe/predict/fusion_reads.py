@@ -21,6 +21,8 @@ _LEAST_SHARE = 1 / 16
 _L1_BYTES = 192 << 10
 # How often an element is read, at most.
 _MOST_AGAIN = 64
+# Indices that are computed from one number, from which on they are taken to follow each other.
+_INDICES_OF_A_NUMBER = 8
 # Sums of fewer elements are no reductions for XLA's emitters.
 _LEAST_SUM = 16
 
@@ -243,15 +245,21 @@ def _order(shape: Shape) -> tuple[int, ...]:
 
 
 def _reads_indices(gather: Instruction, body: Computation) -> bool:
-    """Whether indices are read from memory. Others are computed, and follow each other."""
+    """Whether indices are read from memory.
+
+    Others follow each other: they are computed, at most from some numbers for many of them, such as
+    the angle of an image.
+    """
     left, found = list(gather.operands[1:2]), set[str]()
+    indices = gather.shape.arrays[0].elements // _row(gather, gather.shape.arrays[0])
+    least = max(1, indices // _INDICES_OF_A_NUMBER)
     while left:
         instruction = body.by_name[left.pop()]
         if instruction.name in found:
             continue
         found.add(instruction.name)
         arrays = instruction.shape.arrays
-        if instruction.opcode == "parameter" and arrays and arrays[0].elements > 1:
+        if instruction.opcode == "parameter" and arrays and arrays[0].elements > least:
             return True
         left += instruction.operands
     return False

@@ -19,8 +19,10 @@ from xlapipe.predict.kernel_time import (
     measured_time,
     time_of,
 )
-from xlapipe.predict.kernel_work import KernelWork, is_untuned, touches_host, work_of
+from xlapipe.predict.kernel_work import touches_host, work_of
 from xlapipe.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
+from xlapipe.predict.product_work import is_untuned
+from xlapipe.predict.work import KernelWork
 
 # Kernels of the command buffer that `graph_interval_seconds` is of.
 _TIMED_GRAPH = 11

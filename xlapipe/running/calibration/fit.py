@@ -16,7 +16,7 @@ from xlapipe.predict.calibration import (
     merged,
 )
 from xlapipe.predict.kernel_time import formula_seconds
-from xlapipe.predict.kernel_work import KernelWork, work_of
+from xlapipe.predict.kernel_work import work_of
 from xlapipe.predict.launches import (
     Launch,
     Loop,
@@ -26,6 +26,7 @@ from xlapipe.predict.launches import (
     leaves_of,
     thunks_of,
 )
+from xlapipe.predict.work import KernelWork
 from xlapipe.profiles.measured import Measured
 from xlapipe.targets.speeds import Speeds
 

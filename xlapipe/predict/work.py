@@ -1,0 +1,121 @@
+"""What one launch of a kernel does, as far as its time depends on it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from math import log2
+
+from xlapipe.plans.hlo import Computation
+from xlapipe.plans.shapes import Shape
+from xlapipe.predict.triton_tiles import ProductTile
+
+MULTIPROCESSORS = 132
+"""Of an H100 or H200."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelWork:
+    """One launch of a kernel.
+
+    Attributes:
+      kind: what kernels are compared with; a calibration has timed kernels of each kind.
+      point: coordinates of the kernel among those of its kind, base-2 logarithms mostly.
+      read_bytes, written_bytes: as touched.
+      operations: arithmetic on elements, in simple float32 operations.
+      flops: of products and convolutions by type; empty if there are none.
+      threads: number of threads; 0 if unknown.
+      what: the same in words, for people.
+      link_bytes: that a device sends to others.
+      serial_accesses: that each thread of a column reduction makes one after another: of each
+        element it adds up, one for each result and a quarter for each operand.
+      lines, sector_bytes: of the L1 and the L2 cache, as `Reads` has them.
+      tile: of a product by Triton; None if unknown.
+      blocks: of another product or a convolution that compute one tile of the result each; 0 if
+        unknown.
+      block_flops: operations of each, those of a tile's padding included.
+      block_share: of the peak that they reach; 0 if that of products.
+      round_seconds: that each further round of blocks takes beside what they compute.
+      further_kernels: that a library runs beside the one that computes.
+      workspace_bytes: that they write and read.
+      serial_seconds: that a thread takes for terms that it adds one after another.
+      as_tuned: an untuned product, of which the work is that with a tile as tuners choose it.
+      partly_unknown: a Pallas kernel whose author does not state what it reads and computes.
+    """
+
+    kind: str
+    point: tuple[float, ...]
+    read_bytes: int
+    written_bytes: int
+    operations: float
+    flops: Mapping[str, int]
+    threads: int
+    what: str
+    link_bytes: int = 0
+    serial_accesses: float = 0.0
+    sector_bytes: int = 0
+    lines: float = 0.0
+    tile: ProductTile | None = None
+    blocks: float = 0.0
+    block_flops: float = 0.0
+    block_share: float = 0.0
+    round_seconds: float = 0.0
+    further_kernels: float = 0.0
+    workspace_bytes: int = 0
+    serial_seconds: float = 0.0
+    partly_unknown: bool = False
+    as_tuned: bool = False
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """All fields, hashable: works with equal ones take equally long."""
+        values = (getattr(self, field.name) for field in fields(self))
+        return tuple(tuple(v.items()) if isinstance(v, Mapping) else v for v in values)
+
+    @property
+    def touched_bytes(self) -> int:
+        """Bytes read and written."""
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def rows_that_may_meet(self) -> float:
+        """Updates of a scatter with several for each place, which wait for each other; else 0.
+
+        Of 16 bits also those with fewer: there, n updates of one place try some n² times.
+        """
+        words = self.kind.split()
+        if "scatter" not in words or (self.point[-1] <= 0 and not self.tries_again):
+            return 0.0
+        return float(2 ** (self.point[0] - self.point[3]))
+
+    @property
+    def tries_again(self) -> bool:
+        """Whether an update reads, adds, and does so again if another one came between."""
+        return self.kind.endswith("scatter of 16 bits")
+
+
+@lru_cache(maxsize=1 << 14)
+def first_array(shape: Shape) -> tuple[str, tuple[int, ...], int]:
+    """Type, dimensions from major to minor, and elements of the first array of a shape."""
+    if not shape.arrays:
+        return "", (), 0
+    first = shape.arrays[0]
+    dims = first.dims
+    if first.order is not None and len(first.order) == len(dims):
+        dims = tuple(dims[number] for number in reversed(first.order))
+    return first.element, dims, first.elements
+
+
+def dims_of(name: str, scope: Computation) -> tuple[int, ...]:
+    """Dimensions of an operand from major to minor; none if it is unknown."""
+    operand = scope.by_name.get(name)
+    return first_array(operand.shape)[1] if operand is not None else ()
+
+
+def log(value: float) -> float:
+    """Base-2 logarithm; 0 of what is less than 1."""
+    return log2(max(value, 1.0))
+
+
+def share_of(part: float, whole: float) -> float:
+    """0 of nothing."""
+    return part / whole if whole else 0.0
