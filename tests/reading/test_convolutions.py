@@ -118,6 +118,8 @@ def test_channels_alone_have_no_tiles() -> None:
 
 
 def test_without_an_algorithm_the_engine_with_the_shortest_rounds_is_assumed() -> None:
-    assert work_of(scope_of(-1, {})).engine is Engine.HOPPER
+    assumed = work_of(scope_of(-1, {}))
+    assert (assumed.engine, assumed.as_tuned) == (Engine.HOPPER, True)
+    assert not work_of(scope_of(62, {"27": "1"})).as_tuned
     alone = scope_of(-1, {}, w="bf16[64,3,3,1]", y="bf16[8,32,32,64]")
     assert work_of(alone).engine is Engine.OF_CHANNELS

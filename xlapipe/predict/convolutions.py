@@ -7,7 +7,7 @@ element.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from math import ceil, prod
 
@@ -139,6 +139,7 @@ class EngineWork:
       further_kernels: beside the one that computes.
       workspace_bytes: that they write and read.
       serial_seconds: that a thread takes for its terms, one after another.
+      as_tuned: whether the plan names no engine, and this is one as a tuner chooses it.
     """
 
     engine: Engine
@@ -148,6 +149,7 @@ class EngineWork:
     further_kernels: float = 0.0
     workspace_bytes: int = 0
     serial_seconds: float = 0.0
+    as_tuned: bool = False
 
 
 def convolution_of(call: Instruction, scope: Computation) -> Convolution | None:
@@ -202,7 +204,7 @@ def engine_work(convolution: Convolution, call: Instruction) -> EngineWork:
     match = _ALGORITHM.search(call.backend_config)
     number = int(match[1]) if match is not None else -1
     if number < 0:
-        return _best(convolution)
+        return replace(_best(convolution), as_tuned=True)
     text = _KNOBS.search(call.backend_config)
     knobs = {int(a): int(b) for a, b in _KNOB.findall(text[1] if text is not None else "")}
     size = _WORKSPACE_SIZE.search(call.backend_config)

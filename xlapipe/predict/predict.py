@@ -186,8 +186,9 @@ class _Predictor:
         untuned = sum(k.seconds for k in kernels if k.work.as_tuned)
         if untuned > _SHOWN_SHARE * total:
             self._assumptions[
-                f"{untuned / total:.0%} of the time is of products with XLA's default tiles: they "
-                "are predicted as a tuner would choose them, and take longer if nothing tunes them"
+                f"{untuned / total:.0%} of the time is of products with XLA's default tiles or "
+                "of convolutions without an engine: they are predicted as a tuner would choose "
+                "them, and take longer if nothing tunes them"
             ] = None
         constants = self._calibration.constants
         call = (

@@ -205,7 +205,7 @@ def _by_engine(work: KernelWork, convolution: Convolution, call: Instruction) ->
     return replace(
         work,
         point=point,
-        what=f"{work.what}, {engine.value}",
+        what=f"{work.what}, {engine.value}" + ", as a tuner chooses it" * by_engine.as_tuned,
         blocks=by_engine.blocks,
         block_flops=by_engine.block_flops,
         block_share=by_engine.block_share,
@@ -213,4 +213,5 @@ def _by_engine(work: KernelWork, convolution: Convolution, call: Instruction) ->
         further_kernels=by_engine.further_kernels,
         workspace_bytes=by_engine.workspace_bytes,
         serial_seconds=by_engine.serial_seconds,
+        as_tuned=by_engine.as_tuned,
     )

@@ -38,7 +38,8 @@ class KernelWork:
       further_kernels: that a library runs beside the one that computes.
       workspace_bytes: that they write and read.
       serial_seconds: that a thread takes for terms that it adds one after another.
-      as_tuned: an untuned product, of which the work is that with a tile as tuners choose it.
+      as_tuned: an untuned product or convolution, of which the work is that with a tile or an
+        engine as tuners choose it.
       partly_unknown: a Pallas kernel whose author does not state what it reads and computes.
     """
 
