@@ -8,8 +8,9 @@ import math
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import mean, median
 
@@ -21,6 +22,8 @@ from xlapipe.targets.speeds import speeds_of_target
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "records"
+ZOOS = ("zoo", "unseen", "third", "fourth", "fifth", "sixth")
+"""Records of one GPU, in the order in which they were timed."""
 # The trips of loops that run until a condition holds: the plan does not state them.
 _TRIPS = {
     "host_loops/conjugate_gradients": 40,
@@ -51,12 +54,14 @@ class Compared:
         return self.prediction.seconds / self.span_seconds - 1
 
 
-def compared(records: str) -> Iterator[Compared]:
-    """Every program of a record: `zoo`, `unseen`, `third`, `fourth`, `fifth` or `two`."""
+@cache
+def compared(records: str) -> tuple[Compared, ...]:
+    """Every program of a record: one of `ZOOS` or `two`."""
     data = json.loads((RECORDS / f"{records}.json").read_text(encoding="utf-8"))
     speeds, calibration = speeds_of_target("h200"), shipped_calibration("h200")
     assert speeds is not None
     assert calibration is not None
+    programs = []
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(RECORDS / f"{records}.plans.tar.xz") as archive:
             archive.extractall(folder, filter="data")
@@ -64,7 +69,7 @@ def compared(records: str) -> Iterator[Compared]:
             plan = read_path(Path(folder) / name)
             cost = step_cost(plan, speeds)
             assert cost is not None
-            yield Compared(
+            program = Compared(
                 name,
                 cost,
                 predict(plan, cost, calibration, unknown_trips=_TRIPS.get(name)),
@@ -72,6 +77,8 @@ def compared(records: str) -> Iterator[Compared]:
                 record["span_seconds"],
                 {kernel: seconds for kernel, (_, seconds) in record["kernels"].items()},
             )
+            programs.append(program)
+    return tuple(programs)
 
 
 def halves() -> dict[str, list[str]]:
@@ -81,7 +88,7 @@ def halves() -> dict[str, list[str]]:
     return parsed
 
 
-def summary(programs: list[Compared]) -> dict[str, float]:
+def summary(programs: Sequence[Compared]) -> dict[str, float]:
     """Errors over programs, and of the kernels weighted by time."""
     errors = sorted(abs(item.kernel_error) for item in programs)
     spans = sorted(abs(item.span_error) for item in programs)
@@ -109,17 +116,12 @@ def summary(programs: list[Compared]) -> dict[str, float]:
     }
 
 
-def tables(
-    programs: list[Compared],
-    unseen: list[Compared],
-    third: list[Compared],
-    fourth: list[Compared],
-    fifth: list[Compared],
-) -> Iterator[str]:
+def tables(programs: Sequence[Compared], *later_zoos: Sequence[Compared]) -> Iterator[str]:
     """Errors by half, by family and by kind of kernel, as Markdown.
 
     Args:
-      unseen, third, fourth, fifth: the programs of the later zoos.
+      programs: of the first zoo.
+      later_zoos: the programs of each later one, in the order of `ZOOS`.
     """
     names = halves()
     both = {half: [p for p in programs if p.name in names[half]] for half in names}
@@ -129,7 +131,9 @@ def tables(
     )
     yield f"| {' | '.join(columns)} |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
-    later = {"second zoo": unseen, "third zoo": third, "fourth zoo": fourth, "fifth zoo": fifth}
+    later = {
+        f"{name} zoo": items for name, items in zip(("second", *ZOOS[2:]), later_zoos, strict=True)
+    }
     for half, items in {**both, **later}.items():
         row = summary(items)
         numbers = [f"{row[key]:.1%}".replace("%", " %") for key in list(row)[1:]]
@@ -156,7 +160,7 @@ def tables(
     yield "| kind of kernel | kernels | measured, µs | predicted / measured | error by time |"
     yield "|---|--:|--:|--:|--:|"
     kinds: dict[str, list[float]] = {}
-    for item in (*both["evaluation"], *unseen):
+    for item in (*both["evaluation"], *later_zoos[0]):
         for kernel in item.prediction.kernels:
             seconds = item.seconds_of.get(kernel.name)
             if seconds:
@@ -173,7 +177,7 @@ def tables(
             ).replace("%", " %")
 
 
-def plot(programs: list[Compared]) -> str:
+def plot(programs: Sequence[Compared]) -> str:
     """Predicted against measured spans, both on logarithmic axes."""
     size, margin, low, high = 420, 50, -5.0, -1.9
     development = set(halves()["development"])
@@ -222,7 +226,7 @@ def plot(programs: list[Compared]) -> str:
 
 
 def main(*arguments: str) -> None:
-    zoos = [list(compared(name)) for name in ("zoo", "unseen", "third", "fourth", "fifth")]
+    zoos = [compared(name) for name in ZOOS]
     print("\n".join(tables(*zoos)))
     for item in compared("two"):
         print(f"{item.name}: kernels {item.kernel_error:+.1%}, span {item.span_error:+.1%}")
