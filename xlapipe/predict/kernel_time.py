@@ -33,13 +33,15 @@ _COLD_BYTES = 256
 # Blocks of a product by cuBLAS, or of a convolution, reach this share of the peak.
 _BLOCKS_SHARE = 0.8
 _BLOCKS_SHARE_OF = {"cublas f32 exact": 0.12}
-# Of products by Triton, fitted to 1,057 of them that were timed on an H200: what a step waits for,
-# of one stage or of several; simple operations of a multiprocessor that take as long as a byte that
-# is read, an element that is read alone, and an element of the result.
-_STEP_SECONDS, _STEP_SECONDS_IN_STAGES = 0.115e-6, 0.22e-6
-_OPERATIONS_OF_A_BYTE, _OPERATIONS_OF_AN_ELEMENT_ALONE, _OPERATIONS_OF_A_RESULT = 4.25, 5.6, 3.7
+# Of products by Triton, fitted to 1,057 of them that were timed on an H200: what a step waits for;
+# simple operations of a multiprocessor that take as long as a byte that is read, each of one stage
+# or of several, an element that is read alone, and an element of the result; and shares of the
+# peak.
+_STEP_SECONDS, _STEP_SECONDS_IN_STAGES = 0.09e-6, 0.32e-6
+_OPERATIONS_OF_A_BYTE, _OPERATIONS_OF_A_BYTE_IN_STAGES = 5.2, 3.0
+_OPERATIONS_OF_AN_ELEMENT_ALONE, _OPERATIONS_OF_A_RESULT = 6.7, 3.6
 _MISALIGNED_RESULT = 4.0
-_STEPS_SHARE_OF = {"triton f32": 0.26}
+_STEPS_SHARE_OF = {"triton f32": 0.26, "triton bf16": 0.7}
 # An access of a thread of a column reduction, where accesses wait for each other: to device memory,
 # and to the L2 cache.
 _SERIAL_SECONDS, _CACHED_SERIAL_SECONDS = 30e-9, 18e-9
@@ -194,10 +196,12 @@ def _tile_part(work: KernelWork, tile: ProductTile, constants: Constants) -> Par
     operation = MULTIPROCESSORS / constants.operation_rate
     name = max(work.flops, key=lambda name: work.flops[name])
     rate = _STEPS_SHARE_OF.get(work.kind, 1.0) * _peak(name, constants) / MULTIPROCESSORS
-    latency = _STEP_SECONDS if tile.stages == 1 else _STEP_SECONDS_IN_STAGES
+    latency, of_a_byte = _STEP_SECONDS_IN_STAGES, _OPERATIONS_OF_A_BYTE_IN_STAGES
+    if tile.stages == 1:
+        latency, of_a_byte = _STEP_SECONDS, _OPERATIONS_OF_A_BYTE
     step = max(
         latency / at_once,
-        tile.step_bytes * _OPERATIONS_OF_A_BYTE * operation,
+        tile.step_bytes * of_a_byte * operation,
         tile.step_flops / rate,
     )
     step += tile.misaligned * _OPERATIONS_OF_AN_ELEMENT_ALONE * operation

@@ -18,7 +18,7 @@ _TUNED_DEPTH, _TUNED_STAGES, _TUNED_WARPS = 64, 3, 4
 _THREADS_OF_A_WARP = 32
 # Of a multiprocessor of Hopper. Threads of a product have so many registers beside the sums.
 _SHARED_BYTES, _REGISTERS, _THREADS = 227 * 1024, 65536, 2048
-_REGISTERS_OF_A_THREAD = 320
+_REGISTERS_OF_A_THREAD = 16
 _MOST_ELEMENTS = 1 << 40
 _ALIGNED_BITS = 128  # that a thread moves at once
 _FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS | {"tuple"}
