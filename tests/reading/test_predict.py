@@ -295,7 +295,7 @@ def test_the_key_of_a_kernel_s_work_has_every_field() -> None:
     assert prediction is not None
     work = next(kernel.work for kernel in prediction.kernels if kernel.work.tile is not None)
     assert work.key == dataclasses.replace(work).key and hash(work.key)
-    for name in ("sector_bytes", "blocks", "serial_seconds", "block_flops", "threads"):
+    for name in ("sector_bytes", "blocks", "lines", "block_flops", "threads"):
         changed = dataclasses.replace(work, **{name: getattr(work, name) + 1})
         assert changed.key != work.key
     assert work.tile is not None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from xlapipe.cost.flops import VECTOR
 from xlapipe.predict.calibration import Calibration, Constants, TimedKernel, place_of
+from xlapipe.predict.convolutions import EngineWork
 from xlapipe.predict.triton_tiles import ProductTile
 from xlapipe.predict.work import MULTIPROCESSORS, KernelWork
 
@@ -52,6 +53,8 @@ _START_SECONDS = {
     "loop": 0.2e-6,
 }
 _START_OF_A_PRODUCT, _START_OF_A_LIBRARY = 0.4e-6, 2.5e-6
+# Of a convolution, each further round of tiles takes so much beside its operations.
+_ROUND_SECONDS = 1e-6
 # A kernel that a library runs beside the one that computes, such as one that pads an array.
 _FURTHER_KERNEL_SECONDS = 1.6e-6
 _START_OF_TERMS = 1e-6
@@ -134,8 +137,10 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
         each = work.operations / work.threads
         text = f"{each:,.0f} operations of each thread, one after another"
         longest = _longer(longest, Part(each * _WAITING_SECONDS, text))
-    text = f"{work.serial_seconds * 1e6:,.1f} µs of terms that a thread adds one after another"
-    longest = _longer(longest, Part(work.serial_seconds, text))
+    if work.engine is not None:
+        seconds = work.engine.serial_seconds
+        text = f"{seconds * 1e6:,.1f} µs of terms that a thread adds one after another"
+        longest = _longer(longest, Part(seconds, text))
     if work.link_bytes:
         rate = constants.link_bandwidth
         text = f"{work.link_bytes / 1e6:,.2f} MB to other GPUs at {rate / 1e9:,.0f} GB/s"
@@ -152,12 +157,8 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
         more = math.hypot(together, part.seconds) - together
         parts.append(Part(more, f"more, for {part.reason}"))
         together += more
-    if work.further_kernels or work.workspace_bytes:
-        # Written once and read once.
-        moved = 2 * work.workspace_bytes / constants.bandwidth
-        text = f"about {work.further_kernels:,.0f} further kernels of the library"
-        text += f", which move {work.workspace_bytes / 1e6:,.2f} MB" if work.workspace_bytes else ""
-        parts.append(Part(work.further_kernels * _FURTHER_KERNEL_SECONDS + moved, text))
+    if work.engine is not None and (work.engine.further_kernels or work.engine.workspace_bytes):
+        parts.append(_further_part(work.engine, constants))
     return tuple(parts)
 
 
@@ -167,7 +168,7 @@ def _start(work: KernelWork) -> list[Part]:
     for kind, seconds in _START_SECONDS.items():
         if work.kind.startswith(kind):
             return [Part(seconds, "first elements")]
-    if work.serial_seconds:
+    if work.engine is not None and work.engine.serial_seconds:
         return [Part(_START_OF_TERMS, "first terms")]
     if any(name != VECTOR for name in work.flops):
         by_triton = work.kind.startswith("triton")
@@ -180,10 +181,22 @@ def _block_part(work: KernelWork, constants: Constants) -> Part:
     rounds = math.ceil(work.blocks / MULTIPROCESSORS)
     of = f"by each of {work.blocks:,.0f} blocks in {rounds:,} rounds"
     name = max(work.flops, key=lambda name: work.flops[name])
-    share = work.block_share or _BLOCKS_SHARE_OF.get(work.kind, _BLOCKS_SHARE)
+    share = _BLOCKS_SHARE_OF.get(work.kind, _BLOCKS_SHARE)
+    between = 0.0
+    if work.engine is not None:
+        share, between = work.engine.block_share, (rounds - 1) * _ROUND_SECONDS
     rate = share * _peak(name, constants) / MULTIPROCESSORS
-    computed = rounds * work.block_flops / rate + (rounds - 1) * work.round_seconds
+    computed = rounds * work.block_flops / rate + between
     return Part(computed, f"{work.block_flops:,.0f} operations {of}")
+
+
+def _further_part(engine: EngineWork, constants: Constants) -> Part:
+    """What kernels take that pad or turn arrays: the workspace is written once and read once."""
+    text = f"about {engine.further_kernels:,.0f} further kernels of the library"
+    if engine.workspace_bytes:
+        text += f", which move {engine.workspace_bytes / 1e6:,.2f} MB"
+    moved = 2 * engine.workspace_bytes / constants.bandwidth
+    return Part(engine.further_kernels * _FURTHER_KERNEL_SECONDS + moved, text)
 
 
 def _tile_part(work: KernelWork, tile: ProductTile, constants: Constants) -> Part:

@@ -16,8 +16,6 @@ from xlapipe.predict.work import MULTIPROCESSORS, KernelWork, dims_of, first_arr
 # Rows and columns of the tiles of products of cuBLAS, to judge by their times. It divides the terms
 # of sums among this number of blocks if there are few tiles.
 _TILE_OF_CUBLAS, _PARTS_OF_CUBLAS = 64, 8
-# Of a convolution, each further round of tiles takes so much beside its operations.
-_ROUND_SECONDS = 1e-6
 # Coordinates of the engines of cuDNN, far from each other if they have little in common.
 _PLACE_OF_ENGINE = {
     engine: 3.0 * number
@@ -208,10 +206,6 @@ def _by_engine(work: KernelWork, convolution: Convolution, call: Instruction) ->
         what=f"{work.what}, {engine.value}" + ", as a tuner chooses it" * by_engine.as_tuned,
         blocks=by_engine.blocks,
         block_flops=by_engine.block_flops,
-        block_share=by_engine.block_share,
-        round_seconds=_ROUND_SECONDS,
-        further_kernels=by_engine.further_kernels,
-        workspace_bytes=by_engine.workspace_bytes,
-        serial_seconds=by_engine.serial_seconds,
+        engine=by_engine,
         as_tuned=by_engine.as_tuned,
     )

@@ -7,6 +7,7 @@ from math import log2
 
 from xlapipe.plans.hlo import Computation
 from xlapipe.plans.shapes import Shape
+from xlapipe.predict.convolutions import EngineWork
 from xlapipe.predict.triton_tiles import ProductTile
 
 MULTIPROCESSORS = 132
@@ -33,11 +34,7 @@ class KernelWork:
       blocks: of another product or a convolution that compute one tile of the result each; 0 if
         unknown.
       block_flops: operations of each, those of a tile's padding included.
-      block_share: of the peak that they reach; 0 if that of products.
-      round_seconds: that each further round of blocks takes beside what they compute.
-      further_kernels: that a library runs beside the one that computes.
-      workspace_bytes: that they write and read.
-      serial_seconds: that a thread takes for terms that it adds one after another.
+      engine: of a convolution; None if unknown.
       as_tuned: an untuned product or convolution, of which the work is that with a tile or an
         engine as tuners choose it.
       partly_unknown: a Pallas kernel whose author does not state what it reads and computes.
@@ -58,11 +55,7 @@ class KernelWork:
     tile: ProductTile | None = None
     blocks: float = 0.0
     block_flops: float = 0.0
-    block_share: float = 0.0
-    round_seconds: float = 0.0
-    further_kernels: float = 0.0
-    workspace_bytes: int = 0
-    serial_seconds: float = 0.0
+    engine: EngineWork | None = None
     partly_unknown: bool = False
     as_tuned: bool = False
 
