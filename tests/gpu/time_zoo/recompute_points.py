@@ -1,4 +1,4 @@
-"""Brings calibrations up to date after `kernel_work.py` or `kernel_time.py` changed, without a GPU.
+"""Brings calibrations up to date after points or formulas changed, without a GPU.
 
     python tests/gpu/time_zoo/recompute_points.py FOLDER REVISION
 
@@ -9,7 +9,7 @@ as measured. Kernels that only a tuned compile has, such as most products of Tri
 are: what their kinds rest on must not change without a new calibration.
 """
 
-import importlib.util
+import importlib
 import json
 import os
 import subprocess
@@ -84,24 +84,27 @@ def compile_programs(folder: Path) -> None:
                         (place / path.name).write_bytes(path.read_bytes())
 
 
-def module_at(revision: str, name: str) -> ModuleType:
-    """A module of the package as it was at a revision."""
-    content = subprocess.run(
-        ["git", "show", f"{revision}:xlapipe/predict/{name}.py"],
-        cwd=CALIBRATIONS,
-        capture_output=True,
-        check=True,
-    ).stdout
+def modules_at(revision: str, *names: str) -> list[ModuleType]:
+    """Modules of `xlapipe.predict` as the whole package was at a revision."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(CALIBRATIONS.parents[2]), *arguments]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
     with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / f"before_{name}.py"
-        path.write_bytes(content)
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
-    return module
+        package = Path(scratch) / "predict_before"
+        package.mkdir()
+        for path in git("ls-tree", "--name-only", revision, "xlapipe/predict/").splitlines():
+            if path.endswith(".py"):
+                text = git("show", f"{revision}:{path}")
+                text = text.replace("xlapipe.predict.", "predict_before.")
+                (package / Path(path).name).write_text(text, encoding="utf-8")
+        (package / "__init__.py").write_text("", encoding="utf-8")
+        sys.path.insert(0, scratch)
+        try:
+            return [importlib.import_module(f"predict_before.{name}") for name in names]
+        finally:
+            sys.path.remove(scratch)
 
 
 def launched(plan: Plan, target: str, l2_bytes: int) -> Iterator[tuple[tuple[Any, ...], int, bool]]:
@@ -129,8 +132,7 @@ def launched(plan: Plan, target: str, l2_bytes: int) -> Iterator[tuple[tuple[Any
 
 def recompute(path: Path, plans: dict[str, list[Plan]], revision: str) -> Counter[str]:
     """Rewrites a calibration; returns how many of its kernels were found."""
-    work_before = module_at(revision, "kernel_work")
-    time_before = module_at(revision, "kernel_time")
+    work_before, time_before = modules_at(revision, "kernel_work", "kernel_time")
     text = path.read_text(encoding="utf-8")
     constants = parse_calibration(text, where=str(path)).constants
     lines = text.splitlines()
