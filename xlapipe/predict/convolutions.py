@@ -12,7 +12,9 @@ from enum import Enum
 from math import ceil, prod
 
 from xlapipe.plans.hlo import Computation, Instruction
-from xlapipe.plans.shapes import Shape, element_bits
+from xlapipe.plans.shapes import element_bits
+from xlapipe.predict.arrays import first_array
+from xlapipe.predict.gpu import MULTIPROCESSORS
 
 # Knobs of an engine, as cuDNN's `cudnnBackendKnobType_t` numbers them.
 _TILE_SIZE, _USE_TEX, _KBLOCK, _LDGA, _TILEK, _STAGES = 2, 3, 5, 6, 13, 14
@@ -77,7 +79,6 @@ _CHUNK_BYTES = 64
 _ALIGNED_BYTES = 16
 # Gradients of weights divide their long sums among blocks, down to this number of terms.
 _LEAST_TERMS = 512
-_MULTIPROCESSORS = 132
 # Further kernels that pad one array's channels and take a copy apart, that change the order of
 # dimensions, that divide groups, and that do all of it for a bias.
 _TO_PAD, _AROUND_PADDING, _TO_REORDER, _FOR_GROUPS, _FOR_A_BIAS = 3.0, 1.5, 3.5, 4.0, 3.0
@@ -120,6 +121,11 @@ class Convolution:
     element_bytes: int
 
     @property
+    def of_channels(self) -> bool:
+        """Whether each channel is alone in its group."""
+        return self.groups == min(self.inputs, self.outputs) > 1
+
+    @property
     def padded(self) -> int:
         """Arrays whose channels are no multiple of 16 bytes."""
         return sum(
@@ -152,6 +158,15 @@ class EngineWork:
     as_tuned: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Configuration:
+    """What a tuner chose: the engine's knobs, its workspace, and whether it adds a bias."""
+
+    knobs: Mapping[int, int]
+    workspace_bytes: int = 0
+    biased: bool = False
+
+
 def convolution_of(call: Instruction, scope: Computation) -> Convolution | None:
     """The product that a call of cuDNN computes; None if its operands are unknown."""
     target = call.custom_call_target or ""
@@ -174,7 +189,7 @@ def convolution_of(call: Instruction, scope: Computation) -> Convolution | None:
         given, made, kernel = operands[0], result, operands[1]
     sums = [kernel.dims[dim] for dim in call.contraction.dims if dim < len(kernel.dims)]
     outputs = max(1, kernel.elements // max(1, prod(sums)))
-    of_given, of_made, of_kernel = map(_major_to_minor, (given, made, kernel))
+    of_given, of_made, of_kernel = (first_array(array)[1] for array in (given, made, kernel))
     if min(map(len, (of_given, of_made, of_kernel))) < 3:
         return None
     # XLA keeps channels of volumes before their positions.
@@ -192,7 +207,7 @@ def convolution_of(call: Instruction, scope: Computation) -> Convolution | None:
         terms = channels * window * places / max(1, places_given)
     else:
         rows, columns, terms, channels = places, outputs / groups, float(prod(sums)), of_group
-    element_bytes = max(1, _bits(operands[0]) // 8)
+    element_bytes = max(1, (element_bits(operands[0].element) or 32) // 8)
     return Convolution(
         *(rows, columns, terms, groups, inputs, outputs, channels, last, of_weights),
         element_bytes,
@@ -208,9 +223,14 @@ def engine_work(convolution: Convolution, call: Instruction) -> EngineWork:
     text = _KNOBS.search(call.backend_config)
     knobs = {int(a): int(b) for a, b in _KNOB.findall(text[1] if text is not None else "")}
     size = _WORKSPACE_SIZE.search(call.backend_config)
-    engine = _engine(number, knobs, convolution)
     biased = "BiasActivation" in (call.custom_call_target or "")
-    return _work(convolution, engine, knobs, int(size[1]) if size is not None else 0, biased)
+    chosen = _Configuration(knobs, int(size[1]) if size is not None else 0, biased)
+    engine = _engine(number, knobs, convolution)
+    if engine in _IN_TILES:
+        return _in_tiles(convolution, engine, chosen)
+    if engine is Engine.PRODUCT:
+        return EngineWork(engine, further_kernels=_TO_SPLIT * convolution.of_weights)
+    return _one_by_one(convolution, engine, chosen.workspace_bytes)
 
 
 def _engine(number: int, knobs: Mapping[int, int], convolution: Convolution) -> Engine:
@@ -229,21 +249,12 @@ def _engine(number: int, knobs: Mapping[int, int], convolution: Convolution) -> 
         return Engine.PRODUCT
     if number == _DIRECT:
         return Engine.DIRECT
-    alone = convolution.groups == min(convolution.inputs, convolution.outputs) > 1
-    return Engine.OF_CHANNELS if alone and _USE_TEX not in has else Engine.SIMPLE
+    of_channels = convolution.of_channels and _USE_TEX not in has
+    return Engine.OF_CHANNELS if of_channels else Engine.SIMPLE
 
 
-def _work(
-    convolution: Convolution,
-    engine: Engine,
-    knobs: Mapping[int, int],
-    workspace_bytes: int,
-    biased: bool,
-) -> EngineWork:
-    if engine in _IN_TILES:
-        return _in_tiles(convolution, engine, knobs, workspace_bytes, biased)
-    if engine is Engine.PRODUCT:
-        return EngineWork(engine, further_kernels=_TO_SPLIT * convolution.of_weights)
+def _one_by_one(convolution: Convolution, engine: Engine, workspace_bytes: int) -> EngineWork:
+    """The work of an engine of which each thread adds the terms of an element."""
     # Of float32, one group after another.
     simple = engine is Engine.SIMPLE
     kernels = convolution.groups if simple and convolution.element_bytes == 4 else 1
@@ -263,20 +274,15 @@ def _work(
     )
 
 
-def _in_tiles(
-    convolution: Convolution,
-    engine: Engine,
-    knobs: Mapping[int, int],
-    workspace_bytes: int,
-    biased: bool,
-) -> EngineWork:
+def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) -> EngineWork:
+    knobs = chosen.knobs
     rows, columns = _TILES.get(knobs.get(_TILE_SIZE, -1), _OTHER_TILE)
-    groups, width = convolution.groups, convolution.columns
-    tiles = ceil(convolution.rows / rows)
+    groups, width = convolution.groups, max(1.0, convolution.columns)
+    tiles = max(1, ceil(convolution.rows / rows))
     if engine is Engine.VECTORS:  # one group after another
         tiles *= ceil(width / columns)
         if groups > 1:
-            tiles = groups * ceil(tiles / _MULTIPROCESSORS) * _MULTIPROCESSORS
+            tiles = groups * ceil(tiles / MULTIPROCESSORS) * MULTIPROCESSORS
     else:  # a tile has several narrow groups
         tiles *= (
             groups * ceil(width / columns) if width > columns else ceil(width * groups / columns)
@@ -284,7 +290,7 @@ def _in_tiles(
     terms, parts = convolution.terms, 1.0
     split = convolution.of_weights or _SLICES in knobs
     if split:
-        parts = min(max(1.0, terms / _LEAST_TERMS), max(1.0, _MULTIPROCESSORS / tiles))
+        parts = min(max(1.0, terms / _LEAST_TERMS), max(1.0, MULTIPROCESSORS / tiles))
     elif engine in _IN_CHUNKS and not knobs.get(_IDX_MODE):
         chunk = _CHUNK_BYTES / convolution.element_bytes
         channels = max(1.0, convolution.channels)
@@ -295,22 +301,20 @@ def _in_tiles(
         blocks=tiles * parts,
         block_flops=2 * rows * columns * terms / parts,
         block_share=shares[convolution.of_weights],
-        further_kernels=_further_kernels(convolution, engine, biased, workspace_bytes) + split,
-        workspace_bytes=workspace_bytes,
+        further_kernels=_further_kernels(convolution, engine, chosen) + split,
+        workspace_bytes=chosen.workspace_bytes,
     )
 
 
-def _further_kernels(
-    convolution: Convolution, engine: Engine, biased: bool, workspace_bytes: int
-) -> float:
+def _further_kernels(convolution: Convolution, engine: Engine, chosen: _Configuration) -> float:
     groups = convolution.groups
     if engine is Engine.VECTORS:
-        return groups * (1 + _TO_PAD * (workspace_bytes > 0)) - 1
+        return groups * (1 + _TO_PAD * (chosen.workspace_bytes > 0)) - 1
     if engine is Engine.REGISTERS:
         return _TO_PAD
     of_groups = _FOR_GROUPS * (groups - 1) if engine is Engine.CUTLASS else 0.0
     if convolution.padded:
-        more = _FOR_A_BIAS if biased else 0.0
+        more = _FOR_A_BIAS if chosen.biased else 0.0
         return _TO_PAD * convolution.padded + _AROUND_PADDING + more + of_groups
     if not convolution.channels_last:
         return _TO_REORDER
@@ -321,21 +325,10 @@ def _further_kernels(
 
 def _best(convolution: Convolution) -> EngineWork:
     """That of the engine with the shortest rounds."""
-    candidates = [
-        _in_tiles(convolution, Engine.HOPPER, {_TILE_SIZE: tile, _TILE_CGA_M: 1}, 0, False)
+    if convolution.of_channels:
+        return _one_by_one(convolution, Engine.OF_CHANNELS, 0)
+    candidates = (
+        _in_tiles(convolution, Engine.HOPPER, _Configuration({_TILE_SIZE: tile}))
         for tile in _TUNED_TILES
-    ]
-    best = min(candidates, key=lambda work: ceil(work.blocks / _MULTIPROCESSORS) * work.block_flops)
-    alone = convolution.groups == min(convolution.inputs, convolution.outputs) > 1
-    return _work(convolution, Engine.OF_CHANNELS, {}, 0, False) if alone else best
-
-
-def _major_to_minor(shape: Shape) -> tuple[int, ...]:
-    order = shape.order
-    if order is None or len(order) != len(shape.dims):
-        return shape.dims
-    return tuple(shape.dims[number] for number in reversed(order))
-
-
-def _bits(shape: Shape) -> int:
-    return element_bits(shape.element) or 32
+    )
+    return min(candidates, key=lambda work: ceil(work.blocks / MULTIPROCESSORS) * work.block_flops)

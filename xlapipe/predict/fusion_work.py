@@ -7,9 +7,10 @@ from xlapipe.cost.flops import VECTOR
 from xlapipe.cost.step_cost import KernelCost
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.predict.arrays import first_array, log, share_of
 from xlapipe.predict.fusion_reads import Reads, elements_of_window, reads_of
 from xlapipe.predict.triton_tiles import row_tile_of
-from xlapipe.predict.work import KernelWork, first_array, log, share_of
+from xlapipe.predict.work import KernelWork
 
 # Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
 _OPERATIONS = {

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from xlapipe.cost.flops import VECTOR
 from xlapipe.predict.calibration import Calibration, Constants, TimedKernel, place_of
 from xlapipe.predict.convolutions import EngineWork
+from xlapipe.predict.gpu import MULTIPROCESSORS
 from xlapipe.predict.triton_tiles import ProductTile
-from xlapipe.predict.work import MULTIPROCESSORS, KernelWork
+from xlapipe.predict.work import KernelWork
 
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
 # float16 has the rate of bfloat16, and so on: as `Speeds.peak_of`.

@@ -13,9 +13,11 @@ from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.thunks import Thunk
+from xlapipe.predict.arrays import dims_of, first_array, log
 from xlapipe.predict.fusion_work import fusion_work
+from xlapipe.predict.gpu import MULTIPROCESSORS
 from xlapipe.predict.product_work import library_product, triton_product
-from xlapipe.predict.work import MULTIPROCESSORS, KernelWork, dims_of, first_array, log
+from xlapipe.predict.work import KernelWork
 
 # Of a selection of the largest, in simple operations of the whole GPU that take as long: an element
 # that a thread compares with one result, and the results of 1,024 threads that are merged.

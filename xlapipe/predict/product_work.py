@@ -9,9 +9,11 @@ from xlapipe.cost.step_cost import KernelCost
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape, element_bits
+from xlapipe.predict.arrays import dims_of, first_array, log
 from xlapipe.predict.convolutions import Convolution, Engine, convolution_of, engine_work
+from xlapipe.predict.gpu import MULTIPROCESSORS
 from xlapipe.predict.triton_tiles import misaligned_share, product_tile, tuned_tile
-from xlapipe.predict.work import MULTIPROCESSORS, KernelWork, dims_of, first_array, log
+from xlapipe.predict.work import KernelWork
 
 # Rows and columns of the tiles of products of cuBLAS, to judge by their times. It divides the terms
 # of sums among this number of blocks if there are few tiles.
@@ -64,6 +66,15 @@ def triton_product(
     *,
     untuned: bool,
 ) -> KernelWork:
+    """The work of a product by Triton.
+
+    Args:
+      inner: the fusion; `body` is what it computes.
+      cost: of one launch.
+      flops: those of its operations that are not none.
+      threads: of the launch; 0 if unknown.
+      untuned: the result of `is_untuned`.
+    """
     result = first_array(inner.shape)[2]
     dot = next((item for item in body.instructions if item.opcode in opcodes.DOTS), None)
     operands = [body.by_name[name].shape for name in dot.operands] if dot is not None else []
@@ -95,6 +106,13 @@ def triton_product(
 def library_product(
     inner: Instruction, scope: Computation, cost: KernelCost, flops: Mapping[str, int]
 ) -> KernelWork:
+    """The work of a call of cuBLAS or cuDNN.
+
+    Args:
+      scope: the computation that has the call.
+      cost: of one launch.
+      flops: those of its operations that are not none.
+    """
     target = inner.custom_call_target or cost.kind
     element = _peak_type(flops)
     if target.startswith("__cublas$"):

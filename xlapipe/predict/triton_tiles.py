@@ -8,6 +8,7 @@ from math import ceil, prod, sqrt
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.shapes import Shape, element_bits
+from xlapipe.predict.gpu import REGISTERS, SHARED_BYTES, THREADS, THREADS_OF_A_WARP
 
 _SIZES = re.compile(r'"output_tiles":\[\{"sizes":\[([^\]]*)\]')
 _WARPS = re.compile(r'"num_warps":"(\d{1,3})"')
@@ -15,10 +16,7 @@ _STAGES = re.compile(r'"num_stages":(\d{1,3})')
 _STEP = re.compile(r'"sizes":\[([^\]]*)\]')
 _DEPTH = 32  # terms of a step, if a configuration does not state them
 _TUNED_DEPTH, _TUNED_STAGES, _TUNED_WARPS = 64, 3, 4
-_THREADS_OF_A_WARP = 32
-# Of a multiprocessor of Hopper. Threads of a product have so many registers beside the sums.
-_SHARED_BYTES, _REGISTERS, _THREADS = 227 * 1024, 65536, 2048
-_REGISTERS_OF_A_THREAD = 16
+_REGISTERS_OF_A_THREAD = 16  # beside the sums of a product
 _MOST_ELEMENTS = 1 << 40
 _ALIGNED_BITS = 128  # that a thread moves at once
 _FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS | {"tuple"}
@@ -74,12 +72,12 @@ class ProductTile:
     @property
     def resident(self) -> float:
         """Blocks that a multiprocessor has at once, by shared memory, registers and threads."""
-        threads = self.warps * _THREADS_OF_A_WARP
+        threads = self.warps * THREADS_OF_A_WARP
         registers = self.area + threads * _REGISTERS_OF_A_THREAD
         most = min(
-            _SHARED_BYTES / (self.stages * self.step_bytes),
-            _REGISTERS / registers,
-            _THREADS / threads,
+            SHARED_BYTES / (self.stages * self.step_bytes),
+            REGISTERS / registers,
+            THREADS / threads,
         )
         return max(1.0, most)
 
@@ -197,7 +195,7 @@ def row_tile_of(fusion: Instruction, body: Computation, length: int) -> RowTile:
     length = max(1, length)
     summed = length if largest > result.elements else 1
     padded = prod(map(_power_of_two, sizes)) * _power_of_two(summed)
-    held = padded / (_THREADS_OF_A_WARP * max(1, int(warps[1])))
+    held = padded / (THREADS_OF_A_WARP * max(1, int(warps[1])))
     contiguous = _contiguous(result, sizes) * summed
     row = summed if summed > 1 else min(length, contiguous)
     pieces = max(1, round(padded / contiguous))

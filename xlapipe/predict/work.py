@@ -2,16 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
-from math import log2
 
-from xlapipe.plans.hlo import Computation
-from xlapipe.plans.shapes import Shape
 from xlapipe.predict.convolutions import EngineWork
 from xlapipe.predict.triton_tiles import ProductTile
-
-MULTIPROCESSORS = 132
-"""Of an H100 or H200."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,31 +78,3 @@ class KernelWork:
     def tries_again(self) -> bool:
         """Whether an update reads, adds, and does so again if another one came between."""
         return self.kind.endswith("scatter of 16 bits")
-
-
-@lru_cache(maxsize=1 << 14)
-def first_array(shape: Shape) -> tuple[str, tuple[int, ...], int]:
-    """Type, dimensions from major to minor, and elements of the first array of a shape."""
-    if not shape.arrays:
-        return "", (), 0
-    first = shape.arrays[0]
-    dims = first.dims
-    if first.order is not None and len(first.order) == len(dims):
-        dims = tuple(dims[number] for number in reversed(first.order))
-    return first.element, dims, first.elements
-
-
-def dims_of(name: str, scope: Computation) -> tuple[int, ...]:
-    """Dimensions of an operand from major to minor; none if it is unknown."""
-    operand = scope.by_name.get(name)
-    return first_array(operand.shape)[1] if operand is not None else ()
-
-
-def log(value: float) -> float:
-    """Base-2 logarithm; 0 of what is less than 1."""
-    return log2(max(value, 1.0))
-
-
-def share_of(part: float, whole: float) -> float:
-    """0 of nothing."""
-    return part / whole if whole else 0.0

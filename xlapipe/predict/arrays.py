@@ -1,0 +1,35 @@
+"""Arrays that instructions have, and the logarithms and shares that coordinates are made of."""
+
+from functools import lru_cache
+from math import log2
+
+from xlapipe.plans.hlo import Computation
+from xlapipe.plans.shapes import Shape
+
+
+@lru_cache(maxsize=1 << 14)
+def first_array(shape: Shape) -> tuple[str, tuple[int, ...], int]:
+    """Type, dimensions from major to minor, and elements of the first array of a shape."""
+    if not shape.arrays:
+        return "", (), 0
+    first = shape.arrays[0]
+    dims = first.dims
+    if first.order is not None and len(first.order) == len(dims):
+        dims = tuple(dims[number] for number in reversed(first.order))
+    return first.element, dims, first.elements
+
+
+def dims_of(name: str, scope: Computation) -> tuple[int, ...]:
+    """Dimensions of an operand from major to minor; none if it is unknown."""
+    operand = scope.by_name.get(name)
+    return first_array(operand.shape)[1] if operand is not None else ()
+
+
+def log(value: float) -> float:
+    """Base-2 logarithm; 0 of what is less than 1."""
+    return log2(max(value, 1.0))
+
+
+def share_of(part: float, whole: float) -> float:
+    """A part of a whole; 0 if there is nothing."""
+    return part / whole if whole else 0.0
