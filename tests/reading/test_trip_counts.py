@@ -7,7 +7,7 @@ from xlapipe.plans.loops import executions, find_loops
 from xlapipe.plans.shapes import shape_of
 from xlapipe.readers.hlo_proto import LiteralProto
 from xlapipe.readers.hlo_text import parse_hlo
-from xlapipe.readers.scalar_integers import integer_of_proto, integer_of_text
+from xlapipe.readers.scalar_constants import integer_of_proto, integer_of_text
 from xlapipe.readers.source_text import SourceText
 
 S32 = "s32[]{:T(128)}"

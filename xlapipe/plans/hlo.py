@@ -65,12 +65,17 @@ class Contraction(NamedTuple):
         the output features; the dimensions of a reduce and of a sort; the lengths of an FFT; the
         strides of a slice, the sizes of a reduce-window, and a pad's elements between two others;
         the result's dimension of each of a broadcast's operand; the operand's dimension of each of
-        a gather's result, -1 for those of its indices, which may be left out at the end.
+        a gather's result, -1 for those of its indices, which may be left out at the end; the
+        dimension of an iota.
       algorithm: as XLA prints it, e.g. `dot_bf16_bf16_f32`; None if the operands' type decides.
+      starts: where a slice begins; what a pad and the windows of a reduce-window add before the
+        operand; the operand's dimension of each of a gather's indices; empty for others, and if
+        there are none.
     """
 
     dims: tuple[int, ...]
     algorithm: str | None = None
+    starts: tuple[int, ...] = ()
 
 
 class Instruction(NamedTuple):
@@ -93,9 +98,10 @@ class Instruction(NamedTuple):
       operand_indices: for each operand, the tuple element that is read, `()` for the whole value;
         empty if all operands are whole values or the dump does not show the elements.
       contraction: of a dot, a convolution and a convolution of cuDNN, a reduce, a sort and an FFT,
-        a broadcast, a slice, a pad, a reduce-window and a gather; of a transpose, the operand's
-        dimension of each of the result's; None for others.
-      integer: the value of a constant that is a scalar integer; None for others.
+        a broadcast, an iota, a slice, a pad, a reduce-window and a gather; of a transpose, the
+        operand's dimension of each of the result's; None for others.
+      integer, real: the value of a constant that is a scalar integer or a finite scalar float of 32
+        bits or more; None for others.
       unique_indices: of a scatter, whether its updates are known not to meet.
       comparison: direction of a `compare`: EQ, NE, GE, GT, LE or LT; None for others.
     """
@@ -115,6 +121,7 @@ class Instruction(NamedTuple):
     operand_indices: tuple[tuple[int, ...], ...] = ()
     contraction: Contraction | None = None
     integer: int | None = None
+    real: float | None = None
     comparison: str | None = None
     unique_indices: bool = False
 

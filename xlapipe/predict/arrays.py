@@ -19,6 +19,14 @@ def first_array(shape: Shape) -> tuple[str, tuple[int, ...], int]:
     return first.element, dims, first.elements
 
 
+def minor_to_major(shape: Shape) -> tuple[int, ...]:
+    """Dimensions of an array in the order of memory."""
+    numbers = range(len(shape.dims))
+    if shape.order is None or sorted(shape.order) != list(numbers):
+        return tuple(reversed(numbers))
+    return shape.order
+
+
 def dims_of(name: str, scope: Computation) -> tuple[int, ...]:
     """Dimensions of an operand from major to minor; none if it is unknown."""
     operand = scope.by_name.get(name)

@@ -1,50 +1,31 @@
 """The work of fusions: how XLA emits them, what their bodies compute, and how threads read."""
 
 from collections.abc import Mapping
-from math import log2, prod
+from math import log2, prod, sqrt
 
 from xlapipe.cost.flops import VECTOR
 from xlapipe.cost.step_cost import KernelCost
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
-from xlapipe.predict.arrays import first_array, log, share_of
-from xlapipe.predict.fusion_reads import Reads, elements_of_window, reads_of
+from xlapipe.plans.shapes import Shape
+from xlapipe.predict.arrays import first_array, log, minor_to_major, share_of
+from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
+from xlapipe.predict.gpu import L2_BYTES
 from xlapipe.predict.triton_tiles import row_tile_of
 from xlapipe.predict.work import KernelWork
 
-# Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
-_OPERATIONS = {
-    "exponential": 9,
-    "exponential-minus-one": 14,
-    "log": 27,
-    "log-plus-one": 30,
-    "tanh": 21,
-    "erf": 22,
-    "logistic": 16,
-    "sine": 25,
-    "cosine": 25,
-    "tan": 40,
-    "power": 55,
-    "atan2": 40,
-    "cbrt": 20,
-    "sqrt": 8,
-    "rsqrt": 6,
-    "divide": 9,
-    "remainder": 14,
-    "convert": 3,
-    # Whether an index is within an operand is computed for each element.
-    **dict.fromkeys(("pad", "concatenate"), 8),
-    # Shifts to both sides are one instruction, and so is logic of three operands.
-    **dict.fromkeys(("shift-left", "shift-right-logical", "and", "or", "xor", "not"), 0.5),
-}
+# Seconds for the updates of one element, and of eight that are next to each other: by the L2 cache,
+# of an array that it does not hold, and where threads try again.
+_SECTOR_ELEMENTS = 8
+_ADDED_SECTOR, _FAR_SECTOR, _TRIED_SECTOR = (10e-12, 13e-12), (56e-12, 26e-12), (25e-12, 64e-12)
+# Of 16 bits, n updates of one place take n^1.5 times so many seconds, alone or next to others.
+_TRIED_AGAIN = (900e-9, 250e-9)
 # A step of a sort in one block takes as long as this number of operations on the whole GPU.
 _SORT_STEP = 3.2e6
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
 # Threads of column reductions wait for what they write, and less for what they read.
 _SHARE_OF_AN_OPERAND = 0.25
-# Instructions of a fusion's body that compute nothing for each element.
-_FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS
 # The instruction that decides how a fusion runs, the first that its body has.
 _HEROES = (
     "scatter",
@@ -64,6 +45,7 @@ _HEROES = (
 def fusion_work(
     inner: Instruction,
     body: Computation,
+    scope: Computation,
     module: HloModule,
     cost: KernelCost,
     flops: Mapping[str, int],
@@ -71,8 +53,7 @@ def fusion_work(
     per_block: int,
 ) -> KernelWork:
     once = "triton" in cost.kind
-    operations, heroes, largest = _body_work(body, module, once=once)
-    operations += flops.get(VECTOR, 0)
+    heroes = _heroes(body, module, once=once)
     hero = next((name for name in _HEROES if name in heroes), "")
     if not hero:
         hero = next((name for name in _HEROES if f"inner {name}" in heroes), "")
@@ -80,6 +61,23 @@ def fusion_work(
     emitter = {"kLoop": "loop", "kInput": "input"}.get(inner.fusion_kind or "", "")
     if not emitter:
         emitter = "triton" if "triton" in cost.kind else "custom"
+    result, scattered = first_array(inner.shape)[2], 0
+    if hero == "dynamic-update-slice":
+        result = first_array(body.by_name[heroes[hero].operands[1]].shape)[2]
+    if emitter in ("loop", "input"):
+        unrolled = _ELEMENTS_OF_A_THREAD if emitter == "loop" else 1
+        if threads and emitter == "loop":
+            unrolled = max(1, min(_ELEMENTS_OF_A_THREAD, round(result / threads)))
+        # numpy takes longer to start than most commands that predict no time.
+        from xlapipe.predict.followed_threads import followed
+
+        tiled = emitter == "input"
+        work = followed(inner, body, scope, module, tiled=tiled, elements_of_a_thread=unrolled)
+        if emitter == "loop" and hero != "dynamic-update-slice":
+            scattered = 0 if _written_at_once(inner.shape, unrolled, threads) else unrolled
+    else:
+        work = _of_tiles(body, module)
+    operations, largest = work.operations + flops.get(VECTOR, 0), work.elements
     if not threads:
         threads = int(largest) // _ELEMENTS_OF_A_THREAD
         if hero == "dynamic-update-slice":
@@ -92,7 +90,7 @@ def fusion_work(
         log(operations / max(touched, 1) * 8),
         log(largest / max(threads, 1)),
     ]
-    what = ""
+    what, update_seconds = "", 0.0
     if hero == "reduce":
         along, length, kept = _reduced(heroes["reduce"], body)
         hero = f"{along} reduction"
@@ -107,8 +105,10 @@ def fusion_work(
         place = [log(row), 0.5 * log(table), 0.7 * log2(max(1.0, moved / max(table, 1)))]
         if hero == "scatter":
             # Of 16 bits, an update reads and compares again until no other came between.
-            element, _, updates = first_array(body.by_name[heroes[hero].operands[-1]].shape)
-            if element in ("bf16", "f16") and not heroes[hero].unique_indices:
+            scatter = heroes[hero]
+            element, _, updates = first_array(body.by_name[scatter.operands[-1]].shape)
+            update_seconds = _seconds_of_updates(scatter, body, module)
+            if element in ("bf16", "f16") and not scatter.unique_indices:
                 hero = "scatter of 16 bits"
             point = [log(updates), 0.5 * log(touched), 2 * share_of(cost.written_bytes, touched)]
         point += place
@@ -129,14 +129,6 @@ def fusion_work(
     elif hero in ("dynamic-slice", "reverse"):
         hero = ""
     kind = f"{emitter} {hero}".strip()
-    reads = Reads()
-    if emitter in ("loop", "input"):
-        reads = reads_of(
-            body,
-            module,
-            tiled=emitter == "input",
-            elements_of_a_thread=max(1.0, first_array(inner.shape)[2] / max(threads, 1)),
-        )
     serial = 0.0
     if kind == "input column reduction":
         accesses = len(inner.shape.arrays) + _SHARE_OF_AN_OPERAND * len(inner.operands)
@@ -151,98 +143,100 @@ def fusion_work(
         threads,
         what,
         serial_accesses=serial,
-        sector_bytes=reads.sector_bytes,
-        lines=reads.lines,
+        sector_bytes=int(work.sector_bytes),
+        far_sector_bytes=int(work.far_sector_bytes),
+        lines=work.lines,
+        update_seconds=update_seconds,
+        chain_operations=work.longest_operations
+        if emitter == "loop"
+        else operations / max(threads, 1),
+        chain_reads=work.longest_reads,
+        scattered_bytes=cost.written_bytes * scattered,
     )
 
 
-def _body_work(
-    body: Computation, module: HloModule, needed: float | None = None, *, once: bool = False
-) -> tuple[float, Mapping[str, Instruction], float]:
-    """Operations of a fusion's body, its heroes, and how many elements it has and reads.
+def _seconds_of_updates(scatter: Instruction, body: Computation, module: HloModule) -> float:
+    """Seconds that the L2 cache takes for the updates of a scatter, if they are spread evenly.
 
-    An element that several others need at other indices is computed for each of them, as XLA's
-    emitters do.
-
-    Args:
-      needed: elements of the result; None for all.
-
-    Returns:
-      Operations; an instruction of each kind in `_HEROES`, the largest; the most elements that an
-      instruction has, of which only those that are needed count.
+    It adds to a sector at once. Of 16 bits, and of a largest float, a thread reads, compares and
+    tries again until no other one came between.
     """
+    element, _, updates = first_array(body.by_name[scatter.operands[-1]].shape)
+    row, table, moved = _rows(scatter, body)
+    together = min(row, _SECTOR_ELEMENTS)
+    combiner = module.computations.get(next(iter(scatter.called_computations), ""))
+    largest = combiner is not None and not combiner.opcodes.isdisjoint({"maximum", "minimum"})
+    short = element in ("bf16", "f16")
+    if short or (element == "f32" and largest):
+        alone, whole = _TRIED_SECTOR
+    else:
+        alone, whole = _FAR_SECTOR if table > L2_BYTES else _ADDED_SECTOR
+    share = log2(together) / log2(_SECTOR_ELEMENTS)
+    spread = updates / together * (alone + (whole - alone) * share)
+    if not short or scatter.unique_indices:
+        return spread
+    of_place = moved / max(table, 1)
+    alone, whole = _TRIED_AGAIN
+    tried = max(0.0, of_place - 1) * sqrt(max(0.0, of_place - 1))
+    return spread + tried * (alone + (whole - alone) * share)
+
+
+def _written_at_once(shape: Shape, unrolled: int, threads: int) -> bool:
+    """Whether a thread writes its elements of a result one after another.
+
+    LLVM does not see that they are adjacent if blocks go beyond the end of the array, and its
+    largest dimension has steps of no multiple of these elements. Of several results, threads then
+    write an element of each in turn, and the L2 cache gets every sector in parts.
+    """
+    result = shape.arrays[0]
+    sizes = [result.dims[dim] for dim in reversed(minor_to_major(result))]
+    major = next((size for size in sizes if size > 1), 1)
+    step = result.elements // major
+    whole = result.elements == threads * unrolled or step % unrolled == 0
+    return len(shape.arrays) == 1 or whole or major == result.elements
+
+
+def _of_tiles(body: Computation, module: HloModule) -> ThreadWork:
+    """The work of a fusion by Triton, of which each tile of an instruction is computed once."""
     operations = most = 0.0
+    for instruction in body.instructions:
+        opcode, own = instruction.opcode, first_array(instruction.shape)[2]
+        most = max(most, own)
+        if opcode in opcodes.HAS_BODY:
+            for name in instruction.called_computations[:1]:
+                if name in module.computations:
+                    inside = _of_tiles(module.computations[name], module)
+                    operations, most = operations + inside.operations, max(most, inside.elements)
+        elif opcode not in FREE | opcodes.RESHAPES:
+            size = float(own)
+            if opcode in opcodes.REDUCES and instruction.operands:
+                operand = body.by_name[instruction.operands[0]]
+                size *= max(1.0, first_array(operand.shape)[2] / max(own, 1))
+            operations += size * OPERATIONS.get(opcode, 1)
+    return ThreadWork(operations=operations, elements=most)
+
+
+def _heroes(body: Computation, module: HloModule, *, once: bool) -> Mapping[str, Instruction]:
+    """An instruction of each kind in `_HEROES`, the largest.
+
+    What the emitter is chosen by is at the root, or there are only element-wise ones between;
+    others have `inner` before their kind. Of a fusion by Triton, all are at the root.
+    """
     heroes: dict[str, Instruction] = {}
-    at_same: dict[str, float] = {body.root: -1.0 if needed is None else needed}
-    at_other: dict[str, float] = {}
     at_root = {body.root}
     for instruction in reversed(body.instructions):
         name, opcode = instruction.name, instruction.opcode
-        own = first_array(instruction.shape)[2]
-        count = at_same.get(name, 0.0)
-        count = (own if count < 0 else count) + at_other.get(name, 0.0)
-        if once and count:
-            count = own
-        most = max(most, own if once else min(count, own))
-        if not count or opcode in ("parameter", "constant"):
-            continue
-        if opcode == "tuple":
-            at_same.update(dict.fromkeys(instruction.operands, -1.0))
-            at_root.update(instruction.operands)
-            continue
-        # An update is made in place.
-        if opcode in opcodes.UPDATES and name in at_root and len(instruction.operands) > 2:
-            update = instruction.operands[-1 if opcode == "scatter" else 1]
-            count = first_array(body.by_name[update].shape)[2]
-        inner = None
         if opcode in opcodes.HAS_BODY and instruction.called_computations:
-            inner = module.computations.get(instruction.called_computations[0])
-        if inner is not None:
-            more, others, inside = _body_work(inner, module, count, once=once)
-            operations, most = operations + more, max(most, inside)
-            heroes = {**others, **heroes}
-        elif opcode not in _FREE:
-            size = count
-            if opcode in opcodes.REDUCES and instruction.operands:
-                operand = body.by_name[instruction.operands[0]]
-                each = max(1.0, first_array(operand.shape)[2] / max(own, 1))
-                size *= max(each, elements_of_window(instruction, operand.shape.arrays[0]))
-            operations += size * _OPERATIONS.get(opcode, 1)
-        # What the emitter is chosen by is at the root, or there are only element-wise ones between.
+            inside = module.computations.get(instruction.called_computations[0])
+            if inside is not None:
+                heroes = {**_heroes(inside, module, once=once), **heroes}
         key = opcode if once or name in at_root else f"inner {opcode}"
-        largest = heroes.get(key)
+        largest, own = heroes.get(key), first_array(instruction.shape)[2]
         if opcode in _HEROES and (largest is None or first_array(largest.shape)[2] < own):
             heroes[key] = instruction
         if name in at_root and opcode not in opcodes.READS_OTHER_INDICES:
             at_root.update(instruction.operands)
-        for position, operand_name in enumerate(instruction.operands):
-            elements = first_array(body.by_name[operand_name].shape)[2]
-            if opcode not in opcodes.READS_OTHER_INDICES:
-                at_same[operand_name] = max(at_same.get(operand_name, 0.0), count)
-                continue
-            if opcode == "reduce" and name in at_root and elements > own:
-                # What else the fusion writes of these elements is computed in the same pass.
-                at_same[operand_name] = max(at_same.get(operand_name, 0.0), float(elements))
-                continue
-            needs = count
-            if opcode in opcodes.REDUCES or opcode in ("dot", "sort"):
-                needs = count * max(1.0, elements / max(own, 1))
-                if opcode == "reduce-window":
-                    window = body.by_name[operand_name].shape.arrays[0]
-                    needs = count * elements_of_window(instruction, window)
-            elif opcode == "pad":
-                # Threads between two elements wait for their neighbours.
-                dims = instruction.contraction.dims if instruction.contraction is not None else ()
-                between = prod(1 + number for number in dims)
-                needs = min(1.0, between * elements / max(own, 1)) * count
-            elif opcode in opcodes.JOINS:
-                needs = count * elements / max(own, 1)
-            elif opcode == "dynamic-update-slice":
-                needs = float(elements) if position == 1 else 0.0
-            elif opcode in opcodes.INDEXED and position > 0:
-                needs = float(elements)
-            at_other[operand_name] = at_other.get(operand_name, 0.0) + min(needs, 64 * elements)
-    return operations, heroes, most
+    return heroes
 
 
 def _reduced(reduce: Instruction, body: Computation) -> tuple[str, int, int]:

@@ -8,3 +8,6 @@ THREADS_OF_A_WARP = 32
 
 SHARED_BYTES, REGISTERS, THREADS = 227 * 1024, 65536, 2048
 """Of a multiprocessor."""
+
+L2_BYTES = 30_000_000
+"""That the L2 cache holds from one kernel to the next."""

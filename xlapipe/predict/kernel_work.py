@@ -71,7 +71,7 @@ def work_of(
         if flops and "gemm" in cost.kind and body is not None:
             return triton_product(inner, body, cost, flops, threads, untuned=untuned)
         if body is not None:
-            return fusion_work(inner, body, module, cost, flops, threads, per_block)
+            return fusion_work(inner, body, site.scope, module, cost, flops, threads, per_block)
     if flops and inner.kernel_name is None:
         return library_product(inner, site.scope, cost, flops)
     return _other(inner, site.scope, cost, threads, thunk)

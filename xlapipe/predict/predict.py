@@ -35,8 +35,8 @@ _PROGRAM_SPREAD = 0.3
 _SHOWN_SHARE = 0.05
 # An update that meets another one in its place, measured on an H200 with rows of 64 elements.
 _MEETING_SECONDS = 20e-9
-# Of n rows of 16 bits in one place, for each pair: 2 to 9 ns on an H200 (docs/lab/time.md).
-_TRYING_SECONDS = 5e-9
+# Of n rows of 16 bits in one place, for each of n^1.5: 200 to 480 ns (docs/lab/time.md).
+_TRYING_SECONDS = 350e-9
 
 
 @dataclass(frozen=True)
@@ -219,12 +219,12 @@ class _Predictor:
                 f"each met in one place, the step would take {longest * 1e6:,.0f} µs more"
             ] = None
         most = max((k.work.rows_that_may_meet for k in kernels if k.work.tries_again), default=0.0)
-        half = (most / 2) ** 2 * _TRYING_SECONDS
+        half = (most / 2) * math.sqrt(most / 2) * _TRYING_SECONDS
         if half > _SHOWN_SHARE * total:
             self._assumptions[
                 f"{most:,.0f} rows of 16-bit numbers are added at indices, and are assumed to be "
-                f"spread evenly: n of one place take about n² x {_TRYING_SECONDS * 1e9:.0f} ns; if "
-                f"half of them met, {half * 1e6:,.0f} µs more; fix: add them in float32"
+                f"spread evenly: n of one place take about n^1.5 x {_TRYING_SECONDS * 1e9:.0f} ns; "
+                f"if half of them met, {half * 1e6:,.0f} µs more; fix: add them in float32"
             ] = None
 
     def _predicted(self, name: str, total: _Sum) -> PredictedKernel:

@@ -22,7 +22,11 @@ class KernelWork:
       link_bytes: that a device sends to others.
       serial_accesses: that each thread of a column reduction makes one after another: of each
         element it adds up, one for each result and a quarter for each operand.
-      lines, sector_bytes: of the L1 and the L2 cache, as `Reads` has them.
+      lines, sector_bytes, far_sector_bytes: of the caches, as `ThreadWork` has them.
+      update_seconds: that the L2 cache takes for the updates of a scatter that do not meet.
+      chain_operations, chain_reads: of the thread that has most of them, of those that wait for
+        each other: operations, and reads for terms of a sum.
+      scattered_bytes: of sectors that a warp writes in several parts, each part counted once.
       tile: of a product by Triton; None if unknown.
       blocks: of another product or a convolution that compute one tile of the result each; 0 if
         unknown.
@@ -44,6 +48,11 @@ class KernelWork:
     link_bytes: int = 0
     serial_accesses: float = 0.0
     sector_bytes: int = 0
+    far_sector_bytes: int = 0
+    scattered_bytes: int = 0
+    update_seconds: float = 0.0
+    chain_operations: float = 0.0
+    chain_reads: float = 0.0
     lines: float = 0.0
     tile: ProductTile | None = None
     blocks: float = 0.0
@@ -67,7 +76,7 @@ class KernelWork:
     def rows_that_may_meet(self) -> float:
         """Updates of a scatter with several for each place, which wait for each other; else 0.
 
-        Of 16 bits also those with fewer: there, n updates of one place try some n² times.
+        Of 16 bits also those with fewer: there, n updates of one place try some n^1.5 times.
         """
         words = self.kind.split()
         if "scatter" not in words or (self.point[-1] <= 0 and not self.tries_again):

@@ -1,14 +1,14 @@
 """Read what a dot or a convolution sums over, from HLO text and from the proto."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from xlapipe.plans.hlo import Contraction
 from xlapipe.plans.opcodes import CONTRACTS
 from xlapipe.readers.hlo_proto import HloInstructionProto
 
 # cuDNN's convolutions are custom calls.
-_ALONG_DIMENSIONS = frozenset({"broadcast", "fft", "reduce", "sort", "transpose"})
+_ALONG_DIMENSIONS = frozenset({"broadcast", "fft", "iota", "reduce", "sort", "transpose"})
 _AT_OTHER_PLACES = frozenset({"gather", "pad", "reduce-window", "slice"})
 MAY_CONTRACT = CONTRACTS | _ALONG_DIMENSIONS | _AT_OTHER_PLACES | {"custom-call"}
 
@@ -29,11 +29,15 @@ _ALGORITHMS = (
     "dot_f64_f64_f64",
     "dot_bf16_bf16_f32_x9",
 )
+# Attributes that are a list of dimensions.
+_NUMBERS = ("fft_length", "iota_dimension", "dimensions")
+_OF_GATHER = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_index_map")
 _DIGITS = re.compile(r"\d{1,6}")
 # Of each dimension: `[start:limit:stride]` of a slice, `low_high_interior` of a pad.
-_SLICE = re.compile(r"\[\d+:\d+(?::(\d{1,18}))?\]")
-_PADDING = re.compile(r"-?\d+_-?\d+(?:_(\d{1,18}))?")
+_SLICE = re.compile(r"\[(\d{1,18}):\d+(?::(\d{1,18}))?\]")
+_PADDING = re.compile(r"(-?\d{1,18})_-?\d+(?:_(\d{1,18}))?")
 _WINDOW_SIZES = re.compile(r"\bsize=([\dx]+)")
+_WINDOW_PADS = re.compile(r"\bpad=([-\d_x]+)")
 
 
 def contraction_of_text(attributes: Mapping[str, str]) -> Contraction | None:
@@ -46,25 +50,25 @@ def contraction_of_text(attributes: Mapping[str, str]) -> Contraction | None:
     elif "rhs_batch_dims" in attributes or "lhs_batch_dims" in attributes:
         dims = []  # an outer product of batches
     elif "offset_dims" in attributes:
-        offset, collapsed, batching = (
-            tuple(map(int, _DIGITS.findall(attributes.get(name, ""))))
-            for name in ("offset_dims", "collapsed_slice_dims", "operand_batching_dims")
+        offset, collapsed, batching, starts = (
+            tuple(map(int, _DIGITS.findall(attributes.get(name, "")))) for name in _OF_GATHER
         )
-        return Contraction(_dims_of_gather(offset, collapsed + batching))
+        return Contraction(_dims_of_gather(offset, collapsed + batching), None, starts)
     elif "slice" in attributes:
-        strides = _SLICE.findall(attributes["slice"])
-        return Contraction(tuple(int(stride or 1) for stride in strides))
+        places = _SLICE.findall(attributes["slice"])
+        return _at_places((int(stride or 1), int(start)) for start, stride in places)
     elif "padding" in attributes:
-        interior = _PADDING.findall(attributes["padding"])
-        return Contraction(tuple(int(number or 0) for number in interior))
+        pads = _PADDING.findall(attributes["padding"])
+        return _at_places((int(interior or 0), int(low)) for low, interior in pads)
     elif "window" in attributes:
         sizes = _WINDOW_SIZES.search(attributes["window"])
-        return Contraction(tuple(map(int, _DIGITS.findall(sizes[1])))) if sizes else None
-    elif "fft_length" in attributes or "dimensions" in attributes:
-        numbers = attributes.get("fft_length") or attributes["dimensions"]
-        return Contraction(tuple(int(digits) for digits in _DIGITS.findall(numbers)))
+        pads = _WINDOW_PADS.search(attributes["window"])
+        dims = list(map(int, _DIGITS.findall(sizes[1]))) if sizes else []
+        starts = [int(low) for low, _ in _PADDING.findall(pads[1])] if pads else [0] * len(dims)
+        return Contraction(tuple(dims), None, tuple(starts)) if dims else None
     else:
-        return None
+        numbers = next((attributes[name] for name in _NUMBERS if name in attributes), None)
+        return None if numbers is None else Contraction(tuple(map(int, _DIGITS.findall(numbers))))
     return Contraction(tuple(dims), attributes.get("algorithm"))
 
 
@@ -80,18 +84,26 @@ def contraction_of_proto(proto: HloInstructionProto) -> Contraction | None:
     elif proto.opcode == "gather":
         gather = proto.gather_dimension_numbers
         read_at_index = (*gather.collapsed_slice_dims, *gather.operand_batching_dims)
-        return Contraction(_dims_of_gather(tuple(gather.offset_dims), read_at_index))
+        dims = _dims_of_gather(tuple(gather.offset_dims), read_at_index)
+        return Contraction(dims, None, tuple(gather.start_index_map))
     elif proto.opcode == "slice":
-        return Contraction(tuple(dim.stride for dim in proto.slice_dimensions))
+        return _at_places((dim.stride, dim.start) for dim in proto.slice_dimensions)
     elif proto.opcode == "pad":
-        return Contraction(tuple(dim.interior_padding for dim in proto.padding_config.dimensions))
+        padded = proto.padding_config.dimensions
+        return _at_places((dim.interior_padding, dim.edge_padding_low) for dim in padded)
     elif proto.opcode == "reduce-window":
-        return Contraction(tuple(dim.size for dim in proto.window.dimensions))
+        return _at_places((dim.size, dim.padding_low) for dim in proto.window.dimensions)
     else:
         return None
     number = proto.precision_config.algorithm
     algorithm = _ALGORITHMS[number] if 0 <= number < len(_ALGORITHMS) else None
     return Contraction(tuple(sorted(dims)), algorithm)
+
+
+def _at_places(pairs: Iterable[tuple[int, int]]) -> Contraction:
+    """One of which each dimension has a number and a start."""
+    listed = list(pairs)
+    return Contraction(tuple(n for n, _ in listed), None, tuple(start for _, start in listed))
 
 
 def _dims_of_gather(offset: tuple[int, ...], at_index: tuple[int, ...]) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from xlapipe.readers.hlo_syntax import (
     unquote,
 )
 from xlapipe.readers.replica_groups import groups_of_text, pairs_of_text
-from xlapipe.readers.scalar_integers import integer_of_text
+from xlapipe.readers.scalar_constants import integer_of_text, real_of_text
 from xlapipe.readers.slice_transfers import transfer_of_text
 from xlapipe.readers.source_text import SourceText, int64, shown, without_index_comments
 from xlapipe.readers.stack_frames import StackFrames
@@ -121,6 +121,7 @@ class InstructionParser:
             operand_indices=indices,
             contraction=contraction_of_text(attributes) if opcode in MAY_CONTRACT else None,
             integer=(integer_of_text(shape, operands_text) if opcode == "constant" else None),
+            real=real_of_text(shape, operands_text) if opcode == "constant" else None,
             comparison=attributes.get("direction") if opcode == "compare" else None,
             unique_indices=opcode == "scatter" and attributes.get("unique_indices") == "true",
             **self._metadata(head.name, attributes.get("metadata"), number),

@@ -23,7 +23,7 @@ from xlapipe.readers.hlo_proto import (
 )
 from xlapipe.readers.proto_replica_groups import groups_of_proto
 from xlapipe.readers.proto_shapes import Shapes
-from xlapipe.readers.scalar_integers import integer_of_proto
+from xlapipe.readers.scalar_constants import integer_of_proto, real_of_proto
 from xlapipe.readers.slice_transfers import transfer_of
 from xlapipe.readers.source_lines import SourceLines
 from xlapipe.readers.stack_frames import StackFrames
@@ -186,6 +186,7 @@ class ModuleReader:
             ((proto.tuple_index,),) if opcode == "get-tuple-element" else (),
             contraction_of_proto(proto) if opcode in MAY_CONTRACT else None,
             integer_of_proto(shape, proto.literal) if opcode == "constant" else None,
+            real_of_proto(shape, proto.literal) if opcode == "constant" else None,
             proto.comparison_direction or None if opcode == "compare" else None,
             unique_indices=opcode == "scatter" and proto.unique_indices,
         )

@@ -118,16 +118,20 @@ class HloInstructionProto(_message.Message):
     def __init__(self, name: _Optional[str] = ..., opcode: _Optional[str] = ..., shape: _Optional[bytes] = ..., metadata: _Optional[_Union[OpMetadata, _Mapping]] = ..., literal: _Optional[bytes] = ..., parameter_number: _Optional[int] = ..., fusion_kind: _Optional[str] = ..., tuple_index: _Optional[int] = ..., dimensions: _Optional[_Iterable[int]] = ..., window: _Optional[_Union[Window, _Mapping]] = ..., convolution_dimension_numbers: _Optional[_Union[ConvolutionDimensionNumbers, _Mapping]] = ..., slice_dimensions: _Optional[_Iterable[_Union[SliceDimensions, _Mapping]]] = ..., padding_config: _Optional[_Union[PaddingConfig, _Mapping]] = ..., channel_id: _Optional[int] = ..., custom_call_target: _Optional[str] = ..., dot_dimension_numbers: _Optional[_Union[DotDimensionNumbers, _Mapping]] = ..., fft_length: _Optional[_Iterable[int]] = ..., gather_dimension_numbers: _Optional[_Union[GatherDimensionNumbers, _Mapping]] = ..., id: _Optional[int] = ..., operand_ids: _Optional[_Iterable[int]] = ..., control_predecessor_ids: _Optional[_Iterable[int]] = ..., called_computation_ids: _Optional[_Iterable[int]] = ..., backend_config: _Optional[bytes] = ..., replica_groups: _Optional[_Iterable[_Union[ReplicaGroup, _Mapping]]] = ..., precision_config: _Optional[_Union[PrecisionConfig, _Mapping]] = ..., source_target_pairs: _Optional[_Iterable[_Union[SourceTarget, _Mapping]]] = ..., comparison_direction: _Optional[str] = ..., frontend_attributes: _Optional[bytes] = ..., unique_indices: bool = ..., collective_device_list: _Optional[_Union[CollectiveDeviceListProto, _Mapping]] = ..., iota_collective_device_list: _Optional[_Union[IotaReplicaGroupListProto, _Mapping]] = ..., mesh_axes_replica_group_list: _Optional[_Union[MeshAxesReplicaGroupListProto, _Mapping]] = ...) -> None: ...
 
 class LiteralProto(_message.Message):
-    __slots__ = ("s32s", "s64s", "u32s", "u64s")
+    __slots__ = ("s32s", "s64s", "u32s", "u64s", "f32s", "f64s")
     S32S_FIELD_NUMBER: _ClassVar[int]
     S64S_FIELD_NUMBER: _ClassVar[int]
     U32S_FIELD_NUMBER: _ClassVar[int]
     U64S_FIELD_NUMBER: _ClassVar[int]
+    F32S_FIELD_NUMBER: _ClassVar[int]
+    F64S_FIELD_NUMBER: _ClassVar[int]
     s32s: _containers.RepeatedScalarFieldContainer[int]
     s64s: _containers.RepeatedScalarFieldContainer[int]
     u32s: _containers.RepeatedScalarFieldContainer[int]
     u64s: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, s32s: _Optional[_Iterable[int]] = ..., s64s: _Optional[_Iterable[int]] = ..., u32s: _Optional[_Iterable[int]] = ..., u64s: _Optional[_Iterable[int]] = ...) -> None: ...
+    f32s: _containers.RepeatedScalarFieldContainer[float]
+    f64s: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, s32s: _Optional[_Iterable[int]] = ..., s64s: _Optional[_Iterable[int]] = ..., u32s: _Optional[_Iterable[int]] = ..., u64s: _Optional[_Iterable[int]] = ..., f32s: _Optional[_Iterable[float]] = ..., f64s: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class FrontendAttributes(_message.Message):
     __slots__ = ("map",)
@@ -149,37 +153,45 @@ class Window(_message.Message):
     def __init__(self, dimensions: _Optional[_Iterable[_Union[WindowDimension, _Mapping]]] = ...) -> None: ...
 
 class WindowDimension(_message.Message):
-    __slots__ = ("size",)
+    __slots__ = ("size", "padding_low")
     SIZE_FIELD_NUMBER: _ClassVar[int]
+    PADDING_LOW_FIELD_NUMBER: _ClassVar[int]
     size: int
-    def __init__(self, size: _Optional[int] = ...) -> None: ...
+    padding_low: int
+    def __init__(self, size: _Optional[int] = ..., padding_low: _Optional[int] = ...) -> None: ...
 
 class SliceDimensions(_message.Message):
-    __slots__ = ("stride",)
+    __slots__ = ("start", "stride")
+    START_FIELD_NUMBER: _ClassVar[int]
     STRIDE_FIELD_NUMBER: _ClassVar[int]
+    start: int
     stride: int
-    def __init__(self, stride: _Optional[int] = ...) -> None: ...
+    def __init__(self, start: _Optional[int] = ..., stride: _Optional[int] = ...) -> None: ...
 
 class PaddingConfig(_message.Message):
     __slots__ = ("dimensions",)
     class PaddingConfigDimension(_message.Message):
-        __slots__ = ("interior_padding",)
+        __slots__ = ("edge_padding_low", "interior_padding")
+        EDGE_PADDING_LOW_FIELD_NUMBER: _ClassVar[int]
         INTERIOR_PADDING_FIELD_NUMBER: _ClassVar[int]
+        edge_padding_low: int
         interior_padding: int
-        def __init__(self, interior_padding: _Optional[int] = ...) -> None: ...
+        def __init__(self, edge_padding_low: _Optional[int] = ..., interior_padding: _Optional[int] = ...) -> None: ...
     DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     dimensions: _containers.RepeatedCompositeFieldContainer[PaddingConfig.PaddingConfigDimension]
     def __init__(self, dimensions: _Optional[_Iterable[_Union[PaddingConfig.PaddingConfigDimension, _Mapping]]] = ...) -> None: ...
 
 class GatherDimensionNumbers(_message.Message):
-    __slots__ = ("offset_dims", "collapsed_slice_dims", "operand_batching_dims")
+    __slots__ = ("offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims")
     OFFSET_DIMS_FIELD_NUMBER: _ClassVar[int]
     COLLAPSED_SLICE_DIMS_FIELD_NUMBER: _ClassVar[int]
+    START_INDEX_MAP_FIELD_NUMBER: _ClassVar[int]
     OPERAND_BATCHING_DIMS_FIELD_NUMBER: _ClassVar[int]
     offset_dims: _containers.RepeatedScalarFieldContainer[int]
     collapsed_slice_dims: _containers.RepeatedScalarFieldContainer[int]
+    start_index_map: _containers.RepeatedScalarFieldContainer[int]
     operand_batching_dims: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, offset_dims: _Optional[_Iterable[int]] = ..., collapsed_slice_dims: _Optional[_Iterable[int]] = ..., operand_batching_dims: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, offset_dims: _Optional[_Iterable[int]] = ..., collapsed_slice_dims: _Optional[_Iterable[int]] = ..., start_index_map: _Optional[_Iterable[int]] = ..., operand_batching_dims: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DotDimensionNumbers(_message.Message):
     __slots__ = ("lhs_contracting_dimensions",)

@@ -27,26 +27,26 @@ def random_calls() -> dict[str, TimedProgram]:
     """Every program of this module, by name."""
     parts = []
     for kind, (draw, count) in _KINDS.items():
-        parts += [_drawn(kind, draw, seed) for seed in range(count)]
+        parts += [drawn("call", kind, draw, seed) for seed in range(count)]
     return programs_of(parts)
 
 
-def _drawn(kind: str, draw: Callable[..., Any], seed: int) -> Callable[[Add], None]:
-    """Adds the program that a seed makes; its name ends with what it does."""
+def drawn(first: str, kind: str, draw: Callable[..., Any], seed: int) -> Callable[[Add], None]:
+    """Adds the program that a seed makes, FIRST_KIND_SEED_WHAT."""
 
     def part(add: Add) -> None:
         rng = np.random.default_rng([seed, *map(ord, kind)])
         what, fn, *args = draw(rng)
-        add(f"call_{kind}_{seed:03}_{what}", fn, *args)
+        add(f"{first}_{kind}_{seed:03}_{what}", fn, *args)
 
     return part
 
 
-def _size(rng: _Rng, least: float, most: float) -> int:
+def size(rng: _Rng, least: float, most: float) -> int:
     """Between two powers of two, half of the time a multiple of the largest power that fits."""
-    size = round(2 ** rng.uniform(least, most))
-    even = 1 << max(0, size.bit_length() - 3)
-    return max(1, size // even * even if rng.random() < 0.5 else size)
+    number = round(2 ** rng.uniform(least, most))
+    even = 1 << max(0, number.bit_length() - 3)
+    return max(1, number // even * even if rng.random() < 0.5 else number)
 
 
 def _type(rng: _Rng, *weights: float) -> Any:
@@ -61,10 +61,9 @@ def _squares(fn: Callable[..., Any], numbers: tuple[int, ...]) -> Callable[..., 
 def _convolution(rng: _Rng) -> tuple[Any, ...]:
     """Over one to three axes; in groups, strided, dilated or transposed; with bias and gradient."""
     axes, dtype = int(rng.choice([1, 2, 2, 2, 3])), _type(rng, 0.5, 0.5)
-    side = _size(rng, *{1: (6, 14), 2: (3, 8), 3: (3, 6)}[axes])
+    side = size(rng, *{1: (6, 14), 2: (3, 8), 3: (3, 6)}[axes])
     inputs, outputs = (
-        int(rng.choice([1, 3, 4])) if rng.random() < 0.15 else _size(rng, 2.5, 9.5)
-        for _ in range(2)
+        int(rng.choice([1, 3, 4])) if rng.random() < 0.15 else size(rng, 2.5, 9.5) for _ in range(2)
     )
     way = rng.choice(["plain", "plain", "plain", "depthwise", "groups", "dilated", "transposed"])
     groups = 1
@@ -79,7 +78,7 @@ def _convolution(rng: _Rng) -> tuple[Any, ...]:
     one = axes * math.log2(side) + math.log2(max(inputs, outputs))
     operations = one + math.log2(window**axes * min(inputs, outputs) / groups)
     most = min(rng.uniform(14, _MOST) - one, 36 - operations)
-    batch = _size(rng, 0, max(0.0, min(8.0, most)))
+    batch = size(rng, 0, max(0.0, min(8.0, most)))
     letters = _SPACE[-axes:]
     layout = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
     dilation = (2,) * axes if way == "dilated" else None
@@ -112,8 +111,8 @@ def _convolution(rng: _Rng) -> tuple[Any, ...]:
 def _product(rng: _Rng) -> tuple[Any, ...]:
     """Of one or many matrices, in any layout, with what models do to the result."""
     dtype = _type(rng, 0.4, 0.5, 0.1)
-    batch = 1 if rng.random() < 0.5 else _size(rng, 1, 11)
-    m, k, n = (_size(rng, 2, 13) for _ in range(3))
+    batch = 1 if rng.random() < 0.5 else size(rng, 1, 11)
+    m, k, n = (size(rng, 2, 13) for _ in range(3))
     if rng.random() < 0.2:
         m = int(rng.integers(1, 9))
     while batch * max(m * k, k * n, m * n) > 2**_MOST or batch * m * k * n > 2**_MOST_OPERATIONS:
@@ -145,8 +144,8 @@ def _product(rng: _Rng) -> tuple[Any, ...]:
 
 
 def _largest(rng: _Rng) -> tuple[Any, ...]:
-    rows = 1 if rng.random() < 0.2 else _size(rng, 0, 12)
-    columns = _size(rng, 5, min(20, 25 - math.log2(rows)))
+    rows = 1 if rng.random() < 0.2 else size(rng, 0, 12)
+    columns = size(rng, 5, min(20, 25 - math.log2(rows)))
     count = min(columns, int(rng.choice([1, 2, 3, 4, 5, 8, 10, 16, 20, 40, 50, 64, 100, 128])))
     dtype = F32 if rng.random() < 0.8 else BF16
     return (
@@ -157,8 +156,8 @@ def _largest(rng: _Rng) -> tuple[Any, ...]:
 
 
 def _sorted(rng: _Rng) -> tuple[Any, ...]:
-    rows = 1 if rng.random() < 0.4 else _size(rng, 1, 10)
-    columns = _size(rng, 4, min(20, 22 - math.log2(rows)))
+    rows = 1 if rng.random() < 0.4 else size(rng, 1, 10)
+    columns = size(rng, 4, min(20, 22 - math.log2(rows)))
     way = str(rng.choice(["sort", "argsort", "pairs", "first_axis", "descending", "integers"]))
     x, indices = Arg((rows, columns)), Arg((rows, columns), jnp.int32, below=columns)
     fns: dict[str, Callable[..., Any]] = {
@@ -174,9 +173,9 @@ def _sorted(rng: _Rng) -> tuple[Any, ...]:
 
 def _scattered(rng: _Rng) -> tuple[Any, ...]:
     """Rows or elements are added, set or compared at indices, most of which differ."""
-    width = 1 if rng.random() < 0.3 else _size(rng, 1, 10)
-    rows = _size(rng, 6, _MOST - math.log2(width))
-    count = _size(rng, 4, min(20, _MOST - math.log2(width), math.log2(rows) + 2))
+    width = 1 if rng.random() < 0.3 else size(rng, 1, 10)
+    rows = size(rng, 6, _MOST - math.log2(width))
+    count = size(rng, 4, min(20, _MOST - math.log2(width), math.log2(rows) + 2))
     dtype = F32 if rng.random() < 0.7 else BF16
     way = str(rng.choice(["add", "add", "set", "max", "segment_sum", "gather"]))
     table, values = Arg((rows, width), dtype), Arg((count, width), dtype)
@@ -194,15 +193,15 @@ def _scattered(rng: _Rng) -> tuple[Any, ...]:
 
 def _decomposed(rng: _Rng) -> tuple[Any, ...]:
     """Factorisations, inverses and solved systems of one or several matrices."""
-    batch = 1 if rng.random() < 0.5 else _size(rng, 1, 9)
-    n = _size(rng, 2, min(10.5, (20 - math.log2(batch)) / 2))
+    batch = 1 if rng.random() < 0.5 else size(rng, 1, 9)
+    n = size(rng, 2, min(10.5, (20 - math.log2(batch)) / 2))
     way = str(rng.choice(["cholesky", "qr", "eigh", "lu", "inv", "solve", "cho_solve", "triangle"]))
     if way == "eigh":
         n = min(n, 400)
-    columns = 1 if rng.random() < 0.5 else _size(rng, 1, 8)
+    columns = 1 if rng.random() < 0.5 else size(rng, 1, 8)
     scale = 0.3 * n**-0.5
     square = Arg((batch, n, n), scale=scale, identity=4.0)
-    tall = Arg((batch, n + _size(rng, 0, 9), n)) if way == "qr" else square
+    tall = Arg((batch, n + size(rng, 0, 9), n)) if way == "qr" else square
 
     def symmetric(a: Any) -> Any:
         return a + a.mT
@@ -225,8 +224,8 @@ def _decomposed(rng: _Rng) -> tuple[Any, ...]:
 def _transformed(rng: _Rng) -> tuple[Any, ...]:
     """Fourier transforms over one or two axes, alone or as a filter."""
     axes = 1 if rng.random() < 0.6 else 2
-    batch = _size(rng, 0, 10)
-    side = _size(rng, 4, min(18.0, (22 - math.log2(batch)) / axes))
+    batch = size(rng, 0, 10)
+    side = size(rng, 4, min(18.0, (22 - math.log2(batch)) / axes))
     way = str(rng.choice(["real", "complex", "filter", "filter"]))
     over = tuple(range(1, axes + 1))
 
@@ -245,7 +244,7 @@ def _shape(rng: _Rng, most: float = _MOST) -> tuple[int, ...]:
     axes = int(rng.choice([2, 3, 3, 4, 4, 5]))
     left = rng.uniform(8, most)
     cuts = np.diff(np.sort(np.concatenate([[0.0, left], rng.uniform(0, left, axes - 1)])))
-    return tuple(max(2, _size(rng, cut, cut + 0.01)) for cut in cuts)
+    return tuple(max(2, size(rng, cut, cut + 0.01)) for cut in cuts)
 
 
 def _summed(rng: _Rng) -> tuple[Any, ...]:
@@ -305,7 +304,7 @@ def _joins(rng: _Rng) -> tuple[Any, ...]:
 
 def _sampled(rng: _Rng) -> tuple[Any, ...]:
     """Images resized, warped by a flow, or read in windows."""
-    batch, side, channels = _size(rng, 0, 4), _size(rng, 4, 8.5), int(rng.choice([1, 3, 8, 32, 64]))
+    batch, side, channels = size(rng, 0, 4), size(rng, 4, 8.5), int(rng.choice([1, 3, 8, 32, 64]))
     while batch * side * side * channels > 1 << 23:
         side = side * 3 // 4
     way = str(rng.choice(["resize", "shrink", "warp", "nearest", "windows"]))

@@ -1,0 +1,58 @@
+"""What a fusion's threads do for each element, in simple operations that take as long."""
+
+from typing import NamedTuple
+
+from xlapipe.plans import opcodes
+
+# Simple float32 operations that take as long as one of these, measured on an H200 by chains of 16.
+OPERATIONS = {
+    "exponential": 9,
+    "exponential-minus-one": 14,
+    "log": 27,
+    "log-plus-one": 30,
+    "tanh": 21,
+    "erf": 22,
+    "logistic": 16,
+    "sine": 25,
+    "cosine": 25,
+    "tan": 40,
+    "power": 55,
+    "atan2": 40,
+    "cbrt": 20,
+    "sqrt": 8,
+    "rsqrt": 6,
+    "divide": 9,
+    "remainder": 14,
+    "convert": 3,
+    # Whether an index is within an operand is computed for each element.
+    "pad": 5,
+    "concatenate": 6,
+    "bitcast": 2,
+    "reshape": 2,
+    # Shifts to both sides are one instruction, and so is logic of three operands.
+    **dict.fromkeys(("shift-left", "shift-right-logical", "and", "or", "xor", "not"), 0.5),
+}
+# Instructions that compute nothing for each element.
+FREE = (opcodes.RENAMES - opcodes.RESHAPES) | opcodes.GIVEN | opcodes.FILLS
+
+
+class ThreadWork(NamedTuple):
+    """What all threads of a launch do together.
+
+    Attributes:
+      operations: in simple float32 operations; of a warp of which one thread computes, all do.
+      longest_operations: of one thread, of those that were followed.
+      elements: the most that an instruction has, of which only those that are needed count.
+      longest_reads: for terms of a sum, of the thread that has most of them.
+      lines: of 128 bytes of the L1 caches, once for each warp that reads one.
+      sector_bytes: of the L2 cache, that blocks read beyond what is needed once.
+      far_sector_bytes: the same of arrays that the L2 cache does not hold.
+    """
+
+    operations: float = 0.0
+    longest_operations: float = 0.0
+    elements: float = 0.0
+    longest_reads: float = 0.0
+    lines: float = 0.0
+    sector_bytes: float = 0.0
+    far_sector_bytes: float = 0.0

@@ -1,0 +1,316 @@
+"""What the threads of a fusion do, from a few blocks of them that are followed through its body.
+
+XLA's emitters compute an element's operands in the thread that needs them, wherever they are in
+memory. Threads of a warp that take different branches wait for each other. Which lines and sectors
+of the caches neighbouring threads read follows from the indices, which a plan states; only what is
+read at indices that the program computes from its data is as if those were random.
+"""
+
+import numpy as np
+
+from xlapipe.plans import opcodes
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.shapes import Shape
+from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
+from xlapipe.predict.gpu import L2_BYTES, THREADS_OF_A_WARP
+from xlapipe.predict.index_values import Array
+from xlapipe.predict.operand_places import (
+    are_consistent,
+    element_bytes,
+    has_interior,
+    number_of_terms,
+    raveled,
+    terms_of,
+    unravelled,
+)
+from xlapipe.predict.thread_places import THREADS_OF_A_BLOCK, Frame, Places, ThreadPlaces
+
+# What a multiprocessor reads at once from its L1 cache, and what the L2 cache moves at least.
+_LINE_BYTES, _SECTOR_BYTES = 128, 32
+# A warp reads so many lines at least.
+_LEAST_LINES = 2
+_L1_BYTES = 192 << 10
+# What several blocks read, they often find in the L1 cache.
+_SHARE_AGAIN = 0.5
+# Blocks that are followed; more of those that take different branches.
+_BLOCKS, _BLOCKS_IN_BRANCHES = 3, 12
+_GOLDEN = (5**0.5 - 1) / 2
+# Sums of fewer elements are no reductions for XLA's emitters.
+_LEAST_SUM = 16
+# Instructions that are followed at most: what is nested deeper counts less than it should.
+_MOST_INSTRUCTIONS = 6000
+
+_INTERIOR = 16  # of a pad between elements
+
+
+def followed(
+    inner: Instruction,
+    body: Computation,
+    scope: Computation,
+    module: HloModule,
+    *,
+    tiled: bool,
+    elements_of_a_thread: int,
+) -> ThreadWork:
+    """The work of all threads of a fusion.
+
+    Args:
+      inner: the fusion, in `scope`; `body` is what it computes.
+      tiled: whether blocks of threads reduce or transpose tiles together, as XLA's emitters of
+        `kInput` fusions do.
+    """
+    return _Threads(inner, body, scope, module, tiled, max(1, elements_of_a_thread)).run()
+
+
+class _Threads:
+    def __init__(
+        self,
+        inner: Instruction,
+        body: Computation,
+        scope: Computation,
+        module: HloModule,
+        tiled: bool,
+        elements_of_a_thread: int,
+    ) -> None:
+        self._module = module
+        self._tiled = tiled
+        self._unrolled = elements_of_a_thread
+        self._at = ThreadPlaces(inner, body, scope, module, elements_of_a_thread)
+        self._branches = not body.opcodes.isdisjoint(opcodes.JOINS)
+        self._seen: set[tuple[int, str, int]] = set()
+        self._left, self._elements = _MOST_INSTRUCTIONS, 0.0
+        self._roots: set[str] = set()
+        # Of the domain that is being followed.
+        self._scale = 1.0
+        self._operations = self._reads_of_sums = np.zeros(0)
+        self._lines = 0.0
+        self._reads: dict[tuple[str, float], list[tuple[Array, Array]]] = {}
+        self._anywhere: set[str] = set()
+        self._pending: list[str] = []
+        self._left_to_follow: list[tuple[Frame, str, Places, float, bool, bool]] = []
+
+    def run(self) -> ThreadWork:
+        body = self._at.body.computation
+        root = body.by_name[body.root]
+        names = list(root.operands) if root.opcode == "tuple" else [root.name]
+        for name in names:
+            self._pending += self._updates_of(body.by_name[name]) or [name]
+        self._roots = set(self._pending)
+        total = ThreadWork()
+        done: set[str] = set()
+        while self._pending:
+            name = self._pending.pop(0)
+            if name not in done:
+                done.add(name)
+                total = self._domain(name, total)
+        return total._replace(elements=self._elements)
+
+    def _domain(self, name: str, total: ThreadWork) -> ThreadWork:
+        """Follows threads of which each has elements of an instruction, in the order of memory."""
+        arrays = self._at.body.computation.by_name[name].shape.arrays
+        if not arrays or not arrays[0].elements:
+            return total
+        shape = arrays[0]
+        of_block = THREADS_OF_A_BLOCK * self._unrolled
+        blocks = -(-shape.elements // of_block)
+        followed = _BLOCKS_IN_BRANCHES if self._branches else _BLOCKS
+        # Their places have no period.
+        chosen = sorted({int((n * _GOLDEN + 0.3) % 1 * blocks) for n in range(followed)})
+        # Of each block and each of a thread's elements, warps of threads.
+        starts = np.asarray(chosen, dtype=np.int64)[:, None, None] * of_block
+        element = np.arange(self._unrolled, dtype=np.int64)[None, :, None]
+        thread = np.arange(THREADS_OF_A_BLOCK, dtype=np.int64)[None, None, :]
+        if self._tiled:
+            place = (starts + element * THREADS_OF_A_BLOCK + thread).ravel()
+        else:
+            place = (starts + thread * self._unrolled + element).ravel()
+        active = place < shape.elements
+        self._at.blocks = len(chosen)
+        self._scale = shape.elements / max(1, int(active.sum()))
+        warps = len(place) // THREADS_OF_A_WARP
+        self._operations, self._reads_of_sums = np.zeros(warps), np.zeros(warps)
+        self._lines, self._reads = 0.0, {}
+        self._elements = max(self._elements, float(shape.elements))
+        index = unravelled(np.minimum(place, shape.elements - 1), shape)
+        at_root = name in self._roots
+        at = self._at.places(index, active)
+        self._left_to_follow = [(self._at.body, name, at, 1.0, False, at_root)]
+        while self._left_to_follow:
+            self._follow(*self._left_to_follow.pop())
+        scale = self._scale * THREADS_OF_A_WARP
+        near, far = self._moved()
+        return ThreadWork(
+            total.operations + scale * float(self._operations.sum()),
+            total.longest_operations + self._longest(self._operations),
+            0.0,
+            total.longest_reads + self._longest(self._reads_of_sums),
+            total.lines + self._scale * self._lines,
+            total.sector_bytes + near,
+            total.far_sector_bytes + far,
+        )
+
+    def _longest(self, of_warps: Array) -> float:
+        """The most of a thread, over its elements."""
+        return float(of_warps.reshape(self._at.blocks, self._unrolled, -1).sum(1).max(initial=0.0))
+
+    def _moved(self) -> tuple[float, float]:
+        """Bytes of sectors that blocks read beyond what they need once, near and far."""
+        moved: dict[str, float] = {}
+        needed: dict[str, float] = {}
+        for (name, times), reads in self._reads.items():
+            size_bytes = element_bytes(self._at.body.computation.by_name[name].shape.arrays[0])
+            for block in range(self._at.blocks):
+                offsets = np.unique(
+                    np.concatenate(
+                        [
+                            offset.reshape(self._at.blocks, -1)[block][there]
+                            for offset, active in reads
+                            if (there := active.reshape(self._at.blocks, -1)[block]).any()
+                        ]
+                        or [np.zeros(0, np.int64)]
+                    )
+                )
+                sectors = len(np.unique(offsets // _SECTOR_BYTES))
+                of_all = times * self._scale
+                moved[name] = moved.get(name, 0.0) + of_all * sectors * _SECTOR_BYTES
+                needed[name] = needed.get(name, 0.0) + of_all * len(offsets) * size_bytes
+        once = again = 0.0
+        for name, total in moved.items():
+            size = self._at.body.computation.by_name[name].shape.size_bytes or 1
+            if size > L2_BYTES and name in self._anywhere:
+                once += max(0.0, total - min(size, needed[name]))
+                continue
+            once += max(0.0, min(size, total) - needed[name]) if size > L2_BYTES else 0.0
+            again += _SHARE_AGAIN * max(0.0, total - size) * max(0.0, 1 - _L1_BYTES / size)
+            if size <= L2_BYTES:
+                again += max(0.0, min(size, total) - needed[name])
+        return again, once
+
+    def _follow(
+        self, frame: Frame, name: str, at: Places, times: float, in_sum: bool, at_root: bool
+    ) -> None:
+        """Follows threads that need elements of an instruction.
+
+        Args:
+          times: how often they do the same.
+          in_sum: whether it is for a term of a sum.
+          at_root: whether only element-wise instructions use the result.
+        """
+        if (frame.number, name, at.key) in self._seen or self._left <= 0:
+            return
+        self._seen.add((frame.number, name, at.key))
+        self._left -= 1
+        instruction = frame.computation.by_name[name]
+        opcode = instruction.opcode
+        if opcode == "parameter":
+            argument = frame.arguments.get(instruction.parameter_number or 0)
+            if argument is not None:
+                self._left_to_follow.append((*argument, at, times, in_sum, at_root))
+            elif frame.number == self._at.body.number and instruction.shape.arrays:
+                self._read(name, instruction.shape.arrays[0], at, times, in_sum)
+            return
+        if opcode == "constant":
+            return
+        if opcode not in FREE:
+            weight = OPERATIONS.get(opcode, 1.0)
+            if opcode == "reduce":
+                weight = 0.0
+            elif opcode == "pad" and has_interior(instruction):
+                weight = _INTERIOR
+            self._operations += at.warps * (weight * times)
+        needed = float(at.active.sum()) * times * self._scale
+        if instruction.shape.arrays:
+            needed = min(needed, float(instruction.shape.arrays[0].elements))
+            self._elements = max(self._elements, needed)
+        if opcode in opcodes.HAS_BODY:
+            inside = self._at.frame_of(frame, instruction)
+            if inside is not None:
+                root = inside.computation.root
+                self._left_to_follow.append((inside, root, at, times, in_sum, at_root))
+            return
+        if at_root and opcode in _OWN_DOMAINS and self._own_domain(frame, instruction, at, times):
+            return
+        if opcode in opcodes.REDUCES:
+            self._sum(frame, instruction, at, times)
+            return
+        goes_on = at_root and opcode not in opcodes.READS_OTHER_INDICES
+        for operand, places, _ in self._at.operands(frame, instruction, at):
+            if places.active.any():
+                task = (frame, operand, places, times, in_sum, goes_on)
+                self._left_to_follow.append(task)
+
+    def _updates_of(self, instruction: Instruction) -> list[str]:
+        """What threads have elements of for an update in place: the update, and indices."""
+        operands = instruction.operands
+        if len(operands) < 2 or instruction.opcode not in opcodes.UPDATES:
+            return []
+        if instruction.opcode == "scatter":
+            return [operands[-1], operands[len(operands) // 2]]
+        return [operands[1]]
+
+    def _own_domain(self, frame: Frame, instruction: Instruction, at: Places, times: float) -> bool:
+        """Whether blocks work on its operands together, or threads have elements of an update."""
+        if frame.number != self._at.body.number:
+            return False
+        body, operands = frame.computation, instruction.operands
+        if instruction.opcode in opcodes.UPDATES:
+            self._pending += self._updates_of(instruction)
+            return True
+        arrays = body.by_name[operands[0]].shape.arrays
+        if not self._tiled or not arrays:
+            return False
+        if instruction.opcode == "reduce":
+            if arrays[0].elements < _LEAST_SUM * instruction.shape.arrays[0].elements:
+                return False
+            terms = arrays[0].elements / max(1, instruction.shape.arrays[0].elements)
+            self._operations += at.warps * (self._weight_of_sum(instruction) * terms * times)
+        for operand in operands:
+            shapes = body.by_name[operand].shape.arrays
+            if shapes and shapes[0].elements > 1:
+                self._pending.append(operand)
+                if instruction.opcode == "reduce":
+                    self._roots.add(operand)
+        return True
+
+    def _weight_of_sum(self, instruction: Instruction) -> float:
+        """Operations that add one term."""
+        name = next(iter(instruction.called_computations), "")
+        adder = self._module.computations.get(name)
+        of_adder = adder.instructions if adder is not None else ()
+        weights = (OPERATIONS.get(i.opcode, 1.0) for i in of_adder if i.opcode not in FREE)
+        return max(1.0, sum(weights))
+
+    def _sum(self, frame: Frame, instruction: Instruction, at: Places, times: float) -> None:
+        """Follows some terms of a sum that each thread adds up."""
+        body = frame.computation
+        names = instruction.operands[: max(1, len(instruction.operands) // 2)]
+        arrays = body.by_name[names[0]].shape.arrays if names else ()
+        if not arrays or not are_consistent(instruction, arrays[:1]):
+            return
+        terms = list(terms_of(instruction, arrays[0], at.index, len(at.active)))
+        number = number_of_terms(instruction, arrays[0])
+        each = times * number / max(1, len(terms))
+        weight = self._weight_of_sum(instruction)
+        for index, inside in terms:
+            places = self._at.places(index, at.active & inside)
+            if not places.active.any():
+                continue
+            self._operations += places.warps * (weight * each)
+            self._left_to_follow += [(frame, name, places, each, True, False) for name in names]
+
+    def _read(self, name: str, shape: Shape, at: Places, times: float, in_sum: bool) -> None:
+        if in_sum:
+            self._reads_of_sums += at.warps * times
+        offset = raveled(at.index, shape) * element_bytes(shape)
+        lines = np.where(at.active, offset // _LINE_BYTES, -1).reshape(-1, THREADS_OF_A_WARP)
+        lines = np.sort(lines, 1)
+        distinct = 1 + (lines[:, 1:] != lines[:, :-1]).sum(1) - (lines[:, 0] < 0)
+        self._lines += times * float((np.maximum(distinct, _LEAST_LINES) * at.warps).sum())
+        if (shape.size_bytes or 0) > _L1_BYTES:
+            self._reads.setdefault((name, times), []).append((offset, at.active))
+            if at.anywhere:
+                self._anywhere.add(name)
+
+
+# Instructions whose operands threads have elements of, or blocks tiles, at a fusion's root.
+_OWN_DOMAINS = frozenset({"dynamic-update-slice", "reduce", "scatter", "transpose"})
