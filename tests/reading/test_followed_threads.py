@@ -88,7 +88,7 @@ def test_a_join_computes_only_what_it_has() -> None:
     assert work.operations == pytest.approx(1024 * 1024 * (9 + 2 * 6), rel=0.1)
 
 
-@pytest.mark.parametrize("shape", ["1024,32768", "64,64"], ids=["large", "small"])
+@pytest.mark.parametrize("shape", ["1024,4096", "64,64"], ids=["large", "small"])
 def test_a_transpose_of_a_large_matrix_reads_whole_sectors(shape: str) -> None:
     back, elements = ",".join(reversed(shape.split(","))), prod(map(int, shape.split(",")))
     lines = (
@@ -101,6 +101,23 @@ def test_a_transpose_of_a_large_matrix_reads_whole_sectors(shape: str) -> None:
     assert _work(*lines).sector_bytes == pytest.approx(again, rel=0.01)
     assert _work(*lines, tiled=True).lines == elements * _LEAST
     assert _work(*lines, tiled=True).sector_bytes == 0
+
+
+def test_the_rest_of_a_sector_is_far_if_the_l2_cache_does_not_hold_the_array() -> None:
+    shifted = (
+        "p = f32[1024,32768]{1,0} parameter(0)",
+        "s = f32[1022,32768]{1,0} slice(p), slice={[0:1022], [0:32768]}",
+        "t = f32[1022,32768]{1,0} slice(p), slice={[2:1024], [0:32768]}",
+        "ROOT r = f32[1022,32768]{1,0} add(s, t)",
+    )
+    # What blocks read twice, the L2 cache still has.
+    assert _work(*shifted).far_sector_bytes == 0
+    assert _work(*shifted).sector_bytes == pytest.approx(1024 * 32768 * 4 / 2, rel=0.05)
+    work = _work(
+        "p = f32[1024,32768]{1,0} parameter(0)",
+        "ROOT t = f32[32768,1024]{1,0} transpose(p), dimensions={1,0}",
+    )
+    assert work.far_sector_bytes == pytest.approx(1024 * 32768 * 28, rel=0.01)
 
 
 _GATHERED = (

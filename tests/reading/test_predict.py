@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from statistics import mean
 from types import ModuleType
@@ -199,6 +200,13 @@ def test_calibration_survives_writing_and_reading() -> None:
     text = calibration().to_text()
     assert parse_calibration(text, where="text").to_text() == text
     assert json.loads(text.splitlines()[0])["device"] == "NVIDIA H200"
+
+
+@pytest.mark.parametrize("target", ["h200", "h100_sxm"])
+def test_lines_of_this_packages_calibrations_are_what_they_must_be(target: str) -> None:
+    file = resources.files("xlapipe.predict").joinpath(f"calibrations/{target}.jsonl")
+    parsed = parse_calibration(file.read_text(encoding="utf-8"), where=target)
+    assert parsed == shipped_calibration(target)
 
 
 def test_floors_are_unchanged_by_a_calibration() -> None:

@@ -6,6 +6,8 @@ of the caches neighbouring threads read follows from the indices, which a plan s
 read at indices that the program computes from its data is as if those were random.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from xlapipe.plans import opcodes
@@ -38,9 +40,12 @@ _GOLDEN = (5**0.5 - 1) / 2
 # Sums of fewer elements are no reductions for XLA's emitters.
 _LEAST_SUM = 16
 # Instructions that are followed at most: what is nested deeper counts less than it should.
-_MOST_INSTRUCTIONS = 6000
+_MOST_INSTRUCTIONS = 15000
 
 _INTERIOR = 16  # of a pad between elements
+# What was followed in this process: predictions and comparisons read the same plans again.
+_FOLLOWED: dict[tuple[object, ...], ThreadWork] = {}
+_MOST_FOLLOWED = 4096
 
 
 def followed(
@@ -59,7 +64,28 @@ def followed(
       tiled: whether blocks of threads reduce or transpose tiles together, as XLA's emitters of
         `kInput` fusions do.
     """
-    return _Threads(inner, body, scope, module, tiled, max(1, elements_of_a_thread)).run()
+    each = max(1, elements_of_a_thread)
+    threads = _Threads(inner, body, scope, module, tiled, each)
+    if "gather" in body.opcodes:  # what indices are depends on what made them
+        return threads.run()
+    key = (tiled, each, *_signature(body, module))
+    if key not in _FOLLOWED:
+        if len(_FOLLOWED) >= _MOST_FOLLOWED:
+            _FOLLOWED.clear()
+        _FOLLOWED[key] = threads.run()
+    return _FOLLOWED[key]
+
+
+def _signature(body: Computation, module: HloModule) -> Iterator[object]:
+    """What a body computes, without its names: layers of a model often have the same."""
+    numbers = {item.name: number for number, item in enumerate(body.instructions)}
+    yield numbers[body.root]
+    for item in body.instructions:
+        yield item.opcode, item.shape, item.contraction, item.parameter_number
+        yield tuple([numbers[name] for name in item.operands])
+        for name in item.called_computations:
+            if name in module.computations:
+                yield from _signature(module.computations[name], module)
 
 
 class _Threads:
@@ -85,7 +111,6 @@ class _Threads:
         self._operations = self._reads_of_sums = np.zeros(0)
         self._lines = 0.0
         self._reads: dict[tuple[str, float], list[tuple[Array, Array]]] = {}
-        self._anywhere: set[str] = set()
         self._pending: list[str] = []
         self._left_to_follow: list[tuple[Frame, str, Places, float, bool, bool]] = []
 
@@ -174,17 +199,17 @@ class _Threads:
                 of_all = times * self._scale
                 moved[name] = moved.get(name, 0.0) + of_all * sectors * _SECTOR_BYTES
                 needed[name] = needed.get(name, 0.0) + of_all * len(offsets) * size_bytes
-        once = again = 0.0
+        near = far = 0.0
         for name, total in moved.items():
             size = self._at.body.computation.by_name[name].shape.size_bytes or 1
-            if size > L2_BYTES and name in self._anywhere:
-                once += max(0.0, total - min(size, needed[name]))
-                continue
-            once += max(0.0, min(size, total) - needed[name]) if size > L2_BYTES else 0.0
-            again += _SHARE_AGAIN * max(0.0, total - size) * max(0.0, 1 - _L1_BYTES / size)
-            if size <= L2_BYTES:
-                again += max(0.0, min(size, total) - needed[name])
-        return again, once
+            again = _SHARE_AGAIN * max(0.0, 1 - _L1_BYTES / size)
+            if size > L2_BYTES:
+                # When others need the rest of a sector, the L2 cache has it no more.
+                far += max(0.0, total - needed[name])
+                near += again * max(0.0, needed[name] - size)
+            else:
+                near += max(0.0, min(size, total) - needed[name]) + again * max(0.0, total - size)
+        return near, far
 
     def _follow(
         self, frame: Frame, name: str, at: Places, times: float, in_sum: bool, at_root: bool
@@ -308,8 +333,6 @@ class _Threads:
         self._lines += times * float((np.maximum(distinct, _LEAST_LINES) * at.warps).sum())
         if (shape.size_bytes or 0) > _L1_BYTES:
             self._reads.setdefault((name, times), []).append((offset, at.active))
-            if at.anywhere:
-                self._anywhere.add(name)
 
 
 # Instructions whose operands threads have elements of, or blocks tiles, at a fusion's root.

@@ -43,14 +43,12 @@ class Places:
       active: which threads are there.
       warps: which warps have one.
       key: equal for equal places.
-      anywhere: whether they are at indices of a gather.
     """
 
     index: Index
     active: Array
     warps: Array
     key: int
-    anywhere: bool = False
 
 
 class Frame(NamedTuple):
@@ -89,13 +87,13 @@ class ThreadPlaces:
         self._values: dict[tuple[int, str, int], Array] = {}
         self._depth, self._left = 0, _MOST_VALUES
 
-    def places(self, index: Index, active: Array, *, anywhere: bool = False) -> Places:
+    def places(self, index: Index, active: Array) -> Places:
         content = (*(part.tobytes() for part in index), active.tobytes())
         key = self._keys.setdefault(content, len(self._keys))
         warps = active.reshape(-1, THREADS_OF_A_WARP).any(1).astype(float)
         if self._unrolled > 1:
             warps[self._repeated(index)] = 0.0
-        return Places(index, active, warps, key, anywhere)
+        return Places(index, active, warps, key)
 
     def _repeated(self, index: Index) -> Array:
         """Which warps are at the same places as for their threads' elements before."""
@@ -144,14 +142,14 @@ class ThreadPlaces:
                 continue
             if not at.index and arrays[0].dims:
                 zeros = (np.zeros(len(at.active), np.int64),) * len(arrays[0].dims)
-                yield name, self.places(zeros, at.active, anywhere=at.anywhere), False
+                yield name, self.places(zeros, at.active), False
                 continue
             index, inside = index_of_operand(instruction, position, arrays[0], at.index)
             if index is at.index:
                 yield name, at, False
             elif index is not None:
                 active = at.active if inside is None else at.active & inside
-                yield name, self.places(index, active, anywhere=at.anywhere), inside is not None
+                yield name, self.places(index, active), inside is not None
 
     def _of_joined(
         self, instruction: Instruction, names: Sequence[str], shapes: Sequence[Shape], at: Places
@@ -167,7 +165,7 @@ class ThreadPlaces:
                 np.clip(place, 0, size - 1) if number == dim else part
                 for number, part in enumerate(at.index)
             )
-            yield name, self.places(index, inside, anywhere=at.anywhere), len(names) > 1
+            yield name, self.places(index, inside), len(names) > 1
             start += size
 
     def _of_update(
@@ -179,8 +177,8 @@ class ThreadPlaces:
             place = part - (whole - size) // 2
             inside &= (place >= 0) & (place < size)
             index.append(np.clip(place, 0, size - 1))
-        yield names[0], self.places(at.index, at.active & ~inside, anywhere=at.anywhere), True
-        yield names[1], self.places(tuple(index), at.active & inside, anywhere=at.anywhere), True
+        yield names[0], self.places(at.index, at.active & ~inside), True
+        yield names[1], self.places(tuple(index), at.active & inside), True
 
     def _of_gather(
         self, frame: Frame, instruction: Instruction, at: Places
@@ -213,7 +211,7 @@ class ThreadPlaces:
             start = np.clip(within(start.astype(np.int64), 0, most), 0, most)
             places[dim] = places[dim] + start
         index = tuple(np.clip(p, 0, n - 1) for p, n in zip(places, of_table.dims, strict=True))
-        yield table, self.places(index, at.active, anywhere=True), False
+        yield table, self.places(index, at.active), False
 
     def value(self, frame: Frame, name: str, at: Places, before: int) -> Array:
         """Values of an instruction where threads need them.
