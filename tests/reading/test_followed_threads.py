@@ -98,7 +98,7 @@ def test_a_transpose_of_a_large_matrix_reads_whole_sectors(shape: str) -> None:
     assert _work(*lines).lines == elements
     # What is beyond one read of each, at half of its bytes; the L1 cache holds a small one.
     again = elements * (32 - 4) / 2 if elements > 64 * 64 else 0
-    assert _work(*lines).sector_bytes == pytest.approx(again, rel=0.01)
+    assert _work(*lines).sector_bytes == pytest.approx(again, rel=0.02)
     assert _work(*lines, tiled=True).lines == elements * _LEAST
     assert _work(*lines, tiled=True).sector_bytes == 0
 

@@ -1,6 +1,7 @@
 """The work of fusions: how XLA emits them, what their bodies compute, and how threads read."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import log2, prod, sqrt
 
 from xlapipe.cost.flops import VECTOR
@@ -133,7 +134,8 @@ def fusion_work(
     if kind == "input column reduction":
         accesses = len(inner.shape.arrays) + _SHARE_OF_AN_OPERAND * len(inner.operands)
         serial = largest / max(threads, 1) * accesses
-    return KernelWork(
+    chain = work.longest_operations if emitter == "loop" else operations / max(threads, 1)
+    fused = KernelWork(
         kind,
         tuple(point),
         cost.read_bytes,
@@ -147,12 +149,13 @@ def fusion_work(
         far_sector_bytes=int(work.far_sector_bytes),
         lines=work.lines,
         update_seconds=update_seconds,
-        chain_operations=work.longest_operations
-        if emitter == "loop"
-        else operations / max(threads, 1),
+        chain_operations=chain,
         chain_reads=work.longest_reads,
         scattered_bytes=cost.written_bytes * scattered,
     )
+    if emitter not in ("loop", "input"):
+        return fused
+    return replace(fused, point=(*point, fused.beside_memory))
 
 
 def _seconds_of_updates(scatter: Instruction, body: Computation, module: HloModule) -> float:

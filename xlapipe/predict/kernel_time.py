@@ -22,8 +22,8 @@ _NEIGHBOURS = 24
 _SMOOTH = ("__cudnn$fmha", "__gpu$TopK", "cusolver")
 # How far similar kernels may be from each other, and the deviation of equal ones, by kind. What
 # coordinates say of kernels that XLA emits is less than what they say of libraries' kernels.
-_REACH, _SMOOTH_REACH = 8.0, 20.0
-_NOISE, _SMOOTH_NOISE, _FUSED_NOISE = 0.2, 0.1, 0.4
+_REACH, _SMOOTH_REACH = 11.0, 20.0
+_NOISE, _SMOOTH_NOISE, _FUSED_NOISE = 0.2, 0.1, 0.5
 _BY_XLA = ("loop", "input")
 _FUSED = (*_BY_XLA, "triton", "custom")
 _COPY, _COPY_REACH = "copy", 2.5

@@ -77,11 +77,16 @@ class ThreadPlaces:
     ) -> None:
         self._module = module
         self._unrolled = elements_of_a_thread
-        outer = Frame(scope, {}, 0)
+        self._outer = Frame(scope, {}, 0)
         self._frames = 1
         self.body = Frame(body, {}, 1)
         self.blocks = 1
-        self._producers = {n: (outer, name) for n, name in enumerate(inner.operands)}
+        paths = inner.operand_indices or ((),) * len(inner.operands)
+        self._producers = {
+            number: (scope.by_name[name], path)
+            for number, (name, path) in enumerate(zip(inner.operands, paths, strict=False))
+            if name in scope.by_name
+        }
         self._inner_frames: dict[tuple[int, str], Frame] = {}
         self._keys: dict[tuple[bytes, ...], int] = {}
         self._values: dict[tuple[int, str, int], Array] = {}
@@ -241,20 +246,17 @@ class ThreadPlaces:
         elif opcode == "parameter":
             number = instruction.parameter_number or 0
             argument = frame.arguments.get(number)
-            if argument is None and frame.number == self.body.number:
-                argument = self._producers.get(number)
             if argument is not None:
                 return self.value(*argument, at, before)
-        elif opcode in opcodes.HAS_BODY and before < _KERNELS_BEFORE:
-            inside = self.frame_of(frame, instruction)
-            if inside is not None:
-                root = inside.computation.by_name[inside.computation.root]
-                if root.opcode != "tuple":
-                    return self.value(inside, root.name, at, before + 1)
-        elif opcode == "get-tuple-element":
-            found = self._element(frame, instruction, at, before)
-            if found is not None:
-                return found
+            if frame.number == self.body.number and number in self._producers:
+                maker, path = self._producers[number]
+                made = self._made(self._outer, maker, path, at, before)
+                if made is not None:
+                    return made
+        elif opcode in opcodes.HAS_BODY or opcode == "get-tuple-element":
+            made = self._made(frame, instruction, (), at, before)
+            if made is not None:
+                return made
         elif opcode in _WITH_VALUES:
             return self._moved_value(frame, instruction, at, before)
         elif opcode in opcodes.ELEMENTWISE and self._left > 0:
@@ -276,21 +278,34 @@ class ThreadPlaces:
         dims = frame.computation.by_name[operand].shape.dims
         return at if len(dims) == len(at.index) else self.places((), at.active)
 
-    def _element(
-        self, frame: Frame, instruction: Instruction, at: Places, before: int
+    def _made(
+        self, frame: Frame, instruction: Instruction, path: tuple[int, ...], at: Places, before: int
     ) -> Array | None:
-        """Values of an element of a fusion's tuple."""
-        caller = frame.computation.by_name.get(instruction.operands[0])
-        if caller is None or caller.opcode != "fusion" or before >= _KERNELS_BEFORE:
+        """Values of what a kernel before this one made; None if they are not followed.
+
+        Args:
+          path: of the element of its tuple; none if it is an array.
+        """
+        if instruction.opcode == "get-tuple-element":
+            paths, name = instruction.operand_indices, instruction.operands[0]
+            path, maker = (paths[0] if paths else ()), frame.computation.by_name.get(name)
+        else:
+            maker = instruction
+        if maker is None or before >= _KERNELS_BEFORE:
             return None
-        inside, path = self.frame_of(frame, caller), instruction.operand_indices
-        number = path[0][0] if path and path[0] else None
-        if inside is None or number is None:
+        if maker.opcode in _WITH_VALUES | {"iota"} and not path:
+            return self.value(frame, maker.name, at, before + 1)
+        if maker.opcode not in opcodes.HAS_BODY:
+            return None
+        inside = self.frame_of(frame, maker)
+        if inside is None:
             return None
         root = inside.computation.by_name[inside.computation.root]
-        if root.opcode != "tuple" or number >= len(root.operands):
+        if root.opcode != "tuple":
+            return self.value(inside, root.name, at, before + 1) if not path else None
+        if len(path) != 1 or path[0] >= len(root.operands):
             return None
-        return self.value(inside, root.operands[number], at, before + 1)
+        return self.value(inside, root.operands[path[0]], at, before + 1)
 
     def _moved_value(
         self, frame: Frame, instruction: Instruction, at: Places, before: int

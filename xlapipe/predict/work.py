@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import log2
 
 from xlapipe.predict.convolutions import EngineWork
 from xlapipe.predict.triton_tiles import ProductTile
+
+# Of `beside_memory`: an operation and a read of a thread's chain, and what a small kernel takes.
+_CHAIN_SECONDS, _READ_SECONDS, _SMALL_SECONDS = 3e-9, 10e-9, 0.5e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,25 @@ class KernelWork:
         """All fields, hashable: works with equal ones take equally long."""
         values = (getattr(self, field.name) for field in fields(self))
         return tuple(tuple(v.items()) if isinstance(v, Mapping) else v for v in values)
+
+    @property
+    def beside_memory(self) -> float:
+        """A coordinate of kernels that XLA emits: what takes longer, memory or all else.
+
+        The base-2 logarithm of the ratio of the two on an H200, roughly; 0 of small kernels.
+        """
+        each = _CHAIN_SECONDS if self.kind.startswith("loop") else _CHAIN_SECONDS / 6
+        beside = max(
+            self.operations / 29e12,
+            self.threads / 0.21e12,
+            self.lines / 0.46e12,
+            self.scattered_bytes / 3.1e12,
+            self.sector_bytes / 6.7e12 + self.far_sector_bytes / 1.3e12,
+            self.update_seconds,
+            self.chain_operations * each + self.chain_reads * _READ_SECONDS,
+        )
+        memory = self.touched_bytes / 4.5e12
+        return log2((beside + _SMALL_SECONDS) / (memory + _SMALL_SECONDS))
 
     @property
     def touched_bytes(self) -> int:
