@@ -27,8 +27,8 @@ OPERATIONS = {
     # Whether an index is within an operand is computed for each element.
     "pad": 5,
     "concatenate": 6,
-    "bitcast": 2,
-    "reshape": 2,
+    "bitcast": 1,
+    "reshape": 1,
     # Shifts to both sides are one instruction, and so is logic of three operands.
     **dict.fromkeys(("shift-left", "shift-right-logical", "and", "or", "xor", "not"), 0.5),
 }

@@ -103,7 +103,7 @@ class _Threads:
         self._unrolled = elements_of_a_thread
         self._at = ThreadPlaces(inner, body, scope, module, elements_of_a_thread)
         self._branches = not body.opcodes.isdisjoint(opcodes.JOINS)
-        self._seen: set[tuple[int, str, int]] = set()
+        self._seen: set[tuple[int, str, int, int]] = set()
         self._left, self._elements = _MOST_INSTRUCTIONS, 0.0
         self._roots: set[str] = set()
         # Of the domain that is being followed.
@@ -203,12 +203,12 @@ class _Threads:
         for name, total in moved.items():
             size = self._at.body.computation.by_name[name].shape.size_bytes or 1
             again = _SHARE_AGAIN * max(0.0, 1 - _L1_BYTES / size)
-            if size > L2_BYTES:
-                # When others need the rest of a sector, the L2 cache has it no more.
-                far += max(0.0, total - needed[name])
-                near += again * max(0.0, needed[name] - size)
-            else:
-                near += max(0.0, min(size, total) - needed[name]) + again * max(0.0, total - size)
+            # When others need the rest of a sector, the L2 cache may have it no more.
+            lost = min(1.0, max(0.0, size / L2_BYTES - 1))
+            far += lost * max(0.0, total - needed[name])
+            near += lost * again * max(0.0, needed[name] - size)
+            kept = max(0.0, min(size, total) - needed[name]) + again * max(0.0, total - size)
+            near += (1 - lost) * kept
         return near, far
 
     def _follow(
@@ -221,9 +221,10 @@ class _Threads:
           in_sum: whether it is for a term of a sum.
           at_root: whether only element-wise instructions use the result.
         """
-        if (frame.number, name, at.key) in self._seen or self._left <= 0:
+        key = (frame.number, name, at.key, at.branch)
+        if key in self._seen or self._left <= 0:
             return
-        self._seen.add((frame.number, name, at.key))
+        self._seen.add(key)
         self._left -= 1
         instruction = frame.computation.by_name[name]
         opcode = instruction.opcode

@@ -21,6 +21,8 @@ _SECTOR_ELEMENTS = 8
 _ADDED_SECTOR, _FAR_SECTOR, _TRIED_SECTOR = (10e-12, 13e-12), (56e-12, 26e-12), (25e-12, 64e-12)
 # Of 16 bits, n updates of one place take n^1.5 times so many seconds, alone or next to others.
 _TRIED_AGAIN = (900e-9, 250e-9)
+# Blocks of fewer threads start as slowly.
+_LEAST_THREADS = 128
 # A step of a sort in one block takes as long as this number of operations on the whole GPU.
 _SORT_STEP = 3.2e6
 # As XLA unrolls loops over large arrays.
@@ -135,6 +137,9 @@ def fusion_work(
         accesses = len(inner.shape.arrays) + _SHARE_OF_AN_OPERAND * len(inner.operands)
         serial = largest / max(threads, 1) * accesses
     chain = work.longest_operations if emitter == "loop" else operations / max(threads, 1)
+    missing = 0
+    if emitter != "triton" and per_block:
+        missing = max(0, _LEAST_THREADS - per_block) * (threads // per_block)
     fused = KernelWork(
         kind,
         tuple(point),
@@ -149,6 +154,7 @@ def fusion_work(
         far_sector_bytes=int(work.far_sector_bytes),
         lines=work.lines,
         update_seconds=update_seconds,
+        missing_threads=missing,
         chain_operations=chain,
         chain_reads=work.longest_reads,
         scattered_bytes=cost.written_bytes * scattered,

@@ -27,8 +27,8 @@ _NOISE, _SMOOTH_NOISE, _FUSED_NOISE = 0.2, 0.1, 0.5
 _BY_XLA = ("loop", "input")
 _FUSED = (*_BY_XLA, "triton", "custom")
 _COPY, _COPY_REACH = "copy", 2.5
-# A larger copy of which the size is no multiple of 4 KiB takes longer.
-_LARGE_COPY, _COPIED, _REST_SECONDS = 1 << 20, 4096, 2.5e-6
+# A larger copy of which the size is no multiple of these bytes takes longer.
+_LARGE_COPY, _RESTS = 1 << 20, ((64, 2.5e-6), (4096, 0.7e-6))
 # Uncorrected formulas are this much too short on average.
 _UNCALIBRATED_RATIO = 1.3
 _COLD_BYTES = 256
@@ -170,7 +170,8 @@ def _of_operations(work: KernelWork, constants: Constants) -> Iterator[Part]:
     text = f"{work.operations:,.0f} operations on elements at {rate / 1e12:.1f} T/s"
     yield Part(work.operations / rate, text)
     rate = constants.thread_rate
-    yield Part(work.threads / rate, f"{work.threads:,} threads at {rate / 1e12:.2f} T/s")
+    started = work.threads + work.missing_threads
+    yield Part(started / rate, f"{work.threads:,} threads at {rate / 1e12:.2f} T/s")
 
 
 def _of_threads(work: KernelWork, cached_bytes: float, constants: Constants) -> Iterator[Part]:
@@ -209,8 +210,11 @@ def _together(sides: Sequence[Part], power: float) -> Iterator[Part]:
 
 
 def _start(work: KernelWork) -> list[Part]:
-    if work.kind == _COPY and work.written_bytes > _LARGE_COPY and work.written_bytes % _COPIED:
-        return [Part(_REST_SECONDS, f"a rest that is no multiple of {_COPIED:,} B")]
+    if work.kind == _COPY and work.written_bytes > _LARGE_COPY:
+        for number, seconds in _RESTS:
+            if work.written_bytes % number:
+                return [Part(seconds, f"a rest that is no multiple of {number:,} B")]
+        return []
     for kind, seconds in _START_SECONDS.items():
         if work.kind.startswith(kind):
             return [Part(seconds, "first elements")]

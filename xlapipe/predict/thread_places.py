@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -43,12 +43,15 @@ class Places:
       active: which threads are there.
       warps: which warps have one.
       key: equal for equal places.
+      branch: of the branches on the way to them, 0 for none: what is computed in one of them is not
+        known in another.
     """
 
     index: Index
     active: Array
     warps: Array
     key: int
+    branch: int = 0
 
 
 class Frame(NamedTuple):
@@ -127,6 +130,13 @@ class ThreadPlaces:
         self, frame: Frame, instruction: Instruction, at: Places
     ) -> Iterator[tuple[str, Places, bool]]:
         """Where threads read each operand, and whether that is in a branch."""
+        for number, (name, places, branches) in enumerate(self._operands(frame, instruction, at)):
+            branch = hash((at.branch, instruction.name, number)) if branches else at.branch
+            yield name, replace(places, branch=branch), branches
+
+    def _operands(
+        self, frame: Frame, instruction: Instruction, at: Places
+    ) -> Iterator[tuple[str, Places, bool]]:
         body, opcode = frame.computation, instruction.opcode
         names = instruction.operands
         shapes = [body.by_name[name].shape.arrays for name in names]

@@ -27,6 +27,7 @@ class KernelWork:
       serial_accesses: that each thread of a column reduction makes one after another: of each
         element it adds up, one for each result and a quarter for each operand.
       lines, sector_bytes, far_sector_bytes: of the caches, as `ThreadWork` has them.
+      missing_threads: that blocks have less than others, which start as slowly.
       update_seconds: that the L2 cache takes for the updates of a scatter that do not meet.
       chain_operations, chain_reads: of the thread that has most of them, of those that wait for
         each other: operations, and reads for terms of a sum.
@@ -55,6 +56,7 @@ class KernelWork:
     far_sector_bytes: int = 0
     scattered_bytes: int = 0
     update_seconds: float = 0.0
+    missing_threads: int = 0
     chain_operations: float = 0.0
     chain_reads: float = 0.0
     lines: float = 0.0
