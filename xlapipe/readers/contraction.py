@@ -58,14 +58,16 @@ def contraction_of_text(attributes: Mapping[str, str]) -> Contraction | None:
         places = _SLICE.findall(attributes["slice"])
         return _at_places((int(stride or 1), int(start)) for start, stride in places)
     elif "padding" in attributes:
-        pads = _PADDING.findall(attributes["padding"])
-        return _at_places((int(interior or 0), int(low)) for low, interior in pads)
+        padded = _PADDING.findall(attributes["padding"])
+        return _at_places((int(interior or 0), int(low)) for low, interior in padded)
     elif "window" in attributes:
         sizes = _WINDOW_SIZES.search(attributes["window"])
         pads = _WINDOW_PADS.search(attributes["window"])
-        dims = list(map(int, _DIGITS.findall(sizes[1]))) if sizes else []
-        starts = [int(low) for low, _ in _PADDING.findall(pads[1])] if pads else [0] * len(dims)
-        return Contraction(tuple(dims), None, tuple(starts)) if dims else None
+        if sizes is None:
+            return None
+        dims = [int(size) for size in _DIGITS.findall(sizes[1])]
+        lows = [int(low) for low, _ in _PADDING.findall(pads[1])] if pads else [0] * len(dims)
+        return Contraction(tuple(dims), None, tuple(lows))
     else:
         numbers = next((attributes[name] for name in _NUMBERS if name in attributes), None)
         return None if numbers is None else Contraction(tuple(map(int, _DIGITS.findall(numbers))))
@@ -84,8 +86,8 @@ def contraction_of_proto(proto: HloInstructionProto) -> Contraction | None:
     elif proto.opcode == "gather":
         gather = proto.gather_dimension_numbers
         read_at_index = (*gather.collapsed_slice_dims, *gather.operand_batching_dims)
-        dims = _dims_of_gather(tuple(gather.offset_dims), read_at_index)
-        return Contraction(dims, None, tuple(gather.start_index_map))
+        of_gather = _dims_of_gather(tuple(gather.offset_dims), read_at_index)
+        return Contraction(of_gather, None, tuple(gather.start_index_map))
     elif proto.opcode == "slice":
         return _at_places((dim.stride, dim.start) for dim in proto.slice_dimensions)
     elif proto.opcode == "pad":

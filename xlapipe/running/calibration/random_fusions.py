@@ -76,13 +76,16 @@ def _shape(rng: _Rng, axes: int, least: float = 10, most: float = 24) -> tuple[i
 
 
 def _named(shape: tuple[int, ...], dtype: Any = F32) -> str:
-    return "x".join(map(str, shape)) + "_bf16" * (dtype == BF16)
+    return "x".join(map(str, shape)) + ("_bf16" if dtype == BF16 else "")
 
 
 def _taken(rng: _Rng) -> _Drawn:
     """Along an axis at indices that are given, or that an earlier kernel finds."""
     shape, dtype = _shape(rng, int(rng.integers(2, 4)), 10, 23), _type(rng)
-    axis, way = int(rng.integers(len(shape))), rng.choice(["given", "given", "order", "largest"])
+    axis, way = (
+        int(rng.integers(len(shape))),
+        str(rng.choice(["given", "given", "order", "largest"])),
+    )
     taken = shape[axis] if rng.random() < 0.5 else max(1, shape[axis] // 4)
     of = tuple(taken if number == axis else side for number, side in enumerate(shape))
 
@@ -175,13 +178,13 @@ def _windows(rng: _Rng) -> _Drawn:
     batch, side, channels = size(rng, 0, 5), size(rng, 3, 8), int(rng.choice([1, 3, 8, 64]))
     side, window = max(side // 8 * 8, 8), int(rng.choice([2, 4, 8]))
     batch = max(1, min(batch, (1 << 23) // (side * side * channels)))
-    shape, order = (batch, side, side, channels), rng.permutation([1, 2, 3, 4, 5])
+    image, order = (batch, side, side, channels), rng.permutation([1, 2, 3, 4, 5])
 
     def fn(x: Any) -> Any:
         parts = x.reshape(batch, side // window, window, side // window, window, channels)
         return parts.transpose(0, *order).reshape(batch, -1, window * window * channels)
 
-    return f"{_named(shape, dtype)}_{window}_{''.join(map(str, order))}", fn, Arg(shape, dtype)
+    return f"{_named(image, dtype)}_{window}_{''.join(map(str, order))}", fn, Arg(image, dtype)
 
 
 def _scanned(rng: _Rng) -> _Drawn:
@@ -269,7 +272,8 @@ def _joined(rng: _Rng) -> _Drawn:
     """Arrays beside each other, of which some are computed, summed, slices or at indices."""
     rows, dtype = size(rng, 6, 16), _type(rng)
     widths = [size(rng, 0, min(9.0, 22 - np.log2(rows))) for _ in range(rng.integers(2, 5))]
-    ways = [rng.choice(["plain", "computed", "sum", "slice", "taken", "constant"]) for _ in widths]
+    choices = ["plain", "computed", "sum", "slice", "taken", "constant"]
+    ways = [str(rng.choice(choices)) for _ in widths]
     terms = int(rng.integers(2, 40))
     sides = [(terms if way == "sum" else 1, width) for way, width in zip(ways, widths, strict=True)]
     if rows * max(widths) * terms > 1 << 25:
@@ -302,7 +306,7 @@ def _scattered(rng: _Rng) -> _Drawn:
     row = int(rng.choice([1, 1, 3, 16, 64, 128]))
     while edges * row > 1 << 23:
         edges //= 2
-    way, dtype = rng.choice(["add", "add", "add", "max", "set"]), F32
+    way, dtype = str(rng.choice(["add", "add", "add", "max", "set"])), F32
 
     def fn(x: Any, of: Any, to: Any, weights: Any) -> Any:
         rows = x[of] * weights[:, None]
