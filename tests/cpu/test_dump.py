@@ -155,9 +155,11 @@ def test_a_damaged_packed_file_is_refused(dump: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", READING)
 def test_reading_imports_no_jax(command: str, dump: Path) -> None:
     words = command.format(dump=dump).split()
+    # What predicts times follows the threads of fusions in numpy's arrays.
+    unneeded = {"jax", "jaxlib", "flax"} | ({"numpy"} if words[0] != "show" else set())
     program = (
         "import sys; from xlapipe.cli import main; code = main(sys.argv[1:]); "
-        "bad = {'jax', 'jaxlib', 'flax', 'numpy'} & set(sys.modules); "
+        f"bad = {unneeded} & set(sys.modules); "
         "sys.exit(f'imported {bad}' if bad else code)"
     )
     done: Any = subprocess.run(

@@ -22,8 +22,9 @@ from xlapipe.targets.speeds import speeds_of_target
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "records"
-ZOOS = ("zoo", "unseen", "third", "fourth", "fifth", "sixth")
+ZOOS = ("zoo", "unseen", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 """Records of one GPU, in the order in which they were timed."""
+_TARGETS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100_sxm"}
 # The trips of loops that run until a condition holds: the plan does not state them.
 _TRIPS = {
     "host_loops/conjugate_gradients": 40,
@@ -58,7 +59,8 @@ class Compared:
 def compared(records: str) -> tuple[Compared, ...]:
     """Every program of a record: one of `ZOOS` or `two`."""
     data = json.loads((RECORDS / f"{records}.json").read_text(encoding="utf-8"))
-    speeds, calibration = speeds_of_target("h200"), shipped_calibration("h200")
+    target = _TARGETS[data["device"]]
+    speeds, calibration = speeds_of_target(target), shipped_calibration(target)
     assert speeds is not None
     assert calibration is not None
     programs = []
