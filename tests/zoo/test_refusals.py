@@ -42,19 +42,30 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     out = tmp_path_factory.mktemp("refused")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(Path(__file__).parent)
-        messages = {row: _error(row, out / "dumps") for row in REFUSALS}
+        messages = {
+            row: error for rows in _together() for row, error in _errors(rows, out / "dumps")
+        }
     assert not (out / "dumps").exists()
     return messages
 
 
-def _error(row: str, out: Path) -> str:
-    refusal = REFUSALS[row]
-    reference = refusal.reference or f"refused:refused(row={row!r})"
-    code, answer = _dump([reference, *refusal.options], out)
-    assert code == 2, row
-    (error,) = answer["errors"]
-    assert isinstance(error, str)
-    return error
+def _together() -> Iterator[list[str]]:
+    """Rows that one command dumps: those without options or a reference, and each other one."""
+    plain = [row for row, item in REFUSALS.items() if not item.options and not item.reference]
+    yield plain
+    yield from ([row] for row in REFUSALS if row not in plain)
+
+
+def _errors(rows: list[str], out: Path) -> Iterator[tuple[str, str]]:
+    """Each row with its error; of several, each error starts with a workload's reference."""
+    references = [REFUSALS[row].reference or f"refused:refused(row={row!r})" for row in rows]
+    code, answer = _dump([*references, *REFUSALS[rows[0]].options], out)
+    assert code == 2, rows
+    errors = [str(error) for error in answer["errors"]]
+    assert len(errors) == len(rows)
+    for row, reference in zip(rows, references, strict=True):
+        (error,) = (text for text in errors if len(rows) == 1 or text.startswith(f"{reference}: "))
+        yield row, error
 
 
 def _dump(arguments: list[str], out: Path) -> tuple[int, Mapping[str, list[object]]]:
