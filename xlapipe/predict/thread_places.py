@@ -132,7 +132,8 @@ class ThreadPlaces:
         """Where threads read each operand, and whether that is in a branch."""
         for number, (name, places, branches) in enumerate(self._operands(frame, instruction, at)):
             branch = hash((at.branch, instruction.name, number)) if branches else at.branch
-            yield name, replace(places, branch=branch), branches
+            same = places.branch == branch
+            yield name, places if same else replace(places, branch=branch), branches
 
     def _operands(
         self, frame: Frame, instruction: Instruction, at: Places
