@@ -53,6 +53,7 @@ def calibration() -> Calibration:
     return shipped
 
 
+@pytest.mark.slow
 def test_errors_are_those_that_the_docs_state(compare: ModuleType) -> None:
     zoos = [compare.compared(name) for name in compare.ZOOS]
     rows = list(compare.tables(*zoos))
