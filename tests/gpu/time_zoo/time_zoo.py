@@ -1,7 +1,7 @@
 r"""Times programs on the attached GPU, and keeps XLA's files of each.
 
     python tests/gpu/time_zoo/time_zoo.py \
-        zoo|unseen|third|fourth|fifth|sixth|seventh|eighth|two|calibration|collectives OUT \
+        zoo|unseen|third|fourth|fifth|sixth|seventh|eighth|ninth|two|calibration|collectives OUT \
         COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
@@ -16,6 +16,7 @@ import jax
 from eighth import eighth_programs
 from fifth import fifth_programs
 from fourth import fourth_programs
+from ninth import ninth_programs
 from programs import zoo_programs
 from programs_of_two import programs_of_two
 from seventh import seventh_programs
@@ -38,6 +39,7 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
         "sixth": sixth_programs,
         "seventh": seventh_programs,
         "eighth": eighth_programs,
+        "ninth": ninth_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),
