@@ -76,6 +76,26 @@ def test_gradient_of_weights_sums_over_positions() -> None:
     assert (convolution.rows, convolution.columns, convolution.terms) == (128, 9 * 64, 8192)
 
 
+def test_kernel_in_a_tuple_is_the_element_that_is_read() -> None:
+    text = """HloModule small, is_scheduled=true
+ENTRY main {
+  x = bf16[8,32,32,64]{3,2,1,0} parameter(0)
+  made = (f32[3,3,64,128]{3,2,1,0}, bf16[128,3,3,64]{3,2,1,0}) parameter(1)
+  w = bf16[128,3,3,64]{3,2,1,0} get-tuple-element(made), index=1
+  ROOT call = (bf16[8,32,32,128]{3,2,1,0}, u8[0]{0}) custom-call(x, w), \
+window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_o01i->b01f, \
+custom_call_target="__cudnn$convForward"
+}
+"""
+    module = plan_of_text(text).module
+    assert module is not None
+    scope = module.entry_computation
+    assert scope is not None
+    plain = scope_of(62, {"27": "1", "2": "0"})
+    of_tuple = convolution_of(scope.by_name["call"], scope)
+    assert of_tuple == convolution_of(plain.by_name["call"], plain)
+
+
 @pytest.mark.parametrize(
     ("number", "knobs", "engine"),
     [

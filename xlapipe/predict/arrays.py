@@ -3,7 +3,8 @@
 from functools import lru_cache
 from math import log2
 
-from xlapipe.plans.hlo import Computation
+from xlapipe.plans.dataflow import operand_index
+from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.shapes import Shape
 
 
@@ -27,10 +28,16 @@ def minor_to_major(shape: Shape) -> tuple[int, ...]:
     return shape.order
 
 
-def dims_of(name: str, scope: Computation) -> tuple[int, ...]:
-    """Dimensions of an operand from major to minor; none if it is unknown."""
-    operand = scope.by_name.get(name)
-    return first_array(operand.shape)[1] if operand is not None else ()
+def operand_shapes(instruction: Instruction, scope: Computation) -> list[Shape]:
+    """What an instruction reads, by position; of a tuple's element, that element's shape.
+
+    Without operands of other computations, which a damaged file may have.
+    """
+    return [
+        scope.by_name[name].shape.at(operand_index(instruction, position))
+        for position, name in enumerate(instruction.operands)
+        if name in scope.by_name
+    ]
 
 
 def log(value: float) -> float:

@@ -13,7 +13,7 @@ from math import ceil, prod
 
 from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.plans.shapes import element_bits
-from xlapipe.predict.arrays import first_array
+from xlapipe.predict.arrays import first_array, operand_shapes
 from xlapipe.predict.gpu import MULTIPROCESSORS
 
 # Knobs of an engine, as cuDNN's `cudnnBackendKnobType_t` numbers them.
@@ -171,12 +171,7 @@ def convolution_of(call: Instruction, scope: Computation) -> Convolution | None:
     """The product that a call of cuDNN computes; None if its operands are unknown."""
     target = call.custom_call_target or ""
     # A call before this one has its workspace beside its result.
-    operands = [
-        array
-        for name in call.operands[:2]
-        if name in scope.by_name
-        for array in scope.by_name[name].shape.arrays[:1]
-    ]
+    operands = [array for shape in operand_shapes(call, scope)[:2] for array in shape.arrays[:1]]
     if len(operands) < 2 or call.contraction is None or not call.shape.arrays:
         return None
     result = call.shape.arrays[0]

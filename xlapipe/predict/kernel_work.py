@@ -13,7 +13,7 @@ from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.thunks import Thunk
-from xlapipe.predict.arrays import dims_of, first_array, log
+from xlapipe.predict.arrays import first_array, log, operand_shapes
 from xlapipe.predict.fusion_work import fusion_work
 from xlapipe.predict.gpu import MULTIPROCESSORS
 from xlapipe.predict.product_work import library_product, triton_product
@@ -79,9 +79,8 @@ def work_of(
 
 def touches_host(site: Site) -> bool:
     """Whether a launch reads or writes the host's memory, also a slice of an array in a loop."""
-    names = site.scope.by_name
-    operands = (names[name].shape for name in site.inner.operands if name in names)
-    # Of a tuple, such as a loop's, the element that is read is unknown.
+    operands = operand_shapes(site.inner, site.scope)
+    # Of a whole tuple, such as a loop's, the element that is read is unknown.
     shapes = (site.inner.shape, *(shape for shape in operands if not shape.is_tuple))
     return any(_HOST_SPACE in shape.text for shape in shapes)
 
@@ -103,7 +102,8 @@ def _other(
     if inner.opcode == "custom-call" and cost.kind != name:
         name = "pallas"  # then the kind is the kernel's own name
     element, dims, elements = first_array(inner.shape)
-    operands = [dims_of(name, scope) for name in inner.operands]
+    given = operand_shapes(inner, scope)
+    operands = [first_array(shape)[1] for shape in given]
     first = operands[0] if operands else dims
     touched = cost.read_bytes + cost.written_bytes
     point: tuple[float, ...]
@@ -121,7 +121,7 @@ def _other(
         # Several matrices take other kernels than one.
         point = (log(rows), log(columns), log(batch), 4.0 * (batch > 1))
     elif name == "fft":
-        before = scope.by_name[inner.operands[0]].shape.arrays[0].element
+        before = first_array(given[0])[0]
         kind = f"fft {before} to {element}"
         lengths = inner.contraction.dims if inner.contraction is not None else (1,)
         kind += f" of rank {len(lengths)}"

@@ -9,7 +9,7 @@ from xlapipe.cost.step_cost import KernelCost
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape, element_bits
-from xlapipe.predict.arrays import dims_of, first_array, log
+from xlapipe.predict.arrays import first_array, log, operand_shapes
 from xlapipe.predict.convolutions import Convolution, Engine, convolution_of, engine_work
 from xlapipe.predict.gpu import MULTIPROCESSORS
 from xlapipe.predict.triton_tiles import misaligned_share, product_tile, tuned_tile
@@ -123,14 +123,15 @@ def library_product(
         if element not in _TILED:
             return work
         work = _in_blocks_of_cublas(work, inner)
-        given = [scope.by_name[name].shape for name in inner.operands[:2]]
+        given = operand_shapes(inner, scope)[:2]
         misaligned = misaligned_share(_matrices(inner.shape, *given)) > 0
         if exact or not misaligned:
             return work
         slower = _MISALIGNED_32_BITS if element == "f32" else _MISALIGNED_16_BITS
         return replace(work, block_flops=slower * work.block_flops)
     work = _product(f"{target} {element}", inner, cost, flops)
-    inputs, weights = (dims_of(name, scope) or (1,) for name in (*inner.operands, "", "")[:2])
+    given = [first_array(shape)[1] or (1,) for shape in operand_shapes(inner, scope)[:2]]
+    inputs, weights = (*given, (1,), (1,))[:2]
     terms = sum(flops.values()) / 2 / max(first_array(inner.shape)[2], 1)
     point = (
         *work.point[:3],
@@ -185,10 +186,8 @@ def _across(product: Instruction, scope: Computation) -> int:
     computed in a slower way.
     """
     across = 0
-    for name, dim in zip(
-        product.operands, _CONTRACTED.findall(product.backend_config), strict=False
-    ):
-        shape = scope.by_name[name].shape
+    contracted = _CONTRACTED.findall(product.backend_config)
+    for shape, dim in zip(operand_shapes(product, scope), contracted, strict=False):
         order = shape.arrays[0].order if shape.arrays else None
         across += order is not None and order[:1] != (int(dim),)
     return across
