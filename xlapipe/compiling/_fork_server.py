@@ -134,6 +134,9 @@ def _become(request: dict[str, Any], variables: Mapping[str, str]) -> NoReturn:
         os.chdir(request["folder"])
         os.environ.clear()
         os.environ.update({**variables, **request["environment"]})
+        # jax reads this variable when it is imported, which was in the server.
+        count = int(os.environ.get("JAX_NUM_CPU_DEVICES", "-1"))
+        sys.modules["jax"].config.update("jax_num_cpu_devices", count)
         code = sys.modules["xlapipe.compiling.child"].main(Path(request["request"]))
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
