@@ -58,7 +58,7 @@ def test_one_server_forks_children_with_any_number_of_cpu_devices(
 ) -> None:
     """A mesh may be made of the CPU's devices, whose number jax reads when it is imported."""
     started = set()
-    for count in ("2", "2", "5", None, "2"):
+    for count in ("2", "2", "5", None):
         if count is None:
             monkeypatch.delenv(CPU_DEVICES)
         else:
@@ -71,32 +71,31 @@ def test_one_server_forks_children_with_any_number_of_cpu_devices(
     assert not server.serves(environment_of(job_of("broken:good"))), "jax refuses it at its import"
 
 
-def test_each_environment_has_its_server_and_the_last_two_are_kept(servers: ForkServers) -> None:
-    environment = environment_of(job_of("broken:good"))
-    others = [environment | {"PYTHONHASHSEED": seed} for seed in ("1", "2")]
-    started = []
-    for one in (environment, *others):
-        assert servers.for_environment(one) is None
-        started.append(servers.for_environment(one))
-        assert started[-1] is not None
-        assert servers.for_environment(environment) is started[0], "the first stays in use"
-    assert servers._servers == [started[2], started[0]]
-    assert started[1] is not None and started[1]._process.poll() is not None
-    assert servers.for_environment(others[0]) is None
-    servers.discard()
-
-
-def test_children_of_a_stopped_server_run_to_their_end(
+def test_each_environment_has_its_server_and_the_last_two_are_kept(
     servers: ForkServers, tmp_path: Path
 ) -> None:
+    """A child of the server that is stopped for another runs to its end."""
     job, request = job_of("small_step:small_step"), tmp_path / "request.json"
     request.write_text(json.dumps(child_process._request(job, tmp_path).to_json()))
-    server = ForkServer(environment_of(job))
+    first, second, third = (environment_of(job) | {"PYTHONHASHSEED": seed} for seed in "123")
+
+    def server_for(environment: dict[str, str]) -> ForkServer:
+        assert servers.for_environment(environment) is None
+        server = servers.for_environment(environment)
+        assert server is not None
+        return server
+
+    kept, stopped = server_for(first), server_for(second)
     with (tmp_path / "log").open("wb") as log:
-        child = server.start(request, log=log, folder=HERE, environment=environment_of(job))
-        server.stop()
-        assert child.wait(60) == 0
+        child = stopped.start(request, log=log, folder=HERE, environment=second)
+    assert servers.for_environment(first) is kept, "used last"
+    last = server_for(third)
+    assert servers._servers == [kept, last]
+    assert stopped._process.poll() is not None
+    assert servers.for_environment(second) is None
+    assert child.wait(60) == 0
     assert "error" not in json.loads((tmp_path / "result.json").read_text())
+    servers.discard()
 
 
 def test_endings_of_forked_children(servers: ForkServers) -> None:
