@@ -23,15 +23,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-# What every child imports, and what most workloads do, if it is installed.
+# What every child imports, and what lowering and most workloads do, if it is installed.
 IMPORTED_BY_CHILDREN = (
     "jax.experimental.topologies",
     "xlapipe.environment.process_end",
     "xlapipe.compiling.child",
+    "xlapipe.compiling.xla_patches.cub_table",
+    "xlapipe.lowering.asked_early",
     "xlapipe.lowering.load_workload",
     "xlapipe.lowering.lower",
+    "xlapipe.platforms.cub_sort",
 )
 IMPORTED_BY_WORKLOADS = (
+    "jaxlib.mlir.dialects.mhlo",
+    "jaxtyping",
     "jax.experimental.pallas.mosaic_gpu",
     "jax.experimental.pallas.triton",
     "flax.nnx",
