@@ -23,6 +23,8 @@ GPU_PYTHON ?= python3
 # Settings for other programs must change neither XLA's decisions nor which modules are imported.
 unexport $(filter JAX_% XLA_% TF_%,$(.VARIABLES))
 unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONWARNINGS PYTHONINSPECT PYTHONSTARTUP
+# Each process would compile the source of xlapipe again, and each test session its assertions.
+unexport PYTHONDONTWRITEBYTECODE
 unexport PYTEST_ADDOPTS PYTEST_PLUGINS
 export PYTHONNOUSERSITE := 1
 # What is tested, measured or committed is compiled.

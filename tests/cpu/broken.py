@@ -108,6 +108,10 @@ def finds_mosaic_library() -> Workload:
     raise WorkloadError(f"found the library of Mosaic GPU: {library.is_file()}")
 
 
+def counts_cpu_devices() -> Workload:
+    raise WorkloadError(f"found CPU devices: {len(jax.devices('cpu'))}")
+
+
 def hangs() -> Workload:
     def sleep(cache: dict[str, Any], row: jax.Array) -> jax.Array:
         time.sleep(600)

@@ -1,7 +1,9 @@
 """Dumps for the tests of the readers: those in data/, and reference dump 003."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from _pytest.mark import ParameterSet
 
 from xlapipe.readers import DumpTexts, SourceText
 from xlapipe.readers.file_contents import read_bytes, read_source
+from xlapipe.report import subjects
 
 DATA = Path(__file__).parent / "data"
 DIRECTORIES = sorted(path.parent for path in DATA.glob("*/*/*.hlo.pb.gz"))
@@ -24,6 +27,21 @@ needs_seed_003 = pytest.mark.skipif(
 def name_of(directory: Path) -> str:
     """`jaxlib-0.11.2/step`, for the ids of tests."""
     return f"{directory.parent.name}/{directory.name}"
+
+
+@contextmanager
+def each_opened_once(most: int = 4) -> Iterator[None]:
+    """Lets commands in this process share a dump and its figures, if they open it alike.
+
+    For what commands print of dumps that do not change meanwhile.
+
+    Args:
+      most: number of dumps that are kept.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        shared = lru_cache(most)(subjects.open_subject)
+        patch.setattr(subjects, "open_subject", shared)
+        yield
 
 
 def one_of_each(dumps: Iterable[Path]) -> list[ParameterSet]:

@@ -3,11 +3,12 @@
 import json
 import lzma
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.reading.dumps import DIRECTORIES, ROOT, name_of
+from tests.reading.dumps import DIRECTORIES, ROOT, each_opened_once, name_of
 from xlapipe.cli import main
 from xlapipe.dumps.opened import open_path
 from xlapipe.plans.phases import Phase, phases_of
@@ -29,6 +30,13 @@ DUMPS = [
 @pytest.fixture(scope="module", params=DUMPS, ids=name_of)
 def overview(request: pytest.FixtureRequest) -> Overview:
     return Overview(open_path(request.param))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_dumps() -> Iterator[None]:
+    """Commands on one dump share its figures; those of `overview` are computed apart."""
+    with each_opened_once():
+        yield
 
 
 @pytest.mark.parametrize("width", [80, 60, 120])

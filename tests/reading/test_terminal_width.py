@@ -2,12 +2,14 @@
 
 import io
 import re
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tests.reading.dumps import each_opened_once
 from xlapipe.cli import main
 from xlapipe.report.wrapped_text import folded, wrapped
 
@@ -61,6 +63,13 @@ def printed(
     with redirect_stdout(out), redirect_stderr(err), suppress(SystemExit):  # of a wrong option
         main(list(map(str, command)))
     return _STYLE.sub("", out.getvalue() + err.getvalue()).split("\n")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_dumps() -> Iterator[None]:
+    """Commands of the same dump at each width differ in what they print alone."""
+    with each_opened_once():
+        yield
 
 
 def broken_names(lines: list[str], whole: set[str], columns: int) -> list[str]:

@@ -23,15 +23,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-# What every child imports, and what most workloads do, if it is installed.
+# What every child imports, and what lowering and most workloads do, if it is installed.
 IMPORTED_BY_CHILDREN = (
     "jax.experimental.topologies",
     "xlapipe.environment.process_end",
     "xlapipe.compiling.child",
+    "xlapipe.compiling.xla_patches.cub_table",
+    "xlapipe.lowering.asked_early",
     "xlapipe.lowering.load_workload",
     "xlapipe.lowering.lower",
+    "xlapipe.platforms.cub_sort",
 )
 IMPORTED_BY_WORKLOADS = (
+    "jaxlib.mlir.dialects.mhlo",
+    "jaxtyping",
     "jax.experimental.pallas.mosaic_gpu",
     "jax.experimental.pallas.triton",
     "flax.nnx",
@@ -134,6 +139,9 @@ def _become(request: dict[str, Any], variables: Mapping[str, str]) -> NoReturn:
         os.chdir(request["folder"])
         os.environ.clear()
         os.environ.update({**variables, **request["environment"]})
+        # jax reads this variable when it is imported, which was in the server.
+        count = int(os.environ.get("JAX_NUM_CPU_DEVICES", "-1"))
+        sys.modules["jax"].config.update("jax_num_cpu_devices", count)
         code = sys.modules["xlapipe.compiling.child"].main(Path(request["request"]))
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)

@@ -17,12 +17,15 @@ from pathlib import Path
 from threading import Lock
 from typing import IO
 
+from xlapipe.compiling.user_environment import CPU_DEVICES
 from xlapipe.environment.scratch import Scratch
 
 _SERVER = Path(__file__).with_name("_fork_server.py")
 _START_SECONDS = 60.0
 # While it imports, it does not notice that its standard input is closed.
 _STOP_SECONDS = 0.5
+# Each takes some 200 MB.
+_MOST_SERVERS = 2
 
 
 class ForkServer:
@@ -43,7 +46,7 @@ class ForkServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             # One thread in BLAS: a process with threads cannot be forked safely.
-            env={**environment, "OPENBLAS_NUM_THREADS": "1"},
+            env={**_shared(environment), "OPENBLAS_NUM_THREADS": "1"},
             start_new_session=True,
         )
 
@@ -142,37 +145,53 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     names = ("PATH", "HOME", "VIRTUAL_ENV")
     return {
         name: value
-        for name, value in environment.items()
+        for name, value in _shared(environment).items()
         if name.startswith(prefixes) or name in names
     }
 
 
+def _shared(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables without the number of CPU devices, which each forked child gives to jax."""
+    count = environment.get(CPU_DEVICES, "")
+    each = {CPU_DEVICES} if count.isascii() and count.isdigit() else set()
+    return {name: value for name, value in environment.items() if name not in each}
+
+
 class ForkServers:
-    """The server of this process, started with the second compile that it can serve."""
+    """The servers of this process: each is started with the second compile in its environment.
+
+    The server that was used least recently is stopped for a new one; its children run to their
+    end.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._seen: dict[str, str] | None = None
-        self._server: ForkServer | None = None
+        self._servers: list[ForkServer] = []  # in the order of their last use
 
     def for_environment(self, environment: Mapping[str, str]) -> ForkServer | None:
         """A server for a child with `environment`; None if the child is to be started directly."""
         if not hasattr(os, "fork"):
             return None
         with self._lock:  # jobs are compiled in threads
-            if self._server is not None:
-                return self._server if self._server.serves(environment) else None
+            for server in self._servers:
+                if server.serves(environment):
+                    self._servers.remove(server)
+                    self._servers.append(server)
+                    return server
             read = _read_at_start(environment)
             if self._seen != read:
                 self._seen = read
                 return None
-            self._server = ForkServer(environment)
-            atexit.register(self._server.stop)
-            return self._server
+            if len(self._servers) == _MOST_SERVERS:
+                self._servers.pop(0).stop()
+            self._servers.append(ForkServer(environment))
+            atexit.register(self._servers[-1].stop)
+            return self._servers[-1]
 
     def discard(self) -> None:
-        """Stops a server that does not answer; children are then started directly."""
+        """Stops all servers, of which one does not answer; children are then started directly."""
         with self._lock:
-            if self._server is not None:
-                self._server.stop()
-            self._server, self._seen = None, None
+            for server in self._servers:
+                server.stop()
+            self._servers, self._seen = [], None

@@ -113,8 +113,9 @@ NVIDIA = Platform(
         ("__cublas", "cublaslt"),
     ),
     kernel_names={
-        # Quotes inside the kernel's own text are escaped, so they do not match.
-        TRITON_CALL: re.compile(r'\bname = "([^"]*)"'),
+        # Quotes inside the kernel's own text are escaped, so they do not match. The boundary is
+        # checked last, so that `re` finds the literal first: kernels have some 50 kB of text.
+        TRITON_CALL: re.compile(r'name = "(?<!\wname = ")([^"]*)"'),
         # The kernel's module is bytecode; its name ends in `_mosaic_gpu`.
         MOSAIC_CALL: re.compile(r"\\00(?!stable_mosaic_gpu)(\w+)_mosaic_gpu\b"),
     },

@@ -79,6 +79,25 @@ def render_page(dumps: Sequence[Opened], comparison: Comparison | None = None) -
     Raises:
       DumpError: the text of a stage is damaged.
     """
+    style, script = read_style(), read_script()
+    page = (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            style=Markup(style),
+            script=Markup(script),
+            policy=content_security_policy(style, script),
+            sections=_sections(dumps),
+            entries=[_template_data(dump) for dump in dumps],
+            comparison=comparison,
+        )
+    )
+    return visible_lines(page)
+
+
+@cache
+def _environment() -> Environment:
+    """The templates, each of which is compiled once in a process."""
     environment = Environment(
         loader=PackageLoader("xlapipe.report", "html"),
         autoescape=True,
@@ -100,16 +119,7 @@ def render_page(dumps: Sequence[Opened], comparison: Comparison | None = None) -
         change_class=units.change_class,
         share=units.share,
     )
-    style, script = read_style(), read_script()
-    page = environment.get_template("page.html.j2").render(
-        style=Markup(style),
-        script=Markup(script),
-        policy=content_security_policy(style, script),
-        sections=_sections(dumps),
-        entries=[_template_data(dump) for dump in dumps],
-        comparison=comparison,
-    )
-    return visible_lines(page)
+    return environment
 
 
 def _sections(dumps: Sequence[Opened]) -> dict[str, str]:

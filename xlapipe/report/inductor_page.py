@@ -1,6 +1,7 @@
 """The report on dumps of torch Inductor as one HTML file, which needs no script and no network."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -46,17 +47,26 @@ def render_tables_page(dumps: Sequence[Mapping[str, Any]]) -> str:
     Args:
       dumps: as the template `inductor.html.j2` takes them.
     """
-    environment = Environment(
+    style = read_style()
+    page = (
+        _environment()
+        .get_template("inductor.html.j2")
+        .render(
+            style=Markup(style),
+            policy=content_security_policy(style, ""),
+            dumps=dumps,
+        )
+    )
+    return visible_lines(page)
+
+
+@cache
+def _environment() -> Environment:
+    """The templates, each of which is compiled once in a process."""
+    return Environment(
         loader=PackageLoader("xlapipe.report", "html"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = read_style()
-    page = environment.get_template("inductor.html.j2").render(
-        style=Markup(style),
-        policy=content_security_policy(style, ""),
-        dumps=dumps,
-    )
-    return visible_lines(page)
