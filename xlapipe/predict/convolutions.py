@@ -84,11 +84,12 @@ _LEAST_TERMS = 512
 _TO_PAD, _AROUND_PADDING, _TO_REORDER, _FOR_GROUPS, _FOR_A_BIAS = 3.0, 1.5, 3.5, 4.0, 3.0
 # That divide a sum and add its parts.
 _TO_SPLIT = 2.0
-# Engines without tiles: seconds of each term, and elements of the result that compute it at once.
+# Engines without tiles: seconds of each term, elements of the result that compute it at once, and
+# terms that an element takes as long as beside its own, where there are more elements.
 _TERM_SECONDS = {
-    Engine.SIMPLE: (65e-9, 210_000),
-    Engine.DIRECT: (100e-9, 19_000),
-    Engine.OF_CHANNELS: (15e-9, 69_000),
+    Engine.SIMPLE: (65e-9, 210_000, 0),
+    Engine.DIRECT: (90e-9, 36_000, 12),
+    Engine.OF_CHANNELS: (15e-9, 69_000, 0),
 }
 # Of a gradient of weights, whose terms are positions of the images.
 _POSITION_SECONDS = {Engine.SIMPLE: 0.6e-9, Engine.DIRECT: 6e-9, Engine.OF_CHANNELS: 0.6e-9}
@@ -257,9 +258,10 @@ def _one_by_one(convolution: Convolution, engine: Engine, workspace_bytes: int) 
         serial = kernels * convolution.terms * _POSITION_SECONDS[engine]
         further = 2 * kernels - 1 if simple else 1
     else:
-        seconds, at_once = _TERM_SECONDS[engine]
+        seconds, at_once, beside = _TERM_SECONDS[engine]
         results = convolution.rows * convolution.columns * convolution.groups / kernels
-        serial = kernels * convolution.terms * seconds * max(1.0, results / at_once)
+        terms = max(convolution.terms, (convolution.terms + beside) * results / at_once)
+        serial = kernels * terms * seconds
         further = kernels - 1
     return EngineWork(
         engine,
@@ -273,13 +275,11 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
     knobs = chosen.knobs
     rows, columns = _TILES.get(knobs.get(_TILE_SIZE, -1), _OTHER_TILE)
     groups, width = convolution.groups, max(1.0, convolution.columns)
-    tiles = max(1, ceil(convolution.rows / rows))
-    if engine is Engine.VECTORS:  # one group after another
-        tiles *= ceil(width / columns)
-        if groups > 1:
-            tiles = groups * ceil(tiles / MULTIPROCESSORS) * MULTIPROCESSORS
-    else:  # a tile has several narrow groups
-        tiles *= (
+    of_group = ceil(convolution.rows / rows) * ceil(width / columns)
+    one_by_one = engine in (Engine.VECTORS, Engine.CUTLASS)
+    tiles = of_group
+    if not one_by_one:  # a tile has several narrow groups
+        tiles = ceil(convolution.rows / rows) * (
             groups * ceil(width / columns) if width > columns else ceil(width * groups / columns)
         )
     terms, parts = convolution.terms, 1.0
@@ -290,10 +290,13 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
         chunk = _CHUNK_BYTES / convolution.element_bytes
         channels = max(1.0, convolution.channels)
         terms *= ceil(channels / chunk) * chunk / channels
+    blocks = tiles * parts
+    if one_by_one and groups > 1:
+        blocks = groups * ceil(blocks / MULTIPROCESSORS) * MULTIPROCESSORS
     shares = _SHARES[engine][32 if convolution.element_bytes >= 4 else 16]
     return EngineWork(
         engine,
-        blocks=tiles * parts,
+        blocks=blocks,
         block_flops=2 * rows * columns * terms / parts,
         block_share=shares[convolution.of_weights],
         further_kernels=_further_kernels(convolution, engine, chosen) + split,
