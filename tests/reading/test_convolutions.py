@@ -143,3 +143,20 @@ def test_without_an_algorithm_the_engine_with_the_shortest_rounds_is_assumed() -
     assert not work_of(scope_of(62, {"27": "1"})).as_tuned
     alone = scope_of(-1, {}, w="bf16[64,3,3,1]", y="bf16[8,32,32,64]")
     assert work_of(alone).engine is Engine.OF_CHANNELS
+
+
+def test_block_waits_for_its_terms_whatever_its_tile() -> None:
+    # A block without shared memory reads one term after another: 45 ns each of 16 bits.
+    work = work_of(scope_of(36, {"6": "1", "22": "1", "2": "2"}))
+    assert work.engine is Engine.REGISTERS
+    assert work.block_wait_seconds == pytest.approx(9 * 64 * 45e-9)
+
+
+def test_groups_of_cutlass_run_one_after_another() -> None:
+    knobs = {"5": "1", "14": "3", "2": "5"}
+    one = work_of(scope_of(10, knobs, w="bf16[64,3,3,64]", y="bf16[8,32,32,64]"))
+    four = work_of(scope_of(10, knobs, w="bf16[64,3,3,16]", y="bf16[8,32,32,64]"))
+    assert one.engine is Engine.CUTLASS
+    # 128 tiles of 64 rows fill one round for each group, though a tile has room for all of them.
+    assert (one.blocks, four.blocks) == (128, 4 * 132)
+    assert four.further_kernels > one.further_kernels

@@ -73,6 +73,16 @@ _SHARES = {
     Engine.REGISTERS: {16: (0.09, 0.065), 32: (0.12, 0.065)},
     Engine.VECTORS: {16: (0.02, 0.02), 32: (0.02, 0.02)},
 }
+# What a block alone on a multiprocessor waits for a term, of 16 bits and of 32, and, by Ampere's
+# tensor cores, for one that has an index; not of gradients of weights. As seen on an H100.
+_WAITS = {
+    Engine.HOPPER: (2e-9, 4e-9),
+    Engine.AMPERE: (8e-9, 8e-9),
+    Engine.CUTLASS: (3.5e-9, 3.5e-9),
+    Engine.REGISTERS: (45e-9, 22e-9),
+    Engine.VECTORS: (40e-9, 40e-9),
+}
+_INDEXED_WAIT = 20e-9
 # Terms are read in chunks of so many bytes of one position's channels.
 _CHUNK_BYTES = 64
 # Tensor cores take channels of multiples of 16 bytes: others are padded.
@@ -82,14 +92,16 @@ _LEAST_TERMS = 512
 # Further kernels that pad one array's channels and take a copy apart, that change the order of
 # dimensions, that divide groups, and that do all of it for a bias.
 _TO_PAD, _AROUND_PADDING, _TO_REORDER, _FOR_GROUPS, _FOR_A_BIAS = 3.0, 1.5, 3.5, 4.0, 3.0
+# Copies of the channels of one group take as long as so many of a whole array.
+_SLICED = 3.5
 # That divide a sum and add its parts.
 _TO_SPLIT = 2.0
-# Engines without tiles: seconds of each term, elements of the result that compute it at once, and
-# terms that an element takes as long as beside its own, where there are more elements.
+# Engines without tiles: seconds of each term that a thread adds, and where there are many results,
+# of each of them, and of each of its terms, of 16 bits and of 32.
 _TERM_SECONDS = {
-    Engine.SIMPLE: (65e-9, 210_000, 0),
-    Engine.DIRECT: (90e-9, 36_000, 12),
-    Engine.OF_CHANNELS: (15e-9, 69_000, 0),
+    Engine.SIMPLE: (65e-9, 5e-12, (0.055e-12, 0.055e-12)),
+    Engine.DIRECT: (90e-9, 30e-12, (2.5e-12, 2.5e-12)),
+    Engine.OF_CHANNELS: (15e-9, 0.5e-12, (0.19e-12, 0.38e-12)),
 }
 # Of a gradient of weights, whose terms are positions of the images.
 _POSITION_SECONDS = {Engine.SIMPLE: 0.6e-9, Engine.DIRECT: 6e-9, Engine.OF_CHANNELS: 0.6e-9}
@@ -142,6 +154,7 @@ class EngineWork:
     Attributes:
       blocks: that compute a tile each; 0 of an engine without tiles.
       block_flops: operations of each.
+      block_wait_seconds: of each, for its terms, however small its tile is.
       block_share: of the peak that they reach.
       further_kernels: beside the one that computes.
       workspace_bytes: that they write and read.
@@ -152,6 +165,7 @@ class EngineWork:
     engine: Engine
     blocks: float = 0.0
     block_flops: float = 0.0
+    block_wait_seconds: float = 0.0
     block_share: float = 1.0
     further_kernels: float = 0.0
     workspace_bytes: int = 0
@@ -258,10 +272,10 @@ def _one_by_one(convolution: Convolution, engine: Engine, workspace_bytes: int) 
         serial = kernels * convolution.terms * _POSITION_SECONDS[engine]
         further = 2 * kernels - 1 if simple else 1
     else:
-        seconds, at_once, beside = _TERM_SECONDS[engine]
+        alone, of_result, of_term = _TERM_SECONDS[engine]
         results = convolution.rows * convolution.columns * convolution.groups / kernels
-        terms = max(convolution.terms, (convolution.terms + beside) * results / at_once)
-        serial = kernels * terms * seconds
+        together = of_result + convolution.terms * of_term[convolution.element_bytes >= 4]
+        serial = kernels * max(convolution.terms * alone, results * together)
         further = kernels - 1
     return EngineWork(
         engine,
@@ -294,14 +308,24 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
     if one_by_one and groups > 1:
         blocks = groups * ceil(blocks / MULTIPROCESSORS) * MULTIPROCESSORS
     shares = _SHARES[engine][32 if convolution.element_bytes >= 4 else 16]
+    sliced = engine is Engine.CUTLASS and groups > 1
     return EngineWork(
         engine,
         blocks=blocks,
         block_flops=2 * rows * columns * terms / parts,
+        block_wait_seconds=_wait_of_a_term(convolution, engine, knobs) * terms / parts,
         block_share=shares[convolution.of_weights],
         further_kernels=_further_kernels(convolution, engine, chosen) + split,
-        workspace_bytes=chosen.workspace_bytes,
+        workspace_bytes=int(chosen.workspace_bytes * (_SLICED if sliced else 1)),
     )
+
+
+def _wait_of_a_term(convolution: Convolution, engine: Engine, knobs: Mapping[int, int]) -> float:
+    if convolution.of_weights:
+        return 0.0
+    if engine is Engine.AMPERE and knobs.get(_IDX_MODE):
+        return _INDEXED_WAIT
+    return _WAITS[engine][convolution.element_bytes >= 4]
 
 
 def _further_kernels(convolution: Convolution, engine: Engine, chosen: _Configuration) -> float:

@@ -232,12 +232,16 @@ def _block_part(work: KernelWork, constants: Constants) -> Part:
     of = f"by each of {work.blocks:,.0f} blocks in {rounds:,} rounds"
     name = max(work.flops, key=lambda name: work.flops[name])
     share = _BLOCKS_SHARE_OF.get(work.kind, _BLOCKS_SHARE)
-    between = 0.0
+    between = waited = 0.0
     if work.engine is not None:
         share, between = work.engine.block_share, (rounds - 1) * _ROUND_SECONDS
+        waited = work.engine.block_wait_seconds
     rate = share * _peak(name, constants) / MULTIPROCESSORS
-    computed = rounds * work.block_flops / rate + between
-    return Part(computed, f"{work.block_flops:,.0f} operations {of}")
+    computed = rounds * work.block_flops / rate
+    text = f"{work.block_flops:,.0f} operations {of}"
+    if waited > computed:
+        text += f", which wait {waited * 1e6:,.1f} µs for their terms"
+    return Part(max(computed, waited) + between, text)
 
 
 def _further_part(engine: EngineWork, constants: Constants) -> Part:

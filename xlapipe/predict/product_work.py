@@ -130,8 +130,8 @@ def library_product(
         slower = _MISALIGNED_32_BITS if element == "f32" else _MISALIGNED_16_BITS
         return replace(work, block_flops=slower * work.block_flops)
     work = _product(f"{target} {element}", inner, cost, flops)
-    given = [first_array(shape)[1] or (1,) for shape in operand_shapes(inner, scope)[:2]]
-    inputs, weights = (*given, (1,), (1,))[:2]
+    dims = [first_array(shape)[1] or (1,) for shape in operand_shapes(inner, scope)]
+    inputs, weights = (*dims, (1,), (1,))[:2]
     terms = sum(flops.values()) / 2 / max(first_array(inner.shape)[2], 1)
     point = (
         *work.point[:3],
