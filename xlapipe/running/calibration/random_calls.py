@@ -339,6 +339,47 @@ def _sampled(rng: _Rng) -> tuple[Any, ...]:
     )
 
 
+def _triangle(rng: _Rng) -> tuple[Any, ...]:
+    """Equations with a triangle and several columns, also for many small triangles at once."""
+    batch = 1 if rng.random() < 0.6 else size(rng, 1, 9)
+    rows = size(rng, 3, min(11.5, 12 - math.log2(batch) / 2))
+    columns = 1 if rng.random() < 0.2 else size(rng, 1, 9)
+    transposed, lower = bool(rng.random() < 0.5), bool(rng.random() < 0.7)
+
+    def fn(triangle: Any, x: Any) -> Any:
+        return lax.linalg.triangular_solve(
+            triangle, x, left_side=True, lower=lower, transpose_a=transposed
+        )
+
+    return (
+        f"{batch}x{rows}x{columns}_{'transposed' if transposed else 'plain'}",
+        fn,
+        Arg((batch, rows, rows), identity=float(rows)),
+        Arg((batch, rows, columns)),
+    )
+
+
+def _eight(rng: _Rng) -> tuple[Any, ...]:
+    """Products of numbers of 8 bits, with a scale for each column, as of quantised layers."""
+    rows, terms, columns = size(rng, 0, 13), size(rng, 6, 12.5), size(rng, 6, 13)
+    if rows * columns > 1 << 24:
+        rows = (1 << 24) // columns
+    integers = bool(rng.random() < 0.7)
+    dtype, sums = (jnp.int8, jnp.int32) if integers else (jnp.float8_e4m3fn, F32)
+
+    def fn(x: Any, weights: Any, scales: Any) -> Any:
+        y = lax.dot_general(x, weights, (((1,), (0,)), ((), ())), preferred_element_type=sums)
+        return (y.astype(F32) * scales).astype(BF16)
+
+    return (
+        f"{'s8' if integers else 'f8'}_{rows}x{terms}x{columns}",
+        fn,
+        Arg((rows, terms), dtype, below=127),
+        Arg((terms, columns), dtype, below=127),
+        Arg((columns,)),
+    )
+
+
 _KINDS: dict[str, tuple[Callable[[_Rng], tuple[Any, ...]], int]] = {
     "convolution": (_convolution, 200),
     "product": (_product, 140),
@@ -350,4 +391,6 @@ _KINDS: dict[str, tuple[Callable[[_Rng], tuple[Any, ...]], int]] = {
     "summed": (_summed, 140),
     "joins": (_joins, 110),
     "sampled": (_sampled, 40),
+    "triangle": (_triangle, 50),
+    "eight": (_eight, 60),
 }
