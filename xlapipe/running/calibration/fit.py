@@ -13,6 +13,7 @@ from xlapipe.predict.calibration import (
     CalibrationError,
     Constants,
     TimedKernel,
+    lines_of,
     merged,
 )
 from xlapipe.predict.kernel_time import formula_seconds
@@ -74,7 +75,7 @@ def calibration_of(
     """
     samples = [sample for profile in profiles for sample in _samples(profile, speeds)]
     constants = _constants({profile.name: profile for profile in profiles}, samples, speeds)
-    return Calibration(provenance, constants, _timed(samples, constants))
+    return Calibration(provenance, constants, lines_of(_timed(samples, constants)))
 
 
 def extended(
@@ -93,12 +94,12 @@ def extended(
     """
     samples = [sample for profile in profiles for sample in _samples(profile, speeds)]
     names = {profile.name for profile in profiles}
-    kept = tuple(kernel for kernel in base.kernels if kernel.program not in names)
+    kept = [kernel for kernel in base.kernels if kernel.program not in names]
     history = [*base.provenance.get("extended", ()), dict(provenance)]
     return replace(
         base,
         provenance={**base.provenance, "extended": history},
-        kernels=(*kept, *_timed(samples, base.constants)),
+        lines=lines_of([*kept, *_timed(samples, base.constants)]),
     )
 
 
