@@ -221,7 +221,7 @@ def test_kernels_of_a_kind_are_found_whatever_is_first_in_their_lines() -> None:
 
 def test_a_timed_kernel_is_the_nearest_to_itself_and_equally_distant_ones_stay_in_order() -> None:
     def kernel(at: float, program: str) -> TimedKernel:
-        return TimedKernel("kind", (at, 0.0), False, 1.5, 10.0, 1.0, program)
+        return TimedKernel("kind", (at, 0.0), False, 10.0, 1.5, 1.0, program)
 
     far = [kernel(100.0 + number, "far") for number in range(30)]
     around = [kernel(at, name) for at, name in ((2.0, "above"), (1.0, "at"), (0.0, "below"))]

@@ -5,9 +5,8 @@ formulas, and each further line one kernel that was timed.
 """
 
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property
 from importlib import resources
@@ -26,6 +25,8 @@ _MAX_BYTES = 16 * 1024 * 1024
 _PROVENANCE = ("device", "driver", "date", "versions", "command")
 # Coordinates are logarithms and shares. The squares of larger numbers may have no float.
 _FARTHEST = 1e6
+# Of the attributes of `TimedKernel`.
+_KEYS = ("kind", "at", "graph", "us", "ratio", "launches", "program", "device")
 # As `lines_of` writes it.
 _KIND = re.compile(r'\{"kind": "([^"\\]+)", ')
 # How fast the times of a kind change along each coordinate of `KernelWork.point` and in a command
@@ -93,18 +94,18 @@ class TimedKernel(NamedTuple):
     Attributes:
       kind, point: see `KernelWork`.
       in_graph: whether a command buffer launched it.
-      ratio: its time as a multiple of the formula's.
       microseconds: its time.
+      ratio: its time as a multiple of the formula's.
       launches: kernels that the library ran for it.
       program: that ran it.
       device: that ran it, if not the calibration's own: one of the same generation.
     """
 
     kind: str
-    point: tuple[float, ...]
+    point: Sequence[float]
     in_graph: bool
-    ratio: float
     microseconds: float
+    ratio: float
     launches: float
     program: str
     device: str = ""
@@ -220,34 +221,22 @@ class Calibration:
         return "".join(f"{line}\n" for line in lines)
 
 
-def lines_of(kernels: Iterable[TimedKernel]) -> tuple[str, ...]:
+def lines_of(kernels: Iterable[TimedKernel]) -> Iterator[str]:
     """A line of a calibration's file for each timed kernel."""
-    return tuple(
-        json.dumps(
-            {
-                "kind": kernel.kind,
-                "at": [round(number, 2) for number in kernel.point],
-                "graph": kernel.in_graph,
-                "us": round(kernel.microseconds, 2),
-                "ratio": round(kernel.ratio, 3),
-                "launches": round(kernel.launches, 2),
-                "program": kernel.program,
-                **({"device": kernel.device} if kernel.device else {}),
-            }
+    for kernel in kernels:
+        rounded = kernel._replace(
+            point=[round(number, 2) for number in kernel.point],
+            microseconds=round(kernel.microseconds, 2),
+            ratio=round(kernel.ratio, 3),
+            launches=round(kernel.launches, 2),
         )
-        for kernel in kernels
-    )
+        pairs = zip(_KEYS, rounded, strict=True)
+        yield json.dumps({key: value for key, value in pairs if value != ""})
 
 
 def _kernels(lines: Iterable[str]) -> tuple[TimedKernel, ...]:
     rows = json.loads(f"[{','.join(lines)}]")
-    return tuple(
-        TimedKernel(
-            *(row["kind"], tuple(row["at"]), row["graph"], row["ratio"], row["us"]),
-            *(row["launches"], row.get("program", ""), row.get("device", "")),
-        )
-        for row in rows
-    )
+    return tuple(TimedKernel(*[row.get(key, "") for key in _KEYS]) for row in rows)
 
 
 def _rounded(value: float) -> float:
@@ -359,20 +348,3 @@ def shipped_calibration(target: str) -> Calibration | None:
     provenance = json.loads(header)
     del provenance["xlapipe_calibration"]
     return Calibration(provenance, Constants(**json.loads(constants)["constants"]), tuple(lines))
-
-
-def merged(kernels: Iterable[TimedKernel]) -> tuple[TimedKernel, ...]:
-    """One for kernels of the same kind and point: the geometric mean of their times."""
-    groups: dict[tuple[Any, ...], list[TimedKernel]] = {}
-    for kernel in kernels:
-        point = tuple(round(number, 1) for number in kernel.point)
-        groups.setdefault((kernel.kind, point, kernel.in_graph), []).append(kernel)
-    return tuple(
-        group[0]._replace(
-            ratio=math.exp(sum(math.log(kernel.ratio) for kernel in group) / len(group)),
-            microseconds=math.exp(
-                sum(math.log(kernel.microseconds) for kernel in group) / len(group)
-            ),
-        )
-        for group in groups.values()
-    )
