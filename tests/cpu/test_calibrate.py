@@ -51,7 +51,7 @@ def test_further_kernels_replace_those_of_the_same_program(tmp_path: Path) -> No
     assert not any(kernel.device for kernel in added)
     (selection,) = (kernel for kernel in added if kernel.kind == "__gpu$TopK f32")
     (measured,) = (row for row in timed.measured.kernels if row.name == "custom-call.1")
-    assert selection.microseconds == pytest.approx(measured.seconds * 1e6)
+    assert selection.microseconds == round(measured.seconds * 1e6, 2)
     assert both.constants == base.constants
     earlier = base.provenance["extended"]
     assert both.provenance == {**base.provenance, "extended": [*earlier, given]}

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import math
 import shutil
 import sys
 from dataclasses import replace
@@ -23,10 +24,13 @@ from xlapipe.predict import predict
 from xlapipe.predict.calibration import (
     Calibration,
     CalibrationError,
+    TimedKernel,
+    TimedKind,
     parse_calibration,
     read_calibration,
     shipped_calibration,
 )
+from xlapipe.predict.interpolation import interpolated
 from xlapipe.readers import read_path
 from xlapipe.report.why_lines import why_lines
 from xlapipe.targets.speeds import speeds_of_target
@@ -188,6 +192,7 @@ def test_step_time_at_most() -> None:
         (3, "not JSON", "a JSON object"),
         (4, '{"kind": "loop", "at": [1], "graph": false, "us": 1, "ratio": -1}', "'ratio'"),
         (5, '{"kind": "loop", "at": ["x"], "graph": false}', "a list of numbers"),
+        (5, '{"kind": "loop", "at": [1e200], "graph": false}', "a list of numbers below 1e6"),
     ],
 )
 def test_damaged_calibrations_are_refused_by_line(line: int, text: str, problem: str) -> None:
@@ -201,6 +206,30 @@ def test_calibration_survives_writing_and_reading() -> None:
     text = calibration().to_text()
     assert parse_calibration(text, where="text").to_text() == text
     assert json.loads(text.splitlines()[0])["device"] == "NVIDIA H200"
+
+
+def test_kernels_of_a_kind_are_found_whatever_is_first_in_their_lines() -> None:
+    before = calibration()
+    lines = [json.dumps(dict(reversed(json.loads(line).items()))) for line in before.lines]
+    turned = replace(before, lines=tuple(lines))
+    assert turned.kernels == before.kernels
+    for kind in {kernel.kind for kernel in before.kernels}:
+        kernels = tuple(kernel for kernel in before.kernels if kernel.kind == kind)
+        assert turned.of_kind(kind).kernels == before.of_kind(kind).kernels == kernels
+    assert before.of_kind("unknown").kernels == ()
+
+
+def test_a_timed_kernel_is_the_nearest_to_itself_and_equally_distant_ones_stay_in_order() -> None:
+    def kernel(at: float, program: str) -> TimedKernel:
+        return TimedKernel("kind", (at, 0.0), False, 10.0, 1.5, 1.0, program)
+
+    far = [kernel(100.0 + number, "far") for number in range(30)]
+    around = [kernel(at, name) for at, name in ((2.0, "above"), (1.0, "at"), (0.0, "below"))]
+    timed = TimedKind("kind", (*far, *around))
+    logarithm, spread, nearest = interpolated((1.0, 0.0), False, timed, reach=11.0, noise=0.2)
+    assert [item.program for item in nearest] == ["at", "above", "below", *["far"] * 21]
+    assert math.exp(logarithm) == pytest.approx(1.5)  # that of all of them
+    assert spread == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("target", ["h200", "h100_sxm"])

@@ -5,22 +5,30 @@ formulas, and each further line one kernel that was timed.
 """
 
 import json
-import math
-import operator
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlapipe.errors import XlapipeError
 from xlapipe.files.contents import Refusal, parse_json, read_plain
+
+if TYPE_CHECKING:
+    from xlapipe.predict.index_values import Array
 
 SCHEMA_VERSION = 1
 _FIX = "fix: calibrate again with `xlapipe calibrate --target attached --out FILE`"
 _MAX_BYTES = 16 * 1024 * 1024
 _PROVENANCE = ("device", "driver", "date", "versions", "command")
+# Coordinates are logarithms and shares. The squares of larger numbers may have no float.
+_FARTHEST = 1e6
+# Of the attributes of `TimedKernel`.
+_KEYS = ("kind", "at", "graph", "us", "ratio", "launches", "program", "device")
+# As `lines_of` writes it.
+_KIND = re.compile(r'\{"kind": "([^"\\]+)", ')
 # How fast the times of a kind change along each coordinate of `KernelWork.point` and in a command
 # buffer, relative to other kinds: fitted to the calibration alone, each program predicted from the
 # others (docs/lab/time.md).
@@ -80,42 +88,57 @@ class Constants:
     graph_kernel_seconds: float
 
 
-@dataclass(frozen=True)
-class TimedKernel:
+class TimedKernel(NamedTuple):
     """A kernel that was timed.
 
     Attributes:
       kind, point: see `KernelWork`.
       in_graph: whether a command buffer launched it.
-      ratio: its time as a multiple of the formula's.
       microseconds: its time.
+      ratio: its time as a multiple of the formula's.
       launches: kernels that the library ran for it.
       program: that ran it.
       device: that ran it, if not the calibration's own: one of the same generation.
     """
 
     kind: str
-    point: tuple[float, ...]
+    point: Sequence[float]
     in_graph: bool
-    ratio: float
     microseconds: float
+    ratio: float
     launches: float
     program: str
     device: str = ""
 
+
+@dataclass(frozen=True, eq=False)
+class TimedKind:
+    """All timed kernels of a kind."""
+
+    kind: str
+    kernels: tuple[TimedKernel, ...]
+
+    def placed(self, points: Iterable[tuple[Sequence[float], bool]]) -> "Array":
+        """Places of kernels among those of the kind.
+
+        Args:
+          points: `KernelWork.point` of each kernel, and whether it is in a command buffer, where
+            kernels start less abruptly.
+
+        Returns:
+          Scaled coordinates, float64[kernels, coordinates].
+        """
+        # numpy takes longer to start than most commands that predict no time.
+        import numpy as np
+
+        places = np.array([(*point, in_graph) for point, in_graph in points], np.float64)
+        scales = _SCALES.get(self.kind, ())
+        return places * scales if len(scales) == places.shape[1] else places
+
     @cached_property
-    def place(self) -> tuple[float, ...]:
-        """Where the kernel is among others of its kind."""
-        return place_of(self.kind, self.point, self.in_graph)
-
-
-def place_of(kind: str, point: tuple[float, ...], in_graph: bool) -> tuple[float, ...]:
-    """Scaled coordinates, with that of the command buffer, in which kernels start less abruptly."""
-    place = (*point, float(in_graph))
-    scales = _SCALES.get(kind)
-    if scales is None or len(scales) != len(place):
-        return place
-    return tuple(map(operator.mul, place, scales))
+    def places(self) -> "Array":
+        """Those of the timed kernels."""
+        return self.placed((kernel.point, kernel.in_graph) for kernel in self.kernels)
 
 
 @dataclass(frozen=True)
@@ -124,12 +147,13 @@ class Calibration:
 
     Attributes:
       provenance: device, driver, date, versions and command.
+      lines: of the file, one for each timed kernel.
       scaled_from: name of the device that was timed, if this one was not.
     """
 
     provenance: Mapping[str, Any]
     constants: Constants
-    kernels: tuple[TimedKernel, ...]
+    lines: tuple[str, ...]
     scaled_from: str | None = None
 
     @property
@@ -137,13 +161,32 @@ class Calibration:
         """The device's name, e.g. `NVIDIA H200`."""
         return str(self.provenance["device"])
 
+    @property
+    def kernels(self) -> tuple[TimedKernel, ...]:
+        """All timed kernels."""
+        return _kernels(self.lines)
+
+    def of_kind(self, kind: str) -> TimedKind:
+        """The timed kernels of a kind, of which there may be none.
+
+        Only their lines are parsed: all lines take longer than most predictions.
+        """
+        if kind not in self._kinds:
+            self._kinds[kind] = TimedKind(kind, _kernels(self._lines_of_kinds.get(kind, ())))
+        return self._kinds[kind]
+
     @cached_property
-    def by_kind(self) -> Mapping[str, tuple[TimedKernel, ...]]:
-        """The timed kernels of each kind."""
-        groups: dict[str, list[TimedKernel]] = {}
-        for kernel in self.kernels:
-            groups.setdefault(kernel.kind, []).append(kernel)
-        return {kind: tuple(group) for kind, group in groups.items()}
+    def _kinds(self) -> dict[str, TimedKind]:
+        return {}
+
+    @cached_property
+    def _lines_of_kinds(self) -> Mapping[str, Sequence[str]]:
+        lines_of_kinds: dict[str, list[str]] = {}
+        for line in self.lines:
+            match = _KIND.match(line)
+            kind = match[1] if match else json.loads(line)["kind"]
+            lines_of_kinds.setdefault(kind, []).append(line)
+        return lines_of_kinds
 
     def scaled(
         self, device: str, *, bandwidth: float, peak_flops: float, vector: float, l2_bytes: float
@@ -174,21 +217,26 @@ class Calibration:
             name: _rounded(value) if isinstance(value, float) else value
             for name, value in asdict(self.constants).items()
         }
-        lines: list[Mapping[str, Any]] = [header, {"constants": constants}]
-        lines += [
-            {
-                "kind": kernel.kind,
-                "at": [round(number, 2) for number in kernel.point],
-                "graph": kernel.in_graph,
-                "us": round(kernel.microseconds, 2),
-                "ratio": round(kernel.ratio, 3),
-                "launches": round(kernel.launches, 2),
-                "program": kernel.program,
-                **({"device": kernel.device} if kernel.device else {}),
-            }
-            for kernel in self.kernels
-        ]
-        return "".join(json.dumps(line) + "\n" for line in lines)
+        lines = (json.dumps(header), json.dumps({"constants": constants}), *self.lines)
+        return "".join(f"{line}\n" for line in lines)
+
+
+def lines_of(kernels: Iterable[TimedKernel]) -> Iterator[str]:
+    """A line of a calibration's file for each timed kernel."""
+    for kernel in kernels:
+        rounded = kernel._replace(
+            point=[round(number, 2) for number in kernel.point],
+            microseconds=round(kernel.microseconds, 2),
+            ratio=round(kernel.ratio, 3),
+            launches=round(kernel.launches, 2),
+        )
+        pairs = zip(_KEYS, rounded, strict=True)
+        yield json.dumps({key: value for key, value in pairs if value != ""})
+
+
+def _kernels(lines: Iterable[str]) -> tuple[TimedKernel, ...]:
+    rows = json.loads(f"[{','.join(lines)}]")
+    return tuple(TimedKernel(*[row.get(key, "") for key in _KEYS]) for row in rows)
 
 
 def _rounded(value: float) -> float:
@@ -226,19 +274,14 @@ def parse_calibration(text: str, *, where: str) -> Calibration:
     if missing:
         raise _error(where, 1, f"the header's {', '.join(missing)}", lines[0][:60])
     constants = _constants(where, _json(where, 2, lines[1]).get("constants"))
-    kernels = tuple(_kernel(where, number, line) for number, line in enumerate(lines[2:], 3))
     lengths: dict[str, int] = {}
-    for number, kernel in enumerate(kernels, 3):
-        expected = lengths.setdefault(kernel.kind, len(kernel.point))
-        if len(kernel.point) != expected:
-            raise _error(
-                where,
-                number,
-                f'{expected} numbers in "at" of {kernel.kind!r}',
-                str(len(kernel.point)),
-            )
+    for number, line in enumerate(lines[2:], 3):
+        kind, length = _kind_and_length(where, number, line)
+        expected = lengths.setdefault(kind, length)
+        if length != expected:
+            raise _error(where, number, f'{expected} numbers in "at" of {kind!r}', str(length))
     provenance = {name: header[name] for name in header if name != "xlapipe_calibration"}
-    return Calibration(provenance, constants, kernels)
+    return Calibration(provenance, constants, tuple(lines[2:]))
 
 
 def _error(where: str, line: int, expected: str, actual: str) -> CalibrationError:
@@ -273,28 +316,24 @@ def _is_positive(value: Any) -> bool:
     return type(value) in (int, float) and value > 0
 
 
-def _kernel(where: str, number: int, line: str) -> TimedKernel:
+def _is_coordinate(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < _FARTHEST
+
+
+def _kind_and_length(where: str, number: int, line: str) -> tuple[str, int]:
+    """The kind of a timed kernel and the number of its coordinates."""
     data = _json(where, number, line)
     point, kind = data.get("at"), data.get("kind")
     if not isinstance(kind, str) or not kind:
         raise _error(where, number, '"kind", a text', repr(kind))
-    if not isinstance(point, list) or not all(type(value) in (int, float) for value in point):
-        raise _error(where, number, '"at", a list of numbers', repr(point)[:60])
+    if not isinstance(point, list) or not all(_is_coordinate(value) for value in point):
+        raise _error(where, number, '"at", a list of numbers below 1e6', repr(point)[:60])
     for name in ("ratio", "us", "launches"):
         if not _is_positive(data.get(name)):
             raise _error(where, number, f"a positive number for {name!r}", repr(data.get(name)))
     if not isinstance(data.get("graph"), bool):
         raise _error(where, number, '"graph", true or false', repr(data.get("graph")))
-    return TimedKernel(
-        kind,
-        tuple(float(value) for value in point),
-        data["graph"],
-        float(data["ratio"]),
-        float(data["us"]),
-        float(data["launches"]),
-        str(data.get("program", "")),
-        str(data.get("device", "")),
-    )
+    return kind, len(point)
 
 
 @cache
@@ -305,32 +344,7 @@ def shipped_calibration(target: str) -> Calibration | None:
     if name is None or not file.is_file():
         return None
     header, constants, *lines = file.read_text(encoding="utf-8").splitlines()
-    # A test has each line looked at, which takes longer than most predictions.
-    kernels = tuple(
-        TimedKernel(
-            *(row["kind"], tuple(map(float, row["at"])), row["graph"], row["ratio"], row["us"]),
-            *(row["launches"], row["program"], row.get("device", "")),
-        )
-        for row in json.loads(f"[{','.join(lines)}]")
-    )
+    # A test checks each line, which takes longer than most predictions.
     provenance = json.loads(header)
     del provenance["xlapipe_calibration"]
-    return Calibration(provenance, Constants(**json.loads(constants)["constants"]), kernels)
-
-
-def merged(kernels: Iterable[TimedKernel]) -> tuple[TimedKernel, ...]:
-    """One for kernels of the same kind and point: the geometric mean of their times."""
-    groups: dict[tuple[Any, ...], list[TimedKernel]] = {}
-    for kernel in kernels:
-        point = tuple(round(number, 1) for number in kernel.point)
-        groups.setdefault((kernel.kind, point, kernel.in_graph), []).append(kernel)
-    return tuple(
-        replace(
-            group[0],
-            ratio=math.exp(sum(math.log(kernel.ratio) for kernel in group) / len(group)),
-            microseconds=math.exp(
-                sum(math.log(kernel.microseconds) for kernel in group) / len(group)
-            ),
-        )
-        for group in groups.values()
-    )
+    return Calibration(provenance, Constants(**json.loads(constants)["constants"]), tuple(lines))

@@ -65,15 +65,15 @@ def followed(
         `kInput` fusions do.
     """
     each = max(1, elements_of_a_thread)
-    threads = _Threads(inner, body, scope, module, tiled, each)
-    if "gather" in body.opcodes:  # what indices are depends on what made them
-        return threads.run()
     key = (tiled, each, *_signature(body, module))
-    if key not in _FOLLOWED:
+    # What indices of a gather are depends on what made them.
+    work = _FOLLOWED.get(key) if "gather" not in body.opcodes else None
+    if work is None:
+        work = _Threads(inner, body, scope, module, tiled, each).run()
         if len(_FOLLOWED) >= _MOST_FOLLOWED:
             _FOLLOWED.clear()
-        _FOLLOWED[key] = threads.run()
-    return _FOLLOWED[key]
+        _FOLLOWED[key] = work
+    return work
 
 
 def _signature(body: Computation, module: HloModule) -> Iterator[object]:
@@ -81,7 +81,7 @@ def _signature(body: Computation, module: HloModule) -> Iterator[object]:
     numbers = {item.name: number for number, item in enumerate(body.instructions)}
     yield numbers[body.root]
     for item in body.instructions:
-        yield item.opcode, item.shape, item.contraction, item.parameter_number
+        yield item.opcode, item.shape.text, item.contraction, item.parameter_number
         yield tuple([numbers[name] for name in item.operands])
         for name in item.called_computations:
             if name in module.computations:
@@ -184,21 +184,16 @@ class _Threads:
         needed: dict[str, float] = {}
         for (name, times), reads in self._reads.items():
             size_bytes = element_bytes(self._at.body.computation.by_name[name].shape.arrays[0])
-            for block in range(self._at.blocks):
-                offsets = np.unique(
-                    np.concatenate(
-                        [
-                            offset.reshape(self._at.blocks, -1)[block][there]
-                            for offset, active in reads
-                            if (there := active.reshape(self._at.blocks, -1)[block]).any()
-                        ]
-                        or [np.zeros(0, np.int64)]
-                    )
-                )
-                sectors = len(np.unique(offsets // _SECTOR_BYTES))
-                of_all = times * self._scale
+            of_all = times * self._scale
+            places, active = (
+                np.hstack([part.reshape(self._at.blocks, -1) for part in parts])
+                for parts in zip(*reads, strict=True)
+            )
+            for of_block, in_block in zip(places, active, strict=True):
+                offsets = np.sort(of_block[in_block])
+                sectors = _distinct(offsets // _SECTOR_BYTES)
                 moved[name] = moved.get(name, 0.0) + of_all * sectors * _SECTOR_BYTES
-                needed[name] = needed.get(name, 0.0) + of_all * len(offsets) * size_bytes
+                needed[name] = needed.get(name, 0.0) + of_all * _distinct(offsets) * size_bytes
         near = far = 0.0
         for name, total in moved.items():
             size = self._at.body.computation.by_name[name].shape.size_bytes or 1
@@ -244,7 +239,7 @@ class _Threads:
             elif opcode == "pad" and has_interior(instruction):
                 weight = _INTERIOR
             self._operations += at.warps * (weight * times)
-        needed = float(at.active.sum()) * times * self._scale
+        needed = at.threads * times * self._scale
         if instruction.shape.arrays:
             needed = min(needed, float(instruction.shape.arrays[0].elements))
             self._elements = max(self._elements, needed)
@@ -261,7 +256,7 @@ class _Threads:
             return
         goes_on = at_root and opcode not in opcodes.READS_OTHER_INDICES
         for operand, places, _ in self._at.operands(frame, instruction, at):
-            if places.active.any():
+            if places.threads:
                 task = (frame, operand, places, times, in_sum, goes_on)
                 self._left_to_follow.append(task)
 
@@ -319,7 +314,7 @@ class _Threads:
         weight = self._weight_of_sum(instruction)
         for index, inside in terms:
             places = self._at.places(index, at.active & inside)
-            if not places.active.any():
+            if not places.threads:
                 continue
             self._operations += places.warps * (weight * each)
             self._left_to_follow += [(frame, name, places, each, True, False) for name in names]
@@ -334,6 +329,11 @@ class _Threads:
         self._lines += times * float((np.maximum(distinct, _LEAST_LINES) * at.warps).sum())
         if (shape.size_bytes or 0) > _L1_BYTES:
             self._reads.setdefault((name, times), []).append((offset, at.active))
+
+
+def _distinct(ordered: Array) -> int:
+    """Number of different values of an array in order. `np.unique` first imports `numpy.ma`."""
+    return min(1, len(ordered)) + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
 
 
 # Instructions whose operands threads have elements of, or blocks tiles, at a fusion's root.

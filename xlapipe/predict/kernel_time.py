@@ -1,13 +1,11 @@
 """The time of one kernel: a formula, corrected by the most similar kernels that were timed."""
 
-import heapq
 import math
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from xlapipe.cost.flops import VECTOR
-from xlapipe.predict.calibration import Calibration, Constants, TimedKernel, place_of
+from xlapipe.predict.calibration import Calibration, Constants
 from xlapipe.predict.convolutions import EngineWork
 from xlapipe.predict.gpu import MULTIPROCESSORS
 from xlapipe.predict.triton_tiles import ProductTile
@@ -16,8 +14,6 @@ from xlapipe.predict.work import KernelWork
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
 # float16 has the rate of bfloat16, and so on: as `Speeds.peak_of`.
 _SAME_PEAK = {"f16": "bf16", "f32": "tf32", "u8": "s8", "c64": "tf32", "c128": "f64"}
-# Timed kernels that a prediction is interpolated from.
-_NEIGHBOURS = 24
 # Library calls whose time grows smoothly with their sizes, over several orders of magnitude.
 _SMOOTH = ("__cudnn$fmha", "__gpu$TopK", "cusolver")
 # How far similar kernels may be from each other, and the deviation of equal ones, by kind. What
@@ -305,15 +301,15 @@ def time_of(
     """The predicted time of one launch."""
     parts = parts_of(work, cached_bytes, calibration.constants)
     seconds = sum(part.seconds for part in parts)
-    timed = [
-        kernel
-        for kernel in calibration.by_kind.get(work.kind, ())
-        if len(kernel.point) == len(work.point)
-    ]
-    if not timed:
+    timed = calibration.of_kind(work.kind)
+    if not timed.kernels or len(timed.kernels[0].point) != len(work.point):
         ratio = _UNCALIBRATED_RATIO
         return KernelTime(seconds * ratio, parts, ratio, ASSUMED, 0.4)
-    logarithm, spread, nearest = _interpolated(work, in_graph, timed)
+    # numpy takes longer to start than most commands that predict no time.
+    from xlapipe.predict.interpolation import interpolated
+
+    reach, noise = _reach_and_noise(work.kind)
+    logarithm, spread, nearest = interpolated(work.point, in_graph, timed, reach, noise)
     basis = SCALED if calibration.scaled_from or nearest[0].device else CALIBRATED
     if work.partly_unknown:
         basis = ASSUMED
@@ -323,75 +319,9 @@ def time_of(
     return KernelTime(seconds * ratio, parts, ratio, basis, spread, launches, names)
 
 
-def _interpolated(
-    work: KernelWork, in_graph: bool, timed: Sequence[TimedKernel]
-) -> tuple[float, float, list[TimedKernel]]:
-    """Logarithm of the ratio, its spread, and the timed kernels by distance.
-
-    Ordinary kriging over the nearest timed kernels, with a Matérn covariance of order 3/2.
-    """
-    origin = place_of(work.kind, work.point, in_graph)
-    by_distance = ((math.dist(kernel.place, origin), n) for n, kernel in enumerate(timed))
-    nearest = [(distance, timed[n]) for distance, n in heapq.nsmallest(_NEIGHBOURS, by_distance)]
-    reach, noise = _reach_and_noise(work.kind)
-
-    def covariance(distance: float) -> float:
-        scaled = math.sqrt(3) * distance / reach
-        return (1 + scaled) * math.exp(-scaled)
-
-    matrix = [
-        [
-            covariance(math.dist(a.place, b.place)) + (noise**2 if row == column else 0.0)
-            for column, (_, b) in enumerate(nearest[: row + 1])
-        ]
-        for row, (_, a) in enumerate(nearest)
-    ]
-    values = [math.log(kernel.ratio) for _, kernel in nearest]
-    near = [covariance(distance) for distance, _ in nearest]
-    of_values, of_ones, of_near = _solved(matrix, (values, [1.0] * len(values), near))
-    mean = sum(of_values) / sum(of_ones)
-    result = mean + sum(
-        k * (v - mean * one) for k, v, one in zip(near, of_values, of_ones, strict=True)
-    )
-    left = (1 - sum(of_near)) ** 2 / sum(of_ones)
-    variance = max(0.0, 1 - sum(map(operator.mul, near, of_near)) + left) + noise**2
-    scale = sum(
-        (value - mean) * (solved - mean * one)
-        for value, solved, one in zip(values, of_values, of_ones, strict=True)
-    ) / max(1, len(values) - 1)
-    spread = math.sqrt(scale * variance + 0.05**2)
-    return result, min(spread, 1.0), [kernel for _, kernel in nearest]
-
-
 def _reach_and_noise(kind: str) -> tuple[float, float]:
     if kind.startswith(_COPY):
         return _COPY_REACH, _FUSED_NOISE
     if kind.startswith(_FUSED):
         return _REACH, _FUSED_NOISE
     return (_SMOOTH_REACH, _SMOOTH_NOISE) if kind.startswith(_SMOOTH) else (_REACH, _NOISE)
-
-
-def _solved(matrix: list[list[float]], columns: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Solves systems of equations by Cholesky's factorisation.
-
-    Args:
-      matrix: positive definite; the lower half.
-    """
-    lower: list[list[float]] = []
-    for row in matrix:
-        factors: list[float] = []
-        for above, value in zip(lower, row, strict=False):
-            factors.append((value - sum(map(operator.mul, factors, above))) / above[-1])
-        factors.append(math.sqrt(row[-1] - sum(value * value for value in factors)))
-        lower.append(factors)
-    results = []
-    for column in columns:
-        solved: list[float] = []
-        for row, value in zip(lower, column, strict=True):
-            solved.append((value - sum(map(operator.mul, solved, row))) / row[-1])
-        for i in reversed(range(len(solved))):
-            solved[i] /= lower[i][i]
-            for j in range(i):
-                solved[j] -= lower[i][j] * solved[i]
-        results.append(solved)
-    return results

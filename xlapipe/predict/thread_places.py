@@ -41,6 +41,7 @@ class Places:
     Attributes:
       index: of each thread, by dimension.
       active: which threads are there.
+      threads: number of those.
       warps: which warps have one.
       key: equal for equal places.
       branch: of the branches on the way to them, 0 for none: what is computed in one of them is not
@@ -49,6 +50,7 @@ class Places:
 
     index: Index
     active: Array
+    threads: int
     warps: Array
     key: int
     branch: int = 0
@@ -101,7 +103,7 @@ class ThreadPlaces:
         warps = active.reshape(-1, THREADS_OF_A_WARP).any(1).astype(float)
         if self._unrolled > 1:
             warps[self._repeated(index)] = 0.0
-        return Places(index, active, warps, key)
+        return Places(index, active, int(np.count_nonzero(active)), warps, key)
 
     def _repeated(self, index: Index) -> Array:
         """Which warps are at the same places as for their threads' elements before."""

@@ -1,6 +1,7 @@
 """Makes a calibration from the profiles of its programs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -13,7 +14,7 @@ from xlapipe.predict.calibration import (
     CalibrationError,
     Constants,
     TimedKernel,
-    merged,
+    lines_of,
 )
 from xlapipe.predict.kernel_time import formula_seconds
 from xlapipe.predict.kernel_work import work_of
@@ -74,7 +75,7 @@ def calibration_of(
     """
     samples = [sample for profile in profiles for sample in _samples(profile, speeds)]
     constants = _constants({profile.name: profile for profile in profiles}, samples, speeds)
-    return Calibration(provenance, constants, _timed(samples, constants))
+    return Calibration(provenance, constants, tuple(lines_of(_timed(samples, constants))))
 
 
 def extended(
@@ -93,17 +94,17 @@ def extended(
     """
     samples = [sample for profile in profiles for sample in _samples(profile, speeds)]
     names = {profile.name for profile in profiles}
-    kept = tuple(kernel for kernel in base.kernels if kernel.program not in names)
+    kept = [kernel for kernel in base.kernels if kernel.program not in names]
     history = [*base.provenance.get("extended", ()), dict(provenance)]
     return replace(
         base,
         provenance={**base.provenance, "extended": history},
-        kernels=(*kept, *_timed(samples, base.constants)),
+        lines=tuple(lines_of([*kept, *_timed(samples, base.constants)])),
     )
 
 
 def _timed(samples: Sequence[_Sample], constants: Constants) -> tuple[TimedKernel, ...]:
-    return merged(
+    return _merged(
         TimedKernel(
             kind=sample.work.kind,
             point=sample.work.point,
@@ -115,6 +116,23 @@ def _timed(samples: Sequence[_Sample], constants: Constants) -> tuple[TimedKerne
         )
         for sample in samples
         if sample.seconds > 0
+    )
+
+
+def _merged(kernels: Iterable[TimedKernel]) -> tuple[TimedKernel, ...]:
+    """One for kernels of the same kind and point: the geometric mean of their times."""
+    groups: dict[tuple[Any, ...], list[TimedKernel]] = {}
+    for kernel in kernels:
+        point = tuple(round(number, 1) for number in kernel.point)
+        groups.setdefault((kernel.kind, point, kernel.in_graph), []).append(kernel)
+    return tuple(
+        group[0]._replace(
+            ratio=math.exp(sum(math.log(kernel.ratio) for kernel in group) / len(group)),
+            microseconds=math.exp(
+                sum(math.log(kernel.microseconds) for kernel in group) / len(group)
+            ),
+        )
+        for group in groups.values()
     )
 
 
