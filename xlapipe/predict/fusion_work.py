@@ -25,6 +25,8 @@ _TRIED_AGAIN = (900e-9, 250e-9)
 _LEAST_THREADS = 128
 # A step of a sort in one block takes as long as this number of operations on the whole GPU.
 _SORT_STEP = 3.2e6
+# An element of a short sort, each of which has a block, takes as long as so many operations.
+_LEAST_COMPARED = 360.0
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
 # Threads of column reductions wait for what they write, and less for what they read.
@@ -117,14 +119,8 @@ def fusion_work(
         point += place
         what = f"rows of {row:,} elements in an array of {table:,} B"
     elif hero == "sort":
-        operands = len(inner.shape.arrays)
-        elements = first_array(inner.shape)[2]
-        length, distance = _sorted(heroes["sort"])
-        # Blocks sort parts of 4,096 elements in steps that wait for each other.
-        steps = log(length) * (log(length) + 1) / 2 * max(1.0, min(length, 4096) / 1024)
-        operations = 7 * elements * log(length) ** 2 * operands + _SORT_STEP * steps
-        point = [log(elements), log(length), float(operands), log(min(distance, 32))]
-        what = f"{operands} arrays of {elements:,} elements"
+        point, operations = sort_steps(heroes["sort"], inner.shape)
+        what = f"{len(inner.shape.arrays)} arrays of {first_array(inner.shape)[2]:,} elements"
     elif hero in opcodes.JOINS:
         hero = "joining"
     elif hero == "dynamic-update-slice":
@@ -287,6 +283,17 @@ def _rows(instruction: Instruction, body: Computation) -> tuple[int, int, int]:
         return 1, 0, 0
     rows = first_array(moved.shape)[2] // max(elements, 1)
     return max(1, rows), table.shape.size_bytes or 0, moved.shape.size_bytes or 0
+
+
+def sort_steps(sort: Instruction, result: Shape) -> tuple[list[float], float]:
+    """The point of a sort by XLA, and operations of the whole GPU that take as long."""
+    operands, elements = len(result.arrays), first_array(result)[2]
+    length, distance = _sorted(sort)
+    # Blocks sort parts of 4,096 elements in steps that wait for each other.
+    steps = log(length) * (log(length) + 1) / 2 * max(1.0, min(length, 4096) / 1024)
+    compared = max(_LEAST_COMPARED, 7 * log(length) ** 2)
+    operations = compared * elements * operands + _SORT_STEP * steps
+    return [log(elements), log(length), float(operands), log(min(distance, 32))], operations
 
 
 def _sorted(sort: Instruction) -> tuple[int, int]:

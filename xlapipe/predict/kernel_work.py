@@ -14,7 +14,7 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.opcodes import COLLECTIVES
 from xlapipe.plans.thunks import Thunk
 from xlapipe.predict.arrays import first_array, log, operand_shapes
-from xlapipe.predict.fusion_work import fusion_work
+from xlapipe.predict.fusion_work import fusion_work, sort_steps
 from xlapipe.predict.gpu import MULTIPROCESSORS
 from xlapipe.predict.product_work import library_product, triton_product
 from xlapipe.predict.work import KernelWork
@@ -22,6 +22,9 @@ from xlapipe.predict.work import KernelWork
 # Of a selection of the largest, in simple operations of the whole GPU that take as long: an element
 # that a thread compares with one result, and the results of 1,024 threads that are merged.
 _COMPARED, _MERGED = 3.3e6, 2.6e4
+# In the same: a row of a triangle for one column, for several, and of several triangles at once;
+# and a term of a row for a column.
+_ROW_ALONE, _ROW, _ROW_OF_MANY, _TERM = 1.7e6, 6.1e6, 15e6, 0.75
 _SIZE = r"(\d{1,10})"  # CUDA's largest has ten digits; a damaged file's may have no float
 _SIZES = rf"\[{_SIZE}, {_SIZE}, {_SIZE}\]"
 _GRID = re.compile(rf"grid: {_SIZES} threads: {_SIZES}")
@@ -114,7 +117,10 @@ def _other(
         size = first[-1] if first else 1
         columns = prod(other) // max(1, size * prod(first[:-2]))
         # cuBLAS divides a triangle into blocks of 32.
-        point = (log(size), log(columns), log(prod(first[:-2])), 3.0 * (size % 32 > 0))
+        batch = prod(first[:-2])
+        point = (log(size), log(columns), log(batch), 3.0 * (size % 32 > 0))
+        row = _ROW_OF_MANY if batch > 1 else _ROW if columns > 1 else _ROW_ALONE
+        operations = size * row + _TERM * batch * size**2 * columns
     elif name.startswith("cusolver"):
         rows, columns = (first[-2], first[-1]) if len(first) > 1 else (1, 1)
         batch = prod(first[:-2])
@@ -132,6 +138,10 @@ def _other(
         kept, operations = _largest(rows, columns, dims[-1] if dims else 1)
         point = (log(columns), log(rows), log(kept))
         what = f"{dims[-1]:,} largest of {columns:,} in each of {rows:,} rows"
+    elif name == "sort":
+        steps, operations = sort_steps(inner, inner.shape)
+        point = tuple(steps)
+        kind = "custom sort"
     elif "sort" in name:
         point = (log(prod(first)), log(first[-1] if first else 1), log(touched))
     elif name == "pallas" and threads:
