@@ -1,0 +1,164 @@
+"""Compares the predicted order of the variants of a step with the measured one: tables as Markdown.
+
+    python tests/gpu/time_zoo/compare_orders.py
+
+Plans that ran are in the zoo's records and the goldens; those of `compile_orders.py` have predicted
+locks, and their times were measured with the plans that the GPU tuned. The regret is by how much
+the variant that is predicted fastest takes longer than the fastest one, as measured.
+"""
+
+import json
+import math
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from compare import RECORDS, compared
+from compare_goldens import recorded
+
+from xlapipe.cost import step_cost
+from xlapipe.plans.stated_cost import StatedCost
+from xlapipe.predict import predict
+from xlapipe.predict.calibration import shipped_calibration
+from xlapipe.readers import read_path
+from xlapipe.targets.speeds import speeds_of_target
+
+GPU = RECORDS.parents[1]
+# Programs of the first zoo by step. Where variants are batches, times are of one of their items.
+ZOO = {
+    "policies, 6 layers scanned": ("transformers/scanned_", "dots attention nothing everything"),
+    "policies, 3 layers unrolled": ("transformers/unrolled_f32_", "everything dots nothing"),
+    "loss, whole or in chunks": ("losses/", "cross_entropy cross_entropy_chunks"),
+    "experts, dense or of a capacity": ("mixtures_of_experts/", "dense capacity"),
+    "types of a ResNet": ("convolutional/residual_", "bf16 f32"),
+    "batches of decoding, per sequence": ("inference/decode_", "1 16 128"),
+    "batches of a perceptron, per row": ("products/mlp_", "1 4 64 2048"),
+}
+GOLDENS = (
+    ("h200", "qwen3-generate", "qwen3-generate-persistent"),
+    ("h200", "qwen3-prompts", "qwen3-prompts-hopper"),
+    ("h100_sxm", "qwen3-prompts", "qwen3-prompts-hopper"),
+    ("h200", "qwen3-step", "qwen3-step-donated"),
+    ("h100_sxm", "qwen3-step", "qwen3-step-donated"),
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Seconds of a step, or of one item."""
+
+    name: str
+    measured: float
+    predicted: float
+
+
+def regret(variants: Sequence[Variant]) -> float:
+    """By how much longer the variant takes that is predicted fastest than the fastest one."""
+    chosen = min(variants, key=lambda v: v.predicted)
+    return chosen.measured / min(v.measured for v in variants) - 1
+
+
+def timed_groups() -> Iterator[tuple[str, list[Variant]]]:
+    """Spans of programs in the zoo and of goldens, with the plans that ran."""
+    programs = {program.name: program for program in compared("zoo")}
+    for title, (prefix, endings) in ZOO.items():
+        variants = []
+        for name in endings.split():
+            program, items = programs[prefix + name], int(name) if name.isdigit() else 1
+            seconds = program.span_seconds / items, program.prediction.seconds / items
+            variants.append(Variant(name, *seconds))
+        yield title, variants
+    for target, *names in GOLDENS:
+        variants = []
+        for name, opened in recorded(target):
+            if name in names and opened.time_record and opened.prediction:
+                span = opened.time_record.measured.span_seconds
+                variants.append(Variant(name, span, opened.prediction.seconds))
+        yield f"{names[0]}, {target}", variants
+
+
+def _measured(entry: dict[str, Any]) -> tuple[str, float]:
+    """Name and seconds, from the record that an entry of `orders.json` names."""
+    file, group, variant = entry["measured"]
+    record = json.loads((GPU / file).read_text(encoding="utf-8"))
+    if "timings" in record:
+        timings = {(t["case"], t["variant"]): t["median_seconds"] for t in record["timings"]}
+        return variant, timings[group, variant]
+    (row,) = (
+        row
+        for family in record["families"]
+        for row in family["rows"]
+        if (family["family"], row["row"]) == (group, variant)
+    )
+    text, at, _ = (row["change"] or "as written").partition(" (")[0].partition(" at ")
+    return f"{variant}: {text}{', …' if at else ''}", row["tuned"]["step_seconds"]
+
+
+def compiled_groups() -> Iterator[tuple[str, list[Variant]]]:
+    """Calls of steps whose plans were compiled again: spans of predicted locks."""
+    plans = json.loads((RECORDS / "orders.json").read_text(encoding="utf-8"))["plans"]
+    speeds, calibration = speeds_of_target("h200"), shipped_calibration("h200")
+    assert speeds is not None
+    assert calibration is not None
+    groups: dict[str, list[Variant]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(RECORDS / "orders.plans.tar.xz") as archive:
+            archive.extractall(folder, filter="data")
+        for name, entry in plans.items():
+            costs = tuple(StatedCost(**cost) for cost in entry.get("stated_costs", ()))
+            plan = replace(read_path(Path(folder) / name), stated_costs=costs)
+            cost = step_cost(plan, speeds)
+            assert cost is not None
+            label, seconds = _measured(entry)
+            predicted = predict(plan, cost, calibration).seconds / entry.get("steps", 1)
+            variant = Variant(label, seconds, predicted)
+            groups.setdefault(name.partition("/")[0], []).append(variant)
+    yield from groups.items()
+
+
+def _ms(seconds: float) -> str:
+    """Milliseconds with four digits that count."""
+    return f"{1e3 * seconds:.{max(0, -math.floor(math.log10(seconds)))}f}"
+
+
+def row(title: str, variants: Sequence[Variant]) -> str:
+    """A row of the table; each variant on a line of its own to the standard error."""
+    for v in sorted(variants, key=lambda v: v.measured):
+        times = f"measured {_ms(v.measured)} ms, predicted {_ms(v.predicted)}"
+        print(f"{title}: {v.name}: {times}", file=sys.stderr)
+    fastest = min(variants, key=lambda v: v.measured)
+    chosen = min(variants, key=lambda v: v.predicted)
+    apart = [
+        (a.measured < b.measured) == (a.predicted < b.predicted)
+        for a, b in combinations(variants, 2)
+        if max(a.measured, b.measured) >= 1.03 * min(a.measured, b.measured)
+    ]
+    cells = [title, f"{len(variants)}"]
+    for v in (fastest, chosen):
+        cells += [v.name, _ms(v.measured), _ms(v.predicted)]
+    cells += [f"{regret(variants):.1%}".replace("%", " %"), f"{sum(apart)} of {len(apart)}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    ms = "measured, ms | predicted, ms"
+    print(
+        f"| step | variants | fastest | {ms} | predicted fastest | {ms} | regret | pairs in order |"
+    )
+    print("|---|--:|---|--:|--:|---|--:|--:|--:|--:|")
+    regrets = []
+    for groups in (timed_groups(), compiled_groups()):
+        for title, variants in groups:
+            print(row(title, variants), flush=True)
+            regrets.append(regret(variants))
+    within = sum(value <= 0.03 for value in regrets)
+    print(f"\nRegret within 3 %: {within} of {len(regrets)} steps.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Compiles the variants of `compare_orders.py` that ran without their plans being kept.
+
+    python tests/gpu/time_zoo/compile_orders.py FOLDER
+
+No GPU is needed: every variant is compiled for the H200 with a predicted lock, as `xlapipe choose`
+does, one after another (2 to 60 s each). Its workload is in `records/orders.json`, which also gets
+what authors state of Pallas kernels, and the policy that `choose` found, if any, in the archive
+`records/orders.plans.tar.xz`, which is written. Plans that FOLDER already has are kept.
+"""
+
+import json
+import os
+import sys
+import tarfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from xlapipe.choosing.candidate import Candidate, Change
+from xlapipe.choosing.compiles import job_of
+from xlapipe.compiling.child_process import compile_workload
+from xlapipe.compiling.frame_messages import module_without_frames
+from xlapipe.compiling.make_jobs import CompileOptions
+from xlapipe.errors import XlapipeError
+from xlapipe.running.calibration.time_programs import KEPT_FILES
+
+HERE = Path(__file__).resolve().parent
+RECORD = HERE / "records/orders.json"
+ARCHIVE = HERE / "records/orders.plans.tar.xz"
+POLICY = "rematerialise.json"
+
+
+def compiled(entry: dict[str, Any], folder: Path) -> None:
+    """Writes the files that a prediction needs; adds what the author states of kernels."""
+    path, options = folder / POLICY, entry.get("options", {})
+    text = path.read_text(encoding="utf-8") if path.exists() else "null"
+    policy = json.loads(text.replace("{root}", str(HERE.parents[2])))
+    change = Change("", "", policy, options) if policy or options else None
+    candidate = Candidate({}, "h200", change)
+    job = job_of(entry["workload"], candidate, CompileOptions(lock="predicted"))
+    with compile_workload(replace(job, plan_only=True)) as result:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in result.dump_folder.iterdir():
+            if KEPT_FILES.search(path.name):
+                content = path.read_bytes()
+                if path.suffix == ".pb":  # frames have paths of this machine
+                    content = module_without_frames(content)
+                (folder / path.name).write_bytes(content)
+        if stated := [asdict(cost) for cost in result.record.stated_costs]:
+            entry["stated_costs"] = stated
+
+
+def main(folder: str) -> None:
+    out = Path(folder).absolute()
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    if ARCHIVE.exists():
+        with tarfile.open(ARCHIVE) as archive:
+            policies = [member for member in archive if member.name.endswith(POLICY)]
+            archive.extractall(out, policies, filter="data")
+    os.chdir(HERE.parent)  # of the module of `choose_families:…`
+    for name, entry in record["plans"].items():
+        if not list((out / name).glob("*.hlo.pb")):
+            try:
+                compiled(entry, out / name)
+            except XlapipeError as error:
+                print(f"{name}: {error}", file=sys.stderr)
+            else:
+                print(name, file=sys.stderr, flush=True)
+    text = json.dumps(record, separators=(",", ":"))
+    RECORD.write_text(text.replace('},"', '},\n"') + "\n", encoding="utf-8")
+    with tarfile.open(ARCHIVE, "w:xz", preset=9) as archive:
+        for path in sorted(out.rglob("*")):
+            if path.name == POLICY or KEPT_FILES.search(path.name):
+                archive.add(path, str(path.relative_to(out)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
