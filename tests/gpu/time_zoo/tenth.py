@@ -5,6 +5,7 @@ calibration and no fit has used its programs.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import flax.linen as nn
@@ -69,7 +70,7 @@ def applied(rule: Any, params: Any, state: Any, gradient: Any) -> tuple[Any, Any
 
 
 class Layer(nn.Module):
-    """A layer of a transformer, whose norms come first or last."""
+    """A transformer layer, pre-norm or post-norm."""
 
     heads: int
     wide: int
@@ -96,7 +97,7 @@ class Layer(nn.Module):
 
 
 class MaskedWords(nn.Module):
-    """Guesses for the hidden words of texts."""
+    """A BERT-like encoder with a masked-language-model head."""
 
     words: int = 28996
     size: int = 576
@@ -118,7 +119,7 @@ class MaskedWords(nn.Module):
 
 
 def language() -> Zoo:
-    """Hidden words in Flax, a decoder with rematerialised layers, and summaries by Adafactor."""
+    """Training: BERT-like MLM in Flax, Llama-like scan with remat, BART-like with Adafactor."""
     model = MaskedWords()
     rule = optax.adamw(1e-4, weight_decay=0.01)
 
@@ -147,7 +148,7 @@ def language() -> Zoo:
     clipped = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule, 0.9, 0.95))
 
     def remade(state: Any, tokens: Any) -> Any:
-        """Groups of five heads share keys; only products with weights are kept."""
+        """Five query heads share a key head; only outputs of weight products are saved."""
         heads, shared, size = 10, 2, 128
 
         def layer(x: Any, p: Any) -> Any:
@@ -192,7 +193,7 @@ def language() -> Zoo:
     factored = optax.adafactor(1e-3)
 
     def summaries(state: Any, texts: Any, lengths: Any, goals: Any) -> Any:
-        """An encoder and a decoder in float32 that norm their sums."""
+        """An encoder and a decoder in float32, with post-norm layers."""
 
         def heads(x: Any, count: int) -> Any:
             return jnp.split(x.reshape(*x.shape[:2], -1, 64), count, 2)
@@ -240,7 +241,7 @@ def language() -> Zoo:
 
 
 class Towers(nn.Module):
-    """Unit vectors of images and of texts."""
+    """CLIP: unit vectors of images and of texts."""
 
     @nn.compact
     def __call__(self, images: Any, texts: Any) -> Any:
@@ -263,7 +264,7 @@ class Towers(nn.Module):
 
 
 class Residual(nn.Module):
-    """Three stages of one block each, whose norms have statistics of the batch."""
+    """A ResNet of three stages of one bottleneck block each, with batch norm."""
 
     @nn.compact
     def __call__(self, x: Any) -> Any:
@@ -285,7 +286,7 @@ class Residual(nn.Module):
 
 
 def vision() -> Zoo:
-    """Images and texts that find each other in a batch, and a residual network, both in Flax."""
+    """Training in Flax: CLIP with softmax losses, and a small ResNet with batch norm."""
     towers = Towers()
     rule = optax.adamw(5e-4, b2=0.98, weight_decay=0.2)
 
@@ -329,7 +330,7 @@ def vision() -> Zoo:
 
 
 def denoisers() -> Zoo:
-    """A small U that learns to remove noise of any strength, with a mean of its weights."""
+    """Training of a small U-Net with the EDM loss, Adam and averaged weights."""
     rule = optax.adam(2e-4)
 
     def preconditioned(state: Any, images: Any, key: Any) -> Any:
@@ -393,7 +394,7 @@ def denoisers() -> Zoo:
 
 
 def serving() -> Zoo:
-    """A later part of a long prompt with its cache, and one token of each reply."""
+    """Chunked prefill with grouped-query attention, and batched decoding with sampling."""
 
     def prompt(caches: Any, weights: Any, table: Any, head: Any, tokens: Any, start: Any) -> Any:
         """Layers are scanned, with their caches as scanned inputs and outputs."""
@@ -410,9 +411,8 @@ def serving() -> Zoo:
             p, keys, values = given
             b, s, _ = x.shape
             y = rms(x, p["first"])
-            q, k, v = jnp.split(
-                (y @ p["qkv"]).reshape(b, s, -1, size), [16, 16 + shared], 2
-            )  # fmt: skip
+            parts = (y @ p["qkv"]).reshape(b, s, -1, size)
+            q, k, v = jnp.split(parts, [16, 16 + shared], 2)
             keys = lax.dynamic_update_slice(keys, turned(k), (0, start, 0, 0))
             values = lax.dynamic_update_slice(values, v, (0, start, 0, 0))
             q = turned(q).reshape(b, s, shared, -1, size)
@@ -451,11 +451,11 @@ def serving() -> Zoo:
             return jnp.concatenate([both.astype(BF16), rest], -1)
 
         x, new = table[tokens], []
-        for p, scale, (keys, values) in zip(weights, scales, caches, strict=True):
+        for p, scale, (old_keys, old_values) in zip(weights, scales, caches, strict=True):
             y = norm(x, scale[0])
             q, k, v = jnp.split((y @ p["qkv"] + p["bias"]).reshape(b, 3 * heads, size), 3, 1)
-            keys = keys.at[jnp.arange(b), lengths].set(turned(k))
-            values = values.at[jnp.arange(b), lengths].set(v)
+            keys = old_keys.at[jnp.arange(b), lengths].set(turned(k))
+            values = old_values.at[jnp.arange(b), lengths].set(v)
             new.append((keys, values))
             scores = jnp.einsum("bhd,bthd->bht", turned(q), keys).astype(F32) / 8
             seen = jnp.arange(keys.shape[1]) <= lengths[:, None, None]
@@ -478,7 +478,7 @@ def serving() -> Zoo:
 
 
 def experts() -> Zoo:
-    """Twelve experts that each choose the tokens they want, with their gradients."""
+    """Training of a mixture of 12 experts with expert-choice routing."""
 
     def choosing(params: Any, x: Any, goal: Any) -> Any:
         count, each = 12, 640
@@ -505,10 +505,10 @@ def experts() -> Zoo:
 
 
 def recurrences() -> Zoo:
-    """Two LSTM layers over 35 words, and convolutions as long as their sequences."""
+    """Training: a two-layer LSTM language model, and S4D layers as FFT convolutions."""
 
     def truncated(state: Any, words: Any, goals: Any, key: Any) -> Any:
-        """The state of the last words goes on; gradients are clipped by their norm."""
+        """Truncated backpropagation: the LSTM state is carried to the next call."""
         params, memory = state
 
         def loss(p: Any) -> Any:
@@ -518,9 +518,9 @@ def recurrences() -> Zoo:
 
             def cell(memory: Any, x: Any) -> Any:
                 new = []
-                for (h, c), w, u, b in zip(memory, p["in"], p["back"], p["bias"], strict=True):
+                for (h, old), w, u, b in zip(memory, p["in"], p["back"], p["bias"], strict=True):
                     i, f, g, o = jnp.split(x @ w + h @ u + b, 4, -1)
-                    c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+                    c = jax.nn.sigmoid(f + 1) * old + jax.nn.sigmoid(i) * jnp.tanh(g)
                     x = jax.nn.sigmoid(o) * jnp.tanh(c)
                     new.append((x, c))
                 return new, x
@@ -543,7 +543,7 @@ def recurrences() -> Zoo:
     yield "truncated", carried(truncated, (params, memory), *ids, _KEY)
 
     def diagonal(params: Any, x: Any, labels: Any) -> Any:
-        """State spaces of 32 complex modes as filters in frequency."""
+        """Diagonal state spaces with 32 complex modes."""
 
         def layer(x: Any, p: Any) -> Any:
             times = x.shape[1]
@@ -575,7 +575,7 @@ def recurrences() -> Zoo:
 
 
 def graphs() -> Zoo:
-    """Classes of nodes by means, maxima and deviations of their neighbours."""
+    """Training of a PNA-like graph network that classifies nodes."""
     rule = optax.adamw(1e-3)
 
     def aggregated(state: Any, x: Any, sources: Any, targets: Any, labels: Any) -> Any:
@@ -616,18 +616,16 @@ def graphs() -> Zoo:
 
 
 def recommenders() -> Zoo:
-    """Clicks by products of thirteen looked-up rows, and readers by alternating least squares."""
+    """Training of a DLRM with 13 tables, and half a round of alternating least squares."""
     rule = optax.adagrad(0.02)
     counts = (181003, 120011, 92000, 64007, 30000, 12289, 7000, 3001, 1460, 600, 305, 40, 11)
 
-    def crossed(state: Any, dense: Any, indices: Any, clicks: Any) -> Any:
+    def crossed(state: Any, numbers: Any, indices: Any, clicks: Any) -> Any:
         def loss(p: Any) -> Any:
-            x = jnp.log1p(jnp.abs(dense))
+            x = jnp.log1p(jnp.abs(numbers))
             for w, b in p["bottom"]:
                 x = jax.nn.relu(x @ w + b)
-            rows = [
-                table[i % table.shape[0]] for table, i in zip(p["tables"], indices, strict=True)
-            ]
+            rows = [table[i] for table, i in zip(p["tables"], indices, strict=True)]
             both = jnp.stack([x, *rows], 1)
             products = jnp.einsum("bid,bjd->bij", both, both)
             one, two = jnp.tril_indices(both.shape[1], -1)
@@ -643,7 +641,7 @@ def recommenders() -> Zoo:
     d, b = 24, 3000
 
     def dense(*sizes: int) -> Any:
-        pairs = zip(sizes[:-1], sizes[1:], strict=True)
+        pairs = pairwise(sizes)
         return [(full(a, b), Arg((b,), scale=0.1)) for a, b in pairs]
 
     params = {"tables": [Arg((n, d), scale=0.1) for n in counts], "bottom": dense(13, 256, d)}
@@ -668,7 +666,7 @@ def recommenders() -> Zoo:
 
 
 def players() -> Zoo:
-    """An actor and critic of screens, corrected for the older policy that played."""
+    """An IMPALA update: convolutions over frames, V-trace and RMSprop."""
     rule = optax.chain(optax.clip_by_global_norm(40.0), optax.rmsprop(6e-4, 0.99, 0.01))
 
     def corrected(state: Any, screens: Any, acts: Any, rewards: Any, ends: Any, older: Any) -> Any:
@@ -717,7 +715,7 @@ def players() -> Zoo:
 
 
 def optimisers() -> Zoo:
-    """Adam with short moments over many arrays, and inverse roots of small blocks."""
+    """AdamW with clipping and averaging over 56 arrays, and Shampoo with blocks of 32 x 32."""
     rule = optax.chain(
         optax.clip_by_global_norm(1.0),
         optax.scale_by_adam(0.9, 0.98, mu_dtype=BF16),
@@ -729,7 +727,8 @@ def optimisers() -> Zoo:
         params, averages, moments = state
         wide = jax.tree.map(lambda g: g.astype(F32), gradients)
         params, moments = applied(rule, params, moments, wide)
-        return (params, optax.incremental_update(params, averages, 0.001), moments)
+        averages = optax.incremental_update(params, averages, 0.001)
+        return (params, averages, moments), optax.global_norm(wide)
 
     d = 704
     shapes = [(d, 3 * d), (3 * d,), (d, d), (d,), (d, 4 * d), (4 * d,), (4 * d, d), (d,), (d,)]
@@ -740,7 +739,7 @@ def optimisers() -> Zoo:
     yield "averaged", carried(averaged, state, gradients)
 
     def blocks(state: Any, gradient: Any) -> Any:
-        """Blocks of 32 x 32, with steps as long as those of Adagrad would be."""
+        """Shampoo with fourth roots by batched eigh, and grafting to Adagrad."""
         p, left, right, total, speed = state
         h, w = p.shape
         g = gradient.reshape(h // 32, 32, w // 32, 32).swapaxes(1, 2).reshape(-1, 32, 32)
@@ -755,7 +754,8 @@ def optimisers() -> Zoo:
         plain = gradient * lax.rsqrt(total + 1e-10)
         step = step * (jnp.linalg.norm(plain) / (jnp.linalg.norm(step) + 1e-16))
         speed = 0.9 * speed + step
-        return (p - 0.02 * (speed + 0.01 * p), left, right, total, speed)
+        p = p - 0.02 * (speed + 0.01 * p)
+        return (p, left, right, total, speed), values.min()
 
     h, w = 480, 672
     squares = Arg((h * w // 1024, 32, 32), identity=30.0)
@@ -764,7 +764,7 @@ def optimisers() -> Zoo:
 
 
 def attention() -> Zoo:
-    """Causal attention by a scan over parts of the keys, with its gradients."""
+    """Causal attention with online softmax over chunks of keys, and its gradients."""
 
     def online(q: Any, k: Any, v: Any, back: Any) -> Any:
         size = 176
@@ -800,7 +800,7 @@ def attention() -> Zoo:
 
 
 def vocabularies() -> Zoo:
-    """The smoothed loss of 61,443 words with its gradients, and draws of typical words."""
+    """A label-smoothed loss over 61,443 words with gradients, and typical sampling."""
 
     def smoothed(x: Any, head: Any, labels: Any) -> Any:
         def loss(x: Any, head: Any) -> Any:
@@ -834,7 +834,7 @@ def vocabularies() -> Zoo:
 
 
 def features() -> Zoo:
-    """Logarithms of mel spectra of speech, their slopes, and bands that are hidden."""
+    """Log-mel spectra of speech with deltas, normalisation and SpecAugment masks."""
 
     def mel(sound: Any, bands: Any, starts: Any) -> Any:
         sound = sound - 0.97 * jnp.pad(sound, ((0, 0), (1, 0)))[:, :-1]
@@ -858,7 +858,7 @@ def features() -> Zoo:
 
 
 def algebra() -> Zoo:
-    """The largest singular values of a tall matrix by random directions."""
+    """A randomised PCA with power iterations: QR and a small SVD."""
 
     def leading(x: Any, directions: Any) -> Any:
         x = x - x.mean(0)
@@ -874,7 +874,7 @@ def algebra() -> Zoo:
 
 
 def fluids() -> Zoo:
-    """A flow around a body by collisions on a lattice of nine directions."""
+    """A D2Q9 lattice Boltzmann flow around random obstacles."""
 
     def collided(flow: Any, solid: Any) -> Any:
         ways = ((0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, 1), (-1, -1), (1, -1))
@@ -886,9 +886,8 @@ def fluids() -> Zoo:
 
         def settled(dense: Any, u: Any, v: Any) -> Any:
             along = x[:, None, None] * u + y[:, None, None] * v
-            return (
-                dense * shares * (1 + 3 * along + 4.5 * along**2 - 1.5 * (u * u + v * v))
-            )  # fmt: skip
+            still = 1 - 1.5 * (u * u + v * v)
+            return dense * shares * (still + 3 * along + 4.5 * along**2)
 
         def step(_: Any, f: Any) -> Any:
             f = jnp.stack([jnp.roll(f[n], way, (0, 1)) for n, way in enumerate(ways)])
@@ -899,14 +898,14 @@ def fluids() -> Zoo:
             new = jnp.where(solid, f[opposite], new)
             return new.at[:, 0].set(settled(jnp.ones(f.shape[2:]), 0.08, 0.0)[:, 0])
 
-        flow = lax.fori_loop(0, 14, step, flow)
+        flow = lax.fori_loop(0, 14, step, flow + shares) - shares
         return flow, flow.sum(0).mean()
 
-    yield "collided", carried(collided, Arg((9, 660, 412), scale=0.1), Arg((660, 412)))
+    yield "collided", carried(collided, Arg((9, 660, 412), scale=0.01), Arg((660, 412)))
 
 
 def mixtures() -> Zoo:
-    """A mixture of 36 Gaussians with full covariances, by three rounds of expectations."""
+    """Three EM rounds of a mixture of 36 Gaussians with full covariances."""
 
     def expected(state: Any, x: Any) -> Any:
         n, d = x.shape

@@ -1,8 +1,8 @@
-r"""Times programs on the attached GPU, and keeps XLA's files of each.
+"""Times programs on the attached GPU, and keeps XLA's files of each.
 
-    python tests/gpu/time_zoo/time_zoo.py \
-        zoo|unseen|third|fourth|fifth|sixth|seventh|eighth|ninth|two|calibration|collectives OUT \
-        COMPILE_SECONDS TOTAL_SECONDS [REGEX]
+    python tests/gpu/time_zoo/time_zoo.py WHICH OUT COMPILE_SECONDS TOTAL_SECONDS [REGEX]
+
+WHICH: zoo, unseen, third to tenth, two, calibration or collectives.
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
 `calls.json`, the kernels of five profiled calls.
@@ -21,6 +21,7 @@ from programs import zoo_programs
 from programs_of_two import programs_of_two
 from seventh import seventh_programs
 from sixth import sixth_programs
+from tenth import tenth_programs
 from third import third_programs
 from unseen import unseen_programs
 
@@ -40,6 +41,7 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
         "seventh": seventh_programs,
         "eighth": eighth_programs,
         "ninth": ninth_programs,
+        "tenth": tenth_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),

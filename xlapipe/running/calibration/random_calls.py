@@ -380,6 +380,27 @@ def _eight(rng: _Rng) -> tuple[Any, ...]:
     )
 
 
+def _attended(rng: _Rng) -> tuple[Any, ...]:
+    """Attention to odd numbers of tokens, as of patches of pictures and of captions."""
+    heads, width, dtype = int(rng.integers(2, 17)), 64, _type(rng, 0.3, 0.7)
+    tokens = size(rng, 5, 9.3) | 1
+    batch = max(1, min(size(rng, 2, 7), round(2**23.5 / (heads * tokens**2))))
+    wide, way = bool(rng.random() < 0.5), str(rng.choice(["plain", "causal", "gradient"]))
+
+    def fn(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.125
+        if way == "causal":
+            seen = jnp.tril(jnp.ones((tokens, tokens), bool))
+            scores = jnp.where(seen, scores, jnp.asarray(-1e9, scores.dtype))
+        weights = jax.nn.softmax(scores.astype(F32) if wide else scores, axis=-1)
+        return jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v)
+
+    arg = Arg((batch, tokens, heads, width), dtype)
+    fn_or_gradient = _squares(fn, (0, 1, 2)) if way == "gradient" else fn
+    what = f"{way}_{_TAGS[dtype]}{'_wide' if wide else ''}_{batch}x{tokens}x{heads}"
+    return what, fn_or_gradient, arg, arg, arg
+
+
 _KINDS: dict[str, tuple[Callable[[_Rng], tuple[Any, ...]], int]] = {
     "convolution": (_convolution, 200),
     "product": (_product, 140),
@@ -393,4 +414,5 @@ _KINDS: dict[str, tuple[Callable[[_Rng], tuple[Any, ...]], int]] = {
     "sampled": (_sampled, 40),
     "triangle": (_triangle, 50),
     "eight": (_eight, 60),
+    "attended": (_attended, 90),
 }
