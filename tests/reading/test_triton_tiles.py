@@ -141,6 +141,16 @@ def test_rows_of_a_tile_that_are_not_next_to_each_other_are_pieces(
     assert found.operations_of_a_thread == elements * 3
 
 
+@pytest.mark.parametrize(("length", "rows"), [(1024, 1), (1020, 1), (1022, 8), (1023, 8)])
+def test_rows_that_do_not_start_at_multiples_of_8_bytes_are_read_one_by_one(
+    length: int, rows: int
+) -> None:
+    shape = f"bf16[8,16,1024,{length}]{{3,2,1,0}}"
+    body = _SOFTMAX.format(shape=shape, kept="8,16,1024").replace("f32", "bf16")
+    fusion, computation = _fusion(shape, f"1x1x8x{length}", body, shape)
+    assert row_tile_of(fusion, computation, length).unaligned_rows == rows
+
+
 def test_rows_that_are_summed_lie_beside_each_other() -> None:
     body = (
         "  zero = f32[] constant(0)\n"

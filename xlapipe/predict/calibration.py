@@ -33,7 +33,7 @@ _KIND = re.compile(r'\{"kind": "([^"\\]+)", ')
 # buffer, relative to other kinds: fitted to the calibration alone, each program predicted from the
 # others (docs/lab/time.md).
 _SCALES = {
-    "triton row reduction": (1.0, 1.0, 4.0, 3.4, 0.7, 3.2, 2.0, 2.0, 2.0, 2.0, 1.5),
+    "triton row reduction": (1.0, 1.0, 4.0, 3.4, 0.7, 3.2, 2.0, 2.0, 2.0, 2.0, 2.0, 1.5),
     "input transpose": (0.35, 1.0, 5.6, 1.0, 1.0, 1.0, 1.0),
     "loop column reduction": (6.4, 0.6, 1.0, 0.2, 0.1, 0.5, 0.8, 1.0, 1.0, 2.0),
     "cublas bf16": (4.0, 1.0, 1.2, 0.3, 0.6, 0.6, 0.6),

@@ -23,8 +23,8 @@ from xlapipe.predict.work import KernelWork
 # that a thread compares with one result, and the results of 1,024 threads that are merged.
 _COMPARED, _MERGED = 3.3e6, 2.6e4
 # In the same: a row of a triangle for one column, for several, and of several triangles at once;
-# and a term of a row for a column.
-_ROW_ALONE, _ROW, _ROW_OF_MANY, _TERM = 1.7e6, 6.1e6, 15e6, 0.75
+# an element of what several triangles solve, and a term of a row for a column.
+_ROW_ALONE, _ROW, _ROW_OF_MANY, _ELEMENT_OF_MANY, _TERM = 1.7e6, 6.1e6, 15e6, 520.0, 0.75
 _SIZE = r"(\d{1,10})"  # CUDA's largest has ten digits; a damaged file's may have no float
 _SIZES = rf"\[{_SIZE}, {_SIZE}, {_SIZE}\]"
 _GRID = re.compile(rf"grid: {_SIZES} threads: {_SIZES}")
@@ -120,7 +120,8 @@ def _other(
         batch = prod(first[:-2])
         point = (log(size), log(columns), log(batch), 3.0 * (size % 32 > 0))
         row = _ROW_OF_MANY if batch > 1 else _ROW if columns > 1 else _ROW_ALONE
-        operations = size * row + _TERM * batch * size**2 * columns
+        of_element = (_ELEMENT_OF_MANY if batch > 1 else 0.0) + _TERM * size
+        operations = size * row + batch * size * columns * of_element
     elif name.startswith("cusolver"):
         rows, columns = (first[-2], first[-1]) if len(first) > 1 else (1, 1)
         batch = prod(first[:-2])

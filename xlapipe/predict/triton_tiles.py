@@ -18,6 +18,7 @@ _DEPTH = 32  # terms of a step, if a configuration does not state them
 _TUNED_DEPTH, _TUNED_STAGES, _TUNED_WARPS = 64, 3, 4
 _REGISTERS_OF_A_THREAD = 16  # beside the sums of a product
 _MOST_ELEMENTS = 1 << 40
+_UNALIGNED_BITS = 64
 _ALIGNED_BITS = 128  # that a thread moves at once
 _FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS | {"tuple"}
 
@@ -90,11 +91,14 @@ class RowTile:
       pieces: parts of a tile that are not next to each other in memory.
       rows_of_a_piece: rows, which are summed or normalised together, in each of them.
       operations_of_a_thread: elements of a thread, times one more than the operations on each.
+      unaligned_rows: all rows of a tile, if rows of a whole array do not start at multiples of 8
+        bytes, so that their elements are read one by one; else 1.
     """
 
     pieces: int
     rows_of_a_piece: int
     operations_of_a_thread: float
+    unaligned_rows: int = 1
 
     @property
     def separate(self) -> float:
@@ -198,8 +202,16 @@ def row_tile_of(fusion: Instruction, body: Computation, length: int) -> RowTile:
     held = padded / (THREADS_OF_A_WARP * max(1, int(warps[1])))
     contiguous = _contiguous(result, sizes) * summed
     row = summed if summed > 1 else min(length, contiguous)
-    pieces = max(1, round(padded / contiguous))
-    return RowTile(pieces, max(1, contiguous // row), held * operations)
+    pieces, rows = max(1, round(padded / contiguous)), max(1, contiguous // row)
+    outside = [item.shape for item in body.instructions if item.opcode == "parameter"]
+    whole = [array for shape in (*outside, fusion.shape) for array in shape.arrays[:1]]
+    unaligned = any(2 * a.elements >= largest and _row_bits(a) % _UNALIGNED_BITS for a in whole)
+    return RowTile(pieces, rows, held * operations, pieces * rows if unaligned else 1)
+
+
+def _row_bits(array: Shape) -> int:
+    minor = array.order[0] if array.order else -1
+    return (array.dims[minor] if array.dims else 1) * (element_bits(array.element) or 0)
 
 
 def _sizes(fusion: Instruction) -> tuple[int, ...]:
