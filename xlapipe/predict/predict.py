@@ -27,7 +27,7 @@ from xlapipe.predict.work import KernelWork
 # Kernels of the command buffer that `graph_interval_seconds` is of.
 _TIMED_GRAPH = 11
 # The host needs as long for a convolution of cuDNN as for this number of kernels.
-_CONVOLUTION_INTERVALS = 2.5
+_CONVOLUTION_INTERVALS = 3
 # Of the time of a program that no part of the calibration was fitted to: nine of ten are within
 # e ** ±(this + the kernels' own spread); see docs/time.md.
 _PROGRAM_SPREAD = 0.3
