@@ -63,3 +63,18 @@ ENTRY main {
     assert kernel.launch.basis == "calibrated"
     # An H100 took 112 µs for as many of 32 bits.
     assert kernel.seconds == pytest.approx(112e-6, rel=0.4)
+
+
+@pytest.mark.parametrize(
+    ("length", "roughness"), [(1024, 0), (1000, 1), (960, 1), (1001, 2), (1016, 2), (1018, 3.5)]
+)
+def test_transforms_are_compared_by_the_primes_of_their_lengths(
+    length: int, roughness: float
+) -> None:
+    kernel = _kernel(f"""ENTRY main {{
+  x = f32[64,{length}]{{1,0}} parameter(0)
+  ROOT f = c64[64,{length // 2 + 1}]{{1,0}} fft(x), fft_type=RFFT, fft_length={{{length}}}
+}}
+""")
+    assert kernel.work.kind == "fft f32 to c64 of rank 1"
+    assert kernel.work.point[-1] == 2 * roughness

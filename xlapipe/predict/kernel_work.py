@@ -23,8 +23,9 @@ from xlapipe.predict.work import KernelWork
 # that a thread compares with one result, and the results of 1,024 threads that are merged.
 _COMPARED, _MERGED = 3.3e6, 2.6e4
 # In the same: a row of a triangle for one column, for several, and of several triangles at once;
-# an element of what several triangles solve, and a term of a row for a column.
+# an element of what several triangles solve, a term of a row for a column; and a pivot of a matrix.
 _ROW_ALONE, _ROW, _ROW_OF_MANY, _ELEMENT_OF_MANY, _TERM = 1.7e6, 6.1e6, 15e6, 520.0, 0.75
+_PIVOT = 3e6
 _SIZE = r"(\d{1,10})"  # CUDA's largest has ten digits; a damaged file's may have no float
 _SIZES = rf"\[{_SIZE}, {_SIZE}, {_SIZE}\]"
 _GRID = re.compile(rf"grid: {_SIZES} threads: {_SIZES}")
@@ -132,8 +133,13 @@ def _other(
         kind = f"fft {before} to {element}"
         lengths = inner.contraction.dims if inner.contraction is not None else (1,)
         kind += f" of rank {len(lengths)}"
-        odd = any(length & (length - 1) for length in lengths)
-        point = (log(max(prod(first), elements)), log(lengths[-1]), 2.0 * odd)
+        rough = max(map(_roughness, lengths))
+        point = (log(max(prod(first), elements)), log(lengths[-1]), 2.0 * rough)
+    elif name == "cu_lu_pivots_to_permutation":
+        # A thread applies the pivots of a matrix one after another.
+        pivots, batch = (dims[-1] if dims else 1), prod(dims[:-1])
+        point = (log(pivots), log(batch))
+        operations = _PIVOT * pivots * min(5.0, batch ** (1 / 3))
     elif "TopK" in name:
         columns, rows = first[-1] if first else 1, prod(first[:-1])
         kept, operations = _largest(rows, columns, dims[-1] if dims else 1)
@@ -165,6 +171,24 @@ def _other(
         what,
         partly_unknown=name == "pallas" and not cost.stated,
     )
+
+
+def _roughness(length: int) -> float:
+    """How far a transform's length is from powers of two, for which cuFFT is fastest.
+
+    It has kernels for products of 2, 3, 5 and 7, others for primes up to 127, and transforms of
+    larger primes by longer ones (Bluestein). cuFFT's documentation, "Accuracy and Performance".
+    """
+    if length & (length - 1) == 0:
+        return 0.0
+    rest = length
+    for largest, roughness in ((7, 1.0), (127, 2.0)):
+        for factor in range(2, largest + 1):
+            while rest % factor == 0:
+                rest //= factor
+        if rest == 1:
+            return roughness
+    return 3.5
 
 
 def _largest(rows: int, columns: int, count: int) -> tuple[int, float]:
