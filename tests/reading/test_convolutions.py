@@ -160,3 +160,4 @@ def test_groups_of_cutlass_run_one_after_another() -> None:
     # 128 tiles of 64 rows fill one round for each group, though a tile has room for all of them.
     assert (one.blocks, four.blocks) == (128, 4 * 132)
     assert four.further_kernels > one.further_kernels
+    assert four.workspace_share < one.workspace_share == 1

@@ -1,4 +1,4 @@
-"""What libraries do that solve for a triangle, and sorts that are in no fusion."""
+"""What libraries do that solve, transform and permute, and sorts that are in no fusion."""
 
 import pytest
 
@@ -78,3 +78,17 @@ def test_transforms_are_compared_by_the_primes_of_their_lengths(
 """)
     assert kernel.work.kind == "fft f32 to c64 of rank 1"
     assert kernel.work.point[-1] == 2 * roughness
+
+
+def test_pivots_of_a_matrix_are_applied_one_after_another() -> None:
+    def permutation(dims: str) -> PredictedKernel:
+        return _kernel(f"""ENTRY main {{
+  p = s32[{dims}] parameter(0)
+  ROOT q = s32[{dims}] custom-call(p), custom_call_target="cu_lu_pivots_to_permutation"
+}}
+""")
+
+    one, longer, many = permutation("1,200"), permutation("1,800"), permutation("27,200")
+    assert longer.work.operations == pytest.approx(4 * one.work.operations)
+    assert many.work.operations == pytest.approx(3 * one.work.operations)
+    assert longer.seconds > 2 * one.seconds

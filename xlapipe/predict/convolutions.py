@@ -92,8 +92,8 @@ _LEAST_TERMS = 512
 # Further kernels that pad one array's channels and take a copy apart, that change the order of
 # dimensions, that divide groups, and that do all of it for a bias.
 _TO_PAD, _AROUND_PADDING, _TO_REORDER, _FOR_GROUPS, _FOR_A_BIAS = 3.0, 1.5, 3.5, 4.0, 3.0
-# Copies of the channels of one group take as long as so many of a whole array.
-_SLICED = 3.5
+# Of the bandwidth, what copies of the channels of one group reach.
+_SLICED_SHARE = 1 / 3.5
 # That divide a sum and add its parts.
 _TO_SPLIT = 2.0
 # Engines without tiles: seconds of each term that a thread adds, and where there are many results,
@@ -157,7 +157,7 @@ class EngineWork:
       block_wait_seconds: of each, for its terms, however small its tile is.
       block_share: of the peak that they reach.
       further_kernels: beside the one that computes.
-      workspace_bytes: that they write and read.
+      workspace_bytes: that they write and read; workspace_share: of the bandwidth, then.
       serial_seconds: that a thread takes for its terms, one after another.
       as_tuned: whether the plan names no engine, and this is one as a tuner chooses it.
     """
@@ -169,6 +169,7 @@ class EngineWork:
     block_share: float = 1.0
     further_kernels: float = 0.0
     workspace_bytes: int = 0
+    workspace_share: float = 1.0
     serial_seconds: float = 0.0
     as_tuned: bool = False
 
@@ -316,7 +317,8 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
         block_wait_seconds=_wait_of_a_term(convolution, engine, knobs) * terms / parts,
         block_share=shares[convolution.of_weights],
         further_kernels=_further_kernels(convolution, engine, chosen) + split,
-        workspace_bytes=int(chosen.workspace_bytes * (_SLICED if sliced else 1)),
+        workspace_bytes=chosen.workspace_bytes,
+        workspace_share=_SLICED_SHARE if sliced else 1.0,
     )
 
 

@@ -103,8 +103,8 @@ def fusion_work(
         what = f"{along} reduction of {length:,} elements each"
         if once and along == "row":
             tile = row_tile_of(inner, body, length)
-            point += [log(tile.separate), log(tile.operations_of_a_thread)]
-            point.append(log(tile.unaligned_rows))
+            held = (tile.separate, tile.operations_of_a_thread, tile.unaligned_rows)
+            point += [log(number) for number in held]
             what += f", {tile.pieces:,} separate pieces of {tile.rows_of_a_piece:,} rows in a tile"
     elif hero in opcodes.INDEXED:
         row, table, moved = _rows(heroes[hero], body)

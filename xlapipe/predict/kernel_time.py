@@ -245,7 +245,9 @@ def _further_part(engine: EngineWork, constants: Constants) -> Part:
     text = f"about {engine.further_kernels:,.0f} further kernels of the library"
     if engine.workspace_bytes:
         text += f", which move {engine.workspace_bytes / 1e6:,.2f} MB"
-    moved = 2 * engine.workspace_bytes / constants.bandwidth
+        if engine.workspace_share < 1:
+            text += f" at {engine.workspace_share:.0%} of the bandwidth"
+    moved = 2 * engine.workspace_bytes / (engine.workspace_share * constants.bandwidth)
     return Part(engine.further_kernels * _FURTHER_KERNEL_SECONDS + moved, text)
 
 

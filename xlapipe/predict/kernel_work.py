@@ -176,8 +176,8 @@ def _other(
 def _roughness(length: int) -> float:
     """How far a transform's length is from powers of two, for which cuFFT is fastest.
 
-    It has kernels for products of 2, 3, 5 and 7, others for primes up to 127, and transforms of
-    larger primes by longer ones (Bluestein). cuFFT's documentation, "Accuracy and Performance".
+    NVIDIA's documentation names products of 2, 3, 5 and 7 as fast, and Bluestein's algorithm, by
+    longer transforms, for others. That primes up to 127 lie between is assumed.
     """
     if length & (length - 1) == 0:
         return 0.0
