@@ -1,6 +1,7 @@
 """`xlapipe show`: the plan of a dump; nothing is compiled."""
 
 import argparse
+import os
 from pathlib import Path
 
 from xlapipe.cli.options import PATH_HELP, Commands, at_least_one
@@ -91,6 +92,8 @@ def _show(options: argparse.Namespace) -> int:
         for line in module_lines(path, modules, width=screen_width()):
             print_text(line)
         return 0
+    # The threads that numpy starts take longer than the small systems that it solves here.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     times = TimeOptions(options.target, options.calibration, options.trips, options.timed)
     subject = open_subject(path, times)
     shown = ShowOptions(

@@ -1,43 +1,47 @@
-"""What one kernel computes, and how, as one short text: equal for equal kernels anywhere."""
+"""What one kernel computes, and how, without its names: equal for equal kernels anywhere."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 
 from xlapipe.cost.schedule import Site
 from xlapipe.plans.hlo import HloModule, Instruction
 
 
 def fingerprint(site: Site, module: HloModule) -> str:
-    """A digest of a kernel without its names: opcodes, shapes with layouts, XLA's own decisions.
+    """A digest of `signature`.
 
     Tiles and algorithms are in the backend config, so a kernel that was tuned otherwise differs.
     """
-    shapes = [site.scope.by_name[name].shape.text for name in site.inner.operands]
-    parts = [shapes, *_parts(site.inner, {}, module)]
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    return hashlib.sha256(repr(signature(site, module)).encode()).hexdigest()
 
 
-def _parts(
-    instruction: Instruction, numbers: Mapping[str, int], module: HloModule
-) -> Iterator[tuple[object, ...]]:
-    """An instruction with its operands by number, and the computations that it calls."""
-    yield (
-        instruction.opcode,
-        instruction.custom_call_target,
-        instruction.fusion_kind,
-        instruction.shape.text,
-        [numbers.get(name) for name in instruction.operands],
-        instruction.operand_indices,
-        instruction.parameter_number,
-        instruction.integer,
-        instruction.comparison,
-        instruction.unique_indices,
-        instruction.contraction,
-        instruction.backend_config,
-    )
-    for name in instruction.called_computations:
-        called = module.computations.get(name)
-        if called is not None:
-            inside = {item.name: number for number, item in enumerate(called.instructions)}
-            for item in called.instructions:
-                yield from _parts(item, inside, module)
+def signature(site: Site, module: HloModule) -> tuple[object, ...]:
+    """Opcodes, shapes with layouts and XLA's own decisions of a kernel and what it calls."""
+    by_name = site.scope.by_name
+    shapes = [by_name[name].shape.text for name in site.inner.operands if name in by_name]
+    return (*shapes, *_parts([site.inner], site.inner.name, module))
+
+
+def _parts(instructions: Sequence[Instruction], root: str, module: HloModule) -> Iterator[object]:
+    """Instructions with operands by number, and the computations that they call."""
+    numbers = {item.name: number for number, item in enumerate(instructions)}
+    yield numbers.get(root)
+    for item in instructions:
+        yield (
+            item.opcode,
+            item.custom_call_target,
+            item.fusion_kind,
+            item.shape.text,
+            item.operand_indices,
+            item.parameter_number,
+            item.integer,
+            item.comparison,
+            item.unique_indices,
+            item.contraction,
+            item.backend_config,
+            *[numbers.get(name) for name in item.operands],
+        )
+        for name in item.called_computations:
+            called = module.computations.get(name)
+            if called is not None:
+                yield from _parts(called.instructions, called.root, module)

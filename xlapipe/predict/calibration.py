@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property
 from importlib import resources
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +28,7 @@ _PROVENANCE = ("device", "driver", "date", "versions", "command")
 _FARTHEST = 1e6
 # Of the attributes of `TimedKernel`.
 _KEYS = ("kind", "at", "graph", "us", "ratio", "launches", "program", "device")
+_REQUIRED = itemgetter(*_KEYS[:-1])
 # As `lines_of` writes it.
 _KIND = re.compile(r'\{"kind": "([^"\\]+)", ')
 # How fast the times of a kind change along each coordinate of `KernelWork.point` and in a command
@@ -247,7 +249,7 @@ def lines_of(kernels: Iterable[TimedKernel]) -> Iterator[str]:
 
 def _kernels(lines: Iterable[str]) -> tuple[TimedKernel, ...]:
     rows = json.loads(f"[{','.join(lines)}]")
-    return tuple(TimedKernel(*[row.get(key, "") for key in _KEYS]) for row in rows)
+    return tuple([TimedKernel._make((*_REQUIRED(row), row.get("device", ""))) for row in rows])
 
 
 def _rounded(value: float) -> float:

@@ -6,8 +6,6 @@ of the caches neighbouring threads read follows from the indices, which a plan s
 read at indices that the program computes from its data is as if those were random.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from xlapipe.plans import opcodes
@@ -41,11 +39,7 @@ _GOLDEN = (5**0.5 - 1) / 2
 _LEAST_SUM = 16
 # Instructions that are followed at most: what is nested deeper counts less than it should.
 _MOST_INSTRUCTIONS = 15000
-
 _INTERIOR = 16  # of a pad between elements
-# What was followed in this process: predictions and comparisons read the same plans again.
-_FOLLOWED: dict[tuple[object, ...], ThreadWork] = {}
-_MOST_FOLLOWED = 4096
 
 
 def followed(
@@ -65,27 +59,7 @@ def followed(
         `kInput` fusions do.
     """
     each = max(1, elements_of_a_thread)
-    key = (tiled, each, *_signature(body, module))
-    # What indices of a gather are depends on what made them.
-    work = _FOLLOWED.get(key) if "gather" not in body.opcodes else None
-    if work is None:
-        work = _Threads(inner, body, scope, module, tiled, each).run()
-        if len(_FOLLOWED) >= _MOST_FOLLOWED:
-            _FOLLOWED.clear()
-        _FOLLOWED[key] = work
-    return work
-
-
-def _signature(body: Computation, module: HloModule) -> Iterator[object]:
-    """What a body computes, without its names: layers of a model often have the same."""
-    numbers = {item.name: number for number, item in enumerate(body.instructions)}
-    yield numbers[body.root]
-    for item in body.instructions:
-        yield item.opcode, item.shape.text, item.contraction, item.parameter_number
-        yield tuple([numbers[name] for name in item.operands])
-        for name in item.called_computations:
-            if name in module.computations:
-                yield from _signature(module.computations[name], module)
+    return _Threads(inner, body, scope, module, tiled, each).run()
 
 
 class _Threads:

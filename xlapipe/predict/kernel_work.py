@@ -7,6 +7,7 @@ change there, run `tests/gpu/time_zoo/recompute_points.py`.
 import re
 from math import prod
 
+from xlapipe.cost.fingerprint import signature
 from xlapipe.cost.schedule import Site
 from xlapipe.cost.step_cost import KernelCost
 from xlapipe.plans import opcodes
@@ -30,6 +31,9 @@ _SIZE = r"(\d{1,10})"  # CUDA's largest has ten digits; a damaged file's may hav
 _SIZES = rf"\[{_SIZE}, {_SIZE}, {_SIZE}\]"
 _GRID = re.compile(rf"grid: {_SIZES} threads: {_SIZES}")
 _HOST_SPACE = "S(5)"
+# Of kernels that were seen in this process: layers of a model often have the same.
+_KNOWN: dict[tuple[object, ...], KernelWork] = {}
+_MOST_KNOWN = 4096
 
 
 def work_of(
@@ -49,6 +53,28 @@ def work_of(
       link_bytes: that a device sends to others.
       untuned: the result of `is_untuned`.
     """
+    parts = signature(site, module)
+    counted = (cost.kind, cost.read_bytes, cost.written_bytes, cost.stated)
+    flops, launch = tuple((cost.flops or {}).items()), thunk and (thunk.kind, thunk.detail)
+    key = (*parts, *counted, flops, launch, link_bytes, untuned)
+    # What indices of a gather are depends on what made them.
+    work = None if _gathers(site.inner, module) else _KNOWN.get(key)
+    if work is None:
+        work = _work_of(site, cost, module, thunk, link_bytes, untuned)
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = work
+    return work
+
+
+def _work_of(
+    site: Site,
+    cost: KernelCost,
+    module: HloModule,
+    thunk: Thunk | None,
+    link_bytes: int,
+    untuned: bool,
+) -> KernelWork:
     inner = site.inner
     threads, per_block = _grid(thunk)
     opcode = inner.opcode.removesuffix("-start")
@@ -79,6 +105,17 @@ def work_of(
     if flops and inner.kernel_name is None:
         return library_product(inner, site.scope, cost, flops)
     return _other(inner, site.scope, cost, threads, thunk)
+
+
+def _gathers(instruction: Instruction, module: HloModule) -> bool:
+    """Whether it, or what it calls, reads at indices that are computed."""
+    if instruction.opcode == "gather":
+        return True
+    for name in instruction.called_computations:
+        called = module.computations.get(name)
+        if called is not None and not called.opcodes.isdisjoint(("gather", *opcodes.HAS_BODY)):
+            return any(_gathers(item, module) for item in called.instructions)
+    return False
 
 
 def touches_host(site: Site) -> bool:

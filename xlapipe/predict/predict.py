@@ -140,7 +140,7 @@ class _Predictor:
             if instruction.opcode.endswith("-start")
         }
         self._work: dict[str, KernelWork] = {}
-        self._times: dict[tuple[object, ...], KernelTime] = {}
+        self._times: dict[tuple[int, float, bool], KernelTime] = {}
         self._sums: dict[str, _Sum] = {}
         self._assumptions: dict[str, None] = {}
         if plan.thunks and not self._thunks:
@@ -397,7 +397,7 @@ class _Predictor:
                 untuned=self._untuned,
             )
         work = self._work[name]
-        key = (work.key, launch.cached_bytes, launch.graph is not None)
+        key = (id(work), launch.cached_bytes, launch.graph is not None)
         if self._timed and (seconds := self._timed.get(fingerprint(site, self._module))):
             return measured_time(seconds)
         if key not in self._times:

@@ -1,7 +1,7 @@
 """What one launch of a kernel does, as far as its time depends on it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import log2
 
 from xlapipe.predict.convolutions import EngineWork
@@ -66,12 +66,6 @@ class KernelWork:
     engine: EngineWork | None = None
     partly_unknown: bool = False
     as_tuned: bool = False
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """All fields, hashable: works with equal ones take equally long."""
-        values = (getattr(self, field.name) for field in fields(self))
-        return tuple(tuple(v.items()) if isinstance(v, Mapping) else v for v in values)
 
     @property
     def beside_memory(self) -> float:
