@@ -94,14 +94,19 @@ def modules_at(revision: str, *names: str) -> list[ModuleType]:
     with tempfile.TemporaryDirectory() as scratch:
         package = Path(scratch) / "predict_before"
         package.mkdir()
+        modules = []
         for path in git("ls-tree", "--name-only", revision, "xlapipe/predict/").splitlines():
             if path.endswith(".py"):
                 text = git("show", f"{revision}:{path}")
                 text = text.replace("xlapipe.predict.", "predict_before.")
                 (package / Path(path).name).write_text(text, encoding="utf-8")
+                modules.append(Path(path).stem)
         (package / "__init__.py").write_text("", encoding="utf-8")
         sys.path.insert(0, scratch)
         try:
+            # All of them, since some import others only when they are called.
+            for name in modules:
+                importlib.import_module(f"predict_before.{name}")
             return [importlib.import_module(f"predict_before.{name}") for name in names]
         finally:
             sys.path.remove(scratch)

@@ -2,7 +2,7 @@
 
     python tests/gpu/time_zoo/time_zoo.py WHICH OUT COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
-WHICH: zoo, unseen, third to tenth, two, calibration or collectives.
+WHICH: zoo, unseen, third to eleventh, two, calibration or collectives.
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
 `calls.json`, the kernels of five profiled calls.
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jax
 from eighth import eighth_programs
+from eleventh import eleventh_programs
 from fifth import fifth_programs
 from fourth import fourth_programs
 from ninth import ninth_programs
@@ -42,6 +43,7 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
         "eighth": eighth_programs,
         "ninth": ninth_programs,
         "tenth": tenth_programs,
+        "eleventh": eleventh_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),
