@@ -22,7 +22,19 @@ from xlapipe.targets.speeds import speeds_of_target
 
 HERE = Path(__file__).parent
 RECORDS = HERE / "records"
-ZOOS = ("zoo", "unseen", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+ZOOS = (
+    "zoo",
+    "unseen",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
+)
 """Records of one GPU, in the order in which they were timed."""
 _TARGETS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100_sxm"}
 # The trips of loops that run until a condition holds: the plan does not state them.
