@@ -12,7 +12,7 @@ from xlapipe.plans.shapes import Shape
 from xlapipe.predict.arrays import first_array, log, minor_to_major, share_of
 from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
 from xlapipe.predict.gpu import L2_BYTES
-from xlapipe.predict.triton_tiles import row_tile_of
+from xlapipe.predict.triton_tiles import fusion_tile
 from xlapipe.predict.work import KernelWork
 
 # Seconds for the updates of one element, and of eight that are next to each other: by the L2 cache,
@@ -101,11 +101,15 @@ def fusion_work(
         hero = f"{along} reduction"
         point += [0.7 * log(length), 0.5 * log(kept), 0.5 * log(per_block)]
         what = f"{along} reduction of {length:,} elements each"
-        if once and along == "row":
-            tile = row_tile_of(inner, body, length)
-            held = (tile.separate, tile.operations_of_a_thread, tile.unaligned_rows)
-            point += [log(number) for number in held]
-            what += f", {tile.pieces:,} separate pieces of {tile.rows_of_a_piece:,} rows in a tile"
+        if once:
+            tile = fusion_tile(inner, body, length)
+            if along == "row":
+                held = (tile.separate, tile.operations_of_a_thread, tile.unaligned_rows)
+                point += [log(number) for number in held]
+                pieces, rows = tile.pieces, tile.rows_of_a_piece
+                what += f", {pieces:,} separate pieces of {rows:,} rows in a tile"
+            point += [4 * log(tile.sums), float(tile.misalignment)]
+            what += f", {tile.sums:,} of them one after another" if tile.sums > 1 else ""
     elif hero in opcodes.INDEXED:
         row, table, moved = _rows(heroes[hero], body)
         place = [log(row), 0.5 * log(table), 0.7 * log2(max(1.0, moved / max(table, 1)))]
@@ -122,6 +126,9 @@ def fusion_work(
     elif hero == "sort":
         point, operations = sort_steps(heroes["sort"], inner.shape)
         what = f"{len(inner.shape.arrays)} arrays of {first_array(inner.shape)[2]:,} elements"
+    elif hero == "transpose" and once:
+        tile = fusion_tile(inner, body, 1)
+        point += [float(tile.misalignment), log(tile.operations_of_a_thread)]
     elif hero in opcodes.JOINS:
         hero = "joining"
     elif hero == "dynamic-update-slice":

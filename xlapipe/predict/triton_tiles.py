@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, prod, sqrt
+from math import ceil, gcd, log2, prod, sqrt
 
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, Instruction
@@ -18,7 +18,7 @@ _DEPTH = 32  # terms of a step, if a configuration does not state them
 _TUNED_DEPTH, _TUNED_STAGES, _TUNED_WARPS = 64, 3, 4
 _REGISTERS_OF_A_THREAD = 16  # beside the sums of a product
 _MOST_ELEMENTS = 1 << 40
-_UNALIGNED_BITS = 64
+_MISALIGNED_ALONE = 1  # what is further misaligned is read one element at a time
 _ALIGNED_BITS = 128  # that a thread moves at once
 _FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS | {"tuple"}
 
@@ -84,10 +84,13 @@ class ProductTile:
 
 
 @dataclass(frozen=True, slots=True)
-class RowTile:
-    """What one block of a fusion with sums along rows holds.
+class FusionTile:
+    """What one block of a fusion without products holds.
 
     Attributes:
+      sums: most that wait for each other, as a variance does for a mean.
+      misalignment: of rows of a whole array: how often 16 bytes are halved until rows start at
+        multiples of the rest.
       pieces: parts of a tile that are not next to each other in memory.
       rows_of_a_piece: rows, which are summed or normalised together, in each of them.
       operations_of_a_thread: elements of a thread, times one more than the operations on each.
@@ -95,9 +98,11 @@ class RowTile:
         bytes, so that their elements are read one by one; else 1.
     """
 
-    pieces: int
-    rows_of_a_piece: int
+    sums: int
+    misalignment: int
     operations_of_a_thread: float
+    pieces: int = 1
+    rows_of_a_piece: int = 1
     unaligned_rows: int = 1
 
     @property
@@ -182,7 +187,7 @@ def misaligned_share(matrices: Iterable[Shape]) -> float:
     return misaligned / total if total else 0.0
 
 
-def row_tile_of(fusion: Instruction, body: Computation, length: int) -> RowTile:
+def fusion_tile(fusion: Instruction, body: Computation, length: int) -> FusionTile:
     """The tile of a block. Without one in XLA's configuration, a thread has one element.
 
     Args:
@@ -192,9 +197,13 @@ def row_tile_of(fusion: Instruction, body: Computation, length: int) -> RowTile:
     operations = 1 + sum(
         item.opcode not in _FREE and _elements(item) == largest for item in body.instructions
     )
-    sizes, warps = _sizes(fusion), _WARPS.search(fusion.backend_config)
+    outside = [item.shape for item in body.instructions if item.opcode == "parameter"]
+    whole = [array for shape in (*outside, fusion.shape) for array in shape.arrays[:1]]
+    aligned = [_aligned_bits(array) for array in whole if 2 * array.elements >= largest]
+    misalignment = round(log2(_ALIGNED_BITS / min(aligned, default=_ALIGNED_BITS)))
+    sums, sizes, warps = _sums(body), _sizes(fusion), _WARPS.search(fusion.backend_config)
     if not sizes or warps is None or not fusion.shape.arrays:
-        return RowTile(1, 1, operations)
+        return FusionTile(sums, misalignment, operations)
     result = fusion.shape.arrays[0]
     length = max(1, length)
     summed = length if largest > result.elements else 1
@@ -203,15 +212,22 @@ def row_tile_of(fusion: Instruction, body: Computation, length: int) -> RowTile:
     contiguous = _contiguous(result, sizes) * summed
     row = summed if summed > 1 else min(length, contiguous)
     pieces, rows = max(1, round(padded / contiguous)), max(1, contiguous // row)
-    outside = [item.shape for item in body.instructions if item.opcode == "parameter"]
-    whole = [array for shape in (*outside, fusion.shape) for array in shape.arrays[:1]]
-    unaligned = any(2 * a.elements >= largest and _row_bits(a) % _UNALIGNED_BITS for a in whole)
-    return RowTile(pieces, rows, held * operations, pieces * rows if unaligned else 1)
+    unaligned = pieces * rows if misalignment > _MISALIGNED_ALONE else 1
+    return FusionTile(sums, misalignment, held * operations, pieces, rows, unaligned)
 
 
-def _row_bits(array: Shape) -> int:
+def _sums(body: Computation) -> int:
+    depth: dict[str, int] = {}
+    for item in body.instructions:
+        before = max((depth.get(name, 0) for name in item.operands), default=0)
+        depth[item.name] = before + (item.opcode == "reduce")
+    return max(1, depth.get(body.root, 0))
+
+
+def _aligned_bits(array: Shape) -> int:
     minor = array.order[0] if array.order else -1
-    return (array.dims[minor] if array.dims else 1) * (element_bits(array.element) or 0)
+    bits = (array.dims[minor] if array.dims else 1) * (element_bits(array.element) or 0)
+    return gcd(bits, _ALIGNED_BITS)
 
 
 def _sizes(fusion: Instruction) -> tuple[int, ...]:
