@@ -20,6 +20,7 @@ from xlapipe.dumps.opened import open_path
 from xlapipe.dumps.timed_kernels import timed_kernels
 from xlapipe.errors import DumpError
 from xlapipe.expect import StepTimeAtMost
+from xlapipe.predict import calibration as calibrations
 from xlapipe.predict import kernel_work, predict
 from xlapipe.predict.calibration import (
     Calibration,
@@ -97,6 +98,16 @@ def test_rows_of_16_bits_that_may_meet_are_stated(compare: ModuleType) -> None:
     # Half of the tokens are the mask's: what is stated is most of what the step took longer.
     stated = float(text.partition("met, ")[2].partition(" µs")[0].replace(",", "")) * 1e-6
     assert stated == pytest.approx(masked.kernel_seconds, rel=0.5)
+
+
+@pytest.mark.parametrize("target", ["h200", "h100_sxm"])
+def test_scales_of_a_kind_are_as_many_as_its_coordinates(target: str) -> None:
+    shipped = shipped_calibration(target)
+    assert shipped is not None
+    for kind, scales in calibrations._SCALES.items():
+        timed = shipped.of_kind(kind)
+        # A kernel's coordinates, and whether a command buffer launches it.
+        assert timed.kernels and timed.places.shape[1] == len(scales), kind
 
 
 def test_a_calibration_changes_no_file_of_a_dump(tmp_path: Path) -> None:
