@@ -323,7 +323,8 @@ def time_of(
     ratio = math.exp(logarithm)
     if work.kind.startswith(_FUSED):
         ratio *= _IN_A_STEP
-    launches = sum(kernel.launches for kernel in nearest[:3]) / len(nearest[:3])
+    closest = nearest[:3]
+    launches = math.prod(kernel.launches for kernel in closest) ** (1 / len(closest))
     names = tuple(dict.fromkeys(kernel.program for kernel in nearest))[:3]
     return KernelTime(seconds * ratio, parts, ratio, basis, spread, launches, names)
 
