@@ -105,6 +105,7 @@ custom_call_target="__cudnn$convForward"
         (48, {"13": "1", "14": "0", "2": "2", "22": "0", "6": "1"}, Engine.REGISTERS),
         (70, {"18": "0", "2": "12"}, Engine.VECTORS),
         (58, {"25": "1"}, Engine.PRODUCT),
+        (3, {"11": "2"}, Engine.FOURIER),
         (28, {"2": "4", "3": "0"}, Engine.SIMPLE),
         (0, {}, Engine.DIRECT),
     ],

@@ -17,7 +17,7 @@ from xlapipe.predict.arrays import first_array, operand_shapes
 from xlapipe.predict.gpu import MULTIPROCESSORS
 
 # Knobs of an engine, as cuDNN's `cudnnBackendKnobType_t` numbers them.
-_TILE_SIZE, _USE_TEX, _KBLOCK, _LDGA, _TILEK, _STAGES = 2, 3, 5, 6, 13, 14
+_TILE_SIZE, _USE_TEX, _KBLOCK, _LDGA, _MULTIPLY, _TILEK, _STAGES = 2, 3, 5, 6, 11, 13, 14
 _SLICES, _IDX_MODE, _LDGC, _SPECFILT, _WORKSPACE, _TILE_CGA_M = 17, 18, 22, 23, 25, 27
 # Rows and columns of a tile by the value of its knob, as names of kernels have them.
 _TILES = {
@@ -57,6 +57,7 @@ class Engine(Enum):
     REGISTERS = "tiles without shared memory"
     VECTORS = "tiles without tensor cores"
     PRODUCT = "one product by cuBLAS"
+    FOURIER = "Fourier transforms of parts of 32 by 32, and their products"
     SIMPLE = "few terms at a time"
     DIRECT = "one element of each thread"
     OF_CHANNELS = "each channel alone"
@@ -96,11 +97,14 @@ _TO_PAD, _AROUND_PADDING, _TO_REORDER, _FOR_GROUPS, _FOR_A_BIAS = 3.0, 1.5, 3.5,
 _SLICED_SHARE = 1 / 3.5
 # That divide a sum and add its parts.
 _TO_SPLIT = 2.0
+# That transform both arrays, multiply them, and transform the product back, for each group: 6 to 10
+# kernels, which take as long as so many that only pad; and what they reach of the bandwidth.
+_TO_TRANSFORM, _TRANSFORMING_SHARE = 12.0, 0.55
 # Engines without tiles: seconds of each term that a thread adds, and where there are many results,
 # of each of them, and of each of its terms, of 16 bits and of 32.
 _TERM_SECONDS = {
     Engine.SIMPLE: (65e-9, 5e-12, (0.055e-12, 0.055e-12)),
-    Engine.DIRECT: (90e-9, 30e-12, (2.5e-12, 2.5e-12)),
+    Engine.DIRECT: (90e-9, 30e-12, (2.5e-12, 1.5e-12)),
     Engine.OF_CHANNELS: (15e-9, 0.5e-12, (0.19e-12, 0.38e-12)),
 }
 # Of a gradient of weights, whose terms are positions of the images.
@@ -241,6 +245,13 @@ def engine_work(convolution: Convolution, call: Instruction) -> EngineWork:
         return _in_tiles(convolution, engine, chosen)
     if engine is Engine.PRODUCT:
         return EngineWork(engine, further_kernels=_TO_SPLIT * convolution.of_weights)
+    if engine is Engine.FOURIER:
+        return EngineWork(
+            engine,
+            further_kernels=_TO_TRANSFORM * convolution.groups,
+            workspace_bytes=chosen.workspace_bytes,
+            workspace_share=_TRANSFORMING_SHARE,
+        )
     return _one_by_one(convolution, engine, chosen.workspace_bytes)
 
 
@@ -258,6 +269,8 @@ def _engine(number: int, knobs: Mapping[int, int], convolution: Convolution) -> 
         return Engine.VECTORS
     if _WORKSPACE in has:
         return Engine.PRODUCT
+    if _MULTIPLY in has:
+        return Engine.FOURIER
     if number == _DIRECT:
         return Engine.DIRECT
     of_channels = convolution.of_channels and _USE_TEX not in has

@@ -34,6 +34,7 @@ ZOOS = (
     "ninth",
     "tenth",
     "eleventh",
+    "twelfth",
 )
 """Records of one GPU, in the order in which they were timed."""
 _TARGETS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100_sxm"}

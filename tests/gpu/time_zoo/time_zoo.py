@@ -2,7 +2,7 @@
 
     python tests/gpu/time_zoo/time_zoo.py WHICH OUT COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
-WHICH: zoo, unseen, third to eleventh, two, calibration or collectives.
+WHICH: zoo, unseen, third to twelfth, two, calibration or collectives.
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
 `calls.json`, the kernels of five profiled calls.
@@ -24,6 +24,7 @@ from seventh import seventh_programs
 from sixth import sixth_programs
 from tenth import tenth_programs
 from third import third_programs
+from twelfth import twelfth_programs
 from unseen import unseen_programs
 
 from xlapipe.running.calibration.collectives import collective_programs
@@ -44,6 +45,7 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
         "ninth": ninth_programs,
         "tenth": tenth_programs,
         "eleventh": eleventh_programs,
+        "twelfth": twelfth_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),
