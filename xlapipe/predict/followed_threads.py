@@ -119,7 +119,7 @@ class _Threads:
         starts = np.asarray(chosen, dtype=np.int64)[:, None, None] * of_block
         element = np.arange(self._unrolled, dtype=np.int64)[None, :, None]
         thread = np.arange(THREADS_OF_A_BLOCK, dtype=np.int64)[None, None, :]
-        if self._tiled:
+        if self._tiled and self._unrolled == 1:
             place = (starts + element * THREADS_OF_A_BLOCK + thread).ravel()
         else:
             place = (starts + thread * self._unrolled + element).ravel()

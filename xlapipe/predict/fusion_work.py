@@ -29,6 +29,8 @@ _SORT_STEP = 3.2e6
 _LEAST_COMPARED = 360.0
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
+# Of 16 bits, a thread of a transpose has so many elements that are next to each other.
+_SHORT_ELEMENTS = 2
 # Threads of column reductions wait for what they write, and less for what they read.
 _SHARE_OF_AN_OPERAND = 0.25
 # The instruction that decides how a fusion runs, the first that its body has.
@@ -66,13 +68,16 @@ def fusion_work(
     emitter = {"kLoop": "loop", "kInput": "input"}.get(inner.fusion_kind or "", "")
     if not emitter:
         emitter = "triton" if "triton" in cost.kind else "custom"
-    result, scattered = first_array(inner.shape)[2], 0
+    element, _, result = first_array(inner.shape)
+    scattered = 0
     if hero == "dynamic-update-slice":
         result = first_array(body.by_name[heroes[hero].operands[1]].shape)[2]
     if emitter in ("loop", "input"):
         unrolled = _ELEMENTS_OF_A_THREAD if emitter == "loop" else 1
         if threads and emitter == "loop":
             unrolled = max(1, min(_ELEMENTS_OF_A_THREAD, round(result / threads)))
+        elif emitter == "input" and hero == "transpose" and element in ("bf16", "f16"):
+            unrolled = _SHORT_ELEMENTS
         # numpy takes longer to start than most commands that predict no time.
         from xlapipe.predict.followed_threads import followed
 
