@@ -29,6 +29,7 @@ _SORT_STEP = 3.2e6
 _LEAST_COMPARED = 360.0
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
+_SHORT_TYPES = ("bf16", "f16")
 # Of 16 bits, a thread of a transpose has so many elements that are next to each other.
 _SHORT_ELEMENTS = 2
 # Threads of column reductions wait for what they write, and less for what they read.
@@ -76,7 +77,7 @@ def fusion_work(
         unrolled = _ELEMENTS_OF_A_THREAD if emitter == "loop" else 1
         if threads and emitter == "loop":
             unrolled = max(1, min(_ELEMENTS_OF_A_THREAD, round(result / threads)))
-        elif emitter == "input" and hero == "transpose" and element in ("bf16", "f16"):
+        elif emitter == "input" and hero == "transpose" and element in _SHORT_TYPES:
             unrolled = _SHORT_ELEMENTS
         # numpy takes longer to start than most commands that predict no time.
         from xlapipe.predict.followed_threads import followed
@@ -123,7 +124,7 @@ def fusion_work(
             scatter = heroes[hero]
             element, _, updates = first_array(body.by_name[scatter.operands[-1]].shape)
             update_seconds = _seconds_of_updates(scatter, body, module)
-            if element in ("bf16", "f16") and not scatter.unique_indices:
+            if element in _SHORT_TYPES and not scatter.unique_indices:
                 hero = "scatter of 16 bits"
             point = [log(updates), 0.5 * log(touched), 2 * share_of(cost.written_bytes, touched)]
         point += place
@@ -184,7 +185,7 @@ def _seconds_of_updates(scatter: Instruction, body: Computation, module: HloModu
     together = min(row, _SECTOR_ELEMENTS)
     combiner = module.computations.get(next(iter(scatter.called_computations), ""))
     largest = combiner is not None and not combiner.opcodes.isdisjoint({"maximum", "minimum"})
-    short = element in ("bf16", "f16")
+    short = element in _SHORT_TYPES
     if short or (element == "f32" and largest):
         alone, whole = _TRIED_SECTOR
     else:

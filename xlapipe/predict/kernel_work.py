@@ -57,10 +57,12 @@ def work_of(
     counted = (cost.kind, cost.read_bytes, cost.written_bytes, cost.stated)
     flops, launch = tuple((cost.flops or {}).items()), thunk and (thunk.kind, thunk.detail)
     key = (*parts, *counted, flops, launch, link_bytes, untuned)
+    work = _KNOWN.get(key)
+    if work is not None:
+        return work
+    work = _work_of(site, cost, module, thunk, link_bytes, untuned)
     # What indices of a gather are depends on what made them.
-    work = None if _gathers(site.inner, module) else _KNOWN.get(key)
-    if work is None:
-        work = _work_of(site, cost, module, thunk, link_bytes, untuned)
+    if not _gathers(site.inner, module):
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         _KNOWN[key] = work
@@ -113,8 +115,10 @@ def _gathers(instruction: Instruction, module: HloModule) -> bool:
         return True
     for name in instruction.called_computations:
         called = module.computations.get(name)
-        if called is not None and not called.opcodes.isdisjoint(("gather", *opcodes.HAS_BODY)):
-            return any(_gathers(item, module) for item in called.instructions)
+        if called is None or called.opcodes.isdisjoint(("gather", *opcodes.HAS_BODY)):
+            continue
+        if any(_gathers(item, module) for item in called.instructions):
+            return True
     return False
 
 

@@ -94,8 +94,6 @@ class FusionTile:
       pieces: parts of a tile that are not next to each other in memory.
       rows_of_a_piece: rows, which are summed or normalised together, in each of them.
       operations_of_a_thread: elements of a thread, times one more than the operations on each.
-      unaligned_rows: all rows of a tile, if rows of a whole array do not start at multiples of 8
-        bytes, so that their elements are read one by one; else 1.
     """
 
     sums: int
@@ -103,7 +101,13 @@ class FusionTile:
     operations_of_a_thread: float
     pieces: int = 1
     rows_of_a_piece: int = 1
-    unaligned_rows: int = 1
+
+    @property
+    def unaligned_rows(self) -> int:
+        """All rows of a tile, if those of a whole array do not start at multiples of 8 bytes, so
+        that their elements are read one by one; else 1.
+        """
+        return self.pieces * self.rows_of_a_piece if self.misalignment > _MISALIGNED_ALONE else 1
 
     @property
     def separate(self) -> float:
@@ -212,8 +216,7 @@ def fusion_tile(fusion: Instruction, body: Computation, length: int) -> FusionTi
     contiguous = _contiguous(result, sizes) * summed
     row = summed if summed > 1 else min(length, contiguous)
     pieces, rows = max(1, round(padded / contiguous)), max(1, contiguous // row)
-    unaligned = pieces * rows if misalignment > _MISALIGNED_ALONE else 1
-    return FusionTile(sums, misalignment, held * operations, pieces, rows, unaligned)
+    return FusionTile(sums, misalignment, held * operations, pieces, rows)
 
 
 def _sums(body: Computation) -> int:

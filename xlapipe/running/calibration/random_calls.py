@@ -53,8 +53,8 @@ def _type(rng: _Rng, *weights: float) -> Any:
     return list(_TAGS)[rng.choice(len(weights), p=weights)]
 
 
-def _squares(fn: Callable[..., Any], numbers: tuple[int, ...]) -> Callable[..., Any]:
-    """The gradient of the sum of squares."""
+def gradient_of_squares(fn: Callable[..., Any], numbers: tuple[int, ...]) -> Callable[..., Any]:
+    """The gradient of the sum of squares, with respect to arguments of these numbers."""
     return jax.grad(lambda *args: (fn(*args).astype(F32) ** 2).sum(), numbers)
 
 
@@ -97,7 +97,7 @@ def _convolution(rng: _Rng) -> tuple[Any, ...]:
     fn: Callable[..., Any] = convolved
     backward = rng.random() < 0.5
     if backward:
-        fn = _squares(convolved, (0, 1) if rng.random() < 0.6 else (1,))
+        fn = gradient_of_squares(convolved, (0, 1) if rng.random() < 0.6 else (1,))
     what = f"{_TAGS[dtype]}_{batch}x{side}p{axes}x{inputs}_{window}_{stride}_{groups}_{outputs}"
     return (
         what + f"_{way}" + "_gradient" * backward,
@@ -396,7 +396,7 @@ def _attended(rng: _Rng) -> tuple[Any, ...]:
         return jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v)
 
     arg = Arg((batch, tokens, heads, width), dtype)
-    fn_or_gradient = _squares(fn, (0, 1, 2)) if way == "gradient" else fn
+    fn_or_gradient = gradient_of_squares(fn, (0, 1, 2)) if way == "gradient" else fn
     what = f"{way}_{_TAGS[dtype]}{'_wide' if wide else ''}_{batch}x{tokens}x{heads}"
     return what, fn_or_gradient, arg, arg, arg
 

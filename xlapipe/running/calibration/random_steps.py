@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xlapipe.running.calibration.random_calls import drawn, size
+from xlapipe.running.calibration.random_calls import drawn, gradient_of_squares, size
 from xlapipe.running.calibration.timed_program import (
     F32,
     TYPES,
@@ -40,18 +40,13 @@ def _type(rng: _Rng) -> tuple[Any, str]:
     return TYPES[int(rng.integers(2))]
 
 
-def _gradient(fn: Callable[..., Any], *numbers: int) -> Callable[..., Any]:
-    """The gradient of a sum of squares."""
-    return jax.grad(lambda *args: (fn(*args).astype(F32) ** 2).sum(), numbers)
-
-
 def _fields(rng: _Rng) -> _Drawn:
     """Steps of equations on a periodic grid: derivatives of the components of a vector."""
     axes = int(rng.choice([2, 3, 3]))
     side = size(rng, *{2: (6, 11), 3: (4, 7.6)}[axes])
     first, turns = bool(rng.random() < 0.7), int(rng.choice([1, 1, 4]))
     way = str(rng.choice(["curl", "waves", "diffused", "carried"]))
-    start = 0 if not first else 1
+    start = int(first)
 
     def along(x: Any, axis: int, by: int = -1) -> Any:
         return jnp.roll(x, by, axis) - x
@@ -148,7 +143,7 @@ def _chains(rng: _Rng) -> _Drawn:
     backward = bool(rng.random() < 0.4)
     name = f"{chain}_{rows}x{width}_{tag}" + "_gradient" * backward
     arg = Arg((rows, width), dtype)
-    return name, _gradient(fn, 0) if backward else fn, arg, arg
+    return name, gradient_of_squares(fn, (0,)) if backward else fn, arg, arg
 
 
 def _critics(rng: _Rng) -> _Drawn:
@@ -361,7 +356,7 @@ def _tables(rng: _Rng) -> _Drawn:
     backward = bool(rng.random() < 0.5)
     name = f"{levels}x{rows}x{width}_{points}x{axes}" + "_hashed" * hashed + "_gradient" * backward
     args = (Arg((levels, rows, width)), Arg((points, axes)))
-    return name, _gradient(fn, 0) if backward else fn, *args
+    return name, gradient_of_squares(fn, (0,)) if backward else fn, *args
 
 
 def _filtered(rng: _Rng) -> _Drawn:
