@@ -182,8 +182,14 @@ def test_a_difference_states_both_predictions() -> None:
 def test_why_lists_parts_that_add_up() -> None:
     prediction = open_path(DUMPS / "qwen3-decode/h200-auto-tuned-jax0.11.2").prediction
     kernel = max(prediction.kernels, key=lambda item: item.seconds)
-    parts = sum(part.seconds for part in kernel.launch.parts)
-    assert parts * kernel.launch.ratio == pytest.approx(kernel.launch.seconds)
+    factors = set()
+    for item in prediction.kernels:
+        launch, lines = item.launch, list(why_lines(prediction, item.name))
+        parts = sum(part.seconds for part in launch.parts)
+        assert parts * launch.ratio * launch.in_a_step == pytest.approx(launch.seconds)
+        assert any("longer in a step" in line for line in lines) == (launch.in_a_step != 1)
+        factors.add(launch.in_a_step)
+    assert max(factors) > 1
     lines = list(why_lines(prediction, kernel.name))
     assert "launch" in lines[2]
     assert any("TB/s" in line for line in lines)

@@ -107,6 +107,7 @@ class KernelTime:
       spread: standard deviation of the logarithm of the ratio.
       launches: kernels that run for it.
       nearest: programs of the calibration with the most similar kernels.
+      in_a_step: by which it takes longer than such a kernel alone.
     """
 
     seconds: float
@@ -116,6 +117,7 @@ class KernelTime:
     spread: float
     launches: float = 1.0
     nearest: tuple[str, ...] = ()
+    in_a_step: float = 1.0
 
 
 def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tuple[Part, ...]:
@@ -321,12 +323,12 @@ def time_of(
     if work.partly_unknown:
         basis = ASSUMED
     ratio = math.exp(logarithm)
-    if work.kind.startswith(_FUSED):
-        ratio *= _IN_A_STEP
+    in_a_step = _IN_A_STEP if work.kind.startswith(_FUSED) else 1.0
     closest = nearest[:3]
     launches = math.prod(kernel.launches for kernel in closest) ** (1 / len(closest))
     names = tuple(dict.fromkeys(kernel.program for kernel in nearest))[:3]
-    return KernelTime(seconds * ratio, parts, ratio, basis, spread, launches, names)
+    seconds *= ratio * in_a_step
+    return KernelTime(seconds, parts, ratio, basis, spread, launches, names, in_a_step)
 
 
 def _reach_and_noise(kind: str) -> tuple[float, float]:

@@ -39,6 +39,8 @@ def why_lines(prediction: Prediction | None, name: str) -> Iterator[str]:
             f"  × {launch.ratio:.2f}  as the most similar kernels that were timed: "
             f"{', '.join(launch.nearest)}"
         )
+        if launch.in_a_step != 1:
+            yield f"  × {launch.in_a_step:.2f}  as kernels that XLA emits take longer in a step"
     elif launch.basis != TIMED:
         yield f"  × {launch.ratio:.2f}  assumed: the calibration has no kernel of this kind"
     if kernel.at_floor:
