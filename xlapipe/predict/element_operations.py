@@ -27,13 +27,12 @@ OPERATIONS = {
     # Whether an index is within an operand is computed for each element.
     "pad": 5,
     "concatenate": 6,
-    "bitcast": 1,
-    "reshape": 1,
     # Shifts to both sides are one instruction, and so is logic of three operands.
     **dict.fromkeys(("shift-left", "shift-right-logical", "and", "or", "xor", "not"), 0.5),
 }
-# Instructions that compute nothing for each element.
-FREE = (opcodes.RENAMES - opcodes.RESHAPES) | opcodes.GIVEN | opcodes.FILLS
+# Instructions that compute nothing for each element: LLVM adds up their indices before.
+FREE = opcodes.RENAMES | opcodes.GIVEN | opcodes.FILLS | opcodes.RESHAPES
+FREE |= opcodes.COPIES | (opcodes.REARRANGES - {"concatenate"}) | {"gather"}
 
 
 class ThreadWork(NamedTuple):

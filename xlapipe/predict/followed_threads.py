@@ -18,6 +18,7 @@ from xlapipe.predict.operand_places import (
     are_consistent,
     element_bytes,
     has_interior,
+    joined_dimension,
     number_of_terms,
     raveled,
     terms_of,
@@ -39,7 +40,9 @@ _GOLDEN = (5**0.5 - 1) / 2
 _LEAST_SUM = 16
 # Instructions that are followed at most: what is nested deeper counts less than it should.
 _MOST_INSTRUCTIONS = 15000
-_INTERIOR = 16  # of a pad between elements
+# Operations: of a pad between elements, and of a bfloat16 that becomes a float32.
+_INTERIOR, _SHIFTED = 16.0, 1.0
+_WEIGHED_BY_OPERANDS = frozenset({"concatenate", "convert"})
 
 
 def followed(
@@ -207,11 +210,7 @@ class _Threads:
         if opcode == "constant":
             return
         if opcode not in FREE:
-            weight = OPERATIONS.get(opcode, 1.0)
-            if opcode == "reduce":
-                weight = 0.0
-            elif opcode == "pad" and has_interior(instruction):
-                weight = _INTERIOR
+            weight = self._weight(frame, instruction, at)
             self._operations += at.warps * (weight * times)
         needed = at.threads * times * self._scale
         if instruction.shape.arrays:
@@ -233,6 +232,24 @@ class _Threads:
             if places.threads:
                 task = (frame, operand, places, times, in_sum, goes_on)
                 self._left_to_follow.append(task)
+
+    def _weight(self, frame: Frame, instruction: Instruction, at: Places) -> float:
+        """Operations for one element."""
+        opcode, by_name = instruction.opcode, frame.computation.by_name
+        weight = OPERATIONS.get(opcode, 1.0)
+        if opcode == "reduce":
+            return 0.0
+        if opcode == "pad" and has_interior(instruction):
+            return _INTERIOR
+        if opcode in _WEIGHED_BY_OPERANDS:
+            shapes = [a for name in instruction.operands for a in by_name[name].shape.arrays[:1]]
+            if opcode == "convert":
+                return weight if shapes[0].element != "bf16" else _SHIFTED
+            if are_consistent(instruction, shapes):
+                # Where all threads have the same index, the compiler chose the branch.
+                part = at.index[joined_dimension(instruction.shape.arrays[0], shapes)]
+                return weight if (part != part[0]).any() else 0.0
+        return weight
 
     def _updates_of(self, instruction: Instruction) -> list[str]:
         """What threads have elements of for an update in place: the update, and indices."""

@@ -2,7 +2,7 @@
 
     python tests/gpu/time_zoo/time_zoo.py WHICH OUT COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
-WHICH: zoo, unseen, third to twelfth, two, calibration or collectives.
+WHICH: zoo, unseen, third to fourteenth, two, calibration or collectives.
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
 `calls.json`, the kernels of five profiled calls.
@@ -16,6 +16,7 @@ import jax
 from eighth import eighth_programs
 from eleventh import eleventh_programs
 from fifth import fifth_programs
+from fourteenth import fourteenth_programs
 from fourth import fourth_programs
 from ninth import ninth_programs
 from programs import zoo_programs
@@ -24,6 +25,7 @@ from seventh import seventh_programs
 from sixth import sixth_programs
 from tenth import tenth_programs
 from third import third_programs
+from thirteenth import thirteenth_programs
 from twelfth import twelfth_programs
 from unseen import unseen_programs
 
@@ -46,6 +48,8 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
         "tenth": tenth_programs,
         "eleventh": eleventh_programs,
         "twelfth": twelfth_programs,
+        "thirteenth": thirteenth_programs,
+        "fourteenth": fourteenth_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),
