@@ -91,13 +91,18 @@ def test_every_kernel_of_a_zoo_has_a_basis_and_at_least_its_floor(
 
 
 def test_rows_of_16_bits_that_may_meet_are_stated(compare: ModuleType) -> None:
-    (masked,) = (item for item in compare.compared("fifth") if item.name == "encoders/masked")
-    (text,) = (text for text in masked.prediction.assumptions if "16-bit" in text)
-    assert text.startswith("6,144 rows of 16-bit numbers are added at indices")
+    zoo = {item.name: item for item in compare.compared("fifth")}
+    # Half of the tokens are the mask's, which a select chooses: that is most of the step.
+    masked = zoo["encoders/masked"]
+    (text,) = (text for text in masked.prediction.assumptions if "a select chooses" in text)
+    assert "half of the rows, 3,072, are assumed to have the constant" in text
+    assert text.endswith("fix: add them in float32")
+    assert masked.prediction.kernel_seconds == pytest.approx(masked.kernel_seconds, rel=0.25)
+    # Elsewhere, they are assumed to be spread.
+    (other,) = (item for item in compare.compared("fourth") if item.name == "language/gpt")
+    (text,) = (text for text in other.prediction.assumptions if "16-bit" in text)
+    assert text.startswith("4,200 rows of 16-bit numbers are added at indices")
     assert text.endswith("µs more; fix: add them in float32")
-    # Half of the tokens are the mask's: what is stated is most of what the step took longer.
-    stated = float(text.partition("met, ")[2].partition(" µs")[0].replace(",", "")) * 1e-6
-    assert stated == pytest.approx(masked.kernel_seconds, rel=0.5)
 
 
 @pytest.mark.parametrize("target", ["h200", "h100_sxm"])

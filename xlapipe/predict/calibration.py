@@ -76,8 +76,8 @@ class Constants:
         by the host, while the profiler runs: of a kernel, of one in a loop, of a command buffer.
       sync_seconds: of a copy to the host that decides whether a loop goes on.
       gap_seconds, graph_gap_seconds: between two kernels outside and inside a command buffer.
-      call_seconds: of a call on the host that runs nothing, and for each leaf of its arguments
-        and results `leaf_seconds` more, for each kernel in a command buffer
+      call_seconds: of a call on the host that runs nothing, without the profiler, and for each
+        leaf of its arguments and results `leaf_seconds` more, for each kernel in a command buffer
         `graph_kernel_seconds`.
     """
 

@@ -314,8 +314,9 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
     split = convolution.of_weights or _SLICES in knobs
     if split:
         parts = min(max(1.0, terms / _LEAST_TERMS), max(1.0, MULTIPROCESSORS / tiles))
-    elif engine in _IN_CHUNKS and not knobs.get(_IDX_MODE):
-        chunk = _CHUNK_BYTES / convolution.element_bytes
+    elif engine in _IN_CHUNKS:
+        in_chunks = _ALIGNED_BYTES if knobs.get(_IDX_MODE) else _CHUNK_BYTES
+        chunk = in_chunks / convolution.element_bytes
         channels = max(1.0, convolution.channels)
         terms *= ceil(channels / chunk) * chunk / channels
     blocks = tiles * parts
@@ -350,6 +351,8 @@ def _further_kernels(convolution: Convolution, engine: Engine, chosen: _Configur
     if engine is Engine.REGISTERS:
         return _TO_PAD
     of_groups = _FOR_GROUPS * (groups - 1) if engine is Engine.CUTLASS else 0.0
+    if not chosen.workspace_bytes and groups == 1:
+        return 0.0  # there is no place for copies
     if convolution.padded:
         more = _FOR_A_BIAS if chosen.biased else 0.0
         return _TO_PAD * convolution.padded + _AROUND_PADDING + more + of_groups

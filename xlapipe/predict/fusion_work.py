@@ -13,7 +13,7 @@ from xlapipe.predict.arrays import first_array, log, minor_to_major, share_of
 from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
 from xlapipe.predict.gpu import L2_BYTES
 from xlapipe.predict.triton_tiles import fusion_tile
-from xlapipe.predict.work import KernelWork
+from xlapipe.predict.work import MEETING_SECONDS, KernelWork
 
 # Seconds for the updates of one element, and of eight that are next to each other: by the L2 cache,
 # of an array that it does not hold, and where threads try again.
@@ -21,6 +21,9 @@ _SECTOR_ELEMENTS = 8
 _ADDED_SECTOR, _FAR_SECTOR, _TRIED_SECTOR = (10e-12, 13e-12), (56e-12, 26e-12), (25e-12, 64e-12)
 # Of 16 bits, n updates of one place take n^1.5 times so many seconds, alone or next to others.
 _TRIED_AGAIN = (900e-9, 250e-9)
+# The same, of those that meet among others that do not. The calibration, whose rows all meet, then
+# takes a third off.
+_TRIED_AMONG_OTHERS = 700e-9
 # Blocks of fewer threads start as slowly.
 _LEAST_THREADS = 128
 # A step of a sort in one block takes as long as this number of operations on the whole GPU.
@@ -101,7 +104,7 @@ def fusion_work(
         log(operations / max(touched, 1) * 8),
         log(largest / max(threads, 1)),
     ]
-    what, update_seconds = "", 0.0
+    what, update_seconds, chosen = "", 0.0, 0.0
     if hero == "reduce":
         along, length, kept = _reduced(heroes["reduce"], body)
         hero = f"{along} reduction"
@@ -123,7 +126,8 @@ def fusion_work(
             # Of 16 bits, an update reads and compares again until no other came between.
             scatter = heroes[hero]
             element, _, updates = first_array(body.by_name[scatter.operands[-1]].shape)
-            update_seconds = _seconds_of_updates(scatter, body, module)
+            chosen = _rows_of_a_constant(scatter, body)
+            update_seconds = _seconds_of_updates(scatter, body, module, chosen)
             if element in _SHORT_TYPES and not scatter.unique_indices:
                 hero = "scatter of 16 bits"
             point = [log(updates), 0.5 * log(touched), 2 * share_of(cost.written_bytes, touched)]
@@ -164,6 +168,7 @@ def fusion_work(
         far_sector_bytes=int(work.far_sector_bytes),
         lines=work.lines,
         update_seconds=update_seconds,
+        rows_of_a_constant=chosen,
         missing_threads=missing,
         chain_operations=chain,
         chain_reads=work.longest_reads,
@@ -174,11 +179,42 @@ def fusion_work(
     return replace(fused, point=(*point, fused.beside_memory))
 
 
-def _seconds_of_updates(scatter: Instruction, body: Computation, module: HloModule) -> float:
+def _rows_of_a_constant(scatter: Instruction, body: Computation) -> float:
+    """Half of a scatter's rows, if a select chooses between a constant and another index for each.
+
+    So does the gradient of an embedding of which some tokens are replaced with a mask's.
+    """
+    count = len(scatter.operands) // 2
+    operands = [body.by_name[name].shape for name in (scatter.operands[0], scatter.operands[count])]
+    (_, table, _), (_, index, rows) = map(first_array, operands)
+    if scatter.unique_indices or not table or (len(index) > 1 and index[-1] > 1):
+        return 0.0
+    names = [scatter.operands[count]]
+    while names:
+        instruction = body.by_name[names.pop()]
+        if instruction.opcode in opcodes.RESHAPES | {"convert", "clamp"}:
+            names += instruction.operands
+        elif instruction.opcode == "select":
+            for name in instruction.operands[1:]:
+                chosen = body.by_name[name]
+                if chosen.opcode == "broadcast":
+                    chosen = body.by_name[chosen.operands[0]]
+                if chosen.integer is not None and 0 <= chosen.integer < table[0]:
+                    return rows / 2
+                names.append(name)
+    return 0.0
+
+
+def _seconds_of_updates(
+    scatter: Instruction, body: Computation, module: HloModule, chosen: float
+) -> float:
     """Seconds that the L2 cache takes for the updates of a scatter, if they are spread evenly.
 
     It adds to a sector at once. Of 16 bits, and of a largest float, a thread reads, compares and
     tries again until no other one came between.
+
+    Args:
+      chosen: rows of one place beside those that are spread.
     """
     element, _, updates = first_array(body.by_name[scatter.operands[-1]].shape)
     row, table, moved = _rows(scatter, body)
@@ -193,11 +229,13 @@ def _seconds_of_updates(scatter: Instruction, body: Computation, module: HloModu
     share = log2(together) / log2(_SECTOR_ELEMENTS)
     spread = updates / together * (alone + (whole - alone) * share)
     if not short or scatter.unique_indices:
-        return spread
+        adds = combiner is not None and "add" in combiner.opcodes
+        return max(spread, adds * chosen * MEETING_SECONDS)
     of_place = moved / max(table, 1)
     alone, whole = _TRIED_AGAIN
     tried = max(0.0, of_place - 1) * sqrt(max(0.0, of_place - 1))
-    return spread + tried * (alone + (whole - alone) * share)
+    evenly = spread + tried * (alone + (whole - alone) * share)
+    return max(evenly, chosen * sqrt(chosen) * _TRIED_AMONG_OTHERS)
 
 
 def _written_at_once(shape: Shape, unrolled: int, threads: int) -> bool:

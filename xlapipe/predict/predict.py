@@ -22,21 +22,20 @@ from xlapipe.predict.kernel_time import (
 from xlapipe.predict.kernel_work import touches_host, work_of
 from xlapipe.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
 from xlapipe.predict.product_work import is_untuned
-from xlapipe.predict.work import KernelWork
+from xlapipe.predict.work import MEETING_SECONDS, TRYING_SECONDS, KernelWork
 
 # Kernels of the command buffer that `graph_interval_seconds` is of.
 _TIMED_GRAPH = 11
 # The host needs as long for a convolution of cuDNN as for this number of kernels.
 _CONVOLUTION_INTERVALS = 3
+# Of the time that the host needs for launches while the profiler runs, what it needs without: 0.45
+# to 0.85 in programs of the calibration that wait for the host.
+_UNPROFILED = 0.7
 # Of the time of a program that no part of the calibration was fitted to: nine of ten are within
 # e ** ±(this + the kernels' own spread); see docs/time.md.
 _PROGRAM_SPREAD = 0.3
 # Of the time; what is less is not worth a line.
 _SHOWN_SHARE = 0.05
-# An update that meets another one in its place, measured on an H200 with rows of 64 elements.
-_MEETING_SECONDS = 20e-9
-# Of n rows of 16 bits in one place, for each of n^1.5: 200 to 480 ns (docs/lab/time.md).
-_TRYING_SECONDS = 350e-9
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Prediction:
     Attributes:
       seconds: from the first kernel's start to the last one's end on the device.
       low_seconds, high_seconds: an interval that holds the truth in nine of ten programs.
-      call_seconds: of a call, with the host's part.
+      call_seconds: of a call without the profiler, with the host's part.
       device: that the prediction is for; `scaled_from` the one that was timed, if another.
       assumptions: in words, what is not known.
     """
@@ -192,7 +191,7 @@ class _Predictor:
             ] = None
         constants = self._calibration.constants
         call = (
-            seconds
+            max(floor, self._busy, seconds * _UNPROFILED)
             + constants.call_seconds
             + leaves_of(self._plan) * constants.leaf_seconds
             + self._graph_kernels * constants.graph_kernel_seconds
@@ -210,8 +209,20 @@ class _Predictor:
 
     def _state_meeting_rows(self, kernels: Sequence[PredictedKernel], total: float) -> None:
         """States how much longer scatters take if rows meet, which depends on the data."""
+        chosen = [kernel for kernel in kernels if kernel.work.rows_of_a_constant]
+        seconds = sum(kernel.seconds for kernel in chosen)
+        if seconds > _SHOWN_SHARE * total:
+            rows = max(kernel.work.rows_of_a_constant for kernel in chosen)
+            self._assumptions[
+                f"{seconds / total:.0%} of the time is of scatters of which a select chooses the "
+                f"indices, a constant or another: half of the rows, {rows:,.0f}, are assumed to "
+                "have the constant, so that they wait for each other"
+                + "; fix: add them in float32"
+                * any(k.work.tries_again for k in chosen)
+            ] = None
+        kernels = [kernel for kernel in kernels if not kernel.work.rows_of_a_constant]
         one = [k for k in kernels if k.work.rows_that_may_meet and not k.work.tries_again]
-        longest = sum(k.launches * k.work.rows_that_may_meet for k in one) * _MEETING_SECONDS
+        longest = sum(k.launches * k.work.rows_that_may_meet for k in one) * MEETING_SECONDS
         if longest > _SHOWN_SHARE * total:
             self._assumptions[
                 f"{sum(k.seconds for k in one) / total:.0%} of the time is of scatters with "
@@ -219,11 +230,11 @@ class _Predictor:
                 f"each met in one place, the step would take {longest * 1e6:,.0f} µs more"
             ] = None
         most = max((k.work.rows_that_may_meet for k in kernels if k.work.tries_again), default=0.0)
-        half = (most / 2) * math.sqrt(most / 2) * _TRYING_SECONDS
+        half = (most / 2) * math.sqrt(most / 2) * TRYING_SECONDS
         if half > _SHOWN_SHARE * total:
             self._assumptions[
                 f"{most:,.0f} rows of 16-bit numbers are added at indices, and are assumed to be "
-                f"spread evenly: n of one place take about n^1.5 x {_TRYING_SECONDS * 1e9:.0f} ns; "
+                f"spread evenly: n of one place take about n^1.5 x {TRYING_SECONDS * 1e9:.0f} ns; "
                 f"if half of them met, {half * 1e6:,.0f} µs more; fix: add them in float32"
             ] = None
 
@@ -294,16 +305,16 @@ class _Predictor:
     def _branches(self, branches: Sequence[Sequence[Step]], times: int) -> None:
         """The dearest branch counts."""
         self._graph = None
-        start = (self._device, self._host)
+        start = (self._device, self._host, self._busy)
         best: tuple[float, int] | None = None
         for number, branch in enumerate(branches):
-            self._device, self._host = start
+            self._device, self._host, self._busy = start
             sums = {name: _Sum(s.launches, s.seconds, s.longest) for name, s in self._sums.items()}
             self._steps(branch, 1, outer=times)
             if best is None or self._device > best[0]:
                 best = (self._device, number)
             self._sums = sums
-        self._device, self._host = start
+        self._device, self._host, self._busy = start
         if best is not None:
             if len(branches) > 1:
                 self._assumptions["of each conditional, the dearest branch is counted"] = None

@@ -41,6 +41,8 @@ _DEFAULT_TILE = re.compile(
 _TUNED_AREAS, _TUNED_THREADS = (8, 13), 128
 # Element types whose products take equally long.
 _SAME_PRODUCTS = {"f16": "bf16"}
+# The engines of convolutions also add a bias, and take nearly as long.
+_WITH_A_BIAS, _PLACE_OF_A_BIAS = "BiasActivation", 1.5
 # Element types whose products by cuBLAS were compared with tiles. Where rows of a matrix do not
 # start at multiples of 16 bytes, which `wgmma` needs, blocks take so many times as long.
 _TILED = ("bf16", "f16", "f32")
@@ -130,7 +132,8 @@ def library_product(
             return work
         slower = _MISALIGNED_32_BITS if element == "f32" else _MISALIGNED_16_BITS
         return replace(work, block_flops=slower * work.block_flops)
-    work = _product(f"{target} {element}", inner, cost, flops)
+    kind = f"{target.replace(_WITH_A_BIAS, '')} {_SAME_PRODUCTS.get(element, element)}"
+    work = _product(kind, inner, cost, flops)
     dims = [first_array(shape)[1] or (1,) for shape in operand_shapes(inner, scope)]
     inputs, weights = (*dims, (1,), (1,))[:2]
     terms = sum(flops.values()) / 2 / max(first_array(inner.shape)[2], 1)
@@ -209,14 +212,14 @@ def _in_blocks_of_cublas(work: KernelWork, result: Instruction) -> KernelWork:
 
 def _by_engine(work: KernelWork, convolution: Convolution, call: Instruction) -> KernelWork:
     by_engine = engine_work(convolution, call)
-    engine = by_engine.engine
+    engine, biased = by_engine.engine, _WITH_A_BIAS in (call.custom_call_target or "")
     point = (
         *work.point[:3],
         log(convolution.terms),
         0.7 * log(convolution.inputs),
         0.7 * log(convolution.outputs),
         1.5 * log(convolution.groups),
-        _PLACE_OF_ENGINE[engine],
+        _PLACE_OF_ENGINE[engine] + (_PLACE_OF_A_BIAS if biased else 0.0),
     )
     return replace(
         work,

@@ -7,6 +7,10 @@ from math import log2
 from xlapipe.predict.convolutions import EngineWork
 from xlapipe.predict.triton_tiles import ProductTile
 
+MEETING_SECONDS = 20e-9
+"""An update that meets another one in its place, as an H200 took with rows of 64 elements."""
+TRYING_SECONDS = 350e-9
+"""Of n rows of 16 bits in one place, for each of n^1.5: 200 to 480 ns (docs/lab/time.md)."""
 # Of `beside_memory`: an operation and a read of a thread's chain, and what a small kernel takes.
 _CHAIN_SECONDS, _READ_SECONDS, _SMALL_SECONDS = 3e-9, 10e-9, 0.5e-6
 
@@ -27,8 +31,9 @@ class KernelWork:
       serial_accesses: that each thread of a column reduction makes one after another: of each
         element it adds up, one for each result and a quarter for each operand.
       lines, sector_bytes, far_sector_bytes: of the caches, as `ThreadWork` has them.
+      rows_of_a_constant: of a scatter, that are assumed to have one index, which a select chooses.
       missing_threads: that blocks have less than others, which start as slowly.
-      update_seconds: that the L2 cache takes for the updates of a scatter that do not meet.
+      update_seconds: that the L2 cache takes for the updates of a scatter.
       chain_operations, chain_reads: of the thread that has most of them, of those that wait for
         each other: operations, and reads for terms of a sum.
       scattered_bytes: of sectors that a warp writes in several parts, each part counted once.
@@ -56,6 +61,7 @@ class KernelWork:
     far_sector_bytes: int = 0
     scattered_bytes: int = 0
     update_seconds: float = 0.0
+    rows_of_a_constant: float = 0.0
     missing_threads: int = 0
     chain_operations: float = 0.0
     chain_reads: float = 0.0

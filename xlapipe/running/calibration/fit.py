@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from xlapipe.cost.schedule import schedule_of
 from xlapipe.cost.step_cost import step_cost
 from xlapipe.plans.plan import Plan
@@ -35,10 +37,10 @@ from xlapipe.targets.speeds import Speeds
 _L2_SHARE = 0.6
 # The latency of device memory, for a kernel that starts with an empty cache.
 _COLD_SECONDS = 0.45e-6
-_NEEDED = (
-    *("chain_1", "chain_16", "chain_256", "chain_256_no_graph", "scan_100_of_3"),
-    *("scan_100_of_10", "while_100_of_1", "different_f32_32x128"),
-)
+_NEEDED = ("chain_256_no_graph", "scan_100_of_3", "scan_100_of_10", "while_100_of_1")
+# A program waits for the host if it takes longer than its kernels by this factor and seconds more.
+_WAITING, _SHORT_WAIT = 1.3, 20e-6
+_WEIGHTED_AGAIN = 30
 
 
 @dataclass(frozen=True)
@@ -259,20 +261,25 @@ def _gaps(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
 
 
 def _call(profiles: Mapping[str, ProgramProfile]) -> dict[str, float]:
-    """The host's part of a call."""
+    """The host's part of a call, of programs that do not wait for the host between kernels.
 
-    def rest(name: str) -> float:
-        profile = profiles[name]
-        return median(profile.wall_seconds) - profile.measured.span_seconds
-
-    fixed = rest("chain_1")
-    few, many = rest("chain_16"), rest("chain_256")
-    graph_kernel = max(1e-8, (many - few) / 240)
-    results = profiles["different_f32_32x128"].plan
-    count = len(graphs_of(results, schedule_of(results.module))) if results.module else 0
-    more = rest("different_f32_32x128") - fixed - count * graph_kernel
-    return {
-        "call_seconds": max(1e-6, fixed),
-        "leaf_seconds": max(1e-7, more / max(leaves_of(results), 1)),
-        "graph_kernel_seconds": graph_kernel,
-    }
+    The sum of absolute errors is least, by least squares that are weighted again and again
+    (Schlossmacher, An iterative technique for absolute deviations curve fitting, 1973).
+    """
+    rows, rest = [], []
+    for profile in profiles.values():
+        measured, module = profile.measured, profile.plan.module
+        waits = measured.span_seconds > _WAITING * measured.kernel_seconds + _SHORT_WAIT
+        if module is None or not profile.wall_seconds or waits:
+            continue
+        of_graphs = len(graphs_of(profile.plan, schedule_of(module)))
+        rows.append((1.0, float(leaves_of(profile.plan)), float(of_graphs)))
+        rest.append(median(profile.wall_seconds) - measured.span_seconds)
+    counts, seconds = np.array(rows), np.array(rest)
+    weights = np.ones(len(seconds))
+    parts = np.zeros(3)
+    for _ in range(_WEIGHTED_AGAIN):
+        parts = np.linalg.lstsq(counts * weights[:, None], seconds * weights)[0]
+        weights = 1 / np.sqrt(np.maximum(np.abs(seconds - counts @ parts), 1e-6))
+    call, leaf, graph_kernel = (max(1e-7, float(part)) for part in parts)
+    return {"call_seconds": call, "leaf_seconds": leaf, "graph_kernel_seconds": graph_kernel}
