@@ -40,8 +40,7 @@ _BLOCKS_SHARE_OF = {"cublas f32 exact": 0.12}
 # peak.
 _STEP_SECONDS, _STEP_SECONDS_IN_STAGES = 0.09e-6, 0.32e-6
 _OPERATIONS_OF_A_BYTE, _OPERATIONS_OF_A_BYTE_IN_STAGES = 5.2, 3.0
-_OPERATIONS_OF_AN_ELEMENT_ALONE, _OPERATIONS_OF_A_RESULT = 6.7, 3.6
-_MISALIGNED_RESULT = 4.0
+_OPERATIONS_OF_AN_ELEMENT_ALONE, _OPERATIONS_OF_A_RESULT = 9.0, 3.6
 _STEPS_SHARE_OF = {"triton f32": 0.26, "triton bf16": 0.7}
 # An access of a thread of a column reduction, where accesses wait for each other: to device memory,
 # and to the L2 cache.
@@ -278,10 +277,9 @@ def _tile_part(work: KernelWork, tile: ProductTile, constants: Constants) -> Par
     )
     step += tile.misaligned * _OPERATIONS_OF_AN_ELEMENT_ALONE * operation
     written = tile.area * _OPERATIONS_OF_A_RESULT * operation
-    written *= _MISALIGNED_RESULT if tile.writes_misaligned else 1.0
     text = f"{tile.steps:,} steps of {tile.step_bytes / 1e3:,.1f} kB of each of "
     text += f"{tile.blocks:,.0f} blocks in {rounds:,} rounds"
-    if tile.misaligned or tile.writes_misaligned:
+    if tile.misaligned:
         text += ", with rows that do not start at multiples of 16 bytes"
     return Part(rounds * (tile.steps * step + written), text)
 

@@ -37,7 +37,6 @@ class ProductTile:
       element_bytes: of an operand.
       misaligned: elements of a step that are read one by one, since the rows of their matrix do not
         start at multiples of 16 bytes.
-      writes_misaligned: whether those of the result do not.
     """
 
     sides: tuple[float, float]
@@ -48,7 +47,6 @@ class ProductTile:
     warps: int
     element_bytes: float
     misaligned: float = 0.0
-    writes_misaligned: bool = False
 
     @property
     def area(self) -> int:
@@ -156,7 +154,6 @@ def product_tile(
         element_bytes,
         # Whether an operand has the rows or the columns of the tile, its layout does not say.
         sum(depth * sum(sides) / 2 for operand in operands if misaligned_share([operand])),
-        misaligned_share([array]) > 0,
     )
 
 
