@@ -61,6 +61,7 @@ class Engine(Enum):
     SIMPLE = "few terms at a time"
     DIRECT = "one element of each thread"
     OF_CHANNELS = "each channel alone"
+    OF_CHANNELS_IN_TILES = "each channel alone, one tile after another"
 
 
 _IN_CHUNKS = (Engine.HOPPER, Engine.AMPERE, Engine.CUTLASS)
@@ -108,7 +109,14 @@ _TERM_SECONDS = {
     Engine.OF_CHANNELS: (15e-9, 0.5e-12, (0.19e-12, 0.38e-12)),
 }
 # Of a gradient of weights, whose terms are positions of the images.
-_POSITION_SECONDS = {Engine.SIMPLE: 0.6e-9, Engine.DIRECT: 6e-9, Engine.OF_CHANNELS: 0.6e-9}
+_POSITION_SECONDS = {
+    Engine.SIMPLE: 0.6e-9,
+    Engine.DIRECT: 6e-9,
+    Engine.OF_CHANNELS_IN_TILES: 3e-9,
+}
+# Of each channel alone, whose parts of sums are added up in a workspace: until that begins, of an
+# element of the images, and of each sum that it is in.
+_PARTS_SECONDS, _PART_SECONDS, _PART_OF_A_SUM = 3.5e-6, 1.1e-12, 0.12e-12
 # Engines that a tuner chooses from, if none is known.
 _TUNED_TILES = (0, 1, 3, 4, 5, 6, 7, 16)
 
@@ -180,10 +188,14 @@ class EngineWork:
 
 @dataclass(frozen=True, slots=True)
 class _Configuration:
-    """What a tuner chose: the engine's knobs, its workspace, and whether it adds a bias."""
+    """What a tuner chose: the engine's knobs, its workspace, and whether it adds a bias.
+
+    Attributes:
+      workspace_bytes: None if no tuner chose.
+    """
 
     knobs: Mapping[int, int]
-    workspace_bytes: int = 0
+    workspace_bytes: int | None = None
     biased: bool = False
 
 
@@ -238,8 +250,9 @@ def engine_work(convolution: Convolution, call: Instruction) -> EngineWork:
     text = _KNOBS.search(call.backend_config)
     knobs = {int(a): int(b) for a, b in _KNOB.findall(text[1] if text is not None else "")}
     size = _WORKSPACE_SIZE.search(call.backend_config)
+    workspace_bytes = int(size[1]) if size is not None else 0
     biased = "BiasActivation" in (call.custom_call_target or "")
-    chosen = _Configuration(knobs, int(size[1]) if size is not None else 0, biased)
+    chosen = _Configuration(knobs, workspace_bytes, biased)
     engine = _engine(number, knobs, convolution)
     if engine in _IN_TILES:
         return _in_tiles(convolution, engine, chosen)
@@ -249,10 +262,10 @@ def engine_work(convolution: Convolution, call: Instruction) -> EngineWork:
         return EngineWork(
             engine,
             further_kernels=_TO_TRANSFORM * convolution.groups,
-            workspace_bytes=chosen.workspace_bytes,
+            workspace_bytes=workspace_bytes,
             workspace_share=_TRANSFORMING_SHARE,
         )
-    return _one_by_one(convolution, engine, chosen.workspace_bytes)
+    return _one_by_one(convolution, engine, workspace_bytes)
 
 
 def _engine(number: int, knobs: Mapping[int, int], convolution: Convolution) -> Engine:
@@ -273,8 +286,10 @@ def _engine(number: int, knobs: Mapping[int, int], convolution: Convolution) -> 
         return Engine.FOURIER
     if number == _DIRECT:
         return Engine.DIRECT
-    of_channels = convolution.of_channels and _USE_TEX not in has
-    return Engine.OF_CHANNELS if of_channels else Engine.SIMPLE
+    if not convolution.of_channels or _USE_TEX in has:
+        return Engine.SIMPLE
+    in_tiles = convolution.of_weights and has == {_TILE_SIZE}
+    return Engine.OF_CHANNELS_IN_TILES if in_tiles else Engine.OF_CHANNELS
 
 
 def _one_by_one(convolution: Convolution, engine: Engine, workspace_bytes: int) -> EngineWork:
@@ -283,8 +298,15 @@ def _one_by_one(convolution: Convolution, engine: Engine, workspace_bytes: int) 
     simple = engine is Engine.SIMPLE
     kernels = convolution.groups if simple and convolution.element_bytes == 4 else 1
     if convolution.of_weights:
-        serial = kernels * convolution.terms * _POSITION_SECONDS[engine]
         further = 2 * kernels - 1 if simple else 1
+        if engine is Engine.OF_CHANNELS:
+            of_element = _PART_SECONDS + convolution.columns * _PART_OF_A_SUM
+            serial = _PARTS_SECONDS + convolution.terms * convolution.groups * of_element
+        else:
+            serial = kernels * convolution.terms * _POSITION_SECONDS[engine]
+        if engine is Engine.OF_CHANNELS_IN_TILES:
+            serial *= ceil(convolution.groups / MULTIPROCESSORS)
+            further = 0
     else:
         alone, of_result, of_term = _TERM_SECONDS[engine]
         results = convolution.rows * convolution.columns * convolution.groups / kernels
@@ -331,7 +353,7 @@ def _in_tiles(convolution: Convolution, engine: Engine, chosen: _Configuration) 
         block_wait_seconds=_wait_of_a_term(convolution, engine, knobs) * terms / parts,
         block_share=shares[convolution.of_weights],
         further_kernels=_further_kernels(convolution, engine, chosen) + split,
-        workspace_bytes=chosen.workspace_bytes,
+        workspace_bytes=chosen.workspace_bytes or 0,
         workspace_share=_SLICED_SHARE if sliced else 1.0,
     )
 
@@ -347,11 +369,11 @@ def _wait_of_a_term(convolution: Convolution, engine: Engine, knobs: Mapping[int
 def _further_kernels(convolution: Convolution, engine: Engine, chosen: _Configuration) -> float:
     groups = convolution.groups
     if engine is Engine.VECTORS:
-        return groups * (1 + _TO_PAD * (chosen.workspace_bytes > 0)) - 1
+        return groups * (1 + _TO_PAD * bool(chosen.workspace_bytes)) - 1
     if engine is Engine.REGISTERS:
         return _TO_PAD
     of_groups = _FOR_GROUPS * (groups - 1) if engine is Engine.CUTLASS else 0.0
-    if not chosen.workspace_bytes and groups == 1:
+    if chosen.workspace_bytes == 0 and groups == 1:
         return 0.0  # there is no place for copies
     if convolution.padded:
         more = _FOR_A_BIAS if chosen.biased else 0.0

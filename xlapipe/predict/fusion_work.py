@@ -126,7 +126,7 @@ def fusion_work(
             # Of 16 bits, an update reads and compares again until no other came between.
             scatter = heroes[hero]
             element, _, updates = first_array(body.by_name[scatter.operands[-1]].shape)
-            chosen = _rows_of_a_constant(scatter, body)
+            chosen = _rows_of_a_constant(scatter, inner, body, scope)
             update_seconds = _seconds_of_updates(scatter, body, module, chosen)
             if element in _SHORT_TYPES and not scatter.unique_indices:
                 hero = "scatter of 16 bits"
@@ -179,10 +179,13 @@ def fusion_work(
     return replace(fused, point=(*point, fused.beside_memory))
 
 
-def _rows_of_a_constant(scatter: Instruction, body: Computation) -> float:
-    """Half of a scatter's rows, if a select chooses between a constant and another index for each.
+def _rows_of_a_constant(
+    scatter: Instruction, inner: Instruction, body: Computation, scope: Computation
+) -> float:
+    """Half of a scatter's rows, if a select chooses between a constant and an argument for each.
 
-    So does the gradient of an embedding of which some tokens are replaced with a mask's.
+    So does the gradient of an embedding of which some tokens are replaced with a mask's. Where
+    indices are computed, as those of tokens that experts take, few are replaced.
     """
     count = len(scatter.operands) // 2
     operands = [body.by_name[name].shape for name in (scatter.operands[0], scatter.operands[count])]
@@ -192,17 +195,29 @@ def _rows_of_a_constant(scatter: Instruction, body: Computation) -> float:
     names = [scatter.operands[count]]
     while names:
         instruction = body.by_name[names.pop()]
-        if instruction.opcode in opcodes.RESHAPES | {"convert", "clamp"}:
+        if instruction.opcode in opcodes.RESHAPES:
             names += instruction.operands
         elif instruction.opcode == "select":
-            for name in instruction.operands[1:]:
-                chosen = body.by_name[name]
-                if chosen.opcode == "broadcast":
-                    chosen = body.by_name[chosen.operands[0]]
-                if chosen.integer is not None and 0 <= chosen.integer < table[0]:
-                    return rows / 2
-                names.append(name)
+            chosen = [body.by_name[name] for name in instruction.operands[1:]]
+            if any(0 <= _constant(item, body) < table[0] for item in chosen):
+                return rows / 2 if any(_is_argument(item, inner, scope) for item in chosen) else 0.0
+            names += instruction.operands[1:]
     return 0.0
+
+
+def _constant(instruction: Instruction, body: Computation) -> int:
+    """An integer that all elements are; -1 if they are not."""
+    if instruction.opcode == "broadcast":
+        instruction = body.by_name[instruction.operands[0]]
+    return -1 if instruction.integer is None else instruction.integer
+
+
+def _is_argument(item: Instruction, inner: Instruction, scope: Computation) -> bool:
+    """Whether a value of a fusion's body is an argument of what calls the fusion."""
+    number = item.parameter_number
+    if number is None or number >= len(inner.operands):
+        return False
+    return scope.by_name[inner.operands[number]].opcode == "parameter"
 
 
 def _seconds_of_updates(

@@ -25,7 +25,7 @@ _PLACE_OF_ENGINE = {
         (
             *(Engine.PRODUCT, Engine.HOPPER, Engine.CUTLASS, Engine.AMPERE, Engine.REGISTERS),
             *(Engine.VECTORS, Engine.SIMPLE, Engine.DIRECT, Engine.OF_CHANNELS),
-            Engine.FOURIER,
+            *(Engine.FOURIER, Engine.OF_CHANNELS_IN_TILES),
         )
     )
 }

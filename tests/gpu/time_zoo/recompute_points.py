@@ -4,9 +4,10 @@
 
 Compiles the programs of the calibrations for an H200 into FOLDER, unless it holds them, and finds
 each timed kernel in the plans by what the code of REVISION, which wrote the calibrations, makes of
-them. FOLDER/ANY/PROGRAM is a plan, also a tuned one as `time_programs` writes it on a GPU. The
-kernel's kind, its point and its ratio to the formula are then those of the code here; times stay
-as measured. Kernels that no plan has stay as they are.
+them. FOLDER/ANY/PROGRAM is a plan, also a tuned one as `time_programs` writes it on a GPU: those
+whose ANY comes last in the alphabet are taken first, such as `tuned` before `triton`. The kernel's
+kind, its point and its ratio to the formula are then those of the code here; times stay as
+measured. Kernels that no plan has stay as they are.
 """
 
 import importlib
@@ -179,7 +180,7 @@ def main(folder: str, revision: str) -> None:
     if not Path(folder).exists():
         compile_programs(Path(folder))
     plans: dict[str, list[Plan]] = {}
-    for root in sorted(Path(folder).iterdir()):
+    for root in sorted(Path(folder).iterdir(), reverse=True):
         for place in sorted({path.parent for path in root.rglob("*.hlo.pb")}):
             plans.setdefault(str(place.relative_to(root)), []).append(read_path(place))
     for path in sorted(CALIBRATIONS.glob("*.jsonl")):
