@@ -129,6 +129,8 @@ def test_channels_that_are_no_multiple_of_16_bytes_take_further_kernels() -> Non
     assert aligned.further_kernels == 0
     assert padded.further_kernels > 3
     assert padded.workspace_bytes == 1 << 20
+    # Without a workspace, there is no place for a copy.
+    assert work_of(scope_of(62, {"27": "1", "2": "0"}, x=x, w=w)).further_kernels == 0
 
 
 def test_channels_alone_have_no_tiles() -> None:
@@ -136,6 +138,17 @@ def test_channels_alone_have_no_tiles() -> None:
     assert work.engine is Engine.OF_CHANNELS
     assert work.blocks == 0
     assert work.serial_seconds > 0
+
+
+def test_gradients_of_weights_of_channels_alone_add_parts_or_take_tiles_in_turn() -> None:
+    target, shapes = "__cudnn$convBackwardFilter", {"w": "bf16[8,32,32,64]", "y": "bf16[64,3,3,1]"}
+    parts = work_of(scope_of(16, {}, target=target, workspace=1 << 20, **shapes))
+    in_turn = work_of(scope_of(19, {"2": "0"}, target=target, **shapes))
+    assert (parts.engine, in_turn.engine) == (Engine.OF_CHANNELS, Engine.OF_CHANNELS_IN_TILES)
+    # Of 8,192 positions, each takes 3 ns; 64 channels fit on the multiprocessors at once.
+    assert in_turn.serial_seconds == pytest.approx(8192 * 3e-9)
+    assert parts.serial_seconds == pytest.approx(3.5e-6 + 8192 * 64 * (1.1e-12 + 9 * 0.12e-12))
+    assert (parts.further_kernels, in_turn.further_kernels) == (1, 0)
 
 
 def test_without_an_algorithm_the_engine_with_the_shortest_rounds_is_assumed() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import log as ln
 from math import log2, prod, sqrt
 
 from xlapipe.cost.flops import VECTOR
@@ -19,6 +20,8 @@ from xlapipe.predict.work import MEETING_SECONDS, KernelWork
 # of an array that it does not hold, and where threads try again.
 _SECTOR_ELEMENTS = 8
 _ADDED_SECTOR, _FAR_SECTOR, _TRIED_SECTOR = (10e-12, 13e-12), (56e-12, 26e-12), (25e-12, 64e-12)
+# Of an update that is no larger than what is there.
+_READ_SECTOR, _EULER = (5e-12, 20e-12), 0.5772
 # Of 16 bits, n updates of one place take n^1.5 times so many seconds, alone or next to others.
 _TRIED_AGAIN = (900e-9, 250e-9)
 # The same, of those that meet among others that do not. The calibration, whose rows all meet, then
@@ -192,9 +195,13 @@ def _rows_of_a_constant(
     (_, table, _), (_, index, rows) = map(first_array, operands)
     if scatter.unique_indices or not table or (len(index) > 1 and index[-1] > 1):
         return 0.0
-    names = [scatter.operands[count]]
+    names, seen = [scatter.operands[count]], set[str]()
     while names:
-        instruction = body.by_name[names.pop()]
+        name = names.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        instruction = body.by_name[name]
         if instruction.opcode in opcodes.RESHAPES:
             names += instruction.operands
         elif instruction.opcode == "select":
@@ -207,7 +214,7 @@ def _rows_of_a_constant(
 
 def _constant(instruction: Instruction, body: Computation) -> int:
     """An integer that all elements are; -1 if they are not."""
-    if instruction.opcode == "broadcast":
+    if instruction.opcode == "broadcast" and instruction.operands:
         instruction = body.by_name[instruction.operands[0]]
     return -1 if instruction.integer is None else instruction.integer
 
@@ -233,7 +240,8 @@ def _seconds_of_updates(
     """
     element, _, updates = first_array(body.by_name[scatter.operands[-1]].shape)
     row, table, moved = _rows(scatter, body)
-    together = min(row, _SECTOR_ELEMENTS)
+    of_place = moved / max(table, 1)
+    together = min(_adjacent(row, body.by_name[scatter.operands[0]].shape), _SECTOR_ELEMENTS)
     combiner = module.computations.get(next(iter(scatter.called_computations), ""))
     largest = combiner is not None and not combiner.opcodes.isdisjoint({"maximum", "minimum"})
     short = element in _SHORT_TYPES
@@ -242,15 +250,30 @@ def _seconds_of_updates(
     else:
         alone, whole = _FAR_SECTOR if table > L2_BYTES else _ADDED_SECTOR
     share = log2(together) / log2(_SECTOR_ELEMENTS)
-    spread = updates / together * (alone + (whole - alone) * share)
+    sectors = updates / together
+    spread = sectors * (alone + (whole - alone) * share)
+    if largest and of_place > 1:
+        # Of n in random order, about ln n and Euler's constant are larger than all before.
+        larger = min(1.0, (ln(of_place) + _EULER) / of_place)
+        alone, whole = _READ_SECTOR
+        spread = larger * spread + (1 - larger) * sectors * (alone + (whole - alone) * share)
     if not short or scatter.unique_indices:
         adds = combiner is not None and "add" in combiner.opcodes
         return max(spread, adds * chosen * MEETING_SECONDS)
-    of_place = moved / max(table, 1)
     alone, whole = _TRIED_AGAIN
     tried = max(0.0, of_place - 1) * sqrt(max(0.0, of_place - 1))
     evenly = spread + tried * (alone + (whole - alone) * share)
     return max(evenly, chosen * sqrt(chosen) * _TRIED_AMONG_OTHERS)
+
+
+def _adjacent(row: int, table: Shape) -> int:
+    """Elements of a scatter's row that are next to each other in memory."""
+    if not table.arrays or not table.arrays[0].dims:
+        return row
+    array = table.arrays[0]
+    minor = array.dims[minor_to_major(array)[0]]
+    # Of a row that has all but the minor dimension, each element is alone.
+    return 1 if row != minor and row * minor == array.elements else row
 
 
 def _written_at_once(shape: Shape, unrolled: int, threads: int) -> bool:

@@ -61,8 +61,8 @@ def work_of(
     if work is not None:
         return work
     work = _work_of(site, cost, module, thunk, link_bytes, untuned)
-    # What indices of a gather are depends on what made them.
-    if not _gathers(site.inner, module):
+    # What indices are depends on what made them.
+    if not _has_indices(site.inner, module):
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         _KNOWN[key] = work
@@ -109,15 +109,15 @@ def _work_of(
     return _other(inner, site.scope, cost, threads, thunk)
 
 
-def _gathers(instruction: Instruction, module: HloModule) -> bool:
-    """Whether it, or what it calls, reads at indices that are computed."""
-    if instruction.opcode == "gather":
+def _has_indices(instruction: Instruction, module: HloModule) -> bool:
+    """Whether it, or what it calls, reads or adds at indices that are computed."""
+    if instruction.opcode in opcodes.INDEXED:
         return True
     for name in instruction.called_computations:
         called = module.computations.get(name)
-        if called is None or called.opcodes.isdisjoint(("gather", *opcodes.HAS_BODY)):
+        if called is None or called.opcodes.isdisjoint(opcodes.INDEXED | opcodes.HAS_BODY):
             continue
-        if any(_gathers(item, module) for item in called.instructions):
+        if any(_has_indices(item, module) for item in called.instructions):
             return True
     return False
 
