@@ -25,8 +25,8 @@ _READ_SECTOR, _EULER = (5e-12, 20e-12), 0.5772
 # Of 16 bits, n updates of one place take n^1.5 times so many seconds, alone or next to others.
 _TRIED_AGAIN = (900e-9, 250e-9)
 # The same, of those that meet among others that do not. The calibration, whose rows all meet, then
-# takes a third off.
-_TRIED_AMONG_OTHERS = 700e-9
+# takes some off.
+_TRIED_AMONG_OTHERS = 600e-9
 # Blocks of fewer threads start as slowly.
 _LEAST_THREADS = 128
 # A step of a sort in one block takes as long as this number of operations on the whole GPU.
