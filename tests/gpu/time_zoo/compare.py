@@ -51,13 +51,20 @@ _TRIPS = {
 
 @dataclass(frozen=True)
 class Compared:
-    """A program, as predicted and as measured; seconds of all kernels and of the span."""
+    """A program, as predicted and as measured.
+
+    Attributes:
+      kernel_seconds, span_seconds: of all kernels and of the span, while the profiler runs.
+      call_seconds: of a call, without the profiler.
+      seconds_of: of each kernel.
+    """
 
     name: str
     cost: StepCost
     prediction: Prediction
     kernel_seconds: float
     span_seconds: float
+    call_seconds: float
     seconds_of: dict[str, float]
 
     @property
@@ -69,6 +76,11 @@ class Compared:
     def span_error(self) -> float:
         """Relative error of the span."""
         return self.prediction.seconds / self.span_seconds - 1
+
+    @property
+    def call_error(self) -> float:
+        """Relative error of a call."""
+        return self.prediction.call_seconds / self.call_seconds - 1
 
 
 @cache
@@ -93,6 +105,7 @@ def compared(records: str) -> tuple[Compared, ...]:
                 predict(plan, cost, calibration, unknown_trips=_TRIPS.get(name)),
                 record["kernel_seconds"],
                 record["span_seconds"],
+                record["wall_seconds"],
                 {kernel: seconds for kernel, (_, seconds) in record["kernels"].items()},
             )
             programs.append(program)
@@ -130,6 +143,7 @@ def summary(programs: Sequence[Compared]) -> dict[str, float]:
         "kernels": off / total,
         "span_mean": mean(spans),
         "span_median": median(spans),
+        "call_mean": mean(abs(item.call_error) for item in programs),
         "interval": mean(inside),
     }
 
@@ -145,10 +159,10 @@ def tables(programs: Sequence[Compared], *later_zoos: Sequence[Compared]) -> Ite
     both = {half: [p for p in programs if p.name in names[half]] for half in names}
     columns = (
         *("half", "programs", "mean", "median", "9 of 10", "largest", "within 15 %"),
-        *("kernels by time", "span, mean", "span, median", "in the interval"),
+        *("kernels by time", "span, mean", "span, median", "call, mean", "in the interval"),
     )
     yield f"| {' | '.join(columns)} |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     later = {
         f"{name} zoo": items for name, items in zip(("second", *ZOOS[2:]), later_zoos, strict=True)
     }
