@@ -194,7 +194,13 @@ def fusion_tile(fusion: Instruction, body: Computation, length: int) -> FusionTi
     Args:
       length: elements of each sum.
     """
-    largest = max(map(_elements, body.instructions), default=0)
+    summed_arrays = [
+        body.by_name[item.operands[0]]
+        for item in body.instructions
+        if item.opcode == "reduce" and item.operands
+    ]
+    # An operand of which a slice is read may have more elements than the sums.
+    largest = max(map(_elements, summed_arrays or body.instructions), default=0)
     operations = 1 + sum(
         item.opcode not in _FREE and _elements(item) == largest for item in body.instructions
     )
