@@ -90,7 +90,6 @@ def test_a_block_computes_in_steps_over_the_terms() -> None:
     assert tile.step_flops == 2 * 64 * 128 * 64
     # Rows of 500 elements of 2 bytes, which one operand has, are no multiple of 16 bytes.
     assert tile.misaligned == 64 * (64 + 128) / 2
-    assert not tile.writes_misaligned
 
 
 def test_a_multiprocessor_has_as_many_blocks_as_its_memory_and_registers_hold() -> None:
@@ -139,6 +138,18 @@ def test_rows_of_a_tile_that_are_not_next_to_each_other_are_pieces(
     assert found.separate == max(1.0, pieces / rows)
     elements = pieces * rows * 1024 / 256
     assert found.operations_of_a_thread == elements * 3
+
+
+def test_a_softmax_of_a_slice_has_the_tile_of_one_of_the_whole() -> None:
+    shape, wider = "f32[8,16,1024,1024]{3,2,1,0}", "f32[8,16,1024,1040]{3,2,1,0}"
+    body = _SOFTMAX.format(shape=shape, kept="8,16,1024")
+    kept = f"  part = {shape} slice(q0), slice={{[0:8], [0:16], [0:1024], [0:1024]}}\n"
+    of_slice = kept + body.replace("exponential(q0)", "exponential(part)")
+    whole, part = (
+        fusion_tile(*_fusion(shape, "1x1x2x1024", text, operand), 1024)
+        for text, operand in ((body, shape), (of_slice, wider))
+    )
+    assert (part.pieces, part.rows_of_a_piece) == (whole.pieces, whole.rows_of_a_piece) == (1, 2)
 
 
 @pytest.mark.parametrize(("length", "misalignment"), [(1024, 0), (1020, 1), (1022, 2), (1023, 3)])
