@@ -13,6 +13,7 @@ from xlapipe.cost.step_cost import KernelCost
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.opcodes import COLLECTIVES
+from xlapipe.plans.shapes import element_bits
 from xlapipe.plans.thunks import Thunk
 from xlapipe.predict.arrays import first_array, log, operand_shapes
 from xlapipe.predict.fusion_work import fusion_work, sort_steps
@@ -27,6 +28,12 @@ _COMPARED, _MERGED = 3.3e6, 2.6e4
 # an element of what several triangles solve, a term of a row for a column; and a pivot of a matrix.
 _ROW_ALONE, _ROW, _ROW_OF_MANY, _ELEMENT_OF_MANY, _TERM = 1.7e6, 6.1e6, 15e6, 520.0, 0.75
 _PIVOT = 3e6
+# In the same: of CUB's radix sort, until several rows are sorted, an element of one, and a byte of
+# that; until one row is sorted, passes over 32 bits of keys, an element in them, and a byte of it.
+_START_OF_ROWS, _SORTED, _SORTED_BYTE = 725e6, 30e3, 20e3
+_START_OF_PASSES, _PASSES, _PASSED, _PASSED_BYTE = 170e6, 960e6, 290.0, 80.0
+# So many elements are sorted by one block.
+_SORTED_AT_ONCE = 4096
 _SIZE = r"(\d{1,10})"  # CUDA's largest has ten digits; a damaged file's may have no float
 _SIZES = rf"\[{_SIZE}, {_SIZE}, {_SIZE}\]"
 _GRID = re.compile(rf"grid: {_SIZES} threads: {_SIZES}")
@@ -191,7 +198,10 @@ def _other(
         point = tuple(steps)
         kind = "custom sort"
     elif "sort" in name:
-        point = (log(prod(first)), log(first[-1] if first else 1), log(touched))
+        kind, columns = name, first[-1] if first else 1
+        key_bits = element_bits(first_array(given[0])[0]) or 32 if given else 32
+        operations = _radix_sorted(prod(first), columns, key_bits, touched)
+        point = (log(prod(first)), log(columns), log(touched), key_bits / 8)
     elif name == "pallas" and threads:
         kind, what = name, f"{threads:,} threads"
         point = (log(touched), log(threads), 0.5 * log(elements), 0.5 * log(_grid(thunk)[1]))
@@ -247,6 +257,22 @@ def _largest(rows: int, columns: int, count: int) -> tuple[int, float]:
     # Of blocks of few threads, a multiprocessor has several.
     rounds = max(1.0, rows / MULTIPROCESSORS * min(1.0, threads / 512) ** 0.6)
     return kept, (compared + merged) * rounds
+
+
+def _radix_sorted(elements: int, columns: int, key_bits: int, touched: int) -> float:
+    """Operations of the whole GPU that take as long as CUB's radix sort, fitted to timed ones.
+
+    Of several rows, a block sorts each; a row alone is sorted in passes over digits of its keys.
+    """
+    rows = max(1, elements // max(1, columns))
+    element_bytes = touched / 2 / max(1, elements)
+    if rows > 1:
+        each = _SORTED + _SORTED_BYTE * element_bytes
+        return _START_OF_ROWS + each * columns * max(1.0, rows / MULTIPROCESSORS)
+    if elements <= _SORTED_AT_ONCE:
+        return _START_OF_PASSES
+    each = _PASSED + _PASSED_BYTE * element_bytes
+    return _START_OF_PASSES + key_bits / 32 * (_PASSES + each * elements)
 
 
 def _collective(opcode: str, inner: Instruction, cost: KernelCost, link_bytes: int) -> KernelWork:
