@@ -232,6 +232,8 @@ def test_threads_with_equal_indices_compute_them_once() -> None:
         "f32[8,8]{1,0} add(p, e)",
         "f32[8,8]{1,0} scatter(p)",
         "f32[8,8]{1,0} concatenate()",
+        "f32[8,8]{1,0} convert()",
+        "f32[8,8]{1,0} convert(e)",
     ],
 )
 @pytest.mark.parametrize("tiled", [True, False])

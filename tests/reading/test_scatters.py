@@ -24,10 +24,11 @@ def _work(
     row: str = f"1,{_WIDTH}",
     index: str = "bitcast(t)",
     computed: bool = False,
+    order: str = "",
 ) -> KernelWork:
     """The work of a fusion that scatters rows at indices, which are an argument or computed."""
     updates = f"{element}[{_ROWS},{row}]{{2,1,0}}"
-    order = ",".join(str(dim) for dim in reversed(range(table.count(",") + 1)))
+    order = order or ",".join(str(dim) for dim in reversed(range(table.count(",") + 1)))
     whole = f"{element}[{table}]{{{order}}}"
     ids = f"s32[{_ROWS}]{{0}}"
     text = f"""HloModule small, is_scheduled=true
@@ -90,3 +91,8 @@ def test_elements_of_a_row_across_the_minor_dimension_are_updated_alone() -> Non
     far = _work(table="4,32,1000", row="4,32").update_seconds
     alone, whole = fusion_work._ADDED_SECTOR
     assert far / near == pytest.approx(8 * alone / whole)
+
+
+@pytest.mark.parametrize("order", ["5,0", "0", "1,1"])
+def test_a_damaged_layout_is_taken_for_the_usual_one(order: str) -> None:
+    assert _work(order=order).update_seconds == _work().update_seconds

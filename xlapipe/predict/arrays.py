@@ -14,9 +14,7 @@ def first_array(shape: Shape) -> tuple[str, tuple[int, ...], int]:
     if not shape.arrays:
         return "", (), 0
     first = shape.arrays[0]
-    dims = first.dims
-    if first.order is not None and len(first.order) == len(dims):
-        dims = tuple(dims[number] for number in reversed(first.order))
+    dims = tuple(first.dims[number] for number in reversed(minor_to_major(first)))
     return first.element, dims, first.elements
 
 

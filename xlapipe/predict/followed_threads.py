@@ -244,7 +244,7 @@ class _Threads:
         if opcode in _WEIGHED_BY_OPERANDS:
             shapes = [a for name in instruction.operands for a in by_name[name].shape.arrays[:1]]
             if opcode == "convert":
-                return weight if shapes[0].element != "bf16" else _SHIFTED
+                return _SHIFTED if shapes and shapes[0].element == "bf16" else weight
             if are_consistent(instruction, shapes):
                 # Where all threads have the same index, the compiler chose the branch.
                 part = at.index[joined_dimension(instruction.shape.arrays[0], shapes)]
