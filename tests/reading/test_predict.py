@@ -27,6 +27,7 @@ from xlapipe.predict.calibration import (
     CalibrationError,
     TimedKernel,
     TimedKind,
+    lines_of,
     parse_calibration,
     read_calibration,
     shipped_calibration,
@@ -112,7 +113,7 @@ def test_scales_of_a_kind_are_as_many_as_its_coordinates(target: str) -> None:
     for kind, scales in calibrations._SCALES.items():
         timed = shipped.of_kind(kind)
         # A kernel's coordinates, and whether a command buffer launches it.
-        assert timed.kernels and timed.places.shape[1] == len(scales), kind
+        assert timed.places.shape[1] == len(scales), kind
 
 
 def test_a_calibration_changes_no_file_of_a_dump(tmp_path: Path) -> None:
@@ -238,8 +239,11 @@ def test_kernels_of_a_kind_are_found_whatever_is_first_in_their_lines() -> None:
     assert turned.kernels == before.kernels
     for kind in {kernel.kind for kernel in before.kernels}:
         kernels = tuple(kernel for kernel in before.kernels if kernel.kind == kind)
-        assert turned.of_kind(kind).kernels == before.of_kind(kind).kernels == kernels
-    assert before.of_kind("unknown").kernels == ()
+        for timed in (turned.of_kind(kind), before.of_kind(kind)):
+            assert timed.kernels(range(len(timed.lines))) == kernels
+            points = [(*kernel.point, kernel.in_graph) for kernel in kernels]
+            assert (timed.places == timed.placed(points)).all()
+    assert not before.of_kind("unknown").lines
 
 
 def test_a_timed_kernel_is_the_nearest_to_itself_and_equally_distant_ones_stay_in_order() -> None:
@@ -248,7 +252,7 @@ def test_a_timed_kernel_is_the_nearest_to_itself_and_equally_distant_ones_stay_i
 
     far = [kernel(100.0 + number, "far") for number in range(30)]
     around = [kernel(at, name) for at, name in ((2.0, "above"), (1.0, "at"), (0.0, "below"))]
-    timed = TimedKind("kind", (*far, *around))
+    timed = TimedKind("kind", tuple(lines_of((*far, *around))))
     logarithm, spread, nearest = interpolated((1.0, 0.0), False, timed, reach=11.0, noise=0.2)
     assert [item.program for item in nearest] == ["at", "above", "below", *["far"] * 21]
     assert math.exp(logarithm) == pytest.approx(1.5)  # that of all of them

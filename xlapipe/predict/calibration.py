@@ -29,8 +29,8 @@ _FARTHEST = 1e6
 # Of the attributes of `TimedKernel`.
 _KEYS = ("kind", "at", "graph", "us", "ratio", "launches", "program", "device")
 _REQUIRED = itemgetter(*_KEYS[:-1])
-# As `lines_of` writes it.
-_KIND = re.compile(r'\{"kind": "([^"\\]+)", ')
+# As `lines_of` writes a line: its kind, its point, and whether it is in a command buffer.
+_LINE = re.compile(r'\{"kind": "([^"\\]+)", "at": (\[[^\]]*)\], "graph": (t?)')
 # How fast the times of a kind change along each coordinate of `KernelWork.point` and in a command
 # buffer, relative to other kinds: fitted to the calibration alone, each program predicted from the
 # others (docs/lab/time.md).
@@ -126,17 +126,31 @@ class TimedKernel(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TimedKind:
-    """All timed kernels of a kind."""
+    """All timed kernels of a kind.
+
+    Attributes:
+      lines: of the calibration. Only coordinates are read of all: kernels take longer than most
+        predictions.
+    """
 
     kind: str
-    kernels: tuple[TimedKernel, ...]
+    lines: tuple[str, ...]
 
-    def placed(self, points: Iterable[tuple[Sequence[float], bool]]) -> "Array":
+    def kernels(self, numbers: Iterable[int]) -> tuple[TimedKernel, ...]:
+        """The kernels of some lines."""
+        return _kernels([self.lines[number] for number in numbers])
+
+    @cached_property
+    def coordinates(self) -> int:
+        """How many a kernel's point has; 0 without kernels."""
+        return max((len(kernel.point) for kernel in _kernels(self.lines[:1])), default=0)
+
+    def placed(self, points: Sequence[Sequence[float]]) -> "Array":
         """Places of kernels among those of the kind.
 
         Args:
-          points: `KernelWork.point` of each kernel, and whether it is in a command buffer, where
-            kernels start less abruptly.
+          points: `KernelWork.point` of each kernel, and then whether it is in a command buffer,
+            where kernels start less abruptly.
 
         Returns:
           Scaled coordinates, float64[kernels, coordinates].
@@ -144,14 +158,14 @@ class TimedKind:
         # numpy takes longer to start than most commands that predict no time.
         import numpy as np
 
-        places = np.array([(*point, in_graph) for point, in_graph in points], np.float64)
+        places = np.array(points, np.float64)
         scales = _SCALES.get(self.kind, ())
         return places * scales if len(scales) == places.shape[1] else places
 
     @cached_property
     def places(self) -> "Array":
         """Those of the timed kernels."""
-        return self.placed((kernel.point, kernel.in_graph) for kernel in self.kernels)
+        return self.placed(json.loads(f"[{','.join(map(_point_text, self.lines))}]"))
 
 
 @dataclass(frozen=True)
@@ -180,12 +194,9 @@ class Calibration:
         return _kernels(self.lines)
 
     def of_kind(self, kind: str) -> TimedKind:
-        """The timed kernels of a kind, of which there may be none.
-
-        Only their lines are parsed: all lines take longer than most predictions.
-        """
+        """The timed kernels of a kind, of which there may be none."""
         if kind not in self._kinds:
-            self._kinds[kind] = TimedKind(kind, _kernels(self._lines_of_kinds.get(kind, ())))
+            self._kinds[kind] = TimedKind(kind, tuple(self._lines_of_kinds.get(kind, ())))
         return self._kinds[kind]
 
     @cached_property
@@ -196,7 +207,7 @@ class Calibration:
     def _lines_of_kinds(self) -> Mapping[str, Sequence[str]]:
         lines_of_kinds: dict[str, list[str]] = {}
         for line in self.lines:
-            match = _KIND.match(line)
+            match = _LINE.match(line)
             kind = match[1] if match else json.loads(line)["kind"]
             lines_of_kinds.setdefault(kind, []).append(line)
         return lines_of_kinds
@@ -250,6 +261,15 @@ def lines_of(kernels: Iterable[TimedKernel]) -> Iterator[str]:
 def _kernels(lines: Iterable[str]) -> tuple[TimedKernel, ...]:
     rows = json.loads(f"[{','.join(lines)}]")
     return tuple([TimedKernel._make((*_REQUIRED(row), row.get("device", ""))) for row in rows])
+
+
+def _point_text(line: str) -> str:
+    """JSON of a timed kernel's coordinates."""
+    match = _LINE.match(line)
+    if match is not None:
+        return f"{match[2]}, {1 if match[3] else 0}]"
+    row = json.loads(line)
+    return json.dumps([*row["at"], row["graph"]])
 
 
 def _rounded(value: float) -> float:

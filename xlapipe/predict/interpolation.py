@@ -14,7 +14,7 @@ _NEIGHBOURS = 24
 
 def interpolated(
     point: Sequence[float], in_graph: bool, timed: TimedKind, reach: float, noise: float
-) -> tuple[float, float, list[TimedKernel]]:
+) -> tuple[float, float, tuple[TimedKernel, ...]]:
     """Logarithm of the ratio, its spread, and the timed kernels by distance.
 
     Ordinary kriging over the nearest timed kernels, with a Matérn covariance of order 3/2.
@@ -30,15 +30,16 @@ def interpolated(
         scaled = np.sqrt(3 * (differences**2).sum(-1)) / reach
         return (1 + scaled) * np.exp(-scaled)
 
-    (place,) = timed.placed([(point, in_graph)])
+    (place,) = timed.placed([(*point, in_graph)])
     differences = timed.places - place
     squares = np.einsum("ij,ij->i", differences, differences)
     around = squares.argsort()[: 2 * _NEIGHBOURS]
     around.sort()
     # math.dist rounds correctly: equally distant kernels stay in the order of the calibration.
-    distances = [math.dist(row, place) for row in timed.places[around].tolist()]
+    here = place.tolist()
+    distances = [math.dist(row, here) for row in timed.places[around].tolist()]
     nearest = around[np.argsort(distances, kind="stable")[:_NEIGHBOURS]]
-    kernels = [timed.kernels[number] for number in nearest]
+    kernels = timed.kernels(nearest.tolist())
     places, near = timed.places[nearest], covariance(differences[nearest])
     matrix = covariance(places[:, None] - places) + noise**2 * np.eye(len(kernels))
     values = np.array([math.log(kernel.ratio) for kernel in kernels])

@@ -309,7 +309,7 @@ def time_of(
     parts = parts_of(work, cached_bytes, calibration.constants)
     seconds = sum(part.seconds for part in parts)
     timed = calibration.of_kind(work.kind)
-    if not timed.kernels or len(timed.kernels[0].point) != len(work.point):
+    if not timed.lines or timed.coordinates != len(work.point):
         ratio = _UNCALIBRATED_RATIO
         return KernelTime(seconds * ratio, parts, ratio, ASSUMED, 0.4)
     # numpy takes longer to start than most commands that predict no time.

@@ -61,15 +61,18 @@ def work_of(
       untuned: the result of `is_untuned`.
     """
     parts = signature(site, module)
-    counted = (cost.kind, cost.read_bytes, cost.written_bytes, cost.stated)
+    operands = [site.scope.by_name.get(name) for name in site.inner.operands]
+    # Of a scatter, its time depends on whether indices are arguments.
+    given = [operand is not None and operand.opcode == "parameter" for operand in operands]
+    counted = (*given, cost.kind, cost.read_bytes, cost.written_bytes, cost.stated)
     flops, launch = tuple((cost.flops or {}).items()), thunk and (thunk.kind, thunk.detail)
     key = (*parts, *counted, flops, launch, link_bytes, untuned)
     work = _KNOWN.get(key)
     if work is not None:
         return work
     work = _work_of(site, cost, module, thunk, link_bytes, untuned)
-    # What indices are depends on what made them.
-    if not _has_indices(site.inner, module):
+    # Where a gather reads depends on what made its indices.
+    if not _gathers(site.inner, module):
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         _KNOWN[key] = work
@@ -116,15 +119,15 @@ def _work_of(
     return _other(inner, site.scope, cost, threads, thunk)
 
 
-def _has_indices(instruction: Instruction, module: HloModule) -> bool:
-    """Whether it, or what it calls, reads or adds at indices that are computed."""
-    if instruction.opcode in opcodes.INDEXED:
+def _gathers(instruction: Instruction, module: HloModule) -> bool:
+    """Whether it, or what it calls, reads at indices that are computed."""
+    if instruction.opcode == "gather":
         return True
     for name in instruction.called_computations:
         called = module.computations.get(name)
-        if called is None or called.opcodes.isdisjoint(opcodes.INDEXED | opcodes.HAS_BODY):
+        if called is None or called.opcodes.isdisjoint({"gather"} | opcodes.HAS_BODY):
             continue
-        if any(_has_indices(item, module) for item in called.instructions):
+        if any(_gathers(item, module) for item in called.instructions):
             return True
     return False
 
