@@ -2,7 +2,7 @@
 
     python tests/gpu/time_zoo/time_zoo.py WHICH OUT COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
-WHICH: zoo, unseen, third to fourteenth, two, calibration or collectives.
+WHICH: zoo, unseen, third to sixteenth, two, calibration or collectives.
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
 `calls.json`, the kernels of five profiled calls.
@@ -15,6 +15,7 @@ from pathlib import Path
 import jax
 from eighth import eighth_programs
 from eleventh import eleventh_programs
+from fifteenth import fifteenth_programs
 from fifth import fifth_programs
 from fourteenth import fourteenth_programs
 from fourth import fourth_programs
@@ -22,6 +23,7 @@ from ninth import ninth_programs
 from programs import zoo_programs
 from programs_of_two import programs_of_two
 from seventh import seventh_programs
+from sixteenth import sixteenth_programs
 from sixth import sixth_programs
 from tenth import tenth_programs
 from third import third_programs
@@ -50,6 +52,8 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
         "twelfth": twelfth_programs,
         "thirteenth": thirteenth_programs,
         "fourteenth": fourteenth_programs,
+        "fifteenth": fifteenth_programs,
+        "sixteenth": sixteenth_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),
