@@ -101,9 +101,21 @@ def test_rows_of_16_bits_that_may_meet_are_stated(compare: ModuleType) -> None:
     assert masked.prediction.kernel_seconds == pytest.approx(masked.kernel_seconds, rel=0.25)
     # Elsewhere, they are assumed to be spread.
     (other,) = (item for item in compare.compared("fourth") if item.name == "language/gpt")
-    (text,) = (text for text in other.prediction.assumptions if "16-bit" in text)
-    assert text.startswith("4,200 rows of 16-bit numbers are added at indices")
+    (text,) = (text for text in other.prediction.assumptions if "until no other" in text)
+    assert text.startswith("4,200 rows are added by threads that try until no other update came")
+    assert "if 1,000 of them met" in text
     assert text.endswith("µs more; fix: add them in float32")
+
+
+def test_scatters_of_negated_updates_are_stated_with_what_to_write_instead(
+    compare: ModuleType,
+) -> None:
+    clicks = {item.name: item for item in compare.compared("fifteenth")}["recommending/clicks"]
+    texts = [text for text in clicks.prediction.assumptions if "negated" in text]
+    assert len(texts) == 1 and texts[0].endswith("fix: write 0 - x for an update -x")
+    (scatter,) = (item for item in clicks.prediction.kernels if item.name == "input_scatter_fusion")
+    assert scatter.work.kind == "input scatter by attempts"
+    assert scatter.seconds == pytest.approx(clicks.seconds_of[scatter.name], rel=0.15)
 
 
 @pytest.mark.parametrize("target", ["h200", "h100_sxm"])

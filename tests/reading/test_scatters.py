@@ -1,16 +1,17 @@
 """How long the L2 cache takes for the updates of a scatter."""
 
-from math import log, sqrt
+from math import log
+from typing import Any
 
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
 from xlapipe.cost.schedule import schedule_of
 from xlapipe.cost.step_cost import step_cost
-from xlapipe.predict import fusion_work
+from xlapipe.predict import scatter_work
 from xlapipe.predict.kernel_work import work_of
 from xlapipe.predict.launches import sites_of
-from xlapipe.predict.work import KernelWork
+from xlapipe.predict.work import KernelWork, Updates
 from xlapipe.targets.speeds import speeds_of_target
 
 _ROWS, _WIDTH, _TABLE = 4096, 64, 1000
@@ -24,10 +25,12 @@ def _work(
     row: str = f"1,{_WIDTH}",
     index: str = "bitcast(t)",
     computed: bool = False,
+    negated: bool = False,
     order: str = "",
 ) -> KernelWork:
     """The work of a fusion that scatters rows at indices, which are an argument or computed."""
-    updates = f"{element}[{_ROWS},{row}]{{2,1,0}}"
+    dims = ",".join(str(dim) for dim in reversed(range(row.count(",") + 2)))
+    updates = f"{element}[{_ROWS},{row}]{{{dims}}}"
     order = order or ",".join(str(dim) for dim in reversed(range(table.count(",") + 1)))
     whole = f"{element}[{table}]{{{order}}}"
     ids = f"s32[{_ROWS}]{{0}}"
@@ -39,7 +42,8 @@ combine {{
 }}
 fused {{
   p = {whole} parameter(0)
-  u = {updates} parameter(1)
+  x = {updates} parameter(1)
+  u = {updates} {"negate" if negated else "bitcast"}(x)
   t = {ids} parameter(2)
   m = pred[{_ROWS}]{{0}} parameter(3)
   c = s32[] constant(103)
@@ -66,33 +70,66 @@ ENTRY main {{
     return work_of(sites["f"], cost.one_launch["f"][0], plan.module, None)
 
 
+def _updates(**given: Any) -> Updates:
+    updates = _work(**given).updates
+    assert updates is not None
+    return updates
+
+
 def test_half_of_the_rows_of_a_select_between_a_constant_and_an_argument_meet() -> None:
-    spread, chosen = _work(), _work(index="bitcast(s)")
+    spread, chosen = _updates(), _updates(index="bitcast(s)")
     assert (spread.rows_of_a_constant, chosen.rows_of_a_constant) == (0, _ROWS / 2)
-    assert spread.update_seconds < chosen.update_seconds == pytest.approx(_ROWS / 2 * 20e-9)
-    short = _work(index="bitcast(s)", element="bf16")
-    expected = _ROWS / 2 * sqrt(_ROWS / 2) * fusion_work._TRIED_AMONG_OTHERS
-    assert short.update_seconds == pytest.approx(expected)
+    assert spread.seconds < chosen.seconds == pytest.approx(_ROWS / 2 * 20e-9)
+    short = _updates(index="bitcast(s)", element="bf16")
+    # All of them wait for each other, while all their threads try.
+    waiting = _ROWS / 2 * scatter_work._WAITING_IN_ONE
+    threads = _ROWS / 2 * _WIDTH / 4
+    trying = threads / scatter_work._TRIED_AT_ONCE * scatter_work._TRIED_TOGETHER
+    assert short.seconds == pytest.approx(_ROWS / 2 * (waiting + trying))
     # An index that was computed, as those of tokens that experts take, is rarely replaced.
-    assert _work(index="bitcast(s)", computed=True).rows_of_a_constant == 0
+    assert _updates(index="bitcast(s)", computed=True).rows_of_a_constant == 0
 
 
 def test_of_updates_to_one_place_only_those_that_are_larger_try_to_write() -> None:
     of_place = _ROWS / _TABLE
     larger = (log(of_place) + 0.5772) / of_place
-    tried, read = fusion_work._TRIED_SECTOR[1], fusion_work._READ_SECTOR[1]
-    sectors = _ROWS * _WIDTH / 8
-    expected = sectors * (larger * tried + (1 - larger) * read)
-    assert _work(combine="maximum").update_seconds == pytest.approx(expected, rel=1e-3)
+    # A thread has four elements, which it adds one after another: two threads of a warp have
+    # elements of one sector.
+    sectors = _ROWS * _WIDTH / 2
+    read = scatter_work._READ[0] + (scatter_work._READ[1] - scatter_work._READ[0]) / 3
+    expected = sectors * (larger * scatter_work._TRIED_TOGETHER + (1 - larger) * read)
+    assert _updates(combine="maximum").seconds == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_negated_update_is_tried_and_others_of_32_bits_are_added_at_once() -> None:
+    added, negated = _updates(), _updates(negated=True)
+    assert (added.tried, negated.tried, negated.negated) == (False, True, True)
+    assert _work(negated=True).kind == "input scatter by attempts"
+    # Eight elements of a sector at once, or two.
+    assert added.seconds == pytest.approx(_ROWS * _WIDTH / 8 * scatter_work._ADDED[1])
+    tried = _ROWS * _WIDTH / 2 * scatter_work._TRIED_TOGETHER
+    assert tried < negated.seconds < 2 * tried
+    assert not _updates(negated=True, combine="maximum").tried
 
 
 def test_elements_of_a_row_across_the_minor_dimension_are_updated_alone() -> None:
-    near = _work(table="1000,4,32", row="4,32").update_seconds
-    far = _work(table="4,32,1000", row="4,32").update_seconds
-    alone, whole = fusion_work._ADDED_SECTOR
-    assert far / near == pytest.approx(8 * alone / whole)
+    near = _updates(table="1000,4,32", row="1,4,32").seconds
+    far = _updates(table="4,32,1000", row="4,32,1").seconds
+    assert far / near == pytest.approx(8 * scatter_work._ADDED[0] / scatter_work._ADDED[1])
+
+
+def test_rows_whose_minor_dimension_is_odd_are_added_element_by_element() -> None:
+    even = _updates(table="1000,4,48", row="1,4,48").seconds
+    odd = _updates(table="1000,4,47", row="1,4,47").seconds
+    # A thread has four elements: its instructions reach half as many sectors as elements.
+    assert odd / even == pytest.approx(4 * 47 / 48, rel=0.15)
+
+
+def test_the_fewer_places_the_longer_do_tried_updates_of_one_place_wait() -> None:
+    seconds = [_updates(element="bf16", table=f"{rows},{_WIDTH}").seconds for rows in (9, 90, 900)]
+    assert seconds[0] > 5 * seconds[1] > 10 * seconds[2]
 
 
 @pytest.mark.parametrize("order", ["5,0", "0", "1,1"])
 def test_a_damaged_layout_is_taken_for_the_usual_one(order: str) -> None:
-    assert _work(order=order).update_seconds == _work().update_seconds
+    assert _updates(order=order).seconds == _updates().seconds

@@ -6,6 +6,8 @@ of the caches neighbouring threads read follows from the indices, which a plan s
 read at indices that the program computes from its data is as if those were random.
 """
 
+from math import gcd
+
 import numpy as np
 
 from xlapipe.plans import opcodes
@@ -40,6 +42,8 @@ _GOLDEN = (5**0.5 - 1) / 2
 _LEAST_SUM = 16
 # Instructions that are followed at most: what is nested deeper counts less than it should.
 _MOST_INSTRUCTIONS = 15000
+# Elements of a row that a thread adds at most.
+_MOST_OF_A_ROW = 4
 # Operations: of a pad between elements, and of a bfloat16 that becomes a float32.
 _INTERIOR, _SHIFTED = 16.0, 1.0
 _WEIGHED_BY_OPERANDS = frozenset({"concatenate", "convert"})
@@ -83,6 +87,8 @@ class _Threads:
         self._seen: set[tuple[int, str, int, int]] = set()
         self._left, self._elements = _MOST_INSTRUCTIONS, 0.0
         self._roots: set[str] = set()
+        # Threads that compute the same index of a scatter, by what computes it.
+        self._same: dict[str, float] = {}
         # Of the domain that is being followed.
         self._scale = 1.0
         self._operations = self._reads_of_sums = np.zeros(0)
@@ -139,7 +145,7 @@ class _Threads:
         self._left_to_follow = [(self._at.body, name, at, 1.0, False, at_root)]
         while self._left_to_follow:
             self._follow(*self._left_to_follow.pop())
-        scale = self._scale * THREADS_OF_A_WARP
+        scale = self._scale * THREADS_OF_A_WARP * self._same.get(name, 1.0)
         near, far = self._moved()
         return ThreadWork(
             total.operations + scale * float(self._operations.sum()),
@@ -257,8 +263,19 @@ class _Threads:
         if len(operands) < 2 or instruction.opcode not in opcodes.UPDATES:
             return []
         if instruction.opcode == "scatter":
-            return [operands[-1], operands[len(operands) // 2]]
+            update, index = operands[-1], operands[len(operands) // 2]
+            self._same[index] = self._threads_of_an_index(update, index)
+            return [update, index]
         return [operands[1]]
+
+    def _threads_of_an_index(self, update: str, index: str) -> float:
+        """Of a scatter: a thread has up to four elements of a row."""
+        by_name = self._at.body.computation.by_name
+        arrays = (by_name[update].shape.arrays, by_name[index].shape.arrays)
+        if not all(arrays):
+            return 1.0
+        row = arrays[0][0].elements // max(1, *arrays[1][0].dims[:1])
+        return max(1.0, row / gcd(row, _MOST_OF_A_ROW))
 
     def _own_domain(self, frame: Frame, instruction: Instruction, at: Places, times: float) -> bool:
         """Whether blocks work on its operands together, or threads have elements of an update."""

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import log as ln
-from math import log2, prod, sqrt
+from math import log2, prod
 
 from xlapipe.cost.flops import VECTOR
 from xlapipe.cost.step_cost import KernelCost
@@ -12,21 +11,9 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape
 from xlapipe.predict.arrays import first_array, log, minor_to_major, share_of
 from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
-from xlapipe.predict.gpu import L2_BYTES
 from xlapipe.predict.triton_tiles import fusion_tile
-from xlapipe.predict.work import MEETING_SECONDS, KernelWork
+from xlapipe.predict.work import TRIED_SCATTER, KernelWork, Updates
 
-# Seconds for the updates of one element, and of eight that are next to each other: by the L2 cache,
-# of an array that it does not hold, and where threads try again.
-_SECTOR_ELEMENTS = 8
-_ADDED_SECTOR, _FAR_SECTOR, _TRIED_SECTOR = (10e-12, 13e-12), (56e-12, 26e-12), (25e-12, 64e-12)
-# Of an update that is no larger than what is there.
-_READ_SECTOR, _EULER = (5e-12, 20e-12), 0.5772
-# Of 16 bits, n updates of one place take n^1.5 times so many seconds, alone or next to others.
-_TRIED_AGAIN = (900e-9, 250e-9)
-# The same, of those that meet among others that do not. The calibration, whose rows all meet, then
-# takes some off.
-_TRIED_AMONG_OTHERS = 600e-9
 # Blocks of fewer threads start as slowly.
 _LEAST_THREADS = 128
 # A step of a sort in one block takes as long as this number of operations on the whole GPU.
@@ -107,7 +94,8 @@ def fusion_work(
         log(operations / max(touched, 1) * 8),
         log(largest / max(threads, 1)),
     ]
-    what, update_seconds, chosen = "", 0.0, 0.0
+    what = ""
+    updates: Updates | None = None
     if hero == "reduce":
         along, length, kept = _reduced(heroes["reduce"], body)
         hero = f"{along} reduction"
@@ -123,17 +111,16 @@ def fusion_work(
             point += [4 * log(tile.sums), float(tile.misalignment)]
             what += f", {tile.sums:,} of them one after another" if tile.sums > 1 else ""
     elif hero in opcodes.INDEXED:
-        row, table, moved = _rows(heroes[hero], body)
+        from xlapipe.predict.scatter_work import rows_of, updates_of
+
+        row, table, moved = rows_of(heroes[hero], body)
         place = [log(row), 0.5 * log(table), 0.7 * log2(max(1.0, moved / max(table, 1)))]
         if hero == "scatter":
-            # Of 16 bits, an update reads and compares again until no other came between.
             scatter = heroes[hero]
-            element, _, updates = first_array(body.by_name[scatter.operands[-1]].shape)
-            chosen = _rows_of_a_constant(scatter, inner, body, scope)
-            update_seconds = _seconds_of_updates(scatter, body, module, chosen)
-            if element in _SHORT_TYPES and not scatter.unique_indices:
-                hero = "scatter of 16 bits"
-            point = [log(updates), 0.5 * log(touched), 2 * share_of(cost.written_bytes, touched)]
+            count = first_array(body.by_name[scatter.operands[-1]].shape)[2]
+            updates = updates_of(scatter, inner, body, scope, module, threads)
+            hero = TRIED_SCATTER if updates.tried else hero
+            point = [log(count), 0.5 * log(touched), 2 * share_of(cost.written_bytes, touched)]
         point += place
         what = f"rows of {row:,} elements in an array of {table:,} B"
     elif hero == "sort":
@@ -170,8 +157,7 @@ def fusion_work(
         sector_bytes=int(work.sector_bytes),
         far_sector_bytes=int(work.far_sector_bytes),
         lines=work.lines,
-        update_seconds=update_seconds,
-        rows_of_a_constant=chosen,
+        updates=updates,
         missing_threads=missing,
         chain_operations=chain,
         chain_reads=work.longest_reads,
@@ -180,100 +166,6 @@ def fusion_work(
     if emitter not in ("loop", "input"):
         return fused
     return replace(fused, point=(*point, fused.beside_memory))
-
-
-def _rows_of_a_constant(
-    scatter: Instruction, inner: Instruction, body: Computation, scope: Computation
-) -> float:
-    """Half of a scatter's rows, if a select chooses between a constant and an argument for each.
-
-    So does the gradient of an embedding of which some tokens are replaced with a mask's. Where
-    indices are computed, as those of tokens that experts take, few are replaced.
-    """
-    count = len(scatter.operands) // 2
-    operands = [body.by_name[name].shape for name in (scatter.operands[0], scatter.operands[count])]
-    (_, table, _), (_, index, rows) = map(first_array, operands)
-    if scatter.unique_indices or not table or (len(index) > 1 and index[-1] > 1):
-        return 0.0
-    names, seen = [scatter.operands[count]], set[str]()
-    while names:
-        name = names.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        instruction = body.by_name[name]
-        if instruction.opcode in opcodes.RESHAPES:
-            names += instruction.operands
-        elif instruction.opcode == "select":
-            chosen = [body.by_name[name] for name in instruction.operands[1:]]
-            if any(0 <= _constant(item, body) < table[0] for item in chosen):
-                return rows / 2 if any(_is_argument(item, inner, scope) for item in chosen) else 0.0
-            names += instruction.operands[1:]
-    return 0.0
-
-
-def _constant(instruction: Instruction, body: Computation) -> int:
-    """An integer that all elements are; -1 if they are not."""
-    if instruction.opcode == "broadcast" and instruction.operands:
-        instruction = body.by_name[instruction.operands[0]]
-    return -1 if instruction.integer is None else instruction.integer
-
-
-def _is_argument(item: Instruction, inner: Instruction, scope: Computation) -> bool:
-    """Whether a value of a fusion's body is an argument of what calls the fusion."""
-    number = item.parameter_number
-    if number is None or number >= len(inner.operands):
-        return False
-    return scope.by_name[inner.operands[number]].opcode == "parameter"
-
-
-def _seconds_of_updates(
-    scatter: Instruction, body: Computation, module: HloModule, chosen: float
-) -> float:
-    """Seconds that the L2 cache takes for the updates of a scatter, if they are spread evenly.
-
-    It adds to a sector at once. Of 16 bits, and of a largest float, a thread reads, compares and
-    tries again until no other one came between.
-
-    Args:
-      chosen: rows of one place beside those that are spread.
-    """
-    element, _, updates = first_array(body.by_name[scatter.operands[-1]].shape)
-    row, table, moved = _rows(scatter, body)
-    of_place = moved / max(table, 1)
-    together = min(_adjacent(row, body.by_name[scatter.operands[0]].shape), _SECTOR_ELEMENTS)
-    combiner = module.computations.get(next(iter(scatter.called_computations), ""))
-    largest = combiner is not None and not combiner.opcodes.isdisjoint({"maximum", "minimum"})
-    short = element in _SHORT_TYPES
-    if short or (element == "f32" and largest):
-        alone, whole = _TRIED_SECTOR
-    else:
-        alone, whole = _FAR_SECTOR if table > L2_BYTES else _ADDED_SECTOR
-    share = log2(together) / log2(_SECTOR_ELEMENTS)
-    sectors = updates / together
-    spread = sectors * (alone + (whole - alone) * share)
-    if largest and of_place > 1:
-        # Of n in random order, about ln n and Euler's constant are larger than all before.
-        larger = min(1.0, (ln(of_place) + _EULER) / of_place)
-        alone, whole = _READ_SECTOR
-        spread = larger * spread + (1 - larger) * sectors * (alone + (whole - alone) * share)
-    if not short or scatter.unique_indices:
-        adds = combiner is not None and "add" in combiner.opcodes
-        return max(spread, adds * chosen * MEETING_SECONDS)
-    alone, whole = _TRIED_AGAIN
-    tried = max(0.0, of_place - 1) * sqrt(max(0.0, of_place - 1))
-    evenly = spread + tried * (alone + (whole - alone) * share)
-    return max(evenly, chosen * sqrt(chosen) * _TRIED_AMONG_OTHERS)
-
-
-def _adjacent(row: int, table: Shape) -> int:
-    """Elements of a scatter's row that are next to each other in memory."""
-    if not table.arrays or not table.arrays[0].dims:
-        return row
-    array = table.arrays[0]
-    minor = array.dims[minor_to_major(array)[0]]
-    # Of a row that has all but the minor dimension, each element is alone.
-    return 1 if row != minor and row * minor == array.elements else row
 
 
 def _written_at_once(shape: Shape, unrolled: int, threads: int) -> bool:
@@ -354,25 +246,6 @@ def _reduced(reduce: Instruction, body: Computation) -> tuple[str, int, int]:
         else:
             kept *= shape.dims[dim]
     return ("column", length, kept) if kept > 1 else ("row", length, 1)
-
-
-def _rows(instruction: Instruction, body: Computation) -> tuple[int, int, int]:
-    """Elements of each row, bytes of the array addressed, and bytes gathered or scattered."""
-    count = len(instruction.operands) // 2 if instruction.opcode == "scatter" else 1
-    operands = [body.by_name.get(name) for name in instruction.operands]
-    if len(operands) <= count or operands[0] is None or operands[count] is None:
-        return 1, 0, 0
-    index, table = operands[count], operands[0]
-    assert index is not None
-    assert table is not None
-    _, dims, elements = first_array(index.shape)
-    if len(dims) > 1 and dims[-1] <= 4:
-        elements //= dims[-1]
-    moved = operands[-1] if instruction.opcode == "scatter" else instruction
-    if moved is None:
-        return 1, 0, 0
-    rows = first_array(moved.shape)[2] // max(elements, 1)
-    return max(1, rows), table.shape.size_bytes or 0, moved.shape.size_bytes or 0
 
 
 def sort_steps(sort: Instruction, result: Shape) -> tuple[list[float], float]:

@@ -9,7 +9,7 @@ from xlapipe.predict.calibration import Calibration, Constants
 from xlapipe.predict.convolutions import EngineWork
 from xlapipe.predict.gpu import MULTIPROCESSORS
 from xlapipe.predict.triton_tiles import ProductTile
-from xlapipe.predict.work import KernelWork
+from xlapipe.predict.work import TRIED_SCATTER, KernelWork
 
 CALIBRATED, SCALED, ASSUMED, TIMED = "calibrated", "scaled", "assumed", "timed"
 # float16 has the rate of bfloat16, and so on: as `Speeds.peak_of`.
@@ -47,8 +47,7 @@ _STEPS_SHARE_OF = {"triton f32": 0.26, "triton bf16": 0.7}
 _SERIAL_SECONDS, _CACHED_SERIAL_SECONDS = 30e-9, 18e-9
 # Until the threads of a kernel have what they work on, by the beginning of its kind.
 _START_SECONDS = {
-    # A thread reads what it adds to, and asks whether another one came between.
-    "input scatter of 16 bits": 1.5e-6,
+    f"input {TRIED_SCATTER}": 1.5e-6,
     "input column reduction": 0.6e-6,
     "input": 0.3e-6,
     "loop": 0.2e-6,
@@ -181,9 +180,9 @@ def _of_threads(work: KernelWork, cached_bytes: float, constants: Constants) -> 
     if work.scattered_bytes:
         text = f"{work.scattered_bytes / 1e6:,.2f} MB of sectors that are written in parts"
         yield Part(work.scattered_bytes / _SCATTERED_RATE, text)
-    if work.update_seconds:
-        text = f"{work.update_seconds * 1e6:,.1f} µs of updates by the L2 cache"
-        yield Part(work.update_seconds, text)
+    if work.updates is not None:
+        seconds = work.updates.seconds
+        yield Part(seconds, f"{seconds * 1e6:,.1f} µs of updates by the L2 cache")
     if work.serial_accesses:
         cached = min(1.0, cached_bytes / max(1, work.read_bytes))
         each = cached * _CACHED_SERIAL_SECONDS + (1 - cached) * _SERIAL_SECONDS

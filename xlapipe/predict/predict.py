@@ -22,7 +22,7 @@ from xlapipe.predict.kernel_time import (
 from xlapipe.predict.kernel_work import touches_host, work_of
 from xlapipe.predict.launches import Launch, Loop, Step, launches_of, leaves_of, thunks_of
 from xlapipe.predict.product_work import is_untuned
-from xlapipe.predict.work import MEETING_SECONDS, TRYING_SECONDS, KernelWork
+from xlapipe.predict.work import KernelWork
 
 # Kernels of the command buffer that `graph_interval_seconds` is of.
 _TIMED_GRAPH = 11
@@ -209,33 +209,41 @@ class _Predictor:
 
     def _state_meeting_rows(self, kernels: Sequence[PredictedKernel], total: float) -> None:
         """States how much longer scatters take if rows meet, which depends on the data."""
-        chosen = [kernel for kernel in kernels if kernel.work.rows_of_a_constant]
-        seconds = sum(kernel.seconds for kernel in chosen)
+        added = [(kernel, kernel.work.updates) for kernel in kernels if kernel.work.updates]
+        chosen = [(kernel, updates) for kernel, updates in added if updates.rows_of_a_constant]
+        seconds = sum(kernel.seconds for kernel, _ in chosen)
         if seconds > _SHOWN_SHARE * total:
-            rows = max(kernel.work.rows_of_a_constant for kernel in chosen)
+            rows = max(updates.rows_of_a_constant for _, updates in chosen)
             self._assumptions[
                 f"{seconds / total:.0%} of the time is of scatters of which a select chooses the "
                 f"indices, a constant or another: half of the rows, {rows:,.0f}, are assumed to "
                 "have the constant, so that they wait for each other"
-                + "; fix: add them in float32"
-                * any(k.work.tries_again for k in chosen)
+                + _fix(negated=False)
+                * any(updates.tried for _, updates in chosen)
             ] = None
-        kernels = [kernel for kernel in kernels if not kernel.work.rows_of_a_constant]
-        one = [k for k in kernels if k.work.rows_that_may_meet and not k.work.tries_again]
-        longest = sum(k.launches * k.work.rows_that_may_meet for k in one) * MEETING_SECONDS
+        added = [(k, updates) for k, updates in added if not updates.rows_of_a_constant]
+        one = [(k, u) for k, u in added if u.several_of_a_place and not u.tried]
+        longest = sum(k.launches * u.rows * u.meeting_seconds for k, u in one)
         if longest > _SHOWN_SHARE * total:
             self._assumptions[
-                f"{sum(k.seconds for k in one) / total:.0%} of the time is of scatters with "
+                f"{sum(k.seconds for k, _ in one) / total:.0%} of the time is of scatters with "
                 "several updates for each place: they are assumed to be spread evenly; if all of "
                 f"each met in one place, the step would take {longest * 1e6:,.0f} µs more"
             ] = None
-        most = max((k.work.rows_that_may_meet for k in kernels if k.work.tries_again), default=0.0)
-        half = (most / 2) * math.sqrt(most / 2) * TRYING_SECONDS
-        if half > _SHOWN_SHARE * total:
+        negated = sum(kernel.seconds for kernel, updates in added if updates.negated)
+        if negated > _SHOWN_SHARE * total:
             self._assumptions[
-                f"{most:,.0f} rows of 16-bit numbers are added at indices, and are assumed to be "
-                f"spread evenly: n of one place take about n^1.5 x {TRYING_SECONDS * 1e9:.0f} ns; "
-                f"if half of them met, {half * 1e6:,.0f} µs more; fix: add them in float32"
+                f"{negated / total:.0%} of the time is of scatters whose updates are negated, so "
+                f"that threads try until no other update came between{_fix(negated=True)}"
+            ] = None
+        tried = [updates for _, updates in added if updates.tried]
+        most = max(tried, key=lambda u: u.meeting_rows * u.meeting_seconds, default=None)
+        met = most.meeting_rows * most.meeting_seconds if most else 0.0
+        if most and met > _SHOWN_SHARE * total:
+            self._assumptions[
+                f"{most.rows:,.0f} rows are added by threads that try until no other update came "
+                f"between, and are assumed to be spread evenly; if {most.meeting_rows:,.0f} of "
+                f"them met, {met * 1e6:,.0f} µs more{_fix(negated=most.negated)}"
             ] = None
 
     def _predicted(self, name: str, total: _Sum) -> PredictedKernel:
@@ -416,6 +424,11 @@ class _Predictor:
                 work, launch.cached_bytes, launch.graph is not None, self._calibration
             )
         return self._times[key]
+
+
+def _fix(*, negated: bool) -> str:
+    """How to make threads add with one instruction instead."""
+    return f"; fix: {'write 0 - x for an update -x' if negated else 'add them in float32'}"
 
 
 def _floor_of_a_launch(kernel: KernelCost) -> float:

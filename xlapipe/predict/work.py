@@ -7,12 +7,42 @@ from math import log2
 from xlapipe.predict.convolutions import EngineWork
 from xlapipe.predict.triton_tiles import ProductTile
 
-MEETING_SECONDS = 20e-9
-"""An update that meets another one in its place, as an H200 took with rows of 64 elements."""
-TRYING_SECONDS = 350e-9
-"""Of n rows of 16 bits in one place, for each of n^1.5: 200 to 480 ns (docs/lab/time.md)."""
+TRIED_SCATTER = "scatter by attempts"
+"""Of a kind: an update reads, adds, and tries again if another one came between."""
 # Of `beside_memory`: an operation and a read of a thread's chain, and what a small kernel takes.
 _CHAIN_SECONDS, _READ_SECONDS, _SMALL_SECONDS = 3e-9, 10e-9, 0.5e-6
+
+
+_MEETING_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """The updates of a scatter.
+
+    Attributes:
+      seconds: that the L2 cache takes if they are spread evenly over the places.
+      rows: that are added at one index each, of which nobody knows how many meet; 0 of those that
+        are unique or have several indices each.
+      several_of_a_place: whether there are more of them than places.
+      tried: whether a thread tries again where another update came between.
+      negated: whether that is since a sum with a negated update becomes a difference.
+      rows_of_a_constant: that are assumed to have one index, which a select chooses.
+      meeting_seconds: of each of those in one place, or of `meeting_rows` if they met there.
+    """
+
+    seconds: float
+    rows: float
+    several_of_a_place: bool
+    tried: bool
+    negated: bool
+    rows_of_a_constant: float
+    meeting_seconds: float
+
+    @property
+    def meeting_rows(self) -> float:
+        """Rows for which is said what they take if they meet: half of them, but not very many."""
+        return min(self.rows / 2, _MEETING_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +61,8 @@ class KernelWork:
       serial_accesses: that each thread of a column reduction makes one after another: of each
         element it adds up, one for each result and a quarter for each operand.
       lines, sector_bytes, far_sector_bytes: of the caches, as `ThreadWork` has them.
-      rows_of_a_constant: of a scatter, that are assumed to have one index, which a select chooses.
       missing_threads: that blocks have less than others, which start as slowly.
-      update_seconds: that the L2 cache takes for the updates of a scatter.
+      updates: of a scatter; None of other kernels.
       chain_operations, chain_reads: of the thread that has most of them, of those that wait for
         each other: operations, and reads for terms of a sum.
       scattered_bytes: of sectors that a warp writes in several parts, each part counted once.
@@ -60,8 +89,7 @@ class KernelWork:
     sector_bytes: int = 0
     far_sector_bytes: int = 0
     scattered_bytes: int = 0
-    update_seconds: float = 0.0
-    rows_of_a_constant: float = 0.0
+    updates: Updates | None = None
     missing_threads: int = 0
     chain_operations: float = 0.0
     chain_reads: float = 0.0
@@ -86,7 +114,7 @@ class KernelWork:
             self.lines / 0.46e12,
             self.scattered_bytes / 3.1e12,
             self.sector_bytes / 6.7e12 + self.far_sector_bytes / 1.3e12,
-            self.update_seconds,
+            self.updates.seconds if self.updates is not None else 0.0,
             self.chain_operations * each + self.chain_reads * _READ_SECONDS,
         )
         memory = self.touched_bytes / 4.5e12
@@ -96,19 +124,3 @@ class KernelWork:
     def touched_bytes(self) -> int:
         """Bytes read and written."""
         return self.read_bytes + self.written_bytes
-
-    @property
-    def rows_that_may_meet(self) -> float:
-        """Updates of a scatter with several for each place, which wait for each other; else 0.
-
-        Of 16 bits also those with fewer: there, n updates of one place try some n^1.5 times.
-        """
-        words = self.kind.split()
-        if "scatter" not in words or (self.point[-1] <= 0 and not self.tries_again):
-            return 0.0
-        return float(2 ** (self.point[0] - self.point[3]))
-
-    @property
-    def tries_again(self) -> bool:
-        """Whether an update reads, adds, and does so again if another one came between."""
-        return self.kind.endswith("scatter of 16 bits")

@@ -31,6 +31,7 @@ from xlapipe.running.calibration.random_calls import random_calls
 from xlapipe.running.calibration.random_fusions import random_fusions
 from xlapipe.running.calibration.random_programs import random_programs
 from xlapipe.running.calibration.random_steps import random_steps
+from xlapipe.running.calibration.table_programs import table_programs
 from xlapipe.running.calibration.time_programs import Advance, Report, time_programs, write_calls
 from xlapipe.running.calibration.timed_program import TimedProgram
 from xlapipe.running.calibration.varied_programs import varied_programs
@@ -47,7 +48,8 @@ def programs_for_one_gpu() -> dict[str, TimedProgram]:
     # What there is no time for is at the end.
     parts = (
         *(calibration_programs, model_programs, varied_programs, random_programs),
-        *(edge_programs, random_calls, random_fusions, random_steps, further_programs),
+        *(edge_programs, table_programs, random_calls, random_fusions, random_steps),
+        further_programs,
     )
     return {name: program for part in parts for name, program in part().items()}
 

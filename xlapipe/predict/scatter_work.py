@@ -1,0 +1,271 @@
+"""How the L2 cache gets the updates of a scatter, and how long it takes for them.
+
+XLA launches a thread for each update, or for up to four that are next to each other in a row. Of
+the updates that a warp makes at once, the L2 cache takes those of one sector together. A thread
+adds floats of 32 bits and integers with an atomic instruction; of 16 bits, and what LLVM makes no
+such instruction of, it reads, computes and writes if no other update came between, or tries again.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from math import gcd, log2
+
+import numpy as np
+
+from xlapipe.plans import opcodes
+from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.shapes import Shape
+from xlapipe.predict.arrays import first_array, minor_to_major
+from xlapipe.predict.gpu import L2_BYTES, MULTIPROCESSORS, THREADS, THREADS_OF_A_WARP
+from xlapipe.predict.index_values import Array, unknown_values
+from xlapipe.predict.operand_places import element_bytes, raveled, unravelled
+from xlapipe.predict.work import Updates
+
+_SECTOR_BYTES = 32
+# Warps that are followed, and updates of a thread at most.
+_WARPS, _MOST_OF_A_THREAD = 6, 8
+_GOLDEN = (5**0.5 - 1) / 2
+# Seconds that the L2 cache takes for the updates of a sector at once, of an array that it holds and
+# of one that it does not: of one element, and of all eight.
+_ADDED, _FAR = (10e-12, 13e-12), (56e-12, 26e-12)
+# Of those that are tried: of one element, and of several.
+_TRIED, _TRIED_TOGETHER = 29e-12, 37e-12
+# Of an update that is no larger than what is there.
+_READ, _EULER = (5e-12, 20e-12), 0.5772
+# Until a sector, and an element, takes the next update.
+_SECTOR_SECONDS, _ELEMENT_SECONDS = 7e-9, 1.8e-9
+# A row that meets another one in its place, as an H200 took with rows of 64 elements.
+_MEETING_SECONDS = 20e-9
+# Each further tried update of one place takes so long for each other one that tries there: of a
+# thread with one update, of one with several, and if there is no other place. In that time, all
+# threads try: of those with several updates, so many elements reach a sector together. Two elements
+# of 16 bits are tried as one word, by so much longer if they have a thread each. As an H100 took
+# for 66 scatters (docs/lab/time.md): half of them within 15 %, nine of ten within a factor of 2.
+_WAITING, _WAITING_OF_SEVERAL, _WAITING_IN_ONE = 2e-9, 5e-9, 16e-9
+_TRIED_AT_ONCE, _OF_A_WORD = 2.5, 2.5
+_SHORT_TYPES, _FLOATS = ("bf16", "f16"), ("f32", "f64")
+# What an update passes on the way to the scatter, in the same thread.
+_MOVES = opcodes.RESHAPES | {"broadcast", "transpose", "copy"}
+
+
+def updates_of(
+    scatter: Instruction,
+    inner: Instruction,
+    body: Computation,
+    scope: Computation,
+    module: HloModule,
+    threads: int,
+) -> Updates:
+    """The updates of a scatter in a fusion's body.
+
+    Args:
+      inner: the fusion, in `scope`.
+      threads: of its launch; 0 if unknown.
+    """
+    element, _, count = first_array(body.by_name[scatter.operands[-1]].shape)
+    row, table_bytes, moved = rows_of(scatter, body)
+    together = gcd(row, 4) if not threads else max(1, round(count / threads))
+    together = together if together <= _MOST_OF_A_THREAD else 1
+    combiner = module.computations.get(next(iter(scatter.called_computations), ""))
+    root = combiner.by_name[combiner.root].opcode if combiner is not None else "add"
+    negated = root == "add" and element in _FLOATS and _last(scatter, body) == "negate"
+    largest = root in ("maximum", "minimum")
+    tried = not scatter.unique_indices and (
+        negated
+        or (element in _SHORT_TYPES and root != "parameter")
+        or (element in _FLOATS and root not in ("add", "parameter", "maximum", "minimum"))
+    )
+    at_once = element == "f32" and root == "add" and not tried
+    sectors = max(1.0, count * _sectors_of_an_update(scatter, body, together, at_once, row))
+    share = log2(max(1.0, min(count / sectors, 8.0))) / 3
+    of_place = moved / max(table_bytes, 1)
+    chosen = _rows_of_a_constant(scatter, inner, body, scope)
+    if tried or (largest and element in _FLOATS):
+        spread = sectors * (_TRIED if count < 1.2 * sectors else _TRIED_TOGETHER)
+    else:
+        alone, whole = _FAR if table_bytes > L2_BYTES else _ADDED
+        spread = sectors * (alone + (whole - alone) * share)
+    if largest and of_place > 1:
+        # Of n in random order, about ln n and Euler's constant are larger than all before.
+        larger = min(1.0, (math.log(of_place) + _EULER) / of_place)
+        alone, whole = _READ
+        spread = larger * spread + (1 - larger) * sectors * (alone + (whole - alone) * share)
+    index = body.by_name[scatter.operands[len(scatter.operands) // 2]].shape
+    several = len(index.dims) > 1 and index.dims[-1] > 1
+    rows = 0.0 if several or scatter.unique_indices else count / row
+    updates = Updates(spread, rows, of_place > 1, tried, negated, chosen, _MEETING_SECONDS)
+    if tried:
+        tries = _Tries(max(1, count), row, together, sectors, element in _SHORT_TYPES)
+        if of_place > 1:
+            spread += (of_place - 1) * tries.seconds(count / row / of_place)
+        meeting = tries.seconds_in_one(chosen or updates.meeting_rows)
+    else:
+        of_sector = sectors / max(1.0, table_bytes / _SECTOR_BYTES)
+        spread = max(spread, of_sector * _SECTOR_SECONDS, of_place * _ELEMENT_SECONDS)
+        meeting = _MEETING_SECONDS if root == "add" else 0.0
+    return replace(updates, seconds=max(spread, chosen * meeting), meeting_seconds=meeting)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tries:
+    """Updates that wait for each other.
+
+    Attributes:
+      elements: of all updates.
+      row: elements of a row.
+      together: elements of a thread.
+      sectors: that the L2 cache gets for all elements.
+      short: whether elements have 16 bits.
+    """
+
+    elements: int
+    row: int
+    together: int
+    sectors: float
+    short: bool
+
+    def seconds(self, places: float) -> float:
+        """Of each further update of a place, where rows are spread over some places."""
+        rows = self._rows_at_once()
+        # Of a warp's, one place has one at a time.
+        there = min(rows / places, rows * self.row / self.together / THREADS_OF_A_WARP)
+        several = self.together > 1
+        waiting = there * (_WAITING_OF_SEVERAL if several else _WAITING)
+        each = self._all_try(rows) * there / (1 + there) + waiting
+        return each * (_OF_A_WORD if self.short and not several else 1.0)
+
+    def seconds_in_one(self, rows: float) -> float:
+        """Of each of some rows that meet in one place."""
+        rows = min(rows, self._rows_at_once())
+        return self._all_try(rows) + rows * _WAITING_IN_ONE
+
+    def _rows_at_once(self) -> float:
+        """Rows that threads have at the same time."""
+        most = MULTIPROCESSORS * THREADS * self.together
+        return min(self.elements, most) / self.row
+
+    def _all_try(self, rows: float) -> float:
+        """Until the threads of some rows have tried once."""
+        share = self.sectors / self.elements if self.together == 1 else 1 / _TRIED_AT_ONCE
+        return rows * self.row / self.together * share * _TRIED_TOGETHER
+
+
+def _last(scatter: Instruction, body: Computation) -> str:
+    """The opcode of what computes the updates."""
+    instruction = body.by_name[scatter.operands[-1]]
+    while instruction.opcode in _MOVES and instruction.operands:
+        instruction = body.by_name[instruction.operands[0]]
+    return instruction.opcode
+
+
+def _sectors_of_an_update(
+    scatter: Instruction, body: Computation, together: int, at_once: bool, row: int
+) -> float:
+    """Sectors that the L2 cache gets for each update: less than 1 where it gets several at once.
+
+    Args:
+      together: updates of a thread.
+      at_once: whether one instruction can add them, if they are next to each other in memory.
+    """
+    count = len(scatter.operands) // 2
+    table, index, updates = (
+        body.by_name[scatter.operands[number]].shape.arrays[:1] for number in (0, count, -1)
+    )
+    if not table or not index or not updates or not updates[0].elements:
+        return 1.0
+    if len(updates[0].dims) != len(table[0].dims) + 1 or not table[0].dims:
+        return 1 / min(row, _SECTOR_BYTES // element_bytes(table[0]))
+    sectors = _sectors(updates[0], table[0], index[0], together)
+    minor = minor_to_major(table[0])[0]
+    aligned = minor == len(table[0].dims) - 1 and not table[0].dims[-1] % together
+    if at_once and aligned and not updates[0].dims[-1] % together:
+        # Of the sectors of a warp, each counts once.
+        sectors = sectors.reshape(len(sectors), 1, -1)
+    sectors = np.sort(sectors, -1)
+    distinct = (sectors[..., 1:] != sectors[..., :-1]).sum() + sectors[..., 0].size
+    return float(distinct / sectors.size)
+
+
+def _sectors(updates: Shape, table: Shape, index: Shape, together: int) -> Array:
+    """Sectors of some warps' updates, int64[warps, updates of a thread, threads]."""
+    of_warp = THREADS_OF_A_WARP * together
+    warps = max(1, updates.elements // of_warp)
+    chosen = sorted({int((n * _GOLDEN + 0.3) % 1 * warps) for n in range(_WARPS)})
+    place = np.asarray(chosen, np.int64)[:, None, None] * of_warp
+    place = place + np.arange(together)[:, None] + together * np.arange(THREADS_OF_A_WARP)
+    at = unravelled(np.minimum(place.ravel(), updates.elements - 1), updates)
+    starts = index.dims[-1] if len(index.dims) > 1 else 1
+    places = []
+    for number, (part, size, whole) in enumerate(
+        zip(at[1:], updates.dims[1:], table.dims, strict=True)
+    ):
+        room = max(0, whole - size)
+        # Nobody knows the indices.
+        start = unknown_values("s32", at[0], number) % (room + 1) if number < starts else 0
+        places.append(np.minimum(part + start, whole - 1))
+    sectors = raveled(places, table) * element_bytes(table) // _SECTOR_BYTES
+    return sectors.reshape(place.shape)
+
+
+def rows_of(instruction: Instruction, body: Computation) -> tuple[int, int, int]:
+    """Elements of each row, bytes of the array addressed, and bytes gathered or scattered."""
+    count = len(instruction.operands) // 2 if instruction.opcode == "scatter" else 1
+    operands = [body.by_name.get(name) for name in instruction.operands]
+    if len(operands) <= count or operands[0] is None or operands[count] is None:
+        return 1, 0, 0
+    index, table = operands[count], operands[0]
+    assert index is not None
+    assert table is not None
+    _, dims, elements = first_array(index.shape)
+    if len(dims) > 1 and dims[-1] <= 4:
+        elements //= dims[-1]
+    moved = operands[-1] if instruction.opcode == "scatter" else instruction
+    if moved is None:
+        return 1, 0, 0
+    rows = first_array(moved.shape)[2] // max(elements, 1)
+    return max(1, rows), table.shape.size_bytes or 0, moved.shape.size_bytes or 0
+
+
+def _rows_of_a_constant(
+    scatter: Instruction, inner: Instruction, body: Computation, scope: Computation
+) -> float:
+    """Half of a scatter's rows, if a select chooses between a constant and an argument for each.
+
+    So does the gradient of an embedding of which some tokens are replaced with a mask's. Where
+    indices are computed, as those of tokens that experts take, few are replaced.
+    """
+    count = len(scatter.operands) // 2
+    operands = [body.by_name[name].shape for name in (scatter.operands[0], scatter.operands[count])]
+    (_, table, _), (_, index, rows) = map(first_array, operands)
+    if scatter.unique_indices or not table or (len(index) > 1 and index[-1] > 1):
+        return 0.0
+    names, seen = [scatter.operands[count]], set[str]()
+    while names:
+        name = names.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        instruction = body.by_name[name]
+        if instruction.opcode in opcodes.RESHAPES:
+            names += instruction.operands
+        elif instruction.opcode == "select":
+            chosen = [body.by_name[name] for name in instruction.operands[1:]]
+            if any(0 <= _constant(item, body) < table[0] for item in chosen):
+                return rows / 2 if any(_is_argument(item, inner, scope) for item in chosen) else 0.0
+            names += instruction.operands[1:]
+    return 0.0
+
+
+def _constant(instruction: Instruction, body: Computation) -> int:
+    """An integer that all elements are; -1 if they are not."""
+    if instruction.opcode == "broadcast" and instruction.operands:
+        instruction = body.by_name[instruction.operands[0]]
+    return -1 if instruction.integer is None else instruction.integer
+
+
+def _is_argument(item: Instruction, inner: Instruction, scope: Computation) -> bool:
+    """Whether a value of a fusion's body is an argument of what calls the fusion."""
+    number = item.parameter_number
+    if number is None or number >= len(inner.operands):
+        return False
+    return scope.by_name[inner.operands[number]].opcode == "parameter"
