@@ -89,7 +89,26 @@ def test_a_block_computes_in_steps_over_the_terms() -> None:
     assert tile.step_bytes == (64 + 128) * 64 * 2
     assert tile.step_flops == 2 * 64 * 128 * 64
     # Rows of 500 elements of 2 bytes, which one operand has, are no multiple of 16 bytes.
-    assert tile.misaligned == 64 * (64 + 128) / 2
+    assert 0 < tile.misaligned < 64 * (64 + 128) / 2
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_rows_of_an_odd_number_of_short_elements_take_longest(stages: int) -> None:
+    def misaligned(element: str, terms: int) -> float:
+        shape = f"{element}[128,256]{{1,0}}"
+        body = _PRODUCT.format(shape=shape) + ', backend_config={"sizes":["64"]}'
+        operands = f"{element}[128,{terms}]{{1,0}} {element}[{terms},256]{{1,0}}"
+        product, fused = _fusion(shape, "64x128", body, operands)
+        config = product.backend_config.replace('"num_warps"', f'"num_stages":{stages},"num_warps"')
+        tile = _tile(product._replace(backend_config=config), fused, terms=terms)
+        assert tile is not None
+        assert tile.stages == stages
+        return tile.misaligned
+
+    assert misaligned("bf16", 512) == 0
+    assert misaligned("bf16", 501) > misaligned("bf16", 502) == misaligned("bf16", 500) > 0
+    # Of 4 bytes, copies are asynchronous wherever rows start.
+    assert misaligned("f32", 501) == misaligned("f32", 502) == 64 * (64 + 128) / 2
 
 
 def test_a_multiprocessor_has_as_many_blocks_as_its_memory_and_registers_hold() -> None:

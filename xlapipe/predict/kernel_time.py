@@ -34,13 +34,13 @@ _COLD_BYTES = 256
 # Blocks of a product by cuBLAS, or of a convolution, reach this share of the peak.
 _BLOCKS_SHARE = 0.8
 _BLOCKS_SHARE_OF = {"cublas f32 exact": 0.12}
-# Of products by Triton, fitted to 1,057 of them that were timed on an H200: what a step waits for;
-# simple operations of a multiprocessor that take as long as a byte that is read, each of one stage
-# or of several, an element that is read alone, and an element of the result; and shares of the
-# peak.
+# Of products by Triton, fitted to 1,891 of them that were timed: what a step waits for; simple
+# operations of a multiprocessor that take as long as a byte that is read and an element that is
+# read alone, each of one stage or of several, and an element of the result; shares of the peak.
 _STEP_SECONDS, _STEP_SECONDS_IN_STAGES = 0.09e-6, 0.32e-6
 _OPERATIONS_OF_A_BYTE, _OPERATIONS_OF_A_BYTE_IN_STAGES = 5.2, 3.0
-_OPERATIONS_OF_AN_ELEMENT_ALONE, _OPERATIONS_OF_A_RESULT = 9.0, 3.6
+_OPERATIONS_OF_AN_ELEMENT_ALONE, _OPERATIONS_OF_ONE_ALONE_IN_STAGES = 6.0, 9.0
+_OPERATIONS_OF_A_RESULT = 3.6
 _STEPS_SHARE_OF = {"triton f32": 0.26, "triton bf16": 0.7}
 # An access of a thread of a column reduction, where accesses wait for each other: to device memory,
 # and to the L2 cache.
@@ -267,14 +267,16 @@ def _tile_part(work: KernelWork, tile: ProductTile, constants: Constants) -> Par
     name = max(work.flops, key=lambda name: work.flops[name])
     rate = _STEPS_SHARE_OF.get(work.kind, 1.0) * _peak(name, constants) / MULTIPROCESSORS
     latency, of_a_byte = _STEP_SECONDS_IN_STAGES, _OPERATIONS_OF_A_BYTE_IN_STAGES
+    alone = _OPERATIONS_OF_ONE_ALONE_IN_STAGES
     if tile.stages == 1:
         latency, of_a_byte = _STEP_SECONDS, _OPERATIONS_OF_A_BYTE
+        alone = _OPERATIONS_OF_AN_ELEMENT_ALONE
     step = max(
         latency / at_once,
         tile.step_bytes * of_a_byte * operation,
         tile.step_flops / rate,
     )
-    step += tile.misaligned * _OPERATIONS_OF_AN_ELEMENT_ALONE * operation
+    step += tile.misaligned * alone * operation
     written = tile.area * _OPERATIONS_OF_A_RESULT * operation
     text = f"{tile.steps:,} steps of {tile.step_bytes / 1e3:,.1f} kB of each of "
     text += f"{tile.blocks:,.0f} blocks in {rounds:,} rounds"

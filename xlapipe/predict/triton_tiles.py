@@ -20,6 +20,9 @@ _REGISTERS_OF_A_THREAD = 16  # beside the sums of a product
 _MOST_ELEMENTS = 1 << 40
 _MISALIGNED_ALONE = 1  # what is further misaligned is read one element at a time
 _ALIGNED_BITS = 128  # that a thread moves at once
+# Elements that take as long as one of 16 bits, where rows start at odd elements or at others, in
+# one stage and in several. Of several, copies are asynchronous, which those of 2 bytes cannot be.
+_SHORT_BITS, _ALONE_OF_SHORT = 16, {True: (0.8, 1.7), False: (0.35, 1.0)}
 _FREE = opcodes.RENAMES | opcodes.RESHAPES | opcodes.GIVEN | opcodes.FILLS | {"tuple"}
 
 
@@ -36,7 +39,7 @@ class ProductTile:
       warps: of a block.
       element_bytes: of an operand.
       misaligned: elements of a step that are read one by one, since the rows of their matrix do not
-        start at multiples of 16 bytes.
+        start at multiples of 16 bytes; those that take longer than others count more.
     """
 
     sides: tuple[float, float]
@@ -144,16 +147,17 @@ def product_tile(
     depth = depth if 0 < depth <= _MOST_ELEMENTS else _DEPTH
     stages, warps = _STAGES.search(product.backend_config), _WARPS.search(product.backend_config)
     sides = (float(rows * batch), float(columns))
+    in_stages = max(1, int(stages[1])) if stages is not None else 1
     return ProductTile(
         sides,
         max(1, blocks),
         depth,
         terms,
-        max(1, int(stages[1])) if stages is not None else 1,
+        in_stages,
         max(1, int(warps[1])) if warps is not None else 4,
         element_bytes,
         # Whether an operand has the rows or the columns of the tile, its layout does not say.
-        sum(depth * sum(sides) / 2 for operand in operands if misaligned_share([operand])),
+        sum(depth * sum(sides) / 2 * _alone(operand, in_stages) for operand in operands),
     )
 
 
@@ -170,6 +174,15 @@ def tuned_tile(tile: ProductTile, area: int, elements: int) -> ProductTile:
         warps=_TUNED_WARPS,
         misaligned=tile.misaligned / (tile.depth * sum(tile.sides)) * 2 * side * _TUNED_DEPTH,
     )
+
+
+def _alone(matrix: Shape, stages: int) -> float:
+    """Elements that take as long as one of a matrix that is read one by one; 0 of others."""
+    if not misaligned_share([matrix]):
+        return 0.0
+    if element_bits(matrix.element) != _SHORT_BITS:
+        return 1.0
+    return _ALONE_OF_SHORT[_aligned_bits(matrix) == _SHORT_BITS][stages > 1]
 
 
 def misaligned_share(matrices: Iterable[Shape]) -> float:
