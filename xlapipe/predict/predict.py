@@ -135,6 +135,7 @@ class _Predictor:
         self._scope_of_start = {
             instruction.name: computation
             for computation in plan.module.computations.values()
+            if any(opcode.endswith("-start") for opcode in computation.opcodes)
             for instruction in computation.instructions
             if instruction.opcode.endswith("-start")
         }

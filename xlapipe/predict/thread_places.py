@@ -132,6 +132,12 @@ class ThreadPlaces:
         self, frame: Frame, instruction: Instruction, at: Places
     ) -> Iterator[tuple[str, Places, bool]]:
         """Where threads read each operand, and whether that is in a branch."""
+        if instruction.opcode in opcodes.ELEMENTWISE:
+            by_name, rank = frame.computation.by_name, len(at.index)
+            if all(len(by_name[name].shape.dims) == rank for name in instruction.operands):
+                for name in instruction.operands:
+                    yield name, at, False
+                return
         for number, (name, places, branches) in enumerate(self._operands(frame, instruction, at)):
             branch = hash((at.branch, instruction.name, number)) if branches else at.branch
             same = places.branch == branch
