@@ -191,6 +191,24 @@ def test_short_sums_are_those_of_single_threads() -> None:
     assert _work(*lines).longest_reads == 8
 
 
+def test_reads_in_a_branch_of_a_long_sum_wait_for_each_other() -> None:
+    def reads(terms: int, columns: int, *, pad: bool) -> float:
+        whole, part = f"f32[{terms},{columns}]{{1,0}}", f"f32[{terms},{columns - 1}]{{1,0}}"
+        padded = f"q = {whole} pad(p, z), padding=0_0x0_1"
+        return _work(
+            f"p = {part if pad else whole} parameter(0)",
+            "z = f32[] constant(0)",
+            padded if pad else f"q = {whole} negate(p)",
+            f"ROOT r = f32[{columns}]{{0}} reduce(q, z), dimensions={{0}}, to_apply=add",
+        ).longest_reads
+
+    assert reads(1024, 4096, pad=False) == 1024
+    assert reads(1024, 4096, pad=True) > 20 * 1024
+    # A loop over few terms is unrolled, and small arrays are in the L1 cache.
+    assert reads(16, 65536, pad=True) == 16
+    assert reads(1024, 40, pad=True) == 1024
+
+
 @pytest.mark.parametrize("size", [16, 64])
 def test_windows_are_read_by_each_thread(size: int) -> None:
     work = _work(

@@ -35,6 +35,9 @@ _LEAST_LINES = 2
 _L1_BYTES = 192 << 10
 # What several blocks read, they often find in the L1 cache.
 _SHARE_AGAIN = 0.5
+# A read in a branch of a loop begins when the one before it has ended: from an array that the L1
+# cache does not hold, it takes as long as so many others; and terms that one of a few stands for.
+_READ_APART, _LONG_SUM = 40.0, 32.0
 # Blocks that are followed; more of those that take different branches.
 _BLOCKS, _BLOCKS_IN_BRANCHES = 3, 12
 _GOLDEN = (5**0.5 - 1) / 2
@@ -329,7 +332,8 @@ class _Threads:
 
     def _read(self, name: str, shape: Shape, at: Places, times: float, in_sum: bool) -> None:
         if in_sum:
-            self._reads_of_sums += at.warps * times
+            apart = at.branch and times >= _LONG_SUM and (shape.size_bytes or 0) > _L1_BYTES
+            self._reads_of_sums += at.warps * (times * (_READ_APART if apart else 1.0))
         offset = raveled(at.index, shape) * element_bytes(shape)
         lines = np.where(at.active, offset // _LINE_BYTES, -1).reshape(-1, THREADS_OF_A_WARP)
         lines = np.sort(lines, 1)
