@@ -43,7 +43,7 @@ _MEETING_SECONDS = 20e-9
 # for 72 scatters (docs/lab/time.md): half of them within 10 %, nine of ten within a factor of 2.
 _WAITING, _WAITING_OF_SEVERAL, _WAITING_IN_ONE = 2e-9, 5e-9, 16e-9
 _TRIED_AT_ONCE, _OF_A_WORD = 2.5, 2.5
-_SHORT_TYPES, _FLOATS = ("bf16", "f16"), ("f32", "f64")
+_SHORT_TYPES, _FLOATS, _LARGEST = ("bf16", "f16"), ("f32", "f64"), ("maximum", "minimum")
 # What an update passes on the way to the scatter, in the same thread.
 _MOVES = opcodes.RESHAPES | {"broadcast", "transpose", "copy"}
 
@@ -62,92 +62,130 @@ def updates_of(
       inner: the fusion, in `scope`.
       threads: of its launch; 0 if unknown.
     """
-    element, _, count = first_array(body.by_name[scatter.operands[-1]].shape)
-    row, table_bytes, moved = rows_of(scatter, body)
-    together = gcd(row, 4) if not threads else max(1, round(count / threads))
-    together = together if together <= _MOST_OF_A_THREAD else 1
-    combiner = module.computations.get(next(iter(scatter.called_computations), ""))
-    root = combiner.by_name[combiner.root].opcode if combiner is not None else "add"
-    negated = root == "add" and element in _FLOATS and _last(scatter, body) == "negate"
-    largest = root in ("maximum", "minimum")
-    tried = not scatter.unique_indices and (
-        negated
-        or (element in _SHORT_TYPES and root != "parameter")
-        or (element in _FLOATS and root not in ("add", "parameter", "maximum", "minimum"))
-    )
-    at_once = element == "f32" and root == "add" and not tried
-    sectors = max(1.0, count * _sectors_of_an_update(scatter, body, together, at_once, row))
-    share = log2(max(1.0, min(count / sectors, 8.0))) / 3
-    of_place = moved / max(table_bytes, 1)
-    chosen = _rows_of_a_constant(scatter, inner, body, scope)
-    if tried or (largest and element in _FLOATS):
-        spread = sectors * (_TRIED if count < 1.2 * sectors else _TRIED_TOGETHER)
-    else:
-        alone, whole = _FAR if table_bytes > L2_BYTES else _ADDED
-        spread = sectors * (alone + (whole - alone) * share)
-    if largest and of_place > 1:
-        # Of n in random order, about ln n and Euler's constant are larger than all before.
-        larger = min(1.0, (math.log(of_place) + _EULER) / of_place)
-        alone, whole = _READ
-        spread = larger * spread + (1 - larger) * sectors * (alone + (whole - alone) * share)
+    added = _added(scatter, body, module, threads)
+    negated = added.tried and added.combine == "add" and added.element in _FLOATS
     index = body.by_name[scatter.operands[len(scatter.operands) // 2]].shape
     several = len(index.dims) > 1 and index.dims[-1] > 1
-    rows = 0.0 if several or scatter.unique_indices else count / row
-    updates = Updates(spread, rows, of_place > 1, tried, negated, chosen, _MEETING_SECONDS)
-    if tried:
-        tries = _Tries(max(1, count), row, together, sectors, element in _SHORT_TYPES)
-        if of_place > 1:
-            spread += (of_place - 1) * tries.seconds(count / row / of_place)
-        meeting = tries.seconds_in_one(chosen or updates.meeting_rows)
-    else:
-        of_sector = sectors / max(1.0, table_bytes / _SECTOR_BYTES)
-        spread = max(spread, of_sector * _SECTOR_SECONDS, of_place * _ELEMENT_SECONDS)
-        meeting = _MEETING_SECONDS if root == "add" else 0.0
-    return replace(updates, seconds=max(spread, chosen * meeting), meeting_seconds=meeting)
+    chosen = _rows_of_a_constant(scatter, inner, body, scope)
+    updates = Updates(
+        seconds=added.seconds(),
+        rows=0.0 if several or scatter.unique_indices else added.elements / added.row,
+        several_of_a_place=added.of_place > 1,
+        tried=added.tried,
+        negated=negated,
+        rows_of_a_constant=chosen,
+        meeting_seconds=0.0,
+    )
+    meeting = added.meeting_seconds(chosen or updates.meeting_rows)
+    seconds = max(updates.seconds, chosen * meeting)
+    return replace(updates, seconds=seconds, meeting_seconds=meeting)
 
 
 @dataclass(frozen=True, slots=True)
-class _Tries:
-    """Updates that wait for each other.
+class _Added:
+    """What a scatter adds, or otherwise combines, and how.
 
     Attributes:
+      element: type of the elements.
       elements: of all updates.
       row: elements of a row.
+      table_bytes: of the array that they are added to.
+      of_place: updates of each of its elements, if spread evenly.
       together: elements of a thread.
       sectors: that the L2 cache gets for all elements.
-      short: whether elements have 16 bits.
+      combine: opcode that combines; `parameter` if an update replaces what is there.
+      tried: whether threads try until no other update came between.
     """
 
+    element: str
     elements: int
     row: int
+    table_bytes: int
+    of_place: float
     together: int
     sectors: float
-    short: bool
+    combine: str
+    tried: bool
 
-    def seconds(self, places: float) -> float:
-        """Of each further update of a place, where rows are spread over some places."""
+    def seconds(self) -> float:
+        """If the updates are spread evenly."""
+        if not self.tried:
+            of_sector = self.sectors / max(1.0, self.table_bytes / _SECTOR_BYTES)
+            busy = max(of_sector * _SECTOR_SECONDS, self.of_place * _ELEMENT_SECONDS)
+            return max(self._passing(), busy)
+        if self.of_place <= 1:
+            return self._passing()
+        places = self.elements / self.row / self.of_place
+        return self._passing() + (self.of_place - 1) * self._waiting(places)
+
+    def meeting_seconds(self, rows: float) -> float:
+        """Of each of some rows that meet in one place."""
+        if not self.tried:
+            return _MEETING_SECONDS if self.combine == "add" else 0.0
+        rows = min(rows, self._rows_at_once())
+        return self._all_try(rows) + rows * _WAITING_IN_ONE
+
+    def _passing(self) -> float:
+        """Until the L2 cache has had all sectors."""
+        largest = self.combine in _LARGEST
+        share = log2(max(1.0, min(self.elements / self.sectors, 8.0))) / 3
+        if self.tried or (largest and self.element in _FLOATS):
+            alone = self.elements < 1.2 * self.sectors
+            seconds = self.sectors * (_TRIED if alone else _TRIED_TOGETHER)
+        else:
+            one, eight = _FAR if self.table_bytes > L2_BYTES else _ADDED
+            seconds = self.sectors * (one + (eight - one) * share)
+        if not largest or self.of_place <= 1:
+            return seconds
+        # Of n in random order, about ln n and Euler's constant are larger than all before.
+        larger = min(1.0, (math.log(self.of_place) + _EULER) / self.of_place)
+        one, eight = _READ
+        return larger * seconds + (1 - larger) * self.sectors * (one + (eight - one) * share)
+
+    def _waiting(self, places: float) -> float:
+        """Of each further update of a place that is tried, where rows are spread over some."""
         rows = self._rows_at_once()
         # Of a warp's, one place has one at a time.
         there = min(rows / places, rows * self.row / self.together / THREADS_OF_A_WARP)
         several = self.together > 1
         waiting = there * (_WAITING_OF_SEVERAL if several else _WAITING)
         each = self._all_try(rows) * there / (1 + there) + waiting
-        return each * (_OF_A_WORD if self.short and not several else 1.0)
-
-    def seconds_in_one(self, rows: float) -> float:
-        """Of each of some rows that meet in one place."""
-        rows = min(rows, self._rows_at_once())
-        return self._all_try(rows) + rows * _WAITING_IN_ONE
+        return each * (_OF_A_WORD if self.element in _SHORT_TYPES and not several else 1.0)
 
     def _rows_at_once(self) -> float:
         """Rows that threads have at the same time."""
-        most = MULTIPROCESSORS * THREADS * self.together
-        return min(self.elements, most) / self.row
+        return min(self.elements, MULTIPROCESSORS * THREADS * self.together) / self.row
 
     def _all_try(self, rows: float) -> float:
         """Until the threads of some rows have tried once."""
         share = self.sectors / self.elements if self.together == 1 else 1 / _TRIED_AT_ONCE
         return rows * self.row / self.together * share * _TRIED_TOGETHER
+
+
+def _added(scatter: Instruction, body: Computation, module: HloModule, threads: int) -> _Added:
+    element, _, elements = first_array(body.by_name[scatter.operands[-1]].shape)
+    row, table_bytes, moved = rows_of(scatter, body)
+    together = gcd(row, 4) if not threads else max(1, round(elements / threads))
+    together = together if together <= _MOST_OF_A_THREAD else 1
+    combiner = module.computations.get(next(iter(scatter.called_computations), ""))
+    combine = combiner.by_name[combiner.root].opcode if combiner is not None else "add"
+    replaced = combine == "parameter" or scatter.unique_indices
+    tried = not replaced and element in _SHORT_TYPES
+    if not replaced and element in _FLOATS and combine not in _LARGEST:
+        tried = combine != "add" or _last(scatter, body) == "negate"
+    at_once = element == "f32" and combine == "add" and not tried
+    sectors = elements * _sectors_of_an_update(scatter, body, together, at_once, row)
+    return _Added(
+        element,
+        max(1, elements),
+        row,
+        table_bytes,
+        moved / max(table_bytes, 1),
+        together,
+        max(1.0, sectors),
+        combine,
+        tried,
+    )
 
 
 def _last(scatter: Instruction, body: Computation) -> str:
