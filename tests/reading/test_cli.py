@@ -1,6 +1,7 @@
 """What all commands share: errors and exit codes, and the table of compiles."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,20 @@ def job(name: str) -> Job:
 
 def fail() -> int:
     raise XlapipeError("a.txt: expected b, found c")
+
+
+@pytest.mark.parametrize(("given", "threads"), [(None, "1"), ("2", "2")])
+def test_commands_that_only_read_start_numpy_without_threads(
+    given: str | None, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "")  # so that it is restored
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    assert main(["targets"]) == 0
+    assert "OPENBLAS_NUM_THREADS" not in os.environ  # a program that it compiles may need them
+    if given is not None:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", given)
+    assert main(["show", "missing"]) == 2
+    assert os.environ["OPENBLAS_NUM_THREADS"] == threads
 
 
 @pytest.mark.parametrize("json_output", [False, True])
