@@ -27,12 +27,14 @@ def _work(
     computed: bool = False,
     negated: bool = False,
     order: str = "",
+    ids: str = "",
 ) -> KernelWork:
     """The work of a fusion that scatters rows at indices, which are an argument or computed."""
     dims = ",".join(str(dim) for dim in reversed(range(row.count(",") + 2)))
     updates = f"{element}[{_ROWS},{row}]{{{dims}}}"
     order = order or ",".join(str(dim) for dim in reversed(range(table.count(",") + 1)))
     whole = f"{element}[{table}]{{{order}}}"
+    damaged = ids or f"s32[{_ROWS},1]{{1,0}}"
     ids = f"s32[{_ROWS}]{{0}}"
     text = f"""HloModule small, is_scheduled=true
 combine {{
@@ -49,7 +51,7 @@ fused {{
   c = s32[] constant(103)
   b = {ids} broadcast(c), dimensions={{}}
   s = {ids} select(m, b, t)
-  i = s32[{_ROWS},1]{{1,0}} {index}
+  i = {damaged} {index}
   ROOT r = {whole} scatter(p, i, u), update_window_dims={{1,2}}, inserted_window_dims={{}}, \
 scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=combine
 }}
@@ -128,6 +130,13 @@ def test_rows_whose_minor_dimension_is_odd_are_added_element_by_element() -> Non
 def test_the_fewer_places_the_longer_do_tried_updates_of_one_place_wait() -> None:
     seconds = [_updates(element="bf16", table=f"{rows},{_WIDTH}").seconds for rows in (9, 90, 900)]
     assert seconds[0] > 5 * seconds[1] > 10 * seconds[2]
+
+
+@pytest.mark.parametrize("index", ["constant(3)", "parameter(9)", "negate(u)"])
+@pytest.mark.parametrize("ids", ["s32[]", "s32[0]{0}", "s32[7]{0}"])
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+def test_damaged_indices_are_no_error(element: str, ids: str, index: str) -> None:
+    assert _updates(element=element, index=index, ids=ids).seconds > 0
 
 
 @pytest.mark.parametrize("order", ["5,0", "0", "1,1"])

@@ -277,7 +277,7 @@ class _Threads:
         arrays = (by_name[update].shape.arrays, by_name[index].shape.arrays)
         if not all(arrays):
             return 1.0
-        row = arrays[0][0].elements // max(1, *arrays[1][0].dims[:1])
+        row = arrays[0][0].elements // max((1, *arrays[1][0].dims[:1]))
         return max(1.0, row / gcd(row, _MOST_OF_A_ROW))
 
     def _own_domain(self, frame: Frame, instruction: Instruction, at: Places, times: float) -> bool:
