@@ -2,8 +2,9 @@
 
 XLA launches a thread for each update, or for up to four that are next to each other in a row. Of
 the updates that a warp makes at once, the L2 cache takes those of one sector together. A thread
-adds floats of 32 bits and integers with an atomic instruction; of 16 bits, and what LLVM makes no
-such instruction of, it reads, computes and writes if no other update came between, or tries again.
+adds floats of 32 bits and integers with an atomic instruction. Where LLVM makes none, it reads,
+computes, and writes if no other update came between, or tries again; adds of 16 bits, for which PTX
+has an instruction, take as long.
 """
 
 import math
@@ -45,7 +46,7 @@ _WAITING, _WAITING_OF_SEVERAL, _WAITING_IN_ONE = 2e-9, 5e-9, 16e-9
 _TRIED_AT_ONCE, _OF_A_WORD = 2.5, 2.5
 _SHORT_TYPES, _FLOATS, _LARGEST = ("bf16", "f16"), ("f32", "f64"), ("maximum", "minimum")
 # What an update passes on the way to the scatter, in the same thread.
-_MOVES = opcodes.RESHAPES | {"broadcast", "transpose", "copy"}
+_SAME_THREAD = opcodes.RESHAPES | {"broadcast", "transpose", "copy"}
 
 
 def updates_of(
@@ -191,7 +192,7 @@ def _added(scatter: Instruction, body: Computation, module: HloModule, threads: 
 def _last(scatter: Instruction, body: Computation) -> str:
     """The opcode of what computes the updates."""
     instruction = body.by_name[scatter.operands[-1]]
-    while instruction.opcode in _MOVES and instruction.operands:
+    while instruction.opcode in _SAME_THREAD and instruction.operands:
         instruction = body.by_name[instruction.operands[0]]
     return instruction.opcode
 

@@ -11,8 +11,7 @@ TRIED_SCATTER = "scatter by attempts"
 """Of a kind: an update reads, adds, and tries again if another one came between."""
 # Of `beside_memory`: an operation and a read of a thread's chain, and what a small kernel takes.
 _CHAIN_SECONDS, _READ_SECONDS, _SMALL_SECONDS = 3e-9, 10e-9, 0.5e-6
-
-
+# Of `meeting_rows`: more of them rarely meet in one place.
 _MEETING_ROWS = 1000
 
 
