@@ -1,7 +1,5 @@
 """`python -m xlapipe`: the command line."""
 
-import sys
+from xlapipe.cli import command_line
 
-from xlapipe.cli import main
-
-sys.exit(main())
+command_line()

@@ -113,11 +113,20 @@ def test_the_rest_of_a_sector_is_far_if_the_l2_cache_does_not_hold_the_array() -
     # What blocks read twice, the L2 cache still has.
     assert _work(*shifted).far_sector_bytes == 0
     assert _work(*shifted).sector_bytes == pytest.approx(1024 * 32768 * 4 / 2, rel=0.05)
-    work = _work(
+    elements = 1024 * 32768
+    far = _work(
+        "p = f32[1048576,32]{1,0} parameter(0)",
+        "ROOT t = f32[32,1048576]{1,0} transpose(p), dimensions={1,0}",
+    )
+    assert far.far_sector_bytes == pytest.approx(elements * 28, rel=0.01)
+    # Others read the rest of a sector soon: a row of the result later.
+    soon = _work(
         "p = f32[1024,32768]{1,0} parameter(0)",
         "ROOT t = f32[32768,1024]{1,0} transpose(p), dimensions={1,0}",
     )
-    assert work.far_sector_bytes == pytest.approx(1024 * 32768 * 28, rel=0.01)
+    assert soon.far_sector_bytes == 0
+    again = (elements * 32 - elements * 4) / 2
+    assert soon.sector_bytes == pytest.approx(again, rel=0.01)
 
 
 _GATHERED = (

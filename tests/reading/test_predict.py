@@ -92,13 +92,20 @@ def test_every_kernel_of_a_zoo_has_a_basis_and_at_least_its_floor(
 
 
 def test_rows_of_16_bits_that_may_meet_are_stated(compare: ModuleType) -> None:
-    zoo = {item.name: item for item in compare.compared("fifth")}
-    # Half of the tokens are the mask's, which a select chooses: that is most of the step.
-    masked = zoo["encoders/masked"]
+    # Random numbers choose the tokens that are the mask's: half of them. That is most of the step.
+    (masked,) = (i for i in compare.compared("fourteenth") if i.name == "language/unmasked")
     (text,) = (text for text in masked.prediction.assumptions if "a select chooses" in text)
-    assert "half of the rows, 3,072, are assumed to have the constant" in text
+    assert "50% of the rows, 1,248, are assumed to have the constant" in text
     assert text.endswith("fix: add them in float32")
-    assert masked.prediction.kernel_seconds == pytest.approx(masked.kernel_seconds, rel=0.25)
+    # The caller says which: as for BERT.
+    (given,) = (i for i in compare.compared("fifth") if i.name == "encoders/masked")
+    (text,) = (text for text in given.prediction.assumptions if "a select chooses" in text)
+    assert "15% of the rows, 922, are assumed to have the constant" in text
+    # Many updates of few places, whose values decide how often threads try.
+    (many,) = (i for i in compare.compared("seventeenth") if i.name == "recommending/hstu")
+    (text,) = many.prediction.assumptions
+    assert text.startswith("100% of the time is of scatters with several updates for each place")
+    assert text.endswith("where updates are 0 or change nothing; fix: add them in float32")
     # Elsewhere, they are assumed to be spread.
     (other,) = (item for item in compare.compared("fourth") if item.name == "language/gpt")
     (text,) = (text for text in other.prediction.assumptions if "until no other" in text)

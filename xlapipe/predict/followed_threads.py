@@ -6,6 +6,7 @@ of the caches neighbouring threads read follows from the indices, which a plan s
 read at indices that the program computes from its data is as if those were random.
 """
 
+from collections.abc import Sequence
 from math import gcd
 
 import numpy as np
@@ -13,10 +14,12 @@ import numpy as np
 from xlapipe.plans import opcodes
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape
+from xlapipe.predict.arrays import minor_to_major
 from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
 from xlapipe.predict.gpu import L2_BYTES, THREADS_OF_A_WARP
 from xlapipe.predict.index_values import Array
 from xlapipe.predict.operand_places import (
+    Index,
     are_consistent,
     element_bytes,
     has_interior,
@@ -35,6 +38,9 @@ _LEAST_LINES = 2
 _L1_BYTES = 192 << 10
 # What several blocks read, they often find in the L1 cache.
 _SHARE_AGAIN = 0.5
+# Until as many bytes of sectors were moved, the L2 cache holds a sector for blocks that read the
+# rest of it.
+_HELD_BYTES = 0.5 * L2_BYTES
 # A read in a branch of a loop begins when the one before it has ended: from an array that the L1
 # cache does not hold, it takes as long as so many others; and terms that one of a few stands for.
 _READ_APART, _LONG_SUM = 40.0, 32.0
@@ -82,9 +88,12 @@ class _Threads:
         tiled: bool,
         elements_of_a_thread: int,
     ) -> None:
+        self._fusion = (inner, body, scope, module, tiled, elements_of_a_thread)
         self._module = module
         self._tiled = tiled
         self._unrolled = elements_of_a_thread
+        # Threads that are followed beside those of blocks: one further along this dimension.
+        self._beside: int | None = None
         self._at = ThreadPlaces(inner, body, scope, module, elements_of_a_thread)
         self._branches = not body.opcodes.isdisjoint(opcodes.JOINS)
         self._seen: set[tuple[int, str, int, int]] = set()
@@ -96,7 +105,7 @@ class _Threads:
         self._scale = 1.0
         self._operations = self._reads_of_sums = np.zeros(0)
         self._lines = 0.0
-        self._reads: dict[tuple[str, float], list[tuple[Array, Array]]] = {}
+        self._reads: dict[_Read, list[tuple[Array, Array]]] = {}
         self._pending: list[str] = []
         self._left_to_follow: list[tuple[Frame, str, Places, float, bool, bool]] = []
 
@@ -143,13 +152,15 @@ class _Threads:
         self._lines, self._reads = 0.0, {}
         self._elements = max(self._elements, float(shape.elements))
         index = unravelled(np.minimum(place, shape.elements - 1), shape)
+        if self._beside is not None:
+            index = _beside(index, shape, self._beside)
         at_root = name in self._roots
         at = self._at.places(index, active)
         self._left_to_follow = [(self._at.body, name, at, 1.0, False, at_root)]
         while self._left_to_follow:
             self._follow(*self._left_to_follow.pop())
         scale = self._scale * THREADS_OF_A_WARP * self._same.get(name, 1.0)
-        near, far = self._moved()
+        near, far = (0.0, 0.0) if self._beside is not None else self._moved(name, shape)
         return ThreadWork(
             total.operations + scale * float(self._operations.sum()),
             total.longest_operations + self._longest(self._operations),
@@ -164,33 +175,67 @@ class _Threads:
         """The most of a thread, over its elements."""
         return float(of_warps.reshape(self._at.blocks, self._unrolled, -1).sum(1).max(initial=0.0))
 
-    def _moved(self) -> tuple[float, float]:
+    def _moved(self, root: str, shape: Shape) -> tuple[float, float]:
         """Bytes of sectors that blocks read beyond what they need once, near and far."""
-        moved: dict[str, float] = {}
-        needed: dict[str, float] = {}
-        for (name, times), reads in self._reads.items():
-            size_bytes = element_bytes(self._at.body.computation.by_name[name].shape.arrays[0])
-            of_all = times * self._scale
+        moved: dict[_Read, float] = {}
+        needed: dict[_Read, float] = {}
+        for read, parts in self._reads.items():
+            size_bytes = element_bytes(self._shape_of(read).arrays[0])
+            of_all = read[1] * self._scale
             places, active = (
-                np.hstack([part.reshape(self._at.blocks, -1) for part in parts])
-                for parts in zip(*reads, strict=True)
+                np.hstack([part.reshape(self._at.blocks, -1) for part in parts_of_all])
+                for parts_of_all in zip(*parts, strict=True)
             )
             for of_block, in_block in zip(places, active, strict=True):
                 offsets = np.sort(of_block[in_block])
                 sectors = _distinct(offsets // _SECTOR_BYTES)
-                moved[name] = moved.get(name, 0.0) + of_all * sectors * _SECTOR_BYTES
-                needed[name] = needed.get(name, 0.0) + of_all * _distinct(offsets) * size_bytes
+                moved[read] = moved.get(read, 0.0) + of_all * sectors * _SECTOR_BYTES
+                needed[read] = needed.get(read, 0.0) + of_all * _distinct(offsets) * size_bytes
+        missed = {read: self._missed(read) for read in moved}
+        missed = {read: share for read, share in missed.items() if share}
+        if any(missed[read] * moved[read] > needed[read] for read in missed):
+            of_element = sum(moved.values()) / max(1, shape.elements)
+            missed = dict.fromkeys(missed.keys() - self._joined(root, shape, of_element), 1.0)
         near = far = 0.0
-        for name, total in moved.items():
-            size = self._at.body.computation.by_name[name].shape.size_bytes or 1
+        for read, total in moved.items():
+            size = self._shape_of(read).size_bytes or 1
             again = _SHARE_AGAIN * max(0.0, 1 - _L1_BYTES / size)
             # When others need the rest of a sector, the L2 cache may have it no more.
-            lost = min(1.0, max(0.0, size / L2_BYTES - 1))
-            far += lost * max(0.0, total - needed[name])
-            near += lost * again * max(0.0, needed[name] - size)
-            kept = max(0.0, min(size, total) - needed[name]) + again * max(0.0, total - size)
+            lost = self._missed(read) if read in missed else 0.0
+            far += lost * max(0.0, total - needed[read])
+            near += lost * again * max(0.0, needed[read] - size)
+            kept = max(0.0, min(size, total) - needed[read]) + again * max(0.0, total - size)
             near += (1 - lost) * kept
         return near, far
+
+    def _shape_of(self, read: "_Read") -> Shape:
+        return self._at.body.computation.by_name[read[0]].shape
+
+    def _missed(self, read: "_Read") -> float:
+        """Share of an array that the L2 cache holds no more after all of it was read."""
+        return min(1.0, max(0.0, (self._shape_of(read).size_bytes or 1) / L2_BYTES - 1))
+
+    def _joined(self, root: str, shape: Shape, of_element: float) -> set["_Read"]:
+        """Reads of sectors of which other blocks read the rest while the L2 cache holds them.
+
+        Args:
+          shape: of the domain `root`, of which blocks have elements in the order of memory.
+          of_element: bytes of sectors that are moved for each of those.
+        """
+        joined: set[_Read] = set()
+        step = 1
+        for dim in minor_to_major(shape):
+            size = shape.dims[dim]
+            if size > 1 and step * of_element < _HELD_BYTES:
+                probe = _Threads(*self._fusion)
+                probe._roots, probe._beside = self._roots, dim
+                probe._domain(root, ThreadWork())
+                for read, parts in self._reads.items():
+                    others = probe._reads.get(read, ())
+                    if len(others) == len(parts) and _are_beside(parts, others):
+                        joined.add(read)
+            step *= size
+        return joined
 
     def _follow(
         self, frame: Frame, name: str, at: Places, times: float, in_sum: bool, at_root: bool
@@ -343,10 +388,32 @@ class _Threads:
             self._reads.setdefault((name, times), []).append((offset, at.active))
 
 
+def _beside(index: Index, shape: Shape, dim: int) -> Index:
+    """Places one further along a dimension; one before at its end."""
+    part = index[dim]
+    moved = np.where(part + 1 < shape.dims[dim], part + 1, part - 1)
+    return (*index[:dim], moved, *index[dim + 1 :])
+
+
+def _are_beside(
+    reads: Sequence[tuple[Array, Array]], others: Sequence[tuple[Array, Array]]
+) -> bool:
+    """Whether most threads read another element of the same sector."""
+    same = number = 0
+    for (offsets, active), (beside, there) in zip(reads, others, strict=True):
+        both = active & there
+        sectors = offsets // _SECTOR_BYTES == beside // _SECTOR_BYTES
+        same += int(np.count_nonzero(both & sectors & (offsets != beside)))
+        number += int(np.count_nonzero(both))
+    return 2 * same > number
+
+
 def _distinct(ordered: Array) -> int:
     """Number of different values of an array in order. `np.unique` first imports `numpy.ma`."""
     return min(1, len(ordered)) + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
 
 
+# Of an array, by its parameter, and how often threads read the same.
+_Read = tuple[str, float]
 # Instructions whose operands threads have elements of, or blocks tiles, at a fusion's root.
 _OWN_DOMAINS = frozenset({"dynamic-update-slice", "reduce", "scatter", "transpose"})

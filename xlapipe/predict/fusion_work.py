@@ -11,6 +11,7 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape
 from xlapipe.predict.arrays import first_array, log, minor_to_major, share_of
 from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
+from xlapipe.predict.reductions import column_tile, reduced
 from xlapipe.predict.triton_tiles import fusion_tile
 from xlapipe.predict.work import TRIED_SCATTER, KernelWork, Updates
 
@@ -25,8 +26,6 @@ _ELEMENTS_OF_A_THREAD = 4
 _SHORT_TYPES = ("bf16", "f16")
 # Of 16 bits, a thread of a transpose has so many elements that are next to each other.
 _SHORT_ELEMENTS = 2
-# Threads of column reductions wait for what they write, and less for what they read.
-_SHARE_OF_AN_OPERAND = 0.25
 # The instruction that decides how a fusion runs, the first that its body has.
 _HEROES = (
     "scatter",
@@ -63,7 +62,7 @@ def fusion_work(
     if not emitter:
         emitter = "triton" if "triton" in cost.kind else "custom"
     element, _, result = first_array(inner.shape)
-    scattered = 0
+    scattered = 0.0
     if hero == "dynamic-update-slice":
         result = first_array(body.by_name[heroes[hero].operands[1]].shape)[2]
     if emitter in ("loop", "input"):
@@ -97,7 +96,8 @@ def fusion_work(
     what = ""
     updates: Updates | None = None
     if hero == "reduce":
-        along, length, kept = _reduced(heroes["reduce"], body)
+        sums = reduced(heroes["reduce"], body)
+        along, length, kept, _ = sums
         hero = f"{along} reduction"
         point += [0.7 * log(length), 0.5 * log(kept), 0.5 * log(per_block)]
         what = f"{along} reduction of {length:,} elements each"
@@ -137,10 +137,14 @@ def fusion_work(
         hero = ""
     kind = f"{emitter} {hero}".strip()
     serial = 0.0
-    if kind == "input column reduction":
-        accesses = len(inner.shape.arrays) + _SHARE_OF_AN_OPERAND * len(inner.operands)
-        serial = largest / max(threads, 1) * accesses
     chain = work.longest_operations if emitter == "loop" else operations / max(threads, 1)
+    if kind == "input column reduction":
+        columns = column_tile(sums, threads, per_block)
+        each = max(largest / max(threads, 1), columns.elements)
+        serial = each * columns.accesses(len(inner.shape.arrays), len(inner.operands))
+        chain *= columns.elements / columns.elements_of_all
+        scattered = columns.parts_of_a_sector(inner, body, sums, threads, per_block)
+        point += [float(columns.whole), 0.5 * log(columns.vector)]
     missing = 0
     if emitter != "triton" and per_block:
         missing = max(0, _LEAST_THREADS - per_block) * (threads // per_block)
@@ -161,7 +165,7 @@ def fusion_work(
         missing_threads=missing,
         chain_operations=chain,
         chain_reads=work.longest_reads,
-        scattered_bytes=cost.written_bytes * scattered,
+        scattered_bytes=int(cost.written_bytes * scattered),
     )
     if emitter not in ("loop", "input"):
         return fused
@@ -224,28 +228,6 @@ def _heroes(body: Computation, module: HloModule, *, once: bool) -> Mapping[str,
         if name in at_root and opcode not in opcodes.READS_OTHER_INDICES:
             at_root.update(instruction.operands)
     return heroes
-
-
-def _reduced(reduce: Instruction, body: Computation) -> tuple[str, int, int]:
-    """Whether rows or columns are summed, the elements of each sum, and those of a row that stay.
-
-    Rows are what is contiguous in memory.
-    """
-    operand = body.by_name.get(reduce.operands[0]) if reduce.operands else None
-    if operand is None or not operand.shape.arrays:
-        return "row", 1, 1
-    shape = operand.shape.arrays[0]
-    along = set(reduce.contraction.dims if reduce.contraction is not None else ())
-    length = prod(shape.dims[dim] for dim in along if dim < len(shape.dims))
-    order = shape.order or tuple(reversed(range(len(shape.dims))))
-    kept = 1
-    for dim in order:
-        if dim in along:
-            if shape.dims[dim] > 1:
-                break
-        else:
-            kept *= shape.dims[dim]
-    return ("column", length, kept) if kept > 1 else ("row", length, 1)
 
 
 def sort_steps(sort: Instruction, result: Shape) -> tuple[list[float], float]:

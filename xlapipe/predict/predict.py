@@ -214,11 +214,13 @@ class _Predictor:
         chosen = [(kernel, updates) for kernel, updates in added if updates.rows_of_a_constant]
         seconds = sum(kernel.seconds for kernel, _ in chosen)
         if seconds > _SHOWN_SHARE * total:
-            rows = max(updates.rows_of_a_constant for _, updates in chosen)
+            largest = max((u for _, u in chosen), key=lambda updates: updates.rows_of_a_constant)
+            rows = largest.rows_of_a_constant
+            share = f"{rows / largest.rows:.0%} of the rows, {rows:,.0f}"
             self._assumptions[
                 f"{seconds / total:.0%} of the time is of scatters of which a select chooses the "
-                f"indices, a constant or another: half of the rows, {rows:,.0f}, are assumed to "
-                "have the constant, so that they wait for each other"
+                f"indices, a constant or another: {share}, are assumed to have the constant, so "
+                "that they wait for each other; twice as many take up to four times as long"
                 + _fix(negated=False)
                 * any(updates.tried for _, updates in chosen)
             ] = None
@@ -236,6 +238,13 @@ class _Predictor:
             self._assumptions[
                 f"{negated / total:.0%} of the time is of scatters whose updates are negated, so "
                 f"that threads try until no other update came between{_fix(negated=True)}"
+            ] = None
+        short = sum(k.seconds for k, u in added if u.tried and u.several_of_a_place)
+        if short - negated > _SHOWN_SHARE * total:
+            self._assumptions[
+                f"{short / total:.0%} of the time is of scatters with several updates for each "
+                "place, which threads try until no other update came between, less often where "
+                f"updates are 0 or change nothing{_fix(negated=False)}"
             ] = None
         tried = [updates for _, updates in added if updates.tried]
         most = max(tried, key=lambda u: u.meeting_rows * u.meeting_seconds, default=None)

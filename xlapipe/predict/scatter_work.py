@@ -44,6 +44,8 @@ _MEETING_SECONDS = 20e-9
 # for 72 scatters (docs/lab/time.md): half of them within 10 %, nine of ten within a factor of 2.
 _WAITING, _WAITING_OF_SEVERAL, _WAITING_IN_ONE = 2e-9, 5e-9, 16e-9
 _TRIED_AT_ONCE, _OF_A_WORD = 2.5, 2.5
+# Of rows whose index is a constant or an argument, those that are assumed to have the constant.
+_SHARE_OF_GIVEN, _SHARE_OF_RANDOM = 0.15, 0.5
 _SHORT_TYPES, _FLOATS, _LARGEST = ("bf16", "f16"), ("f32", "f64"), ("maximum", "minimum")
 # What an update passes on the way to the scatter, in the same thread.
 _SAME_THREAD = opcodes.RESHAPES | {"broadcast", "transpose", "copy"}
@@ -123,8 +125,10 @@ class _Added:
         """Of each of some rows that meet in one place."""
         if not self.tried:
             return _MEETING_SECONDS if self.combine == "add" else 0.0
-        rows = min(rows, self._rows_at_once())
-        return self._all_try(rows) + rows * _WAITING_IN_ONE
+        at_once = min(rows, self._rows_at_once())
+        # The last ones wait for fewer and fewer others.
+        others = at_once * (1 - at_once / max(1.0, 2 * rows))
+        return self._all_try(at_once) + others * _WAITING_IN_ONE
 
     def _passing(self) -> float:
         """Until the L2 cache has had all sectors."""
@@ -268,10 +272,12 @@ def rows_of(instruction: Instruction, body: Computation) -> tuple[int, int, int]
 def _rows_of_a_constant(
     scatter: Instruction, inner: Instruction, body: Computation, scope: Computation
 ) -> float:
-    """Half of a scatter's rows, if a select chooses between a constant and an argument for each.
+    """Some of a scatter's rows, if a select chooses between a constant and an argument for each.
 
-    So does the gradient of an embedding of which some tokens are replaced with a mask's. Where
-    indices are computed, as those of tokens that experts take, few are replaced.
+    So does the gradient of an embedding of which some tokens are replaced with a mask's: 15 % of
+    them where the caller says which, as for BERT, and half where random numbers do, as those of
+    diffusion of text, whose share is random. Where indices are computed, as those of tokens that
+    experts take, few are replaced.
     """
     count = len(scatter.operands) // 2
     operands = [body.by_name[name].shape for name in (scatter.operands[0], scatter.operands[count])]
@@ -290,9 +296,27 @@ def _rows_of_a_constant(
         elif instruction.opcode == "select":
             chosen = [body.by_name[name] for name in instruction.operands[1:]]
             if any(0 <= _constant(item, body) < table[0] for item in chosen):
-                return rows / 2 if any(_is_argument(item, inner, scope) for item in chosen) else 0.0
+                if not any(_is_argument(item, inner, scope) for item in chosen):
+                    return 0.0
+                given = _is_given(instruction.operands[0], inner, body, scope)
+                return rows * (_SHARE_OF_GIVEN if given else _SHARE_OF_RANDOM)
             names += instruction.operands[1:]
     return 0.0
+
+
+def _is_given(name: str, inner: Instruction, body: Computation, scope: Computation) -> bool:
+    """Whether a value of a fusion's body is computed from arguments and constants alone."""
+    names, seen = [name], set[str]()
+    while names:
+        name = names.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        instruction = body.by_name[name]
+        if instruction.opcode == "parameter" and not _is_argument(instruction, inner, scope):
+            return False
+        names += instruction.operands
+    return True
 
 
 def _constant(instruction: Instruction, body: Computation) -> int:

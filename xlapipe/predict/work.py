@@ -11,6 +11,7 @@ TRIED_SCATTER = "scatter by attempts"
 """Of a kind: an update reads, adds, and tries again if another one came between."""
 # Of `beside_memory`: an operation and a read of a thread's chain, and what a small kernel takes.
 _CHAIN_SECONDS, _READ_SECONDS, _SMALL_SECONDS = 3e-9, 10e-9, 0.5e-6
+_SERIAL_SECONDS = 20e-9
 # Of `meeting_rows`: more of them rarely meet in one place.
 _MEETING_ROWS = 1000
 
@@ -115,6 +116,7 @@ class KernelWork:
             self.sector_bytes / 6.7e12 + self.far_sector_bytes / 1.3e12,
             self.updates.seconds if self.updates is not None else 0.0,
             self.chain_operations * each + self.chain_reads * _READ_SECONDS,
+            self.serial_accesses * _SERIAL_SECONDS,
         )
         memory = self.touched_bytes / 4.5e12
         return log2((beside + _SMALL_SECONDS) / (memory + _SMALL_SECONDS))

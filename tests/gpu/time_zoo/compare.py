@@ -39,6 +39,7 @@ ZOOS = (
     "fourteenth",
     "fifteenth",
     "sixteenth",
+    "seventeenth",
 )
 """Records of one GPU, in the order in which they were timed."""
 _TARGETS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100_sxm"}

@@ -2,7 +2,7 @@
 
     python tests/gpu/time_zoo/time_zoo.py WHICH OUT COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
-WHICH: zoo, unseen, third to sixteenth, two, calibration or collectives.
+WHICH: zoo, unseen, third to seventeenth, two, calibration or collectives.
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
 `calls.json`, the kernels of five profiled calls.
@@ -22,6 +22,7 @@ from fourth import fourth_programs
 from ninth import ninth_programs
 from programs import zoo_programs
 from programs_of_two import programs_of_two
+from seventeenth import seventeenth_programs
 from seventh import seventh_programs
 from sixteenth import sixteenth_programs
 from sixth import sixth_programs
@@ -54,6 +55,7 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
         "fourteenth": fourteenth_programs,
         "fifteenth": fifteenth_programs,
         "sixteenth": sixteenth_programs,
+        "seventeenth": seventeenth_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),
