@@ -314,3 +314,18 @@ def test_text_and_proto_state_the_same_dimensions(
         proto.dimensions.extend(dims)
     stated = Contraction(dims, None, starts)
     assert contraction_of_text(attributes) == contraction_of_proto(proto) == stated
+
+
+def test_windows_of_neighbours_read_the_same_sectors() -> None:
+    height, width = 720, 1280
+    work = _work(
+        f"p = f32[{height},{width}]{{1,0}} parameter(0)",
+        "z = f32[] constant(0)",
+        f"ROOT r = f32[{height},{width}]{{1,0}} reduce-window(p, z), "
+        "window={size=15x15 pad=7_7x7_7}, to_apply=add",
+    )
+    # A block has 128 elements of a row: it needs 15 rows of 128 + 14, of which it shares 14 with
+    # the next one.
+    once = height * width * 4
+    needed = 15 * (128 + 14) / 128 * once
+    assert work.sector_bytes == pytest.approx(0.5 * (needed - once), rel=0.25)

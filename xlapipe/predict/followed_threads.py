@@ -26,6 +26,7 @@ from xlapipe.predict.operand_places import (
     joined_dimension,
     number_of_terms,
     raveled,
+    same_terms,
     terms_of,
     unravelled,
 )
@@ -107,7 +108,7 @@ class _Threads:
         self._lines = 0.0
         self._reads: dict[_Read, list[tuple[Array, Array]]] = {}
         self._pending: list[str] = []
-        self._left_to_follow: list[tuple[Frame, str, Places, float, bool, bool]] = []
+        self._left_to_follow: list[tuple[Frame, str, Places, float, float, bool]] = []
 
     def run(self) -> ThreadWork:
         body = self._at.body.computation
@@ -156,7 +157,7 @@ class _Threads:
             index = _beside(index, shape, self._beside)
         at_root = name in self._roots
         at = self._at.places(index, active)
-        self._left_to_follow = [(self._at.body, name, at, 1.0, False, at_root)]
+        self._left_to_follow = [(self._at.body, name, at, 1.0, 0.0, at_root)]
         while self._left_to_follow:
             self._follow(*self._left_to_follow.pop())
         scale = self._scale * THREADS_OF_A_WARP * self._same.get(name, 1.0)
@@ -238,13 +239,13 @@ class _Threads:
         return joined
 
     def _follow(
-        self, frame: Frame, name: str, at: Places, times: float, in_sum: bool, at_root: bool
+        self, frame: Frame, name: str, at: Places, times: float, in_sum: float, at_root: bool
     ) -> None:
         """Follows threads that need elements of an instruction.
 
         Args:
           times: how often they do the same.
-          in_sum: whether it is for a term of a sum.
+          in_sum: 0 if not for a term of a sum, otherwise how many of a block's are the same one.
           at_root: whether only element-wise instructions use the result.
         """
         key = (frame.number, name, at.key, at.branch)
@@ -279,7 +280,7 @@ class _Threads:
         if at_root and opcode in _OWN_DOMAINS and self._own_domain(frame, instruction, at, times):
             return
         if opcode in opcodes.REDUCES:
-            self._sum(frame, instruction, at, times)
+            self._sum(frame, instruction, at, times, max(1.0, in_sum))
             return
         goes_on = at_root and opcode not in opcodes.READS_OTHER_INDICES
         for operand, places, _ in self._at.operands(frame, instruction, at):
@@ -357,7 +358,9 @@ class _Threads:
         weights = (OPERATIONS.get(i.opcode, 1.0) for i in of_adder if i.opcode not in FREE)
         return max(1.0, sum(weights))
 
-    def _sum(self, frame: Frame, instruction: Instruction, at: Places, times: float) -> None:
+    def _sum(
+        self, frame: Frame, instruction: Instruction, at: Places, times: float, same: float
+    ) -> None:
         """Follows some terms of a sum that each thread adds up."""
         body = frame.computation
         names = instruction.operands[: max(1, len(instruction.operands) // 2)]
@@ -368,14 +371,16 @@ class _Threads:
         number = number_of_terms(instruction, arrays[0])
         each = times * number / max(1, len(terms))
         weight = self._weight_of_sum(instruction)
+        if len(terms) < number:
+            same *= same_terms(instruction, arrays[0], THREADS_OF_A_BLOCK * self._unrolled)
         for index, inside in terms:
             places = self._at.places(index, at.active & inside)
             if not places.threads:
                 continue
             self._operations += places.warps * (weight * each)
-            self._left_to_follow += [(frame, name, places, each, True, False) for name in names]
+            self._left_to_follow += [(frame, name, places, each, same, False) for name in names]
 
-    def _read(self, name: str, shape: Shape, at: Places, times: float, in_sum: bool) -> None:
+    def _read(self, name: str, shape: Shape, at: Places, times: float, in_sum: float) -> None:
         if in_sum:
             apart = at.branch and times >= _LONG_SUM and (shape.size_bytes or 0) > _L1_BYTES
             self._reads_of_sums += at.warps * (times * (_READ_APART if apart else 1.0))
@@ -385,7 +390,8 @@ class _Threads:
         distinct = 1 + (lines[:, 1:] != lines[:, :-1]).sum(1) - (lines[:, 0] < 0)
         self._lines += times * float((np.maximum(distinct, _LEAST_LINES) * at.warps).sum())
         if (shape.size_bytes or 0) > _L1_BYTES:
-            self._reads.setdefault((name, times), []).append((offset, at.active))
+            read = (name, times / max(1.0, in_sum))
+            self._reads.setdefault(read, []).append((offset, at.active))
 
 
 def _beside(index: Index, shape: Shape, dim: int) -> Index:

@@ -11,7 +11,14 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape
 from xlapipe.predict.arrays import first_array, log, minor_to_major, share_of
 from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
-from xlapipe.predict.reductions import column_tile, reduced
+from xlapipe.predict.gpu import L2_BYTES
+from xlapipe.predict.reductions import (
+    ACCESSES_OF_WRITTEN,
+    CHAIN_OF_WRITTEN,
+    column_tile,
+    reduced,
+    writes_elements,
+)
 from xlapipe.predict.triton_tiles import fusion_tile
 from xlapipe.predict.work import TRIED_SCATTER, KernelWork, Updates
 
@@ -23,7 +30,7 @@ _SORT_STEP = 3.2e6
 _LEAST_COMPARED = 360.0
 # As XLA unrolls loops over large arrays.
 _ELEMENTS_OF_A_THREAD = 4
-_SHORT_TYPES = ("bf16", "f16")
+_SHORT_TYPES, _COMPLEX = ("bf16", "f16"), ("c64", "c128")
 # Of 16 bits, a thread of a transpose has so many elements that are next to each other.
 _SHORT_ELEMENTS = 2
 # The instruction that decides how a fusion runs, the first that its body has.
@@ -77,7 +84,7 @@ def fusion_work(
         tiled = emitter == "input"
         work = followed(inner, body, scope, module, tiled=tiled, elements_of_a_thread=unrolled)
         if emitter == "loop" and hero != "dynamic-update-slice":
-            scattered = 0 if _written_at_once(inner.shape, unrolled, threads) else unrolled
+            scattered = _parts_of_a_sector(inner.shape, unrolled, threads)
     else:
         work = _of_tiles(body, module)
     operations, largest = work.operations + flops.get(VECTOR, 0), work.elements
@@ -145,6 +152,9 @@ def fusion_work(
         chain *= columns.elements / columns.elements_of_all
         scattered = columns.parts_of_a_sector(inner, body, sums, threads, per_block)
         point += [float(columns.whole), 0.5 * log(columns.vector)]
+    elif kind == "input row reduction" and writes_elements(inner, sums):
+        serial = largest / max(threads, 1) * ACCESSES_OF_WRITTEN
+        chain *= CHAIN_OF_WRITTEN
     missing = 0
     if emitter != "triton" and per_block:
         missing = max(0, _LEAST_THREADS - per_block) * (threads // per_block)
@@ -172,19 +182,24 @@ def fusion_work(
     return replace(fused, point=(*point, fused.beside_memory))
 
 
-def _written_at_once(shape: Shape, unrolled: int, threads: int) -> bool:
-    """Whether a thread writes its elements of a result one after another.
+def _parts_of_a_sector(shape: Shape, unrolled: int, threads: int) -> float:
+    """How often the L2 cache gets a sector of the results: once for each element of a thread.
 
-    LLVM does not see that they are adjacent if blocks go beyond the end of the array, and its
-    largest dimension has steps of no multiple of these elements. Of several results, threads then
-    write an element of each in turn, and the L2 cache gets every sector in parts.
+    0 where a thread writes its elements of a result one after another. XLA makes no vectors of
+    complex numbers, of which the L2 cache takes twice as many if it holds them. LLVM does not see
+    that elements are adjacent if blocks go beyond the end of the array, and its largest dimension
+    has steps of no multiple of these elements. Of several results, threads then write an element of
+    each in turn.
     """
+    if any(array.element in _COMPLEX for array in shape.arrays):
+        return unrolled if (shape.size_bytes or 0) > 2 * L2_BYTES else unrolled / 2
     result = shape.arrays[0]
     sizes = [result.dims[dim] for dim in reversed(minor_to_major(result))]
     major = next((size for size in sizes if size > 1), 1)
     step = result.elements // major
     whole = result.elements == threads * unrolled or step % unrolled == 0
-    return len(shape.arrays) == 1 or whole or major == result.elements
+    at_once = len(shape.arrays) == 1 or whole or major == result.elements
+    return 0.0 if at_once else unrolled
 
 
 def _of_tiles(body: Computation, module: HloModule) -> ThreadWork:

@@ -187,3 +187,21 @@ def terms_of(
             inside &= (place >= 0) & (place < size)
             places.append(np.clip(place, 0, size - 1))
         yield tuple(places), inside
+
+
+def same_terms(instruction: Instruction, operand: Shape, elements: int) -> float:
+    """How many terms of a block's sums are the same element: windows of neighbours overlap.
+
+    Args:
+      elements: of the result, that a block has, in the order of memory.
+    """
+    if instruction.opcode != "reduce-window" or instruction.contraction is None:
+        return 1.0
+    result, same, before = instruction.shape.arrays[0], 1.0, 1
+    for dim in minor_to_major(result):
+        window, size = instruction.contraction.dims[dim], result.dims[dim]
+        if round(operand.dims[dim] / max(1, size)) <= 1:
+            beside = min(max(1, elements // before), max(1, size))
+            same *= window * beside / (window + beside - 1)
+        before *= max(1, size)
+    return same

@@ -6,6 +6,13 @@ from typing import NamedTuple
 from xlapipe.plans.hlo import Computation, Instruction
 from xlapipe.predict.gpu import THREADS_OF_A_WARP
 
+ACCESSES_OF_WRITTEN, CHAIN_OF_WRITTEN = 3.0, 5.0
+"""Of a sum along rows whose elements are results too: what a thread waits for, for each of them.
+
+The read of one waits until the one before it was written: as so many accesses to memory, and so
+many times what an operation takes elsewhere.
+"""
+
 # A block of the emitter of columns has this number of threads; that of short rows has fewer.
 _THREADS_OF_COLUMNS = 1024
 _LONGEST_VECTOR = 4
@@ -70,8 +77,7 @@ class ColumnTile(NamedTuple):
 
         Few blocks write more slowly, and count as if they wrote more often.
         """
-        elements = columns.length * columns.sums
-        if self.vector == 1 or all(array.elements < elements for array in inner.shape.arrays):
+        if self.vector == 1 or not writes_elements(inner, columns):
             return 0.0
         given = [item.shape.text for item in body.instructions if item.opcode == "parameter"]
         operands = len(given) + any(text.startswith("pred") for text in given)
@@ -97,6 +103,11 @@ def reduced(reduce: Instruction, body: Computation) -> Reduced:
             kept *= shape.dims[dim]
     sums = shape.elements // max(1, length)
     return Reduced("column" if kept > 1 else "row", length, kept, sums)
+
+
+def writes_elements(inner: Instruction, sums: Reduced) -> bool:
+    """Whether what is summed, or as many elements, is a result of the fusion too."""
+    return any(array.elements >= sums.length * sums.sums for array in inner.shape.arrays)
 
 
 def column_tile(columns: Reduced, threads: int, per_block: int) -> ColumnTile:

@@ -2,7 +2,7 @@
 
     python tests/gpu/time_zoo/time_zoo.py WHICH OUT COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
-WHICH: zoo, unseen, third to seventeenth, two, calibration or collectives.
+WHICH: zoo, unseen, third to eighteenth, two, calibration or collectives.
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
 `calls.json`, the kernels of five profiled calls.
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import jax
+from eighteenth import eighteenth_programs
 from eighth import eighth_programs
 from eleventh import eleventh_programs
 from fifteenth import fifteenth_programs
@@ -56,6 +57,7 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
         "fifteenth": fifteenth_programs,
         "sixteenth": sixteenth_programs,
         "seventeenth": seventeenth_programs,
+        "eighteenth": eighteenth_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),

@@ -1,0 +1,57 @@
+"""Results of loops of which the L2 cache gets every sector in parts."""
+
+import pytest
+
+from tests.reading.small_hlo import plan_of_text
+from xlapipe.cost import step_cost
+from xlapipe.cost.schedule import schedule_of
+from xlapipe.plans.thunks import Thunk
+from xlapipe.predict.kernel_work import work_of
+from xlapipe.predict.launches import sites_of
+from xlapipe.targets.speeds import speeds_of_target
+
+
+def _scattered(element: str, rows: int, columns: int, results: int) -> float:
+    """Bytes written in parts, relative to those written; a thread has four elements."""
+    shape = f"{element}[{rows},{columns}]{{1,0}}"
+    whole = f"({', '.join([shape] * results)})" if results > 1 else shape
+    root = f"tuple({', '.join(['n'] * results)})" if results > 1 else "negate(n)"
+    text = f"""HloModule small, is_scheduled=true
+fused {{
+  p = {shape} parameter(0)
+  n = {shape} negate(p)
+  ROOT r = {whole} {root}
+}}
+ENTRY main {{
+  p = {shape} parameter(0)
+  ROOT f = {whole} fusion(p), kind=kLoop, calls=fused
+}}
+"""
+    plan = plan_of_text(text)
+    assert plan.module is not None
+    cost = step_cost(plan, speeds_of_target("h200"))
+    assert cost is not None
+    (site,) = (s for s in sites_of(schedule_of(plan.module)) if s.instruction.name == "f")
+    blocks = -(-rows * columns // (4 * 128))
+    thunk = Thunk("kKernel", 0, f"grid: [{blocks}, 1, 1] threads: [128, 1, 1]")
+    work = work_of(site, cost.one_launch["f"][0], plan.module, thunk)
+    return work.scattered_bytes / work.written_bytes
+
+
+@pytest.mark.parametrize(
+    ("element", "rows", "columns", "results", "parts"),
+    [
+        ("f32", 1024, 1024, 1, 0),
+        ("f32", 1024, 1024, 2, 0),
+        # Blocks go beyond the end, and rows are no multiple of a thread's elements.
+        ("f32", 1001, 1003, 1, 0),
+        ("f32", 1001, 1003, 2, 4),
+        # XLA makes no vectors of complex numbers; the L2 cache holds 8 MB of them, but not 134.
+        ("c64", 1024, 1024, 1, 2),
+        ("c64", 4096, 4096, 1, 4),
+    ],
+)
+def test_what_is_not_adjacent_to_the_compiler_is_written_in_parts(
+    element: str, rows: int, columns: int, results: int, parts: int
+) -> None:
+    assert _scattered(element, rows, columns, results) == parts
