@@ -11,7 +11,7 @@ from xlapipe.plans.hlo import Computation, HloModule, Instruction
 from xlapipe.plans.shapes import Shape
 from xlapipe.predict.arrays import first_array, log, minor_to_major, share_of
 from xlapipe.predict.element_operations import FREE, OPERATIONS, ThreadWork
-from xlapipe.predict.gpu import L2_BYTES
+from xlapipe.predict.gpu import L2_BYTES, LEAST_THREADS
 from xlapipe.predict.reductions import (
     ACCESSES_OF_WRITTEN,
     CHAIN_OF_WRITTEN,
@@ -22,8 +22,6 @@ from xlapipe.predict.reductions import (
 from xlapipe.predict.triton_tiles import fusion_tile
 from xlapipe.predict.work import TRIED_SCATTER, KernelWork, Updates
 
-# Blocks of fewer threads start as slowly.
-_LEAST_THREADS = 128
 # A step of a sort in one block takes as long as this number of operations on the whole GPU.
 _SORT_STEP = 3.2e6
 # An element of a short sort, each of which has a block, takes as long as so many operations.
@@ -157,7 +155,7 @@ def fusion_work(
         chain *= CHAIN_OF_WRITTEN
     missing = 0
     if emitter != "triton" and per_block:
-        missing = max(0, _LEAST_THREADS - per_block) * (threads // per_block)
+        missing = max(0, LEAST_THREADS - per_block) * (threads // per_block)
     fused = KernelWork(
         kind,
         tuple(point),

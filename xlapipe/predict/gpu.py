@@ -11,3 +11,5 @@ SHARED_BYTES, REGISTERS, THREADS = 227 * 1024, 65536, 2048
 
 L2_BYTES = 30_000_000
 """That the L2 cache holds from one kernel to the next."""
+LEAST_THREADS = 128
+"""Blocks of fewer threads start as slowly."""

@@ -17,7 +17,7 @@ from xlapipe.plans.shapes import element_bits
 from xlapipe.plans.thunks import Thunk
 from xlapipe.predict.arrays import first_array, log, operand_shapes
 from xlapipe.predict.fusion_work import fusion_work, sort_steps
-from xlapipe.predict.gpu import MULTIPROCESSORS
+from xlapipe.predict.gpu import LEAST_THREADS, MULTIPROCESSORS, THREADS_OF_A_WARP
 from xlapipe.predict.product_work import library_product, triton_product
 from xlapipe.predict.work import KernelWork
 
@@ -32,6 +32,8 @@ _PIVOT = 3e6
 # that; until one row is sorted, passes over 32 bits of keys, an element in them, and a byte of it.
 _START_OF_ROWS, _SORTED, _SORTED_BYTE = 725e6, 30e3, 20e3
 _START_OF_PASSES, _PASSES, _PASSED, _PASSED_BYTE = 170e6, 960e6, 290.0, 80.0
+# In the same: a byte that one warp of a Pallas kernel reads, alone in its block or not.
+_READ_ALONE, _READ_BY_A_WARP = 8.1e3, 2.1e3
 # So many elements are sorted by one block.
 _SORTED_AT_ONCE = 4096
 _SIZE = r"(\d{1,10})"  # CUDA's largest has ten digits; a damaged file's may have no float
@@ -163,7 +165,7 @@ def _other(
     touched = cost.read_bytes + cost.written_bytes
     point: tuple[float, ...]
     what = f"{element}[{','.join(map(str, dims))}]"
-    kind, operations = f"{name} {element}", float(elements)
+    kind, operations, missing = f"{name} {element}", float(elements), 0
     if name == "__cublas$triangularSolve" and len(operands) > 1:
         other = operands[1]
         size = first[-1] if first else 1
@@ -206,8 +208,11 @@ def _other(
         operations = _radix_sorted(prod(first), columns, key_bits, touched)
         point = (log(prod(first)), log(columns), log(touched), key_bits / 8)
     elif name == "pallas" and threads:
-        kind, what = name, f"{threads:,} threads"
-        point = (log(touched), log(threads), 0.5 * log(elements), 0.5 * log(_grid(thunk)[1]))
+        kind, what, per_block = name, f"{threads:,} threads", _grid(thunk)[1]
+        point = (log(touched), log(threads), 0.5 * log(elements), 0.5 * log(per_block))
+        of_a_byte = _READ_ALONE if per_block <= THREADS_OF_A_WARP else _READ_BY_A_WARP
+        operations = max(operations, of_a_byte * cost.read_bytes * THREADS_OF_A_WARP / threads)
+        missing = max(0, LEAST_THREADS - per_block) * (threads // per_block)
     else:
         point = (log(touched), log(elements))
         if inner.opcode != "custom-call":
@@ -223,6 +228,7 @@ def _other(
         cost.flops or {},
         threads,
         what,
+        missing_threads=missing,
         partly_unknown=name == "pallas" and not cost.stated,
     )
 
