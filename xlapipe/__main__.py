@@ -1,5 +1,7 @@
 """`python -m xlapipe`: the command line."""
 
-from xlapipe.cli import command_line
+import sys
 
-command_line()
+from xlapipe.cli import main
+
+sys.exit(main())
