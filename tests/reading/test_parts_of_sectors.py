@@ -2,13 +2,7 @@
 
 import pytest
 
-from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost import step_cost
-from xlapipe.cost.schedule import schedule_of
-from xlapipe.plans.thunks import Thunk
-from xlapipe.predict.kernel_work import work_of
-from xlapipe.predict.launches import sites_of
-from xlapipe.targets.speeds import speeds_of_target
+from tests.reading.small_work import work_of_text
 
 
 def _scattered(element: str, rows: int, columns: int, results: int) -> float:
@@ -27,14 +21,7 @@ ENTRY main {{
   ROOT f = {whole} fusion(p), kind=kLoop, calls=fused
 }}
 """
-    plan = plan_of_text(text)
-    assert plan.module is not None
-    cost = step_cost(plan, speeds_of_target("h200"))
-    assert cost is not None
-    (site,) = (s for s in sites_of(schedule_of(plan.module)) if s.instruction.name == "f")
-    blocks = -(-rows * columns // (4 * 128))
-    thunk = Thunk("kKernel", 0, f"grid: [{blocks}, 1, 1] threads: [128, 1, 1]")
-    work = work_of(site, cost.one_launch["f"][0], plan.module, thunk)
+    work = work_of_text(text, -(-rows * columns // (4 * 128)), 128)
     return work.scattered_bytes / work.written_bytes
 
 

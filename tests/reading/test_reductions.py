@@ -3,15 +3,10 @@
 import pytest
 
 from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost import step_cost
-from xlapipe.cost.schedule import schedule_of
+from tests.reading.small_work import work_of_text
 from xlapipe.plans.hlo import Computation, Instruction
-from xlapipe.plans.thunks import Thunk
-from xlapipe.predict.kernel_work import work_of
-from xlapipe.predict.launches import sites_of
 from xlapipe.predict.reductions import Reduced, column_tile, reduced
 from xlapipe.predict.work import KernelWork
-from xlapipe.targets.speeds import speeds_of_target
 
 
 def _sums(shape: str, along: str, result: str) -> tuple[Instruction, Computation]:
@@ -89,13 +84,7 @@ ENTRY main {{
   ROOT f = {result} fusion(p), kind=kInput, calls=fused
 }}
 """
-    plan = plan_of_text(text)
-    assert plan.module is not None
-    cost = step_cost(plan, speeds_of_target("h200"))
-    assert cost is not None
-    (site,) = (s for s in sites_of(schedule_of(plan.module)) if s.instruction.name == "f")
-    thunk = Thunk("kKernel", 0, f"grid: [{blocks}, 1, 1] threads: [1024, 1, 1]")
-    return work_of(site, cost.one_launch["f"][0], plan.module, thunk)
+    return work_of_text(text, blocks, 1024)
 
 
 def test_results_with_all_elements_are_written_in_parts_of_sectors() -> None:

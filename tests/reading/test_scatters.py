@@ -5,14 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.reading.small_hlo import plan_of_text
-from xlapipe.cost.schedule import schedule_of
-from xlapipe.cost.step_cost import step_cost
+from tests.reading.small_work import work_of_text
 from xlapipe.predict import scatter_work
-from xlapipe.predict.kernel_work import work_of
-from xlapipe.predict.launches import sites_of
 from xlapipe.predict.work import KernelWork, Updates
-from xlapipe.targets.speeds import speeds_of_target
 
 _ROWS, _WIDTH, _TABLE = 4096, 64, 1000
 
@@ -67,12 +62,7 @@ ENTRY main {{
 kind=kInput, calls=fused
 }}
 """
-    plan = plan_of_text(text)
-    assert plan.module is not None
-    cost = step_cost(plan, speeds_of_target("h200"))
-    assert cost is not None
-    sites = {site.instruction.name: site for site in sites_of(schedule_of(plan.module))}
-    return work_of(sites["f"], cost.one_launch["f"][0], plan.module, None)
+    return work_of_text(text)
 
 
 def _updates(**given: Any) -> Updates:

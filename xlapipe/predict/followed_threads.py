@@ -57,6 +57,8 @@ _MOST_OF_A_ROW = 4
 # Operations: of a pad between elements, and of a bfloat16 that becomes a float32.
 _INTERIOR, _SHIFTED = 16.0, 1.0
 _WEIGHED_BY_OPERANDS = frozenset({"concatenate", "convert"})
+# Of an array, by its parameter, and how often threads read the same.
+_Read = tuple[str, float]
 
 
 def followed(
@@ -193,30 +195,29 @@ class _Threads:
                 moved[read] = moved.get(read, 0.0) + of_all * sectors * _SECTOR_BYTES
                 needed[read] = needed.get(read, 0.0) + of_all * _distinct(offsets) * size_bytes
         missed = {read: self._missed(read) for read in moved}
-        missed = {read: share for read, share in missed.items() if share}
-        if any(missed[read] * moved[read] > needed[read] for read in missed):
+        if any(missed[read] * moved[read] > needed[read] for read in moved):
             of_element = sum(moved.values()) / max(1, shape.elements)
-            missed = dict.fromkeys(missed.keys() - self._joined(root, shape, of_element), 1.0)
+            missed |= dict.fromkeys(self._joined(root, shape, of_element), 0.0)
         near = far = 0.0
         for read, total in moved.items():
             size = self._shape_of(read).size_bytes or 1
             again = _SHARE_AGAIN * max(0.0, 1 - _L1_BYTES / size)
             # When others need the rest of a sector, the L2 cache may have it no more.
-            lost = self._missed(read) if read in missed else 0.0
+            lost = missed[read]
             far += lost * max(0.0, total - needed[read])
             near += lost * again * max(0.0, needed[read] - size)
             kept = max(0.0, min(size, total) - needed[read]) + again * max(0.0, total - size)
             near += (1 - lost) * kept
         return near, far
 
-    def _shape_of(self, read: "_Read") -> Shape:
+    def _shape_of(self, read: _Read) -> Shape:
         return self._at.body.computation.by_name[read[0]].shape
 
-    def _missed(self, read: "_Read") -> float:
+    def _missed(self, read: _Read) -> float:
         """Share of an array that the L2 cache holds no more after all of it was read."""
         return min(1.0, max(0.0, (self._shape_of(read).size_bytes or 1) / L2_BYTES - 1))
 
-    def _joined(self, root: str, shape: Shape, of_element: float) -> set["_Read"]:
+    def _joined(self, root: str, shape: Shape, of_element: float) -> set[_Read]:
         """Reads of sectors of which other blocks read the rest while the L2 cache holds them.
 
         Args:
@@ -419,7 +420,5 @@ def _distinct(ordered: Array) -> int:
     return min(1, len(ordered)) + int(np.count_nonzero(ordered[1:] != ordered[:-1]))
 
 
-# Of an array, by its parameter, and how often threads read the same.
-_Read = tuple[str, float]
 # Instructions whose operands threads have elements of, or blocks tiles, at a fusion's root.
 _OWN_DOMAINS = frozenset({"dynamic-update-slice", "reduce", "scatter", "transpose"})

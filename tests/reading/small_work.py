@@ -1,0 +1,27 @@
+"""What a kernel of a small HLO program does."""
+
+from tests.reading.small_hlo import plan_of_text
+from xlapipe.cost import step_cost
+from xlapipe.cost.schedule import schedule_of
+from xlapipe.plans.thunks import Thunk
+from xlapipe.predict.kernel_work import work_of
+from xlapipe.predict.launches import sites_of
+from xlapipe.predict.work import KernelWork
+from xlapipe.targets.speeds import speeds_of_target
+
+
+def work_of_text(text: str, blocks: int = 0, per_block: int = 0) -> KernelWork:
+    """The work of `f` in an HLO module, as an H200 runs it.
+
+    Args:
+      blocks: of its launch, of `per_block` threads each; 0 if unknown.
+    """
+    plan = plan_of_text(text)
+    assert plan.module is not None
+    cost = step_cost(plan, speeds_of_target("h200"))
+    assert cost is not None
+    sites = {site.instruction.name: site for site in sites_of(schedule_of(plan.module))}
+    thunk = None
+    if blocks:
+        thunk = Thunk("kKernel", 0, f"grid: [{blocks}, 1, 1] threads: [{per_block}, 1, 1]")
+    return work_of(sites["f"], cost.one_launch["f"][0], plan.module, thunk)
