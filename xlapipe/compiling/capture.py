@@ -83,12 +83,7 @@ def capture(job: Job, compiled: Compiled, *, where: str) -> tuple[Dump, dict[str
     canonical.mkdir()
     for name, content in {**files, SOURCE_LINES: lines.to_bytes()}.items():
         (canonical / name).write_bytes(content)
-    plan = replace(
-        read_path(canonical),
-        sorts_undecided=record.sorts_undecided,
-        stated_costs=record.stated_costs,
-        stated_trips=record.stated_trips,
-    )
+    plan = record.in_plan(read_path(canonical))
     dots: tuple[Instruction, ...] = ()
     if any(opcode.encode() in before for opcode in DOTS):  # reading it takes a while
         dots = requested_dots(read_module(relative.in_proto(before), where=where))

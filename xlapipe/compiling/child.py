@@ -132,6 +132,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
             expectations=program.expectations,
             stated_costs=program.stated_costs,
             stated_trips=program.stated_trips,
+            kernel_codes=program.kernel_codes,
             seconds=stages.seconds(),
         )
     stages.enter("compile")
@@ -152,6 +153,7 @@ def _compile(request: CompileRequest, stages: _Stages) -> CompileRecord:
         named_values=program.named_values,
         stated_costs=program.stated_costs,
         stated_trips=program.stated_trips,
+        kernel_codes=program.kernel_codes,
         expectations=program.expectations,
         options={name: str(value) for name, value in program.options.items()},
         mesh=program.mesh,

@@ -130,13 +130,18 @@ def keep_dump(job: Job, compiled: CompiledDump, out: Path, *, seconds: float) ->
 
 
 def _update_devices_dump(path: Path, job: Job, compiled: CompiledDump) -> None:
-    """Writes what the author states of kernels and loops now, and where the instructions are now.
+    """Writes what is known of kernels and loops now, and where the instructions are now.
 
     The texts hold the names of all instructions and of what was requested. The serialised module
     holds also what only a device knows.
     """
     manifest, own = read_manifest(path, check_files=False), compiled.dump.manifest
-    manifest = replace(manifest, stated_costs=own.stated_costs, stated_trips=own.stated_trips)
+    manifest = replace(
+        manifest,
+        stated_costs=own.stated_costs,
+        stated_trips=own.stated_trips,
+        kernel_codes=own.kernel_codes,
+    )
     write_manifest(path, manifest)
     theirs, ours = manifest.files, own.files
     texts = [job.platform.dump_file(part).name for part in (Part.BEFORE, Part.HLO)]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
+from xlapipe.cost.library_calls import library_call
 from xlapipe.plans.dataflow import operand_index
 from xlapipe.plans.gemms import GemmBackend
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
@@ -37,8 +38,9 @@ class Flops:
 
     def of(self, instruction: Instruction, scope: Computation) -> Mapping[str, int] | None:
         """Operations of one launch by type; None for a kernel whose operations are unknown."""
-        if instruction.opcode == "custom-call":
-            return self._custom_call(instruction, scope)
+        call = library_call(instruction, scope, self._module)
+        if instruction.opcode == "custom-call" or call is not None:
+            return self._custom_call(*(call or (instruction, scope)))
         flops: Counter[str] = Counter()
         if instruction.name in self._reduced:
             flops[VECTOR] += self._reduced[instruction.name]

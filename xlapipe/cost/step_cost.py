@@ -10,16 +10,21 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from xlapipe.cost.elements import array_of
 from xlapipe.cost.estimate import estimate_of, estimates_of
 from xlapipe.cost.flops import VECTOR, Flops
 from xlapipe.cost.residency import Residency
 from xlapipe.cost.schedule import BranchNode, LoopNode, Node, Site, schedule_of
 from xlapipe.cost.touched import Access, Touched, TouchedBytes
 from xlapipe.plans.collectives import Collective
-from xlapipe.plans.hlo import Instruction, SourceLine
+from xlapipe.plans.dataflow import operand_index
+from xlapipe.plans.hlo import Computation, Instruction, SourceLine
+from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.plan import Plan
 from xlapipe.platforms import platform_named
 from xlapipe.targets.speeds import Speeds
+
+_TRITON = "__gpu$xla.gpu.triton"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +39,7 @@ class KernelCost:
       read_bytes, written_bytes: as touched.
       cached_bytes: the part of `read_bytes` that the L2 cache may serve.
       stated: whether bytes and operations are the author's statement.
+      code: of a Pallas kernel, counted; None if it is unknown or stated.
       unknown_bytes: the most that it may touch beyond them.
       flops: by type; None if unknown.
       memory_seconds, compute_seconds, link_seconds: the three bounds; None without speeds.
@@ -57,6 +63,7 @@ class KernelCost:
     estimates: Mapping[str, float] = field(default_factory=dict)
     asynchronous: bool = False
     stated: bool = False
+    code: KernelCode | None = None
 
     @property
     def touched_bytes(self) -> int:
@@ -304,8 +311,13 @@ class _Walk:
         instruction, inner = site.instruction, site.inner
         collective = self._collectives.get(instruction.name)
         flops: Mapping[str, int] | None
+        code = None
         if collective is not None:
             touched, flops = _touched_by(collective), {}
+        elif (code := self._code_of(inner, site.scope)) is not None:
+            touched = self._touched.of_code(inner, site.scope, code)
+            # Of loops and branches that data decide, the least is unknown.
+            flops = None if code.undecided else code.flops
         else:
             touched = self._touched.of(inner, site.scope)
             flops = self._flops.of(inner, site.scope)
@@ -329,8 +341,22 @@ class _Walk:
                 if collective is None
                 else collective.asynchronous
             ),
+            code=code,
         )
         return self._as_stated(kernel, touched, inner)
+
+    def _code_of(self, call: Instruction, scope: Computation) -> KernelCode | None:
+        """The code of a Pallas kernel for Triton; None of other instructions."""
+        if call.custom_call_target != _TRITON or not self._plan.kernel_codes:
+            return None
+        operands = tuple(
+            array_of(operand.shape.at(operand_index(call, position))).size_bytes
+            for position, name in enumerate(call.operands)
+            if (operand := scope.by_name.get(name)) is not None
+        )
+        codes = self._plan.kernel_codes
+        size_bytes = sum(array_of(shape).size_bytes for shape in call.shape.arrays)
+        return next((c for c in codes if c.is_of(call.kernel_name, operands, size_bytes)), None)
 
     def _as_stated(
         self, kernel: KernelCost, touched: Touched, call: Instruction
@@ -350,6 +376,7 @@ class _Walk:
                 unknown_bytes=0,
                 flops={element: cost.flops} if cost.flops else kernel.flops,
                 stated=True,
+                code=None,
             )
             break
         return kernel, touched

@@ -9,17 +9,17 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
 from xlapipe.cost.elements import ElementCounts, array_of
+from xlapipe.cost.library_calls import library_call
 from xlapipe.cost.memory_of import MemoryOf
 from xlapipe.plans import opcodes
 from xlapipe.plans.dataflow import operand_index
 from xlapipe.plans.hlo import Computation, HloModule, Instruction
+from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.shapes import Shape
 
 # Values of an update that have the same elements as the updated operand.
 _SAME_ELEMENTS = opcodes.RENAMES | opcodes.RESHAPES | {"copy"}
-# Libraries get scratch memory as the last element of the result.
-_LIBRARY_CALLS = ("__cublas$", "__cudnn$", "__cusolver$", "__cub$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,7 @@ class TouchedBytes:
     """Computes `Touched` for the instructions of one plan."""
 
     def __init__(self, plan: Plan, module: HloModule) -> None:
+        self._module = module
         self._counts = ElementCounts(module)
         self._memory = MemoryOf(plan, module)
 
@@ -110,7 +111,7 @@ class TouchedBytes:
         sizes = self._counts.of_operands(instruction, scope, in_place)
         reads = self._reads(instruction, scope, sizes)
         writes = []
-        for path, shape in _results(instruction):
+        for path, shape in self._written(instruction, scope):
             whole_bytes = array_of(shape).size_bytes
             written = updates[path][1] if path in updates else whole_bytes
             memory = self._memory.result(instruction, path)
@@ -138,13 +139,10 @@ class TouchedBytes:
     def _custom_call(self, instruction: Instruction, scope: Computation) -> Touched:
         sizes = self._counts.of_operands(instruction, scope)
         reads = self._reads(instruction, scope, sizes)
-        results = list(_results(instruction))
-        library = (instruction.custom_call_target or "").startswith(_LIBRARY_CALLS)
-        if library and len(results) > 1:
-            results.pop()
+        library = library_call(instruction, scope, self._module) is not None
         writes = [
             Access(self._memory.result(instruction, path), size_bytes, size_bytes)
-            for path, shape in results
+            for path, shape in self._written(instruction, scope)
             if (size_bytes := array_of(shape).size_bytes)
         ]
         if library:
@@ -156,6 +154,36 @@ class TouchedBytes:
             tuple(write for write in writes if write.memory not in in_place),
             sum(unknown),
         )
+
+    def _written(
+        self, instruction: Instruction, scope: Computation
+    ) -> list[tuple[tuple[int, ...], Shape]]:
+        """The results, without the scratch memory that libraries get as the last one."""
+        results = list(_results(instruction))
+        if len(results) > 1 and library_call(instruction, scope, self._module) is not None:
+            results.pop()
+        return results
+
+    def of_code(self, instruction: Instruction, scope: Computation, code: KernelCode) -> Touched:
+        """What a Pallas kernel touches by its own code: of each array at most what it loads or
+        stores, and where data decide on that, the whole.
+        """
+        moved = zip(code.loaded_bytes, code.stored_bytes, strict=True)
+        whole = (*code.operand_bytes, *code.result_bytes)
+        sizes = [
+            tuple(size if code.undecided and part else min(size, part) for part in parts)
+            for parts, size in zip(moved, whole, strict=True)
+        ]
+        operands = len(code.operand_bytes)
+        reads = self._reads(instruction, scope, tuple(loaded for loaded, _ in sizes[:operands]))
+        again, writes = [], []
+        for (path, _), (loaded, stored), size in zip(
+            _results(instruction), sizes[operands:], code.result_bytes, strict=True
+        ):
+            memory = self._memory.result(instruction, path)
+            again += [Access(memory, loaded, size)] if loaded else []
+            writes += [Access(memory, stored, size)] if stored else []
+        return Touched((*reads, *again), tuple(writes))
 
     def _updates(
         self, instruction: Instruction, scope: Computation

@@ -1,9 +1,11 @@
 """What the compiling child reports and every dump keeps."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.plans.plan import Plan
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
 from xlapipe.plans.stated_cost import StatedCost
 
@@ -27,7 +29,7 @@ class CompileFacts:
       predicted_lock: if the autotune results were predicted, the number of instructions with a
         result of each basis; see `xlapipe.predicted_locks.predict.Basis`.
       refused: XLA's message if it planned the program and then refused it for want of memory.
-      sorts_undecided, stated_costs, stated_trips: as of `xlapipe.plans.Plan`.
+      sorts_undecided, stated_costs, stated_trips, kernel_codes: as of `xlapipe.plans.Plan`.
       dropped_updates: values that the step stored in Python objects, which jax drops.
       asked_early: questions about devices that code asked before the step was traced, and that the
         compiling machine answered, with place and answer.
@@ -52,9 +54,20 @@ class CompileFacts:
     sorts_undecided: bool = False
     stated_costs: tuple[StatedCost, ...] = ()
     stated_trips: int | None = None
+    kernel_codes: tuple[KernelCode, ...] = ()
     dropped_updates: tuple[str, ...] = ()
     asked_early: tuple[str, ...] = ()
     xla_patches: tuple[str, ...] = ()
+
+    def in_plan(self, plan: Plan) -> Plan:
+        """The plan with what of it is known beyond XLA's files."""
+        return replace(
+            plan,
+            sorts_undecided=self.sorts_undecided,
+            stated_costs=self.stated_costs,
+            stated_trips=self.stated_trips,
+            kernel_codes=self.kernel_codes,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """All fields as plain data."""

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,12 +97,7 @@ def open_dump(path: Path) -> Dump:
     from xlapipe.readers import read_path  # not needed to load an executable
 
     manifest = read_manifest(path)
-    plan = replace(
-        read_path(path),
-        sorts_undecided=manifest.sorts_undecided,
-        stated_costs=manifest.stated_costs,
-        stated_trips=manifest.stated_trips,
-    )
+    plan = manifest.in_plan(read_path(path))
     if SOURCE_LINES in manifest.files:
         from xlapipe.dumps.requested_lines import with_lines
         from xlapipe.readers.source_lines import read_source_lines

@@ -21,9 +21,9 @@ SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 # Fields that are left out where they have their default, since older dumps lack them.
 _NOT_IN_OLDER_DUMPS = frozenset(
-    {"asked_early", "dropped_updates", "extra_options", "left_out", "named_values", "platform"}
-    | {"predicted_lock", "refused", "sorts_undecided", "stated_costs", "stated_trips", "topology"}
-    | {"without_xla_patches", "xla_patches"}
+    {"asked_early", "dropped_updates", "extra_options", "kernel_codes", "left_out", "named_values"}
+    | {"platform", "predicted_lock", "refused", "sorts_undecided", "stated_costs", "stated_trips"}
+    | {"topology", "without_xla_patches", "xla_patches"}
 )
 # Paths that a note names.
 _LISTED = 4

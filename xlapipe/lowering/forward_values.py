@@ -197,7 +197,7 @@ class _Walk:
             if place.differentiated:
                 place = replace(place, loop=place.line)
             if not place.backward:
-                for variable in body.invars[_carried(equation.params)]:
+                for variable in body.invars[carried_inputs(equation.params)]:
                     inner[variable] = self._add_carry(variable.aval, place)
         if equation.primitive.name == "shard_map":
             place = replace(place, devices=place.devices * _manual_devices(equation.params))
@@ -419,7 +419,7 @@ def _moves_to_host(equation: Any) -> bool:
     return bool(equation.outvars[0].aval.memory_space == jax.memory.Space.Host)
 
 
-def _carried(parameters: Mapping[str, Any]) -> slice:
+def carried_inputs(parameters: Mapping[str, Any]) -> slice:
     """Which inputs of a scan's body it passes from one iteration to the next."""
     if "num_carry" in parameters:  # until jax 0.10
         first, count = parameters["num_consts"], parameters["num_carry"]

@@ -39,6 +39,7 @@ from xlapipe.lowering.inner_jits import (
 )
 from xlapipe.lowering.jaxpr_collectives import requested_collectives
 from xlapipe.lowering.jit_parameters import jit_device, refuse_other_device
+from xlapipe.lowering.kernel_codes import kernel_codes
 from xlapipe.lowering.lost_updates import (
     listing_dropped_updates,
     refuse_empty_program,
@@ -263,6 +264,7 @@ def _lowered_program(
         named_values=named_values(lowering.traced.jaxpr),
         stated_costs=stated_costs(lowering.traced.jaxpr, workload.kernel_bytes),
         stated_trips=workload.loop_trips,
+        kernel_codes=kernel_codes(lowering.traced.jaxpr),
         device_count=len(devices),
         settings=given.settings,
         compile_options=given.compile_options,

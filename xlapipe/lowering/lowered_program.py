@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from xlapipe.files.records import record_of
+from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.program import ArgumentLeaf, NamedValue, OutputLeaf, RequestedCollective
 from xlapipe.plans.stated_cost import StatedCost
 
@@ -25,7 +26,7 @@ class LoweredProgram:
       dropped_updates: values that the step stored in Python objects, which jax drops.
       asked_early: questions about devices that this machine answered, and not the target.
       requested_collectives, named_values: of the traced program.
-      stated_costs, stated_trips: of the traced program and the workload; see `Plan`.
+      stated_costs, stated_trips, kernel_codes: of the traced program and the workload; see `Plan`.
       options: XLA options of the function's `jax.jit` and of the workload, which override them.
       expectations: as `expectation_to_json` writes them; None stands for one of a user's class.
     """
@@ -38,6 +39,7 @@ class LoweredProgram:
     named_values: tuple[NamedValue, ...] = ()
     stated_costs: tuple[StatedCost, ...] = ()
     stated_trips: int | None = None
+    kernel_codes: tuple[KernelCode, ...] = ()
     device_count: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     compile_options: Mapping[str, Any] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from xlapipe.plans.collectives import Collective, find_collectives, has_collecti
 from xlapipe.plans.dataflow import Dataflow, Value, dataflow_of
 from xlapipe.plans.gemms import Gemm, find_gemms
 from xlapipe.plans.hlo import Computation, HloModule, Instruction, SourceLine
+from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.live_ranges import LiveRanges
 from xlapipe.plans.memory_spaces import MemorySpace, SpaceTotals, space_of
 from xlapipe.plans.missing_memory import (
@@ -43,6 +44,7 @@ class Plan:
       sorts_undecided: whether XLA takes another decision about CUB for sorts on the device, which
         the compile could not take.
       stated_costs: of Pallas kernels, by the author; see `StatedCost`.
+      kernel_codes: of Pallas kernels; see `KernelCode`.
       stated_trips: of each loop whose number the plan does not have, by the author.
       buffer_donors: (parameter number, shape index) of donated parameters without an alias.
     """
@@ -58,6 +60,7 @@ class Plan:
     sorts_undecided: bool = False
     stated_costs: tuple[StatedCost, ...] = ()
     stated_trips: int | None = None
+    kernel_codes: tuple[KernelCode, ...] = ()
     platform: str = "cuda"
 
     def __repr__(self) -> str:

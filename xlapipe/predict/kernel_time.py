@@ -8,6 +8,7 @@ from xlapipe.cost.flops import VECTOR
 from xlapipe.predict.calibration import Calibration, Constants
 from xlapipe.predict.convolutions import EngineWork
 from xlapipe.predict.gpu import MULTIPROCESSORS
+from xlapipe.predict.program_work import ProgramWork
 from xlapipe.predict.triton_tiles import ProductTile
 from xlapipe.predict.work import TRIED_SCATTER, KernelWork
 
@@ -146,7 +147,10 @@ def parts_of(work: KernelWork, cached_bytes: float, constants: Constants) -> tup
         rate = constants.link_bandwidth
         text = f"{work.link_bytes / 1e6:,.2f} MB to other GPUs at {rate / 1e9:,.0f} GB/s"
         sides.append(Part(work.link_bytes / rate, text))
-    if work.kind.startswith(_BY_XLA):
+    if work.program is not None:
+        text = f"{work.update_seconds * 1e6:,.1f} µs of updates by the L2 cache"
+        sides += [_program_part(work.program, constants), Part(work.update_seconds, text)]
+    if work.kind.startswith(_BY_XLA) or work.program is not None:
         parts += _together(sides, _POWER)
     else:
         longest = max(sides, key=lambda part: part.seconds)
@@ -221,7 +225,7 @@ def _start(work: KernelWork) -> list[Part]:
             return [Part(seconds, "first elements")]
     if work.engine is not None and work.engine.serial_seconds:
         return [Part(_START_OF_TERMS, "first terms")]
-    if any(name != VECTOR for name in work.flops):
+    if any(name != VECTOR for name in work.flops) and work.program is None:
         by_triton = work.kind.startswith("triton")
         return [Part(_START_OF_A_PRODUCT if by_triton else _START_OF_A_LIBRARY, "first tiles")]
     return []
@@ -283,6 +287,14 @@ def _tile_part(work: KernelWork, tile: ProductTile, constants: Constants) -> Par
     if tile.misaligned:
         text += ", with rows that do not start at multiples of 16 bytes"
     return Part(rounds * (tile.steps * step + written), text)
+
+
+def _program_part(program: ProgramWork, constants: Constants) -> Part:
+    """What the programs of a Pallas kernel's grid take."""
+    seconds = program.seconds(constants.operation_rate, lambda name: _peak(name, constants))
+    text = f"{program.programs:,} programs of {program.steps:,.0f} steps in "
+    text += f"{program.rounds:,.1f} rounds of {program.resident:,.1f} on each multiprocessor"
+    return Part(seconds, text)
 
 
 def _peak(element_type: str, constants: Constants) -> float:

@@ -8,6 +8,7 @@ import re
 from math import prod
 
 from xlapipe.cost.fingerprint import signature
+from xlapipe.cost.library_calls import library_call
 from xlapipe.cost.schedule import Site
 from xlapipe.cost.step_cost import KernelCost
 from xlapipe.plans import opcodes
@@ -17,7 +18,8 @@ from xlapipe.plans.shapes import element_bits
 from xlapipe.plans.thunks import Thunk
 from xlapipe.predict.arrays import first_array, log, operand_shapes
 from xlapipe.predict.fusion_work import fusion_work, sort_steps
-from xlapipe.predict.gpu import LEAST_THREADS, MULTIPROCESSORS, THREADS_OF_A_WARP
+from xlapipe.predict.gpu import MULTIPROCESSORS
+from xlapipe.predict.pallas_work import UNCOUNTED, counted_work, uncounted_work
 from xlapipe.predict.product_work import library_product, triton_product
 from xlapipe.predict.work import KernelWork
 
@@ -32,8 +34,6 @@ _PIVOT = 3e6
 # that; until one row is sorted, passes over 32 bits of keys, an element in them, and a byte of it.
 _START_OF_ROWS, _SORTED, _SORTED_BYTE = 725e6, 30e3, 20e3
 _START_OF_PASSES, _PASSES, _PASSED, _PASSED_BYTE = 170e6, 960e6, 290.0, 80.0
-# In the same: a byte that one warp of a Pallas kernel reads, alone in its block or not.
-_READ_ALONE, _READ_BY_A_WARP = 8.1e3, 2.1e3
 # So many elements are sorted by one block.
 _SORTED_AT_ONCE = 4096
 _SIZE = r"(\d{1,10})"  # CUDA's largest has ten digits; a damaged file's may have no float
@@ -66,7 +66,7 @@ def work_of(
     operands = [site.scope.by_name.get(name) for name in site.inner.operands]
     # Of a scatter, its time depends on whether indices are arguments.
     given = [operand is not None and operand.opcode == "parameter" for operand in operands]
-    counted = (*given, cost.kind, cost.read_bytes, cost.written_bytes, cost.stated)
+    counted = (*given, cost.kind, cost.read_bytes, cost.written_bytes, cost.stated, repr(cost.code))
     flops, launch = tuple((cost.flops or {}).items()), thunk and (thunk.kind, thunk.detail)
     key = (*parts, *counted, flops, launch, link_bytes, untuned)
     work = _KNOWN.get(key)
@@ -110,6 +110,9 @@ def _work_of(
             kind, (log(touched),), cost.read_bytes, cost.written_bytes, 0, {}, threads, what
         )
     flops = {name: count for name, count in (cost.flops or {}).items() if count}
+    call = library_call(inner, site.scope, module)
+    if flops and call is not None:
+        return library_product(*call, cost, flops)
     if inner.opcode == "fusion":
         body = module.computations.get(next(iter(inner.called_computations), ""))
         if flops and "gemm" in cost.kind and body is not None:
@@ -156,8 +159,8 @@ def _other(
 ) -> KernelWork:
     """A library call or an instruction that is not a fusion."""
     name = inner.custom_call_target or inner.opcode
-    if inner.opcode == "custom-call" and cost.kind != name:
-        name = "pallas"  # then the kind is the kernel's own name
+    if cost.code is not None:
+        return counted_work(cost, cost.code)
     element, dims, elements = first_array(inner.shape)
     given = operand_shapes(inner, scope)
     operands = [first_array(shape)[1] for shape in given]
@@ -165,7 +168,12 @@ def _other(
     touched = cost.read_bytes + cost.written_bytes
     point: tuple[float, ...]
     what = f"{element}[{','.join(map(str, dims))}]"
-    kind, operations, missing = f"{name} {element}", float(elements), 0
+    if inner.opcode == "custom-call" and cost.kind != name:  # the kernel's own name
+        per_block = _grid(thunk)[1]
+        if threads:
+            return uncounted_work(cost, elements, threads, per_block)
+        name = UNCOUNTED
+    kind, operations = f"{name} {element}", float(elements)
     if name == "__cublas$triangularSolve" and len(operands) > 1:
         other = operands[1]
         size = first[-1] if first else 1
@@ -207,12 +215,6 @@ def _other(
         key_bits = element_bits(first_array(given[0])[0]) or 32 if given else 32
         operations = _radix_sorted(prod(first), columns, key_bits, touched)
         point = (log(prod(first)), log(columns), log(touched), key_bits / 8)
-    elif name == "pallas" and threads:
-        kind, what, per_block = name, f"{threads:,} threads", _grid(thunk)[1]
-        point = (log(touched), log(threads), 0.5 * log(elements), 0.5 * log(per_block))
-        of_a_byte = _READ_ALONE if per_block <= THREADS_OF_A_WARP else _READ_BY_A_WARP
-        operations = max(operations, of_a_byte * cost.read_bytes * THREADS_OF_A_WARP / threads)
-        missing = max(0, LEAST_THREADS - per_block) * (threads // per_block)
     else:
         point = (log(touched), log(elements))
         if inner.opcode != "custom-call":
@@ -228,8 +230,7 @@ def _other(
         cost.flops or {},
         threads,
         what,
-        missing_threads=missing,
-        partly_unknown=name == "pallas" and not cost.stated,
+        partly_unknown=name == UNCOUNTED and not cost.stated,
     )
 
 

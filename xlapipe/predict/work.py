@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import log2
 
 from xlapipe.predict.convolutions import EngineWork
+from xlapipe.predict.program_work import ProgramWork
 from xlapipe.predict.triton_tiles import ProductTile
 
 TRIED_SCATTER = "scatter by attempts"
@@ -67,6 +68,8 @@ class KernelWork:
         each other: operations, and reads for terms of a sum.
       scattered_bytes: of sectors that a warp writes in several parts, each part counted once.
       tile: of a product by Triton; None if unknown.
+      program: of a Pallas kernel whose code was counted; None of others.
+      update_seconds: that the L2 cache takes for what it adds to.
       blocks: of another product or a convolution that compute one tile of the result each; 0 if
         unknown.
       block_flops: operations of each, those of a tile's padding included.
@@ -95,6 +98,8 @@ class KernelWork:
     chain_reads: float = 0.0
     lines: float = 0.0
     tile: ProductTile | None = None
+    program: ProgramWork | None = None
+    update_seconds: float = 0.0
     blocks: float = 0.0
     block_flops: float = 0.0
     engine: EngineWork | None = None

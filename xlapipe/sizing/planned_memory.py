@@ -255,12 +255,7 @@ class _CompiledPlan(NamedTuple):
 def _compile_plan(job: Job) -> _CompiledPlan:
     with compile_workload(replace(job, plan_only=True)) as compiled:
         record = compiled.record
-        plan = replace(
-            read_path(compiled.dump_folder),
-            sorts_undecided=record.sorts_undecided,
-            stated_costs=record.stated_costs,
-            stated_trips=record.stated_trips,
-        )
+        plan = record.in_plan(read_path(compiled.dump_folder))
     check_memory_analysis(plan, record.memory_analysis, where=job.reference.name)
     return _CompiledPlan(
         plan,

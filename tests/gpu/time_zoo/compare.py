@@ -18,6 +18,7 @@ from xlapipe.cost import StepCost, step_cost
 from xlapipe.predict import Prediction, predict
 from xlapipe.predict.calibration import shipped_calibration
 from xlapipe.readers import read_path
+from xlapipe.running.calibration.code_files import with_kernel_codes
 from xlapipe.targets.speeds import speeds_of_target
 
 HERE = Path(__file__).parent
@@ -41,6 +42,8 @@ ZOOS = (
     "sixteenth",
     "seventeenth",
     "eighteenth",
+    "nineteenth",
+    "twentieth",
 )
 """Records of one GPU, in the order in which they were timed."""
 _TARGETS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100_sxm"}
@@ -51,6 +54,8 @@ _TRIPS = {
     "host_loops/newton": 50,
     "radiation/photons": 36,
     "solvers/ground": 70,
+    "forests/boruvka": 8,
+    "bundles/schur": 21,
 }
 
 
@@ -101,7 +106,7 @@ def compared(records: str) -> tuple[Compared, ...]:
         with tarfile.open(RECORDS / f"{records}.plans.tar.xz") as archive:
             archive.extractall(folder, filter="data")
         for name, record in data["programs"].items():
-            plan = read_path(Path(folder) / name)
+            plan = with_kernel_codes(read_path(Path(folder) / name), Path(folder) / name)
             cost = step_cost(plan, speeds)
             assert cost is not None
             program = Compared(

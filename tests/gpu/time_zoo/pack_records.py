@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from xlapipe.running.calibration.calibrate import read_profiles
+from xlapipe.running.calibration.code_files import KERNEL_CODES
 
 
 def main(folder: str, records: str, device: str, date: str) -> None:
@@ -38,7 +39,7 @@ def main(folder: str, records: str, device: str, date: str) -> None:
     Path(f"{records}.json").write_text(text.replace('},"', '},\n"') + "\n", encoding="utf-8")
     with tarfile.open(f"{records}.plans.tar.xz", "w:xz") as archive:
         for path in sorted(Path(folder).rglob("*")):
-            if path.name.endswith((".hlo.pb", "thunk_sequence.txt")):
+            if path.name.endswith((".hlo.pb", "thunk_sequence.txt", KERNEL_CODES)):
                 archive.add(path, str(path.relative_to(folder)))
 
 

@@ -2,7 +2,7 @@
 
     python tests/gpu/time_zoo/time_zoo.py WHICH OUT COMPILE_SECONDS TOTAL_SECONDS [REGEX]
 
-WHICH: zoo, unseen, third to eighteenth, two, calibration or collectives.
+WHICH: zoo, unseen, third to twentieth, two, calibration or collectives.
 
 Writes OUT/NAME/: the module after optimisation, the thunk sequence, the tuner's logs and
 `calls.json`, the kernels of five profiled calls.
@@ -20,6 +20,7 @@ from fifteenth import fifteenth_programs
 from fifth import fifth_programs
 from fourteenth import fourteenth_programs
 from fourth import fourth_programs
+from nineteenth import nineteenth_programs
 from ninth import ninth_programs
 from programs import zoo_programs
 from programs_of_two import programs_of_two
@@ -31,6 +32,7 @@ from tenth import tenth_programs
 from third import third_programs
 from thirteenth import thirteenth_programs
 from twelfth import twelfth_programs
+from twentieth import twentieth_programs
 from unseen import unseen_programs
 
 from xlapipe.running.calibration.collectives import collective_programs
@@ -58,6 +60,8 @@ def main(which: str, out: str, compile_seconds: str, total_seconds: str, pattern
         "sixteenth": sixteenth_programs,
         "seventeenth": seventeenth_programs,
         "eighteenth": eighteenth_programs,
+        "nineteenth": nineteenth_programs,
+        "twentieth": twentieth_programs,
         "two": programs_of_two,
         "calibration": calibration_programs,
         "collectives": lambda: collective_programs(jax.devices()),

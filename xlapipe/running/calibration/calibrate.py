@@ -21,11 +21,15 @@ from xlapipe.predict.calibration import (
 )
 from xlapipe.profiles.measured import join_profile
 from xlapipe.readers import read_path
+from xlapipe.running.calibration.channel_programs import channel_programs
+from xlapipe.running.calibration.code_files import with_kernel_codes
 from xlapipe.running.calibration.collectives import collective_programs
 from xlapipe.running.calibration.edge_programs import edge_programs
 from xlapipe.running.calibration.fit import ProgramProfile, calibration_of, extended
+from xlapipe.running.calibration.further_pallas import further_pallas
 from xlapipe.running.calibration.further_programs import further_programs
 from xlapipe.running.calibration.model_programs import model_programs
+from xlapipe.running.calibration.pallas_programs import pallas_programs
 from xlapipe.running.calibration.programs import calibration_programs
 from xlapipe.running.calibration.random_calls import random_calls
 from xlapipe.running.calibration.random_fusions import random_fusions
@@ -48,7 +52,8 @@ def programs_for_one_gpu() -> dict[str, TimedProgram]:
     # What there is no time for is at the end.
     parts = (
         *(calibration_programs, model_programs, varied_programs, random_programs),
-        *(edge_programs, table_programs, random_calls, random_fusions, random_steps),
+        *(edge_programs, table_programs, pallas_programs, further_pallas, channel_programs),
+        *(random_calls, random_fusions, random_steps),
         further_programs,
     )
     return {name: program for part in parts for name, program in part().items()}
@@ -149,7 +154,8 @@ def read_profiles(folder: Path) -> list[ProgramProfile]:
     """The profiles that `calibrate` left in a folder."""
     profiles = []
     for path in sorted(folder.rglob("calls.json")):
-        plan, data = read_path(path.parent), json.loads(path.read_bytes())
+        plan = with_kernel_codes(read_path(path.parent), path.parent)
+        data = json.loads(path.read_bytes())
         calls = [CallInterval(*call) for call in data["calls"]]
         events = [KernelEvent(*event) for event in data["events"]]
         measured = join_profile(plan, events, len(calls), calls)

@@ -29,6 +29,7 @@ from xlapipe.predict.launches import (
     leaves_of,
     thunks_of,
 )
+from xlapipe.predict.pallas_work import UNCOUNTED
 from xlapipe.predict.work import KernelWork
 from xlapipe.profiles.measured import Measured
 from xlapipe.targets.speeds import Speeds
@@ -41,6 +42,8 @@ _NEEDED = ("chain_256_no_graph", "scan_100_of_3", "scan_100_of_10", "while_100_o
 # A program waits for the host if it takes longer than its kernels by this factor and seconds more.
 _WAITING, _SHORT_WAIT = 1.3, 20e-6
 _WEIGHTED_AGAIN = 30
+# Operations on arrays of a Pallas kernel that mostly reads and writes.
+_SHORT_SEQUENCE = 32
 
 
 @dataclass(frozen=True)
@@ -139,8 +142,19 @@ def _merged(kernels: Iterable[TimedKernel]) -> tuple[TimedKernel, ...]:
 
 
 def _samples(profile: ProgramProfile, speeds: Speeds) -> Iterator[_Sample]:
-    """Each kernel of a program, with the mean of what its launches find in the cache."""
-    plan = profile.plan
+    """Each kernel of a program, with the mean of what its launches find in the cache.
+
+    Pallas kernels that mostly read and write are also as if their code was not counted: dumps of
+    others lack it.
+    """
+    yield from _samples_of(profile, profile.plan, speeds)
+    codes = profile.plan.kernel_codes
+    if codes and all(code.sequence <= _SHORT_SEQUENCE and not code.flops for code in codes):
+        samples = _samples_of(profile, replace(profile.plan, kernel_codes=()), speeds)
+        yield from (sample for sample in samples if sample.work.kind == UNCOUNTED)
+
+
+def _samples_of(profile: ProgramProfile, plan: Plan, speeds: Speeds) -> Iterator[_Sample]:
     cost = step_cost(plan, speeds)
     if cost is None or plan.module is None:
         return

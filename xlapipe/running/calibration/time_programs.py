@@ -12,8 +12,10 @@ from typing import Any
 
 import jax
 
+from xlapipe.lowering.kernel_codes import kernel_codes
 from xlapipe.plans.kernel_event import CallInterval, KernelEvent
 from xlapipe.readers.profile_trace import call_intervals, kernel_events
+from xlapipe.running.calibration.code_files import write_kernel_codes
 from xlapipe.running.calibration.timed_program import TimedProgram
 
 _ANNOTATIONS = 1  # host_tracer_level: none of the events of XLA's runtime
@@ -116,8 +118,10 @@ def _compiled(program: TimedProgram, folder: Path) -> Any:
             **program.options,
         }
         donated = (0,) if program.carried else ()
-        lowered = jax.jit(program.fn, donate_argnums=donated).lower(*program.structs())
-        executable = lowered.compile(compiler_options=options)
+        traced = jax.jit(program.fn, donate_argnums=donated).trace(*program.structs())
+        executable = traced.lower().compile(compiler_options=options)
+        if codes := kernel_codes(traced.jaxpr):
+            write_kernel_codes(folder, codes)
         for path in Path(scratch).iterdir():
             if KEPT_FILES.search(path.name):
                 (folder / path.name).write_bytes(path.read_bytes())

@@ -1,0 +1,51 @@
+"""Calls of libraries that a fusion makes on slices of its operands."""
+
+from tests.reading.small_hlo import plan_of_text
+from tests.reading.small_work import work_of_text
+from xlapipe.cost import step_cost
+from xlapipe.targets.speeds import speeds_of_target
+
+# As XLA writes it: the workspace of cuBLAS is the last result of the call and of the fusion.
+NUMBERS = '{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}'
+CALL = f'{{"gemm_backend_config":{{"dot_dimension_numbers":{NUMBERS}}}}}'
+FUSION = '{"fusion_backend_config":{"kind":"__custom_fusion"}}'
+RESULTS = "(f32[64,64]{1,0}, s8[33554432]{0})"
+TEXT = """HloModule small, is_scheduled=true
+sliced {
+  all = f32[96,64,64]{2,1,0} parameter(0)
+  number = s32[] parameter(1)
+  zero = s32[] constant(0)
+  other = f32[64,64]{1,0} parameter(2)
+  slice = f32[1,64,64]{2,1,0} dynamic-slice(all, number, zero, zero), dynamic_slice_sizes={1,64,64}
+  one = f32[64,64]{1,0} bitcast(slice)
+  ROOT call = RESULTS custom-call(one, other), custom_call_target="__cublas$lt$matmul", CALL
+}
+ENTRY main {
+  all = f32[96,64,64]{2,1,0} parameter(0)
+  number = s32[] parameter(1)
+  other = f32[64,64]{1,0} parameter(2)
+  ROOT f = RESULTS fusion(all, number, other), kind=kCustom, calls=sliced, FUSION
+}
+"""
+for _name, _text in (
+    ("RESULTS", RESULTS),
+    ("CALL", f"backend_config={CALL}"),
+    ("FUSION", f"backend_config={FUSION}"),
+):
+    TEXT = TEXT.replace(_name, _text)
+
+
+def test_its_workspace_does_not_count_and_its_product_does() -> None:
+    cost = step_cost(plan_of_text(TEXT), speeds_of_target("h200"))
+    assert cost is not None
+    (kernel,) = cost.kernels
+    matrix = 4 * 64 * 64
+    assert kernel.read_bytes == 2 * matrix + 4  # a slice, the other matrix, and the number
+    assert kernel.written_bytes == matrix
+    assert kernel.flops == {"f32": 2 * 64**3}
+
+
+def test_it_is_predicted_as_the_library_call() -> None:
+    work = work_of_text(TEXT)
+    assert work.kind == "cublas f32"
+    assert work.written_bytes == 4 * 64 * 64

@@ -1,0 +1,82 @@
+"""Pallas kernels, predicted by what their own code does."""
+
+from dataclasses import replace
+
+import pytest
+
+from xlapipe.cost.step_cost import KernelCost
+from xlapipe.plans.kernel_code import KernelCode
+from xlapipe.predict.calibration import shipped_calibration
+from xlapipe.predict.kernel_time import time_of
+from xlapipe.predict.pallas_work import counted_work
+
+MEGABYTE = 1_000_000
+READS = KernelCode(
+    kernel="k",
+    operand_bytes=(64 * MEGABYTE,),
+    result_bytes=(64 * MEGABYTE,),
+    loaded_bytes=(64 * MEGABYTE, 0),
+    stored_bytes=(0, 64 * MEGABYTE),
+    updated_bytes=(0, 0),
+    scattered_updates=0,
+    programs=4096,
+    warps=4,
+    stages=3,
+    operations={"other": 16 * MEGABYTE},
+    flops={},
+    steps=0.0,
+    ordered_steps=0.0,
+    longest_steps=0.0,
+    sequence=2.0,
+    reductions=0.0,
+    live_words=4096,
+)
+
+
+def _seconds(code: KernelCode) -> float:
+    cost = KernelCost(
+        name="k",
+        kind="k",
+        op_name=None,
+        source=None,
+        read_bytes=min(code.operand_bytes[0], code.loaded_bytes[0]),
+        written_bytes=min(code.result_bytes[0], code.stored_bytes[1]),
+        code=code,
+    )
+    calibration = shipped_calibration("h200")
+    assert calibration is not None
+    return time_of(counted_work(cost, code), 0, False, calibration).seconds
+
+
+def test_a_kernel_that_reads_and_writes_takes_as_long_as_its_bytes() -> None:
+    assert _seconds(READS) == pytest.approx(128e6 / 4.2e12, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"operations": {"exponential": 2_000 * MEGABYTE}},
+        {"flops": {"bf16": 60_000_000 * MEGABYTE}},
+        {"steps": 400.0, "longest_steps": 400.0},
+        {"reductions": 500.0},
+        {"updated_bytes": (0, 64 * MEGABYTE), "result_bytes": (4096,)},
+        {"scattered_updates": 100 * MEGABYTE},
+        # Values that registers do not hold, in each of some steps.
+        {"live_words": 128 * 600, "steps": 50.0, "longest_steps": 50.0},
+        # Half of the programs have no steps, and one has many.
+        {"steps": 10.0, "longest_steps": 2000.0},
+    ],
+)
+def test_what_else_it_does_takes_longer(more: dict[str, object]) -> None:
+    assert _seconds(replace(READS, **more)) > 1.5 * _seconds(READS)  # type: ignore[arg-type]
+
+
+def test_few_programs_leave_multiprocessors_idle() -> None:
+    few = replace(READS, programs=16, operations={"exponential": 200 * MEGABYTE})
+    assert _seconds(few) > 3 * _seconds(replace(few, programs=2048))
+
+
+def test_loops_and_branches_that_data_decide_are_assumed() -> None:
+    cost = KernelCost(name="k", kind="k", op_name=None, source=None)
+    assert counted_work(cost, replace(READS, undecided=1)).partly_unknown
+    assert not counted_work(cost, READS).partly_unknown

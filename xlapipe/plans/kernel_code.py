@@ -1,0 +1,57 @@
+"""What a Pallas kernel's own code says of one launch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """What one launch of a Pallas kernel does, counted in its traced code.
+
+    XLA has no more than the compiled form of it. Loads and stores with a mask count whole.
+
+    Attributes:
+      kernel: its name.
+      operand_bytes, result_bytes: sizes of the arrays, which tell kernels of one name apart.
+      loaded_bytes, stored_bytes: of each operand and each result, by all programs of the grid
+        together. What several of them load counts several times, what one loads again does not.
+      updated_bytes: the part of `stored_bytes` that is added to what is there, of neighbours.
+      scattered_updates: elements that are added at indices which an array holds, each alone.
+      programs: of the grid.
+      warps, stages: of a program, as Triton is told.
+      operations: results of operations on elements, by XLA's opcode; `other` of cheap ones. Each
+        thread computes one at least.
+      flops: of products, by type of the operands; two per multiply-add.
+      steps: trips of innermost loops that load, one after another, of a program on average.
+      ordered_steps: of them, those that also store, which wait for each other.
+      longest_steps: of the program that has most of them, of those that were followed.
+      sequence, reductions: operations on arrays, and of them reductions, of a program on average.
+      live_words: the most 32-bit words of arrays that a program has at once.
+      undecided: loops and branches whose course depends on data; one trip counts, and the branch
+        that does most.
+    """
+
+    kernel: str
+    operand_bytes: tuple[int, ...]
+    result_bytes: tuple[int, ...]
+    loaded_bytes: tuple[int, ...]
+    stored_bytes: tuple[int, ...]
+    updated_bytes: tuple[int, ...]
+    scattered_updates: int
+    programs: int
+    warps: int
+    stages: int
+    operations: Mapping[str, int]
+    flops: Mapping[str, int]
+    steps: float
+    ordered_steps: float
+    longest_steps: float
+    sequence: float
+    reductions: float
+    live_words: int
+    undecided: int = 0
+
+    def is_of(self, kernel: str | None, operand_bytes: tuple[int, ...], result_bytes: int) -> bool:
+        """Whether a custom call of that name and those sizes is this kernel."""
+        same = (self.kernel, self.operand_bytes) == (kernel, operand_bytes)
+        return same and sum(self.result_bytes) == result_bytes
