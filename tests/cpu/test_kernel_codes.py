@@ -168,7 +168,7 @@ def test_operations_on_elements_hold_no_registers_and_reductions_do() -> None:
     assert code.sequence == 3
 
 
-def test_kernels_of_one_name_and_sizes_whose_code_differs_have_none() -> None:
+def test_kernels_of_one_name_and_sizes_whose_code_differs_have_the_mean() -> None:
     def call(factor: float) -> Callable[..., Any]:
         def scaled(x: Any, y: Any) -> None:
             y[...] = jnp.sin(x[...]) if factor > 1 else x[...]
@@ -179,5 +179,10 @@ def test_kernels_of_one_name_and_sizes_whose_code_differs_have_none() -> None:
 
     one = jax.make_jaxpr(lambda x: call(2.0)(call(2.0)(x)))(struct(SIDE))
     two = jax.make_jaxpr(lambda x: call(2.0)(call(0.5)(x)))(struct(SIDE))
-    assert len(kernel_codes(one)) == 1
-    assert kernel_codes(two) == ()
+    (sines,) = kernel_codes(one)
+    (both,) = kernel_codes(two)
+    threads = 32 * 4
+    assert sines.operations == {"sine": threads}
+    assert both.operations == {"sine": threads // 2}
+    assert both.sequence == 0.5
+    assert (both.loaded_bytes, both.stored_bytes) == (sines.loaded_bytes, sines.stored_bytes)

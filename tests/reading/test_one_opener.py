@@ -27,6 +27,7 @@ ALLOWED = {
         "sizing/remedies.py",
         "lowering/rematerialised.py",
         "running/calibration/calibrate.py",
+        "running/calibration/code_files.py",
         "running/calibration/time_programs.py",
         "running/launch.py",
         "running/profile.py",

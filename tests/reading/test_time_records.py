@@ -86,17 +86,17 @@ def test_trace_gives_the_times_of_the_record(workload: str, in_command_buffer: b
     assert (by_name == 0, by_order == 0) == (in_command_buffer, not in_command_buffer)
 
 
-def test_pallas_kernels_of_single_warps_are_predicted_by_what_a_warp_reads() -> None:
+def test_pallas_kernels_are_predicted_by_their_code() -> None:
     (path,) = (ROOT / "hlo_dumps/resnet50-backward").glob(f"h200-auto-tuned-*/{TIME_RECORD}")
     opened = open_path(path.parent)
     record, prediction = opened.time_record, opened.prediction
     assert record is not None
     assert prediction is not None
-    kernels = [kernel for kernel in prediction.kernels if kernel.work.kind == "pallas"]
+    kernels = [kernel for kernel in prediction.kernels if kernel.work.kind == "pallas code"]
     # Blocks of one warp each, of which some are so few that most of the GPU is idle.
     assert len(kernels) == 100
     measured = sum(record.seconds_of[kernel.name] for kernel in kernels)
-    assert sum(kernel.seconds for kernel in kernels) == pytest.approx(measured, rel=0.1)
+    assert sum(kernel.seconds for kernel in kernels) == pytest.approx(measured, rel=0.2)
     few = min(kernels, key=lambda kernel: kernel.work.threads)
     texts = [part.reason for part in few.launch.parts]
-    assert any("operations on elements" in text for text in texts)
+    assert any("on each multiprocessor" in text for text in texts)

@@ -166,23 +166,33 @@ class TouchedBytes:
 
     def of_code(self, instruction: Instruction, scope: Computation, code: KernelCode) -> Touched:
         """What a Pallas kernel touches by its own code: of each array at most what it loads or
-        stores, and where data decide on that, the whole.
+        stores. Where data decide on that, the whole counts, unless it is updated in place.
         """
-        moved = zip(code.loaded_bytes, code.stored_bytes, strict=True)
-        whole = (*code.operand_bytes, *code.result_bytes)
+        results = [self._memory.result(instruction, path) for path, _ in _results(instruction)]
+        given = range(len(code.operand_bytes))
+        operands = [self._memory.operand(scope, instruction, position) for position in given]
+        in_place = set(results) & set(operands)
         sizes = [
-            tuple(size if code.undecided and part else min(size, part) for part in parts)
-            for parts, size in zip(moved, whole, strict=True)
+            tuple(
+                whole_bytes
+                if code.undecided and part and memory not in in_place
+                else min(whole_bytes, part)
+                for part in parts
+            )
+            for memory, parts, whole_bytes in zip(
+                (*operands, *results),
+                zip(code.loaded_bytes, code.stored_bytes, strict=True),
+                (*code.operand_bytes, *code.result_bytes),
+                strict=True,
+            )
         ]
-        operands = len(code.operand_bytes)
-        reads = self._reads(instruction, scope, tuple(loaded for loaded, _ in sizes[:operands]))
+        reads = self._reads(instruction, scope, tuple(sizes[position][0] for position in given))
         again, writes = [], []
-        for (path, _), (loaded, stored), size in zip(
-            _results(instruction), sizes[operands:], code.result_bytes, strict=True
+        for memory, (loaded, stored), whole_bytes in zip(
+            results, sizes[len(operands) :], code.result_bytes, strict=True
         ):
-            memory = self._memory.result(instruction, path)
-            again += [Access(memory, loaded, size)] if loaded else []
-            writes += [Access(memory, stored, size)] if stored else []
+            again += [Access(memory, loaded, whole_bytes)] if loaded else []
+            writes += [Access(memory, stored, whole_bytes)] if stored else []
         return Touched((*reads, *again), tuple(writes))
 
     def _updates(

@@ -5,6 +5,7 @@ Some programs of each grid are followed, since what they do may depend on `progr
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import ceil, prod
 from typing import Any
 
@@ -23,6 +24,8 @@ from xlapipe.plans.kernel_code import KernelCode
 
 _WARPS, _STAGES = 4, 3  # jax's own
 _THREADS_OF_A_WARP = 32
+_MOVED = ("loaded_bytes", "stored_bytes", "updated_bytes")
+_OF_A_PROGRAM = ("steps", "ordered_steps", "longest_steps", "sequence", "reductions")
 # A jaxpr that another version of jax writes in another way must not end a compile.
 _OF_ANOTHER_FORM = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 # Programs of a grid that are followed, evenly spread.
@@ -32,7 +35,9 @@ _FOLLOWED = 32
 def kernel_codes(closed_jaxpr: Any) -> tuple[KernelCode, ...]:
     """The code of each of a traced program's Pallas kernels for Triton, once.
 
-    Kernels of one name and sizes whose code differs have none.
+    Of kernels of one name and sizes whose code differs, as by constants of a layer, nobody can tell
+    which is which: they have the least that each of them moves and multiplies, and the mean of what
+    else they do.
 
     Args:
       closed_jaxpr: the `jaxpr` of a `jax.stages.Traced`.
@@ -42,7 +47,34 @@ def kernel_codes(closed_jaxpr: Any) -> tuple[KernelCode, ...]:
         same = codes.setdefault((code.kernel, code.operand_bytes, code.result_bytes), [])
         if code not in same:
             same.append(code)
-    return tuple(code for (code, *others) in codes.values() if not others)
+    return tuple(map(_together, codes.values()))
+
+
+def _together(codes: list[KernelCode]) -> KernelCode:
+    """One code for several of one name and sizes."""
+    first = codes[0]
+    if len(codes) == 1:
+        return first
+
+    def least(name: str) -> tuple[int, ...]:
+        return tuple(map(min, zip(*(getattr(code, name) for code in codes), strict=True)))
+
+    def mean(name: str) -> float:
+        return round(sum(float(getattr(code, name)) for code in codes) / len(codes), 2)
+
+    opcodes = {opcode for code in codes for opcode in code.operations}
+    totals = {opcode: sum(code.operations.get(opcode, 0) for code in codes) for opcode in opcodes}
+    types = set.intersection(*(set(code.flops) for code in codes))
+    moved: dict[str, Any] = {name: least(name) for name in _MOVED}
+    of_a_program: dict[str, Any] = {name: mean(name) for name in _OF_A_PROGRAM}
+    return replace(
+        first,
+        **moved,
+        **of_a_program,
+        operations={name: total // len(codes) for name, total in sorted(totals.items())},
+        flops={name: min(code.flops[name] for code in codes) for name in sorted(types)},
+        undecided=max(code.undecided for code in codes),
+    )
 
 
 def _codes(jaxpr: Any) -> Iterator[KernelCode]:

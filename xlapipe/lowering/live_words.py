@@ -9,9 +9,9 @@ from jax._src import core
 
 _LOADS = {"get", "masked_load"}
 # A loop or product has all elements of its operands and results at once; other operations are
-# computed for one element after another.
+# computed for one element after another, and so are reductions of what nothing else needs.
 _WHOLE = {"dot_general", "while", "scan", "cond"}
-_WHOLE_BY_BEGINNING = ("reduce_", "arg", "cum")
+_REDUCTIONS, _SCANS = ("reduce_", "arg"), "cum"
 _BITS_OF_A_REGISTER = 32
 
 
@@ -52,12 +52,15 @@ def _held(equation: Any, users: dict[Any, list[Any]], variable: Any) -> bool:
         return bool(later[0].primitive.name != "add")
     if not later or _is_whole(equation) or equation.primitive.name in _LOADS:
         return bool(later)
-    return any(user is None or _is_whole(user) for user in later)
+    if any(user is None or _is_whole(user) for user in later):
+        return True
+    reduced = any(user.primitive.name.startswith(_REDUCTIONS) for user in later)
+    return reduced and len(later) > 1
 
 
 def _is_whole(equation: Any) -> bool:
     name = equation.primitive.name
-    return name in _WHOLE or name.startswith(_WHOLE_BY_BEGINNING)
+    return name in _WHOLE or name.startswith(_SCANS)
 
 
 def _variables(atoms: Any) -> Iterator[Any]:

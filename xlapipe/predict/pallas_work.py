@@ -1,6 +1,7 @@
 """What one launch of a Pallas kernel does, by its own code where that was counted."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from math import log2
 
 from xlapipe.cost.step_cost import KernelCost
@@ -19,8 +20,10 @@ _READ_ALONE, _READ_BY_A_WARP = 8.1e3, 2.1e3
 # Of an H200, roughly.
 _BANDWIDTH, _SMALL_SECONDS, _OPERATION_RATE = 4.5e12, 0.5e-6, 29e12
 _PEAKS = defaultdict(lambda: 900e12, f32=450e12, f64=67e12)
-# What the L2 cache takes for a line of which elements are updated, and how many of them it updates
-# at once; and for an element alone.
+# A small array that all programs load is in the L1 caches, from which a byte takes this share.
+_L1_BYTES, _SHARE_OF_L1 = 64 * 1024, 0.5
+# What the L2 cache takes for an element that is updated alone; for a line of neighbours, and how
+# many of those it updates at once.
 _SCATTERED_SECONDS = 9e-12
 _LINE_BYTES, _LINE_SECONDS, _LINES_AT_ONCE = 128, 14e-9, 96
 
@@ -31,6 +34,7 @@ def counted_work(cost: KernelCost, code: KernelCode) -> KernelWork:
     flops = {name: count for name, count in code.flops.items() if count}
     operations = sum(count * OPERATIONS.get(name, 1) for name, count in code.operations.items())
     steps = max(1.0, code.steps)
+    sizes = (*code.operand_bytes, *code.result_bytes)
     program = ProgramWork(
         programs=code.programs,
         warps=code.warps,
@@ -40,14 +44,13 @@ def counted_work(cost: KernelCost, code: KernelCode) -> KernelWork:
         longest=max(1.0, code.longest_steps / steps),
         reductions=code.reductions,
         live_words=code.live_words,
-        loaded_bytes=sum(code.loaded_bytes) / code.programs,
+        loaded_bytes=sum(map(_as_loaded(code.programs), code.loaded_bytes, sizes)) / code.programs,
         added=code.scattered_updates / code.programs,
         operations=operations / code.programs,
         flops={name: count / code.programs for name, count in flops.items()},
     )
     threads = code.programs * code.warps * THREADS_OF_A_WARP
     missing = max(0, LEAST_THREADS - code.warps * THREADS_OF_A_WARP) * code.programs
-    sizes = (*code.operand_bytes, *code.result_bytes)
     updates = sum(
         updated / _LINE_BYTES / min(max(1, size // _LINE_BYTES), _LINES_AT_ONCE)
         for updated, size in zip(code.updated_bytes, sizes, strict=True)
@@ -76,6 +79,16 @@ def counted_work(cost: KernelCost, code: KernelCode) -> KernelWork:
         update_seconds=updates * _LINE_SECONDS + code.scattered_updates * _SCATTERED_SECONDS,
         partly_unknown=code.undecided > 0,
     )
+
+
+def _as_loaded(programs: int) -> Callable[[int, int], float]:
+    """Bytes that take as long: those of a small array that all programs load are in L1 caches."""
+
+    def loaded(loaded_bytes: int, size_bytes: int) -> float:
+        shared = size_bytes <= _L1_BYTES and loaded_bytes >= programs * size_bytes
+        return loaded_bytes * (_SHARE_OF_L1 if shared else 1.0)
+
+    return loaded
 
 
 def uncounted_work(cost: KernelCost, elements: int, threads: int, per_block: int) -> KernelWork:

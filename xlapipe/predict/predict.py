@@ -180,7 +180,7 @@ class _Predictor:
             kinds = sorted({k.work.kind for k in kernels if k.launch.basis == ASSUMED})
             self._assumptions[
                 f"{unknown / total:.0%} of the time is of kernels of a kind that was not timed, or "
-                f"of Pallas kernels that may do more than read and write: {', '.join(kinds[:4])}"
+                f"of Pallas kernels whose code is partly unknown: {', '.join(kinds[:4])}"
             ] = None
         self._state_meeting_rows(kernels, total)
         untuned = sum(k.seconds for k in kernels if k.work.as_tuned)

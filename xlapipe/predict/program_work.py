@@ -6,22 +6,23 @@ from math import ceil
 
 from xlapipe.predict.gpu import MULTIPROCESSORS, REGISTERS, THREADS, THREADS_OF_A_WARP
 
-# Fitted to 513 kernels that an H100 ran (`pallas_programs`, `further_pallas`). What a trip
-# of a loop waits for: products whose operands are loaded ahead, others, loads without products, and
-# loads in loops that also store.
+# Fitted to 573 kernels that an H100 ran (`pallas_programs`, `further_pallas` and those of
+# `further_programs`). What a trip of a loop waits for: products whose operands are loaded ahead,
+# others, loads without products, and loads in loops that also store.
 _PRODUCT_SECONDS, _UNSTAGED_PRODUCT_SECONDS = 0.2e-6, 0.7e-6
 _LOAD_SECONDS, _ORDERED_SECONDS = 0.14e-6, 0.43e-6
-_REDUCTION_SECONDS = 0.37e-6
-# Of four warps: a byte that a block alone loads, and an element that it adds to device memory.
-_LOADED_ALONE_SECONDS, _ADDED_ALONE_SECONDS = 34e-12, 5.6e-9
+_REDUCTION_SECONDS = 0.4e-6
+# Of four warps: a byte that a block alone loads, which takes less than as much longer by fewer of
+# them, and an element that it adds to device memory.
+_LOADED_ALONE_SECONDS, _BY_FEWER, _ADDED_ALONE_SECONDS = 17e-12, 0.83, 5.6e-9
 # Operations of one block alone take longer, by warps that have nothing ready; a multiprocessor
 # issues for four warps at once.
-_ALONE, _ISSUED = 2.2, 4
+_ALONE, _ISSUED = 2.1, 4
 _BYTE_SECONDS = 8e-12  # of a multiprocessor
 _SHARE_OF_PEAK = {"f32": 0.19}
-# Values that registers do not hold are stored and loaded in each trip.
+# Values that registers do not hold are stored and loaded in each trip of a loop.
 _REGISTERS_OF_A_THREAD, _MOST_REGISTERS, _HELD_REGISTERS = 30, 255, 217
-_SPILLED_WORD_SECONDS = 128e-12
+_SPILLED_WORD_SECONDS = 125e-12
 _MOST_RESIDENT = 32.0
 # Rounds are whole where there are few of them and all programs take as long, and so are programs of
 # a multiprocessor.
@@ -103,14 +104,16 @@ class ProgramWork:
             loaded = 0.0
         waits = (self.steps - self.ordered_steps) * trip + self.ordered_steps * _ORDERED_SECONDS
         waits += self.reductions * _REDUCTION_SECONDS
-        alone = operations * _ALONE + loaded + self.added * _ADDED_ALONE_SECONDS
-        waits += alone * _ISSUED / self.warps
+        fewer = _ISSUED / self.warps
+        waits += (operations * _ALONE + self.added * _ADDED_ALONE_SECONDS) * fewer
+        waits += loaded * fewer**_BY_FEWER
         products = sum(
             count * MULTIPROCESSORS / (_SHARE_OF_PEAK.get(name, 1.0) * peak(name))
             for name, count in self.flops.items()
         )
         threads = self.warps * THREADS_OF_A_WARP
-        spilled = max(0.0, self.registers - _HELD_REGISTERS) * threads * self.steps
+        again = self.steps if self.steps > 1 else 0.0
+        spilled = max(0.0, self.registers - _HELD_REGISTERS) * threads * again
         computes = operations + products + self.loaded_bytes * _BYTE_SECONDS
         computes += spilled * _SPILLED_WORD_SECONDS
-        return max(self.rounds * waits, self.busiest * computes)
+        return float(max(self.rounds * waits, self.busiest * computes))

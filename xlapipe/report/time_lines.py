@@ -192,10 +192,10 @@ def _assumption(time: StepTime) -> Iterator[str]:
     if opaque:
         seconds = _sum_of_known(row.floor_seconds for row in opaque)
         yield (
-            f"{microseconds(seconds)} of the floor assume that {counted(len(opaque), 'kernel')} of "
-            "Pallas or of a foreign library read their operands whole; one that reads a part, such "
-            "as a row of a table, may take less; fix: a cost_estimate of pallas_call, or the "
-            "workload's kernel_bytes, states what is read"
+            f"{microseconds(seconds)} of the floor assume that {counted(len(opaque), 'kernel')} "
+            "whose code is unknown read their operands whole; one that reads a part, such as a row "
+            "of a table, may take less; fix: a cost_estimate of pallas_call, or the workload's "
+            "kernel_bytes, states what is read"
         )
 
 

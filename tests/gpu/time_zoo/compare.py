@@ -158,6 +158,13 @@ def summary(programs: Sequence[Compared]) -> dict[str, float]:
     }
 
 
+def error_row(name: str, items: Sequence[Compared]) -> str:
+    """The errors of some programs together, as a row of a Markdown table."""
+    row = summary(items)
+    numbers = [f"{row[key]:.1%}".replace("%", " %") for key in list(row)[1:]]
+    return f"| {name} | {len(items)} | {' | '.join(numbers)} |"
+
+
 def tables(programs: Sequence[Compared], *later_zoos: Sequence[Compared]) -> Iterator[str]:
     """Errors by half, by family and by kind of kernel, as Markdown.
 
@@ -177,9 +184,7 @@ def tables(programs: Sequence[Compared], *later_zoos: Sequence[Compared]) -> Ite
         f"{name} zoo": items for name, items in zip(("second", *ZOOS[2:]), later_zoos, strict=True)
     }
     for half, items in {**both, **later}.items():
-        row = summary(items)
-        numbers = [f"{row[key]:.1%}".replace("%", " %") for key in list(row)[1:]]
-        yield f"| {half} | {len(items)} | {' | '.join(numbers)} |"
+        yield error_row(half, items)
     yield ""
     yield "| family | development | evaluation |"
     yield "|---|--:|--:|"

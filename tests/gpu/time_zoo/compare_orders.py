@@ -22,6 +22,8 @@ from compare import RECORDS, compared
 from compare_goldens import recorded
 
 from xlapipe.cost import step_cost
+from xlapipe.files.records import record_of
+from xlapipe.plans.kernel_code import KernelCode
 from xlapipe.plans.stated_cost import StatedCost
 from xlapipe.predict import predict
 from xlapipe.predict.calibration import shipped_calibration
@@ -85,7 +87,9 @@ def timed_groups() -> Iterator[tuple[str, list[Variant]]]:
 def _measured(entry: dict[str, Any]) -> tuple[str, float]:
     """Name and seconds, from the record that an entry of `orders.json` names."""
     file, group, variant = entry["measured"]
+    file, _, part = file.partition("/")  # of a record that holds another
     record = json.loads((GPU / file).read_text(encoding="utf-8"))
+    record = record[part] if part else record
     if "timings" in record:
         timings = {(t["case"], t["variant"]): t["median_seconds"] for t in record["timings"]}
         return variant, timings[group, variant]
@@ -111,7 +115,9 @@ def compiled_groups() -> Iterator[tuple[str, list[Variant]]]:
             archive.extractall(folder, filter="data")
         for name, entry in plans.items():
             costs = tuple(StatedCost(**cost) for cost in entry.get("stated_costs", ()))
-            plan = replace(read_path(Path(folder) / name), stated_costs=costs)
+            codes = tuple(record_of(KernelCode, code) for code in entry.get("kernel_codes", ()))
+            plan = read_path(Path(folder) / name)
+            plan = replace(plan, stated_costs=costs, kernel_codes=codes)
             cost = step_cost(plan, speeds)
             assert cost is not None
             label, seconds = _measured(entry)

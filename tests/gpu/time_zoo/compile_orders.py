@@ -4,7 +4,8 @@
 
 No GPU is needed: every variant is compiled for the H200 with a predicted lock, as `xlapipe choose`
 does, one after another (2 to 60 s each). Its workload is in `records/orders.json`, which also gets
-what authors state of Pallas kernels, and the policy that `choose` found, if any, in the archive
+what authors state of Pallas kernels and what their code says; the policy that `choose` found, if
+any, is in the archive
 `records/orders.plans.tar.xz`, which is written. Plans that FOLDER already has are kept.
 """
 
@@ -48,6 +49,8 @@ def compiled(entry: dict[str, Any], folder: Path) -> None:
                 (folder / path.name).write_bytes(content)
         if stated := [asdict(cost) for cost in result.record.stated_costs]:
             entry["stated_costs"] = stated
+        if codes := [asdict(code) for code in result.record.kernel_codes]:
+            entry["kernel_codes"] = codes
 
 
 def main(folder: str) -> None:
